@@ -62,7 +62,7 @@ class BudgetSignals:
             sending = asyncio.create_task(self._report_to_parent(self._parent, report, on_parent_lost))
             self._sending.add(sending)
             sending.add_done_callback(self._sending.discard)
-        if budget.requested and self._polling is None:
+        if budget.requested_calls and self._polling is None:
             self._polling = asyncio.create_task(self._poll_parent(self._parent, budget, on_parent_lost))
 
     async def _poll_parent(self, parent: Parent, budget: Budget, on_parent_lost: Callable[[], None]) -> None:
@@ -70,10 +70,10 @@ class BudgetSignals:
         respond.
         """
         pause_s = limits.SUB_PLAN_CHECK_S
-        while budget.requested:
+        while budget.requested_calls:
             await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_PARENT)
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
-            if budget.requested:
+            if budget.requested_calls:
                 await self._report_to_parent(parent, BudgetReport(), on_parent_lost)
         self._polling = None
 

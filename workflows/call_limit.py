@@ -133,7 +133,7 @@ class CallLimitWorkflow:
         except (MessageInvalid, CallLimitInvalid) as error:
             raise _refused_error(error) from None
         if self._settings.limit != previous.limit:
-            self._state.restart(now_s())
+            self._state.discard_bookings(now_s())
         if self._settings != previous and not self._has_ended:
             workflow.upsert_memo({wire.MEMO_CALL_LIMIT: self._settings.to_json()})
         return previous.to_json()
@@ -143,7 +143,7 @@ class CallLimitWorkflow:
         """Return the number of calls that run with a lease, and the estimated number of calls that wait."""
         limit = self._settings.limit
         now = now_s()
-        waiting = self._state.waiting(limit or CallLimit(), now)
+        waiting = self._state.waiting_count(limit or CallLimit(), now)
         held = self._state.hold.reason if now < self._state.hold.until else None
         use: dict[str, Any] = {"running": len(self._state.leases), "waiting": waiting, "held": held}
         if limit is not None and limit.daily is not None:

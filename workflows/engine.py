@@ -368,7 +368,7 @@ class Engine:
     def _next(self, use: HistoryUse, at: float) -> ReadyCall | None:
         while self._prepared:
             ready = self._prepared.popleft()
-            if ready.task.id not in self.scheduler.state.cancelling:
+            if ready.task.id not in self.scheduler.state.cancel_deadlines:
                 return ready
             self.scheduler.task_cancelled(ready.task.id, at=at, attempt=NO_ATTEMPT)
         return next_call(self.scheduler, at) if self._limits.has_room(use, self.scheduler) else None
@@ -439,7 +439,7 @@ class Engine:
             return None
         del self._handles[task_id]
         error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
-        if error is None and not self.scheduler.is_stopped and task_id not in self.scheduler.state.cancelling:
+        if error is None and not self.scheduler.is_stopped and task_id not in self.scheduler.state.cancel_deadlines:
             done: RawValue = handle.result()
             return done
         apply_loading_failure(self.scheduler, task_id, error or asyncio.CancelledError(), at=at)
@@ -464,7 +464,7 @@ class Engine:
 
     def _await_store(self, task: Task, wait: StoreWait, at: float) -> None:
         """Wait for the payload store and then repeat a call, which counts as running for the scheduler."""
-        if self.scheduler.is_stopped or task.id in self.scheduler.state.cancelling:
+        if self.scheduler.is_stopped or task.id in self.scheduler.state.cancel_deadlines:
             self.scheduler.task_cancelled(task.id, at=at, attempt=NO_ATTEMPT)
             return
         ready = repeated_call(self.scheduler, task)
@@ -484,9 +484,9 @@ class Engine:
                 self._unrecorded_task = self.scheduler.plan.nodes[number].id
         self._handled_ends = len(ended)
         requests = self.scheduler.features.feedback.requests
-        if requests.opened > self._handled_requests and requests.open:
+        if requests.opened_count > self._handled_requests and requests.open:
             self._unrecorded_task = next(reversed(requests.open))
-        self._handled_requests = requests.opened
+        self._handled_requests = requests.opened_count
 
     def _clear_unrecorded_task(self) -> None:
         """Record that a command follows the last failure, cancellation or request."""
@@ -508,13 +508,13 @@ class Engine:
 
     def _stop_cancelled_calls(self) -> None:
         """Cancel the running calls of cancelled nodes, and abandon those that have not ended in time."""
-        if not (self._stopping or self.scheduler.state.cancelling):
+        if not (self._stopping or self.scheduler.state.cancel_deadlines):
             return
         for task_id, call in [*self._stopping.items()]:
-            if task_id not in self.scheduler.state.cancelling:
+            if task_id not in self.scheduler.state.cancel_deadlines:
                 del self._stopping[task_id]
                 self._abandon(task_id, call)
-        for task_id in self.scheduler.state.cancelling:
+        for task_id in self.scheduler.state.cancel_deadlines:
             call = last_call_id(self.scheduler.state, task_id)
             if self._stopping.get(task_id) != call:
                 self._stopping[task_id] = call

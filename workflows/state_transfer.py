@@ -10,7 +10,7 @@ from temporalio import workflow
 
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S
-from dagwright.features.compensation.compensation import NOTHING_TO_COMPENSATE, has_changed
+from dagwright.features.compensation.compensation import NOTHING_TO_COMPENSATE, run_may_have_effects
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.run_snapshot import (
     RunSnapshot,
@@ -58,7 +58,7 @@ async def compensation_snapshot(scheduler: RunScheduler, *, numbers: Iterator[in
     Returns:
         The snapshot of the run, `{}` if it changed nothing, or `None` if it cannot be stored.
     """
-    if not has_changed(scheduler.state):
+    if not run_may_have_effects(scheduler.state):
         return NOTHING_TO_COMPENSATE
     try:
         state = state_to_text(state_to_json(scheduler))

@@ -135,17 +135,19 @@ class Forks:
             parent = run_input.parent.workflow_id
             raise ForkRejected(f"{view.workflow_id!r} is a part of the run {parent!r}: fork the run {parent!r}")
         changed = {name for name in {*inputs, *old.state.inputs} if inputs.get(name) != old.state.inputs.get(name)}
-        change = ForkDifferences(changed, frozenset(rerun))
+        differences = ForkDifferences(changed, frozenset(rerun))
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
         fork_scheduler = create_scheduler(plan, inputs)
         # The analysis of a large plan must not block the event loop.
         reuse, prediction = await asyncio.to_thread(
-            _reuse_and_prediction, fork_scheduler, old, source=source, change=change
+            _reuse_and_prediction, fork_scheduler, old, source=source, differences=differences
         )
         unknown = [name for name in rerun if not _has_task(name, fork_scheduler, prediction)]
         if unknown:
             raise ForkRejected(unknown_rerun(unknown[0], plan))
-        await self._add_sub_plan_results(view, plan, reuse, change=change, reused=frozenset(prediction.reused))
+        await self._add_sub_plan_results(
+            view, plan, reuse, differences=differences, reused=frozenset(prediction.reused)
+        )
         if reuse.problems:
             raise ForkRejected("; ".join(reuse.problems[:5]))
         plan_json = await asyncio.to_thread(plan_to_json, plan)
@@ -185,7 +187,7 @@ class Forks:
         plan: CompiledPlan,
         reuse: ReusableResults,
         *,
-        change: ForkDifferences,
+        differences: ForkDifferences,
         reused: Collection[str],
     ) -> None:
         """Add the reused results of each sub-plan that is not reused as a whole."""
@@ -193,13 +195,13 @@ class Forks:
         nodes = {node.id: node for node in plan.nodes}
         for task_id in _started_sub_plans(view.scheduler):
             node = nodes.get(view.scheduler.state.node_of(task_id).id)
-            is_partly_reused = task_id not in reused and not change.names(node.id if node else "", task_id)
-            if node is None or node.sub_plan is None or not is_partly_reused or task_id in reuse.compensated:
+            is_partly_reused = task_id not in reused and not differences.reruns(node.id if node else "", task_id)
+            if node is None or node.sub_plan is None or not is_partly_reused or task_id in reuse.compensated_ids:
                 continue
             with suppress(RunNotFound):
                 reusable = reuse.table.tasks.setdefault(task_id, ReusableResult(fingerprint="started"))
                 reusable.child_snapshot = await self._sub_plan_snapshot(
-                    view, task_id, node.sub_plan, reuse, change=change
+                    view, task_id, node.sub_plan, reuse, differences=differences
                 )
         if len(reuse.table.tasks) > MAX_REUSABLE_RESULTS:
             raise ForkRejected(
@@ -208,7 +210,7 @@ class Forks:
             )
 
     async def _sub_plan_snapshot(
-        self, view: "RunView", task_id: str, plan: CompiledPlan, reuse: ReusableResults, *, change: ForkDifferences
+        self, view: "RunView", task_id: str, plan: CompiledPlan, reuse: ReusableResults, *, differences: ForkDifferences
     ) -> dict[str, Any] | None:
         """Return the run snapshot of a sub-plan of the fork."""
         self._sub_plans_read += 1
@@ -221,11 +223,11 @@ class Forks:
         child = await self._open_reader(child_id).read()
         if child.scheduler is None or child.run_input is None:
             return None
-        child_change = ForkDifferences({*plan.inputs}, change.in_sub_plan(task_id))
+        child_differences = ForkDifferences({*plan.inputs}, differences.rerun_in_sub_plan(task_id))
         source = Source(child.workflow_id, child.run_input.scope or child.first_run_id, is_open=not child.is_closed)
-        child_reuse = reusable_results(child.scheduler, plan, source=source, change=child_change)
+        child_reuse = reusable_results(child.scheduler, plan, source=source, differences=child_differences)
         reuse.problems += [f"in the sub-plan {task_id!r}: {problem}" for problem in child_reuse.problems]
-        await self._add_sub_plan_results(child, plan, child_reuse, change=child_change, reused=())
+        await self._add_sub_plan_results(child, plan, child_reuse, differences=child_differences, reused=())
         await self._renew(plan, child_reuse.table)
         return snapshot_to_json(
             await self._snapshot(
@@ -281,11 +283,11 @@ class Forks:
 
 
 def _reuse_and_prediction(
-    fork_scheduler: "RunScheduler", old: "RunScheduler", *, source: Source, change: ForkDifferences
+    fork_scheduler: "RunScheduler", old: "RunScheduler", *, source: Source, differences: ForkDifferences
 ) -> tuple[ReusableResults, ForkPrediction]:
     """Return the results that a fork reuses, and the nodes that it would execute."""
-    reuse = reusable_results(old, fork_scheduler.plan, source=source, change=change)
-    return reuse, predict_fork(fork_scheduler, old, reuse, change=change)
+    reuse = reusable_results(old, fork_scheduler.plan, source=source, differences=differences)
+    return reuse, predict_fork(fork_scheduler, old, reuse, differences=differences)
 
 
 def _omitted_nodes(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
@@ -299,7 +301,7 @@ def _omitted_nodes(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
 def _has_same_plan(old: "RunScheduler", plan: CompiledPlan, reuse: ReusableResults) -> bool:
     """Return whether a fork has the same plan as the original run."""
     names = [node.id for node in plan.nodes[: plan.written_count]]
-    return not reuse.changed and names == [node.id for node, _ in old.state.visible_nodes()]
+    return not reuse.changed_nodes and names == [node.id for node, _ in old.state.visible_nodes()]
 
 
 def _inherited_input(view: "RunView", run_input: RunInput, *, has_same_plan: bool) -> RunInput:

@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 MAX_CALLS = 250
-"""Calls of one batch. A batch starts calls for 0.2 s, and the shortest calls take about a millisecond."""
+"""Maximum number of calls in one batch: a batch starts calls for 0.2 s, and the shortest calls take about 1 ms."""
 MAX_PARALLEL = 100
-"""Calls of one batch that run at once: the default number of concurrent activities of a worker."""
+"""Maximum number of calls of one batch that run at once: the default number of concurrent activities of a worker."""
 ATTEMPTS = 3
-"""Attempts of a batch. An attempt ends if its worker dies, and each attempt may start the same call."""
+"""Maximum number of attempts of a batch. Each attempt may start the same call, so only calls with at least as many
+attempts are batched."""
 _MIN_TIMEOUT_S = 1.0
-"""Shortest timeout of a call in a batch: a batch only detects calls that take over 200 ms."""
+"""Shortest timeout of a call in a batch: a batch notices only after 200 ms that a call is slow."""
 
 
 def can_share(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
@@ -64,14 +65,14 @@ def parallel_calls(scheduler: "Scheduler[Any]", *, calls: int) -> int:
 
 
 def followers_of(
-    scheduler: "RunScheduler", tasks: Sequence[Task], *, task_queue: str | None, separate: Collection[str]
+    scheduler: "RunScheduler", tasks: Sequence[Task], *, task_queue: str | None, separate_tools: Collection[str]
 ) -> tuple[list[str], bytes]:
-    """Return the followers of tasks, in an order in which they can run, and their plan for the activity.
+    """Return the followers of tasks, in an order in which they can run, and the followers' plan for the activity.
 
     Args:
         tasks: the calls of the batch that may start now.
         task_queue: queue of their tools.
-        separate: tools whose calls need activities of their own.
+        separate_tools: names of tools that may not share an activity.
 
     Complexity: O(E) over the edges of the batch.
     """
@@ -79,19 +80,19 @@ def followers_of(
     leaders = [task.ref.node for task in tasks if task.ref.item is None and task.node.supersedes is None]
     batch = BatchNodes(scheduler, awaited=leaders)
     open_counts: dict[int, int] = {}
-    order, followers = list(leaders), list[int]()
+    queue, followers = list(leaders), list[int]()
     has_budget_or_reuse = scheduler.features.budget.budget is not None or scheduler.features.reuse.table is not None
     if state.phase is not Phase.ACTIVE or has_budget_or_reuse:
-        order = []
-    for number in order:
+        queue = []
+    for number in queue:
         for dependent in state.dependents_of(number):
             if dependent not in open_counts:
                 open_counts[dependent] = _open_dependency_count(
-                    scheduler, dependent, task_queue=task_queue, separate=separate
+                    scheduler, dependent, task_queue=task_queue, separate_tools=separate_tools
                 )
             open_counts[dependent] -= 1
             if not open_counts[dependent] and _add(batch, dependent):
-                order.append(dependent)
+                queue.append(dependent)
                 followers.append(dependent)
             if len(tasks) + len(followers) >= MAX_CALLS:
                 return [state.plan.nodes[follower].id for follower in followers], batch.encode()
@@ -110,25 +111,25 @@ _CANNOT_FOLLOW = 1 << 60
 
 
 def _open_dependency_count(
-    scheduler: "RunScheduler", number: int, *, task_queue: str | None, separate: Collection[str]
+    scheduler: "RunScheduler", number: int, *, task_queue: str | None, separate_tools: Collection[str]
 ) -> int:
     """Return how many dependencies of a possible follower have not ended."""
     state, records = scheduler.state, scheduler.records
-    node, wait = state.plan.nodes[number], state.dependency_counts[number]
+    node, counts = state.plan.nodes[number], state.dependency_counts[number]
     tool = state.plan.tools.get(node.tool)
     can_follow = (
         records[number].status is NodeStatus.PENDING
         and tool is not None
         and can_share(node, tool)
         and tool.task_queue == task_queue
-        and tool.name not in separate
+        and tool.name not in separate_tools
         and node.join[0] == "all"
-        and not (wait.failed or wait.skipped)
+        and not (counts.failed or counts.skipped)
         and node.for_each is None
         and node.supersedes is None
         and node.id not in state.overrides
-        and not scheduler.features.feedback.gate.keeps_items(number)
+        and not scheduler.features.feedback.gate.items_may_open_requests(number)
     )
     if not can_follow:
         return _CANNOT_FOLLOW
-    return wait.remaining
+    return counts.remaining

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _EARLY_S = 0.001
 """Seconds by which a timer may fire early, because its time is rounded."""
 _MAX_NAMES = 3
-"""Maximum running and maximum waiting nodes that are named; the others are counted."""
+"""Maximum number of running nodes, and of waiting nodes, in a message; further nodes are counted."""
 _REASON_CHARACTERS = 100
 
 
@@ -24,7 +24,7 @@ class Deadline:
 
     Args:
         started_at: start of the first execution, in seconds since the epoch.
-        limit_s: `None` is no limit.
+        limit_s: `None` means no limit.
         subject: subject of the error message, such as "the run".
         name: name of the limit in the error message.
     """
@@ -42,20 +42,20 @@ class Deadline:
     @property
     def error(self) -> NodeError:
         """Error of a run that has exceeded the limit."""
-        return NodeError("deadline_exceeded", f"{self.subject} took over {self.name}")
+        return NodeError("deadline_exceeded", f"{self.subject} exceeded {self.name}")
 
     def is_due(self, at: float) -> bool:
         """Return whether the run has exceeded the limit."""
         return self.at is not None and at >= self.at - _EARLY_S
 
-    def with_limit(self, name: str | None, *, limit_s: float) -> "Deadline":
+    def with_limit(self, user: str | None, *, limit_s: float) -> "Deadline":
         """Return a copy with another limit.
 
         Args:
-            name: user who sets it.
+            user: user who sets the limit.
             limit_s: infinite removes the limit.
         """
-        limit_name = f"its deadline of {limit_s:g} s, set by {name or 'an unnamed user'}"
+        limit_name = f"its deadline of {limit_s:g} s, set by {user or 'an unnamed user'}"
         return replace(self, limit_s=None if math.isinf(limit_s) else limit_s, name=limit_name)
 
 
@@ -94,18 +94,17 @@ def timeout_message(plan: CompiledPlan, records: Sequence[Record], *, is_paused:
 
     Empty if no node is running or waiting.
     """
-    running: list[str] = []
-    waiting: list[str] = []
+    running_tasks: list[str] = []
+    waiting_tasks: list[str] = []
     for name, record in _tasks(plan, records):
         if record.status is NodeStatus.RUNNING:
-            running.append(name)
+            running_tasks.append(name)
         elif record.status is NodeStatus.WAITING:
             reason = " ".join((record.reason or "").split())[:_REASON_CHARACTERS]
-            waiting.append(f"{name} ({reason})" if reason else name)
+            waiting_tasks.append(f"{name} ({reason})" if reason else name)
     parts = ["it was paused"] if is_paused else []
-    parts += [
-        f"{label}: {_join_names(names)}" for label, names in (("still running", running), ("waiting", waiting)) if names
-    ]
+    labelled = (("still running", running_tasks), ("waiting", waiting_tasks))
+    parts += [f"{label}: {_join_names(names)}" for label, names in labelled if names]
     return "; ".join(parts)
 
 

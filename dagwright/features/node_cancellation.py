@@ -19,26 +19,26 @@ class NodeCancellation(SchedulerComponent):
 
     def needed_hooks(self) -> Collection[str]:
         """Return no hooks if no task is being cancelled."""
-        return self.hooks if self._state.cancelling else ()
+        return self.hooks if self._state.cancel_deadlines else ()
 
     def cancel(self, task_id: str, *, until: float) -> None:
         """Cancel a running task, and wait for its end until a deadline; a second call does not change the deadline."""
-        self._state.cancelling.setdefault(task_id, until)
+        self._state.cancel_deadlines.setdefault(task_id, until)
         self._scheduler.update_hooks()
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:  # noqa: ARG002 - a hook
         """Remove the task from the awaited tasks."""
-        if self._state.cancelling:
-            self._state.cancelling.pop(self._state.id_of(ref), None)
+        if self._state.cancel_deadlines:
+            self._state.cancel_deadlines.pop(self._state.id_of(ref), None)
 
     @property
     def next_timer(self) -> float | None:
         """Next deadline of an awaited task."""
-        return min(self._state.cancelling.values(), default=None)
+        return min(self._state.cancel_deadlines.values(), default=None)
 
     def on_timer(self, at: float) -> None:
         """End the tasks that have not stopped in time."""
-        due = [task_id for task_id, until in self._state.cancelling.items() if until <= at]
+        due = [task_id for task_id, until in self._state.cancel_deadlines.items() if until <= at]
         if due:
             # Apply the consequences of other deadlines first.
             self._scheduler.propagate(at)

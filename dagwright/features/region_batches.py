@@ -36,25 +36,25 @@ class RegionBatches:
         self._scheduler.propagate(at)
         return True
 
-    def end_batch(self, task_id: str, *, at: float, is_incomplete: bool, error: NodeError | None = None) -> None:
+    def end_batch(self, task_id: str, *, at: float, has_progress: bool, error: NodeError | None = None) -> None:
         """Handle the end of a batch, after the reports of its nodes.
 
         The region becomes ready again if it has open nodes.
 
         Args:
-            is_incomplete: the batch made progress; otherwise the open nodes run as single tasks.
+            has_progress: whether the batch made progress; if not, the open nodes run as single tasks.
             error: error of the open nodes of an offloaded region that made no progress.
         """
         state, propagation = self._state, self._scheduler.propagation
-        calls = state.records[state.numbers[task_id]].attempts + 1
-        ref = self._scheduler.record_end_of_call(task_id, Attempt(calls))
+        call_number = state.records[state.numbers[task_id]].attempts + 1
+        ref = self._scheduler.record_end_of_call(task_id, Attempt(call_number))
         if ref is None:
             return
         if state.is_stopped:
             propagation.end(ref, NodeStatus.CANCELLED, at)
         elif not state.regions.is_open(ref.node, state.records):
             propagation.end(ref, NodeStatus.COMPLETED, at)
-        elif is_incomplete:
+        elif has_progress:
             propagation.enqueue(ref)
         elif state.plan.nodes[ref.node].inner is None:
             propagation.end(ref, NodeStatus.SUPERSEDED, at)

@@ -1,6 +1,6 @@
 """The scheduler of a run with every feature: the one place where components are composed.
 
-The scheduler itself imports none of them.
+The scheduler itself imports no components.
 """
 
 from collections.abc import Mapping
@@ -83,9 +83,9 @@ def create_scheduler(
         deadline=deadline,
         regions=RegionBatches(scheduler),
     )
-    # A call is prepared before it reserves budget, and gets its key when it may start; the plan is extended, its output
-    # checked, and the run compensated before waiting calls are admitted; a result is reused before a request to a
-    # person is opened.
+    # Each hook is called in this order. So a call is prepared before it reserves budget, and gets its idempotency key
+    # after that. The plan is extended, its output checked and the run compensated before waiting calls are admitted.
+    # A result is reused before a request to a person is opened.
     order = (
         features.workers,
         features.extension,

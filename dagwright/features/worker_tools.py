@@ -38,6 +38,6 @@ class WorkerTools(SchedulerComponent):
         node = self._state.plan.nodes[ref.node]
         if not node.is_worker or self._state.map_batch(ref) is not None:
             return None
-        declared = self._state.plan.tools.get(node.tool)
-        unwrapped = unwrap_worker_result(value, declared.worker if declared is not None else None)
-        return TaskResult(unwrapped.outputs, unwrapped.error, unwrapped.is_partial, unwrapped.message)
+        tool = self._state.plan.tools.get(node.tool)
+        worker_result = unwrap_worker_result(value, tool.worker if tool is not None else None)
+        return TaskResult(worker_result.outputs, worker_result.error, worker_result.is_partial, worker_result.message)

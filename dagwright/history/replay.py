@@ -528,7 +528,7 @@ class HistoryReplay:
         elif self.scheduler is not None and (task_id := self.task_of(name)) is not None:
             if name in self._tasks:
                 apply_result(self.scheduler, task_id, payload, at=at)
-            elif task_id in self.scheduler.state.cancelling:
+            elif task_id in self.scheduler.state.cancel_deadlines:
                 # Its arguments were loaded, but it is cancelled before the call.
                 self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
 
@@ -559,7 +559,7 @@ class HistoryReplay:
     def _await_store(self, task_id: str, at: float) -> None:
         """Record that a call waits for the payload store; its node keeps running."""
         assert self.scheduler is not None
-        if self.scheduler.is_stopped or task_id in self.scheduler.state.cancelling:
+        if self.scheduler.is_stopped or task_id in self.scheduler.state.cancel_deadlines:
             self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
             return
         self._loads[limits.store_wait_id(last_call_id(self.scheduler.state, task_id))] = task_id

@@ -196,7 +196,7 @@ def apply_call_batch(
         elif scheduler.record_of(end.task_id) is not None:
             _apply_dependent(scheduler, end, discarded, at=at)
     running = [task_id for task_id in calls if _is_running(scheduler, task_id)]
-    stopping = [task_id for task_id in running if scheduler.is_stopped or task_id in scheduler.state.cancelling]
+    stopping = [task_id for task_id in running if scheduler.is_stopped or task_id in scheduler.state.cancel_deadlines]
     for task_id in stopping:
         scheduler.task_cancelled(task_id, at=at)
     return [task_id for task_id in running if _is_running(scheduler, task_id)]

@@ -140,7 +140,7 @@ def _confirmation_of_answer(request: str, scheduler: "RunScheduler") -> str:
 
 
 def _confirmation_of_stored_answer(request: str, scheduler: "RunScheduler") -> str | None:
-    is_stored = request in scheduler.features.feedback.requests.early
+    is_stored = request in scheduler.features.feedback.requests.early_answers
     return f"{request!r} has not asked yet; the answer is stored until it does" if is_stored else None
 
 

@@ -12,7 +12,7 @@ from dagwright.core.model.states import NodeError, NodeStatus, Record, planned_v
 from dagwright.core.model.times import format_time
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.map_items import counts_of_items, is_batched, listed_items
-from dagwright.core.scheduler.run_state import counts_of, omitted_sinks
+from dagwright.core.scheduler.run_state import counts_of, omitted_sink_count
 from dagwright.features.compensation.compensation import NOTE_UNCOMPENSATED, compensated_by, compensation_summary
 from dagwright.features.lookups.positions import lookup_errors
 from dagwright.planning.rounds.rounds_documents import groups_of, rounds_document
@@ -81,7 +81,9 @@ def _without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *, status:
     output = scheduler.output()[0] if scheduler is not None and scheduler.is_finished else None
     error = _error_of(scheduler) or scheduler.features.extension.goal_error() if scheduler is not None else None
     notes = [dict(note) for note in facts.notes]
-    omitted = omitted_sinks(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.is_finished else 0
+    omitted = (
+        omitted_sink_count(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.is_finished else 0
+    )
     if omitted:
         notes.append(_omitted_note(omitted))
     lineage = lineage_of_run(scheduler) if scheduler is not None else None
@@ -189,7 +191,7 @@ def node_document(scheduler: "RunScheduler", task_id: str, *, node: CompiledNode
 def answer_documents(scheduler: "RunScheduler", task_id: str) -> list[dict[str, Any]]:
     """Return the closed requests of a node or item: answer, author and channel."""
     documents = []
-    for number in range(1, scheduler.features.feedback.requests.counts.get(task_id, 0) + 1):
+    for number in range(1, scheduler.features.feedback.requests.request_counts.get(task_id, 0) + 1):
         request_id = task_id if number == 1 else f"{task_id}#{number}"
         closing = scheduler.features.feedback.requests.closed.get(request_id)
         # Another node may have the same id as a later request.

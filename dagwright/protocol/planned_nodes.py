@@ -85,7 +85,7 @@ class AddPlannedNodes:
         """
         if self.extension is not None:
             add_early_nodes(scheduler, self.extension, at=at)
-        scheduler.features.extension.streamed[self.call] = (self.attempt, self.count)
+        scheduler.features.extension.stream_progress[self.call] = (self.attempt, self.count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,9 @@ class Planned(UnparsedCommand):
     offset: int
     nodes: Sequence[Any]
 
-    def read_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
+    def parse_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
         """Return the parsed command, or why it is rejected; the cost is charged to the budget."""
-        attempt, count = scheduler.features.extension.streamed.get(self.call, (1, 0))
+        attempt, count = scheduler.features.extension.stream_progress.get(self.call, (1, 0))
         if self.attempt < attempt or (self.attempt == attempt and self.offset < count):
             return _NoChange()
         if (refusal := refusal_of_run(scheduler) or self._refusal_of_call(scheduler)) is not None:

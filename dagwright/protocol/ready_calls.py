@@ -78,7 +78,7 @@ def next_call(scheduler: "RunScheduler", at: float) -> ReadyCall | None:
                 return ReadyCall(task, encode_region(scheduler, task))
             except BatchTooLarge as error:
                 scheduler.features.regions.end_batch(
-                    task.id, at=at, is_incomplete=False, error=NodeError("too_large", str(error))
+                    task.id, at=at, has_progress=False, error=NodeError("too_large", str(error))
                 )
                 continue
         tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)

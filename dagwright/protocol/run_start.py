@@ -94,7 +94,7 @@ def scheduler_for_run(
     scheduler.features.extension.set_extender(extender)
     scheduler.features.budget.set_budget(initial_budget(run_input))
     scheduler.features.deadline.deadline = initial_deadline(plan, run_input, started_at=started_at)
-    scheduler.features.feedback.requests.remembered.update(run_input.approved_tools)
+    scheduler.features.feedback.requests.approved_tools.update(run_input.approved_tools)
     if run_input.approved_by is not None:
         scheduler.features.feedback.run.approve_plan(run_input.approved_by)
     return scheduler
@@ -129,7 +129,7 @@ def inherited_input(run_input: RunInput, scheduler: "RunScheduler", *, number: i
         # also applies to calls that models request, which need approval by default.
         policy=scheduler.state.policy if scheduler.state.policy is not ALL_RUN else None,
         approved_by=feedback.state.approved_by if number < feedback.state.approved_nodes else None,
-        approved_tools=dict(feedback.requests.remembered),
+        approved_tools=dict(feedback.requests.approved_tools),
         shared_budget=shared_budget(scheduler),
         compensate=scheduler.state.options.compensate,
     )

@@ -43,7 +43,7 @@ def state_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
         "error": state.error.to_json() if state.error else None,
         "cancelled": state.cancelled,
         "is_stopped": state.is_stopped,
-        **({"cancelling": state.cancelling} if state.cancelling else {}),
+        **({"cancelling": state.cancel_deadlines} if state.cancel_deadlines else {}),
         **({"extensions": [extension.to_json() for extension in state.extensions]} if state.extensions else {}),
         **({"paused": asdict(state.paused)} if state.paused is not None else {}),
         **({"limits": _limits_to_json(scheduler)} if state.limits_changed else {}),
@@ -78,7 +78,7 @@ def restore_state(scheduler: "RunScheduler", state: Any) -> None:
             cancelled=bool(state["cancelled"]),
             phase=_phase_from_json(state, scheduler),
         )
-        scheduler.state.cancelling.update(state.get("cancelling", {}))
+        scheduler.state.cancel_deadlines.update(state.get("cancelling", {}))
         scheduler.state.paused = Paused(**state["paused"]) if "paused" in state else None
         _restore_feedback(scheduler, state.get("feedback", {}))
         if "budget" in state:

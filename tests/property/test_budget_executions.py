@@ -64,15 +64,15 @@ class Snapshot:
 
     @property
     def _held_in_children(self) -> list[str]:
-        return [key for owner, key in self.budget.reserved if owner]
+        return [key for owner, key in self.budget.reservations if owner]
 
     def _report(self, number: int) -> None:
         name, earlier = f"inner{self.below}", f"inner{self.below - 1}"
         settled: dict[str, Usage | None] = {}
-        if ("sub", earlier) in self.budget.reserved:
+        if ("sub", earlier) in self.budget.reservations:
             settled[earlier] = used = Usage(calls=1, prompt_tokens=number)
             self.paid, self.sent_reports = self.paid + used, self.sent_reports + used
-        if ("sub", earlier) not in self.budget.waiting:
+        if ("sub", earlier) not in self.budget.waiting_calls:
             self.below += 1
             self.scheduler.features.budget.handle_report(
                 "sub", BudgetReport({name: 100}, settled), added_nodes=0, at=self.at
@@ -87,9 +87,9 @@ class Snapshot:
             == total
         )
         # A task that may start again has its share before it starts.
-        own = {key for owner, key in self.budget.reserved if not owner}
+        own = {key for owner, key in self.budget.reservations if not owner}
         assert own >= {name for name in self.running if name != "sub"}
-        assert self.paid.calls + len(self.budget.reserved) <= self.budget.limits["calls"]
+        assert self.paid.calls + len(self.budget.reservations) <= self.budget.limits["calls"]
 
 
 @settings(deadline=None)
@@ -108,4 +108,4 @@ def test_usage_is_counted_once_over_all_executions(events: list[tuple[str, int]]
             run.do(what, 7)
     assert all(record.status is NodeStatus.COMPLETED for record in run.scheduler.records)
     assert run.scheduler.state.totals.usage.total == run.paid
-    assert (run.budget.reserved, run.budget.waiting, run.budget.reported) == ({}, {}, {})
+    assert (run.budget.reservations, run.budget.waiting_calls, run.budget.usage_by_child) == ({}, {}, {})

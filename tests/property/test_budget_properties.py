@@ -45,7 +45,7 @@ class Run:
         """Start calls and send reports and grants, as a run does at the end of every event."""
         for name in self.budget.grant_waiting(used=self.used, added_nodes=0):
             self.start(name)
-        for owner, key in [*self.budget.reserved]:
+        for owner, key in [*self.budget.reservations]:
             if not owner and key in self.asked:
                 self.start(key)
         for call, keys in self.budget.next_grants().items():
@@ -151,7 +151,7 @@ class Tree:
         assert run.parent is not None
         if hears_all:
             self._hear_all(run.parent)
-        for (owner, key), claim in run.parent.budget.reserved.items():
+        for (owner, key), claim in run.parent.budget.reservations.items():
             if owner == run.name and key in self.ended:
                 estimate, tokens = self.ended[key]
                 self.counted.tokens += estimate - tokens
@@ -292,7 +292,7 @@ def test_no_more_is_spent_than_there_is_and_rest_runs(limits: Limits, events: li
             run.asked.clear()
             tree.end_run(run, run.used)
     tree.rest()
-    assert tree.root.budget.reserved == {}
+    assert tree.root.budget.reservations == {}
     assert_left(tree)
 
 

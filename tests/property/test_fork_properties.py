@@ -74,9 +74,9 @@ def test_fork_ends_as_a_new_run(plan: tuple[Step, ...], data: st.DataObject, sto
     following = data.draw(changed_plans(plan))
     after = driver_of(following, data)
     reuse = reusable_results(
-        before.scheduler, after.plan, source=Source("old", "scope", is_open=is_open), change=ForkDifferences()
+        before.scheduler, after.plan, source=Source("old", "scope", is_open=is_open), differences=ForkDifferences()
     )
-    prediction = predict_fork(create_scheduler(after.plan, {}), before.scheduler, reuse, change=ForkDifferences())
+    prediction = predict_fork(create_scheduler(after.plan, {}), before.scheduler, reuse, differences=ForkDifferences())
     after.scheduler = restored_scheduler(configure(after.scheduler, reuse=reuse.table), after.plan)
     after.scheduler.reconcile(0.0)
     scopes = run_to_the_end(after, data)

@@ -82,7 +82,7 @@ def _answer(draw: st.DataObject, scheduler: RunScheduler, at: float) -> None:
 def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
     assert scheduler.is_finished == all(record.status.is_final for record in scheduler.records)
     assert scheduler.in_flight == len(tasks_in_flight(scheduler))
-    assert scheduler.state.cancelling.keys() <= set(tasks_in_flight(scheduler))
+    assert scheduler.state.cancel_deadlines.keys() <= set(tasks_in_flight(scheduler))
     for each, record in scheduler.state.visible_nodes():
         started = record.status in (NodeStatus.READY, NodeStatus.RUNNING)
         if started and each.join[0] == "all":
@@ -124,7 +124,7 @@ def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: 
             assert scheduler.in_flight <= scheduler.state.max_in_flight
         if running := tasks_in_flight(scheduler):
             task_id = draw.draw(st.sampled_from(running))
-            if task_id in scheduler.state.cancelling and draw.draw(st.booleans()):
+            if task_id in scheduler.state.cancel_deadlines and draw.draw(st.booleans()):
                 scheduler.task_cancelled(task_id, at=at)
             elif draw.draw(st.booleans()):
                 scheduler.complete(task_id, task_id, at=at)

@@ -173,7 +173,7 @@ async def test_deadline_holds_without_the_store(eager_client: Client, registry: 
             handle = await runs.start({"deadline": "9s", "nodes": _steps(40, "n")})
             document = bare(await document_of(handle))
             await runs.check_runs()
-    message = "deadline_exceeded: the run took over its deadline"
+    message = "deadline_exceeded: the run exceeded its deadline"
     assert (document["status"], document["error"]) == ("failed", message)
     assert await _puts(handle) == ["~put state 1"]
 
@@ -354,7 +354,7 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
     hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "depends_on": ["n39"]}
     handle = await runs.start({"deadline": "6s", "nodes": [*_steps(40, "n"), hold]})
     document = bare(await document_of(handle))
-    assert document["error"].startswith("deadline_exceeded: the run took over its deadline; still running: ")
+    assert document["error"].startswith("deadline_exceeded: the run exceeded its deadline; still running: ")
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
     started = chain[0].events[0].event_time.ToDatetime()

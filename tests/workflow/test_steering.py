@@ -182,7 +182,7 @@ async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Ru
     limit_s = round(gone_s) + 3
     await _set(handle, deadline=f"{limit_s}s")
     document = await document_of(handle)
-    message = f"deadline_exceeded: the run took over its deadline of {limit_s} s, set by ann; still running: n0"
+    message = f"deadline_exceeded: the run exceeded its deadline of {limit_s} s, set by ann; still running: n0"
     assert (document["status"], bare_error(document["error"])) == ("failed", message)
     view = await RunReader(runs.client, handle.id).read()
     assert view.document() == with_run_error(document)

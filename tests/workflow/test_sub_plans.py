@@ -169,10 +169,10 @@ async def test_sub_plan_that_cannot_start_fails_its_node(runs: Runs, bench: Benc
 @pytest.mark.parametrize(
     ("limits", "reported"),
     [
-        (({"timeout": "700ms"}, {}), "'held' took over its timeout of 0.7 s; still running: hold"),
+        (({"timeout": "700ms"}, {}), "'held' exceeded its timeout of 0.7 s; still running: hold"),
         (
             ({"timeout": "1m"}, {"deadline": "600ms"}),
-            "'held' took over the deadline of its plan, 0.6 s; still running: hold",
+            "'held' exceeded the deadline of its plan, 0.6 s; still running: hold",
         ),
     ],
     ids=["of the node", "of its plan"],

@@ -13,7 +13,7 @@ from dagwright.core.expressions.paths import parse_query
 from dagwright.core.expressions.references import Field, Index, Item, Placeholder, ResultOf, Template
 from dagwright.core.expressions.stored_values import Secret
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, Join
-from dagwright.core.model.lookups import is_find
+from dagwright.core.model.lookups import is_find_node
 from dagwright.core.model.tools import Effects, problem_of_effects_rule
 
 _TYPES: Mapping[str, Any] = {
@@ -97,7 +97,7 @@ def _lookup_problem(node: CompiledNode, plan: CompiledPlan) -> str | None:
     if node.kind != "lookup":
         return None
     declared = plan.tools.get(node.tool)
-    required_effects = Effects.READ if is_find(node) else Effects.IDEMPOTENT
+    required_effects = Effects.READ if is_find_node(node) else Effects.IDEMPOTENT
     if declared is None or declared.effects is not required_effects or node.for_each is not None:
         return "it has the kind 'lookup' but is not a lookup"
     return None

@@ -61,12 +61,12 @@ class KnownEntities(dict[Lookup, Mapping[str, Any]]):
         self.resolver = resolver
 
 
-def is_find(node: CompiledNode) -> bool:
+def is_find_node(node: CompiledNode) -> bool:
     """Return whether a node finds the entity of a lookup."""
     return node.kind == "lookup" and not node.bindings
 
 
-def is_bind(node: CompiledNode) -> bool:
+def is_bind_node(node: CompiledNode) -> bool:
     """Return whether a node binds the results of find nodes."""
     return node.kind == "lookup" and bool(node.bindings)
 
@@ -390,7 +390,7 @@ def _bound_entries(
     """Yield each find node with the record of its bind node, and its entry in the result of the bind node."""
     for number in range(plan.written_count, plan.step_count):
         bind, record = plan.nodes[number], records[number]
-        if is_bind(bind) and record.result is not None:
+        if is_bind_node(bind) and record.result is not None:
             for find, entry in zip(_find_nodes_of(bind, plan), _entries(record.result), strict=False):
                 yield find, record, entry
 
@@ -402,7 +402,7 @@ def find_id_of(bind: CompiledNode | None, path: Any) -> str | None:
         bind: the node that made the result.
         path: path in the result.
     """
-    if bind is None or not is_bind(bind) or not isinstance(path, tuple) or not path:
+    if bind is None or not is_bind_node(bind) or not isinstance(path, tuple) or not path:
         return None
     for binding, template in bind.bindings:
         if binding == (_FOUND, path[0]) and isinstance(template[0], ResultOf):

@@ -19,7 +19,7 @@ from dagwright.core.model.tools import ToolDeclaration
 
 HOOKS = (
     "on_node_ready",
-    "keeps_items",
+    "items_may_open_requests",
     "before_dispatch",
     "before_start",
     "on_attempt",
@@ -79,7 +79,7 @@ class SchedulerComponent:
         """
         return False
 
-    def keeps_items(self, number: int) -> bool:  # noqa: ARG002 - a hook
+    def items_may_open_requests(self, number: int) -> bool:  # noqa: ARG002 - a hook
         """Return whether the items of a node must be tasks of this run, never of a child run."""
         return False
 
@@ -177,7 +177,7 @@ class Hooks:
     """Components to call at each hook, in the order in which they were attached."""
 
     on_node_ready: Components = ()
-    keeps_items: Components = ()
+    items_may_open_requests: Components = ()
     before_dispatch: Components = ()
     before_start: Components = ()
     on_attempt: Components = ()
@@ -232,7 +232,7 @@ class NodeResolver:
         """Return whether a fork may reuse the result of a resolver node."""
         return True
 
-    def has_changed(self, result: Any) -> bool:  # noqa: ARG002 - a default
+    def changed_something(self, result: Any) -> bool:  # noqa: ARG002 - a default
         """Return whether the call with this result may have changed external state."""
         return True
 

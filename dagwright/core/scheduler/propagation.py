@@ -150,8 +150,10 @@ class Propagation:
             return
         tasks = items
         if not isinstance(items, NodeError):
-            keeps_items = any(component.keeps_items(number) for component in self.hooks.keeps_items)
-            tasks = state.items.tasks_of(number, items, scope=state.scope, may_open_requests=keeps_items)
+            items_may_open_requests = any(
+                component.items_may_open_requests(number) for component in self.hooks.items_may_open_requests
+            )
+            tasks = state.items.tasks_of(number, items, scope=state.scope, may_open_requests=items_may_open_requests)
         if isinstance(tasks, NodeError):
             self.end_failed_task(ref, tasks, at)
             return

@@ -66,7 +66,7 @@ class Rebuild:
         self._derive(0, 0)
 
     def _derive(self, base: int, added: int) -> None:
-        self.state.derive()
+        self.state.rebuild_indexes()
         self.propagation.derive()
         for component in self.propagation.hooks.on_rebuild:
             component.on_rebuild(base, added)
@@ -98,7 +98,7 @@ class Rebuild:
         elif record.status is NodeStatus.RUNNING:
             queue.occupy(ref.node)
 
-    def spend(self, at: float) -> None:
+    def charge_within_budget(self, at: float) -> None:
         """Charge the cost of a rebuild to the compute budget of the current activation, if half of it remains.
 
         Several commands may change the run in one activation, and the nodes that start afterwards need budget too.
@@ -111,7 +111,7 @@ class Rebuild:
         budget.require_half()
         budget.spend(self.state.rebuild_work)
 
-    def charge(self, at: float) -> None:
+    def charge_unconditionally(self, at: float) -> None:
         """Charge the cost of a rebuild even if the remaining budget is too small.
 
         For a rebuild that only depends on records: it is never rejected, because no later event would request it again.

@@ -55,7 +55,7 @@ class InnerState(TypedDict):
 
 
 class RegionMembers:
-    """The regions of one plan.
+    """Index of the regions of one plan: which nodes belong to which region.
 
     Args:
         plan: the compiled plan.
@@ -214,12 +214,12 @@ class RunState:
         """Extensions of the plan, in order."""
         self.overrides: dict[str, NodeOverride] = {}
         """Id of a node or item -> its manual override."""
-        self.cancelling: dict[str, float] = {}
-        """Running task that was cancelled while the run continues -> time when the run stops waiting for it."""
+        self.cancel_deadlines: dict[str, float] = {}
+        """Running task that was cancelled while the run continues -> time at which the run stops waiting for it."""
         self.store_waits: dict[str, tuple[int, int]] = {}
         """Task whose call waits for the payload store -> number of waits, and number of attempts that called the tool.
         Not part of the snapshot: no run continues in a new execution while a call is in flight."""
-        self.ends_queued = False
+        self.queued_tasks_may_end = False
         """Whether queued tasks may end before they start, because the budget drops them."""
         self.totals = RunTotals()
         self.compute_budget = ComputeBudget()
@@ -227,14 +227,14 @@ class RunState:
         """Whether an id has the form of the ids generated for added nodes."""
         self.is_request_id: Callable[[str], bool] = _never
         """Whether an id belongs to an open or answered request to a person."""
-        self.derive()
+        self.rebuild_indexes()
 
-    def derive(self) -> None:
+    def rebuild_indexes(self) -> None:
         """Compute the indexes that depend on the plan only, as if no node had started."""
         plan = self.plan
         self.numbers = {node.id: number for number, node in enumerate(plan.nodes)}
         newest = newest_of(plan)
-        # The same dictionary if no node was superseded, because a run may have a million nodes.
+        # `numbers` itself if no node was superseded, because a run may have a million nodes.
         self._current = self.numbers
         """Id of a node -> number of the node that superseded it, or its own."""
         if newest:
@@ -424,23 +424,23 @@ def make_task(state: RunState, ref: TaskRef) -> Task:
             return Task(task_id, node, ref, {}, path[:1], map_batch=entry.map_batch)
         scope = scope_of_item(state.scope, entry.item, index=item + node.first_index)
     if state.overrides and (override := state.overrides.get(task_id)) is not None:
-        calls, answers = _last_call(state, task_id, override), [*override.answers]
-        return Task(task_id, node, ref, state.arguments_of(ref), path, calls, answers=answers)
+        call_number, answers = _last_call_number(state, task_id, override), [*override.answers]
+        return Task(task_id, node, ref, state.arguments_of(ref), path, call_number, answers=answers)
     arguments = resolve_bindings(node.arguments, node.bindings, scope=scope)
-    calls = state.records[number].attempts + 1 if node.kind == "region" else 1
-    return Task(task_id, node, ref, arguments, path, calls)
+    call_number = state.records[number].attempts + 1 if node.kind == "region" else 1
+    return Task(task_id, node, ref, arguments, path, call_number)
 
 
 def last_call_id(state: RunState, task_id: str) -> str:
     """Return the id of the last call of a task that is not a region."""
     override = state.overrides.get(task_id)
-    return task_id if override is None else call_id(task_id, _last_call(state, task_id, override))
+    return task_id if override is None else call_id(task_id, _last_call_number(state, task_id, override))
 
 
 def call_ids(state: RunState, task_id: str) -> Sequence[str]:
     """Return the possible ids of all calls of a task, first to last."""
     override = state.overrides.get(task_id)
-    last = 1 if override is None else _last_call(state, task_id, override)
+    last = 1 if override is None else _last_call_number(state, task_id, override)
     return [call_id(task_id, number) for number in range(1, last + 1)]
 
 
@@ -452,7 +452,7 @@ def task_of_call(state: RunState, call: str) -> str | None:
     return None
 
 
-def _last_call(state: RunState, task_id: str, override: NodeOverride) -> int:
+def _last_call_number(state: RunState, task_id: str, override: NodeOverride) -> int:
     """Return the number of the last call of a task. Numbers whose call id is also the id of a node are skipped."""
     number = 1
     for _ in range(override.retries):
@@ -464,24 +464,24 @@ def _last_call(state: RunState, task_id: str, override: NodeOverride) -> int:
 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     """Return the status of a run whose nodes have all ended, if the run was not stopped."""
-    inner = [state for _, state in _inner_states(plan, records)]
-    is_inner_passed = all(NodeStatus(name).is_passed for state in inner for name in state["counts"])
-    if is_inner_passed and all(record.status.is_passed for record in records):
+    region_states = [state for _, state in _inner_states(plan, records)]
+    have_regions_passed = all(NodeStatus(name).is_passed for state in region_states for name in state["counts"])
+    if have_regions_passed and all(record.status.is_passed for record in records):
         return RunStatus.COMPLETED
     newest = newest_of(plan)
     output_ids = {part.node for _, template in plan.output_bindings for part in template if isinstance(part, ResultOf)}
     output_ids = {newest.get(name, name) for name in output_ids}
     if output_ids:
-        outputs = [record for node, record in zip(plan.nodes, records, strict=True) if node.id in output_ids]
+        output_records = [record for node, record in zip(plan.nodes, records, strict=True) if node.id in output_ids]
     else:
-        outputs = [record for _, record, is_sink in _with_sinks(plan, records) if is_sink]
-    has_inner_output = not output_ids and any(state["ends"] for state in inner)
-    if has_inner_output or any(record.status is NodeStatus.COMPLETED for record in outputs):
+        output_records = [record for _, record, is_sink in _with_sinks(plan, records) if is_sink]
+    has_region_output = not output_ids and any(state["ends"] for state in region_states)
+    if has_region_output or any(record.status is NodeStatus.COMPLETED for record in output_records):
         return RunStatus.COMPLETED_WITH_FAILURES
     return RunStatus.FAILED
 
 
-def only_child_runs_run(plan: CompiledPlan, records: Sequence[Record]) -> bool:
+def only_child_runs_are_running(plan: CompiledPlan, records: Sequence[Record]) -> bool:
     """Return whether only child runs are running; they are paused together with the run."""
     tasks = (
         (node, item.record.status, item.map_batch is not None and item.map_batch.count > 0)
@@ -510,7 +510,7 @@ def output_of(plan: CompiledPlan, records: Sequence[Record], *, scope: Scope) ->
         return None, NodeError("too_large", f"output: {error}")
 
 
-def omitted_sinks(plan: CompiledPlan, records: Sequence[Record]) -> int:
+def omitted_sink_count(plan: CompiledPlan, records: Sequence[Record]) -> int:
     """Return how many completed sinks are missing in the output of a plan that declares no output.
 
     They are sinks of offloaded regions, whose records are not part of the run.

@@ -34,7 +34,7 @@ from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import Hooks, RunOptions, SchedulerComponent
 from dagwright.core.scheduler.propagation import Propagation, evaluation_error
 from dagwright.core.scheduler.rebuild import Rebuild
-from dagwright.core.scheduler.run_state import make_task, only_child_runs_run, output_of, status_of
+from dagwright.core.scheduler.run_state import make_task, only_child_runs_are_running, output_of, status_of
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
@@ -121,7 +121,7 @@ class Scheduler(Generic[Features]):
         state = self.state
         if not self.is_finished:
             is_waiting = self.is_waiting or (
-                state.paused is not None and only_child_runs_run(state.plan, state.records)
+                state.paused is not None and only_child_runs_are_running(state.plan, state.records)
             )
             status = RunStatus.WAITING if is_waiting else RunStatus.RUNNING
         elif state.error is not None:
@@ -192,7 +192,7 @@ class Scheduler(Generic[Features]):
             propagation.queue.release(number)
             propagation.end(ref, NodeStatus.COMPLETED, at)
             return None
-        may_have_ended = state.overrides or state.limits_changed or state.ends_queued or self._started_outside
+        may_have_ended = state.overrides or state.limits_changed or state.queued_tasks_may_end or self._started_outside
         if record.status is not NodeStatus.READY and may_have_ended:
             # While the task was queued, a person or the budget ended it, or `start_outside` started it.
             propagation.queue.release(number)

@@ -58,7 +58,7 @@ class BudgetAdmission(SchedulerComponent):
         self._state = scheduler.state
         self._requests = requests
         self.budget: Budget | None = None
-        self._admitted: tuple[int, Usage, int] | None = None
+        self._last_inputs: tuple[int, Usage, int] | None = None
         """Inputs of the last admission pass; if they have not changed, a new pass has nothing to do."""
         self._reasons_at = 0
         """Revision of the budget that the reasons of waiting tasks show."""
@@ -68,7 +68,7 @@ class BudgetAdmission(SchedulerComponent):
     def set_budget(self, budget: Budget | None) -> None:
         """Set the budget; `None` means no limits."""
         self.budget = budget
-        self._state.ends_queued = budget is not None
+        self._state.queued_tasks_may_end = budget is not None
         self._scheduler.update_hooks()
 
     # Hooks.
@@ -97,13 +97,13 @@ class BudgetAdmission(SchedulerComponent):
             self._update_reasons(budget)
         idle_count = len(budget.busy.idle_children)
         has_ready = self._scheduler.propagation.queue.has_ready
-        waits = is_paused or self._scheduler.is_waiting or (idle_count and not has_ready)
-        budget.busy.pause_if_idle(at, is_idle=bool(waits) and self._scheduler.in_flight == idle_count)
+        is_waiting = is_paused or self._scheduler.is_waiting or bool(idle_count and not has_ready)
+        budget.busy.pause_if_idle(at, is_idle=is_waiting and self._scheduler.in_flight == idle_count)
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:  # noqa: ARG002 - a hook
         """Release the reservation of a node that was cancelled or given a result before its call."""
         budget = self.budget
-        if budget is not None and not self._state.is_stopped and (budget.waiting or budget.reserved):
+        if budget is not None and not self._state.is_stopped and (budget.waiting_calls or budget.reservations):
             self.release(self._state.id_of(ref), is_waiting=True)
 
     def on_stop(self, at: float) -> None:
@@ -113,7 +113,7 @@ class BudgetAdmission(SchedulerComponent):
     @property
     def is_waiting(self) -> bool:
         """Whether calls wait for budget."""
-        return self.budget is not None and bool(self.budget.waiting)
+        return self.budget is not None and bool(self.budget.waiting_calls)
 
     def on_attempt(self, task_id: str, ref: TaskRef, attempt: Attempt) -> None:
         """Settle the reservation of a call, or of a child run, that has ended."""
@@ -123,7 +123,7 @@ class BudgetAdmission(SchedulerComponent):
         map_batch = self._state.map_batch(ref)
         if self._state.plan.nodes[ref.node].kind == "plan" or (map_batch is not None and map_batch.count):
             budget.end_child(last_call_id(self._state, task_id), attempt.usage)
-        elif attempt.usage.is_nonzero or ("", task_id) in budget.reserved:
+        elif attempt.usage.is_nonzero or ("", task_id) in budget.reservations:
             # Without a reported start, the usage of the call is unknown.
             is_known = attempt.usage.is_nonzero or attempt.started_at is not None
             budget.settle(("", task_id), attempt.usage if is_known else None)
@@ -154,8 +154,8 @@ class BudgetAdmission(SchedulerComponent):
         state = self._state
         used, added_count = state.totals.usage.total, state.added_count
         # Nodes of the original plan do not count as added.
-        added = max(task.ref.node + 1 - state.plan.written_count + added_count, 0)
-        reservation = Reservation(estimated_tokens(state, task) if is_model_call else 0, nodes=added)
+        added_up_to_task = max(task.ref.node + 1 - state.plan.written_count + added_count, 0)
+        reservation = Reservation(estimated_tokens(state, task) if is_model_call else 0, nodes=added_up_to_task)
         if budget.reserve(("", task.id), reservation, used=used, added_nodes=added_count):
             return True
         self._scheduler.propagation.queue.release(task.ref.node)
@@ -185,18 +185,18 @@ class BudgetAdmission(SchedulerComponent):
             self._finish(budget, finishing, at)
             return
         budget.apply_grants(keys)
-        for task_id in [key for owner, key in budget.reserved if not owner]:
+        for task_id in [key for owner, key in budget.reservations if not owner]:
             self._start_waiting(task_id)
         self._scheduler.propagate(at)
 
     def release(self, task_id: str, *, is_waiting: bool = False) -> None:
-        """Release the reservation of a call that cannot be sent; its end has to be reported next.
+        """Release the reservation of a call that cannot be sent. The caller then reports the end of the call.
 
         Args:
-            is_waiting: also remove a call that waits for its reservation.
+            is_waiting: also remove the call if it waits for budget.
         """
         budget, name = self.budget, ("", task_id)
-        if budget is not None and (name in budget.reserved or (is_waiting and name in budget.waiting)):
+        if budget is not None and (name in budget.reservations or (is_waiting and name in budget.waiting_calls)):
             budget.settle(name, NO_USAGE)
 
     # Commands.
@@ -238,10 +238,10 @@ class BudgetAdmission(SchedulerComponent):
             self._close_request(at)
             return
         total, added = state.totals.usage.total, state.added_count
-        admitted = self._admitted
-        if admitted is not None and admitted[1] is total and (admitted[0], admitted[2]) == (budget.revision, added):
+        last = self._last_inputs
+        if last is not None and last[1] is total and (last[0], last[2]) == (budget.revision, added):
             return
-        self._admitted = (budget.revision, total, added)
+        self._last_inputs = (budget.revision, total, added)
         for task_id in budget.grant_waiting(used=total, added_nodes=added):
             self._start_waiting(task_id)
         exhausted = budget.exhausted_limits(used=total, added_nodes=added)
@@ -270,8 +270,8 @@ class BudgetAdmission(SchedulerComponent):
         name = BUDGET
         while self._state.items.find(name) is not None:
             name = f"{name}#0"
-        prompt = f"The budget of the run is used up ({message}). How much more may it use, or is it to finish as it is?"
-        amounts: dict[str, Any] = {
+        prompt = f"The budget of the run is used up ({message}). How much more may it use, or should it finish now?"
+        amount_schemas: dict[str, Any] = {
             kind: {
                 "type": _JSON_TYPES.get(kind, "integer"),
                 "title": f"how much more of {kind}{_EXAMPLES.get(kind, '')}",
@@ -279,7 +279,7 @@ class BudgetAdmission(SchedulerComponent):
             for kind in budget.limits
         }
         finish = {"type": "boolean", "title": "true, and no other field, to finish with the results so far"}
-        schema = {"type": "object", "properties": {**amounts, "finish": finish}}
+        schema = {"type": "object", "properties": {**amount_schemas, "finish": finish}}
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         requests.ask_for_run(question, task=BUDGET_TASK, name=name, purpose="budget", at=at)
 
@@ -293,7 +293,7 @@ class BudgetAdmission(SchedulerComponent):
         refs = self._skippable_tasks()
         for ref in refs:
             self._state.record(ref).reason = f"not started: {message}"
-        waiting = [name for name in budget.waiting if not name[0]]
+        waiting = [name for name in budget.waiting_calls if not name[0]]
         for name in waiting:
             budget.settle(name, NO_USAGE)
         self._scheduler.end_tasks(refs, NodeStatus.SKIPPED, at=at)

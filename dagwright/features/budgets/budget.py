@@ -1,9 +1,9 @@
 """Budget of a run: limits, usage, reservations of calls in flight, and calls that wait for budget.
 
 The estimated usage of a call is reserved before it starts, and replaced by the reported usage when it ends. The root
-run has the budget. A child run requests a reservation from it for each call, through the runs between, and reports how
-each call ended. Therefore the root run knows all usage, and never reserves more than the remaining budget. Added nodes
-and time are checked when a node is about to start; nothing is reserved for them.
+run has the budget. For each call, a child run requests a reservation from the root run, through its parent runs, and
+reports how the call ended. Therefore the root run knows all usage, and never reserves more than the remaining budget.
+Added nodes and time are checked when a node is about to start; nothing is reserved for them.
 
 The usage exceeds a limit only in three cases: calls in flight use more than estimated (including attempts that fail
 with an unusable response); tools and agents call models themselves, and their usage is known when they end; and the
@@ -49,12 +49,12 @@ def uses_models(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> boo
     """
     if node.kind != "tool":
         return False
-    declared = tools.get(node.tool)
-    is_declared = declared is not None and declared.uses_models
+    tool = tools.get(node.tool)
+    is_declared = tool is not None and tool.uses_models
     return is_declared or node.tool == MODEL_TOOL or node.tool.startswith(AGENT_PREFIX)
 
 
-def makes_answer(node: CompiledNode) -> bool:
+def writes_final_answer(node: CompiledNode) -> bool:
     """Return whether a node writes the final answer of a run."""
     labels = node.arguments.get("labels")
     return node.tool == MODEL_TOOL and isinstance(labels, Mapping) and labels.get("purpose") == PURPOSE_ANSWER
@@ -62,7 +62,7 @@ def makes_answer(node: CompiledNode) -> bool:
 
 def is_needed_to_finish(node: CompiledNode) -> bool:
     """Return whether a node runs even if the run finishes early with partial results."""
-    return makes_answer(node) or node.tool == PLAN_READER
+    return writes_final_answer(node) or node.tool == PLAN_READER
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +128,13 @@ class Budget:
         is_child: the run is a child run, and its root run has the budget.
         is_timed: for a child run: whether the root run has a time limit, so this run reports when it is idle.
         finishing: reason if the run finishes early with partial results.
-        reserved: reservations of calls in flight, and of calls that child runs may start.
-        waiting: calls that wait, in order; the run's own calls by task id.
-        requested: for a child run: the first waiting calls, which were requested from the parent run.
-        withdrawn: for a child run: call -> number of times that it was requested and then cancelled while it waited.
-        reported: call id of a running child run -> usage that it has reported so far.
+        reservations: reservations of calls in flight, and of calls that child runs may start.
+        waiting_calls: calls that wait, in order; the run's own calls by task id.
+        requested_calls: for a child run: the first waiting calls, which were requested from the parent run.
+        withdrawal_counts: for a child run: call -> how often it was requested and then cancelled while it waited.
+        usage_by_child: call id of a running child run -> usage that it has reported so far.
         added_by_child: call id of a child run -> number of nodes that it has added.
-        unreported: reserved usage of ended calls whose usage is unknown, which counts as used.
+        unreported_usage: reserved usage of ended calls whose usage is unknown, which counts as used.
         token_price: highest cost of a token so far; `None` while no cost is known.
         busy: busy time of the run.
         pending_report: next report to the parent run.
@@ -145,13 +145,13 @@ class Budget:
     on_limit: OnLimit = "ask"
     is_child: bool = False
     finishing: str | None = None
-    reserved: dict[CallName, Reservation] = field(default_factory=dict)
-    waiting: dict[CallName, Reservation] = field(default_factory=dict)
-    requested: dict[CallName, None] = field(default_factory=dict)
-    withdrawn: dict[CallName, int] = field(default_factory=dict, kw_only=True)
-    reported: dict[str, Usage] = field(default_factory=dict)
+    reservations: dict[CallName, Reservation] = field(default_factory=dict)
+    waiting_calls: dict[CallName, Reservation] = field(default_factory=dict)
+    requested_calls: dict[CallName, None] = field(default_factory=dict)
+    withdrawal_counts: dict[CallName, int] = field(default_factory=dict, kw_only=True)
+    usage_by_child: dict[str, Usage] = field(default_factory=dict)
     added_by_child: dict[str, int] = field(default_factory=dict)
-    unreported: UsageTotals = field(default_factory=UsageTotals)
+    unreported_usage: UsageTotals = field(default_factory=UsageTotals)
     token_price: Decimal | None = None
     busy: BusyTime = field(default_factory=BusyTime)
     is_timed: bool = False
@@ -164,12 +164,12 @@ class Budget:
     _reported: Usage = field(default=NO_USAGE, init=False, compare=False)
 
     def __post_init__(self) -> None:
-        for reservation in self.reserved.values():
+        for reservation in self.reservations.values():
             self._reserved_tokens, self._reserved_money = (
                 self._reserved_tokens + reservation.tokens,
                 self._reserved_money + reservation.money,
             )
-        for usage in self.reported.values():
+        for usage in self.usage_by_child.values():
             self._reported += usage
 
     # Calls.
@@ -180,7 +180,7 @@ class Budget:
         return "nodes" in self.limits or "time" in self.limits
 
     def reserve(self, name: CallName, reservation: Reservation, *, used: Usage, added_nodes: int) -> bool:
-        """Reserve budget for a call, or add the call to those that wait.
+        """Reserve budget for a call, or add it to the waiting calls.
 
         Args:
             reservation: budget that the call needs, without money.
@@ -190,14 +190,14 @@ class Budget:
         Returns:
             Whether the call may start.
         """
-        if name in self.reserved:
+        if name in self.reservations:
             return True
-        reservation = self.waiting.get(name) or reservation
+        reservation = self.waiting_calls.get(name) or reservation
         if not self.is_child and not self.exceeded_limits(reservation, used=used, added_nodes=added_nodes):
-            self.waiting.pop(name, None)
+            self.waiting_calls.pop(name, None)
             self._reserve(name, self._with_money(reservation, used=used))
             return True
-        self.waiting[name] = reservation
+        self.waiting_calls[name] = reservation
         self.revision += 1
         return False
 
@@ -210,12 +210,12 @@ class Budget:
         self.revision += 1
         if self.is_child:
             self.pending_report.settled[self._key(name)] = usage
-        if name in self.requested:
-            self.withdrawn[name] = self.withdrawn.get(name, 0) + 1
+        if name in self.requested_calls:
+            self.withdrawal_counts[name] = self.withdrawal_counts.get(name, 0) + 1
         self._remove_waiting(name)
         reservation = self._release(name)
         if not self.is_child and usage is None and reservation is not None:
-            self.unreported.add(reservation)
+            self.unreported_usage.add(reservation)
         if usage is not None and usage.tokens and usage.cost is not None:
             self.token_price = max(self.token_price or ZERO_MONEY, usage.cost / usage.tokens)
 
@@ -231,23 +231,23 @@ class Budget:
             self.busy.set_idle(call, is_idle=report.is_idle)
         for key, usage in report.settled.items():
             if usage is not None:
-                self.reported[call] = self.reported.get(call, NO_USAGE) + usage
+                self.usage_by_child[call] = self.usage_by_child.get(call, NO_USAGE) + usage
                 self._reported += usage
             self.settle((call, key), usage)
         for key, tokens in report.requests.items():
             # A call that requests budget again was settled before, possibly in the same message.
-            if (call, key) not in self.reserved:
-                self.waiting[call, key] = Reservation(tokens)
+            if (call, key) not in self.reservations:
+                self.waiting_calls[call, key] = Reservation(tokens)
 
     def apply_grants(self, keys: Sequence[str]) -> None:
         """Grant reservations to waiting calls. Grants for child runs are passed on."""
         self.revision += 1
         # The parent run counts this run as busy from its grant on.
-        self.busy.reported = False
-        names = {self._key(name): name for name in self.waiting}
+        self.busy.reported_is_idle = False
+        names = {self._key(name): name for name in self.waiting_calls}
         for key in keys:
             if (name := names.pop(key, None)) is not None:
-                reservation = self.waiting[name]
+                reservation = self.waiting_calls[name]
                 self._remove_waiting(name)
                 self._reserve(name, reservation)
                 self._pass_grant(name)
@@ -262,21 +262,21 @@ class Budget:
         """Handle the end of a child run. The totals of the run contain its usage from now on.
 
         Args:
-            usage: total usage of the child run; empty if it was not reported, in which case earlier reports count.
+            usage: total usage of the child run; if it is empty, the earlier reports of the child run count.
         """
         self.revision += 1
-        reported = self.reported.pop(call, NO_USAGE)
+        reported = self.usage_by_child.pop(call, NO_USAGE)
         self._reported = self._reported.minus(reported)
         self.pending_grants.pop(call, None)
         self.busy.set_idle(call, is_idle=False)
-        # The end may not contain the usage of a nested child run that ended without a report, or any usage at all.
-        missing = reported.minus(usage)
-        self.unreported.tokens, self.unreported.calls = (
-            self.unreported.tokens + missing.tokens,
-            self.unreported.calls + missing.calls,
+        # The total is empty without a final report, and lacks nested child runs that ended without a report.
+        missing_usage = reported.minus(usage)
+        self.unreported_usage.tokens, self.unreported_usage.calls = (
+            self.unreported_usage.tokens + missing_usage.tokens,
+            self.unreported_usage.calls + missing_usage.calls,
         )
-        self.unreported.money += missing.money
-        for name in [name for name in (*self.reserved, *self.waiting) if name[0] == call]:
+        self.unreported_usage.money += missing_usage.money
+        for name in [name for name in (*self.reservations, *self.waiting_calls) if name[0] == call]:
             self.settle(name, NO_USAGE if usage.is_nonzero else None)
         if self.is_child and (late_usage := usage.minus(reported)).is_nonzero:
             # The child run ended before it reported its last calls, and the parent run receives the total much later.
@@ -290,20 +290,20 @@ class Budget:
 
     def _remaining(self, used: Usage, *, ignores_reservations: bool = False) -> dict[Kind, Limit | None]:
         """Return the remaining amount of each limit; `None` if unknown. For `nodes`, only child runs are subtracted."""
-        spent = self._total_usage(used)
+        total = self._total_usage(used)
         remaining_amounts: dict[Kind, Limit | None] = {}
         for kind, limit in self.limits.items():
             if kind == "tokens":
-                remaining_amounts[kind] = limit - spent.tokens - (0 if ignores_reservations else self._reserved_tokens)
+                remaining_amounts[kind] = limit - total.tokens - (0 if ignores_reservations else self._reserved_tokens)
             elif kind == "calls":
-                remaining_amounts[kind] = limit - spent.calls - (0 if ignores_reservations else len(self.reserved))
+                remaining_amounts[kind] = limit - total.calls - (0 if ignores_reservations else len(self.reservations))
             elif kind == "nodes":
                 remaining_amounts[kind] = limit - sum(self.added_by_child.values())
             elif kind == "time":
                 remaining_amounts[kind] = limit - Decimal(str(self.busy.seconds))
             else:
                 remaining_money = (
-                    Decimal(limit) - spent.money - (ZERO_MONEY if ignores_reservations else self._reserved_money)
+                    Decimal(limit) - total.money - (ZERO_MONEY if ignores_reservations else self._reserved_money)
                 )
                 remaining_amounts[kind] = None if self.has_unknown_cost(used) else remaining_money
         return remaining_amounts
@@ -318,10 +318,10 @@ class Budget:
             kind
             for kind in kinds
             if (remaining := remaining_amounts[kind]) is None
-            or self._is_over(reservation, kind, remaining, added_nodes=added_nodes)
+            or self._exceeds(reservation, kind, remaining, added_nodes=added_nodes)
         ]
 
-    def _is_over(self, reservation: Reservation, kind: Kind, remaining: Limit, *, added_nodes: int) -> bool:
+    def _exceeds(self, reservation: Reservation, kind: Kind, remaining: Limit, *, added_nodes: int) -> bool:
         if kind == "nodes":
             return (added_nodes if reservation.nodes is None else reservation.nodes) > remaining
         if kind == "tokens":
@@ -341,10 +341,10 @@ class Budget:
         if self.is_child:
             return tasks
         remaining_amounts = self._remaining(used)
-        for name, reservation in [*self.waiting.items()]:
+        for name, reservation in [*self.waiting_calls.items()]:
             if self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes):
                 continue
-            del self.waiting[name]
+            del self.waiting_calls[name]
             self._reserve(name, self._with_money(reservation, used=used))
             remaining_amounts = self._remaining(used)
             self._pass_grant(name)
@@ -361,7 +361,7 @@ class Budget:
         if self.is_child or self.finishing is not None:
             return []
         remaining_amounts = self._remaining(used, ignores_reservations=True)
-        reservations = self.waiting.values() if name is None else (self.waiting[name],)
+        reservations = self.waiting_calls.values() if name is None else (self.waiting_calls[name],)
         exceeded = {
             kind
             for reservation in reservations
@@ -374,7 +374,7 @@ class Budget:
         remaining_amounts = self._remaining(used)
         texts: dict[tuple[Kind, ...], str] = {}
         by_task: dict[str, str] = {}
-        for (owner, task_id), reservation in self.waiting.items():
+        for (owner, task_id), reservation in self.waiting_calls.items():
             if not owner:
                 kinds = tuple(self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes))
                 if kinds not in texts:
@@ -393,25 +393,25 @@ class Budget:
     def _reserve(self, name: CallName, reservation: Reservation) -> None:
         if not reservation.tokens:
             return
-        self.reserved[name] = reservation
+        self.reservations[name] = reservation
         self._reserved_tokens, self._reserved_money = (
             self._reserved_tokens + reservation.tokens,
             self._reserved_money + reservation.money,
         )
 
     def _release(self, name: CallName) -> Reservation | None:
-        reservation = self.reserved.pop(name, None)
+        reservation = self.reservations.pop(name, None)
         if reservation is not None:
             self._reserved_tokens, self._reserved_money = (
                 self._reserved_tokens - reservation.tokens,
                 self._reserved_money - reservation.money,
             )
-        if not self.reserved:
+        if not self.reservations:
             self._reserved_money = ZERO_MONEY
         return reservation
 
     def _total_usage(self, used: Usage) -> UsageTotals:
-        reported, unreported = self._reported, self.unreported
+        reported, unreported = self._reported, self.unreported_usage
         money = used.money + reported.money + unreported.money
         return UsageTotals(
             used.tokens + reported.tokens + unreported.tokens, used.calls + reported.calls + unreported.calls, money
@@ -419,11 +419,11 @@ class Budget:
 
     def describe(self, kinds: Sequence[Kind], *, used: Usage, added_nodes: int) -> str:
         """Return a text with the used amount of each limit."""
-        spent = self._total_usage(used)
+        total = self._total_usage(used)
         amounts: Mapping[Kind, Any] = {
-            "tokens": f"{spent.tokens:,}",
-            "money": spent.money,
-            "calls": f"{spent.calls:,}",
+            "tokens": f"{total.tokens:,}",
+            "money": total.money,
+            "calls": f"{total.calls:,}",
             "nodes": f"{added_nodes + sum(self.added_by_child.values()):,}",
             "time": limit_text("time", Decimal(str(self.busy.seconds))),
         }
@@ -452,8 +452,8 @@ class Budget:
                 self.limits[kind] = limit
 
     def _remove_waiting(self, name: CallName) -> None:
-        self.waiting.pop(name, None)
-        self.requested.pop(name, None)
+        self.waiting_calls.pop(name, None)
+        self.requested_calls.pop(name, None)
 
     def _key(self, name: CallName) -> str:
         """Return the key of a call in messages to the parent run.
@@ -461,19 +461,19 @@ class Budget:
         A call that requests budget again after it was withdrawn has a new key, because a grant for the earlier
         request may already be on its way.
         """
-        count = self.withdrawn.get(name, 0)
+        count = self.withdrawal_counts.get(name, 0)
         return f"~{count}:{_encoded_name(name)}" if count else _encoded_name(name)
 
     def next_report(self) -> BudgetReport | None:
-        """Return the next report to the parent run, or `None`; it requests budget for a limited number of calls."""
+        """Return the next report to the parent run, or `None`; requests for more calls than fit follow later."""
         report, self.pending_report = self.pending_report, BudgetReport()
-        if self.is_child and len(self.requested) < min(len(self.waiting), REQUESTED_AT_ONCE):
-            for name, reservation in islice(self.waiting.items(), REQUESTED_AT_ONCE):
-                if name not in self.requested:
-                    self.requested[name] = None
+        if self.is_child and len(self.requested_calls) < min(len(self.waiting_calls), REQUESTED_AT_ONCE):
+            for name, reservation in islice(self.waiting_calls.items(), REQUESTED_AT_ONCE):
+                if name not in self.requested_calls:
+                    self.requested_calls[name] = None
                     report.requests[self._key(name)] = reservation.tokens
-        if self.is_timed and self.busy.is_idle is not self.busy.reported:
-            report.is_idle = self.busy.reported = self.busy.is_idle
+        if self.is_timed and self.busy.is_idle is not self.busy.reported_is_idle:
+            report.is_idle = self.busy.reported_is_idle = self.busy.is_idle
         return report if report.requests or report.settled or report.is_idle is not None else None
 
     def next_grants(self) -> dict[str, list[str]]:
@@ -490,14 +490,14 @@ class Budget:
             "is_child": self.is_child,
             "is_timed": self.is_timed,
             "finishing": self.finishing,
-            "reserved": [_reservation_to_json(name, reservation) for name, reservation in self.reserved.items()],
-            "waiting": [_reservation_to_json(name, reservation) for name, reservation in self.waiting.items()],
-            "reported": {call: usage.to_json() for call, usage in self.reported.items()},
+            "reserved": [_reservation_to_json(name, reservation) for name, reservation in self.reservations.items()],
+            "waiting": [_reservation_to_json(name, reservation) for name, reservation in self.waiting_calls.items()],
+            "reported": {call: usage.to_json() for call, usage in self.usage_by_child.items()},
             "added_by_child": self.added_by_child,
-            "unreported": [self.unreported.tokens, self.unreported.calls, str(self.unreported.money)],
+            "unreported": [self.unreported_usage.tokens, self.unreported_usage.calls, str(self.unreported_usage.money)],
             "token_price": None if self.token_price is None else str(self.token_price),
-            "requested": len(self.requested),
-            "withdrawn": [[*name, count] for name, count in self.withdrawn.items()],
+            "requested": len(self.requested_calls),
+            "withdrawn": [[*name, count] for name, count in self.withdrawal_counts.items()],
             "busy": None if self.busy == BusyTime() else self.busy.to_json(),
         }
         return {name: part for name, part in parts.items() if part not in (None, False, {}, [])}
@@ -551,7 +551,7 @@ def budget_from_json(encoded: Any) -> Budget:
         Decimal(encoded["token_price"]) if "token_price" in encoded else None,
         busy_time_from_json(encoded["busy"]) if "busy" in encoded else BusyTime(),
         encoded.get("is_timed", False),
-        withdrawn={(owner, key): count for owner, key, count in encoded.get("withdrawn", ())},
+        withdrawal_counts={(owner, key): count for owner, key, count in encoded.get("withdrawn", ())},
     )
 
 

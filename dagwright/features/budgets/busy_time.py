@@ -16,14 +16,14 @@ class BusyTime:
         since: time from which it counts, in seconds since the epoch; `None` while it is paused.
         idle_children: call ids of the idle child runs, in the order of their reports.
         is_idle: whether the run itself is idle.
-        reported: value of `is_idle` that the parent run knows.
+        reported_is_idle: last value of `is_idle` that was reported to the parent run.
     """
 
     before_s: float = 0.0
     since: float | None = None
     idle_children: dict[str, None] = field(default_factory=dict)
     is_idle: bool = False
-    reported: bool = False
+    reported_is_idle: bool = False
     _now: float = field(default=0.0, init=False, compare=False)
 
     @property
@@ -38,7 +38,7 @@ class BusyTime:
             self.since = at
 
     def pause_if_idle(self, at: float, *, is_idle: bool) -> None:
-        """Update the time at which no more tasks can start, and pause if the run is idle."""
+        """Count until a time at which no more tasks can start, and pause if the run is idle."""
         self.count_until(at)
         self.is_idle = is_idle
         if is_idle:
@@ -57,7 +57,7 @@ class BusyTime:
             "since": self.since,
             "idle_children": [*self.idle_children] or None,
             "is_idle": self.is_idle or None,
-            "reported": self.reported or None,
+            "reported": self.reported_is_idle or None,
         }
         return {name: part for name, part in parts.items() if part is not None}
 

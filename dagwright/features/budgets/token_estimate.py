@@ -43,14 +43,14 @@ def estimated_tokens(state: "RunState", task: Task) -> int:
 def _conversation_tokens(state: "RunState", node: CompiledNode) -> int:
     """Return the tokens of the conversation that a call continues: the usage of the call with the last response.
 
-    That call is a dependency of the node, or a dependency of such a dependency.
+    That call is a dependency of the node, or a dependency of a dependency.
     """
     nodes = state.plan.nodes
     candidates = [
         number for dependency in node.dependencies for number in (dependency, *nodes[dependency].dependencies)
     ]
-    calls = [number for number in dict.fromkeys(candidates) if nodes[number].tool == MODEL_TOOL]
-    return max((_answer_tokens(state, number) for number in calls), default=0)
+    model_calls = [number for number in dict.fromkeys(candidates) if nodes[number].tool == MODEL_TOOL]
+    return max((_answer_tokens(state, number) for number in model_calls), default=0)
 
 
 def _answer_tokens(state: "RunState", number: int) -> int:

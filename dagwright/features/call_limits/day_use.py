@@ -36,13 +36,13 @@ class DayUse:
         return ", ".join(f"{part} used today" for part, _ in _parts(budget, self.usage_today(now)))
 
     def used_up_reason(self, budget: DailyBudget, now: float) -> str | None:
-        """Return why no further model call may start on the current day; `None` if one may."""
+        """Return why no more model calls may start on the current day, or `None`."""
         usage = self.usage_today(now)
         if budget.money is not None and usage.cost is None:
             return "daily budget (the cost of a call is unknown; set a price, or a budget without money)"
-        used = [part for part, is_used_up in _parts(budget, usage) if is_used_up]
+        used_up_parts = [part for part, is_used_up in _parts(budget, usage) if is_used_up]
         until = datetime.fromtimestamp(next_day(now), UTC).strftime("%Y-%m-%dT%H:%MZ")
-        return f"daily budget ({', '.join(used)} used, until {until})" if used else None
+        return f"daily budget ({', '.join(used_up_parts)} used, until {until})" if used_up_parts else None
 
     def to_json(self) -> dict[str, Any]:
         return {"day": self.day, "usage": self.usage.to_json()}
@@ -63,7 +63,7 @@ def _day(now: float) -> int:
 
 
 def _parts(budget: DailyBudget, usage: Usage) -> Iterator[tuple[str, bool]]:
-    """Yield the parts of a budget with their usage, and whether they are used up."""
+    """Yield a text with the usage of each part of a budget, and whether the part is used up."""
     for name, used, limit in (
         ("tokens", usage.tokens, budget.tokens),
         ("money", usage.money, budget.money),

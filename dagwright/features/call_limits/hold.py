@@ -1,7 +1,8 @@
 """Hold of the calls of a subject whose service asked to wait, and their gradual start afterwards.
 
-During the hold each call gets a start of its own after the hold. If the service asks again, the starts are twice as far
-apart. Calls may come back late and together, as when no worker ran meanwhile, so their starts keep the distance too.
+During the hold, each call books a separate start after the hold. If the service asks again, the interval between two
+starts doubles. Calls may come back late and all at once, for example if no worker ran for a while. Therefore the starts
+of calls that come back keep the interval too.
 """
 
 from dataclasses import dataclass
@@ -9,14 +10,14 @@ from dataclasses import dataclass
 from dagwright.core.model.times import format_time
 
 MAX_HOLD_S = 300.0
-"""Longest hold of other calls because of one response; the call that got the response waits as long as requested."""
+"""Longest hold of other calls after one response; the call that got the response waits as long as requested."""
 RECENT_S = 30.0
-"""Time after the starts of a hold in which another hold makes the next starts slower."""
-WAS_ASKED = "was asked to wait until"
+"""Time after the last start of a hold in which another hold doubles the interval."""
+WAIT_REQUESTED = "was asked to wait until"
 FIRST_INTERVAL_S = 0.1
 _MAX_INTERVAL_S = 5.0
 _MAX_PACED_S = 1.0
-"""Maximum wait in a slot of a call that comes back after the hold; the server keeps calls that wait for longer."""
+"""Longest wait for which a call that comes back after the hold occupies a slot; the server keeps longer waits."""
 
 
 @dataclass(slots=True)
@@ -26,9 +27,9 @@ class Hold:
     Args:
         until: no call starts before this time.
         requested_by: service that requested the hold, such as `429 from api.example.org`.
-        next_at: earliest start of another call after the hold.
+        next_at: earliest start after the hold that is not booked.
         interval_s: seconds between two starts after the hold.
-        paced_at: earliest start of another call that comes back after the hold.
+        paced_at: earliest start of the next call that comes back after the hold.
     """
 
     until: float = 0.0
@@ -39,13 +40,13 @@ class Hold:
 
     @property
     def ends_at(self) -> float:
-        """Return the time from which on the hold has no effect."""
+        """Time from which the hold has no effect."""
         return max(self.until, self.next_at) + RECENT_S if self.until else 0.0
 
     @property
     def reason(self) -> str:
-        """Return why calls wait."""
-        return f"{WAS_ASKED} {format_time(self.until)} ({self.requested_by})"
+        """Reason why calls wait."""
+        return f"{WAIT_REQUESTED} {format_time(self.until)} ({self.requested_by})"
 
     def extend(self, until: float, now: float, *, requested_by: str) -> None:
         """Hold the calls until a time."""
@@ -54,14 +55,14 @@ class Hold:
         if now >= self.until:
             is_repeated = now < self.ends_at
             self.interval_s = min(self.interval_s * 2, _MAX_INTERVAL_S) if is_repeated else FIRST_INTERVAL_S
-        # Calls whose booked start is earlier ask for a start again before the end of the hold, and get a later one.
+        # A call whose booked start is now inside the hold requests a start again at that time, and gets a later one.
         self.until, self.requested_by, self.next_at = until, requested_by, until
 
     def book_start(self, now: float, *, has_waited: bool) -> float | None:
         """Book the start of a call; `None` if the call may start now or within a second.
 
         Args:
-            has_waited: whether the call had booked a start, which is now or in the past.
+            has_waited: whether the call has booked a start before, which is due.
         """
         earliest = self.paced_at - _MAX_PACED_S if has_waited else self.next_at
         if now >= max(self.until, earliest):
@@ -84,6 +85,6 @@ class Hold:
         self.paced_at = start_at + self.interval_s
         return start_at
 
-    def waiting(self, now: float) -> int:
+    def booked_count(self, now: float) -> int:
         """Return the number of booked starts in the future."""
         return max(0, round((self.next_at - max(now, self.until)) / self.interval_s))

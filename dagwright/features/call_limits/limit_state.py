@@ -1,12 +1,12 @@
 """State of one limit, and the answers to calls that want to start.
 
 A call gets a start time if it is at most `HORIZON_S` away. Calls further back get only an estimate and request again
-later: a booked start cannot be used by another call, so the bookings of a cancelled run would block all others. A start
-is valid for `LATE_S` after its time; then the call requests another one with a longer lead, so late calls do not start
-together. If no other call has booked a start since, the missed start takes up nothing of the rate.
+later: a booked start cannot be used by another call, so the bookings of a cancelled run would block all other calls. A
+start is valid for `LATE_S` after its time. A call that misses its start requests another start with a longer lead, so
+late calls do not start together. If no other call has booked a start since, the missed start is free again.
 
-With a concurrency limit a call also needs a lease, which expires unless it is renewed. As many calls as may run at once
-wait in line for the next lease; the calls after them get an estimate.
+With a concurrency limit a call also needs a lease, which expires unless it is renewed. The line for the next lease has
+as many places as the limit has leases; the other calls get an estimate.
 """
 
 import zlib
@@ -23,11 +23,11 @@ HORIZON_S = 1.0
 LATE_S = 0.25
 """Time after a booked start in which it is valid."""
 IDLE_S = 0.2
-"""If a start is closer than this, calls with an estimate leave the limit unused, so a new call may overtake them."""
+"""A new call may overtake calls with an estimate if it can start within this time, which they would leave unused."""
 _EARLY_S = 0.5
-"""Calls with an estimate request again this long before it, so that no start is lost if some calls are late."""
+"""Time by which calls request again before their estimate, so that no start is lost if some calls are late."""
 _MAX_EXACT_S = 20.0
-"""Longest wait whose estimate is used as it is: calls ahead may end meanwhile without starting."""
+"""Longest estimated wait that a call waits at once. A longer wait is halved: calls ahead may end without starting."""
 _MIN_WAIT_S = 1.0
 """The server keeps a deferred call for at least this time."""
 DAY_SPREAD_S = 60.0
@@ -46,8 +46,8 @@ _NEWEST_SHARE = 0.2
 
 Decision = Literal["start", "line", "later"]
 RequestKind = Literal["call", "call_with_models", "model_call", "tokens"]
-"""Call of a tool; call of a tool that calls models; call of a model, which also uses tokens; tokens of a model call
-inside a call that has started."""
+"""`call`: a tool. `call_with_models`: a tool that calls models. `model_call`: a model, which also uses tokens.
+`tokens`: the tokens of a model call inside a call that has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +55,10 @@ class LimitAnswer:
     """Answer to a call.
 
     Args:
-        decision: `start` after the delay; stay in `line` and request again after the delay; or request again `later`.
+        decision: after the delay, `start`, or request again; with `line`, the call keeps a place in the line.
         delay_s: seconds.
         reason: part of the limit that the call waits for, such as `rate limit 20/s`; empty if it does not wait.
-        ahead: estimated number of calls that start before.
+        ahead: estimated number of calls that start before this call.
     """
 
     decision: Decision
@@ -158,14 +158,14 @@ class LimitState:
         if limit.daily is not None and (used_up_reason := self.today.used_up_reason(limit.daily, now)) is not None:
             return LimitAnswer("later", _wait_for_day(call, now), used_up_reason)
         at, reason = self._earliest(limit, now + lead_s)
-        is_turn = has_waited or max(at, self.tail_at, self.returned_tail_at) - now <= HORIZON_S
+        is_its_turn = has_waited or max(at, self.tail_at, self.returned_tail_at) - now <= HORIZON_S
         if limit.concurrency is not None:
             place = [*self.line].index(call) if call in self.line else len(self.line)
-            free = limit.concurrency - len(self.leases)
-            if place >= free:
-                return self._wait_for_lease(limit, call, place, now, is_turn=is_turn, has_waited=has_waited)
+            free_leases = limit.concurrency - len(self.leases)
+            if place >= free_leases:
+                return self._wait_for_lease(limit, call, place, now, is_its_turn=is_its_turn, has_waited=has_waited)
         wait_s = at - now - lead_s
-        if wait_s <= (HORIZON_S if is_turn else IDLE_S):
+        if wait_s <= (HORIZON_S if is_its_turn else IDLE_S):
             if has_waited and limit.rate is None and limit.concurrency is None and self.hold.is_recent(now):
                 at = self.hold.book_paced_start(at)
             self._start(limit, call, at, lead_s=lead_s)
@@ -192,19 +192,19 @@ class LimitState:
             self.tokens.correct((tokens - self.tokens_per_call) * 60.0 / limit.tokens_per_minute)
         self.tokens_per_call = _average(self.tokens_per_call, tokens)
 
-    def restart(self, now: float) -> None:
+    def discard_bookings(self, now: float) -> None:
         """Discard bookings and estimates after a change of the limit."""
         for schedule in (self.starts, self.tokens):
             schedule.next_at = min(schedule.next_at, now)
         self.tail_at = self.returned_tail_at = min(self.tail_at, now)
 
-    def waiting(self, limit: CallLimit, now: float) -> int:
+    def waiting_count(self, limit: CallLimit, now: float) -> int:
         """Return the estimated number of calls that wait."""
         self._expire(now)
         starts = 0.0 if limit.rate is None else (self.starts.next_at - now) / limit.rate.interval_s
         tail_at = max(self.tail_at, self.returned_tail_at)
         estimated = (tail_at - max(now, self.starts.next_at)) / self._interval_s(limit)
-        return len(self.line) + max(0, int(starts)) + max(0, int(estimated)) + self.hold.waiting(now)
+        return len(self.line) + max(0, int(starts)) + max(0, int(estimated)) + self.hold.booked_count(now)
 
     def _expire(self, now: float) -> None:
         for call in [call for call, lease in self.leases.items() if lease.expires_at <= now]:
@@ -213,7 +213,7 @@ class LimitState:
             del self.line[call]
 
     def _earliest(self, limit: CallLimit, now: float) -> tuple[float, str]:
-        """Return the earliest start of a call without regard to leases, and the reason why it is not now."""
+        """Return the earliest start of a call, ignoring leases, and why the call cannot start now."""
         candidates = [(now, "")]
         if limit.tokens_per_minute is not None:
             candidates.append(
@@ -254,7 +254,7 @@ class LimitState:
         self.booking = None
 
     def _start_again(self, limit: CallLimit, call: str, now: float, *, lead_s: float) -> LimitAnswer:
-        """Answer a call that has a lease: the response was lost or late, or the worker of an earlier attempt died."""
+        """Answer a call that has a lease: its last answer was lost or late, or the worker of its last attempt died."""
         started_at = self.leases[call].started_at
         if limit.rate is None or now <= started_at + LATE_S:
             self.renew(call, now)
@@ -264,11 +264,11 @@ class LimitState:
         return LimitAnswer("start", at - now, reason)
 
     def _wait_for_lease(
-        self, limit: CallLimit, call: str, place: int, now: float, *, is_turn: bool, has_waited: bool
+        self, limit: CallLimit, call: str, place: int, now: float, *, is_its_turn: bool, has_waited: bool
     ) -> LimitAnswer:
         assert limit.concurrency is not None
         reason = f"concurrency limit {limit.concurrency}"
-        if call in self.line or (is_turn and len(self.line) < limit.concurrency):
+        if call in self.line or (is_its_turn and len(self.line) < limit.concurrency):
             self.line[call] = now + LINE_S
             poll_s = min(max(self.hold_s / limit.concurrency / 2, _MIN_POLL_S), _MAX_POLL_S)
             return LimitAnswer("line", poll_s, reason, place)
@@ -284,7 +284,7 @@ class LimitState:
         else:
             self.tail_at = at + interval_s
         wait_s = max(_MIN_WAIT_S, at - now - _EARLY_S)
-        # Half of a long wait: calls ahead may end meanwhile without starting, as when their run is cancelled.
+        # Half of a long wait, because calls ahead may end without starting, for example if their run is cancelled.
         delay_s = wait_s if wait_s <= _MAX_EXACT_S else min(wait_s / 2, MAX_ESTIMATE_S)
         return LimitAnswer("later", delay_s, reason, ahead)
 

@@ -17,9 +17,9 @@ from dagwright.features.commands.steering import COMPENSATING_REFUSAL, UnparsedC
 from dagwright.features.feedback.feedback_state import RUN_ANSWERS_BYTES, SHORT_ANSWER_BYTES
 from dagwright.features.plan_edits.extension_checks import (
     refusal_of_extension,
-    refusal_of_other_arguments,
+    refusal_of_new_arguments,
     refusal_of_reserved_ids,
-    with_other_arguments,
+    with_new_arguments,
 )
 from dagwright.features.plan_edits.node_additions import add_nodes
 
@@ -53,8 +53,8 @@ class CancelNode:
         if status.is_final:
             return f"{self.node!r} has ended: {status.value}"
         if self.branch and ref.item is not None:
-            return f"nothing waits for an item alone: cancel {scheduler.plan.nodes[ref.node].id!r} with its branch"
-        if all(scheduler.state.id_of(task) in scheduler.state.cancelling for task in _open_tasks(scheduler, ref)):
+            return f"an item has no branch: cancel {scheduler.plan.nodes[ref.node].id!r} with its branch instead"
+        if all(scheduler.state.id_of(task) in scheduler.state.cancel_deadlines for task in _open_tasks(scheduler, ref)):
             return f"{self.node!r} is being stopped already"
         return None
 
@@ -64,19 +64,19 @@ class CancelNode:
         assert ref is not None
         reason = self.actor.describe("cancelled")
         scheduler.state.override_of(self.node).commands.append(self.actor.command_entry("cancel_node", at))
-        ends: list[TaskRef] = []
+        tasks_to_end: list[TaskRef] = []
         for task in _open_tasks(scheduler, ref):
             scheduler.state.record(task).reason = reason
             if scheduler.state.record(task).status is NodeStatus.RUNNING:
                 scheduler.features.cancellation.cancel(scheduler.state.id_of(task), until=at + self.grace_s)
             else:
-                ends.append(task)
+                tasks_to_end.append(task)
         if self.branch:
             for number in _descendants_requiring(scheduler, ref.node):
                 record = scheduler.records[number]
                 record.reason, record.blocked_by = f"the branch of {self.node!r} was {reason}", (self.node,)
-                ends.append(TaskRef(number))
-        scheduler.end_tasks(ends, NodeStatus.CANCELLED, at=at)
+                tasks_to_end.append(TaskRef(number))
+        scheduler.end_tasks(tasks_to_end, NodeStatus.CANCELLED, at=at)
 
 
 def _open_tasks(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
@@ -89,16 +89,16 @@ def _open_tasks(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
 
 def _descendants_requiring(scheduler: "RunScheduler", number: int) -> list[int]:
     """Return the pending nodes that require a node, directly or through other nodes."""
-    dependents: dict[int, None] = {}
-    waiting = [number]
-    while waiting:
-        for dependent in scheduler.state.dependents_of(waiting.pop()):
+    descendants: dict[int, None] = {}
+    unvisited = [number]
+    while unvisited:
+        for dependent in scheduler.state.dependents_of(unvisited.pop()):
             node, status = scheduler.plan.nodes[dependent], scheduler.records[dependent].status
-            requires_all = node.join[0] == "all" and status is NodeStatus.PENDING and node.kind != "region"
-            if requires_all and dependent not in dependents:
-                dependents[dependent] = None
-                waiting.append(dependent)
-    return list(dependents)
+            is_pending = status is NodeStatus.PENDING and node.kind != "region"
+            if is_pending and node.join[0] == "all" and dependent not in descendants:
+                descendants[dependent] = None
+                unvisited.append(dependent)
+    return list(descendants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +107,8 @@ class RetryNode:
 
     Args:
         node: id; for a node with `for_each`, all its items that failed or were cancelled are retried.
-        arguments: new arguments, for which a new node supersedes the old one; `None` keeps the arguments and the
-            idempotency key.
+        arguments: new arguments: they are set on a new node, which supersedes this node. With `None`, the node keeps
+            its arguments and its idempotency key.
     """
 
     node: str
@@ -128,7 +128,7 @@ class RetryNode:
         if any(item.map_batch is not None for item in scheduler.records[ref.node].items):
             return f"the items of {node.id!r} run in child runs; they cannot be retried"
         if self.arguments is not None:
-            refusal = refusal_of_other_arguments(scheduler.state, ref) or _refusal_of_call(
+            refusal = refusal_of_new_arguments(scheduler.state, ref) or _refusal_of_call(
                 scheduler, node, self.arguments
             )
             return refusal or _refusal_of_size(scheduler, self.arguments, "arguments")
@@ -142,13 +142,13 @@ class RetryNode:
         attempts, error = record.attempts, record.error
         if self.arguments is not None:
             scheduler.features.feedback.requests.stored_bytes += encoded_size(self.arguments)
-            add_nodes(scheduler, with_other_arguments(scheduler.state, ref.node, self.arguments), self.actor, at=at)
+            add_nodes(scheduler, with_new_arguments(scheduler.state, ref.node, self.arguments), self.actor, at=at)
             return
         edits = scheduler.rebuild.edit(at)
         for failed_ref in _tasks_to_retry(scheduler, ref):
             edits.retry(failed_ref)
         edits.reopen_dependents(ref.node)
-        scheduler.rebuild.spend(at)
+        scheduler.rebuild.charge_within_budget(at)
         edits.apply()
         scheduler.propagate(at)
         details = {"attempts": attempts, "error": error.to_json() if error is not None else None}
@@ -162,7 +162,8 @@ def _refusal_of_size(scheduler: "RunScheduler", sent: Any, kind: str) -> str | N
         return None
     return (
         f"{kind} of {size:,} bytes are too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, "
-        f"and {stored:,} are stored; up to {SHORT_ANSWER_BYTES:,} are always accepted, such as the name of a file"
+        f"and {stored:,} are stored; a value of up to {SHORT_ANSWER_BYTES:,} bytes, such as a file name, is always "
+        "accepted"
     )
 
 
@@ -185,8 +186,8 @@ def _tasks_to_retry(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
     items = scheduler.records[ref.node].items
     if ref.item is not None or not items:
         return [ref]
-    failed = (NodeStatus.FAILED, NodeStatus.CANCELLED)
-    return [TaskRef(ref.node, index) for index, item in enumerate(items) if item.record.status in failed] or [ref]
+    retryable = (NodeStatus.FAILED, NodeStatus.CANCELLED)
+    return [TaskRef(ref.node, index) for index, item in enumerate(items) if item.record.status in retryable] or [ref]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,7 @@ class SetResult:
             return ref
         record = scheduler.state.record(ref)
         if record.status is NodeStatus.COMPLETED:
-            return f"{self.node!r} has completed, and others may have used its result"
+            return f"{self.node!r} has completed, and other nodes may have used its result"
         if record.status is NodeStatus.RUNNING:
             return f"{self.node!r} is running; cancel it first"
         if any(item.map_batch is not None for item in scheduler.records[ref.node].items):
@@ -212,8 +213,8 @@ class SetResult:
         extender = scheduler.features.extension.extender
         if extender is not None and (refusal := extender.refusal_of_result(self.node, self.result)) is not None:
             return refusal
-        declared = scheduler.plan.tools.get(scheduler.plan.nodes[ref.node].tool)
-        if declared is not None and (refusal := slots_rejection(self.node, self.result, declared)) is not None:
+        tool = scheduler.plan.tools.get(scheduler.plan.nodes[ref.node].tool)
+        if tool is not None and (refusal := slots_rejection(self.node, self.result, tool)) is not None:
             return refusal
         return scheduler.state.rebuild_problem() or _refusal_of_size(scheduler, self.result, "results")
 
@@ -227,9 +228,9 @@ class SetResult:
         if old_record.status.is_final:
             edits.reopen_dependents(ref.node)
         error = old_record.error.to_json() if old_record.error is not None else None
-        result = Record(NodeStatus.COMPLETED, self.result, attempts=old_record.attempts, ended_at=at)
-        edits.put(ref, result)
-        scheduler.rebuild.spend(at)
+        new_record = Record(NodeStatus.COMPLETED, self.result, attempts=old_record.attempts, ended_at=at)
+        edits.put(ref, new_record)
+        scheduler.rebuild.charge_within_budget(at)
         edits.apply()
         scheduler.propagate(at)
         scheduler.state.override_of(self.node).commands.append(self.actor.command_entry("set_result", at, error=error))
@@ -238,7 +239,8 @@ class SetResult:
 # The plan.
 
 
-def _refusal_of_added_nodes(scheduler: "RunScheduler") -> str | None:
+def _refusal_to_extend(scheduler: "RunScheduler") -> str | None:
+    """Return why no nodes can be added to the run, or `None`."""
     return refusal_of_run(scheduler) or (COMPENSATING_REFUSAL if scheduler.state.phase is Phase.COMPENSATING else None)
 
 
@@ -256,7 +258,7 @@ class AddNodes:
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
-        refusal = _refusal_of_added_nodes(scheduler) or refusal_of_extension(scheduler.state, self.extension)
+        refusal = _refusal_to_extend(scheduler) or refusal_of_extension(scheduler.state, self.extension)
         return refusal or refusal_of_reserved_ids(scheduler.state, self.extension)
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
@@ -267,20 +269,20 @@ class AddNodes:
 
 @dataclass(frozen=True, slots=True)
 class AddUnparsedNodes(UnparsedCommand):
-    """Check and add nodes in their written form.
+    """Parse, check and add nodes.
 
     Args:
-        nodes: nodes as in a plan.
-        tools: declarations of tools of the nodes that the plan may not have.
+        nodes: nodes in the JSON form of a plan.
+        tools: declarations of tools that the nodes call and the plan might lack.
     """
 
     nodes: Sequence[Any]
     tools: Mapping[str, ToolDeclaration] = field(default_factory=dict)
     actor: Actor = UNKNOWN_ACTOR
 
-    def read_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> AddNodes | str:
+    def parse_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> AddNodes | str:
         """Return the parsed command, or why it is rejected; the cost is charged to the budget."""
-        refusal = _refusal_of_added_nodes(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
+        refusal = _refusal_to_extend(scheduler) or _refusal_of_size(scheduler, self.nodes, "nodes")
         if refusal is not None:
             return refusal
         budget.start(at)

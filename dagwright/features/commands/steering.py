@@ -26,10 +26,10 @@ from dagwright.features.explain.reasons import missing_values
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-STOPPED = "the run is being stopped"
-_RUN_ENDED = "the run has ended"
+STOPPED_REFUSAL = "the run is being stopped"
+_RUN_ENDED_REFUSAL = "the run has ended"
 COMPENSATING_REFUSAL = "the run is compensating its calls, and accepts no other commands"
-_NOT_STARTED = "the run has not started: answer {!r} first"
+_NOT_STARTED_REFUSAL = "the run has not started: answer {!r} first"
 _MAX_NAMES_COMPARED = 1_000
 _MAX_SKIPPED_CHECKED = 200
 """Maximum number of skipped nodes whose conditions are evaluated again for notes: a run may have skipped 100,000."""
@@ -55,22 +55,22 @@ class UnparsedCommand(ABC):
     """A command whose content is expensive to parse. It is parsed once, into a `RunCommand`, when it is applied."""
 
     @abstractmethod
-    def read_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
+    def parse_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
         """Return the parsed command, or why it is rejected; the cost is charged to the budget."""
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is rejected, or `None`; it has no side effects."""
-        command = self.read_within(scheduler.features.feedback.requests.precheck_budget, scheduler, at=at)
+        command = self.parse_within(scheduler.features.feedback.requests.precheck_budget, scheduler, at=at)
         return command if isinstance(command, str) else None
 
-    def read(self, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
+    def parse(self, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
         """Return the parsed command, or why it is rejected."""
-        return self.read_within(scheduler.features.feedback.requests.check_budget, scheduler, at=at)
+        return self.parse_within(scheduler.features.feedback.requests.check_budget, scheduler, at=at)
 
 
 def apply_command(sent_command: RunCommand | UnparsedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:
     """Apply a command, or return why it is rejected."""
-    command = sent_command.read(scheduler, at=at) if isinstance(sent_command, UnparsedCommand) else sent_command
+    command = sent_command.parse(scheduler, at=at) if isinstance(sent_command, UnparsedCommand) else sent_command
     if isinstance(command, str):
         return command
     if (refusal := command.refusal_of(scheduler, at=at)) is not None:
@@ -94,7 +94,7 @@ class Pause:
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
-            return STOPPED if scheduler.is_stopped else _RUN_ENDED
+            return STOPPED_REFUSAL if scheduler.is_stopped else _RUN_ENDED_REFUSAL
         if scheduler.state.paused is None:
             return None
         paused = scheduler.state.paused
@@ -133,8 +133,8 @@ class Cancel:
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
         if scheduler.is_stopped:
-            return f"{STOPPED} already"
-        return _RUN_ENDED if scheduler.is_finished else None
+            return f"{STOPPED_REFUSAL} already"
+        return _RUN_ENDED_REFUSAL if scheduler.is_finished else None
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
@@ -150,7 +150,7 @@ class SetPolicy:
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
         """Return why the command is rejected, or `None`."""
-        return STOPPED if scheduler.is_stopped else None
+        return STOPPED_REFUSAL if scheduler.is_stopped else None
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
@@ -175,7 +175,7 @@ class SetLimits:
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:
         """Return why the command is rejected, or `None`."""
         if scheduler.is_stopped or scheduler.is_finished:
-            return STOPPED if scheduler.is_stopped else _RUN_ENDED
+            return STOPPED_REFUSAL if scheduler.is_stopped else _RUN_ENDED_REFUSAL
         elapsed_s = at - scheduler.features.deadline.deadline.started_at
         if self.deadline_s is not None and self.deadline_s <= elapsed_s:
             return f"the run started {elapsed_s:.0f} s ago, and a deadline counts from the start: set a longer one"
@@ -203,15 +203,15 @@ class SetLimits:
 def current_notes(scheduler: "RunScheduler | None") -> list[dict[str, Any]]:
     """Return the notes about the current state of a run: paused, compensating, finishing early, missing values.
 
-    The reason of a pause is in the note of the command.
+    The note of a paused run has no reason, because the note of the command has it.
     """
     if scheduler is None:
         return []
     notes: list[dict[str, Any]] = []
     if scheduler.state.phase.is_compensated and scheduler.is_finished:
-        compensated, uncompensated = compensation_summary(scheduler.state)
-        notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": compensated})
-        notes += [note.to_json() for note in uncompensated]
+        summary, uncompensated_notes = compensation_summary(scheduler.state)
+        notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": summary})
+        notes += [note.to_json() for note in uncompensated_notes]
     elif scheduler.state.phase is Phase.COMPENSATING and not scheduler.state.options.is_child:
         message = "the run is compensating its calls; cancel it again to stop the compensation"
         notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": message})
@@ -227,10 +227,10 @@ def current_notes(scheduler: "RunScheduler | None") -> list[dict[str, Any]]:
 
 def missing_value_notes(scheduler: "RunScheduler") -> Iterator[dict[str, Any]]:
     """Yield a note for each skipped node whose condition reads a path that a result does not have."""
-    skipped = (
+    skipped_nodes = (
         node for node, record in scheduler.state.visible_nodes() if record.status is NodeStatus.SKIPPED and node.when
     )
-    for node in islice(skipped, _MAX_SKIPPED_CHECKED):
+    for node in islice(skipped_nodes, _MAX_SKIPPED_CHECKED):
         missing = [text for text in missing_values(scheduler, node) if text.endswith(" is missing")]
         if missing:
             message = f"skipped, because its condition reads missing values: {'; '.join(missing[:_MAX_MISSING_VALUES])}"
@@ -244,12 +244,12 @@ def _pause_text(paused: Paused) -> str:
 def refusal_of_run(scheduler: "RunScheduler") -> str | None:
     """Return why commands to nodes are rejected, or `None`.
 
-    Before the plan is approved, its records must not change, because nodes would start.
+    Before the plan is approved, no record may change, because nodes would start.
     """
     if scheduler.is_stopped:
-        return STOPPED
+        return STOPPED_REFUSAL
     plan_request = scheduler.features.feedback.requests.of_task("")
-    return _NOT_STARTED.format(plan_request.id) if plan_request is not None else None
+    return _NOT_STARTED_REFUSAL.format(plan_request.id) if plan_request is not None else None
 
 
 def ref_or_refusal(scheduler: "RunScheduler", task_id: str) -> TaskRef | str:
@@ -304,7 +304,7 @@ class CommandMessage:
         node: node or item of the command, with the path to its sub-plan; `None` for a command to the run.
         confirmation: confirmation for the sender.
         note: text of the note about the applied command.
-        is_broadcast: the same message is sent to all sub-plans.
+        is_broadcast: whether the same message is sent to all sub-plans.
     """
 
     content: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Saga compensation: which calls of a run have to be undone, in which order, and which cannot be.
+"""Saga compensation: which calls of a run have to be undone, in which order, and which cannot be undone.
 
 An incomplete run gets one compensation node for each call that may have changed something. The nodes run one after the
 other, in reverse order of the calls, which also respects undeclared dependencies. The nodes are derived from the plan
@@ -41,8 +41,8 @@ NOT_COMPLETED = "not_completed"
 ERROR_COMPENSATED = "compensated"
 """Error code of a run that only compensates the calls of an earlier run."""
 NOTHING_TO_COMPENSATE: Mapping[str, Any] = {}
-"""State of a child run that changed nothing."""
-_MAX_NAMED, _MAX_NOTES = 5, 50
+"""Snapshot that a child run returns if it changed nothing."""
+_MAX_NAMES, _MAX_NOTES = 5, 50
 """Maximum number of uncompensated calls named in the message, and in notes."""
 _CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
 _CODES_BEFORE_CALL = frozenset(
@@ -109,14 +109,14 @@ def _was_called(state: "RunState", ref: TaskRef, record: Record) -> bool:
     if record.reused is not None or record.cached is not None or record.child_snapshot == NOTHING_TO_COMPENSATE:
         return False
     if state.plan.nodes[ref.node].kind == "lookup" and is_result_of_call(record, None):
-        return state.options.resolver.has_changed(record.result)
+        return state.options.resolver.changed_something(record.result)
     override = state.overrides.get(state.id_of(ref))
     attempts = record.attempts or (override.attempts if override is not None else 0)
     code = record.error.code if record.status is NodeStatus.FAILED and record.error is not None else ""
     return attempts > 1 or (attempts == 1 and code not in _CODES_BEFORE_CALL)
 
 
-def has_changed(state: "RunState") -> bool:
+def run_may_have_effects(state: "RunState") -> bool:
     """Return whether a run, unless it only compensates another run, may have changed something."""
     return not state.options.only_compensates and any(_was_called(state, *call) for call in _changing_calls(state))
 
@@ -129,10 +129,10 @@ def compensation_extension(state: "RunState") -> Extension | None:
     nodes: list[CompiledNode] = []
     base = state.plan.written_count
     for ref in _in_reverse_order(state):
-        name, after = state.id_of(ref), [base + len(nodes) - 1] if nodes else []
-        # Hidden nodes have numbers after those of added nodes.
-        shown = [ref.node] if ref.node < base else []
-        node = _compensation_node(state, ref, _free_id(state, f"undo {name}"), needs=(*shown, *after))
+        name, previous = state.id_of(ref), [base + len(nodes) - 1] if nodes else []
+        # A hidden node is no dependency: its number is after those of the added nodes.
+        compensated = [ref.node] if ref.node < base else []
+        node = _compensation_node(state, ref, _free_id(state, f"undo {name}"), dependencies=(*compensated, *previous))
         nodes.append(node)
     return Extension(base, tuple(nodes)) if nodes else None
 
@@ -154,17 +154,17 @@ def _order_of(ref: TaskRef) -> tuple[int, int]:
     return ref.node, -1 if ref.item is None else ref.item
 
 
-def _compensation_node(state: "RunState", ref: TaskRef, node_id: str, *, needs: Sequence[int]) -> CompiledNode:
-    compensated = state.plan.nodes[ref.node]
-    title = f"Undo {compensated.title or state.id_of(ref)}"
+def _compensation_node(state: "RunState", ref: TaskRef, node_id: str, *, dependencies: Sequence[int]) -> CompiledNode:
+    compensated_node = state.plan.nodes[ref.node]
+    title = f"Undo {compensated_node.title or state.id_of(ref)}"
     is_child_run = _is_child_run(state, ref)
-    tool = ToolDeclaration("") if is_child_run else state.plan.tools[state.plan.tools[compensated.tool].undo or ""]
+    tool = ToolDeclaration("") if is_child_run else state.plan.tools[state.plan.tools[compensated_node.tool].undo or ""]
     return CompiledNode(
         node_id,
         kind="plan" if is_child_run else "tool",
         title=title,
         tool=tool.name,
-        dependencies=tuple(needs),
+        dependencies=tuple(dependencies),
         join=("all_done", 0),
         approval="never",
         retry=RetryRule() if is_child_run else default_retry(tool.effects, tool.max_attempts),
@@ -202,18 +202,18 @@ def _reason_not_compensable(state: "RunState", ref: TaskRef, record: Record) -> 
 def without_compensation(plan: CompiledPlan) -> CompiledPlan:
     """Return the plan of a run without its compensation nodes, which are the last added nodes."""
     end = plan.written_count
-    added = sum(node.compensates is not None for node in plan.nodes)
-    if not added:
+    count = sum(node.compensates is not None for node in plan.nodes)
+    if not count:
         return plan
     renumbered = [
-        replace(node, dependencies=tuple(number - added if number >= end else number for number in node.dependencies))
+        replace(node, dependencies=tuple(number - count if number >= end else number for number in node.dependencies))
         for node in plan.nodes
     ]
-    return replace(plan, nodes=(*renumbered[: end - added], *renumbered[end:]))
+    return replace(plan, nodes=(*renumbered[: end - count], *renumbered[end:]))
 
 
 def compensated_tasks(state: "RunState") -> tuple[frozenset[str], list[str]]:
-    """Return the nodes and items that a run compensates or has compensated, and those where this is unknown."""
+    """Return the nodes and items that a run compensates or has compensated, and those whose compensation is unknown."""
     compensated, unknown = set[str](), list[str]()
     for node, record in state.visible_nodes():
         if node.compensates is None:
@@ -243,9 +243,9 @@ def compensation_counts(state: "RunState") -> Counter[NodeStatus]:
 
 def error_of_incomplete_run(state: "RunState") -> NodeError:
     """Return the error of a run that was not stopped but did not complete."""
-    ended = [(node.id, record) for node, record in state.visible_nodes()]
+    records = [(node.id, record) for node, record in state.visible_nodes()]
     for status in (NodeStatus.FAILED, NodeStatus.CANCELLED, NodeStatus.BLOCKED):
-        for name, record in ended:
+        for name, record in records:
             if record.status is status:
                 reason = record.error.message if record.error is not None else record.reason
                 return NodeError(NOT_COMPLETED, f"{name!r} {status.value}{f': {reason}' if reason else ''}")
@@ -258,14 +258,14 @@ def compensation_summary(state: "RunState") -> tuple[str, list[Note]]:
     A call that did not complete is compensated as a precaution. It is not counted, because it usually had no effect.
     """
     uncompensated = uncompensated_calls(state)
-    compensated = compensated_by(state)
-    count = sum(_has_known_effect(state, task_id) for task_id in compensated)
+    compensated_ids = compensated_by(state)
+    count = sum(_has_known_effect(state, task_id) for task_id in compensated_ids)
     if not uncompensated:
-        message = "compensated calls with unknown outcome" if compensated else "nothing to compensate"
+        message = "compensated calls with unknown outcome" if compensated_ids else "nothing to compensate"
         if count:
             message = f"compensated {format_count(count, 'call')}"
     else:
-        names = join_first([repr(call.task) for call in uncompensated], _MAX_NAMED)
+        names = join_first([repr(call.task) for call in uncompensated], _MAX_NAMES)
         message = f"compensated: {count:,}; not compensated: {len(uncompensated):,} ({names})"
     return message, [
         Note(NOTE_UNCOMPENSATED, f"{call.task!r} {call.reason}", call.task) for call in uncompensated[:_MAX_NOTES]
@@ -296,11 +296,11 @@ def uncompensated_calls(state: "RunState") -> list[UncompensatedCall]:
         name = state.id_of(ref)
         override = state.overrides.get(name)
         if name in nodes:
-            node, record_of_node = nodes[name]
-            if record_of_node.status is not NodeStatus.COMPLETED:
-                reason = record_of_node.error.message if record_of_node.error is not None else record_of_node.reason
-                ended = f"{node.id!r} {record_of_node.status.value}{f': {reason}' if reason else ''}"
-                calls.append(UncompensatedCall(name, f"was not compensated: {ended}"))
+            node, undo_record = nodes[name]
+            if undo_record.status is not NodeStatus.COMPLETED:
+                reason = undo_record.error.message if undo_record.error is not None else undo_record.reason
+                outcome = f"{node.id!r} {undo_record.status.value}{f': {reason}' if reason else ''}"
+                calls.append(UncompensatedCall(name, f"was not compensated: {outcome}"))
         elif _was_called(state, ref, record):
             reason = _reason_not_compensable(state, ref, record)
             if reason is None:

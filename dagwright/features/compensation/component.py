@@ -64,7 +64,7 @@ class Compensation(SchedulerComponent):
         if extension is None or refusal_of_extension(self._state, extension) is not None:
             return
         self._lift_deadline()
-        self._scheduler.rebuild.charge(at)
+        self._scheduler.rebuild.charge_unconditionally(at)
         self._scheduler.rebuild.edit(at).extend(extension)
         self._scheduler.propagation.update(at)
 

@@ -34,8 +34,8 @@ ReasonKind = Literal[
     "dependency", "items", "person", "waiting", "retry", "running", "run", "group", "paused", "limit", "ready",
     "completed", "failed", "blocked", "skipped", "cancelled", "superseded",
 ]  # fmt: skip
-"""Cause of the wait of an open node, or outcome of an ended node. A `run` is executed by a child run, a `group` of
-pure nodes by one call."""
+"""Cause of the wait of an open node, or outcome of an ended node. `run`: a child run executes the node. `group`: one
+call executes it with other pure nodes."""
 
 MAX_ITEMS = 20
 _MAX_NAMES = 5
@@ -103,7 +103,7 @@ def reason_of(scheduler: "RunScheduler", task_id: str, *, call: ServerCall | Non
     """Return the reason for the state of a node (`id`) or an item (`id[key]`).
 
     Args:
-        call: state of its call in flight, if it is known.
+        call: state of the task's call in flight, if it is known.
 
     Raises:
         KeyError: there is no such node or item.
@@ -134,8 +134,8 @@ def open_task_ids(record: Record, node: CompiledNode) -> Iterator[str]:
 
 def join_names(names: Sequence[str], *, last: str = "and") -> str:
     """Join names for a sentence: `a`, `a and b`, `a, b and 3 more`."""
-    shown, omitted = names[:_MAX_NAMES], len(names) - _MAX_NAMES
-    parts = [*shown, f"{omitted:,} more"] if omitted > 0 else shown
+    first_names, omitted = names[:_MAX_NAMES], len(names) - _MAX_NAMES
+    parts = [*first_names, f"{omitted:,} more"] if omitted > 0 else first_names
     return f" {last} ".join(filter(None, [", ".join(parts[:-1]), parts[-1]])) if parts else ""
 
 
@@ -143,14 +143,14 @@ def join_names(names: Sequence[str], *, last: str = "and") -> str:
 
 
 def _pending_reason(scheduler: "RunScheduler", node: CompiledNode, task_id: str) -> Reason:
-    needed = [scheduler.plan.nodes[number].id for number in node.dependencies]
-    open_ids = [name for name in needed if not _status_of(scheduler, name).is_final]
+    dependency_ids = [scheduler.plan.nodes[number].id for number in node.dependencies]
+    open_ids = [name for name in dependency_ids if not _status_of(scheduler, name).is_final]
     kind, required = node.join
     names = join_names(open_ids, last="or" if kind == "any" else "and")
     if kind == "any":
         message = f"waits for {'one of ' if len(open_ids) > 1 else ''}{names}"
     elif kind == "at_least":
-        message = f"waits for {required} of {len(needed)} nodes to be done, still for {names}"
+        message = f"waits for {required} of {len(dependency_ids)} nodes to be done; not done yet: {names}"
     else:
         message = f"waits for {names}"
     return Reason(task_id, NodeStatus.PENDING, "dependency", message, because=open_ids)
@@ -204,13 +204,13 @@ def _ready_reason(scheduler: "RunScheduler", task_id: str, node: CompiledNode, r
 
 
 def _reached_limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
-    """Return the limit at which a ready task waits."""
+    """Return the limit that keeps a ready task waiting, or `None`."""
     running: Counter[str] = Counter()
     calls_by_tool: Counter[str] = Counter()
     total = 0
     for other, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
         tasks = [(f"{other.id}[{item.key}]", item.record) for item in record.items] or [(other.id, record)]
-        count = sum(_is_in_flight(scheduler, task_id, records) for task_id, records in tasks)
+        count = sum(_is_in_flight(scheduler, task_id, task_record) for task_id, task_record in tasks)
         running[other.id] = count
         total += count
         calls_by_tool[other.tool] += count if other.kind != "region" else 0
@@ -221,10 +221,10 @@ def _reached_limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
     if tool is not None and tool.max_parallel is not None and calls_of_tool >= tool.max_parallel:
         return f"{calls_of_tool} calls of {node.tool} run, and its `max_parallel` is {tool.max_parallel}"
     pausable = {name: count for name, count in calls_by_tool.items() if name and can_be_paused(tools.get(name))}
-    others = sum(pausable.values()) - pausable.get(node.tool, 0)
-    if node.tool in pausable and calls_of_tool >= max_calls_of_tool(others):
-        other_calls = f", beside {others} of others" if others else ""
-        return f"{calls_of_tool} calls of {node.tool} run{other_calls}: slots are kept free for calls of other tools"
+    other_calls = sum(pausable.values()) - pausable.get(node.tool, 0)
+    if node.tool in pausable and calls_of_tool >= max_calls_of_tool(other_calls):
+        others = f" and {other_calls} calls of other tools" if other_calls else ""
+        return f"{calls_of_tool} calls of {node.tool}{others} run; the remaining slots are reserved for other tools"
     if total >= scheduler.state.max_in_flight:
         return f"{total} tasks of the run are in flight, and its `max_parallel` is {scheduler.state.max_in_flight}"
     return None
@@ -255,8 +255,8 @@ def _running_reason(scheduler: "RunScheduler", task_id: str, record: Record, *, 
         message = f"runs as a child workflow of the type {tool.workflow!r}"
         return Reason(task_id, record.status, "running", message, since=record.started_at)
     attempt = f" in attempt {call.attempt}" if call is not None and call.attempt > 1 else ""
-    last = f"the last one failed: {call.last_failure}" if call is not None and call.last_failure else ""
-    return Reason(task_id, record.status, "running", f"runs{attempt}", last, since=record.started_at)
+    failure = f"the previous attempt failed: {call.last_failure}" if call is not None and call.last_failure else ""
+    return Reason(task_id, record.status, "running", f"runs{attempt}", failure, since=record.started_at)
 
 
 # Ended nodes.
@@ -305,7 +305,7 @@ class _EndedTask:
         return Reason(self._id, status, kind, message, detail, since=ended_at, because=because, facts=self._facts())
 
     def _completion_reason(self) -> Reason:
-        needed = [
+        because = [
             self._scheduler.plan.nodes[number].id for number in self._scheduler.state.visible_dependencies(self._node)
         ]
         message = "completed"
@@ -315,22 +315,22 @@ class _EndedTask:
             message = "failed and continued with the value of its on_error"
         elif any(entry.get("command") == "set_result" for entry in self._overrides()):
             # The result does not depend on other nodes.
-            message, needed = "was given its result manually", []
+            message, because = "was given its result manually", []
         elif (origin := self._record.reused or self._record.cached) is not None:
-            message = f"took the result that {origin['node_id']!r} of the run {origin['run_id']!r} made"
+            message = f"reused the result of {origin['node_id']!r} in the run {origin['run_id']!r}"
         detail = self._record.error.message if self._record.error else ""
-        return self._reason("completed", message, detail, because=needed)
+        return self._reason("completed", message, detail, because=because)
 
     def _failure_reason(self) -> Reason:
         error = self._record.error
-        failed = [item for item in self._record.items if item.record.status is NodeStatus.FAILED]
-        because = [f"{self._node.id}[{item.key}]" for item in failed[:MAX_ITEMS]]
+        failed_items = [item for item in self._record.items if item.record.status is NodeStatus.FAILED]
+        because = [f"{self._node.id}[{item.key}]" for item in failed_items[:MAX_ITEMS]]
         return self._reason("failed", "failed", _error_message(error) if error else "", because=because)
 
     def _skip_reason(self) -> Reason:
         node = self._node
         if self._id == node.id:
-            causes = [name for name in self._dependency_ids() if self._passes_skip(name)]
+            causes = [name for name in self._dependency_ids() if self._skips_dependents(name)]
             if causes and node.join[0] in ("all", "any", "at_least"):
                 return self._reason("skipped", f"was skipped because of {join_names(causes)}", because=causes)
         if any(closing.answer == "skip" for _, closing in self._closings(self._id)):
@@ -344,7 +344,7 @@ class _EndedTask:
         return self._reason("skipped", "was skipped", "its for_each is null" if node.for_each else "")
 
     def _decisions(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield how people decided the approvals among nodes: `approval was rejected by ann`."""
+        """Yield the decision of each approval node in `names`, such as `check was rejected by ann`."""
         for name in names:
             for _, closing in self._closings(name)[-1:]:
                 if closing.answer in ("approved", "rejected"):
@@ -353,7 +353,7 @@ class _EndedTask:
     def _dependency_ids(self) -> list[str]:
         return [self._scheduler.plan.nodes[number].id for number in self._node.dependencies]
 
-    def _passes_skip(self, name: str) -> bool:
+    def _skips_dependents(self, name: str) -> bool:
         node, status = self._scheduler.state.node_of(name), _status_of(self._scheduler, name)
         return status is NodeStatus.SKIPPED or (status is NodeStatus.FAILED and node.on_error == "skip")
 
@@ -399,8 +399,8 @@ class _EndedTask:
         """Return the lookups of the node: text, entity, reason for the match, and answers of people."""
         scheduler = self._scheduler
         return [
-            {"argument": argument, **bound, "answers": self._answers(find_id)}
-            for argument, find_id, bound in resolved_lookups_of_node(self._node, scheduler.plan, scheduler.records)
+            {"argument": argument, **match, "answers": self._answers(find_id)}
+            for argument, find_id, match in resolved_lookups_of_node(self._node, scheduler.plan, scheduler.records)
         ]
 
     def _answers(self, task_id: str) -> list[dict[str, Any]]:
@@ -409,7 +409,7 @@ class _EndedTask:
     def _closings(self, task_id: str) -> list[tuple[str, Closing]]:
         """Return the closed requests of a node or item."""
         registry = self._scheduler.features.feedback.requests
-        count = registry.counts.get(task_id, 0)
+        count = registry.request_counts.get(task_id, 0)
         names = [task_id, *(f"{task_id}#{number}" for number in range(2, count + 1))] if count else []
         return [(name, registry.closed[name]) for name in names if name in registry.closed]
 
@@ -420,15 +420,17 @@ class _EndedTask:
 
 def _preview(value: Any) -> Any:
     """Return a short value unchanged, or the truncated text of a long value."""
-    shown = format_value_refs(value, ref_for_display)
-    text = shown if isinstance(shown, str) else json.dumps(shown, ensure_ascii=False, default=str)
-    return shown if len(text) <= PREVIEW_CHARACTERS else cut_characters(text, PREVIEW_CHARACTERS)
+    display_value = format_value_refs(value, ref_for_display)
+    text = (
+        display_value if isinstance(display_value, str) else json.dumps(display_value, ensure_ascii=False, default=str)
+    )
+    return display_value if len(text) <= PREVIEW_CHARACTERS else cut_characters(text, PREVIEW_CHARACTERS)
 
 
 def missing_values(scheduler: "RunScheduler", node: CompiledNode) -> list[str]:
     """Return the missing and null values that the condition of a node reads, as text."""
 
-    def start_of(read: Read) -> Any:
+    def root_value(read: Read) -> Any:
         if read.source == "inputs":
             return scheduler.state.inputs
         record = scheduler.record_of(scheduler.state.newest_id(read.node))
@@ -442,4 +444,4 @@ def missing_values(scheduler: "RunScheduler", node: CompiledNode) -> list[str]:
         condition = parse_checked_condition(node.when or "", lambda name: scheduler.state.number_of(name) is not None)
     except ValueError:
         return []
-    return missing_reads(condition, start_of)
+    return missing_reads(condition, root_value)

@@ -58,16 +58,16 @@ def blocking_chain(scheduler: "RunScheduler", *, calls: Mapping[str, ServerCall]
     """
     tasks = [*(_roots_of_end(scheduler) if scheduler.is_finished else _open_tasks(scheduler))]
     blocks = Counter(name for record in scheduler.records for name in record.blocked_by)
-    direct = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in tasks[:MAX_REASONS]]
+    direct_reasons = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in tasks[:MAX_REASONS]]
     reasons = [
         replace(reason, facts={**reason.facts, "blocks": blocks[reason.node]}) if blocks[reason.node] else reason
-        for reason in direct
+        for reason in direct_reasons
     ]
     return Chain(reasons, max(0, len(tasks) - MAX_REASONS))
 
 
 def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> str:
-    """Format a reason with its first cause, and so on: `publish waits for check, which waits for ann`.
+    """Format a reason and the chain of first causes, such as `publish waits for check, which waits for ann`.
 
     Args:
         clock: function that formats a time.
@@ -77,8 +77,8 @@ def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> s
     visited = {start.node}
     while (following := _first_cause(start, reasons, visited)) is not None and following.kind != "completed":
         visited.add(following.node)
-        which = "which" if len(start.because) == 1 else following.node
-        clauses.append(f"{which} {_clause(following, clock)}")
+        subject = "which" if len(start.because) == 1 else following.node
+        clauses.append(f"{subject} {_clause(following, clock)}")
         start = following
     return ", ".join(clauses)
 
@@ -99,7 +99,7 @@ def _clause(reason: Reason, clock: Callable[[float], str]) -> str:
 
 
 def _escalation_text(facts: Mapping[str, Any], clock: Callable[[float], str]) -> str:
-    """Format who was requested before, and when: `requested from ann at …, escalated to boss at …`."""
+    """Format the recipients of a request: `requested from ann at …, escalated to boss at …`."""
     first = f"requested from {facts['requested_from'] or 'anyone'} at {clock(seconds_of(facts['requested_at']))}"
     steps = (
         f"escalated to {escalation['to']} at {clock(seconds_of(escalation['at']))}"
@@ -109,17 +109,17 @@ def _escalation_text(facts: Mapping[str, Any], clock: Callable[[float], str]) ->
 
 
 def _chain_from(scheduler: "RunScheduler", starts: Iterable[str], *, calls: Mapping[str, ServerCall]) -> Chain:
-    waiting = deque(starts)
-    known_ids = set(waiting)
+    queue = deque(starts)
+    known_ids = set(queue)
     reasons: list[Reason] = []
-    while waiting and len(reasons) < MAX_REASONS:
-        task_id = waiting.popleft()
+    while queue and len(reasons) < MAX_REASONS:
+        task_id = queue.popleft()
         reason = reason_of(scheduler, task_id, call=calls.get(task_id))
         reasons.append(reason)
         causes = [name for name in reason.because if name not in known_ids and scheduler.record_of(name) is not None]
         known_ids.update(causes)
-        waiting.extend(causes)
-    return Chain(reasons, len(waiting))
+        queue.extend(causes)
+    return Chain(reasons, len(queue))
 
 
 def _open_tasks(scheduler: "RunScheduler") -> Iterator[str]:
@@ -128,18 +128,20 @@ def _open_tasks(scheduler: "RunScheduler") -> Iterator[str]:
 
 
 def _roots_of_end(scheduler: "RunScheduler") -> Sequence[str]:
-    """Return the nodes that failed or were cancelled independently of other nodes, or else that were skipped so."""
-    # Nodes of a run with unresolved lookups are omitted: the lookups are the error of the run.
-    ended = [
+    """Return the nodes that no other node caused to fail or be cancelled; if there are none, to be skipped."""
+    # Nodes that only unresolved lookups stopped are omitted: the lookups are the error of the run.
+    candidates = [
         (node, record)
         for node, record in scheduler.state.visible_nodes()
         if not record.blocked_by and record.reason != UNRESOLVED
     ]
-    failed = [node.id for node, record in ended if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)]
+    failed = [node.id for node, record in candidates if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)]
     if failed:
         return failed
     return [
-        node.id for node, record in ended if record.status is NodeStatus.SKIPPED and not _follows_skip(scheduler, node)
+        node.id
+        for node, record in candidates
+        if record.status is NodeStatus.SKIPPED and not _follows_skip(scheduler, node)
     ]
 
 

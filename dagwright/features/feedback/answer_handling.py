@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.extension import Extension
     from dagwright.core.scheduler.propagation import Propagation
     from dagwright.core.scheduler.rebuild import Rebuild
-    from dagwright.features.feedback.answer_reading import AcceptedAnswer, AnswerReader
+    from dagwright.features.feedback.answer_validation import AcceptedAnswer, AnswerValidator
     from dagwright.features.feedback.approval_gate import ApprovalGate
 
 Restart = Callable[[TaskRef, float], None]
@@ -39,7 +39,7 @@ class AnswerHandler:
         rebuild: "Rebuild",
         feedback: FeedbackState,
         *,
-        reader: "AnswerReader",
+        validator: "AnswerValidator",
         gate: "ApprovalGate",
         restart: Restart,
     ) -> None:
@@ -47,7 +47,7 @@ class AnswerHandler:
         self._propagation: Propagation = rebuild.propagation
         self._state = rebuild.state
         self._feedback = feedback
-        self._reader = reader
+        self._validator = validator
         self._gate = gate
         self._restart = restart
         self.run_answers: dict[Purpose, RunAnswer] = {}
@@ -61,38 +61,38 @@ class AnswerHandler:
 
     def store_early(self, feedback: Feedback) -> None:
         """Store an answer until its request is opened."""
-        ref = self._reader.find_requester(feedback.request)
+        ref = self._validator.find_requester(feedback.request)
         # A request for inputs belongs to the run, not to a node.
         self._requests.store_early(feedback, None if ref is None else ref.node)
 
     def drop_early(self, ref: TaskRef) -> None:
-        """Drop the stored answers for a node or item that has ended; after the last node, drop all."""
+        """Drop the stored answers for a node or item that has ended; if all nodes have ended, drop all answers."""
         registry = self._requests
-        names = registry.early_by_node.get(ref.node, ())
+        names = registry.early_ids_by_node.get(ref.node, ())
         if ref.item is not None:
             task_id = self._state.id_of(ref)
             names = [name for name in names if task_id in (name, without_number(name))]
         elif not self._state.unfinished:
-            names = [*registry.early]
+            names = [*registry.early_answers]
         for name in names:
             registry.drop_early(name)
         if ref.item is None:
-            registry.early_by_node.pop(ref.node, None)
+            registry.early_ids_by_node.pop(ref.node, None)
 
     def apply_early(self, request: Request, feedback: Feedback, at: float) -> None:
         """Apply an answer that arrived before its request, or record why it is invalid."""
         try:
-            if (rejection := request.rejection_of(feedback)) is not None:
-                raise BadAnswer(rejection)
+            if (problem := request.rejection_of(feedback)) is not None:
+                raise BadAnswer(problem)
             answer = normal_answer(request, feedback.answer)
-            self._reader.check_arguments(request, answer)
+            self._validator.check_arguments(request, answer)
         except BadAnswer as error:
             by = feedback.by or "a user without a name"
             self._requests.rejections.append(f"the early answer of {by} to {request.id!r} is invalid: {error}")
             return
         if adds_nodes(request, answer):
             # Nodes are being updated now, so the plan must not change; the answer is applied afterwards.
-            self._requests.due.append(replace(feedback, request=request.id))
+            self._requests.due_answers.append(replace(feedback, request=request.id))
         else:
             self.apply(request, answer, feedback, at)
 
@@ -102,7 +102,7 @@ class AnswerHandler:
             return
         by = feedback.by or "a user without a name"
         try:
-            accepted_answers = self._reader.read_all([request], feedback, at)
+            accepted_answers = self._validator.validate_for([request], feedback, at)
             if not isinstance(accepted_answers, str):
                 self.apply_all(accepted_answers, feedback, at)
                 return
@@ -121,7 +121,7 @@ class AnswerHandler:
         """
         for accepted in accepted_answers:
             if accepted.extension is not None:
-                self._rebuild.spend(at)
+                self._rebuild.charge_within_budget(at)
             if accepted.request.id in self._requests.open:
                 self.apply(accepted.request, accepted.answer, feedback, at, extension=accepted.extension)
 
@@ -158,7 +158,7 @@ class AnswerHandler:
         override = self._state.override_of(request.task)
         checkpoint = {} if request.checkpoint is None else {"checkpoint": request.checkpoint}
         if checkpoint:
-            # A call only reads the last checkpoint, and every later call gets all answers.
+            # The next call gets all answers, but only reads the last checkpoint.
             override.answers = [
                 {"request_id": earlier["request_id"], "answer": earlier["answer"]} for earlier in override.answers
             ]
@@ -178,8 +178,8 @@ class AnswerHandler:
             node = self._state.plan.nodes[ref.node]
             override.arguments = {**node.arguments, **arguments} if self._state.is_generated_id(node.id) else arguments
         self._restart(ref, at)
-        if answer.get("remember") and request.tool not in self._requests.remembered:
-            self._requests.remembered[request.tool] = feedback.by
+        if answer.get("remember") and request.tool not in self._requests.approved_tools:
+            self._requests.approved_tools[request.tool] = feedback.by
             self.release_approvals(at, by=feedback.by, answer="approved")
 
     def _apply_choice(self, ref: TaskRef, request: Request, answer: Mapping[str, Any], at: float) -> None:
@@ -254,8 +254,8 @@ class AnswerHandler:
     def _remind(self, request: Request, at: float) -> None:
         assert request.next_reminder_at is not None
         assert request.reminder_s is not None
-        missed = int((at - request.next_reminder_at) // request.reminder_s)
-        request.next_reminder_at += (missed + 1) * request.reminder_s
+        missed_count = int((at - request.next_reminder_at) // request.reminder_s)
+        request.next_reminder_at += (missed_count + 1) * request.reminder_s
         self._requests.schedule_alarm(request)
         self._requests.notifications.append(Notification("reminded", request, at))
 

@@ -108,10 +108,10 @@ class ApprovalGate:
             # The nodes of a sub-plan are checked one by one in its child run.
             tools_of_agent = inline_tools(node)
             verdict = "run" if tools_of_agent is None else state.policy.verdict_on_inline(tools_of_agent)
-        is_approved = ref.node < self._feedback.approved_nodes or node.tool in self._feedback.requests.remembered
+        is_approved = ref.node < self._feedback.approved_nodes or node.tool in self._feedback.requests.approved_tools
         return "run" if verdict == "ask" and is_approved else verdict
 
-    def keeps_items(self, number: int) -> bool:
+    def items_may_open_requests(self, number: int) -> bool:
         """Return whether the items of a node may ask people, so that they must be tasks of the run itself."""
         node = self._state.plan.nodes[number]
         if node.kind == "human" or node.on_error == "ask" or node.approval not in ("policy", "never"):

@@ -17,7 +17,7 @@ from dagwright.core.model.states import Attempt, NodeError, NodeStatus, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent
 from dagwright.core.scheduler.propagation import evaluation_error
 from dagwright.features.feedback.answer_handling import AnswerHandler
-from dagwright.features.feedback.answer_reading import AnswerReader
+from dagwright.features.feedback.answer_validation import AnswerValidator
 from dagwright.features.feedback.approval_gate import ApprovalGate, Question
 from dagwright.features.feedback.feedback_state import FeedbackState, RequestRegistry, registry_from_json
 from dagwright.features.feedback.request_opening import RequestOpener
@@ -35,7 +35,7 @@ class HumanFeedback(SchedulerComponent):
     """Requests of a run to people, and their answers.
 
     Args:
-        check_nodes: check of the nodes in an answer.
+        check_nodes: function that checks the nodes in an answer.
     """
 
     def __init__(self, scheduler: "Scheduler[Any]", check_nodes: NodeCheck) -> None:
@@ -46,10 +46,12 @@ class HumanFeedback(SchedulerComponent):
         """Whether a request was opened or an early answer stored."""
         self.gate = ApprovalGate(self._state, self.state)
         self._has_gate = self.gate.is_needed
-        self._reader = AnswerReader(self._state, self.state, check_nodes)
-        self.opener = RequestOpener(self._state, self.state, on_early=self._apply_early, on_open=self._use_requests)
+        self._validator = AnswerValidator(self._state, self.state, check_nodes)
+        self.opener = RequestOpener(
+            self._state, self.state, on_early=self._apply_early, on_open=self._enable_request_hooks
+        )
         self._handler = AnswerHandler(
-            scheduler.rebuild, self.state, reader=self._reader, gate=self.gate, restart=self._restart
+            scheduler.rebuild, self.state, validator=self._validator, gate=self.gate, restart=self._restart
         )
         self.run = RunRequests(scheduler, self.state, self.opener, run_answers=self._handler.run_answers)
         self._state.is_request_id = self._is_request_id
@@ -62,7 +64,7 @@ class HumanFeedback(SchedulerComponent):
     @property
     def child_policy(self) -> Policy:
         """Policy of child runs: tools that a person approved for the whole run need no approval there."""
-        return allow_tools(self._state.policy, self.requests.remembered)
+        return allow_tools(self._state.policy, self.requests.approved_tools)
 
     def _is_request_id(self, name: str) -> bool:
         return name in self.requests.open or name in self.requests.closed
@@ -78,7 +80,7 @@ class HumanFeedback(SchedulerComponent):
             unneeded.add("before_dispatch")
         return self.hooks - unneeded
 
-    def _use_requests(self) -> None:
+    def _enable_request_hooks(self) -> None:
         if not self._has_requests:
             self._has_requests = True
             self._scheduler.update_hooks()
@@ -93,9 +95,9 @@ class HumanFeedback(SchedulerComponent):
         """Check a queued task again, because the policy has changed."""
         return self._open_request_or_end(ref, at)
 
-    def keeps_items(self, number: int) -> bool:
+    def items_may_open_requests(self, number: int) -> bool:
         """Return whether the items of a node may ask people, so that they must be tasks of the run itself."""
-        return self.gate.keeps_items(number)
+        return self.gate.items_may_open_requests(number)
 
     def on_node_failed(self, ref: TaskRef, error: NodeError, at: float) -> bool:
         """Open a request about a failure, if the node has `on_error: ask`."""
@@ -107,7 +109,7 @@ class HumanFeedback(SchedulerComponent):
         """Close the request of a node or item, and drop stored answers for it."""
         if self.requests.open:
             self.opener.close(self._state.id_of(ref), at)
-        if self.requests.early_by_node:
+        if self.requests.early_ids_by_node:
             self._handler.drop_early(ref)
 
     def on_node_reset(self, ref: TaskRef, at: float) -> None:
@@ -123,9 +125,9 @@ class HumanFeedback(SchedulerComponent):
 
     def after_update(self, at: float) -> bool:
         """Apply one early answer that adds nodes."""
-        if not self.requests.due:
+        if not self.requests.due_answers:
             return False
-        self._handler.apply_due(self.requests.due.pop(0), at)
+        self._handler.apply_due(self.requests.due_answers.pop(0), at)
         return True
 
     def on_stop(self, at: float) -> None:
@@ -148,7 +150,7 @@ class HumanFeedback(SchedulerComponent):
 
     # Asking.
 
-    def ask(self, task_id: str, raised: RaisedQuestion, *, at: float, attempt: Attempt) -> str | None:
+    def ask(self, task_id: str, raised_question: RaisedQuestion, *, at: float, attempt: Attempt) -> str | None:
         """Open the request of a running tool, which is called again with the answer in `Task.answers`.
 
         An event for a task that is not running is ignored. A task that is being cancelled ends instead.
@@ -162,14 +164,14 @@ class HumanFeedback(SchedulerComponent):
         problem: NodeError | None = None
         if self._has_to_stop(ref):
             self._scheduler.propagation.end(ref, NodeStatus.CANCELLED, at)
-        elif (problem := self.opener.open_tool_request(ref, raised, at=at)) is not None:
+        elif (problem := self.opener.open_tool_request(ref, raised_question, at=at)) is not None:
             self._scheduler.propagation.end_failed_task(ref, problem, at)
         self._scheduler.propagate(at)
         return problem.message if problem else None
 
     def _has_to_stop(self, ref: TaskRef) -> bool:
         """Return whether a task or the whole run was cancelled."""
-        return self._state.is_stopped or self._state.id_of(ref) in self._state.cancelling
+        return self._state.is_stopped or self._state.id_of(ref) in self._state.cancel_deadlines
 
     def _open_request_or_end(self, ref: TaskRef, at: float) -> bool:
         """Open the request that a task needs before it starts, or end a task that must not run.
@@ -202,7 +204,7 @@ class HumanFeedback(SchedulerComponent):
         requests = self.requests
         requests.hint_budget.start(at)
         try:
-            outcome = self._reader.read(feedback, at)
+            outcome = self._validator.validate(feedback, at)
             if isinstance(outcome, list):
                 self._handler.apply_all(outcome, feedback, at)
         except ComputeBudgetExceeded:
@@ -211,7 +213,7 @@ class HumanFeedback(SchedulerComponent):
             requests.hint_budget.remaining -= 1
             return outcome
         if outcome is None:
-            self._use_requests()
+            self._enable_request_hooks()
             self._handler.store_early(feedback)
         requests.stored_bytes += encoded_size(feedback.answer) * (1 if outcome is None else len(outcome))
         self._scheduler.propagate(at)
@@ -219,11 +221,11 @@ class HumanFeedback(SchedulerComponent):
 
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
         """Return why an answer would be rejected now, or `None`; it has no side effects."""
-        return self._reader.refusal_of(feedback, at)
+        return self._validator.refusal_of(feedback, at)
 
     def open_request_count(self, name: str) -> int:
         """Return the number of open requests of an id; for a node with `for_each`, of all its items."""
-        return self._reader.open_request_count(name)
+        return self._validator.open_request_count(name)
 
     def set_policy(self, policy: Policy, at: float, *, by: str = "") -> None:
         """Change the policy. Tasks whose approval is no longer needed start, or fail if denied."""
@@ -249,7 +251,7 @@ class HumanFeedback(SchedulerComponent):
         self.state.given_inputs.update(inputs)
         self._state.inputs.update(self.state.given_inputs)
         self.state.approved_nodes, self.state.approved_by = approved
-        self._has_requests = bool(self.requests.open or self.requests.early or self.requests.early_by_node)
+        self._has_requests = bool(self.requests.open or self.requests.early_answers or self.requests.early_ids_by_node)
         self._scheduler.update_hooks()
 
     def _apply_early(self, request: Request, feedback: Feedback, at: float) -> None:

@@ -53,28 +53,28 @@ class RequestRegistry:
         self.open: dict[str, Request] = {}
         """In the order in which they were opened."""
         self.closed: dict[str, Closing] = {}
-        self.early: dict[str, Feedback] = {}
+        self.early_answers: dict[str, Feedback] = {}
         """Answers to requests that are not open yet."""
-        self.early_by_node: dict[int | None, list[str]] = {}
-        """Number of a node -> ids of its requests and its items' requests with early answers; `None` is the run."""
-        self.due: list[Feedback] = []
+        self.early_ids_by_node: dict[int | None, list[str]] = {}
+        """Number of a node -> ids of the early answers to requests of the node and its items; `None` is the run."""
+        self.due_answers: list[Feedback] = []
         """Early answers that add nodes and whose requests are open; handled after everything else has progressed."""
         self.stored_bytes = 0
         """Size of all answers that were accepted or stored, as JSON."""
-        self.counts: dict[str, int] = {}
+        self.request_counts: dict[str, int] = {}
         """Task id -> number of its requests so far."""
-        self.opened = 0
+        self.opened_count = 0
         """Number of requests opened in this execution of the run."""
         self.notifications: list[Notification] = []
         """Notifications that were not sent yet, in order; the sender removes them."""
         self.rejections: list[str] = []
         """Reasons why early answers were dropped: invalid, or never requested; `take_rejections` empties it."""
-        self.remembered: dict[str, str] = {}
+        self.approved_tools: dict[str, str] = {}
         """Tool -> the user who approved all its calls in this run."""
         self.hint_budget = ComputeBudget(HINTS_PER_ACTIVATION)
         """Rejections that may still search for a similar name; charged by the code that changes the run."""
         self.check_budget = ComputeBudget(CHECK_BUDGET)
-        """Budget for checks of nodes from users, apart from the run's own budget, so that they never fail a node."""
+        """Budget for checks of nodes that users send; a separate budget, so that these checks never fail a node."""
         self.precheck_budget = ComputeBudget(CHECK_BUDGET)
         """Budget for checks before the nodes are in history; nothing in history depends on these checks."""
         self._of_task: dict[str, str] = {}
@@ -90,8 +90,8 @@ class RequestRegistry:
         """Open a request."""
         self.open[request.id] = request
         self._of_task[request.task] = request.id
-        self.opened += 1
-        self.counts[request.task] = self.counts.get(request.task, 0) + 1
+        self.opened_count += 1
+        self.request_counts[request.task] = self.request_counts.get(request.task, 0) + 1
         self.schedule_alarm(request)
         self.notifications.append(Notification("opened", request, request.opened_at))
 
@@ -113,20 +113,20 @@ class RequestRegistry:
         self._of_task.clear()
 
     def store_early(self, feedback: Feedback, number: int | None) -> None:
-        """Store an answer until the node of that number, or an item of it, opens the request; `None` is the run."""
-        self.early[feedback.request] = feedback
-        self.early_by_node.setdefault(number, []).append(feedback.request)
+        """Store an answer until the node with this number, or its item, opens the request; `None` is the run."""
+        self.early_answers[feedback.request] = feedback
+        self.early_ids_by_node.setdefault(number, []).append(feedback.request)
 
     def move_early(self, base: int, added: int) -> None:
         """Renumber early answers after nodes were added: numbers from `base` on move by `added`."""
-        self.early_by_node = {
+        self.early_ids_by_node = {
             number + added if number is not None and number >= base else number: names
-            for number, names in self.early_by_node.items()
+            for number, names in self.early_ids_by_node.items()
         }
 
     def drop_early(self, name: str) -> None:
         """Drop an early answer whose request was never opened, and record the rejection."""
-        if (feedback := self.early.pop(name, None)) is not None:
+        if (feedback := self.early_answers.pop(name, None)) is not None:
             sender = feedback.by or "a user without a name"
             self.rejections.append(f"{name!r} was never requested: the early answer of {sender} is not needed")
 
@@ -155,9 +155,9 @@ class RequestRegistry:
         return None
 
     def take_due(self, at: float) -> Request | None:
-        """Return the open request with the earliest alarm that is due; the caller handles it, then schedules the next.
+        """Return the open request with the earliest due alarm, or `None`.
 
-        `None` means that no alarm is due.
+        The caller handles the alarm, then schedules the next alarm of the request.
         """
         alarm = self.next_alarm
         if alarm is None or alarm > at:
@@ -171,18 +171,18 @@ class RequestRegistry:
         encoded = {
             "open": [_request_to_json(request) for request in self.open.values()],
             "closed": {name: _values_of(closing) for name, closing in self.closed.items()},
-            "early": {name: _values_of(feedback) for name, feedback in self.early.items()},
+            "early": {name: _values_of(feedback) for name, feedback in self.early_answers.items()},
             "early_nodes": [
-                [_RUN_NUMBER if number is None else number, names] for number, names in self.early_by_node.items()
+                [_RUN_NUMBER if number is None else number, names] for number, names in self.early_ids_by_node.items()
             ],
-            "counts": self.counts,
+            "counts": self.request_counts,
             "notifications": [
                 [notification.kind, _request_to_json(notification.request), notification.at]
                 for notification in self.notifications
             ],
             "stored_bytes": self.stored_bytes,
             "refusals": self.rejections,
-            "remembered": self.remembered,
+            "remembered": self.approved_tools,
         }
         return {name: part for name, part in encoded.items() if part}
 
@@ -197,11 +197,11 @@ def registry_from_json(encoded: Mapping[str, Any]) -> RequestRegistry:
     for request in encoded.get("open", ()):
         registry.add(_request_from_json(request))
     registry.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
-    registry.early = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
-    registry.early_by_node = {
+    registry.early_answers = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
+    registry.early_ids_by_node = {
         None if number == _RUN_NUMBER else number: [*names] for number, names in encoded.get("early_nodes", ())
     }
-    registry.counts = dict(encoded.get("counts", {}))
+    registry.request_counts = dict(encoded.get("counts", {}))
     open_requests = registry.open
     registry.notifications = [
         Notification(kind, open_requests.get(request["id"]) or _request_from_json(request), at)
@@ -209,7 +209,7 @@ def registry_from_json(encoded: Mapping[str, Any]) -> RequestRegistry:
     ]
     registry.stored_bytes = int(encoded.get("stored_bytes", 0))
     registry.rejections = list(encoded.get("refusals", ()))
-    registry.remembered = dict(encoded.get("remembered", {}))
+    registry.approved_tools = dict(encoded.get("remembered", {}))
     return registry
 
 
@@ -242,7 +242,7 @@ class FeedbackState:
     Args:
         given_inputs: inputs that a person provided after the start.
         approved_nodes: number of nodes, from the first, that were approved together with the plan.
-        approved_by: user who approved them.
+        approved_by: user who approved the plan.
         policy_changed: whether a person changed the policy of the run.
     """
 

@@ -1,4 +1,4 @@
-"""Questions to people: their checks and their requests, after their bindings have been filled in."""
+"""Check questions to people, whose bindings have been resolved, and create requests for them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -102,8 +102,8 @@ def request_of(
 def _prompt_of(prompt: Any, name: str) -> str:
     if prompt is None or prompt == "":
         return f"Approve {name!r}?" if name else ""
-    shown = prompt if is_whole(prompt) else format_value_refs(prompt, _ref_text)
-    text = as_text(shown)
+    display_value = prompt if is_whole(prompt) else format_value_refs(prompt, _ref_text)
+    text = as_text(display_value)
     return cut_characters(text, PROMPT_CHARACTERS)
 
 
@@ -123,7 +123,7 @@ def _preview_of(part: Any) -> str:
 def _check_request(request: Request) -> None:
     parts = [request.schema, request.options, request.on_timeout]
     if not is_whole(parts) or len(pydantic_core.to_json(parts)) > QUESTION_BYTES:
-        raise BadQuestion(f"options and schema of a question may have {QUESTION_BYTES:,} bytes as JSON, not more")
+        raise BadQuestion(f"options and schema of a question may have at most {QUESTION_BYTES:,} bytes as JSON")
     if request.assignee is not None and not isinstance(request.assignee, str):
         raise BadQuestion(f"assignee: expected the name of a user, not {request.assignee!r:.80}")
     # The value of a reference may have any type.

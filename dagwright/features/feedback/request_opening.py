@@ -1,6 +1,6 @@
 """Opening of requests to people: by a node, by a running tool, after a failure, or by the run itself.
 
-Replay: a request opens in the event that made its node ready, which determines ids, deadlines and order.
+Replay: a request opens in the event that made its node ready; this event determines ids, deadlines and order.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,9 +23,9 @@ _FINAL_ERRORS = frozenset({"rejected", "refused", "no_answer", "invalid_conditio
 """Failures that do not open a request, because people or the plan have already decided."""
 
 _NO_REQUESTS = "no requests to people are opened while a question is answered in rounds"
-_BY_POLICY = f"the policy of the run requires an approval, but {_NO_REQUESTS}; add a rule that lets the tool run"
+_APPROVAL_REFUSAL = f"the policy of the run requires an approval, but {_NO_REQUESTS}; add a rule that lets the tool run"
 _REFUSAL_OF_PURPOSE: Mapping[str, str] = {
-    "approval": _BY_POLICY,
+    "approval": _APPROVAL_REFUSAL,
     "raised": f"it asks a person, but {_NO_REQUESTS}",
     "answer": f"it asks a person, but {_NO_REQUESTS}",
     "error": _NO_REQUESTS,
@@ -86,10 +86,10 @@ class RequestOpener:
 
     def apply_early(self, request: Request, at: float) -> None:
         """Apply an early answer to a request, if there is one."""
-        if (early := self._feedback.requests.early.pop(request.id, None)) is not None:
+        if (early := self._feedback.requests.early_answers.pop(request.id, None)) is not None:
             self._on_early(request, early, at)
 
-    def open_tool_request(self, ref: TaskRef, raised: RaisedQuestion, *, at: float) -> NodeError | None:
+    def open_tool_request(self, ref: TaskRef, raised_question: RaisedQuestion, *, at: float) -> NodeError | None:
         """Open the request of a running tool; return the error if the request is rejected."""
         state, task_id = self._state, self._state.id_of(ref)
         override = state.overrides.get(task_id)
@@ -98,16 +98,16 @@ class RequestOpener:
             return NodeError("asks_too_often", f"it asked {MAX_REQUESTS_OF_CALL} times, and asks again")
         if size_problem(answers, ANSWERS_BYTES) is not None:
             return NodeError("asks_too_much", f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again")
-        if (problem := size_problem(raised.checkpoint, EARLY_BYTES)) is not None:
+        if (problem := size_problem(raised_question.checkpoint, EARLY_BYTES)) is not None:
             return NodeError("invalid_question", f"its checkpoint cannot be stored: {problem}")
         try:
-            question = validate_question_fields(raised.request)
+            question = validate_question_fields(raised_question.request)
         except BadQuestion as error:
             return error.error
         if state.plan.nodes[ref.node].kind == "lookup":
             context = state.options.resolver.request_context(state.plan, task_id)
             question["prompt"] = f"{question['prompt']} {context}" if context else question["prompt"]
-        return self.open(ref, question, purpose="raised", at=at, checkpoint=raised.checkpoint)
+        return self.open(ref, question, purpose="raised", at=at, checkpoint=raised_question.checkpoint)
 
     def open_for_error(self, ref: TaskRef, error: NodeError, at: float) -> bool:
         """Open a request about a failure, if the failure allows it; return whether it was opened."""
@@ -121,13 +121,13 @@ class RequestOpener:
         return self.open(ref, question, purpose="error", at=at) is None
 
     def free_id(self, task_id: str, name: str) -> str:
-        """Return an id for the next request of a task that no node or other request has.
+        """Return the id for the next request of a task; no node and no other request has this id.
 
         Args:
             name: base of the id: the task id, except for requests of the run.
         """
         registry = self._feedback.requests
-        count = registry.counts.get(task_id, 0)
+        count = registry.request_counts.get(task_id, 0)
         request_id = name if not count else f"{name}#{count + 1}"
         while (
             request_id in registry.open
@@ -136,7 +136,7 @@ class RequestOpener:
         ):
             count += 1
             request_id = f"{name}#{count + 1}"
-        registry.counts[task_id] = count
+        registry.request_counts[task_id] = count
         return request_id
 
     def close(self, task_id: str, at: float) -> None:

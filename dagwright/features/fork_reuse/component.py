@@ -64,15 +64,15 @@ class ForkReuse(SchedulerComponent):
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
         """Set the idempotency key of a task in the source run, and the reusable results of its child run."""
-        reusable = self.table.key_of(task.id, task.node.id) if self.table is not None else None
+        reusable = self.table.entry_with_key(task.id, task.node.id) if self.table is not None else None
         if reusable is None:
             return False
         task.child_snapshot = reusable.child_snapshot
         is_run = task.is_run or task.map_batch is not None
         if reusable.scope is None or (is_run and reusable.fingerprint):
             return False
-        is_same = (
+        has_same_call = (
             not reusable.fingerprint or fingerprint_of(self._state, task.ref, table=self.table) == reusable.fingerprint
         )
-        task.scope = self._state.record(task.ref).scope = reusable.scope if is_same else None
+        task.scope = self._state.record(task.ref).scope = reusable.scope if has_same_call else None
         return False

@@ -2,8 +2,9 @@
 
 The fingerprint covers the called tool and the values of everything that the node reads. For a call without effects, it
 also covers the outcomes of dependencies that the node does not read, and the version of the tool. For a call with
-effects, it does not: an effect is repeated only if the arguments differ. Conditions, joins and retry rules are not
-part of the fingerprint, because a fork applies its own. The module has no side effects.
+effects, it omits them: an effect is repeated only if the arguments differ. Conditions, joins and retry rules are not
+part of the fingerprint, because a fork applies the conditions, joins and rules of its own plan. The module has no side
+effects.
 """
 
 import hashlib
@@ -84,7 +85,7 @@ def fingerprint_of_map(
     elif isinstance(items, list):
         encoded_items = _canonical_value(items)
     templates = [*(template for _, template in node.bindings), *([node.key] if node.key else [])]
-    references = [part for part in references_in(templates) if _is_outside(part)]
+    references = [part for part in references_in(templates) if _reads_outside_item(part)]
     values = [[str(part), _canonical_value(resolve_template((part,), scope=scope))] for part in references]
     template_texts = [
         node.arguments,
@@ -141,10 +142,10 @@ def _definition(state: "RunState", number: int, version: str | None, table: Reus
 def _definition_of_plan(number: int, plan: CompiledPlan, table: ReuseTable | None) -> str:
     if table is None:
         return _digest(plan_to_json(plan))
-    cached = table.definitions
-    if number not in cached:
-        cached[number] = _digest(plan_to_json(plan))
-    return cached[number]
+    cache = table.definitions
+    if number not in cache:
+        cache[number] = _digest(plan_to_json(plan))
+    return cache[number]
 
 
 def _unread_outcomes(state: "RunState", node: CompiledNode, table: ReuseTable | None) -> Iterable[str]:
@@ -166,10 +167,10 @@ def _outcome(state: "RunState", node_id: str, table: ReuseTable | None) -> str:
         return ""
     if table is None:
         return _outcome_of(state.records[number])
-    cached = table.digests
-    if number not in cached:
-        cached[number] = _outcome_of(state.records[number])
-    return cached[number]
+    cache = table.digests
+    if number not in cache:
+        cache[number] = _outcome_of(state.records[number])
+    return cache[number]
 
 
 def _outcome_of(record: Record) -> str:
@@ -187,6 +188,6 @@ def _nodes_in_condition(state: "RunState", node: CompiledNode) -> Sequence[str]:
         return ()
 
 
-def _is_outside(part: Reference) -> bool:
+def _reads_outside_item(part: Reference) -> bool:
     """Return whether a reference reads a value other than the item, its index or a secret."""
     return not isinstance(part, Secret | Item | Index)

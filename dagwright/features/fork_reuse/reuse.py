@@ -23,12 +23,12 @@ class ReusableResult:
     """Reusable data of one node or item in the source run.
 
     Args:
-        fingerprint: fingerprint of the node or item; empty if it had not started there and does not depend on any
-            change.
-        scope: scope of the idempotency key that it keeps; `None` if it has ended, or gets a new key.
-        has_result: its result, in the following fields, may be reused.
+        fingerprint: fingerprint of the node or item; empty if the node or item had not started in the source run and
+            does not depend on any change.
+        scope: scope of the idempotency key that the fork keeps; `None` if the node has ended, or gets a new key.
+        has_result: whether the result, in the following fields, may be reused.
         produced_by: `{"run_id", "node_id"}` of the run that produced the result.
-        child_snapshot: snapshot of the child run of a sub-plan that has to run, as JSON: its reusable data.
+        child_snapshot: reusable data of the child run of a sub-plan that has to run, as JSON.
     """
 
     fingerprint: str = _NOT_STARTED
@@ -80,15 +80,15 @@ class ReuseTable:
     """Reusable data of all nodes and items of a run, by id.
 
     Args:
-        digests: node number -> cached digest of its outcome, for nodes that depend on it without reading it.
-        definitions: node number -> cached digest of its sub-plan.
+        digests: node number -> cached digest of the node's outcome, for dependents that do not read its result.
+        definitions: node number -> cached digest of the node's sub-plan.
     """
 
     tasks: dict[str, ReusableResult] = field(default_factory=dict)
     digests: dict[int, str] = field(default_factory=dict)
     definitions: dict[int, str] = field(default_factory=dict)
 
-    def key_of(self, task_id: str, node_id: str) -> ReusableResult | None:
+    def entry_with_key(self, task_id: str, node_id: str) -> ReusableResult | None:
         """Return the entry with the idempotency key of a task, or the entry of its node if the node had not started."""
         reusable = self.tasks.get(task_id)
         if (
@@ -115,7 +115,7 @@ def apply_reusable_result(record: Record, reusable: ReusableResult) -> None:
     record.message, record.reused = reusable.message, dict(reusable.produced_by)
 
 
-def is_result(record: Record) -> bool:
+def has_reusable_result(record: Record) -> bool:
     """Return whether a node or item has a result that a fork could reuse.
 
     A node that failed and got the value of its `on_error` has no reusable result; it runs again.

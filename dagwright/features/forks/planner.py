@@ -5,7 +5,7 @@ tasks that had not ended there, and runs all other tasks. A task that changed so
 run again unless the user requests it.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from dagwright.core.model.tools import Effects
 from dagwright.core.scheduler.map_items import is_batched, is_map_batch
 from dagwright.features.compensation.compensation import compensated_tasks
 from dagwright.features.fork_reuse.fingerprint import fingerprint_of, fingerprint_of_map
-from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseTable, is_result
+from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseTable, has_reusable_result
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -33,8 +33,8 @@ class Source:
     """The run that is forked.
 
     Args:
-        scope: scope of its idempotency keys.
-        is_open: the run is still running.
+        scope: scope of the run's idempotency keys.
+        is_open: whether the run is still running.
     """
 
     workflow_id: str
@@ -54,11 +54,11 @@ class ForkDifferences:
     inputs: Collection[str] = ()
     rerun: Collection[str] = ()
 
-    def names(self, node_id: str, task_id: str = "") -> bool:
+    def reruns(self, node_id: str, task_id: str = "") -> bool:
         """Return whether a node or item runs again."""
         return node_id in self.rerun or task_id in self.rerun
 
-    def in_sub_plan(self, task_id: str) -> list[str]:
+    def rerun_in_sub_plan(self, task_id: str) -> list[str]:
         """Return the tasks of a sub-plan that run again, by their ids in the sub-plan."""
         path = f"{task_id}/"
         return [name.removeprefix(path) for name in self.rerun if name.startswith(path)]
@@ -70,18 +70,18 @@ class ReusableResults:
 
     Args:
         problems: sentences about effects that may have happened and would happen again.
-        changed: ids of nodes with another definition.
-        compensated: nodes and items that the source run has compensated; they run again, with new idempotency keys.
+        changed_nodes: ids of nodes with another definition.
+        compensated_ids: nodes and items that the source run has compensated; they run again, with new idempotency keys.
     """
 
     table: ReuseTable = field(default_factory=ReuseTable)
     problems: list[str] = field(default_factory=list)
-    changed: set[str] = field(default_factory=set)
-    compensated: frozenset[str] = frozenset()
+    changed_nodes: set[str] = field(default_factory=set)
+    compensated_ids: frozenset[str] = frozenset()
 
 
 def reusable_results(
-    old: "RunScheduler", plan: CompiledPlan, *, source: Source, change: ForkDifferences
+    old: "RunScheduler", plan: CompiledPlan, *, source: Source, differences: ForkDifferences
 ) -> ReusableResults:
     """Return the results of a run that a fork can reuse.
 
@@ -89,15 +89,15 @@ def reusable_results(
         old: scheduler of the source run, rebuilt from its history.
         plan: plan of the fork.
     """
-    return _ResultCollector(old, plan, source, change).collect()
+    return _ResultCollector(old, plan, source, differences).collect()
 
 
 class _ResultCollector:
-    def __init__(self, old: "RunScheduler", plan: CompiledPlan, source: Source, change: ForkDifferences) -> None:
+    def __init__(self, old: "RunScheduler", plan: CompiledPlan, source: Source, differences: ForkDifferences) -> None:
         self._old = old
         self._plan = plan
         self._source = source
-        self._change = change
+        self._differences = differences
         self._new = {node.id: node for node in plan.nodes[: plan.step_count]}
         self._results = ReusableResults()
 
@@ -106,17 +106,17 @@ class _ResultCollector:
         for node_id, node in self._new.items():
             old_node = old_nodes.get(node_id)
             if old_node is not None and _definition(old_node, self._old.plan) != _definition(node, self._plan):
-                self._results.changed.add(node_id)
-        self._results.compensated, unclear = compensated_tasks(self._old.state)
-        for task_id in unclear:
-            if not self._change.names(task_id.partition("[")[0], task_id):
+                self._results.changed_nodes.add(node_id)
+        self._results.compensated_ids, unknown_ids = compensated_tasks(self._old.state)
+        for task_id in unknown_ids:
+            if not self._differences.reruns(task_id.partition("[")[0], task_id):
                 advice = "check it, and add it to `rerun` to run it again"
                 self._results.problems.append(f"it is unknown whether {task_id!r} was compensated: {advice}")
         untouched = self._untouched_nodes(old_nodes) if self._source.is_open else frozenset()
         for number, (node, record) in enumerate(self._old.state.steps()):
             # The nodes of offloaded regions are not known here.
             is_known = node.id in self._new and not self._old.state.regions.is_inside_offloaded(number)
-            if is_known and not self._change.names(node.id):
+            if is_known and not self._differences.reruns(node.id):
                 self._collect_node(number, node, record, is_untouched=node.id in untouched)
         return self._results
 
@@ -126,25 +126,25 @@ class _ResultCollector:
         touched = {
             number
             for number, node in enumerate(nodes)
-            if node.id not in old_nodes or node.id in self._results.changed or self._is_changed(node)
+            if node.id not in old_nodes or node.id in self._results.changed_nodes or self._is_changed(node)
         }
         dependents = dependents_of([node.dependencies for node in self._plan.nodes])
-        waiting = [*touched]
-        while waiting:
-            for dependent in dependents[waiting.pop()]:
+        unvisited = [*touched]
+        while unvisited:
+            for dependent in dependents[unvisited.pop()]:
                 if dependent not in touched:
                     touched.add(dependent)
-                    waiting.append(dependent)
+                    unvisited.append(dependent)
         return frozenset(node.id for number, node in enumerate(nodes) if number not in touched)
 
     def _is_changed(self, node: CompiledNode) -> bool:
         """Return whether a node runs again or reads an input with another value."""
-        if any(name == node.id or name.startswith(f"{node.id}[") for name in self._change.rerun):
+        if any(name == node.id or name.startswith(f"{node.id}[") for name in self._differences.rerun):
             return True
-        if not self._change.inputs:
+        if not self._differences.inputs:
             return False
         input_names = {part.name for part in references_in(_templates(node)) if isinstance(part, Placeholder)}
-        return node.when is not None or not input_names.isdisjoint(self._change.inputs)
+        return node.when is not None or not input_names.isdisjoint(self._differences.inputs)
 
     def _collect_node(self, number: int, node: CompiledNode, record: Record, *, is_untouched: bool) -> None:
         if is_batched(record):
@@ -152,20 +152,20 @@ class _ResultCollector:
         elif record.items:
             for position, item in enumerate(record.items):
                 task_id = f"{node.id}[{item.key}]"
-                if not self._change.names(node.id, task_id):
+                if not self._differences.reruns(node.id, task_id):
                     self._collect_task(TaskRef(number, position), task_id, item.record)
-        elif node.for_each is None and (_has_started(record) or is_result(record)):
+        elif node.for_each is None and (_has_started(record) or has_reusable_result(record)):
             self._collect_task(TaskRef(number), node.id, record)
         elif is_untouched and record.status is NodeStatus.PENDING:
             self._results.table.tasks[node.id] = ReusableResult(scope=self._scope_of(node.id, node.id, ""))
 
     def _collect_map(self, number: int, node: CompiledNode, record: Record) -> None:
         """Reuse the result of a large map as a whole."""
-        if any(f"{node.id}[{item.key}]" in self._results.compensated for item in record.items):
+        if any(f"{node.id}[{item.key}]" in self._results.compensated_ids for item in record.items):
             return
-        # The last task joins results; it stays pending if they are small or were joined by the run itself.
+        # The last task joins the results of the batches. It stays pending if the run joined small results itself.
         batches = [item.record for item in record.items if is_map_batch(item)]
-        is_reusable = is_result(record) and all(is_result(batch) for batch in batches)
+        is_reusable = has_reusable_result(record) and all(has_reusable_result(batch) for batch in batches)
         if is_reusable:
             self._add_result(node.id, record, lambda version: self._fingerprint_of_map(number, version))
         if not is_reusable and has_side_effects(self._new[node.id], self._plan.tools):
@@ -177,11 +177,11 @@ class _ResultCollector:
             )
 
     def _collect_task(self, ref: TaskRef, task_id: str, record: Record) -> None:
-        if task_id in self._results.compensated:
+        if task_id in self._results.compensated_ids:
             return
         node = self._old.plan.nodes[ref.node]
-        runs_again = node.kind == "plan" and (record.partial or bool(self._change.in_sub_plan(task_id)))
-        is_done = is_result(record) and not runs_again
+        runs_again = node.kind == "plan" and (record.partial or bool(self._differences.rerun_in_sub_plan(task_id)))
+        is_done = has_reusable_result(record) and not runs_again
         if is_done:
             self._add_result(task_id, record, lambda version: self._fingerprint_of(ref, version))
             return
@@ -202,13 +202,13 @@ class _ResultCollector:
     def _fingerprint_of_map(self, number: int, version: str | None) -> str:
         return fingerprint_of_map(self._old.state, number, version=version, table=self._old.features.reuse.table)
 
-    def _add_result(self, task_id: str, record: Record, fingerprint: Any) -> None:
+    def _add_result(self, task_id: str, record: Record, compute_fingerprint: Callable[[str | None], str]) -> None:
         try:
-            fingerprint_of_record = fingerprint(record.tool_version or None)
+            fingerprint = compute_fingerprint(record.tool_version or None)
         except (UnresolvedReference, ComputeBudgetExceeded):
             return
         self._results.table.tasks[task_id] = ReusableResult(
-            fingerprint=fingerprint_of_record,
+            fingerprint=fingerprint,
             has_result=True,
             result=record.result,
             partial=record.partial,
@@ -233,7 +233,7 @@ class _ResultCollector:
     def _scope_of(self, task_id: str, node_id: str, fingerprint: str) -> str:
         """Return the scope of the idempotency key of a task in the source run, which may itself be a fork."""
         table = self._old.features.reuse.table
-        reusable = table.key_of(task_id, node_id) if table is not None else None
+        reusable = table.entry_with_key(task_id, node_id) if table is not None else None
         if reusable is None or reusable.scope is None or (reusable.fingerprint and reusable.fingerprint != fingerprint):
             return self._source.scope
         return reusable.scope
@@ -265,7 +265,7 @@ class ForkPrediction:
     Args:
         reused: nodes and items whose results are reused immediately.
         runs: node or item that runs immediately -> reason.
-        undecided: nodes whose results are reused if the values that they read are the same as before.
+        undecided: nodes whose results are reused if the nodes read the same values as before.
         later: nodes that run or are skipped after other nodes have ended.
     """
 
@@ -276,9 +276,14 @@ class ForkPrediction:
 
 
 def predict_fork(
-    scheduler: "RunScheduler", old: "RunScheduler", reuse: ReusableResults, *, change: ForkDifferences
+    scheduler: "RunScheduler", old: "RunScheduler", reuse: ReusableResults, *, differences: ForkDifferences
 ) -> ForkPrediction:
-    """Predict a fork with a scheduler of it that has not started; the scheduler must not be used afterwards."""
+    """Predict a fork.
+
+    Args:
+        scheduler: scheduler of the fork that has not started. It must not be used afterwards.
+        old: scheduler of the source run.
+    """
     scheduler.features.reuse.set_table(reuse.table)
     scheduler.start(0.0)
     while scheduler.next_task(0.0) is not None:
@@ -288,17 +293,17 @@ def predict_fork(
         tasks = [(f"{node.id}[{item.key}]", item.record) for item in record.items] or [(node.id, record)]
         if node.for_each is not None and record.reused is not None:
             tasks = [(node.id, record)]
-        for task_id, record_of_task in tasks:
+        for task_id, task_record in tasks:
             reusable = reuse.table.tasks.get(task_id)
-            if record_of_task.reused is not None:
+            if task_record.reused is not None:
                 result.reused.append(task_id)
-            elif record_of_task.status is NodeStatus.PENDING:
+            elif task_record.status is NodeStatus.PENDING:
                 is_reusable = (reusable is not None and reusable.has_result) or _has_reusable_items(reuse.table, node)
                 (result.undecided if is_reusable else result.later).append(task_id)
-            elif record_of_task.status is not NodeStatus.SKIPPED:
-                declared = scheduler.plan.tools.get(node.tool)
-                version = declared.version if declared is not None else ""
-                result.runs[task_id] = _run_reason(node, task_id, old, reuse, change, version=version)
+            elif task_record.status is not NodeStatus.SKIPPED:
+                tool = scheduler.plan.tools.get(node.tool)
+                version = tool.version if tool is not None else ""
+                result.runs[task_id] = _run_reason(node, task_id, old, reuse, differences, version=version)
     return result
 
 
@@ -313,25 +318,25 @@ def _run_reason(
     task_id: str,
     old: "RunScheduler",
     reuse: ReusableResults,
-    change: ForkDifferences,
+    differences: ForkDifferences,
     *,
     version: str,
 ) -> str:
     record = old.record_of(task_id)
-    if change.names(node.id, task_id) or change.in_sub_plan(task_id):
+    if differences.reruns(node.id, task_id) or differences.rerun_in_sub_plan(task_id):
         return "was selected to run again"
     number = old.state.number_of(node.id)
     if record is None or number is None:
         return "is new"
-    if task_id in reuse.compensated:
+    if task_id in reuse.compensated_ids:
         return "was compensated"
     if old.state.regions.is_inside_offloaded(number):
         return "belongs to an offloaded region of pure nodes"
     if record.status is NodeStatus.FAILED or record.error is not None:
         return "had failed"
-    if not is_result(record):
+    if not has_reusable_result(record):
         return f"was {record.status.value}" if record.status.is_final else "had not ended"
-    if node.id in reuse.changed:
+    if node.id in reuse.changed_nodes:
         return "was changed in the plan"
     if record.partial:
         return "had failed in part"

@@ -11,8 +11,8 @@ from dagwright.core.model.lookups import (
     entities_of_call,
     has_created,
     has_entity,
-    is_bind,
-    is_find,
+    is_bind_node,
+    is_find_node,
     known_result,
 )
 from dagwright.core.model.resolvers import UNKNOWN_RESOLVER, Resolver
@@ -26,31 +26,31 @@ class EntityResolver(NodeResolver):
 
     Args:
         resolver: resolver that the tools of the plan declare.
-        bound: lookup known before the run -> its entity, in the form of the find tool.
+        known_entities: lookup resolved before the run -> its entity, in the form of the find tool.
     """
 
     def __init__(
-        self, resolver: Resolver = UNKNOWN_RESOLVER, bound: Mapping[Lookup, Mapping[str, Any]] | None = None
+        self, resolver: Resolver = UNKNOWN_RESOLVER, known_entities: Mapping[Lookup, Mapping[str, Any]] | None = None
     ) -> None:
-        self._known = KnownEntities(bound or {}, resolver)
+        self._known = KnownEntities(known_entities or {}, resolver)
 
     def known_result(self, node: CompiledNode) -> Any | None:
         """Return the entity that the plan names by ID, or that was bound before the run."""
-        return known_result(node, self._known) if is_find(node) else None
+        return known_result(node, self._known) if is_find_node(node) else None
 
     def arguments_without_people(self, node: CompiledNode, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a search that fails where it would ask a person."""
-        return {**arguments, "is_interactive": False} if is_find(node) else arguments
+        return {**arguments, "is_interactive": False} if is_find_node(node) else arguments
 
     def error_in(self, node: CompiledNode, result: Any) -> NodeError | None:
         """Return why not every entity could be bound."""
-        return binding_error(result) if is_bind(node) else None
+        return binding_error(result) if is_bind_node(node) else None
 
     def is_reusable(self, node: CompiledNode, result: Any) -> bool:
         """Return whether a search found an entity, or decided to create one."""
-        return not is_find(node) or has_entity(result)
+        return not is_find_node(node) or has_entity(result)
 
-    def has_changed(self, result: Any) -> bool:
+    def changed_something(self, result: Any) -> bool:
         """Return whether the call of the bind tool created an entity."""
         return has_created(result)
 

@@ -74,7 +74,7 @@ def _group_of(known_as: str | None) -> str:
 
 
 def _position_in_sub_plan(plan: CompiledPlan, name: str, *, prefix: str) -> LookupPosition | None:
-    """Return the position at which a sub-plan reads its passed input."""
+    """Return the position at which a sub-plan reads an input, or `None`."""
     placeholder: Reference = Placeholder(name)
     for node in plan.nodes[: plan.written_count]:
         for path, template in node.bindings:

@@ -16,54 +16,54 @@ _MAX_CHARACTERS = 60
 
 
 def use_of_lookup(plan: CompiledPlan, find_id: str) -> str:
-    """Return a sentence about the use of a looked-up entity; empty if it is unknown.
+    """Return a sentence about the use of a looked-up entity; empty if no use is found.
 
     Args:
         find_id: id of the find node of the lookup.
     """
-    binds = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
-    uses = [*islice(_uses(plan, find_id, binds), _MAX_USES_SHOWN + 1)]
+    lookup_nodes = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
+    uses = [*islice(_uses(plan, find_id, lookup_nodes), _MAX_USES_SHOWN + 1)]
     if not uses:
         return ""
     more = " And for more." if len(uses) > _MAX_USES_SHOWN else ""
     return f"It is for {'; '.join(uses[:_MAX_USES_SHOWN])}.{more}"
 
 
-def _uses(plan: CompiledPlan, find_id: str, binds: dict[str, CompiledNode]) -> Iterator[str]:
+def _uses(plan: CompiledPlan, find_id: str, lookup_nodes: dict[str, CompiledNode]) -> Iterator[str]:
     for node in plan.nodes[: min(plan.written_count, _MAX_NODES_SEARCHED)]:
         parts = [(path, template[0]) for path, template in node.bindings if path]
-        looked_up = [
+        argument_names = [
             str(path[0])
             for path, part in parts
-            if isinstance(part, ResultOf) and find_id_of(binds.get(part.node), part.path) == find_id
+            if isinstance(part, ResultOf) and find_id_of(lookup_nodes.get(part.node), part.path) == find_id
         ]
-        if looked_up:
-            yield _description_of(plan, node, looked_up)
+        if argument_names:
+            yield _description_of(plan, node, argument_names)
 
 
-def _description_of(plan: CompiledPlan, node: CompiledNode, looked_up: list[str]) -> str:
+def _description_of(plan: CompiledPlan, node: CompiledNode, looked_up_arguments: list[str]) -> str:
     """Format a call with its other arguments: `item-id of @result_2 (orders.add, amount 3)`."""
     if node.kind == "plan":
         # The argument names of lookups in a sub-plan are generated.
         return " ".join(filter(None, [node.id, node.title and f"({_short(node.title)})"]))
-    others = {str(path[0]): template for path, template in node.bindings if len(path) == 1 and len(template) == 1}
+    references = {str(path[0]): template for path, template in node.bindings if len(path) == 1 and len(template) == 1}
     facts = [node.tool or node.kind]
     for name, value in node.arguments.items():
-        if name in looked_up:
+        if name in looked_up_arguments:
             continue
         if isinstance(value, str | int | float):
             facts.append(f"{name} {_short(str(value))}")
-        elif name in others and (message := _target_text(plan, others[name][0])) is not None:
+        elif name in references and (message := _target_text(plan, references[name][0])) is not None:
             facts.append(f"{name} {message}")
-    return f"{' and '.join(looked_up)} of {node.id} ({', '.join(facts[:_MAX_FACTS_SHOWN])})"
+    return f"{' and '.join(looked_up_arguments)} of {node.id} ({', '.join(facts[:_MAX_FACTS_SHOWN])})"
 
 
 def _target_text(plan: CompiledPlan, part: Reference | str) -> str | None:
     """Describe the target of a reference: a node with the name in its arguments, or a looked-up entity."""
     if not isinstance(part, ResultOf):
         return None
-    if (bound := lookup_text(plan, part)) is not None:
-        return _short(bound)
+    if (text := lookup_text(plan, part)) is not None:
+        return _short(text)
     producer = next((node for node in plan.nodes[:_MAX_NODES_SEARCHED] if node.id == part.node), None)
     name = producer.arguments.get("name") if producer is not None else None
     return f"{part.node} {_short(name)!r}" if isinstance(name, str) else part.node

@@ -1,6 +1,6 @@
 """Accepted nodes: nodes of a plan that were started while the rest of the plan was still being written.
 
-They never change. A later version of the plan contains them whether or not the model repeats them.
+Accepted nodes never change. A later version of the plan contains them whether or not the model repeats them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,35 +13,35 @@ from dagwright.core.model.document import Document
 ACCEPTED_CHANGED = "accepted_changed"
 
 
-def append_accepted_nodes(document: Document, accepted: Sequence[Any]) -> Document:
-    """Return a document with the accepted nodes that it does not repeat appended to its own nodes.
+def append_accepted_nodes(document: Document, accepted_nodes: Sequence[Any]) -> Document:
+    """Return a document with all accepted nodes: those that the document does not repeat are appended.
 
-    A node that repeats an accepted node with other content is a problem.
+    A node that repeats an accepted node with different content is a problem.
 
     Args:
-        accepted: nodes in Dagwright's own dialect, as they were written.
+        accepted_nodes: nodes in Dagwright's own dialect, as they were written.
     """
     nodes = document.plan.get("nodes")
-    if not accepted or not isinstance(nodes, list):
+    if not accepted_nodes or not isinstance(nodes, list):
         return document
-    accepted_by_id = {node["id"]: node for node in accepted}
+    accepted_by_id = {node["id"]: node for node in accepted_nodes}
     problems: list[Problem] = []
-    repeated: list[str] = []
+    repeated_ids: list[str] = []
     merged_nodes: list[Any] = []
     for index, node in enumerate(nodes):
         node_id = node.get("id") if isinstance(node, dict) else None
         if not isinstance(node_id, str) or node_id not in accepted_by_id:
             merged_nodes.append(node)
             continue
-        if node_id not in repeated and _content(node) != _content(accepted_by_id[node_id]):
+        if node_id not in repeated_ids and _content(node) != _content(accepted_by_id[node_id]):
             at = document.written_pointer(pointer("nodes", index))
             message = f"{node_id!r} was already started and cannot be changed"
             hint = "leave it unchanged, or give the new node another id, also in references to it"
             problems.append(Problem(ACCEPTED_CHANGED, message, at, node_id, hint))
         # A second node with the same id stays in the document, so that validation reports it.
-        merged_nodes.append(accepted_by_id[node_id] if node_id not in repeated else node)
-        repeated.append(node_id)
-    merged_nodes += [node for node_id, node in accepted_by_id.items() if node_id not in repeated]
+        merged_nodes.append(accepted_by_id[node_id] if node_id not in repeated_ids else node)
+        repeated_ids.append(node_id)
+    merged_nodes += [node for node_id, node in accepted_by_id.items() if node_id not in repeated_ids]
     return replace(document, plan={**document.plan, "nodes": merged_nodes}, problems=[*document.problems, *problems])
 
 

@@ -40,7 +40,8 @@ MAX_NODES = 200
 _STUB_TOOL = "\0a node of the run"
 """Tool of the stubs, which represent existing nodes of the run during the check."""
 MAX_STUBS = 1_000
-"""Largest run for which every node gets a stub; in a larger run, only nodes whose ids occur in the new nodes."""
+"""Largest number of nodes of a run in which every node gets a stub. In a larger run, only nodes whose ids occur in the
+new nodes get a stub."""
 _WORD = re.compile(r"\w+")
 _MAX_WORDS = 6
 """Maximum number of words of an id that is searched in the new nodes; nodes with longer ids always get a stub."""
@@ -58,7 +59,7 @@ def extension_of(
 
     Args:
         nodes: nodes as JSON, as in a plan.
-        tools: tools that the nodes may use in addition to those of the plan, which take precedence.
+        tools: tools that the nodes may use in addition to those of the plan; the tools of the plan take precedence.
         hint_budget: budget of all hints (see `NameHints`).
 
     Raises:
@@ -83,23 +84,23 @@ def extension_of(
         raise PlanInvalid(
             [_in_new_nodes(problem, nodes, existing_ids=stub_ids) for problem in invalid.problems]
         ) from None
-    unknown = [name for name in checked.inputs if name not in state.inputs]
-    if unknown:
-        message = f"the run has no value for the input {unknown[0]!r}"
+    missing_inputs = [name for name in checked.inputs if name not in state.inputs]
+    if missing_inputs:
+        message = f"the run has no value for the input {missing_inputs[0]!r}"
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
-    planned = compile_with_planner(checked) if state.plan.has_planner else compile_plan(checked)
+    without_agents = compile_with_planner(checked) if state.plan.has_planner else compile_plan(checked)
     # The tools sent with an agent contain their descriptions for the model, which compiled plans do not have.
-    compiled = state.options.with_agents(planned, {**checked.tools, **tools})
+    compiled = state.options.with_agents(without_agents, {**checked.tools, **tools})
     if problems := [*_policy_problems(compiled.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)
     if problems := [*_unreadable_parts(compiled, state, count=len(stubs))]:
         raise PlanInvalid(problems)
     numbers = _numbers_of(stubs, state, count=len(nodes))
-    new = [_renumber(node, numbers) for node in compiled.nodes[len(stubs) :]]
-    tool_names = {node.tool for node in new if node.kind == "tool"}
+    new_nodes = [_renumber(node, numbers) for node in compiled.nodes[len(stubs) :]]
+    tool_names = {node.tool for node in new_nodes if node.kind == "tool"}
     return Extension(
         state.plan.written_count,
-        tuple(new),
+        tuple(new_nodes),
         {name: tool for name, tool in known_tools.items() if name in tool_names},
         {state.newest_id(node.id): node.projections for node in compiled.nodes[: len(stubs)] if node.projections},
     )
@@ -137,21 +138,21 @@ def _unreadable_parts(compiled: CompiledPlan, state: "RunState", *, count: int) 
     Args:
         count: number of stubs, which come first.
     """
-    stored: dict[int, StoredValue] = {}
+    stored_results: dict[int, StoredValue] = {}
     for number, stub in enumerate(compiled.nodes[:count]):
         record = state.record_of(state.newest_id(stub.id))
         if record is not None and record.status is NodeStatus.COMPLETED and isinstance(record.result, StoredValue):
-            stored[number] = record.result
+            stored_results[number] = record.result
     for index, node in enumerate(compiled.nodes[count:]):
         # References in arguments are resolved by the worker, which can read the store.
         read_by_run = node if node.kind == "human" else replace(node, bindings=(), item_bindings=(), sub_plan=None)
         stub_nodes = [CompiledNode(compiled.nodes[number].id) for number in node.dependencies]
         with_reads = with_projections(replace(compiled, nodes=(*stub_nodes, replace(read_by_run, dependencies=()))))
         for number, stub in zip(node.dependencies, with_reads.nodes, strict=False):
-            if number not in stored:
+            if number not in stored_results:
                 continue
             for path, _ in stub.projections:
-                if not _has_projection(path, stored[number]):
+                if not _has_projection(path, stored_results[number]):
                     yield Problem(
                         "too_large",
                         f"{stub.id}.result{_path_text(path)} is in the payload store, where the run cannot read it",
@@ -285,8 +286,8 @@ def _with_hint(problem: Problem, state: "RunState", tools: Mapping[str, ToolDecl
     known_tools = sorted(name for name in {**state.plan.tools, **tools} if not name.startswith(AGENT_PREFIX))
     names = join_first(known_tools, _MAX_TOOLS_LISTED)
     hint = (
-        f"the run knows {names or 'no tool'}; `dagwright feedback` and `dagwright add-nodes` add others with --tools, "
-        "Python does with the tools of a Worker(client, tools=[...])"
+        f"the run knows {names or 'no tool'}; to use other tools, pass --tools to `dagwright feedback` or "
+        "`dagwright add-nodes`, or in Python pass them to Worker(client, tools=[...])"
     )
     return replace(problem, hint=hint)
 
@@ -312,12 +313,12 @@ def cost_of_nodes(nodes: Sequence[Any], *, existing_count: int) -> int:
 
 def _all_nodes(nodes: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the nodes and the nodes of their sub-plans."""
-    waiting = [nodes]
-    while waiting:
-        for node in waiting.pop():
+    unvisited = [nodes]
+    while unvisited:
+        for node in unvisited.pop():
             if isinstance(node, Mapping):
                 yield node
                 sub_plan = node.get("plan")
                 inner_nodes = sub_plan.get("nodes") if isinstance(sub_plan, Mapping) else None
                 if isinstance(inner_nodes, list):
-                    waiting.append(inner_nodes)
+                    unvisited.append(inner_nodes)

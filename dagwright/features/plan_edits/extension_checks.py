@@ -1,6 +1,6 @@
-"""Rules for extensions: whether a run can be extended by some nodes or by a node with other arguments.
+"""Rules for extensions: whether a run can be extended by some nodes or by a node with new arguments.
 
-They do not change the run; `dagwright.core.scheduler.rebuild` adds the nodes.
+The rules do not change the run; `dagwright.core.scheduler.rebuild` adds the nodes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def refusal_of_extension(state: "RunState", extension: Extension) -> str | None:
 
 
 def refusal_of_reserved_ids(state: "RunState", extension: Extension) -> str | None:
-    """Return why nodes of a client cannot have their ids, or `None`: some ids are reserved for generated nodes."""
+    """Return why nodes that a client sends cannot have their ids, or `None`: ids of generated nodes are reserved."""
     reserved_id = next((node.id for node in extension.nodes if state.is_generated_id(node.id)), None)
     return (
         None
@@ -50,8 +50,8 @@ def refusal_of_reserved_ids(state: "RunState", extension: Extension) -> str | No
     )
 
 
-def refusal_of_other_arguments(state: "RunState", ref: TaskRef) -> str | None:
-    """Return why a node cannot be retried with arguments other than those of the plan, or `None`."""
+def refusal_of_new_arguments(state: "RunState", ref: TaskRef) -> str | None:
+    """Return why a node cannot be retried with new arguments, or `None`."""
     node = state.plan.nodes[ref.node]
     if (too_large := state.rebuild_problem()) is not None:
         return too_large
@@ -66,18 +66,20 @@ def refusal_of_other_arguments(state: "RunState", ref: TaskRef) -> str | None:
     return None
 
 
-def with_other_arguments(state: "RunState", number: int, arguments: Mapping[str, Any]) -> Extension:
-    """Return the extension that replaces a node by a node with other arguments."""
-    old = state.plan.nodes[number]
-    kind = "tool" if old.kind == "reported" else old.kind
-    new = replace(old, id=free_id(state, number), kind=kind, arguments=dict(arguments), bindings=(), supersedes=old.id)
-    return Extension(state.plan.written_count, (new,))
+def with_new_arguments(state: "RunState", number: int, arguments: Mapping[str, Any]) -> Extension:
+    """Return the extension that replaces a node by a node with new arguments."""
+    node = state.plan.nodes[number]
+    kind = "tool" if node.kind == "reported" else node.kind
+    replacement = replace(
+        node, id=free_id(state, number), kind=kind, arguments=dict(arguments), bindings=(), supersedes=node.id
+    )
+    return Extension(state.plan.written_count, (replacement,))
 
 
 def free_id(state: "RunState", number: int) -> str:
     """Return an id for the replacement of a node: `a#2`, `a#3`, ... for `a`.
 
-    No call or request ever had the id, because answers to requests of the node are found by its id.
+    No call and no request ever had this id, because answers to requests of the node are found by the id of the node.
     """
     name, count = state.name_of(number), 2
     while _is_taken(state, name, f"{name}#{count}"):

@@ -17,7 +17,7 @@ def add_nodes(scheduler: "Scheduler[Any]", extension: Extension, actor: Actor, *
     Raises:
         ComputeBudgetExceeded: nothing was changed.
     """
-    scheduler.rebuild.spend(at)
+    scheduler.rebuild.charge_within_budget(at)
     apply_addition(scheduler.rebuild, extension, actor, at=at)
     scheduler.propagate(at)
 
@@ -28,7 +28,7 @@ def add_early_nodes(scheduler: "Scheduler[Any]", extension: Extension, *, at: fl
     Raises:
         ComputeBudgetExceeded: nothing was changed.
     """
-    scheduler.rebuild.spend(at)
+    scheduler.rebuild.charge_within_budget(at)
     scheduler.rebuild.edit(at).extend(extension)
     scheduler.propagate(at)
 

@@ -33,15 +33,17 @@ def tools_to_json(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) ->
     resolver = resolver_of(tools)
     # A sub-plan among the nodes may contain lookups.
     all_names = [*names, resolver.find, resolver.bind]
-    sent = {name: tool_to_json(tools[name]) for name in with_compensating_tools(all_names, tools) if name in tools}
-    for name in [*sent]:
+    encoded_tools = {
+        name: tool_to_json(tools[name]) for name in with_compensating_tools(all_names, tools) if name in tools
+    }
+    for name in [*encoded_tools]:
         card = tools[name].agent
         if card is not None and card.type == "llm":
-            sent[name]["agent"] = card.to_json()
+            encoded_tools[name]["agent"] = card.to_json()
             for tool_name in with_compensating_tools(card.tools, tools):
                 if tool_name in tools:
-                    sent[tool_name] = tool_to_json(tools[tool_name]) | _model_fields(tools[tool_name])
-    return sent
+                    encoded_tools[tool_name] = tool_to_json(tools[tool_name]) | _model_fields(tools[tool_name])
+    return encoded_tools
 
 
 def tool_to_json(tool: ToolDeclaration) -> dict[str, Any]:
@@ -138,7 +140,7 @@ def _card_from_json(name: str, encoded: Any) -> AgentCard:
 
 
 def find_tool_names(nodes: Sequence[Any]) -> Sequence[str]:
-    """Return the tools that nodes name, before they are compiled."""
+    """Return the names of the tools in nodes that are not compiled yet."""
     names_found: list[str] = []
     for node in nodes:
         document = node if isinstance(node, Mapping) else {}

@@ -22,7 +22,7 @@ class PlanExtension(SchedulerComponent):
     """Extension of the plan of a run.
 
     Args:
-        check_nodes: check of the nodes that people or models send to the run.
+        check_nodes: function that checks the nodes that people or models send to the run.
     """
 
     def __init__(self, scheduler: "Scheduler[Any]", check_nodes: NodeCheck) -> None:
@@ -30,7 +30,7 @@ class PlanExtension(SchedulerComponent):
         self._state = scheduler.state
         self.check_nodes = check_nodes
         self.extender: PlanExtender | None = None
-        self.streamed: dict[str, tuple[int, int]] = {}
+        self.stream_progress: dict[str, tuple[int, int]] = {}
         """Call that writes a plan -> its latest attempt, and the number of nodes that the attempt has reported.
 
         Not part of the snapshot: no run continues in a new execution while a call is in flight."""
@@ -57,7 +57,7 @@ class PlanExtension(SchedulerComponent):
             if isinstance(next_extension, NodeError):
                 self._scheduler.abort(next_extension, at)
                 return
-            self._scheduler.rebuild.charge(at)
+            self._scheduler.rebuild.charge_unconditionally(at)
             self._scheduler.rebuild.edit(at).extend(next_extension)
             self._scheduler.propagation.update(at)
         message = f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"
@@ -71,8 +71,8 @@ class PlanExtension(SchedulerComponent):
 
     def run_status(self, status: RunStatus) -> RunStatus:
         """Return `COMPLETED_WITH_FAILURES` for a completed run that has not reached its goal."""
-        is_short = status is RunStatus.COMPLETED and self.goal_error() is not None
-        return RunStatus.COMPLETED_WITH_FAILURES if is_short else status
+        has_missed_goal = status is RunStatus.COMPLETED and self.goal_error() is not None
+        return RunStatus.COMPLETED_WITH_FAILURES if has_missed_goal else status
 
 
 def _next_extension_or_error(extender: PlanExtender, state: "RunState") -> Extension | NodeError | None:

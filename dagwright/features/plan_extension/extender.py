@@ -43,7 +43,7 @@ class PlanExtender(Protocol):
         ...
 
     def goal_error(self, state: "RunState") -> NodeError | None:
-        """Return why a run that has ended has not reached its goal; `None` if it has."""
+        """Return why a run that has ended has not reached its goal, or `None`."""
         ...
 
     def is_reserved(self, node_id: str) -> bool:
@@ -57,7 +57,7 @@ class PlanExtender(Protocol):
 
 @runtime_checkable
 class StreamingExtender(PlanExtender, Protocol):
-    """Extender whose plans are run while a model is still writing them."""
+    """Extender that starts a plan while a model is still writing it."""
 
     def early_tools(self) -> "Mapping[str, ToolDeclaration] | None":
         """Return the tools that nodes may use while the model is writing the plan; `None` if streaming is off."""

@@ -1,8 +1,8 @@
 """Region batches: input and output of one activity execution of a region, and their effect on the run.
 
 The input contains the open nodes of the region that can run, as a small plan. Dependencies that have ended are nodes of
-the kind `reported` in this plan; their ends are passed outside the plan. The output is the list of the ends of its
-nodes, in order. The workflow and the history reader use the same functions, so both have the same state.
+the kind `reported` in this plan; a separate list contains their ends. The output is the list of the ends of the nodes
+that ran, in order. The workflow and the history reader use the same functions, so both have the same state.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,7 +82,7 @@ class BatchNodes:
         """Add a node to the batch if it can run; return whether there may be room for another node.
 
         Raises:
-            BatchTooLarge: the node is the first one and does not fit.
+            BatchTooLarge: the node is the first node of the batch and does not fit.
         """
         node, records = self._scheduler.plan.nodes[number], self._scheduler.records
         outside = [
@@ -101,17 +101,17 @@ class BatchNodes:
         inputs = self._inputs_of(node)
         encoded = node_to_json(node)
         encoded.pop("dependencies", None)
-        # In the batch it has the default kind, and the worker does not need the title.
+        # In the batch, the node has the default kind, and the worker does not need the title.
         encoded.pop("kind", None)
         encoded.pop("title", None)
-        added = sum(map(len, ends.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
+        added_bytes = sum(map(len, ends.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
         if inputs:
-            added += len(pydantic_core.to_json(value_to_json(inputs)))
-        if self._nodes and self._bytes + added > REGION_BATCH_INPUT_BYTES:
+            added_bytes += len(pydantic_core.to_json(value_to_json(inputs)))
+        if self._nodes and self._bytes + added_bytes > REGION_BATCH_INPUT_BYTES:
             return False
-        if self._bytes + added > REGION_BATCH_INPUT_LIMIT_BYTES:
+        if self._bytes + added_bytes > REGION_BATCH_INPUT_LIMIT_BYTES:
             raise BatchTooLarge(node.id)
-        self._bytes += added
+        self._bytes += added_bytes
         self._ended |= ends
         self._positions[number] = len(self._nodes)
         self._nodes.append((encoded, node.dependencies))
@@ -119,7 +119,7 @@ class BatchNodes:
         return True
 
     def _ends_of(self, node: CompiledNode, outside: Iterable[int]) -> dict[int, bytes]:
-        """Return the ends of dependencies that a node adds to the input; results are included only if it reads them."""
+        """Return the ends of dependencies that a node adds to the input, with the results that the node reads."""
         scheduler = self._scheduler
         nodes_read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
         ends: dict[int, bytes] = {}
@@ -174,7 +174,7 @@ def read_batch(message: Mapping[str, Any]) -> BatchInput:
     """Decode the input of a batch.
 
     Raises:
-        ValueError: the message has another form than that of `encode_batch`.
+        ValueError: the message does not have the form of `encode_batch`.
     """
     try:
         return BatchInput(
@@ -255,7 +255,7 @@ def apply_batch(scheduler: "RunScheduler", task_id: str, output: Any, *, at: flo
     except (ValueError, TypeError, KeyError, AttributeError, IndexError):
         ends, versions = [], {}
     has_progress = apply_outcomes(scheduler, ends, versions, at=at)
-    scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=has_progress)
+    scheduler.features.regions.end_batch(task_id, at=at, has_progress=has_progress)
 
 
 def apply_outcomes(

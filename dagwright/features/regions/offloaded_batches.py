@@ -77,7 +77,7 @@ def read_offloaded_batch(message: Mapping[str, Any]) -> OffloadedBatchInput:
     """Decode the input of a batch.
 
     Raises:
-        ValueError: the message has another form than that of `encode_offloaded_batch`.
+        ValueError: the message does not have the form of `encode_offloaded_batch`.
     """
     inner, before, outside = message.get("inner"), message.get("before"), message.get("outside")
     if not isinstance(inner, str) or not isinstance(before, str | None) or not isinstance(outside, dict | None):
@@ -92,7 +92,7 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
 
     Args:
         output: `{"batch", "counts", "open", "ends", "ended", "versions", "error"}`; the first four are the state of the
-            whole region, `ended` contains the ends of members on which nodes outside depend.
+            whole region; `ended` contains the ends of the members on which nodes outside depend.
     """
     previous: InnerState | None = None
     if (record := scheduler.record_of(task_id)) is not None:
@@ -101,17 +101,17 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
         state = _state(output)
         ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in output["ended"]]
         error = NodeError(**output["error"]) if output.get("error") else None
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as unreadable:
-        failure = NodeError("invalid_result", f"invalid result of a region batch: {unreadable!r}")
-        scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=False, error=failure)
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError) as decode_error:
+        failure = NodeError("invalid_result", f"invalid result of a region batch: {decode_error!r}")
+        scheduler.features.regions.end_batch(task_id, at=at, has_progress=False, error=failure)
         return
     scheduler.features.regions.set_inner_state(task_id, state)
     apply_outcomes(scheduler, ends, output.get("versions", {}), at=at)
     if error is not None:
         scheduler.abort(error, at)
     has_progress = state["open"] < (previous["open"] if previous else scheduler.state.node_of(task_id).inner_count)
-    stuck = NodeError("region_failed", "a batch of the region made no progress")
-    scheduler.features.regions.end_batch(task_id, at=at, is_incomplete=has_progress, error=stuck)
+    no_progress_error = NodeError("region_failed", "a batch of the region made no progress")
+    scheduler.features.regions.end_batch(task_id, at=at, has_progress=has_progress, error=no_progress_error)
 
 
 def _state(output: Mapping[str, Any]) -> InnerState:
@@ -142,7 +142,7 @@ def ends_from_json(encoded: Mapping[str, Any], plan: CompiledPlan) -> list[tuple
 
 
 def end_of_entry(entry: Sequence[Any], versions: Mapping[str, str], *, tool: str) -> tuple[int, Record]:
-    """Decode number and end of one node.
+    """Decode the number and the end of one node.
 
     Args:
         versions: tool -> its version.

@@ -245,7 +245,7 @@ def test_calls_of_one_tool_leave_slots_to_others_and_map_batches_need_none() -> 
     scheduler.complete("m0[0]", 1, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["m1[100]"]
     (reason,) = why(scheduler, "m1[101]", calls={}).reasons
-    assert reason.detail == "400 calls of any run: slots are kept free for calls of other tools"
+    assert reason.detail == "400 calls of any run; the remaining slots are reserved for other tools"
 
     # Tools that are never paused have no such bound.
     pure = node("m", for_each=[*range(alone + 50)], tool="typed", arguments={"name": "ann"})
@@ -265,7 +265,7 @@ def test_calls_of_several_tools_leave_slots_to_another_tool_and_share_released_s
     running = Counter(name.split("[")[0] for name in ids_of(start_ready_tasks(scheduler)))
     assert running == {"first": 1, "m0": 399, "m1": 80, "m2": 16, "m3": 3}
     assert why(scheduler, "m1[80]", calls={}).reasons[0].detail == (
-        "80 calls of t1 run, beside 419 of others: slots are kept free for calls of other tools"
+        "80 calls of t1 and 419 calls of other tools run; the remaining slots are reserved for other tools"
     )
     # None of these ends while its tool is paused, and calls of another tool continue.
     scheduler.complete("first", 1, at=1.0)

@@ -86,9 +86,7 @@ def test_one_request_asks_for_more_and_all_waiting_calls_continue() -> None:
     scheduler = partly_spent_run(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
     assert start_ready_tasks(scheduler) == []
     (request,) = scheduler.features.feedback.requests.open.values()
-    prompt = (
-        "The budget of the run is used up (calls: 1 of 1 used). How much more may it use, or is it to finish as it is?"
-    )
+    prompt = "The budget of the run is used up (calls: 1 of 1 used). How much more may it use, or should it finish now?"
     nothing = dict.fromkeys(("node_id", "schema", "options", "assignee", "opened_at", "deadline"))
     assert request.to_json("w1") | {"schema": None, "opened_at": None} == nothing | {
         **{"request_id": "budget", "type": "INFORMATION", "prompt": prompt, "run_id": "w1", "purpose": "budget"},
@@ -318,7 +316,7 @@ def test_call_that_ends_and_is_requested_again_in_one_message_waits_again(is_chi
     budget.apply_report("sub", BudgetReport({}, {"a": Usage(calls=1)}), added_nodes=0)
     budget.next_report()
     budget.apply_report("sub", BudgetReport({"a": 5}, {"a": NO_USAGE}), added_nodes=0)
-    assert list(budget.waiting) == [("sub", "a")]
+    assert list(budget.waiting_calls) == [("sub", "a")]
     assert budget.next_report() == (BudgetReport({"3:sub/a": 5}, {"3:sub/a": NO_USAGE}) if is_child else None)
 
 
@@ -371,7 +369,7 @@ def test_call_that_continues_with_a_conversation_is_estimated_with_it() -> None:
     start_ready_tasks(scheduler)
     scheduler.complete("turn1.1", 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["turn2"]
-    assert 1_100 <= budget.reserved["", "turn2"].tokens < 1_200
+    assert 1_100 <= budget.reservations["", "turn2"].tokens < 1_200
 
 
 def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in_order() -> None:
@@ -398,7 +396,7 @@ def test_budget_reserves_one_call_for_a_tool_with_models_and_counts_its_usage() 
     plan = compiled_plan(plan_of(*nodes, node("c")), tools={**TOOLS, asking.name: asking})
     scheduler = started_scheduler(plan, setup={"budget": budget})
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "c"]
-    assert budget.reserved["", "a"].tokens == 1_103
+    assert budget.reservations["", "a"].tokens == 1_103
     scheduler.complete("a", 1, at=1.0, attempt=used(1_500))
     assert start_ready_tasks(scheduler) == []
     assert reason(scheduler, "b") == "budget (tokens: 1,500 of 2,000 used)"
@@ -454,8 +452,8 @@ def test_grant_for_a_withdrawn_call_does_not_start_a_later_request_of_the_call()
     assert ask() == BudgetReport(requests={"~1:a": 5}, settled={"a": NO_USAGE})
     below = budget_from_json(json.loads(json.dumps(below.to_json())))
     below.apply_grants(["a"])
-    assert not below.reserved
+    assert not below.reservations
     below.apply_grants(["~1:a"])
-    assert [*below.reserved] == [("", "a")]
+    assert [*below.reservations] == [("", "a")]
     below.settle(("", "a"), None)
     assert below.next_report() == BudgetReport(settled={"~1:a": None})

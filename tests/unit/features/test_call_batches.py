@@ -43,13 +43,13 @@ def short(name: str, *needs: str, **fields: Any) -> dict[str, Any]:
     return node(name, *needs, **{"tool": "short", **fields})
 
 
-def batch_of(scheduler: RunScheduler, *, separate: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
+def batch_of(scheduler: RunScheduler, *, separate_tools: tuple[str, ...] = ()) -> tuple[list[str], list[str]]:
     """Start all ready tasks, and return the tasks that may share an activity and their followers."""
     tasks = []
     while (task := scheduler.next_task(1.0)) is not None:
         if can_lead(scheduler, task):
             tasks.append(task)
-    names, _ = followers_of(scheduler, tasks, task_queue="q", separate=separate)
+    names, _ = followers_of(scheduler, tasks, task_queue="q", separate_tools=separate_tools)
     return [task.id for task in tasks], names
 
 
@@ -85,7 +85,7 @@ def test_followers_are_calls_that_only_wait_for_calls_of_the_batch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "options", "separate", "expected"),
+    ("nodes", "options", "separate_tools", "expected"),
     [
         # Calls that need an approval, and calls of slow tools, have activities of their own.
         (
@@ -98,9 +98,9 @@ def test_followers_are_calls_that_only_wait_for_calls_of_the_batch() -> None:
     ],
 )
 def test_calls_with_other_conditions_are_not_followers(
-    nodes: list[dict[str, Any]], options: dict[str, Any], separate: tuple[str, ...], expected: Any
+    nodes: list[dict[str, Any]], options: dict[str, Any], separate_tools: tuple[str, ...], expected: Any
 ) -> None:
-    assert batch_of(start_plan(*nodes, **options), separate=separate) == expected
+    assert batch_of(start_plan(*nodes, **options), separate_tools=separate_tools) == expected
 
 
 def test_a_batch_has_a_limited_number_of_calls_and_keeps_the_limit_of_its_run() -> None:
@@ -172,7 +172,7 @@ def test_a_stopped_run_keeps_the_results_of_calls_that_were_made() -> None:
 
 
 def test_a_result_in_an_unknown_form_is_ignored() -> None:
-    for odd in (b"[]", b"no JSON", b'{"ended": [["a"]], "detached": {}, "separate": []}'):
+    for odd in (b"[]", b"no JSON", b'{"ended": [["a"]], "detached": {}, "separate_tools": []}'):
         assert read_call_batch_result(Payload(data=odd)) == CallBatchResult()
     with pytest.raises(ValueError, match="not a failure"):
         decode_failure("AAAA")

@@ -271,7 +271,7 @@ def test_deadline_ends_the_plan_but_not_its_compensation() -> None:
     assert (scheduler.features.deadline.deadline.at, scheduler.state.phase) == (None, Phase.COMPENSATING)
     scheduler.features.deadline.expire(99.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
-    assert scheduler.state.error == NodeError("deadline_exceeded", "the run took over its deadline; still running: b")
+    assert scheduler.state.error == NodeError("deadline_exceeded", "the run exceeded its deadline; still running: b")
 
 
 def test_new_execution_continues_the_compensation() -> None:

@@ -86,7 +86,7 @@ def test_run_without_requests_has_no_hooks_for_its_nodes() -> None:
     check_nodes = partial(checked_extension, state=state)
     scheduler, feedback = alone(state, partial(HumanFeedback, check_nodes=check_nodes))
     scheduler.start(0.0)
-    assert {*feedback.needed_hooks()} == {"keeps_items", "on_node_failed", "on_rebuild", "on_stop"}
+    assert {*feedback.needed_hooks()} == {"items_may_open_requests", "on_node_failed", "on_rebuild", "on_stop"}
 
 
 _TOOLS = {"ask": ToolDeclaration("ask", Effects.READ, uses_models=True)}

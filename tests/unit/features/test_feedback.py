@@ -82,14 +82,14 @@ def test_stopped_calls_are_cancelled_without_a_request() -> None:
         {"a": "cancelled", "b": "blocked", "on": "running"},
         {},
     )
-    assert (scheduler.state.cancelling, scheduler.in_flight) == ({}, 1)
+    assert (scheduler.state.cancel_deadlines, scheduler.in_flight) == ({}, 1)
     scheduler = started_run(node("a", on_error="ask"), node("m", for_each=["x"], key="{{item}}", on_error="ask"))
     for name in ("a", "m"):
         apply_command(CancelNode(name), scheduler, at=1.0)
     for name in ("a", "m[x]"):
         scheduler.fail(name, NodeError("tool_failed", "broken"), at=2.0)
     assert (states(scheduler), scheduler.features.feedback.requests.open) == ({"a": "failed", "m": "failed"}, {})
-    assert (scheduler.state.cancelling, scheduler.is_finished) == ({}, True)
+    assert (scheduler.state.cancel_deadlines, scheduler.is_finished) == ({}, True)
 
 
 # Policies.
@@ -199,7 +199,7 @@ def test_answer_to_a_node_that_can_never_ask_is_rejected() -> None:
     assert scheduler.features.feedback.answer(Feedback("below", yes), 1.0) == (
         "'below' never asks: answer the node of its sub-plan, such as below/check"
     )
-    assert scheduler.features.feedback.requests.early == {}
+    assert scheduler.features.feedback.requests.early_answers == {}
 
 
 @pytest.mark.parametrize("retry", [RetryNode("a", {"to": "all"}), None])
@@ -339,7 +339,7 @@ def test_contradicting_early_answer_is_not_stored(question: dict[str, Any], answ
     scheduler = scheduler_of(node("first"), asking)
     result = scheduler.features.feedback.answer(Feedback("ask", answer, by="ann"), 0.5)
     assert result == f"'ask' has not asked yet, and its question does not accept this: {problem}"
-    assert scheduler.features.feedback.requests.early == {}
+    assert scheduler.features.feedback.requests.early_answers == {}
 
 
 def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> None:
@@ -356,7 +356,10 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
     for name in ("m[y]", "on"):
         scheduler.task_cancelled(name, at=5.0)
     assert scheduler.features.feedback.requests.take_rejections() == [message.format("m[y]#2"), message.format("on")]
-    assert (scheduler.features.feedback.requests.early, scheduler.features.feedback.requests.early_by_node) == ({}, {})
+    assert (
+        scheduler.features.feedback.requests.early_answers,
+        scheduler.features.feedback.requests.early_ids_by_node,
+    ) == ({}, {})
     scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("on"))
     assert scheduler.features.feedback.answer(Feedback("m[z]", {"text": "so"}), 1.0) is None
     start_ready_tasks(scheduler)
@@ -381,7 +384,7 @@ def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted(
     assert json.dumps(state_to_json(scheduler)) == json.dumps(before)
     refusal = (
         "an answer of 250,011 bytes is too much: people may send 8,388,608 bytes to a run in total, and 8,250,363 are "
-        "stored; answers of at most 1,024 are always accepted: answer with the name of a file"
+        "stored; answers of at most 1,024 bytes, such as a file name, are always accepted"
     )
     assert scheduler.features.feedback.answer(Feedback("n33", long), 1.0) == refusal
     refused = scheduler.features.feedback.refusal_of(Feedback("m", {"text": "x" * 2_000}), 1.0)
@@ -431,7 +434,7 @@ def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejec
         answer = Feedback("inputs", {"data": data}, by="ann")
         assert scheduler.features.feedback.answer(answer, 1.0) is None
         assert scheduler.features.feedback.answer(answer, 1.0) == (
-            "'inputs' has not asked yet, and the answer of ann is kept for it already"
+            "'inputs' has not asked yet, and an answer of ann is stored already"
         )
         return scheduler
 
@@ -440,7 +443,7 @@ def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejec
     assert approved.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
     [task] = start_ready_tasks(approved)
     requests = approved.features.feedback.requests
-    assert (task.arguments, requests.open, requests.early) == ({"n": 3}, {}, {})
+    assert (task.arguments, requests.open, requests.early_answers) == ({"n": 3}, {}, {})
 
     rejected = unapproved_run(plan, {"n": 3})
     rejected.features.feedback.answer(Feedback("plan", {"approved": False}), 2.0)

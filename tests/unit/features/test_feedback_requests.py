@@ -193,7 +193,7 @@ def test_plan_that_requires_the_inbox_rejects_what_a_model_client_relays(through
     assert states(moved) == {"ask": "completed"}
     early = scheduler_of(node("first"), {**_ASKING, "depends_on": ["first"]})
     assert early.features.feedback.answer(_feedback(through), 0.5) == _REJECTED
-    assert early.features.feedback.requests.early == {}
+    assert early.features.feedback.requests.early_answers == {}
 
 
 def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> None:

@@ -70,9 +70,9 @@ def create_fork(
 ) -> tuple[RunScheduler, ReusableResults, ForkPrediction]:
     """Return the scheduler of a fork after a round trip through JSON, and its preview."""
     changed = {name for name in inputs if inputs[name] != old.state.inputs.get(name)}
-    change = ForkDifferences(changed, rerun)
-    reuse = reusable_results(old, made, source=Source("old", "old-scope", is_open=is_open), change=change)
-    prediction = predict_fork(create_scheduler(made, inputs), old, reuse, change=change)
+    differences = ForkDifferences(changed, rerun)
+    reuse = reusable_results(old, made, source=Source("old", "old-scope", is_open=is_open), differences=differences)
+    prediction = predict_fork(create_scheduler(made, inputs), old, reuse, differences=differences)
     following = restored_scheduler(configure(create_scheduler(made, inputs), reuse=reuse.table), inputs=inputs)
     following.reconcile(10.0)
     return following, reuse, prediction
@@ -132,7 +132,7 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_made_the_result() -
     start_ready_tasks(second)
     second.fail("c", tool_error(), at=20.0)
     third = reusable_results(
-        second, made, source=Source("second", "second-scope", is_open=False), change=ForkDifferences()
+        second, made, source=Source("second", "second-scope", is_open=False), differences=ForkDifferences()
     ).table
 
     assert third.tasks["c"].scope == "old-scope"
@@ -293,7 +293,7 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     assert not reuse.problems
     old = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": tool_error()})
     _, reuse, _ = create_fork(old, without_compensation(old.plan), is_open=True)
-    assert (reuse.compensated, list(reuse.table.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
+    assert (reuse.compensated_ids, list(reuse.table.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
     old = compensating_run(
         {"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": NodeError("timeout", "late"), "undo a": None}
     )

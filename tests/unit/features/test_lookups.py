@@ -434,7 +434,7 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
     [again] = tasks_of(scheduler)
     assert (again.id, [answer["answer"] for answer in again.answers]) == (task.id, [{"text": "Bob"}])
-    assert scheduler.features.feedback.requests.early_by_node == {2: ["lookup:person:Ann"]}
+    assert scheduler.features.feedback.requests.early_ids_by_node == {2: ["lookup:person:Ann"]}
 
 
 def test_answer_to_the_next_request_of_a_lookup_is_rejected_before_it_is_opened() -> None:
@@ -450,7 +450,7 @@ def test_answer_to_the_next_request_of_a_lookup_is_rejected_before_it_is_opened(
         == message.format(4) + open_one
     )
     assert [*scheduler.features.feedback.requests.open] == ["lookup:person:Ann"]
-    assert scheduler.features.feedback.requests.early == {}
+    assert scheduler.features.feedback.requests.early_answers == {}
 
 
 _ANN, _BOB = plan_with_lookup("Ann"), plan_with_lookup("Bob")

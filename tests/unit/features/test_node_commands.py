@@ -76,11 +76,11 @@ def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None
         return scheduler
 
     scheduler = stopping()
-    assert (scheduler.state.cancelling, scheduler.next_timer) == ({"a": 31.0}, 31.0)
+    assert (scheduler.state.cancel_deadlines, scheduler.next_timer) == ({"a": 31.0}, 31.0)
     assert states(scheduler) == {"a": "running", "b": "cancelled", "on": "running"}
     assert apply_command(CancelNode("a"), scheduler, at=2.0) == "'a' is being stopped already"
     scheduler.task_cancelled("a", at=3.0)
-    assert (scheduler.state.cancelling, states(scheduler)["a"]) == ({}, "cancelled")
+    assert (scheduler.state.cancel_deadlines, states(scheduler)["a"]) == ({}, "cancelled")
     assert apply_command(CancelNode("a"), scheduler, at=4.0) == "'a' has ended: cancelled"
 
     scheduler = stopping()
@@ -97,12 +97,12 @@ def test_item_is_cancelled_alone_and_node_with_all_its_items() -> None:
     assert ids_of(start_ready_tasks(scheduler)) == ["m[x]"]
     assert apply_command(CancelNode("m[y]"), scheduler, at=1.0) is None
     assert apply_command(CancelNode("m[y]", branch=True), scheduler, at=1.0) == "'m[y]' has ended: cancelled"
-    refusal = "nothing waits for an item alone: cancel 'm' with its branch"
+    refusal = "an item has no branch: cancel 'm' with its branch instead"
     assert apply_command(CancelNode("m[z]", branch=True), scheduler, at=1.0) == refusal
     scheduler.complete("m[x]", 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["m[z]"]
     assert apply_command(CancelNode("m"), scheduler, at=3.0) is None
-    assert scheduler.state.cancelling == {"m[z]": 33.0}
+    assert scheduler.state.cancel_deadlines == {"m[z]": 33.0}
     scheduler.task_cancelled("m[z]", at=4.0)
     assert (states(scheduler), scheduler.status()) == ({"m": "cancelled", "after": "blocked"}, RunStatus.FAILED)
 
@@ -217,7 +217,8 @@ def test_manual_result_ends_a_node_and_is_marked() -> None:
         ("set_result", "tool_failed")
     ]
     assert (
-        apply_command(SetResult("a", 4), scheduler, at=3.0) == "'a' has completed, and others may have used its result"
+        apply_command(SetResult("a", 4), scheduler, at=3.0)
+        == "'a' has completed, and other nodes may have used its result"
     )
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"))
     assert apply_command(SetResult("b", 1), scheduler, at=1.0) is None
@@ -238,7 +239,7 @@ def test_data_from_people_is_bounded_in_total_so_that_the_run_can_always_continu
     assert [refusal is None for refusal in accepted] == [True] * 33 + [False] * 57
     assert accepted[33] == (
         "results of 250,002 bytes are too much: people may send 8,388,608 bytes to a run in total, and 8,250,066 are "
-        "stored; up to 1,024 are always accepted, such as the name of a file"
+        "stored; a value of up to 1,024 bytes, such as a file name, is always accepted"
     )
     more = [{"id": "more", "tool": "any", "arguments": {"text": large}}]
     refused = [

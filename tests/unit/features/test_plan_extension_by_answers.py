@@ -164,7 +164,7 @@ def test_early_answer_with_nodes_counts_if_its_nodes_still_fit() -> None:
     assert states(scheduler)["ask"] == "pending"
     scheduler.complete("a", 1, at=1.0)
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["beside", "on", "look"]
-    assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.early) == ({}, {})
+    assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.early_answers) == ({}, {})
     for task_id in ("beside", "on", "look"):
         scheduler.complete(task_id, 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["sum"]
@@ -193,7 +193,10 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
     assert scheduler.features.feedback.requests.take_rejections() == [
         f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in left
     ]
-    assert (scheduler.features.feedback.requests.due, scheduler.features.feedback.requests.early) == ([], {})
+    assert (scheduler.features.feedback.requests.due_answers, scheduler.features.feedback.requests.early_answers) == (
+        [],
+        {},
+    )
     # Conditions also use the compute budget of that moment.
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in accepted)]
     assert scheduler.features.feedback.answer(_answer(left[0], nodes=[node("again")]), 2.0) is None
@@ -204,7 +207,7 @@ def test_answers_with_nodes_at_one_moment_leave_compute_budget_for_the_run() -> 
     asking = [f"q{number}" for number in range(200)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_ASKING) for name in asking))
     entries = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in asking]
-    kept = len(scheduler.features.feedback.requests.early)
+    kept = len(scheduler.features.feedback.requests.early_answers)
     too_much = "too much was changed at this moment; try again in a moment"
     assert (kept, entries) == (63, [None] * kept + [too_much] * (len(asking) - kept))
     assert scheduler.features.feedback.answer(Feedback(asking[-1], {"text": "x"}), 0.5) is None
@@ -306,7 +309,7 @@ def test_nodes_of_an_answer_may_use_every_tool_of_the_workers_also_in_a_sub_plan
     refusal = scheduler.features.feedback.answer(Feedback("ask", {"nodes": [{"id": "x", "tool": "zzz"}]}), 1.0) or ""
     assert "there is no tool 'zzz' (the run knows " in refusal
     assert " calculator, " in refusal
-    assert "`dagwright feedback` and `dagwright add-nodes` add others with --tools" in refusal
+    assert "to use other tools, pass --tools to `dagwright feedback` or `dagwright add-nodes`" in refusal
     assert "name the module" not in refusal
     assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [_SUM]}), 1.0) is None
     assert [task.id for task in start_ready_tasks(scheduler)] == ["sum"]

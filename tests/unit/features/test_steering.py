@@ -93,7 +93,7 @@ def test_changed_deadline_counts_from_the_start_and_names_its_actor() -> None:
     assert not scheduler.is_stopped
     following = restored_scheduler(scheduler, setup=_DEADLINE)
     following.features.deadline.expire(25.0)
-    result = NodeError("deadline_exceeded", "the run took over its deadline of 15 s, set by ann")
+    result = NodeError("deadline_exceeded", "the run exceeded its deadline of 15 s, set by ann")
     assert (following.state.error, following.state.max_in_flight) == (result, 1)
     assert apply_command(SetLimits(deadline_s=math.inf), scheduler, at=21.0) is None
     scheduler.features.deadline.expire(1e9)

@@ -82,7 +82,7 @@ def test_joins_have_the_number_they_wait_for() -> None:
 
     assert reasons_in(why(scheduler, "any", calls={}))["any"][1] == "waits for b|"
     assert reasons_in(why(scheduler, "two", calls={}))["two"][1] == (
-        "waits for 2 of 3 nodes to be done, still for b and c|"
+        "waits for 2 of 3 nodes to be done; not done yet: b and c|"
     )
 
 
@@ -233,19 +233,17 @@ def test_run_at_its_deadline_reports_running_and_waiting_nodes() -> None:
     )
 
     message = (
-        "the run took over its deadline; still running: slow, m[0], m[1], 1 more; "
+        "the run exceeded its deadline; still running: slow, m[0], m[1], 1 more; "
         "waiting: ask (waits for ann: Which town?)"
     )
     assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", message)
     after = record_of(scheduler, "after")
-    assert (after.status, after.reason) == (NodeStatus.CANCELLED, "the run took over its deadline")
+    assert (after.status, after.reason) == (NodeStatus.CANCELLED, "the run exceeded its deadline")
 
 
 def test_run_at_its_deadline_reports_whether_it_is_paused() -> None:
     scheduler = scheduler_of(node("a"))
-    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", "the run took over its deadline")
+    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", "the run exceeded its deadline")
     scheduler = scheduler_of(node("a"))
     apply_command(Pause(Actor("ann")), scheduler, at=1.0)
-    assert _at_its_deadline(scheduler) == NodeError(
-        "deadline_exceeded", "the run took over its deadline; it was paused"
-    )
+    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", "the run exceeded its deadline; it was paused")

@@ -42,7 +42,7 @@ def test_limit_stays_usable_after_large_numbers(message: Any) -> None:
         state.request(limit, call, now, has_waited=request.has_waited, lead_s=request.lead_s)
     state = limit_state_from_json(pydantic_core.from_json(pydantic_core.to_json(state.to_json())))
     assert state.request(limit, "another", now, kind="model_call").delay_s <= 301
-    assert state.waiting(limit, now) >= 0
+    assert state.waiting_count(limit, now) >= 0
 
 
 @pytest.mark.parametrize(

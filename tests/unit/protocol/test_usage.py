@@ -14,7 +14,7 @@ from dagwright.core.model.states import Attempt, NodeStatus, RunUsage, Usage, ru
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import apply_command
-from dagwright.features.compensation.compensation import has_changed
+from dagwright.features.compensation.compensation import run_may_have_effects
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.lineage import lineage_of_locations
@@ -199,14 +199,14 @@ def test_call_is_compensated_although_its_result_was_not_stored(
     assert store_wait_of(scheduler, "a", _storage_failure(size_bytes, attempt=attempt), at=1.0) is not None
     apply_loading_failure(scheduler, "a", ApplicationError("the wait failed"), at=2.0)
     assert scheduler.records[0].status is NodeStatus.FAILED
-    assert has_changed(scheduler.state) is changed
+    assert run_may_have_effects(scheduler.state) is changed
 
 
 def test_repeated_call_that_fails_before_its_change_is_compensated_for_the_first_one() -> None:
     scheduler = _running()
     store_wait_of(scheduler, "a", _storage_failure(9000), at=1.0)
     apply_failure(scheduler, "a", ApplicationError("refused", {"attempt": 1}, type="not_started"), at=2.0)
-    assert has_changed(scheduler.state)
+    assert run_may_have_effects(scheduler.state)
 
 
 @pytest.mark.parametrize(

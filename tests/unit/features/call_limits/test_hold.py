@@ -13,7 +13,7 @@ def test_calls_start_one_after_another_after_the_hold() -> None:
     assert hold.reason == "was asked to wait until 1970-01-01T00:16:45.000Z (429 from api.example.org)"
     starts = [hold.book_start(NOW + 1, has_waited=False) or 0.0 for _ in range(3)]
     assert [round(start - NOW, 1) for start in starts] == [5.0, 5.1, 5.2]
-    assert hold.waiting(NOW + 5) == 3
+    assert hold.booked_count(NOW + 5) == 3
     # A call that returns too early gets another start; a call that returns in time may start.
     assert hold.book_start(NOW + 4, has_waited=True) is not None
     assert hold.book_start(NOW + 5.1, has_waited=True) is None

@@ -20,7 +20,7 @@ def test_calls_over_the_rate_get_later_starts_and_far_ones_an_estimate() -> None
     assert [round(answer.delay_s, 2) for answer in answers[:6]] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
     assert (answers[3].reason, answers[3].ahead) == ("rate limit 2/s", 3)
     assert [round(answer.delay_s, 1) for answer in answers[-2:]] == [18.4, 18.9]
-    assert state.waiting(limit, _NOW) == 39
+    assert state.waiting_count(limit, _NOW) == 39
     # The calls with an estimate were cancelled: a new call does not wait for them.
     assert state.request(limit, "new", _NOW + 11).decision == "start"
 
@@ -118,7 +118,7 @@ def test_held_calls_that_come_back_together_start_one_after_another(limit: CallL
 def test_hold_delays_all_starts_and_a_changed_limit_forgets_its_bookings() -> None:
     state, limit = LimitState(), parse_limit("1/h")
     _ask(state, limit, 3)
-    state.restart(_NOW)
+    state.discard_bookings(_NOW)
     assert state.request(limit, "a", _NOW).decision == "start"
     state.hold.extend(_NOW + 30, _NOW, requested_by="429 from api.example.org")
     assert state.request(parse_limit("100/s"), "b", _NOW).decision == "later"

@@ -29,7 +29,7 @@ from dagwright.features.feedback.feedback_state import (
     RequestRegistry,
 )
 from dagwright.features.feedback.questions import BadQuestion, request_of
-from dagwright.features.plan_edits.extension_checks import NodeCheck, refusal_of_other_arguments, with_other_arguments
+from dagwright.features.plan_edits.extension_checks import NodeCheck, refusal_of_new_arguments, with_new_arguments
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ class AcceptedAnswer:
     extension: "Extension | None" = None
 
 
-class AnswerReader:
+class AnswerValidator:
     """Validation of the answers to the requests of one run.
 
     Args:
-        check_nodes: check of the nodes in an answer.
+        check_nodes: function that checks the nodes in an answer.
     """
 
     def __init__(self, state: "RunState", feedback: FeedbackState, check_nodes: NodeCheck) -> None:
@@ -74,12 +74,12 @@ class AnswerReader:
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
         """Return why an answer would be rejected now, or `None` if it would be accepted; it has no side effects."""
         try:
-            outcome = self.read(feedback, at, check_budget=self._requests.precheck_budget)
+            outcome = self.validate(feedback, at, check_budget=self._requests.precheck_budget)
         except ComputeBudgetExceeded:
             return TOO_MUCH_AT_ONCE
         return outcome if isinstance(outcome, str) else None
 
-    def read(
+    def validate(
         self, feedback: Feedback, at: float, *, check_budget: ComputeBudget | None = None
     ) -> list[AcceptedAnswer] | str | None:
         """Match an answer to its open requests.
@@ -99,7 +99,7 @@ class AnswerReader:
         if (problem := size_problem([feedback.answer, feedback.by, feedback.note])) is not None:
             return problem
         if (request := registry.open.get(name)) is not None:
-            return self.read_all([request], feedback, at, check_budget=check_budget)
+            return self.validate_for([request], feedback, at, check_budget=check_budget)
         if (closing := registry.closed.get(name)) is not None:
             return closing.reason(name)
         number = self._state.numbers.get(name)
@@ -107,7 +107,7 @@ class AnswerReader:
             requests = self._requests_of_items(number)
             if not requests:
                 return f"no item of {name!r} asks anything now"
-            return self.read_all(requests, feedback, at, check_budget=check_budget)
+            return self.validate_for(requests, feedback, at, check_budget=check_budget)
         return self._problem_of_early(feedback, check_budget)
 
     def open_request_count(self, name: str) -> int:
@@ -127,17 +127,17 @@ class AnswerReader:
         size, stored = encoded_size(feedback.answer), self._requests.stored_bytes
         if size <= SHORT_ANSWER_BYTES or stored + size * count <= RUN_ANSWERS_BYTES:
             return None
-        to = f" to {count:,} requests" if count > 1 else ""
+        recipients = f" to {count:,} requests" if count > 1 else ""
         return (
-            f"an answer of {size:,} bytes{to} is too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run "
-            f"in total, and {stored:,} are stored; "
-            f"answers of at most {SHORT_ANSWER_BYTES:,} are always accepted: answer with the name of a file"
+            f"an answer of {size:,} bytes{recipients} is too much: "
+            f"people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, and {stored:,} are stored; "
+            f"answers of at most {SHORT_ANSWER_BYTES:,} bytes, such as a file name, are always accepted"
         )
 
-    def read_all(
+    def validate_for(
         self, requests: list[Request], feedback: Feedback, at: float, *, check_budget: ComputeBudget | None = None
     ) -> list[AcceptedAnswer] | str:
-        """Check one answer to all given requests, as `read`; return why it is rejected if it is invalid for one."""
+        """Check one answer to several requests; if it is invalid for any of them, return why it is rejected."""
         check_budget = check_budget or self._requests.check_budget
         check_budget.start(at)
         accepted: list[AcceptedAnswer] = []
@@ -169,7 +169,7 @@ class AnswerReader:
         """Return an answer with the extension of the plan by its nodes.
 
         Args:
-            request_count: number of requests that the answer answers.
+            request_count: number of requests to which the answer applies.
 
         Raises:
             BadAnswer: the plan cannot be extended by the nodes.
@@ -184,9 +184,9 @@ class AnswerReader:
 
     def _extension_by_arguments(self, request: Request, arguments: Mapping[str, Any]) -> "Extension":
         ref = self._state.items.ref(request.task)
-        if (refusal := refusal_of_other_arguments(self._state, ref)) is not None:
+        if (refusal := refusal_of_new_arguments(self._state, ref)) is not None:
             raise BadAnswer(refusal)
-        return with_other_arguments(self._state, ref.node, arguments)
+        return with_new_arguments(self._state, ref.node, arguments)
 
     def _extension_by_nodes(self, answer: Mapping[str, Any], check_budget: ComputeBudget) -> "Extension":
         """Return the extension of the current plan by the nodes of an answer.
@@ -235,11 +235,11 @@ class AnswerReader:
             return self._problem_of_storing(feedback) or self._storage_problem(feedback, 1)
         ref = self.find_requester(name)
         if ref is None:
-            # Only some names are compared: a run may have 100,000 of them.
+            # Only some names are compared: a run may have 100,000 names.
             names = [*islice(chain(registry.open, self._state.numbers), _MAX_NAMES_COMPARED)]
             can_compare = registry.hint_budget.remaining > 0 and len(name) <= _MAX_COMPARED_CHARACTERS
-            near = suggestion(name, names) if can_compare else None
-            return f"there is no request {name!r:.200}" + (f"; {near}" if near else "")
+            hint = suggestion(name, names) if can_compare else None
+            return f"there is no request {name!r:.200}" + (f"; {hint}" if hint else "")
         record = self._state.record(ref)
         if record.status.is_final or self._state.is_finished:
             return f"{name!r} asks nothing: it is {record.status.value}"
@@ -257,18 +257,18 @@ class AnswerReader:
 
     def _will_request_inputs(self) -> bool:
         """Return whether the run will request inputs after its plan is approved."""
-        first = self._requests.of_task("")
-        may_open_later = first is not None and first.purpose == "plan"
-        return may_open_later and schema_of_missing(self._state.plan.inputs, self._state.inputs) is not None
+        run_request = self._requests.of_task("")
+        is_plan_open = run_request is not None and run_request.purpose == "plan"
+        return is_plan_open and schema_of_missing(self._state.plan.inputs, self._state.inputs) is not None
 
     def _problem_of_storing(self, feedback: Feedback) -> str | None:
         name, registry = feedback.request, self._requests
         if not isinstance(feedback.answer, Mapping):
             return f'{name!r} has not asked yet, and an early answer must be an object such as {{"text": "…"}}'
-        if name in registry.early:
-            by = registry.early[name].by or "a user without a name"
-            return f"{name!r} has not asked yet, and the answer of {by} is kept for it already"
-        if len(registry.early) >= EARLY_ANSWERS:
+        if name in registry.early_answers:
+            by = registry.early_answers[name].by or "a user without a name"
+            return f"{name!r} has not asked yet, and an answer of {by} is stored already"
+        if len(registry.early_answers) >= EARLY_ANSWERS:
             return f"{name!r} has not asked yet, and the maximum of {EARLY_ANSWERS:,} early answers is stored"
         return size_problem([feedback.answer, feedback.by, feedback.note], EARLY_BYTES)
 
@@ -313,7 +313,7 @@ _FIELDS_OF_ANSWER = ("type", "options", "multiple", "allow_text", "schema", "cha
 def _mismatch_with_question(node: CompiledNode, feedback: Feedback) -> str | None:
     """Return why an early answer cannot be valid for the question of a node, if the plan determines the question.
 
-    A stored invalid answer would block a valid one until the node opens its request.
+    A stored invalid answer would block a valid answer until the node opens its request.
     """
     if node.kind != "human" or any(path[0] in _FIELDS_OF_ANSWER for path, _ in node.bindings):
         return None
