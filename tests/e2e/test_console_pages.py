@@ -60,7 +60,7 @@ LEFT = """async () => {
     attempts += 1;
     throw new TypeError("there is no line");
   };
-  const asks = { signal: leaving.signal, isRetryable: () => true, onOffline: () => leaving.abort() };
+  const asks = { signal: leaving.signal, mayRetry: () => true, onOffline: () => leaving.abort() };
   const errorName = await persist(once, asks).catch((error) => error.name);
   return [errorName, attempts];
 }"""

@@ -34,7 +34,7 @@ export function joining(run) {
  */
 export function follow(request, { on, signal }) {
   const once = (came) => withWatchdog(signal, (mine, alive) => openStream(request, { on, came, alive, signal: mine }));
-  return persist(once, { signal, isRetryable, onOffline: on.offline });
+  return persist(once, { signal, mayRetry: isRetryable, onOffline: on.offline });
 }
 
 async function openStream({ path, headers = {}, ...rest }, { on, came, alive, signal }) {

@@ -11,16 +11,16 @@ const STATUSES = { unavailable: 503, server_busy: 429 }; // retryable error code
  * Retries an operation with increasing pauses until it succeeds.
  *
  * operation: called as `operation(onResponse)`; it calls `onResponse` when the gateway responds, which resets the pauses.
- * isRetryable: returns whether a retry may succeed after an error. onOffline: called with a text before each pause.
+ * mayRetry: returns whether a retry may succeed after an error. onOffline: called with a text before each pause.
  *
  * Returns the result of the operation. Throws permanent errors, and any error after `signal` is aborted.
  */
-export async function persist(operation, { signal, isRetryable, onOffline }) {
+export async function persist(operation, { signal, mayRetry, onOffline }) {
   for (let failures = 0; ; failures += 1) {
     try {
       return await operation(() => (failures = 0));
     } catch (error) {
-      if (signal.aborted || !isRetryable(error)) throw error;
+      if (signal.aborted || !mayRetry(error)) throw error;
       onOffline(offlineMessage(error));
     }
     await pause(RETRY_DELAYS_MS[Math.min(failures, RETRY_DELAYS_MS.length - 1)], signal);
@@ -94,7 +94,7 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
 
   persist((onResponse) => withWatchdog(signal, (connectionSignal, onLife) => once(onResponse, connectionSignal, onLife)), {
     signal,
-    isRetryable,
+    mayRetry: isRetryable,
     onOffline: (message) => onState("offline", message),
   }).then(
     () => signal.aborted || onState("ended"),

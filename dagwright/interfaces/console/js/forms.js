@@ -71,7 +71,7 @@ function resolveReference(schema, root, depth = 0) {
   for (const part of schema.$ref.replace(/^#\/?/, "").split("/").filter(Boolean)) {
     found = found?.[decodeURIComponent(part).replaceAll("~1", "/").replaceAll("~0", "~")];
   }
-  const { $ref, ...keywords } = schema;
+  const { $ref: _, ...keywords } = schema;
   return { ...resolveReference(found ?? {}, root, depth + 1), ...keywords };
 }
 

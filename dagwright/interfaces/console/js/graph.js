@@ -195,8 +195,8 @@ export class GraphView {
   /** Open a group and go to its first member, or close the group. */
   #toggle(key, label) {
     this.#model.toggle(key, label);
-    const isInside = this.#model.open.has(key) && this.#model.boxes().boxes.find((box) => box.within?.key === key || isPartOf(box.key, key));
-    this.#target = isInside ? { key: isInside.key, focus: true } : null;
+    const member = this.#model.open.has(key) && this.#model.boxes().boxes.find((box) => box.within?.key === key || isPartOf(box.key, key));
+    this.#target = member ? { key: member.key, focus: true } : null;
     this.draw();
   }
 

@@ -186,7 +186,11 @@ export class Model {
     const one = (id) => add({ key: id, id }, [id]);
     if (this.nodes.size > MAX_BOXES) this.#levelGroups().forEach(put);
     else if (!this.isFolded) [...this.nodes.keys()].forEach(one);
-    else for (const group of this.#namedGroups()) this.nodes.has(group.key) ? one(group.key) : put(group);
+    else
+      for (const group of this.#namedGroups()) {
+        if (this.nodes.has(group.key)) one(group.key);
+        else put(group);
+      }
     const edges = new Map();
     for (const [from, to] of this.edges) {
       const [a, b] = [boxOf.get(from), boxOf.get(to)];

@@ -11,7 +11,7 @@ const MODEL = "dagwright.model";
 const PLANNER = "profile/plan";
 const KINDS = { profile: "Planners", plan: "Plans", agent: "Agents", model: "Models, which plan steps if needed" };
 
-export async function mount(root, { api, params, go }) {
+export async function mount(root, { api, params }) {
   const log = el("div", { class: "log", role: "log", "aria-label": "Conversation", tabindex: "0" });
   const sessions = el("ul", { class: "sessions" });
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
