@@ -51,9 +51,10 @@ test-fast: setup ## Run the tests that need no server
 test-all: setup ## Install the requirements of the remaining tests, and run all tests
 	@$(RUN_TESTS) --stages fast,server,alone,slow,slow-alone,foreign $(PATHS)
 
-check: setup ## Format, lint, prose, names, types, import contracts, published schemas, generated pages, Markdown, the site
+check: setup ## Format, lints, prose, names, types, import contracts, published schemas, generated pages, Markdown, the site
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
+	@$(BIN)/oxlint --quiet dagwright/interfaces/console/js
 	@$(BIN)/python scripts/check_prose.py
 	@$(BIN)/python -m scripts.check_names
 	@$(BIN)/python scripts/check_types.py $(CODE)
