@@ -1,4 +1,4 @@
-"""Temporal activities: calls of tools and models, regions, batches of calls, notifications, and plans to compile.
+"""Temporal activities: tool and model calls, regions, call batches, notifications, and plan compilation.
 
 They import libraries and the pure packages, and never `workflows`, `client`, `settings` or `interfaces`.
 """

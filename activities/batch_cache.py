@@ -40,24 +40,24 @@ class BatchCache:
     ) -> None:
         self.admission = cache.admission
         self._cache = cache
-        self._codes = fingerprints
+        self._fingerprints = fingerprints
         self._workflow_id = workflow_id
         self._loop = loop
         self._cancellation = cancellation
-        self._unwritten: list[tuple[CacheLookup, CachedResult]] = []
+        self._pending_writes: list[tuple[CacheLookup, CachedResult]] = []
 
     def find(self, task: Task, bindings: Sequence[WorkerBinding]) -> CachedResult | None:
-        """Return the result of an equal call, if there is one.
+        """Return the cached result of an equal call, if there is one.
 
         Raises:
             CancelledError: the batch was cancelled while it waited for the store.
         """
         lookup = self._lookup(task, bindings)
-        cached = self._find(lookup) if lookup is not None else None
-        self.admission.record_lookup(task.node.tool, found_s=cached.took_s if cached is not None else None)
+        cached = self._find_lookup(lookup) if lookup is not None else None
+        self.admission.record_lookup(task.node.tool, cached_call_s=cached.took_s if cached is not None else None)
         return cached
 
-    def _find(self, lookup: CacheLookup) -> CachedResult | None:
+    def _find_lookup(self, lookup: CacheLookup) -> CachedResult | None:
         cached = self._cache.find_in_memory(lookup)
         if cached is not None or not self.admission.should_query_store(lookup.tool):
             return cached
@@ -78,26 +78,26 @@ class BatchCache:
             return
         result = CachedResult(json_bytes(value), time.time() - took_s, took_s, self._workflow_id, task.id)
         if self._cache.put(lookup, result):
-            self._unwritten.append((lookup, result))
+            self._pending_writes.append((lookup, result))
 
     async def flush(self) -> None:
         """Wait a moment for the cached results to reach the store."""
-        results, self._unwritten = self._unwritten, []
+        results, self._pending_writes = self._pending_writes, []
         for lookup, result in results:
             self._cache.start_write(lookup, result)
         if results:
             await self._cache.flush({lookup.key for lookup, _ in results})
 
     def _lookup(self, task: Task, bindings: Sequence[WorkerBinding]) -> CacheLookup | None:
-        code, max_age_s = self._codes.get(task.node.tool), task.node.cache_s
-        if code is None or max_age_s == 0:
+        fingerprint, max_age_s = self._fingerprints.get(task.node.tool), task.node.cache_s
+        if fingerprint is None or max_age_s == 0:
             return None
         try:
-            # Encoded as for an activity, so that both find the same results.
+            # Encode the arguments as for an activity, so that batches and activities share cached results.
             arguments = json_from_bytes(encode_arguments(task.arguments)[0])
         except (CallTooLarge, ValueError):
             return None
-        key = result_key(task.node.tool, code, arguments=arguments, bindings=bindings)
+        key = result_key(task.node.tool, fingerprint, arguments=arguments, bindings=bindings)
         if key is None:
             return None
         return CacheLookup(key, task.node.tool, max_age_s, is_pure=True, workflow_id=self._workflow_id, node=task.id)

@@ -1,9 +1,10 @@
 """Records of a call batch: the results so far, from which the next attempt of the activity continues.
 
-A record must survive the death of the worker, and cost much less than an activity. A file in the payload store takes
-0.2 ms, and a heartbeat that the server acknowledges 1 to 2 ms; a request to a bucket may take longer than an activity.
-So the records are in the payload store if it is a folder, otherwise on the server. Losing a record only repeats calls
-with their keys, so records are not synced to disk. This module must not import workflows.
+A record must survive the death of the worker, and cost much less than an activity. Writing a file takes
+0.2 ms, a heartbeat that the server acknowledges takes 1 to 2 ms, and a request to a bucket may take longer than an
+activity. So the records are in the payload store if the store is a folder, otherwise on the server. Records are not
+synced to disk: if a record is lost, its calls are only repeated, with their idempotency keys. This module must not
+import workflows.
 """
 
 import asyncio
@@ -25,9 +26,9 @@ from dagwright.store.folder import FolderStore
 
 _RPC_TIMEOUT = timedelta(seconds=2)
 _LIFETIME = timedelta(days=1)
-"""Lifetime of a record that its batch does not delete, because its worker died."""
+"""Lifetime of a record whose batch could not delete it, because the worker died."""
 _DELETE_AFTER_S = 30.0
-"""Time after its first record at which the records of a batch are deleted; the server has the result by then."""
+"""Time from the first record of a batch to the deletion of its records; the server has the batch's result by then."""
 
 
 class Records(Protocol):
@@ -38,7 +39,7 @@ class Records(Protocol):
         ...
 
     async def record(self, result: CallBatchResult) -> bool:
-        """Record all results so far; return whether that succeeded, and the batch may continue."""
+        """Record all results so far; return whether this succeeded. If not, the batch must not continue."""
         ...
 
 
@@ -54,7 +55,7 @@ class BatchRecords:
         self._store, self._client = store, client
         self._deletions: set[asyncio.Task[None]] = set()
 
-    def of(self, info: activity.Info) -> Records:
+    def records_of(self, info: activity.Info) -> Records:
         """Return the records of the batch of an activity."""
         if isinstance(self._store, FolderStore):
             return StoreRecords(self._store, info, delete_later=self._delete_later)
@@ -94,14 +95,14 @@ class HeartbeatRecords:
 
 
 class StoreRecords:
-    """Records in a cache entry of the payload store, whose key is derived from the activity."""
+    """Records in one cache entry of the payload store. The key of the entry is derived from the activity."""
 
     def __init__(self, store: PayloadStore, info: activity.Info, *, delete_later: Callable[[str], None]) -> None:
         self._store, self._attempt, self._delete_later = store, info.attempt, delete_later
-        # Two batches of a run may start from the same call, and then have the same ID.
+        # Two batches of a run that start from the same call have the same activity ID.
         identity = [info.namespace, info.workflow_run_id, info.activity_id, info.scheduled_time.isoformat()]
         self._key = hashlib.sha256(pydantic_core.to_json(["call batch", *identity])).hexdigest()
-        self._has_deletion = False
+        self._is_deletion_scheduled = False
 
     async def read_earlier(self) -> CallBatchResult:
         """Return the results that earlier attempts recorded."""
@@ -120,8 +121,8 @@ class StoreRecords:
             await self._store.put_cache_entry(self._key, content, expires_at=datetime.now(UTC) + _LIFETIME)
         except StoreUnavailable:
             return False
-        if not self._has_deletion:
-            self._has_deletion = True
+        if not self._is_deletion_scheduled:
+            self._is_deletion_scheduled = True
             self._delete_later(self._key)
         return True
 

@@ -13,13 +13,13 @@ _FIRST_LOOKUPS = 2
 """Lookups of each tool in a new process, before its slow tools are known."""
 _SLOW_CALL_LOOKUPS = 2
 _MAX_LOOKUPS = 8
-_WAITING_S = 0.25
-"""Longest time that a thread waits for the interpreter; a longer wait has another cause."""
+_MAX_GIL_WAIT_S = 0.25
+"""Longest time that a thread waits for the interpreter lock; a longer call waited for something else."""
 _TICK_S = 0.002
 
 
 class CacheAdmission:
-    """Measured durations of pure tools and of the store; thread-safe, because a lost update is harmless."""
+    """Measured durations of pure tools and of the store. Threads share it without a lock: a lost update is harmless."""
 
     def __init__(self) -> None:
         self._remaining_lookups: dict[str, int] = {}
@@ -39,14 +39,14 @@ class CacheAdmission:
         """Record the response time of the store."""
         self._store_s = took_s if not self._store_s else 0.8 * self._store_s + 0.2 * took_s
 
-    def record_lookup(self, tool: str, *, found_s: float | None) -> None:
+    def record_lookup(self, tool: str, *, cached_call_s: float | None) -> None:
         """Record a lookup.
 
         Args:
-            found_s: duration of the call that made the result; `None` if no result was found.
+            cached_call_s: duration of the call that made the result; `None` if no result was found.
         """
-        if found_s is not None:
-            self._call_s[tool] = found_s
+        if cached_call_s is not None:
+            self._call_s[tool] = cached_call_s
         else:
             self._remaining_lookups[tool] = self._remaining_lookups.get(tool, _FIRST_LOOKUPS) - 1
 
@@ -59,13 +59,13 @@ class CacheAdmission:
 
 
 def seconds_without_waiting(took_s: float, *, cpu_s: float) -> float:
-    """Return the duration of a call without the time that its thread waited for the interpreter.
+    """Return the duration of a call without the time that its thread waited for the interpreter lock.
 
     Args:
         took_s: wall-clock time.
         cpu_s: CPU time of the thread.
     """
-    return took_s if took_s > _WAITING_S else max(min(cpu_s, took_s), 0.0)
+    return took_s if took_s > _MAX_GIL_WAIT_S else max(min(cpu_s, took_s), 0.0)
 
 
 class CpuClock:
@@ -79,8 +79,8 @@ class CpuClock:
         self._mark(time.time())
 
     def _mark(self, now: float) -> None:
-        self._at, self._cpu_s = now, time.thread_time()
-        self.due = now + _TICK_S
+        self._marked_at, self._marked_cpu_s = now, time.thread_time()
+        self.next_tick_at = now + _TICK_S
         """Seconds since the epoch at which `tick` is due."""
 
     def tick(self, now: float) -> None:
@@ -88,8 +88,8 @@ class CpuClock:
         self._mark(now)
 
     def cpu_seconds(self, started_at: float, now: float) -> float:
-        """Return an upper bound of the CPU time of a call in seconds, or its duration if it waited for something."""
+        """Return an upper bound of a call's CPU time, or the duration of a call that waited; both in seconds."""
         took_s = now - started_at
-        # The work before the call cannot have taken more CPU time than elapsed.
-        cpu_s = time.thread_time() - self._cpu_s - max(started_at - self._at, 0.0)
+        # Before the call, the thread cannot have used more CPU time than the time that elapsed.
+        cpu_s = time.thread_time() - self._marked_cpu_s - max(started_at - self._marked_at, 0.0)
         return seconds_without_waiting(took_s, cpu_s=cpu_s)

@@ -1,9 +1,9 @@
-"""The activity `call_batch`: make short calls of `batch` tools, each as its own activity would make it.
+"""The activity `call_batch`: make short calls of `batch` tools, with the same results as in separate activities.
 
 Each result is recorded before a call that depends on it starts (`batch_records`). The next attempt continues from
-there, so a dead worker repeats only calls without a record, with their idempotency keys. A call that fails or is slow
-leaves the batch: it gets an activity of its own, whose first attempt fails the same way, or continues the slow call.
-This module must not import workflows.
+the records: after the death of a worker, only calls without a record are repeated, with their idempotency keys. A
+failed or slow call leaves the batch and gets a separate activity. The first attempt of that activity reports the call's
+failure, or continues the slow call. This module must not import workflows.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ from dagwright.protocol.ready_calls import ReadyCall, next_call
 from dagwright.protocol.sent_headers import headers_of_call
 
 _RECORD_INTERVAL_S = 0.02
-"""Interval of the records of results for which no call waits."""
+"""Interval at which results are recorded if no call waits for their record."""
 _ANY_BATCH_TOOL = ToolDeclaration("", Effects.READ)
 """Declaration for `headers_of_call`: in batches, headers do not depend on the tool."""
 
@@ -61,7 +61,7 @@ class CallSlots:
     limit: int
     in_use: int = 0
 
-    def release(self, done: object) -> None:  # noqa: ARG002 - a callback of tasks
+    def release(self, task: object) -> None:  # noqa: ARG002 - a callback of tasks
         """Release the slot of a call that has ended."""
         self.in_use -= 1
 
@@ -92,7 +92,7 @@ def batch_activity(setup: BatchSetup) -> BatchActivity:
 
     @activity.defn(name=ACTIVITY_CALL_BATCH)
     async def call_batch(message: dict[str, Any]) -> RawValue:
-        """Make the calls of `message` and return their results; see `dagwright.protocol.call_batches`."""
+        """Make the calls of `message` and return the results; see `dagwright.protocol.call_batches`."""
         try:
             batch_input = read_call_batch(message)
             followers = Followers(batch_input)
@@ -174,12 +174,12 @@ class Followers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Started:
-    """A call in flight, and the time of its start on the monotonic clock."""
+class _CallInFlight:
+    """A running call, and the time of its start on the monotonic clock."""
 
     call: BatchedCall
     running: RunningCall
-    at: float
+    started_at: float
 
 
 class CallBatch:
@@ -196,8 +196,8 @@ class CallBatch:
         self._records = setup.records_of(self._info)
         self._loop = asyncio.get_running_loop()
         self._ready: deque[BatchedCall] = deque()
-        self._running: dict[str, _Started] = {}
-        self._repeated: frozenset[str] = frozenset()
+        self._running: dict[str, _CallInFlight] = {}
+        self._repeated_calls: frozenset[str] = frozenset()
         """Calls that an earlier attempt may have started."""
         self._ended: list[CallEnd] = []
         self._recorded_count = 0
@@ -209,7 +209,9 @@ class CallBatch:
         self._recording_count = 0
         """Number of results that are recorded when `_recording` has ended."""
         self._detached: dict[str, str | None] = {}
-        self._separate: dict[str, None] = {}
+        """ID of a task that left the batch -> the encoded failure of its call; `None` if the call did not fail."""
+        self._separate_tools: dict[str, None] = {}
+        """Tools whose later calls must not be batched."""
         self._result_bytes = 0
         self._close_at = time.monotonic() + CALL_BATCH_S
         self._is_cancelled = False
@@ -236,7 +238,7 @@ class CallBatch:
     def _continue_from(self, earlier: CallBatchResult) -> None:
         """Continue from the results that earlier attempts recorded."""
         self._ended, self._detached, self._recorded_count = [*earlier.ended], dict(earlier.detached), len(earlier.ended)
-        self._separate = dict.fromkeys(earlier.separate)
+        self._separate_tools = dict.fromkeys(earlier.separate)
         recorded = {end.task_id: end.payload for end in earlier.ended}
         calls = [*self._batch_input.calls]
         while calls:
@@ -248,7 +250,7 @@ class CallBatch:
                     self._ready.append(call)
             calls = self._followers.next_calls()
         if self._info.attempt > 1:
-            self._repeated = frozenset(call.task_id for call in self._ready)
+            self._repeated_calls = frozenset(call.task_id for call in self._ready)
 
     @property
     def _is_closed(self) -> bool:
@@ -260,7 +262,7 @@ class CallBatch:
         return is_free and len(self._running) < self._batch_input.parallel
 
     def _cancel(self) -> None:
-        """Start no more calls, and cancel those that run: the worker stops, or the run is cancelled."""
+        """Start no more calls, and cancel the running calls: the worker stops, or the run is cancelled."""
         self._is_cancelled = True
         self._close()
         self._wake_up()
@@ -275,17 +277,18 @@ class CallBatch:
             tool = self._setup.tools.get(call.tool)
             must_leave = tool is None or await self._must_wait(call.tool, tool)
             self._ready.popleft()
-            # A call waits in an activity of its own, and a worker without the tool leaves it to others.
+            # A call that must wait needs a separate activity. A call of a tool that this worker lacks goes to another
+            # worker.
             if tool is None or must_leave:
                 self._detached[call.task_id] = None
-                self._separate[call.tool] = None
+                self._separate_tools[call.tool] = None
                 continue
             heartbeats = BatchHeartbeats(self._info)
             task = self._loop.create_task(self._call(call, tool, heartbeats))
             self._setup.slots.in_use += 1
             task.add_done_callback(self._setup.slots.release)
             task.add_done_callback(self._wake_up)
-            self._running[call.task_id] = _Started(call, RunningCall(task, heartbeats), time.monotonic())
+            self._running[call.task_id] = _CallInFlight(call, RunningCall(task, heartbeats), time.monotonic())
 
     async def _must_wait(self, name: str, tool: CallableTool) -> bool:
         """Return whether a tool is paused or limited.
@@ -310,7 +313,7 @@ class CallBatch:
             self._info,
             activity_id=call.activity_id,
             activity_type=call.tool,
-            attempt=self._info.attempt if call.task_id in self._repeated else 1,
+            attempt=self._info.attempt if call.task_id in self._repeated_calls else 1,
             started_time=datetime.now(UTC),
             start_to_close_timeout=timedelta(seconds=call.timeout_s),
             heartbeat_details=[],
@@ -319,28 +322,30 @@ class CallBatch:
             (call.arguments,)
         )
 
-    # Ends.
+    # Results.
 
-    def _wake_up(self, done: object = None) -> None:  # noqa: ARG002 - a callback of tasks and timers
+    def _wake_up(self, task: object = None) -> None:  # noqa: ARG002 - a callback of tasks and timers
         if not self._wake.done():
             self._wake.set_result(None)
 
     async def _wait(self) -> None:
         """Wait until a call or a record ends, or a call is slow."""
-        slow_at = min((started.at for started in self._running.values()), default=time.monotonic()) + SLOW_CALL_S
+        slow_at = (
+            min((in_flight.started_at for in_flight in self._running.values()), default=time.monotonic()) + SLOW_CALL_S
+        )
         timer = self._loop.call_later(max(0.0, slow_at - time.monotonic()), self._wake_up)
         try:
             await self._wake
         except asyncio.CancelledError:
-            # Results of calls that have ended count.
+            # Do not raise: the results of the calls that have ended are still returned.
             self._cancel()
         timer.cancel()
         self._wake = self._loop.create_future()
 
     def _collect(self) -> None:
         """Take the results of the calls that have ended."""
-        for started in [started for started in self._running.values() if started.running.task.done()]:
-            task, task_id = started.running.task, started.call.task_id
+        for ended in [in_flight for in_flight in self._running.values() if in_flight.running.task.done()]:
+            task, task_id = ended.running.task, ended.call.task_id
             del self._running[task_id]
             if task.cancelled():
                 self._detached[task_id] = None
@@ -354,27 +359,29 @@ class CallBatch:
 
     def _detach_slow(self) -> None:
         now = time.monotonic()
-        for slow_call in [
-            running for running in self._running.values() if self._is_cancelled or now - running.at >= SLOW_CALL_S
+        for in_flight in [
+            in_flight
+            for in_flight in self._running.values()
+            if self._is_cancelled or now - in_flight.started_at >= SLOW_CALL_S
         ]:
-            call = slow_call.call
+            call = in_flight.call
             del self._running[call.task_id]
             self._detached[call.task_id] = None
             self._close()
             if self._is_cancelled:
-                slow_call.running.task.cancel()
+                in_flight.running.task.cancel()
             else:
-                self._separate[call.tool] = None
-                self._setup.detached.add(call.activity_id, slow_call.running)
+                self._separate_tools[call.tool] = None
+                self._setup.detached.add(call.activity_id, in_flight.running)
 
     # Records.
 
     def _record(self) -> None:
-        """Record the results so far: at once if calls wait for that, otherwise at intervals."""
+        """Record the results so far: at once if calls wait for the record, otherwise at intervals."""
         if self._recording is not None or len(self._ended) == self._recorded_count or self._is_closed:
             return
-        is_old = time.monotonic() - self._recorded_at > _RECORD_INTERVAL_S
-        if not self._is_record_due and not (self._running and is_old):
+        is_interval_over = time.monotonic() - self._recorded_at > _RECORD_INTERVAL_S
+        if not self._is_record_due and not (self._running and is_interval_over):
             return
         self._is_record_due, self._recorded_at = False, time.monotonic()
         self._recording_count = len(self._ended)
@@ -395,7 +402,7 @@ class CallBatch:
         self._ready += self._followers.next_calls()
 
     def _result(self) -> CallBatchResult:
-        return CallBatchResult([*self._ended], {**self._detached}, [*self._separate])
+        return CallBatchResult([*self._ended], {**self._detached}, [*self._separate_tools])
 
 
 def _payload(value: Any) -> Payload:

@@ -55,8 +55,8 @@ def attempt_metadata(info: Info, usage: Usage = NO_USAGE, *, tool_version: str =
 
 def attempt_details(info: Info, usage: Usage = NO_USAGE) -> dict[str, Any]:
     """Return the failure details of an attempt, with the token usage if a model was called."""
-    used = {} if usage == NO_USAGE else {DETAIL_USAGE: usage.to_json()}
-    return {"attempt": info.attempt, "started_at": _started_at(info), **used}
+    usage_details = {} if usage == NO_USAGE else {DETAIL_USAGE: usage.to_json()}
+    return {"attempt": info.attempt, "started_at": _started_at(info), **usage_details}
 
 
 def _started_at(info: Info) -> str:
@@ -149,15 +149,16 @@ def checked_version() -> str | None:
 def call_effects(tool: ToolDeclaration, arguments: Any) -> Effects:
     """Return the effects that the node of a call declares, or else the effects of its tool with these arguments.
 
-    A `write` call of the plan remains a `write` call if the tool changes, because the run relies on its records.
+    A call that was planned as a `write` stays a `write` if the tool changes, because the run relies on its start
+    records.
     """
     if tool.effects_by is None:
         return tool.effects if allowed_attempts() is None else Effects.WRITE
     if not isinstance(arguments, Mapping):
         return tool.effects
     effects = effects_of_call(tool, arguments)
-    is_declared = _header(HEADER_EFFECTS) == Effects.IDEMPOTENT and effects is Effects.WRITE
-    return Effects.IDEMPOTENT if is_declared else effects
+    is_declared_idempotent = _header(HEADER_EFFECTS) == Effects.IDEMPOTENT and effects is Effects.WRITE
+    return Effects.IDEMPOTENT if is_declared_idempotent else effects
 
 
 def given_owner() -> str | None:
@@ -173,7 +174,7 @@ def given_template() -> str | None:
 
 
 def limited_subjects(tool: str | None = None) -> list[Subject]:
-    """Return the subjects whose limits apply to the current call: the owner and the template of its run, and a tool."""
+    """Return the subjects whose limits apply to the current call: the owner and template of its run, and the tool."""
     owner, template = given_owner(), given_template()
     return [
         *([Subject("owner", owner)] if owner else []),
@@ -198,7 +199,7 @@ def _answers() -> list[dict[str, Any]]:
 
 
 def given_bindings() -> list[Any]:
-    """Return the bindings that only this worker can fill in."""
+    """Return the bindings that only a worker can fill in: secrets and stored values."""
     return list(_header(HEADER_BINDINGS) or ())
 
 

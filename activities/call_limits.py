@@ -1,9 +1,10 @@
-"""Admit calls by the limits across all runs, before they have any effect.
+"""Admit calls under the limits across all runs, before the calls have any effect.
 
 A worker knows all limits from one cached list, so calls without a limit cost no request. A call that may start within a
 second waits in its slot; any other call is deferred (`dagwright.activities.deferral`), so the server keeps it without a
 slot. If a limit does not respond, its calls are deferred: no call starts without an answer. A call that misses its
-start time requests a new one, because late calls together would exceed the rate. This module must not import workflows.
+start time requests a new start time, because late calls together would exceed the rate. This module must not import
+workflows.
 """
 
 import asyncio
@@ -34,24 +35,25 @@ from dagwright.server.call_limits import LimitUnreachable, declare_limit, hold_c
 FRESH_S = 2.0
 """Seconds for which a worker uses its list of the limits."""
 STALE_S = 10.0
-"""Seconds for which it uses the list while a new list is loaded."""
+"""Seconds for which a worker uses its list while a new list is loaded."""
 SHORT_WAIT_S = 1.0
 """Time after which a call waiting in its slot reports the wait; shortest delay of a deferred call."""
-_LINE_WAIT_S = 10.0
-"""Longest wait for a lease in a slot."""
+_LEASE_WAIT_S = 10.0
+"""Longest time that a call waits in its slot for a lease."""
 _MAX_WAIT_IN_SLOT_S = 60.0
 """Longest wait of a tool's model call in the slot of the tool."""
-_LINE_SHARE_OF_TIMEOUT, _START_SHARE_OF_TIMEOUT = 0.1, 0.5
-"""Shares of the timeout of an attempt that it may wait in a slot for a lease, and for its start."""
+_LEASE_SHARE_OF_TIMEOUT, _START_SHARE_OF_TIMEOUT = 0.1, 0.5
+"""Shares of an attempt's timeout: longest wait in its slot for a lease, and for its start time."""
 MAX_HELD_SUBJECTS = 100
 """Maximum number of subjects that one worker holds at a time: each is a workflow, and a plan may call many hosts."""
 _SAME_HOLD_S = 0.5
-"""Difference of two ends that belong to the same hold: calls in flight get the same answer."""
+"""Maximum difference of two ends of the same hold: several calls in flight receive the same request to wait."""
 _DEFERRING_LIMITS, _LEADS = "waited", "leads"
 """Fields of the state of a deferred attempt: the limits that have deferred the call, and its leads."""
 _REQUEST_ORDER = ("owner", "template", "tool", "model")
-"""Order in which a call requests its limits: a call that waits for its tool may hold a lease of its owner. A deferred
-call first requests the limit that deferred it, to use up no starts of the others meanwhile.
+"""Order in which a call requests its limits: while a call waits for its tool's limit, it may hold a lease of its
+owner's limit. A deferred call first requests the limit that deferred it, so that it uses up no starts of the other
+limits.
 """
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.call_limits")
@@ -70,15 +72,15 @@ class CallLimits:
         self, client: Client, declared: Mapping[Subject, CallLimit] = MappingProxyType({}), *, task_queue: str
     ) -> None:
         self._client = client
-        self._declared = declared
+        self._declared_limits = declared
         self._task_queue = task_queue
         self._are_declared = not declared
         """Whether the running limits have the declarations of this worker."""
-        self._listed: Mapping[Subject, LimitSettings] | None = None
-        self._listed_at = 0.0
-        self._listing: asyncio.Task[None] | None = None
+        self._limits: Mapping[Subject, LimitSettings] | None = None
+        self._limits_loaded_at = 0.0
+        self._loading: asyncio.Task[None] | None = None
         self._limiters: dict[Subject, Limiter] = {}
-        self._held: dict[Subject, float] = {}
+        self._hold_ends: dict[Subject, float] = {}
         """Subjects whose service asked this worker to wait -> end of the hold on the monotonic clock."""
 
     async def limiters(self, subjects: Collection[Subject]) -> Sequence[Limiter]:
@@ -87,16 +89,16 @@ class CallLimits:
         Raises:
             CallDeferred: the server has not responded yet.
         """
-        listed = await self._current_limits()
-        if self._held:
+        limits = await self._current_limits()
+        if self._hold_ends:
             self._drop_ended_holds()
-            listed = {subject: LimitSettings(subject) for subject in self._held} | dict(listed)
-        if not listed:
+            limits = {subject: LimitSettings(subject) for subject in self._hold_ends} | dict(limits)
+        if not limits:
             return ()
         limited = sorted(
-            listed.keys() & set(subjects), key=lambda subject: (_REQUEST_ORDER.index(subject.kind), subject)
+            limits.keys() & set(subjects), key=lambda subject: (_REQUEST_ORDER.index(subject.kind), subject)
         )
-        return [self._limiter(listed[subject]) for subject in limited]
+        return [self._limiter(limits[subject]) for subject in limited]
 
     async def admit(
         self,
@@ -122,10 +124,10 @@ class CallLimits:
     async def admit_model_call(self, subjects: Collection[Subject], call: str, heartbeats: Heartbeats) -> "Admission":
         """Wait in the slot until a model call of a tool or agent may start, and return its leases.
 
-        The attempt has started already, so it is deferred only if the wait is long.
+        The tool or agent is already running, so its attempt is deferred only if the wait is long.
 
         Args:
-            call: id of the model call, different for each.
+            call: ID of the model call, unique in its limits.
             heartbeats: heartbeats of the attempt.
 
         Raises:
@@ -150,13 +152,13 @@ class CallLimits:
         """Hold the other calls of a subject on all workers; do nothing if the server does not respond."""
         self._drop_ended_holds()
         hold_s, now = min(wait.delay.total_seconds(), MAX_HOLD_S), time.monotonic()
-        if hold_s <= 0 or self._held.get(subject, 0.0) >= now + hold_s - _SAME_HOLD_S:
+        if hold_s <= 0 or self._hold_ends.get(subject, 0.0) >= now + hold_s - _SAME_HOLD_S:
             return
-        if subject not in self._held and len(self._held) >= MAX_HELD_SUBJECTS:
+        if subject not in self._hold_ends and len(self._hold_ends) >= MAX_HELD_SUBJECTS:
             _LOG.warning("too many services ask to wait at once; only the call itself waits", subject=str(subject))
             return
-        # The calls of this worker know it at once.
-        self._held[subject] = now + hold_s
+        # Apply the hold to the calls of this worker at once.
+        self._hold_ends[subject] = now + hold_s
         try:
             await hold_calls(self._client, subject, hold_s=hold_s, by=wait.service, task_queue=self._task_queue)
         except (RPCError, LimitUnreachable) as error:
@@ -164,43 +166,45 @@ class CallLimits:
 
     def _drop_ended_holds(self) -> None:
         earliest_end = time.monotonic() - RECENT_S
-        self._held = {subject: until for subject, until in self._held.items() if until > earliest_end}
+        self._hold_ends = {subject: until for subject, until in self._hold_ends.items() if until > earliest_end}
 
     def _limiter(self, settings: LimitSettings) -> Limiter:
         limiter = self._limiters.get(settings.subject)
         if limiter is None:
-            declared = self._declared.get(settings.subject)
+            declared = self._declared_limits.get(settings.subject)
             limiter = Limiter(self._client, settings, declared=declared, task_queue=self._task_queue)
             self._limiters[settings.subject] = limiter
         limiter.settings = settings
         return limiter
 
     async def _current_limits(self) -> Mapping[Subject, LimitSettings]:
-        age_s = time.monotonic() - self._listed_at
-        if self._listed is None or age_s > FRESH_S:
-            if self._listing is None:
-                self._listing = asyncio.create_task(self._list())
-            if self._listed is None or age_s > STALE_S:
-                await asyncio.shield(self._listing)
-        if self._listed is None:
+        age_s = time.monotonic() - self._limits_loaded_at
+        if self._limits is None or age_s > FRESH_S:
+            if self._loading is None:
+                self._loading = asyncio.create_task(self._load_limits())
+            if self._limits is None or age_s > STALE_S:
+                await asyncio.shield(self._loading)
+        if self._limits is None:
             raise CallDeferred(
                 "the limits of calls are unknown, because the server does not respond", UNREACHABLE_DELAY
             )
-        return self._listed
+        return self._limits
 
-    async def _list(self) -> None:
+    async def _load_limits(self) -> None:
         try:
             running = await self._running_limits()
             # A limit that does not run yet is started with its first call.
-            declared_limits = {subject: LimitSettings(subject, limit) for subject, limit in self._declared.items()}
-            self._listed = declared_limits | running
+            declared_limits = {
+                subject: LimitSettings(subject, limit) for subject, limit in self._declared_limits.items()
+            }
+            self._limits = declared_limits | running
             if not self._are_declared:
                 await self._declare(running)
                 self._are_declared = True
         except (RPCError, LimitUnreachable) as error:
             # The last list stays valid: limits change seldom.
             _LOG.warning("the limits of calls could not be listed", error=str(error))
-        self._listed_at, self._listing = time.monotonic(), None
+        self._limits_loaded_at, self._loading = time.monotonic(), None
 
     async def _running_limits(self) -> dict[Subject, LimitSettings]:
         try:
@@ -212,9 +216,9 @@ class CallLimits:
             raise
 
     async def _declare(self, running: Mapping[Subject, LimitSettings]) -> None:
-        """Change the declared limit of running limit workflows to the limit that this worker declares."""
+        """Change the declared limits of running limit workflows to the limits that this worker declares."""
         for subject, settings in running.items():
-            declared = self._declared.get(subject)
+            declared = self._declared_limits.get(subject)
             if declared is not None and settings.declared != declared:
                 if settings.declared is not None:
                     earlier = str(settings.declared)
@@ -227,7 +231,7 @@ class CallLimits:
 
 @dataclass(slots=True)
 class Admission:
-    """The leases of a call that runs."""
+    """The leases of an admitted call."""
 
     leases: list[tuple[Limiter, str]] = field(default_factory=list)
     usage_limiters: list[Limiter] = field(default_factory=list)
@@ -267,14 +271,14 @@ class _AdmissionRequest:
     ) -> None:
         state = heartbeats.deferred_state
         waited = state.get(_DEFERRING_LIMITS) if isinstance(state, Mapping) else None
-        self._waited: list[str] = [str(subject) for subject in waited] if isinstance(waited, list) else []
-        """Limits that have deferred the call, the last one first."""
+        self._deferring_limits: list[str] = [str(subject) for subject in waited] if isinstance(waited, list) else []
+        """Limits that have deferred the call, the latest first."""
         leads = state.get(_LEADS) if isinstance(state, Mapping) else None
         self._leads: dict[str, float] = dict(leads) if isinstance(leads, Mapping) else {}
-        """Limit -> lead of the next request, in seconds. It survives a deferral: without it, a call whose answers are
-        late would miss each start, and at a low rate never run."""
-        last = self._waited[0] if self._waited else None
-        self._limiters = sorted(limiters, key=lambda limiter: _name(limiter) != last)
+        """Limit -> lead of the next request: minimum seconds until the start. The next attempt of a deferred call keeps
+        the leads; otherwise a call whose answers are late would miss each start and, at a low rate, never run."""
+        last_limit = self._deferring_limits[0] if self._deferring_limits else None
+        self._limiters = sorted(limiters, key=lambda limiter: _name(limiter) != last_limit)
         self._kind: RequestKind = kind
         self._call = call_id(info)
         self._heartbeats = heartbeats
@@ -292,12 +296,12 @@ class _AdmissionRequest:
         try:
             while late := [limiter for limiter in self._limiters if _late_s(limiter, starts) > LATE_S]:
                 for limiter in late:
-                    is_first = limiter not in starts
-                    if not is_first:
+                    is_first_request = limiter not in starts
+                    if not is_first_request:
                         # The lead accumulates: with a lead of only the last delay, the next start would be late again.
                         self._leads[_name(limiter)] = self._lead_s(limiter) + _late_s(limiter, starts)
                     starts[limiter] = await self._start(limiter)
-                    if is_first:
+                    if is_first_request:
                         admission.add(limiter, self._call, has_lease=limiter.has_leases)
                 await asyncio.sleep(max(starts.values()) - time.monotonic())
         except BaseException:
@@ -317,8 +321,8 @@ class _AdmissionRequest:
             CallDeferred: the call must request again later.
         """
         subject = _name(limiter)
-        request = CallRequest(subject in self._waited, self._kind, self._lead_s(limiter))
-        ends_at = time.monotonic() + min(_LINE_WAIT_S, self._timeout_s * _LINE_SHARE_OF_TIMEOUT)
+        request = CallRequest(subject in self._deferring_limits, self._kind, self._lead_s(limiter))
+        ends_at = time.monotonic() + min(_LEASE_WAIT_S, self._timeout_s * _LEASE_SHARE_OF_TIMEOUT)
         while True:
             answer = await _request_start(limiter, self._call, request, self._heartbeats)
             if answer.decision == "start" and answer.delay_s <= self._timeout_s * _START_SHARE_OF_TIMEOUT:
@@ -326,9 +330,9 @@ class _AdmissionRequest:
             remaining_s = ends_at - time.monotonic()
             if answer.decision != "line" or remaining_s <= 0:
                 reason, delay = _reason(limiter, answer), timedelta(seconds=max(SHORT_WAIT_S, answer.delay_s))
-                waited = [subject, *(other for other in self._waited if other != subject)]
+                deferring = [subject, *(limit for limit in self._deferring_limits if limit != subject)]
                 raise CallDeferred(
-                    reason, delay, code=ERROR_RATE_LIMITED, state={_DEFERRING_LIMITS: waited, _LEADS: self._leads}
+                    reason, delay, code=ERROR_RATE_LIMITED, state={_DEFERRING_LIMITS: deferring, _LEADS: self._leads}
                 )
             self._heartbeats.report_limit(_reason(limiter, answer))
             await limiter.wait_in_line(min(answer.delay_s, remaining_s))
@@ -380,11 +384,11 @@ async def _wait_in_slot(limiter: Limiter, call: str, heartbeats: Heartbeats, *, 
         if answer.decision == "later" and answer.delay_s > _MAX_WAIT_IN_SLOT_S:
             raise CallDeferred(_reason(limiter, answer), timedelta(seconds=answer.delay_s), code=ERROR_RATE_LIMITED)
         if answer.decision == "later":
-            # Each earlier request would book another start.
+            # A request before the delay is over would book another start.
             has_waited = True
             await asyncio.sleep(answer.delay_s)
         else:
-            await limiter.wait_in_line(min(answer.delay_s, _LINE_WAIT_S))
+            await limiter.wait_in_line(min(answer.delay_s, _LEASE_WAIT_S))
 
 
 def call_id(info: activity.Info) -> str:

@@ -2,11 +2,11 @@
 
 It takes a request (`dagwright.planning.model_calls.model_requests`) whose messages may contain bindings to stored
 values, and returns the response, by reference if it is large. The client's own retries are off: each attempt makes one
-call, and Temporal's retry policy decides on the next one, with the delay that the service requested.
+call, and Temporal's retry policy decides on the next attempt, with the delay that the service requested.
 
 Attempts: a response that is in the history is never requested again. If a worker dies after the model responded and
-before the server recorded the response, the next attempt calls the model again, as for a `read`. If the payload store
-does not accept a response, the attempt retries the store until its deadline and only then fails.
+before the server recorded the response, the next attempt calls the model again, like a tool with the effects `read`. If
+the payload store does not accept a response, the attempt retries the store until its deadline and only then fails.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ class _Attempt:
         self._models = models
         self._values = values
         self._deferrals = deferrals
-        # The text of each attempt replaces that of the earlier ones, also of deferred ones.
+        # The number of this attempt includes deferred attempts: its text replaces the text of all earlier attempts.
         self._info = info = activity.info()
         timeout = info.start_to_close_timeout
         self._ends_at = time.monotonic() + (float("inf") if timeout is None else timeout.total_seconds())
@@ -171,7 +171,7 @@ class _Attempt:
             return await self._models.stream_call(request.call, request.endpoint, feed=text.feed)
 
     async def _prepare_request(self, arguments: tuple[Any, ...]) -> ModelRequest:
-        """Return the complete request, with its stored values and the earlier conversation loaded."""
+        """Load the stored values and the earlier conversation of the request, and return the complete request."""
         hydrated = await self._values.hydrate_input(
             arguments,
             given_bindings(),
@@ -214,7 +214,7 @@ class _Attempt:
         return replace(response, conversation=ref)
 
     async def _encode_response(self, response: ModelResponse) -> RawValue:
-        """Return the response as the history records it, after storing it if it is large."""
+        """Return the response for the history; a large response is stored and returned as a reference."""
         plain = plain_json(response_to_json(response))
         encoded = encoded_json(plain)
         metadata = attempt_metadata(self._heartbeats.info, self._models.usage)
@@ -241,15 +241,15 @@ class _Attempt:
         """Store a part of the response; wait for the payload store, because the response has been paid for.
 
         Raises:
-            ResultNotStored: the store did not accept it before the end of the attempt.
+            ResultNotStored: the store did not accept the part before the end of the attempt.
         """
         store_retry = StoreRetry(self._heartbeats, Cancellation())
         return await store_retry.retry_until(
-            self._ends_at - STORE_MARGIN_S, store, continues=lambda: not activity.is_cancelled()
+            self._ends_at - STORE_MARGIN_S, store, should_continue=lambda: not activity.is_cancelled()
         )
 
     def _requested_deferral(self, error: Exception) -> CallDeferred | None:
-        """Return the deferral of the attempt if the model asked to wait, and not for too long in total."""
+        """Return the deferral of the attempt, if the model asked to wait and the total wait is not too long."""
         wait = requested_wait(error)
         if wait is None or self._deferrals is None:
             return None

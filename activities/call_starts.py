@@ -1,7 +1,7 @@
 """Durable start records of `write` calls: heartbeats that the server acknowledges before the tool is called.
 
-A worker may die after it received a call. If the server has no record for the attempt, the tool was not called and the
-call may be repeated; if it has one, the outcome is unknown. The SDK's own heartbeats cannot serve as
+A worker may die after it received a call. If the server has no record of the attempt, the tool was not called and the
+call may be repeated. If the server has a record, the outcome is unknown. The SDK's own heartbeats cannot serve as
 records, because they are sent in the background. This module must not import workflows.
 """
 
@@ -31,7 +31,7 @@ TRANSIENT_STATUSES = (
 
 
 class CallStopped(Exception):
-    """The server wants the attempt to stop, or has already timed it out."""
+    """The server requested that the attempt stops, or has already timed out the attempt."""
 
 
 class CallStarts:
@@ -41,15 +41,15 @@ class CallStarts:
         client: client of the worker.
 
     Attributes:
-        turns: semaphore that a call holds while its record is sent.
+        record_slots: semaphore that a call holds while its record is sent.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self.turns = asyncio.Semaphore(MAX_OPEN_RECORDS)
+        self.record_slots = asyncio.Semaphore(MAX_OPEN_RECORDS)
 
     async def record(self, task_token: bytes, details: Sequence[Any]) -> None:
-        """Send the details of a heartbeat and return when the server has them; retry as long as it is unavailable.
+        """Send the details of a heartbeat and return when the server has them; retry while the server is unavailable.
 
         Raises:
             CallStopped: the attempt should stop.

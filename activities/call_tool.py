@@ -151,12 +151,12 @@ def callable_tools(
         guards: checks before a tool is called.
         models: clients for tools that call models; `None` if tools cannot call models.
     """
-    shared = [
+    tools = [
         CallableTool(spec, environment, values, cache, _fingerprint_of(spec, cache), guards, models)
         for spec in registry.python_tools()
     ]
-    aliases = {alias: tool for tool in shared for alias in tool.spec.aliases}
-    return {**aliases, **{tool.spec.name: tool for tool in shared}}
+    aliases = {alias: tool for tool in tools for alias in tool.spec.aliases}
+    return {**aliases, **{tool.spec.name: tool for tool in tools}}
 
 
 def activities_of_tools(tools: Mapping[str, "CallableTool"]) -> dict[str, ToolActivity]:
@@ -169,40 +169,40 @@ class CallableTool:
     """A tool with everything that its calls share.
 
     Args:
-        code: fingerprint of the tool's code from `CodeFingerprinter`; `None` if its results are never cached.
+        fingerprint: fingerprint of the tool's code from `CodeFingerprinter`; `None` if its results are never cached.
     """
 
     spec: ToolSpec
     environment: ToolEnvironment
     values: LargeValues
     cache: ResultCache
-    code: str | None
+    fingerprint: str | None
     guards: CallGuards
     models: ModelClients | None
 
 
 def _fingerprint_of(spec: ToolSpec, cache: ResultCache) -> str | None:
-    declared = spec.declaration
-    is_cacheable = declared.effects_by is not None or declared.effects in (Effects.PURE, Effects.READ)
+    declaration = spec.declaration
+    is_cacheable = declaration.effects_by is not None or declaration.effects in (Effects.PURE, Effects.READ)
     return cache.fingerprints.fingerprint(spec.function) if is_cacheable else None
 
 
-def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
+def _tool_activity(tool: CallableTool, name: str) -> ToolActivity:
     # Any number of arguments: a malformed call fails here with a reason instead of being retried forever.
     @activity.defn(name=name)
     async def call_tool(*arguments: Any) -> RawValue:
         info = activity.info()
         if info.attempt == 1 and (failure := batch_failure()) is not None:
-            await _record_deferral(failure, shared.guards.deferrals)
+            await _record_deferral(failure, tool.guards.deferrals)
             raise failure
-        if shared.guards.detached is not None and (running := shared.guards.detached.pop(info)) is not None:
+        if tool.guards.detached is not None and (running := tool.guards.detached.pop(info)) is not None:
             try:
                 return await running.adopt()
             except ApplicationError as failure:
-                await _record_deferral(failure, shared.guards.deferrals)
+                await _record_deferral(failure, tool.guards.deferrals)
                 raise
-        effects = call_effects(shared.spec.declaration, arguments[0] if arguments else None)
-        attempt = ToolAttempt(shared, info, effects)
+        effects = call_effects(tool.spec.declaration, arguments[0] if arguments else None)
+        attempt = ToolAttempt(tool, info, effects)
         if effects is not Effects.WRITE:
             return await attempt.run(arguments)
         with writes_in_flight.counting_call():
@@ -212,7 +212,7 @@ def _tool_activity(shared: CallableTool, name: str) -> ToolActivity:
 
 
 async def _record_deferral(failure: BaseException, deferrals: Deferrals | None) -> None:
-    """Record the deferral of an attempt that was made in a batch, which cannot record it for the call."""
+    """Record the deferral of an attempt that was made in a batch: the batch cannot record the deferral for the call."""
     if deferrals is not None and isinstance(failure, ApplicationError) and failure.type in _DEFERRAL_CODES:
         details = failure.details[0] if failure.details else None
         state = details.get(DETAIL_DEFERRED) if isinstance(details, Mapping) else None
@@ -225,43 +225,45 @@ class ToolAttempt:
 
     Args:
         info: information about the activity; in a batch, with the ID, the attempt and the timeout of the call.
-        heartbeats: heartbeats of a call in a batch, which cannot be paused alone; its batch checks for that before.
+        heartbeats: heartbeats of a call in a batch. The batch checks for a pause of the tool before the call, because a
+            call in a batch cannot be paused alone.
     """
 
     def __init__(
         self,
-        shared: CallableTool,
+        tool: CallableTool,
         info: activity.Info,
         effects: Effects,
         *,
         heartbeats: Heartbeats | None = None,
     ) -> None:
         self._effects = effects
-        self._spec = shared.spec
-        self._environment = shared.environment
-        self._values = shared.values
-        self._cache = shared.cache
+        self._spec = tool.spec
+        self._environment = tool.environment
+        self._values = tool.values
+        self._cache = tool.cache
         # A pinned tool runs in the version that the plan was checked against, or not at all.
-        self._version = (checked_version() if shared.spec.declaration.is_pinned else None) or shared.spec.version
-        self._code = shared.code
-        self._paused = shared.guards.paused if heartbeats is None else None
+        self._version = (checked_version() if tool.spec.declaration.is_pinned else None) or tool.spec.version
+        self._fingerprint = tool.fingerprint
+        self._paused = tool.guards.paused if heartbeats is None else None
         self._started_s = time.monotonic()
-        starts = shared.guards.starts if effects is Effects.WRITE else None
-        self._deferrals = shared.guards.deferrals
+        starts = tool.guards.starts if effects is Effects.WRITE else None
+        self._deferrals = tool.guards.deferrals
         self._is_in_batch = heartbeats is not None
-        self._limits = None if self._is_in_batch else shared.guards.limits
-        self._hold_limits = shared.guards.limits
+        self._limits = None if self._is_in_batch else tool.guards.limits
+        self._hold_limits = tool.guards.limits
         self._subject_at_host: Subject | None = None
         """The tool at the host that the call is for, if the tool takes a URL."""
         self._heartbeats = heartbeats or Heartbeats(info, starts=starts)
         self._info = info if heartbeats is not None else self._heartbeats.info
-        self._models = ModelCaller(shared.models, self._info, self._heartbeats, limits=shared.guards.limits)
+        self._models = ModelCaller(tool.models, self._info, self._heartbeats, limits=tool.guards.limits)
         self._redaction = Redaction()
         self._plain_result: Any = None
         self._cached: CachedResult | None = None
         self._was_called = False
         self._secret_hosts: tuple[tuple[str, ...], ...] | None = None
-        # Not the context itself: it refers to the call, and a reference cycle waits for the garbage collector.
+        # Only the context's locations: the context refers to this attempt, and a reference cycle would wait for the
+        # garbage collector.
         self._locations: Sequence[str] = ()
 
     async def run(self, arguments: tuple[Any, ...]) -> RawValue:
@@ -292,11 +294,13 @@ class ToolAttempt:
         uses_cache = is_pure if max_age_s is None else max_age_s > 0
         # The cache key does not include people's answers.
         uses_cache = uses_cache and not given_answers() and self._effects in (Effects.PURE, Effects.READ)
-        if not uses_cache or self._code is None or len(arguments) != 1 or not isinstance(arguments[0], dict):
+        if not uses_cache or self._fingerprint is None or len(arguments) != 1 or not isinstance(arguments[0], dict):
             return None
         # The result of a read may differ between owners; the result of a pure tool does not.
         owner = None if is_pure else given_owner()
-        key = result_key(self._spec.name, self._code, arguments=arguments[0], bindings=given_bindings(), owner=owner)
+        key = result_key(
+            self._spec.name, self._fingerprint, arguments=arguments[0], bindings=given_bindings(), owner=owner
+        )
         if key is None:
             return None
         return CacheLookup(
@@ -313,7 +317,7 @@ class ToolAttempt:
             return Outcome(error=OutcomeUnknown(outcome_unknown_message(self._spec.name)))
         # Pure tools call no service, so they are never paused.
         if self._paused is not None and self._effects is not Effects.PURE:
-            # By the name of the call, which may be an alias: `tool resume` finds paused calls by it.
+            # Use the name in the call, which may be an alias: `tool resume` finds paused calls by this name.
             tool_pause = await self._paused.pause_if_tool_is_paused(self._info.activity_type)
             if tool_pause is not None:
                 return Outcome(error=ToolPaused(f"{self._spec.name}: {tool_pause.message}"))
@@ -377,7 +381,7 @@ class ToolAttempt:
         try:
             await self._heartbeats.record_start()
         except CallStopped as stopped:
-            # A cancellation arrives as such; otherwise the attempt ends here.
+            # If the call was cancelled, the cancellation interrupts this sleep. Otherwise the attempt fails here.
             await asyncio.sleep(_CANCEL_WAIT_S)
             return Outcome(error=NotStarted(f"{self._spec.name} was not called: {stopped}"))
         self._was_called = True
@@ -442,22 +446,22 @@ class ToolAttempt:
         try:
             store_retry = StoreRetry(self._heartbeats, Cancellation())
             stored = await store_retry.retry_until(
-                self._ends_at() - STORE_MARGIN_S, store, continues=self._may_wait_for_store
+                self._ends_at() - STORE_MARGIN_S, store, should_continue=self._may_wait_for_store
             )
         except ResultNotStored as error:
             if self._effects is Effects.WRITE and len(encoded) <= _INLINE_IN_OUTAGE_BYTES:
-                # The call must not be repeated, so the history takes its result although it is large.
+                # The call must not be repeated, so the history stores its result although the result is large.
                 return RawValue(Payload(metadata=self._metadata(), data=encoded))
             raise await self._failure(error) from None
         data = pydantic_core.to_json(stored_to_json(stored))
         return RawValue(Payload(metadata={**self._metadata(), METADATA_STORED: b"1"}, data=data))
 
-    async def _with_requested_wait(
+    async def _deferred_if_requested(
         self, error: BaseException, decision: RetryDecision
     ) -> tuple[BaseException, RetryDecision]:
-        """Return the deferral of the attempt if a service or model asked to wait, and not for too long in total."""
+        """Return the deferral of the attempt if a service or model asked to wait, unless the total wait is too long."""
         if isinstance(error, CallDeferred) and self._was_called and self._effects is Effects.WRITE:
-            # A model call inside the tool must wait, possibly after a change.
+            # A model call inside the tool must wait, and the tool may already have made a change.
             return error, replace(decision, is_final=True)
         wait = requested_wait(error)
         if wait is None or decision.is_final or self._deferrals is None:
@@ -472,8 +476,8 @@ class ToolAttempt:
     def _subject_of_hold(self, error: BaseException, wait: RequestedWait) -> Subject | None:
         """Return the subject whose other calls wait too; `None` if only the call itself waits.
 
-        A tool that takes a URL is held only for its host, and only if that host answered: a service must not stop the
-        calls to others. A model is held by `ModelCaller`.
+        A tool that takes a URL is held only for the URL's host, and only if that host requested the wait: a service
+        must not stop calls to other services. A model is held by `ModelCaller`.
         """
         if isinstance(error, ModelFailure):
             return None
@@ -482,14 +486,14 @@ class ToolAttempt:
         return self._subject_at_host if self._subject_at_host.name.endswith(f"@{wait.host}") else None
 
     async def _failure(self, error: BaseException) -> ApplicationError:
-        """Return the failure of the attempt, after storing its full text if that is long."""
+        """Return the failure of the attempt, after storing its full text if the text is long."""
         details = attempt_details(self._info, self._models.usage) | {"tool_version": self._version}
         if lineage := self._lineage():
             details[DETAIL_LINEAGE] = lineage
         if isinstance(error, ModelFailure):
             details |= failure_details(error)
         if isinstance(error, OutcomeUnknown):
-            # This attempt only reports the earlier one that called the tool.
+            # This attempt only reports the earlier attempt that called the tool.
             details["attempt"] = self._heartbeats.earlier_start
         if isinstance(error, AskPerson):
             try:
@@ -514,18 +518,18 @@ class ToolAttempt:
         return failure
 
     async def _decide(self, error: BaseException, details: dict[str, Any]) -> tuple[BaseException, RetryDecision]:
-        """Return the error to report, and whether the call is retried; details that a retry needs are added."""
+        """Return the error to report, and whether the call is retried; add the details that a retry needs."""
         decide = retry_decision if self._spec.declaration.worker is None else worker_tool_retry_decision
-        error, decision = await self._with_requested_wait(error, decide(error, self._effects))
+        error, decision = await self._deferred_if_requested(error, decide(error, self._effects))
         if isinstance(error, ArgumentNotLoaded) and self._was_called and self._effects is Effects.WRITE:
-            # The tool itself raised it, possibly after its change.
+            # The tool itself raised the error, possibly after its change.
             decision = replace(decision, is_final=True)
         elif (unstored_bytes := self._unstored_bytes(error)) is not None and not decision.is_final:
             # The run waits for the store and makes the call again: an outage uses up no attempt.
             decision = RetryDecision(ERROR_STORE_RETRY, is_final=True)
             details[DETAIL_UNSTORED_BYTES] = unstored_bytes
         if self._effects is Effects.WRITE and not decision.is_final:
-            # An attempt that did not call the tool does not count: the server may pause or repeat it.
+            # An attempt that did not call the tool does not count: the server may pause or repeat the attempt.
             has_counted = self._was_called and not isinstance(error, CallDeferred)
             allowed = allowed_attempts() if has_counted else None
             decision = replace(decision, is_final=allowed is not None and self._heartbeats.calls >= allowed)
@@ -548,7 +552,7 @@ class ToolAttempt:
     def _unstored_bytes(self, error: BaseException) -> int | None:
         """Return the size of a result that the store rejected, 0 if the store did not return a value, else `None`."""
         if isinstance(error, ResultNotStored):
-            # A tool can raise this error too, then without a size.
+            # A tool can also raise this error, but without a size.
             return error.size_bytes or None
         return 0 if isinstance(error, ArgumentNotLoaded) and not self._was_called else None
 

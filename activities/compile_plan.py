@@ -1,6 +1,7 @@
 """The activity that compiles a plan document, for clients that start a run without the command line.
 
-It reads its input and the tools of its worker, and stores pages under their hash, so Temporal may repeat it. This
+The activity only reads its input and the tools of its worker, and stores pages under their hash, so Temporal may repeat
+it. This
 module must not import workflows.
 """
 
@@ -36,7 +37,7 @@ ERROR_PLAN_INVALID = "invalid"
 """`ApplicationError.type`; the first detail is the list of problems."""
 
 _MAX_PROBLEMS_SHOWN = 200
-"""Problems in the details of the failure, whose size is limited."""
+"""Maximum number of problems in the failure details, whose size is limited."""
 
 CompileActivity = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
@@ -47,7 +48,7 @@ class CompileScope:
 
     Args:
         tools: the worker's tools.
-        store: receives the pages of large plans and provides the tools that other workers published.
+        store: stores the pages of large plans, and contains the tools that other workers published.
         task_queue: the workflow task queue of this worker, for which other workers published their tools.
         rounds: default limits of questions that are answered in rounds.
         stored_agents: returns the agents added since the worker started, for plans that name an unknown agent.
@@ -66,12 +67,12 @@ def compile_activity(
     """Return the activity `compile_plan`; it compiles against the worker's tools and stores large plans.
 
     Args:
-        has_state: returns whether the namespace has the search attribute for run states; external clients do not
-            set the attribute, and the run may only set one that exists.
-        notifies: whether the worker has a webhook; external clients cannot know that either.
+        has_state: returns whether the namespace has the search attribute for run states. External clients do not set
+            the attribute; the run sets it only if the namespace has it.
+        notifies: whether the worker has a webhook. External clients cannot know this.
     """
 
-    flags = {RESULT_HAS_WEBHOOK: True} if notifies else {}
+    webhook_flags = {RESULT_HAS_WEBHOOK: True} if notifies else {}
 
     @activity.defn(name=ACTIVITY_COMPILE_PLAN)
     async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
@@ -79,9 +80,9 @@ def compile_activity(
 
         `notify` is present only if it is true.
         """
-        result_flags = {RESULT_HAS_SEARCH_ATTRIBUTES: False}
+        search_flags = {RESULT_HAS_SEARCH_ATTRIBUTES: False}
 
-        async def for_transfer() -> PlanForTransfer:
+        async def compile_for_transfer() -> PlanForTransfer:
             # In a thread: compiling a large plan would delay all heartbeats of this worker.
             compiled = await _compile(message, scope)
             return await split_for_transfer(compiled, scope.store)
@@ -89,16 +90,16 @@ def compile_activity(
         try:
             message = {**message, "plan": _read_plan(message)}
             with heartbeating():
-                result_flags[RESULT_HAS_SEARCH_ATTRIBUTES] = await has_state()
-            transfer = await with_store(for_transfer)
+                search_flags[RESULT_HAS_SEARCH_ATTRIBUTES] = await has_state()
+            transfer = await with_store(compile_for_transfer)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_MAX_PROBLEMS_SHOWN]]
             text = cut_bytes(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
-            raise ApplicationError(text, problems, result_flags, type=ERROR_PLAN_INVALID, non_retryable=True) from None
+            raise ApplicationError(text, problems, search_flags, type=ERROR_PLAN_INVALID, non_retryable=True) from None
         return {
             "compiled": {"pages": list(transfer.pages)} if transfer.pages else plan_to_columns(transfer.plan),
-            **result_flags,
-            **flags,
+            **search_flags,
+            **webhook_flags,
         }
 
     return compile_plan
@@ -141,8 +142,8 @@ def _compile_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaratio
     if is_goal(message["plan"]):
         return goal_from_document(message["plan"], tools, policy=policy, context=message.get("context"))
     checked = check_plan(message["plan"], tools, dialect=message.get("dialect"), context=message.get("context") or {})
-    if refused := policy_problems(
+    if problems := policy_problems(
         checked, policy or default_policy("model" if message.get("written_by_model") else "person")
     ):
-        raise PlanInvalid(refused)
+        raise PlanInvalid(problems)
     return prepare_for_requests(checked, message.get("inputs") or {})

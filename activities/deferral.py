@@ -1,8 +1,9 @@
 """End an attempt that must not continue now, without counting it.
 
-The server keeps the call until later, without a slot. Temporal counts every attempt of an activity. For a
-deferred attempt, the worker raises the maximum of the pending activity by one, and a heartbeat reports the number of
-deferred attempts to the next attempt, which subtracts it (`Heartbeats.info`). This module must not import workflows.
+The server keeps the call until later, without a slot. Temporal counts every attempt of an activity. For a deferred
+attempt, the worker raises the maximum attempts of the pending activity by one. A heartbeat reports the number of
+deferred attempts to the next attempt, which subtracts this number from its own (`Heartbeats.info`). This module must
+not import workflows.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ class Deferrals:
         self._client = client
 
     async def record(self, deferred: CallDeferred, heartbeats: Heartbeats) -> None:
-        """Record that the current attempt does not count; it must then fail with the delay of `deferred`.
+        """Record that the current attempt does not count; the attempt must then fail with the delay of `deferred`.
 
         If the server rejects the change, the attempt counts.
         """
@@ -60,7 +61,7 @@ class Deferrals:
         unchanged = ActivityOptions()
         if info.start_to_close_timeout is not None:
             unchanged.start_to_close_timeout.FromTimedelta(info.start_to_close_timeout)
-        # The response has all options; a description of the run would have all its pending activities.
+        # The response contains all options. Describing the run would return all its pending activities.
         options = await self._update(info, unchanged, "start_to_close_timeout")
         return int(options.retry_policy.maximum_attempts)
 
@@ -89,10 +90,10 @@ class Deferrals:
 
 
 def counted_backoff(heartbeats: Heartbeats) -> timedelta | None:
-    """Return the retry delay by the number of counted attempts; `None` if the server computes the same delay."""
+    """Return the retry delay for the number of counted attempts; `None` if the server computes the same delay."""
     policy = activity.info().retry_policy
     if heartbeats.deferrals == 0 or policy is None:
         return None
     delay_s = policy.initial_interval.total_seconds() * policy.backoff_coefficient ** (heartbeats.info.attempt - 1)
-    longest = policy.maximum_interval
-    return timedelta(seconds=delay_s if longest is None else min(delay_s, longest.total_seconds()))
+    max_delay = policy.maximum_interval
+    return timedelta(seconds=delay_s if max_delay is None else min(delay_s, max_delay.total_seconds()))

@@ -15,7 +15,7 @@ from dagwright.tools.context import Progress
 
 
 class BatchHeartbeats(Heartbeats):
-    """Heartbeats of a call in a batch: not sent, but passed to the activity that adopts the call."""
+    """Heartbeats of a call in a batch: not sent to the server, but passed to the activity that adopts the call."""
 
     adopter: Heartbeats | None = None
 
@@ -33,13 +33,13 @@ class BatchHeartbeats(Heartbeats):
 
 @dataclass(frozen=True, slots=True)
 class RunningCall:
-    """A call of a batch that runs."""
+    """A running call of a batch."""
 
     task: "asyncio.Task[RawValue]"
     heartbeats: BatchHeartbeats
 
     async def adopt(self) -> RawValue:
-        """Wait for the call in the current activity, with heartbeats; pass on a cancellation."""
+        """Wait for the call in the current activity, with heartbeats; pass a cancellation on to the call."""
         heartbeats = self.heartbeats.adopter = Heartbeats(activity.info())
         with heartbeats.running():
             while True:
@@ -79,5 +79,5 @@ class DetachedCalls:
     def _drop(self, key: tuple[str, str]) -> None:
         call, _ = self._calls.pop(key)
         call.task.cancel()
-        # Without a reader, its failure would be logged as lost.
+        # asyncio logs the exception of a task if nothing reads it.
         call.task.add_done_callback(lambda task: task.cancelled() or task.exception())

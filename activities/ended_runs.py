@@ -33,7 +33,7 @@ async def end_cancelled_run(message: Mapping[str, Any]) -> Any:
     """Request the cancellation of the calling workflow, unless it was already requested, and return the run's document.
 
     Args:
-        message: `{"document", "reason"}`; without a reason, the cancellation was requested before.
+        message: `{"document", "reason"}`; without a reason, the cancellation was already requested.
     """
     reason = message.get("reason")
     if reason is not None:
@@ -46,7 +46,7 @@ async def end_cancelled_run(message: Mapping[str, Any]) -> Any:
 
 @activity.defn(name=ACTIVITY_DELETE_EXECUTION)
 async def delete_execution(run_id: str) -> None:
-    """Delete a closed execution of the calling workflow; no effect if it is deleted already.
+    """Delete a closed execution of the calling workflow; no effect if the execution is already deleted.
 
     Args:
         run_id: Temporal's run ID of the execution.
@@ -62,7 +62,7 @@ async def delete_execution(run_id: str) -> None:
 
 
 _MAX_RESULT_BYTES = 4 * RESULT_LIMIT_BYTES
-"""Size limit of a result of `find_ended_runs`; the remaining outcomes follow with the next call."""
+"""Size limit of a result of `find_ended_runs`; the next call returns the remaining outcomes."""
 _OUTCOME_FIELDS = (
     "status",
     "output",
@@ -74,9 +74,9 @@ _OUTCOME_FIELDS = (
     "context",
     "lookups",
 )
-"""Fields of a run's document that its parent run or session reads."""
+"""Fields of a run's document that the parent run or session reads."""
 _CHILD_SNAPSHOT = "child_snapshot"
-"""Field for the compensation of the run; it is always included, whatever the size of the rest."""
+"""Field for the compensation of the run; always included, whatever the size of the other fields."""
 
 RunOutcome = dict[str, Any]
 """Outcome of a child run: `{"status", "output", "error"}`."""

@@ -60,12 +60,12 @@ STORE_UNAVAILABLE = "store_unavailable"
 WORKER_STOPPED = "worker_stopped"
 
 QUESTION_LIMIT_BYTES = 64 * 1024
-"""Size limit of a tool's request to a person, with its checkpoint: both are part of the state of the run."""
+"""Size limit of a tool's request to a person plus its checkpoint: the run keeps request and checkpoint in its state."""
 _PAUSED_DELAY = timedelta(seconds=30)
 """Retry delay while a tool is paused, if the server cannot pause the activity."""
 _UNSPECIFIED = ApplicationErrorCategory.UNSPECIFIED
 TRACE_LIMIT_BYTES = 14 * 1024
-"""16 KiB minus the frames between the tool and Temporal's worker."""
+"""Size limit of a traceback: 16 KiB minus the frames between the tool and Temporal's worker."""
 
 _FINAL_CODES: Mapping[type[Exception], str] = {
     InvalidArguments: INVALID_ARGUMENTS,
@@ -85,15 +85,15 @@ class WorkerStopped(Exception):
 
 
 class ToolPaused(Exception):
-    """The tool is paused, so it was not called; the server pauses the call."""
+    """The tool is paused, so the attempt did not call it; the server pauses the call."""
 
 
 class CallDeferred(Exception):
     """The call must not be made now; the server starts another attempt after the delay.
 
     Args:
-        reason: shown as the reason why the node waits.
-        delay: the server waits at least one second.
+        reason: why the node waits, shown to users.
+        delay: time until the next attempt; the server waits at least one second.
         code: error code of the attempt.
         state: JSON for the next attempt of the call (`Heartbeats.deferred_state`).
     """
@@ -108,14 +108,14 @@ class CallDeferred(Exception):
 
 
 class OutcomeUnknown(Exception):
-    """An earlier attempt of a `write` call started the tool and its worker died: the change may have been made."""
+    """The worker died while an earlier attempt of a `write` call ran: the tool may have made its change."""
 
 
 _READABLE_ERRORS = (
     *(ToolError, MissingExtra, ModelFailure, ApplicationError),
     *(WorkerStopped, ToolPaused, CallDeferred, OutcomeUnknown),
 )
-"""Errors whose text is a sentence for the reader and needs no class name."""
+"""Errors whose text is a complete sentence, shown without the class name."""
 _TRANSIENT_ERRORS = (
     *(ToolError, ModelFailure, ApplicationError),
     *(WorkerStopped, ToolPaused, CallDeferred, OSError, httpx.HTTPError),
@@ -124,7 +124,7 @@ _TRANSIENT_ERRORS = (
 
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
-    """How to handle a failure: `code` names it, `delay` is the retry delay that a service requested."""
+    """How to handle a failure: its error code, whether it is final, and the retry delay that a service requested."""
 
     code: str
     is_final: bool
@@ -134,7 +134,7 @@ class RetryDecision:
 def retry_decision(error: BaseException, effects: Effects) -> RetryDecision:
     """Return how to handle `error`, raised by a tool with these effects.
 
-    A `write` call may be repeated only if its change has certainly not started.
+    A `write` call may be repeated only if the tool has certainly not started its change.
     """
     for kind, code in _FINAL_CODES.items():
         if isinstance(error, kind):
@@ -142,12 +142,12 @@ def retry_decision(error: BaseException, effects: Effects) -> RetryDecision:
     if isinstance(error, NotStarted | httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         return RetryDecision(ERROR_NOT_STARTED, is_final=False)
     if isinstance(error, ArgumentNotLoaded | ResultNotStored):
-        is_lost = isinstance(error, ResultNotStored) and effects is Effects.WRITE
-        return RetryDecision(STORE_UNAVAILABLE, is_final=is_lost)
+        is_write_result = isinstance(error, ResultNotStored) and effects is Effects.WRITE
+        return RetryDecision(STORE_UNAVAILABLE, is_final=is_write_result)
     if isinstance(error, OutcomeUnknown):
         return RetryDecision(ERROR_OUTCOME_UNKNOWN, is_final=True)
     if isinstance(error, ToolPaused):
-        # Retried only if the server cannot pause the call.
+        # The call is retried only if the server cannot pause it.
         return RetryDecision(ERROR_TOOL_PAUSED, is_final=False, delay=_PAUSED_DELAY)
     if isinstance(error, CallDeferred):
         return RetryDecision(error.code, is_final=False, delay=error.delay)
@@ -173,7 +173,7 @@ def worker_tool_retry_decision(error: BaseException, effects: Effects) -> RetryD
     """Return how to handle `error`, raised by a worker tool with these effects.
 
     Only connection errors and errors that are marked as transient are retried. Every other error goes to the planner at
-    once, which may find another way.
+    once: the planner may find another way.
     """
     decision = retry_decision(error, effects)
     return decision if decision.is_final or isinstance(error, _TRANSIENT_ERRORS) else replace(decision, is_final=True)
@@ -208,7 +208,7 @@ def activity_failure_of(
         # The SDK does not log benign failures.
         category=ApplicationErrorCategory.BENIGN if isinstance(error, CallDeferred) else _UNSPECIFIED,
     )
-    return failure.with_traceback(_end_of(error.__traceback__))
+    return failure.with_traceback(_last_frames_of(error.__traceback__))
 
 
 def request_details(error: AskPerson) -> dict[str, Any]:
@@ -245,7 +245,7 @@ def full_failure_text(error: BaseException, redaction: Redaction) -> dict[str, s
 
 
 def error_text(error: BaseException) -> str:
-    """Return the text of any error, prefixed with its class name unless it is a sentence for the reader."""
+    """Return the text of any error, prefixed with the class name unless the text is a complete sentence."""
     message, kind = _message_of(error), type(error).__name__
     is_sentence = isinstance(error, _READABLE_ERRORS) or type(error) is ValueError
     text = message if message and is_sentence else f"{kind}: {message}" if message else kind
@@ -257,12 +257,12 @@ def error_text(error: BaseException) -> str:
 def _message_of(error: BaseException) -> str:
     try:
         return str(error.message if isinstance(error, ApplicationError) else error)
-    # The user's code produces the text of an error and may fail in any way, even with SystemExit.
+    # `str(error)` runs code of the user, which may raise anything, even SystemExit.
     except BaseException:
         return "its text could not be read"
 
 
-def _end_of(trace: TracebackType | None) -> TracebackType | None:
+def _last_frames_of(trace: TracebackType | None) -> TracebackType | None:
     """Return the last frames that fit into the limit, without the wrapper's own frame."""
     frames: list[TracebackType] = []
     trace = _without_wrapper_frame(trace)

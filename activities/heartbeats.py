@@ -1,4 +1,4 @@
-"""Heartbeats of an activity while its tool works, with the details that the tool reports.
+"""Heartbeats of an activity while its tool runs, with the details that the tool reports.
 
 The worker sends each heartbeat to the server without delay (`HEARTBEAT_THROTTLE`), and the server writes it to disk, so
 this module limits how often heartbeats are sent.
@@ -39,13 +39,13 @@ from dagwright.planning.model_calls.heartbeat_text import HeartbeatText
 from dagwright.tools.context import Progress
 
 MAX_INTERVAL_S = 5.0
-"""A cancellation reaches an activity only in the response to a heartbeat, so this bounds its delay."""
+"""Maximum interval. A cancellation reaches an activity only in the response to a heartbeat, up to this time later."""
 
 MIN_INTERVAL_S = 2.0
 """Minimum interval of heartbeats with details: a tool may report a thousand times a second."""
 
 LATE_S = 1.0
-"""A heartbeat that is late by more than this is logged; a third of the shortest timeout."""
+"""Delay from which a late heartbeat is logged; a third of the shortest heartbeat timeout."""
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.heartbeats")
 
@@ -56,8 +56,8 @@ class Heartbeats:
     Create it inside the activity, on its event loop; `beat` may then be called from any thread.
 
     Args:
-        starts: records the start of the call. Until then, every heartbeat is sent the same way, so that no heartbeat
-            in flight can overwrite the record. `None` to record nothing.
+        starts: records the start of the call; `None` to record nothing. Until the record is sent, `starts` also sends
+            every heartbeat, so that no heartbeat in flight can overwrite the record.
     """
 
     def __init__(self, info: activity.Info, *, starts: CallStarts | None = None) -> None:
@@ -66,18 +66,19 @@ class Heartbeats:
         # Deferred attempts do not count.
         info = replace(info, attempt=info.attempt - self._deferrals.count)
         self._info, self._starts = info, starts
-        # Repeated in each heartbeat: otherwise the record would be lost, and the next attempt would repeat the call.
-        self._started = started_attempt(info.heartbeat_details)
+        # Repeated in each heartbeat: a heartbeat without the record would delete it, and the next attempt would repeat
+        # the call.
+        self._recorded_start = started_attempt(info.heartbeat_details)
         self._is_recording = False
-        """No other heartbeat is sent while the record is: it would report a start before the server has the record."""
-        self._calls = (earlier_calls(info.heartbeat_details, info.attempt), info.attempt - 1)
+        """Whether the record is being sent. Meanwhile no other heartbeat is sent: it would report a start too early."""
+        self._call_count_and_attempt = (earlier_calls(info.heartbeat_details, info.attempt), info.attempt - 1)
         """Number of attempts of a `write` call that have called the tool, and the last of these attempts."""
-        self._earlier_calls = self._calls
+        self._earlier_call_count_and_attempt = self._call_count_and_attempt
         self._needs_no_record = False
-        """The attempt needs no record any more, so the SDK sends its heartbeats."""
-        self._beating: asyncio.Task[None] | None = None
+        """Whether the attempt needs no record any more, so that the SDK sends its heartbeats."""
+        self._sending: asyncio.Task[None] | None = None
         """The task that sends a heartbeat before the tool is called."""
-        # A heartbeat without details would discard those of an earlier attempt; its partial text is obsolete.
+        # A heartbeat without details would discard the details of an earlier attempt. Its partial text is obsolete.
         self._details: list[Any] = list(info.heartbeat_details)[:USAGE_INDEX]
         self._usage = usage_of_heartbeat(info.heartbeat_details)
         self._store_error: str | None = None
@@ -99,7 +100,7 @@ class Heartbeats:
 
     @property
     def usage(self) -> Usage:
-        """Return the token usage of this attempt and the earlier ones."""
+        """Return the token usage of this attempt and all earlier attempts."""
         return self._usage
 
     @property
@@ -110,7 +111,7 @@ class Heartbeats:
     @property
     def calls(self) -> int:
         """Return how many attempts have called the tool, including this one; without records, all attempts count."""
-        return self._info.attempt if self._starts is None else self._calls[0]
+        return self._info.attempt if self._starts is None else self._call_count_and_attempt[0]
 
     @property
     def info(self) -> activity.Info:
@@ -128,16 +129,16 @@ class Heartbeats:
         return self._deferrals.state
 
     async def record_deferral(self, state: Any) -> None:
-        """Report to the next attempt that this one does not count; the attempt must fail after that.
+        """Report to the next attempt that this attempt does not count; this attempt must then fail.
 
         Args:
             state: JSON for the next attempt.
         """
-        if self._beating is not None:
-            await self._beating
-        self._calls = self._earlier_calls
+        if self._sending is not None:
+            await self._sending
+        self._call_count_and_attempt = self._earlier_call_count_and_attempt
         self._deferrals = DeferralReport(self._deferrals.count + 1, self._attempt, state)
-        # The SDK sends its own last heartbeat again with the failure, so that one must have the deferral.
+        # The SDK repeats its own last heartbeat with the failure, so its last heartbeat must contain the deferral.
         self._needs_no_record = True
         self._context.run(self._send)
 
@@ -154,46 +155,50 @@ class Heartbeats:
         """
         if self._starts is None:
             return
-        # Heartbeats continue while the call waits for its turn.
-        async with self._starts.turns:
+        # Heartbeats continue while the call waits for a slot.
+        async with self._starts.record_slots:
             await self._record_start(self._starts)
 
     async def _record_start(self, starts: CallStarts) -> None:
-        if self._beating is not None:
-            await self._beating
-        self._calls = (self._calls[0] + 1, self._info.attempt)
-        self._started, self._is_recording = self._info.attempt, True
+        if self._sending is not None:
+            await self._sending
+        self._call_count_and_attempt = (self._call_count_and_attempt[0] + 1, self._info.attempt)
+        self._recorded_start, self._is_recording = self._info.attempt, True
         try:
             await starts.record(self._info.task_token, self._heartbeat_details())
         except (CallStopped, asyncio.CancelledError) as stopped:
-            self._started, self._calls, self._is_recording = None, self._earlier_calls, False
+            self._recorded_start, self._call_count_and_attempt, self._is_recording = (
+                None,
+                self._earlier_call_count_and_attempt,
+                False,
+            )
             if isinstance(stopped, CallStopped):
                 self._starts = None
             else:
                 # The server may have the record although the tool is not called.
                 self._needs_no_record = True
-            # The SDK learns of a cancellation from the response to a heartbeat that it sends itself.
+            # The SDK receives a cancellation only in the response to a heartbeat that the SDK sends.
             self._context.run(self._send)
             raise
         self._is_recording = False
 
     async def record_end(self) -> None:
         """Remove the record: the call ended and has certainly changed nothing."""
-        if self._starts is None or self._started is None or self.earlier_start is not None:
+        if self._starts is None or self._recorded_start is None or self.earlier_start is not None:
             return
-        self._started, self._needs_no_record = None, True
-        # The SDK sends its own last heartbeat again with the failure, so that one must not have the record.
+        self._recorded_start, self._needs_no_record = None, True
+        # The SDK repeats its own last heartbeat with the failure, so its last heartbeat must not contain the record.
         self._context.run(self._send)
         with suppress(CallStopped):
             await self._starts.record(self._info.task_token, self._heartbeat_details())
 
-    async def _record_beat(self) -> None:
+    async def _send_recorded(self) -> None:
         if self._starts is not None:
             with suppress(CallStopped):
                 await self._starts.record(self._info.task_token, self._heartbeat_details())
 
     def beat(self, details: Any, progress: Progress | None) -> None:
-        """Send a heartbeat soon and repeat its details in later ones; do nothing after the end of the call."""
+        """Send a heartbeat soon and repeat its details in later heartbeats; do nothing after the end of the call."""
         reported = [] if progress is None else [{"done": progress.done, "total": progress.total}]
         self._details = [details, *reported]
         if not self._is_over:
@@ -210,18 +215,18 @@ class Heartbeats:
         Call it on the event loop.
 
         Args:
-            reason: `None` if it no longer waits.
+            reason: `None` if the attempt no longer waits.
         """
         self._store_error = reason
         self._context.run(self._send_soon)
 
     def report_limit(self, reason: str | None) -> None:
-        """Send a heartbeat soon with the limit of calls for which the attempt waits.
+        """Send a heartbeat soon with the call limit that the attempt waits for.
 
         Call it on the event loop.
 
         Args:
-            reason: `None` if it no longer waits.
+            reason: `None` if the attempt no longer waits.
         """
         if self._limited_by != reason:
             self._limited_by = reason
@@ -249,7 +254,7 @@ class Heartbeats:
     def stop(self) -> None:
         """Stop sending heartbeats."""
         if self._soon_timer is not None:
-            # The next attempt continues from it.
+            # The next attempt continues from the latest details.
             self._context.run(self._send)
         self._is_over = True
         if self._timer is not None:
@@ -264,12 +269,12 @@ class Heartbeats:
         self.start()
 
     def _warn_if_late(self, timer: asyncio.TimerHandle) -> None:
-        """Log a blocked event loop: it delays the heartbeats of all its activities, so their attempts time out."""
+        """Log a blocked event loop, which delays the heartbeats of all its activities until their attempts time out."""
         late_s = self._loop.time() - timer.when()
         if late_s > LATE_S:
             _LOG.warning(
                 "the event loop was blocked, so no heartbeat could be sent: an async tool must not block; "
-                "write it as a plain def, which runs in a thread, or await what takes long",
+                "write the tool as a plain def, which runs in a thread, or await slow operations",
                 late_s=round(late_s, 1),
             )
 
@@ -287,27 +292,27 @@ class Heartbeats:
             self._soon_timer.cancel()
             self._soon_timer = None
         self._sent_at = self._loop.time()
-        if self._starts is None or self._started is not None or self._needs_no_record:
+        if self._starts is None or self._recorded_start is not None or self._needs_no_record:
             activity.heartbeat(*self._heartbeat_details())
-        elif self._beating is None or self._beating.done():
-            self._beating = self._loop.create_task(self._record_beat())
+        elif self._sending is None or self._sending.done():
+            self._sending = self._loop.create_task(self._send_recorded())
 
     def _heartbeat_details(self) -> list[Any]:
         """Return the details of a heartbeat, each part at its index."""
         reported: dict[str, Any] = {} if self._usage == NO_USAGE else {DETAIL_USAGE: self._usage.to_json()}
-        if self._started is not None:
-            reported[DETAIL_STARTED] = self._started
+        if self._recorded_start is not None:
+            reported[DETAIL_STARTED] = self._recorded_start
         if self._store_error is not None:
             reported[DETAIL_STORE_ERROR] = self._store_error
         if self._limited_by is not None:
             reported[DETAIL_LIMITED_BY] = self._limited_by
         if self._deferrals.count:
             report = {"count": self._deferrals.count, "attempt": self._deferrals.attempt}
-            # The state is for the attempt after a deferred one, not for later ones.
+            # The state is for the attempt directly after the deferred attempt, not for later attempts.
             is_new = self._deferrals.attempt == self._attempt and self._deferrals.state is not None
             reported[DETAIL_DEFERRED] = report | ({"state": self._deferrals.state} if is_new else {})
-        if self._calls[0]:
-            reported[DETAIL_CALLS] = [*self._calls]
+        if self._call_count_and_attempt[0]:
+            reported[DETAIL_CALLS] = [*self._call_count_and_attempt]
         if not reported and self._text is None:
             return self._details
         details = [*[*self._details, None, None][:USAGE_INDEX], reported or None]

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 NO_REDACTION = Redaction()
 _SMALL_BYTES = 24
-"""More than the JSON size of a number or a boolean."""
+"""Upper bound of the JSON size of a number or a boolean."""
 _SHORT_TEXT = 1_000
 _SAFE_INTEGER = 2**63
 
 
 @dataclass(slots=True)
 class PureOutcome:
-    """Outcome of a call: a value and its JSON size, or an error and its full text if that is long."""
+    """Outcome of a call: a value and its JSON size, or an error, with its full text if the text is long."""
 
     value: Any = None
     size_bytes: int = 0
@@ -49,8 +49,8 @@ class PureOutcome:
     full_text: Mapping[str, str] | None = None
     cached: Mapping[str, Any] | None = None
     """Provenance of a cached value."""
-    needs_own_call: bool = False
-    """Set if there is no outcome because the tool needs a call of its own."""
+    needs_activity: bool = False
+    """Whether there is no outcome because the tool needs an activity."""
 
 
 class _CallContext(ToolContext):
@@ -76,7 +76,7 @@ class PureCalls:
         environment: environment of the process.
         load: loads values of the payload store in this thread.
         cancellation: the stop request for the tools.
-        results: cached results of earlier calls; without them, every call is made.
+        cache: cached results of earlier calls; without a cache, every call is made.
     """
 
     def __init__(
@@ -86,20 +86,20 @@ class PureCalls:
         *,
         load: Load,
         cancellation: Cancellation,
-        results: "BatchCache | None" = None,
+        cache: "BatchCache | None" = None,
     ) -> None:
         identity = CallIdentity(idempotency_key="", node="", workflow_id=workflow_id)
         self._context = _CallContext(
             identity,
             cancellation,
-            send_heartbeat=_no_beat,
+            send_heartbeat=_ignore_heartbeat,
             environment=environment,
             models=ModelAccess(_refuse_model_call),
         )
         self._environment = environment
         self._load = load
-        self._results = results
-        self._has_looked_up = False
+        self._cache = cache
+        self._has_queried_cache = False
         self._bindings: list[WorkerBinding] = []
         self._loaded: Mapping[str, LoadedValue] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -112,7 +112,7 @@ class PureCalls:
     @property
     def has_queried_store(self) -> bool:
         """Return whether the store was queried for the last loaded task."""
-        return self._has_looked_up or bool(self._loaded)
+        return self._has_queried_cache or bool(self._loaded)
 
     def load(self, task: Task) -> PureOutcome | None:
         """Load the stored values of a task's arguments.
@@ -121,8 +121,8 @@ class PureCalls:
             The outcome if no call is needed: the values are unavailable, or the result is cached.
         """
         self._bindings = bindings_of(task.arguments)
-        self._has_looked_up = self._results is not None and self._results.admission.should_look_up(task.node.tool)
-        if self._has_looked_up and (outcome := self._cached_outcome(task)) is not None:
+        self._has_queried_cache = self._cache is not None and self._cache.admission.should_look_up(task.node.tool)
+        if self._has_queried_cache and (outcome := self._cached_outcome(task)) is not None:
             return outcome
         refs = stored_refs(self._bindings) if self._bindings else []
         try:
@@ -132,20 +132,20 @@ class PureCalls:
         return None
 
     def _cached_outcome(self, task: Task) -> PureOutcome | None:
-        cached = self._results.find(task, self._bindings) if self._results is not None else None
+        cached = self._cache.find(task, self._bindings) if self._cache is not None else None
         if cached is None:
             return None
         return PureOutcome(json_from_bytes(cached.content), len(cached.content), cached=cached.provenance())
 
     def put(self, task: Task, outcome: PureOutcome, *, took_s: float) -> None:
         """Cache the result of the last loaded task if its call was slow."""
-        if self._results is not None and outcome.cached is None:
-            self._results.put(task, self._bindings, outcome.value, took_s=took_s)
+        if self._cache is not None and outcome.cached is None:
+            self._cache.put(task, self._bindings, outcome.value, took_s=took_s)
 
     async def flush(self) -> None:
         """Wait a moment for the cached results to reach the store; await it on the event loop."""
-        if self._results is not None:
-            await self._results.flush()
+        if self._cache is not None:
+            await self._cache.flush()
 
     def call(self, spec: ToolSpec, task: Task) -> PureOutcome:
         """Call the tool for the loaded task and return the outcome.
@@ -180,10 +180,10 @@ class PureCalls:
             is_async = self._async_tools.get(spec.name)
             if is_async is None:
                 is_async = self._async_tools[spec.name] = spec.is_async
-            returned = self._run_async(spec.function, keywords) if is_async else spec.function(**keywords)
-            return encode_result(returned, spec, redaction)
+            return_value = self._run_async(spec.function, keywords) if is_async else spec.function(**keywords)
+            return encode_result(return_value, spec, redaction)
         except NotInRegion:
-            return PureOutcome(needs_own_call=True)
+            return PureOutcome(needs_activity=True)
         except BaseException as error:
             return _failed_outcome(error, redaction)
 
@@ -191,10 +191,10 @@ class PureCalls:
         """Run an async tool on an event loop of this thread."""
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-        returned, error = self._loop.run_until_complete(_call_catching_all(function, keywords))
+        return_value, error = self._loop.run_until_complete(_call_catching_all(function, keywords))
         if error is not None:
             raise error
-        return returned
+        return return_value
 
 
 def _failed_outcome(error: BaseException, redaction: Redaction) -> PureOutcome:
@@ -207,7 +207,7 @@ def _failed_outcome(error: BaseException, redaction: Redaction) -> PureOutcome:
 async def _call_catching_all(
     function: Callable[..., Any], keywords: Mapping[str, Any]
 ) -> tuple[Any, BaseException | None]:
-    # Leaving a task, a SystemExit would stop the loop, and a StopIteration would turn into another error.
+    # A SystemExit that leaves a task would stop the loop; a StopIteration would become another error.
     try:
         return await function(**keywords), None
     except BaseException as error:
@@ -225,26 +225,26 @@ def timeout_error(task: Task) -> NodeError:
 
 
 def copy_json(value: Any) -> Any:
-    """Copy a JSON value, so that a tool can change it without changing what other nodes read."""
+    """Copy a JSON value, so that a tool can change the copy without changing the value for other nodes."""
     kind = type(value)
     if kind is dict:
         return {name: copy_json(part) for name, part in value.items()}
     return [copy_json(part) for part in value] if kind is list else value
 
 
-def encode_result(returned: Any, spec: ToolSpec, redaction: Redaction) -> PureOutcome:
+def encode_result(return_value: Any, spec: ToolSpec, redaction: Redaction) -> PureOutcome:
     """Encode a tool's return value as the plain JSON value that other nodes read.
 
     Raises:
         InvalidResult: the value is not JSON.
         ResultTooLarge: it is over the limit.
     """
-    kind = type(returned)
-    if returned is None or kind is bool or (kind is int and -_SAFE_INTEGER < returned < _SAFE_INTEGER):
-        return PureOutcome(returned, _SMALL_BYTES)
-    if kind is str and len(returned) <= _SHORT_TEXT and returned.isascii():
-        return PureOutcome(redaction.value(returned), len(returned) + 2)
-    content = encoded_json(redaction.value(plain_json(returned)))
+    kind = type(return_value)
+    if return_value is None or kind is bool or (kind is int and -_SAFE_INTEGER < return_value < _SAFE_INTEGER):
+        return PureOutcome(return_value, _SMALL_BYTES)
+    if kind is str and len(return_value) <= _SHORT_TEXT and return_value.isascii():
+        return PureOutcome(redaction.value(return_value), len(return_value) + 2)
+    content = encoded_json(redaction.value(plain_json(return_value)))
     if len(content) > STORED_VALUE_LIMIT_BYTES:
         raise ResultTooLarge(
             f"The result of {spec.name!r} has {len(content):,} bytes as JSON, over the limit of "
@@ -257,5 +257,5 @@ async def _refuse_model_call(call: ModelCall) -> ModelResponse:  # noqa: ARG001 
     raise NotInRegion("a model call needs an activity of its own")
 
 
-def _no_beat(details: Any, progress: Any) -> None:
+def _ignore_heartbeat(details: Any, progress: Any) -> None:
     """Ignore the tool's progress: the batch sends the heartbeats of a region."""

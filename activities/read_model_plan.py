@@ -1,7 +1,7 @@
-"""The activity `read_model_plan`: turn a model's response into plan nodes, or into a list of its problems.
+"""The activity `read_model_plan`: turn a model's response into plan nodes, or into a list of problems.
 
-It only reads, so Temporal may repeat it. An invalid plan is a result and not a failure: the model gets the list of
-problems. This module must not import workflows.
+The activity only reads, so Temporal may repeat it. An invalid plan is a result and not a failure: the model gets the
+list of problems. This module must not import workflows.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: LargeValues
                     shape_error=f"{ACTIVITY_READ_MODEL_PLAN} takes one object",
                     secrets_error="a plan must not contain secrets",
                 )
-                encoded = await asyncio.to_thread(_read, hydrated, tools)
+                encoded = await asyncio.to_thread(_parse_response, hydrated, tools)
             # The payload store failed, or a value is lost.
             except Exception as error:
                 decision, details = retry_decision(error, Effects.READ), attempt_details(info)
@@ -62,7 +62,7 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: LargeValues
     return read_model_plan
 
 
-def _read(arguments: Mapping[str, Any], worker_tools: Mapping[str, ToolDeclaration]) -> bytes:
+def _parse_response(arguments: Mapping[str, Any], worker_tools: Mapping[str, ToolDeclaration]) -> bytes:
     try:
         tools = decode_tools(arguments["tools"]) if arguments.get("tools") is not None else worker_tools
         replan_context = REPLAN_CONTEXTS.decode(arguments.get("replan_context"))

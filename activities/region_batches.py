@@ -1,7 +1,7 @@
-"""Run a batch of a region in a thread, with a scheduler like that of the run and direct calls of the tools' functions.
+"""Run a batch of a region in a thread, with a scheduler like the run's and direct calls of the tools' functions.
 
-A batch starts nodes for 0.2 s, and at least one node. It also ends when its results reach a size limit, when it is
-cancelled, or when a node exceeds its own timeout: such a call cannot be stopped, so its thread is abandoned. This
+A batch starts nodes for 0.2 s, and at least one node. A batch also ends when its results reach a size limit, when it is
+cancelled, or when a node exceeds the node's timeout: such a call cannot be stopped, so its thread is abandoned. This
 module must not import workflows.
 """
 
@@ -33,24 +33,24 @@ StoreResult = Callable[[Any, CompiledNode], Awaitable[Any]]
 StoreFailure = Callable[[Mapping[str, str]], Awaitable[str | None]]
 """Full text of a failure -> its reference."""
 
-_NEEDS_OWN_CALL = NodeError(
+_NEEDS_ACTIVITY = NodeError(
     "needs_own_call",
-    "the node calls a model, which the pure nodes of a large plan cannot do; give it a `heartbeat`, such as "
-    "30s, so that it gets an activity of its own",
+    "the node calls a model, which the pure nodes of a large plan cannot do; give the node a `heartbeat`, such as "
+    "30s, so that it runs as a separate activity",
     retryable=False,
 )
 _REPORTED = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})
-"""Outcomes that the run receives; it derives blocked nodes itself."""
+"""Outcomes that the run receives; the run itself derives which nodes are blocked."""
 
 
 def start_scheduler(batch_input: BatchInput) -> RunScheduler:
     """Return a scheduler for the input of a batch, after applying the outcomes of the nodes outside the region."""
     scheduler = create_scheduler(batch_input.plan, batch_input.inputs)
-    apply_outside(scheduler, batch_input.ended)
+    start_with_ended_nodes(scheduler, batch_input.ended)
     return scheduler
 
 
-def apply_outside(scheduler: RunScheduler, ended: Iterable[tuple[str, Record]]) -> None:
+def start_with_ended_nodes(scheduler: RunScheduler, ended: Iterable[tuple[str, Record]]) -> None:
     """Start the scheduler and apply the outcomes of the nodes outside the region."""
     now = time.time()
     scheduler.start(now)
@@ -63,10 +63,10 @@ class RegionBatch:
 
     Args:
         scheduler: scheduler of the region; it has started.
-        tools: every tool that its nodes name.
+        tools: every tool that the region's nodes name.
         calls: object that calls the tools.
         inline_results: numbers of the nodes whose results are inline in the batch result; `None` for all.
-        reported: how many of the nodes that ended in the scheduler were reported by earlier batches.
+        reported_count: how many of the nodes that ended in the scheduler were reported by earlier batches.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RegionBatch:
         *,
         calls: PureCalls,
         inline_results: frozenset[int] | None = None,
-        reported: int = 0,
+        reported_count: int = 0,
     ) -> None:
         self._scheduler = scheduler
         self._tools = tools
@@ -88,9 +88,9 @@ class RegionBatch:
         self._is_stopped = False
         self._remaining_bytes = REGION_BATCH_RESULT_BYTES
         self._remaining_stored_bytes = OFFLOADED_BATCH_BYTES
-        self._reported_count = reported
+        self._reported_count = reported_count
         self._clock = CpuClock()
-        self.large: set[int] = set()
+        self.large_result_nodes: set[int] = set()
         """Numbers of the nodes whose results are too large to be inline."""
         self.long_failures: dict[int, Mapping[str, str]] = {}
         """Full texts of failures with truncated messages, by node."""
@@ -108,7 +108,7 @@ class RegionBatch:
             task = self._scheduler.next_task(now)
             if task is None:
                 return
-            if now > self._clock.due:
+            if now > self._clock.next_tick_at:
                 self._clock.tick(now)
             try:
                 outcome = self._calls.load(task)
@@ -122,14 +122,14 @@ class RegionBatch:
                 return
             outcome = outcome or self._calls.call(self._tools[task.node.tool], task)
             started_at, now = now, time.time()
-            if outcome.needs_own_call and self._inline_results is None:
+            if outcome.needs_activity and self._inline_results is None:
                 # The node stays open: when a batch ends no other node, the run calls such nodes as activities.
                 self.abandon()
                 if now > until:
                     return
                 continue
-            if outcome.needs_own_call:
-                outcome = PureOutcome(error=_NEEDS_OWN_CALL)
+            if outcome.needs_activity:
+                outcome = PureOutcome(error=_NEEDS_ACTIVITY)
             if not self._apply(task, outcome, started_at, now=now) or now > until:
                 return
 
@@ -138,13 +138,13 @@ class RegionBatch:
         self._is_stopped = True
 
     def abandon(self) -> bool:
-        """End the batch without the running node, which is open again; return whether one was running."""
+        """End the batch without the running node, which is open again; return whether a node was running."""
         with self._lock:
             was_running, self._current = self._current is not None, None
             return was_running
 
     def fail_overdue(self) -> bool:
-        """If the running node exceeds its timeout, fail it and end the batch; return whether it did."""
+        """If the running node exceeds its timeout, fail it and end the batch; return whether a node was failed."""
         with self._lock:
             if self._current is None or time.time() <= self._overdue_at:
                 return False
@@ -163,9 +163,9 @@ class RegionBatch:
         return {name: self._tools[name].version for name in names}
 
     async def store_large(self, store_result: StoreResult, store_failure: StoreFailure) -> None:
-        """Put large results into the payload store; call it after the end of the batch, before its result is built."""
+        """Put large results into the payload store; call this method after the end of the batch, before `result`."""
         nodes, records = self._scheduler.plan.nodes, self._scheduler.records
-        for number in sorted(self.large):
+        for number in sorted(self.large_result_nodes):
             if records[number].status is NodeStatus.COMPLETED:
                 records[number].result = await store_result(records[number].result, nodes[number])
         for number, full_text in self.long_failures.items():
@@ -209,8 +209,8 @@ class RegionBatch:
                 self._calls.put(task, outcome, took_s=self._clock.cpu_seconds(started_at, now))
             size = outcome.size_bytes
             if size > INLINE_VALUE_BYTES:
-                self.large.add(task.ref.node)
-                # Only projections of it are inline in the batch result.
+                self.large_result_nodes.add(task.ref.node)
+                # Only projections of a large result are inline in the batch result.
                 size = min(size, largest_result_bytes(task.node, None))
             self._remaining_stored_bytes -= outcome.size_bytes
             if self._inline_results is None or task.ref.node in self._inline_results:

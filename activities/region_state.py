@@ -1,6 +1,6 @@
 """Regions whose nodes are offloaded to the store, cached between batches and read again after a cache miss.
 
-Every batch report is in the store too and refers to the previous one, so any worker can continue a region.
+Every batch report is also in the store and refers to the previous report, so any worker can continue a region.
 This module must not import workflows.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.activities.region_batches import RegionBatch, apply_outside
+from dagwright.activities.region_batches import RegionBatch, start_with_ended_nodes
 from dagwright.core.compiler.offloaded_regions import OffloadedRegion
 from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.states import NodeStatus, Phase, Record
@@ -26,7 +26,7 @@ from dagwright.store import PayloadStore
 MAX_NODES = 1_200_000
 """Cache limit in nodes, a few KB each; the least recently used regions are evicted. A million nodes fit."""
 CACHE_TIME_S = 300.0
-"""How long a region stays cached for its next batch, which never comes if its run was terminated."""
+"""How long a region stays cached for its next batch; a terminated run starts no further batch."""
 
 
 @dataclass(slots=True)
@@ -34,56 +34,57 @@ class OffloadedRegionState:
     """State of a region at the end of a batch.
 
     Args:
-        inside: the nodes of the region.
+        region: the nodes of the region.
         scheduler: the states of its nodes.
-        last_report: reference of the previous batch report; `None` before the first.
-        outside: input of the first batch, which its report contains for other workers; `None` after the first batch.
-        reported: how many of the nodes that ended in the scheduler have been reported.
-        counts: state -> number of reported nodes of the region.
-        ends: number of completed nodes without dependents.
+        last_report: reference of the previous batch report; `None` before the first report.
+        first_input: input of the first batch, which the first report contains for other workers; `None` after the
+            first batch.
+        reported_count: how many of the nodes that ended in the scheduler have been reported.
+        counts: status -> number of reported nodes of the region.
+        completed_end_count: number of completed nodes without dependents.
     """
 
-    inside: OffloadedRegion
+    region: OffloadedRegion
     scheduler: RunScheduler
     last_report: str | None
-    outside: Mapping[str, Any] | None
-    reported: int = 0
+    first_input: Mapping[str, Any] | None
+    reported_count: int = 0
     counts: Counter[NodeStatus] = field(default_factory=Counter)
-    ends: int = 0
+    completed_end_count: int = 0
 
     def count(self, numbers: Iterable[int]) -> None:
         """Count nodes that have ended; counting all of them each time would cost more than running them."""
         records = self.scheduler.records
         for number in numbers:
             self.counts[records[number].status] += 1
-            self.ends += number in self.inside.ends and records[number].status is NodeStatus.COMPLETED
+            self.completed_end_count += number in self.region.ends and records[number].status is NodeStatus.COMPLETED
 
-    def report(self, region: RegionBatch) -> bytes:
+    def report(self, batch: RegionBatch) -> bytes:
         """Return the report of a batch, for the store."""
-        ended = region.ended_nodes()
-        report = ends_to_json(self.scheduler, ended, region.versions(ended))
-        return pydantic_core.to_json({**report, "before": self.last_report, "outside": self.outside})
+        ended = batch.ended_nodes()
+        report = ends_to_json(self.scheduler, ended, batch.versions(ended))
+        return pydantic_core.to_json({**report, "before": self.last_report, "outside": self.first_input})
 
-    def result(self, region: RegionBatch, ref: str) -> bytes:
+    def result(self, batch: RegionBatch, ref: str) -> bytes:
         """Return the result of a batch whose report has the given reference."""
-        scheduler, inside = self.scheduler, self.inside
-        ended = region.ended_nodes()
+        scheduler, region = self.scheduler, self.region
+        ended = batch.ended_nodes()
         self.count(ended)
-        reported = [number for number in ended if number in inside.exports]
+        exported = [number for number in ended if number in region.exports]
         result = {
             "batch": ref,
             "counts": {status.value: count for status, count in self.counts.items()},
-            "open": len(inside.member_numbers) - self.counts.total(),
-            "ends": self.ends,
-            "ended": [[inside.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in reported],
-            "versions": region.versions(reported),
+            "open": len(region.member_numbers) - self.counts.total(),
+            "ends": self.completed_end_count,
+            "ended": [[region.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in exported],
+            "versions": batch.versions(exported),
             "error": scheduler.state.error.to_json() if scheduler.state.error else None,
         }
         return pydantic_core.to_json(result)
 
 
 class RegionCache:
-    """Cache of the regions that this process has worked on, between their batches; belongs to one event loop."""
+    """Cache of this process's regions between two of their batches; belongs to one event loop."""
 
     def __init__(self) -> None:
         self._regions: OrderedDict[tuple[str, str], OffloadedRegionState] = OrderedDict()
@@ -91,31 +92,29 @@ class RegionCache:
 
     def pop(self, workflow_id: str, batch_input: OffloadedBatchInput) -> OffloadedRegionState | None:
         """Remove and return a region in the state after the previous batch; `None` if it is not cached."""
-        region = self._remove((workflow_id, batch_input.inner))
+        state = self._remove((workflow_id, batch_input.inner))
         return (
-            region
-            if region is not None and region.last_report is not None and region.last_report == batch_input.before
+            state
+            if state is not None and state.last_report is not None and state.last_report == batch_input.before
             else None
         )
 
-    def put(
-        self, workflow_id: str, batch_input: OffloadedBatchInput, region: OffloadedRegionState, *, ref: str
-    ) -> None:
+    def put(self, workflow_id: str, batch_input: OffloadedBatchInput, state: OffloadedRegionState, *, ref: str) -> None:
         """Cache a region for its next batch.
 
         Args:
-            ref: reference of its latest batch report.
+            ref: reference of the region's latest batch report.
         """
-        if region.scheduler.is_finished:
+        if state.scheduler.is_finished:
             return
-        region.last_report, region.outside, region.reported = ref, None, len(region.scheduler.state.ended)
+        state.last_report, state.first_input, state.reported_count = ref, None, len(state.scheduler.state.ended)
         key = (workflow_id, batch_input.inner)
         self._remove(key)
-        self._regions[key] = region
+        self._regions[key] = state
         self._expiry_timers[key] = asyncio.get_running_loop().call_later(CACHE_TIME_S, self._remove, key)
         while (
             len(self._regions) > 1
-            and sum(len(cached_region.inside.member_numbers) for cached_region in self._regions.values()) > MAX_NODES
+            and sum(len(cached.region.member_numbers) for cached in self._regions.values()) > MAX_NODES
         ):
             self._remove(next(iter(self._regions)))
 
@@ -143,7 +142,7 @@ async def fetch_region(batch_input: OffloadedBatchInput, store: PayloadStore) ->
     """Read a region from the store.
 
     Raises:
-        PayloadMissing, PayloadDamaged: a part of it is missing or damaged.
+        PayloadMissing, PayloadDamaged: a part of the region is missing or damaged.
         StoreUnavailable: the store does not respond.
     """
     head, pages = await load_region_pages(batch_input.inner, store)
@@ -161,35 +160,36 @@ def restore_region(stored: StoredRegion, batch_input: OffloadedBatchInput) -> Of
     Raises:
         ValueError: the stored region is invalid.
     """
-    inside = parse_region(stored.head, stored.pages)
+    region = parse_region(stored.head, stored.pages)
     reports = [pydantic_core.from_json(report_json) for report_json in stored.reports]
-    outside = reports[0]["outside"] if reports else batch_input.outside
-    if outside is None:
+    first_input = reports[0]["outside"] if reports else batch_input.outside
+    if first_input is None:
         raise ValueError("the first batch of a region has no input")
     try:
-        reported_ends = {str(entry[0]): end_from_json(entry[1:]) for entry in outside["ended"]}
-        names = [node.id for node in inside.plan.nodes if node.kind == "reported"]
-        # A node without a reported outcome has completed, and no node of the region reads it.
+        reported_ends = {str(entry[0]): end_from_json(entry[1:]) for entry in first_input["ended"]}
+        names = [node.id for node in region.plan.nodes if node.kind == "reported"]
+        # A node outside the region without a reported outcome has completed, and no node of the region reads its
+        # result.
         ended = [(name, reported_ends.get(name) or Record(NodeStatus.COMPLETED)) for name in names]
-        inputs = value_from_json(outside["inputs"], outside.get("stored_inputs"))
-        scheduler = create_scheduler(inside.plan, inputs)
+        inputs = value_from_json(first_input["inputs"], first_input.get("stored_inputs"))
+        scheduler = create_scheduler(region.plan, inputs)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"invalid region input: {error!r}") from None
-    region = OffloadedRegionState(inside, scheduler, batch_input.before, None if reports else outside)
+    state = OffloadedRegionState(region, scheduler, batch_input.before, None if reports else first_input)
     if reports:
-        ends = [end for report in reports for end in ends_from_json(report, inside.plan)]
+        ends = [end for report in reports for end in ends_from_json(report, region.plan)]
         _resume(scheduler, ended, ends)
-        region.count(number for number, _ in ends)
+        state.count(number for number, _ in ends)
     else:
-        apply_outside(scheduler, ended)
-    return region
+        start_with_ended_nodes(scheduler, ended)
+    return state
 
 
 def _resume(
-    scheduler: RunScheduler, outside: Sequence[tuple[str, Record]], ended: Sequence[tuple[int, Record]]
+    scheduler: RunScheduler, outside_ends: Sequence[tuple[str, Record]], ended: Sequence[tuple[int, Record]]
 ) -> None:
     records = [Record() for _ in scheduler.plan.nodes]
-    for node_id, record in outside:
+    for node_id, record in outside_ends:
         number = scheduler.state.number_of(node_id)
         if number is not None:
             records[number] = record

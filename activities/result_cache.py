@@ -1,8 +1,8 @@
 """Cache of `pure` and `read` tool results for equal calls: in the memory of a process and in the payload store.
 
-One `ResultCache` serves all calls of a worker. The cache never makes a call fail: a store that does not respond is
-skipped for a while, an unreadable entry counts as missing, and then the tool is called. This module must not import
-workflows.
+One `ResultCache` serves all calls of a worker. The cache never makes a call fail. A store that does not respond is
+skipped for a while and an unreadable entry counts as missing; in both cases the tool is called. This module must not
+import workflows.
 """
 
 import asyncio
@@ -72,7 +72,8 @@ class ResultCache:
     def __init__(self, store: PayloadStore, *, clock: Callable[[], float] = time.time) -> None:
         self.admission = CacheAdmission()
         self.fingerprints = CodeFingerprinter()
-        """Reader of tool code; use it when a worker starts, while the files are as they were imported."""
+        """Fingerprints of tool code. Compute them when a worker starts, before the files differ from the imported
+        code."""
         self._store = store
         self._clock = clock
         self._memory: OrderedDict[str, CachedResult] = OrderedDict()
@@ -88,15 +89,15 @@ class ResultCache:
     ) -> tuple[Outcome, CachedResult | None]:
         """Return the outcome of a call and, if a cached result replaces the call, that result.
 
-        While an equal call is in flight, others wait for it; if it fails, each makes its own call.
+        If an equal call is in flight, wait for its result; if that call fails, make this call.
         """
-        flight = self._in_flight.get(lookup.key)
-        if flight is not None:
-            shared_result = await asyncio.shield(flight)
+        pending_result = self._in_flight.get(lookup.key)
+        if pending_result is not None:
+            shared_result = await asyncio.shield(pending_result)
             if shared_result is not None and self._is_fresh(shared_result, lookup):
                 return Outcome(shared_result.content), shared_result
             return (await self._call_and_cache(lookup, call))[0], None
-        flight = self._in_flight[lookup.key] = asyncio.get_running_loop().create_future()
+        pending_result = self._in_flight[lookup.key] = asyncio.get_running_loop().create_future()
         result: CachedResult | None = None
         try:
             result = await self.find(lookup)
@@ -106,7 +107,7 @@ class ResultCache:
             return outcome, None
         finally:
             del self._in_flight[lookup.key]
-            flight.set_result(result)
+            pending_result.set_result(result)
 
     async def _call_and_cache(
         self, lookup: CacheLookup, call: Callable[[], Awaitable[Outcome]]
@@ -124,7 +125,7 @@ class ResultCache:
         return outcome, result
 
     async def find(self, lookup: CacheLookup) -> CachedResult | None:
-        """Return the result of an equal call that is fresh enough, if there is one."""
+        """Return the cached result of an equal call, if there is one that is fresh enough."""
         cached = self.find_in_memory(lookup)
         if cached is not None:
             return cached
@@ -135,7 +136,7 @@ class ResultCache:
         started_s = time.monotonic()
         cached = await self.find_in_store(lookup)
         self.admission.record_store_latency(time.monotonic() - started_s)
-        self.admission.record_lookup(lookup.tool, found_s=cached.took_s if cached is not None else None)
+        self.admission.record_lookup(lookup.tool, cached_call_s=cached.took_s if cached is not None else None)
         return cached
 
     def find_in_memory(self, lookup: CacheLookup) -> CachedResult | None:
@@ -148,7 +149,7 @@ class ResultCache:
             return cached
 
     def put(self, lookup: CacheLookup, result: CachedResult) -> bool:
-        """Cache the result of a call in memory unless the call is faster than the cache; return whether it was cached.
+        """Cache a result in memory unless its call is faster than the cache; return whether the result was cached.
 
         Thread-safe; `start_write` puts the result into the store.
         """
@@ -193,7 +194,7 @@ class ResultCache:
             return None
 
     async def _write_entry(self, lookup: CacheLookup, result: CachedResult) -> None:
-        # Hashing 100 MB takes a while.
+        # Hashing 100 MB takes long, so a large result is converted in a thread.
         is_large = len(result.content) > INLINE_VALUE_BYTES
         content = await asyncio.to_thread(to_stored_form, result) if is_large else to_stored_form(result)
         lifetime_s = RETENTION_S if lookup.max_age_s is None else min(lookup.max_age_s, MAX_DURATION.total_seconds())
@@ -203,7 +204,7 @@ class ResultCache:
         )
 
     async def _query_store(self, query: Callable[[], Awaitable[T]], *, timeout_s: float) -> T | None:
-        """Query the store; return `None` if it does not respond, which is logged once, and skip it for a while."""
+        """Query the store. If it does not respond, log this once, skip the store for a while, and return `None`."""
         if time.monotonic() < self._skip_store_until:
             return None
         try:

@@ -1,6 +1,7 @@
 """The activity `run_region`: run a batch of a region's pure nodes and return their outcomes.
 
-Temporal may repeat it: its nodes are pure, and nodes in an acknowledged batch result are never given to another batch.
+Temporal may repeat the activity: the nodes are pure, and nodes in an acknowledged batch result are never given to
+another batch.
 This module must not import workflows.
 """
 
@@ -71,10 +72,10 @@ def region_activity(
         """Run the nodes of `message` and return their outcomes; see `dagwright.features.regions`."""
         info = activity.info()
         loop, cancellation = asyncio.get_running_loop(), Cancellation()
-        results = BatchCache(
+        batch_cache = BatchCache(
             cache, fingerprints, workflow_id=info.workflow_id or "", loop=loop, cancellation=cancellation
         )
-        attempt = _Attempt(tools, environment, values, results=results, cancellation=cancellation, info=info)
+        attempt = _Attempt(tools, environment, values, cache=batch_cache, cancellation=cancellation, info=info)
         try:
             result = await attempt.run_batch(message, regions, store=store)
         except (ValueError, PayloadMissing, PayloadDamaged) as error:
@@ -93,7 +94,7 @@ class _Attempt:
         environment: ToolEnvironment,
         values: LargeValues,
         *,
-        results: BatchCache,
+        cache: BatchCache,
         cancellation: Cancellation,
         info: activity.Info,
     ) -> None:
@@ -104,13 +105,11 @@ class _Attempt:
         self._heartbeats = Heartbeats(info)
         self._store_retry = StoreRetry(self._heartbeats, self._cancellation)
         load = self._store_retry.loader(values, asyncio.get_running_loop())
-        self._calls = PureCalls(
-            self._workflow_id, environment, load=load, cancellation=self._cancellation, results=results
-        )
+        self._calls = PureCalls(self._workflow_id, environment, load=load, cancellation=self._cancellation, cache=cache)
         self._region: RegionBatch | None = None
 
     async def run_batch(self, message: Mapping[str, Any], regions: RegionCache, *, store: PayloadStore) -> bytes:
-        """Run a batch and return its result; heartbeat until then, also while the store does not respond."""
+        """Run a batch and return its result; send heartbeats all the time, even while the store does not respond."""
         self._heartbeats.start()
         try:
             if "inner" in message:
@@ -122,13 +121,13 @@ class _Attempt:
     async def _run_inline(self, message: Mapping[str, Any]) -> bytes:
         """Run a batch whose nodes are in the message, and return its result."""
 
-        def work() -> None:
+        def run_nodes() -> None:
             scheduler = start_scheduler(read_batch(message))
             self._check_tools(scheduler.plan)
             self._region = RegionBatch(scheduler, self._tools, calls=self._calls)
             self._region.run()
 
-        await self._in_thread(work)
+        await self._run_in_thread(run_nodes)
         assert self._region is not None
         return pydantic_core.to_json(self._region.result())
 
@@ -137,38 +136,42 @@ class _Attempt:
     ) -> bytes:
         """Run a batch of a region whose nodes are in the store, and return its result."""
         batch_input = read_offloaded_batch(message)
-        reused = regions.pop(self._workflow_id, batch_input)
-        stored = None if reused is not None else await self._store_retry.retry(lambda: fetch_region(batch_input, store))
-        regions_run: list[OffloadedRegionState] = []
-        reported: list[bytes] = []
+        cached_state = regions.pop(self._workflow_id, batch_input)
+        stored_region = (
+            None
+            if cached_state is not None
+            else await self._store_retry.retry(lambda: fetch_region(batch_input, store))
+        )
+        region_states: list[OffloadedRegionState] = []
+        reports: list[bytes] = []
 
-        def work() -> None:
-            region_state = reused
+        def run_nodes() -> None:
+            region_state = cached_state
             if region_state is None:
-                assert stored is not None
-                region_state = restore_region(stored, batch_input)
-                self._check_tools(region_state.inside.plan)
-            regions_run.append(region_state)
+                assert stored_region is not None
+                region_state = restore_region(stored_region, batch_input)
+                self._check_tools(region_state.region.plan)
+            region_states.append(region_state)
             self._region = RegionBatch(
                 region_state.scheduler,
                 self._tools,
                 calls=self._calls,
-                inline_results=region_state.inside.exports,
-                reported=region_state.reported,
+                inline_results=region_state.region.exports,
+                reported_count=region_state.reported_count,
             )
             self._region.run()
-            reported.append(region_state.report(self._region))
+            reports.append(region_state.report(self._region))
 
-        await self._in_thread(work)
-        region_state, region = regions_run[0], self._region
+        await self._run_in_thread(run_nodes)
+        region_state, region = region_states[0], self._region
         assert region is not None
-        # A report made before large results went to the store contains them inline.
-        is_complete = bool(reported) and not (region.large or region.long_failures)
-        content = reported[0] if is_complete else region_state.report(region)
+        # If the batch has large results, the report from the thread contains them inline and is built again.
+        is_usable = bool(reports) and not (region.large_result_nodes or region.long_failures)
+        content = reports[0] if is_usable else region_state.report(region)
         ref = await self._store_retry.retry(lambda: store.put(content))
         result = region_state.result(region, ref)
         if not self._cancellation.is_requested:
-            # A cancelled batch may have stopped inside a node, and this process does not continue it.
+            # A cancelled batch may have stopped inside a node, so this process does not continue the region.
             regions.put(self._workflow_id, batch_input, region_state, ref=ref)
         return result
 
@@ -177,9 +180,9 @@ class _Attempt:
         if missing:
             raise ValueError(f"this worker does not have {', '.join(sorted(missing))}")
 
-    async def _in_thread(self, work: BatchFunction) -> None:
+    async def _run_in_thread(self, run_nodes: BatchFunction) -> None:
         """Run a batch in a thread, and end it on cancellation."""
-        await self._wait_for_batch(_start_thread(work, self._calls))
+        await self._wait_for_batch(_start_thread(run_nodes, self._calls))
         if self._region is not None:
             await self._region.store_large(self._store_result, self._values.store_failure)
             await self._calls.flush()
@@ -192,7 +195,7 @@ class _Attempt:
         )
 
     async def _wait_for_batch(self, future: "asyncio.Future[None]") -> None:
-        """Wait until the batch ends or its node is overdue; after a cancellation, wait briefly for the node."""
+        """Wait until the batch ends or its running node is overdue; after a cancellation, wait briefly for the node."""
         loop = asyncio.get_running_loop()
         give_up_at: float | None = None
         while True:
@@ -205,25 +208,26 @@ class _Attempt:
                 if give_up_at is not None and loop.time() > give_up_at and self._region and self._region.abandon():
                     return None
             except asyncio.CancelledError:
-                # Completed nodes count, so the result is returned as usual.
+                # Do not raise: the result with the completed nodes is still returned.
                 self._cancellation.request()
                 if self._region is not None:
                     self._region.stop()
                 give_up_at = give_up_at or loop.time() + SHUTDOWN_WAIT_S
 
 
-def _start_thread(work: BatchFunction, calls: PureCalls) -> "asyncio.Future[None]":
-    """Start a thread for the work; the future completes at its end."""
+def _start_thread(run_nodes: BatchFunction, calls: PureCalls) -> "asyncio.Future[None]":
+    """Start a thread that runs the batch; the future completes when the batch ends."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()
-    copied = contextvars.copy_context()
+    context = contextvars.copy_context()
 
     def run() -> None:
         error: BaseException | None = None
         try:
             with short_switch_interval:
-                copied.run(work)
-        # The edge of this thread: an unexpected error fails the attempt instead of hanging it.
+                context.run(run_nodes)
+        # The outermost frame of this thread: an unexpected error must fail the attempt, which would otherwise wait
+        # forever.
         except BaseException as unexpected:
             error = unexpected
         finally:

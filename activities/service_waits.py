@@ -1,7 +1,7 @@
 """Requests of services to wait, with status 429 or 503 and `Retry-After`.
 
-The attempt ends without being counted (`dagwright.activities.deferral`), for at most `MAX_WAIT_S` in total. Later
-requests to wait are ordinary failures. A status without a time to wait is an ordinary failure, too.
+An attempt that is asked to wait does not count (`dagwright.activities.deferral`), for at most `MAX_WAIT_S` in total.
+Later requests to wait are ordinary failures. A response without a time to wait is also an ordinary failure.
 """
 
 import random
@@ -22,7 +22,7 @@ from dagwright.tools.retry_after import cap_delay, requested_delay, requesting_s
 MAX_WAIT_S = MAX_DELAY_S
 """Maximum time since the first request to wait; further requests then count as failed attempts."""
 _MAX_BACKOFF_S = 60.0
-"""Maximum of the growing delay for a service that repeats requests with short delays."""
+"""Maximum of the delay, which grows if a service repeatedly requests short delays."""
 _JITTER = 0.1
 """Maximum random extension, as a share of the delay: calls then do not return at the same moment."""
 _STATE_FIELD = "asked_to_wait"
@@ -60,25 +60,25 @@ def requested_wait(error: BaseException) -> RequestedWait | None:
 
 
 def deferral_of(wait: RequestedWait, *, name: str, earlier_state: Any, now_s: float) -> CallDeferred | None:
-    """Return the deferral of an attempt that was asked to wait; `None` if the calls have waited too long in total.
+    """Return the deferral of an attempt that was asked to wait; `None` if the call has waited too long in total.
 
     Args:
         name: name of the tool or model, for the reason.
         earlier_state: state that the previous attempt left (`Heartbeats.deferred_state`).
     """
     previous = wait_state(earlier_state).get(_STATE_FIELD, {})
-    since, times = previous.get("since", now_s), previous.get("times", 0)
-    if now_s - since >= MAX_WAIT_S:
+    first_request_at, request_count = previous.get("since", now_s), previous.get("times", 0)
+    if now_s - first_request_at >= MAX_WAIT_S:
         return None
-    min_delay_s = min(2.0 ** min(times, 10), _MAX_BACKOFF_S)
-    delay_s = min(max(wait.delay.total_seconds(), min_delay_s), since + MAX_WAIT_S - now_s)
+    min_delay_s = min(2.0 ** min(request_count, 10), _MAX_BACKOFF_S)
+    delay_s = min(max(wait.delay.total_seconds(), min_delay_s), first_request_at + MAX_WAIT_S - now_s)
     reason = f"{name} was asked to wait until {format_time(now_s + delay_s)} ({wait.service})"
-    state = {_STATE_FIELD: {"since": since, "times": times + 1}}
+    state = {_STATE_FIELD: {"since": first_request_at, "times": request_count + 1}}
     return CallDeferred(reason, timedelta(seconds=delay_s * (1 + _JITTER * _RANDOM.random())), state=state)
 
 
 def wait_state(earlier_state: Any) -> dict[str, Any]:
-    """Return the part of the state of a deferred attempt that a deferral for another reason passes on."""
+    """Return the part of a deferred attempt's state that a deferral for another reason must keep."""
     state = earlier_state.get(_STATE_FIELD) if isinstance(earlier_state, Mapping) else None
     if not isinstance(state, Mapping) or not all(isinstance(state.get(key), int | float) for key in ("since", "times")):
         return {}

@@ -1,4 +1,4 @@
-"""Wait for a payload store that does not respond, so that its outage uses up no attempt of a call."""
+"""Wait for a payload store that does not respond, so that a store outage uses up no attempt of a call."""
 
 import asyncio
 import math
@@ -33,7 +33,7 @@ def await_store_activity(store: PayloadStore, values: LargeValues) -> AwaitStore
     async def await_store(message: dict[str, Any]) -> None:
         """Return when the store accepts a new value and has the values of the message.
 
-        A lost value does not delay the call, which reports it.
+        A lost value does not delay the return: the call that needs it will report it.
 
         Args:
             message: `refs` of values, `size_bytes` of the value to write, `pause_s` before the first request.
@@ -67,9 +67,10 @@ async def _put_and_delete(store: PayloadStore, size_bytes: int) -> None:
 T = TypeVar("T")
 
 MAX_PAUSE_S = 15.0
-"""Maximum pause between requests to the store; the first is half a second, and each doubles the previous one."""
+"""Maximum pause between requests to the store; the first pause is half a second, and each pause doubles the previous
+pause."""
 STORE_MARGIN_S = 10.0
-"""How long before the end of an attempt its result stops waiting for the store; the last request may take 8 s."""
+"""Time before the end of an attempt at which a result stops waiting for the store; the last request may take 8 s."""
 _POLL_INTERVAL_S = 0.2
 """How often a wait checks for cancellation."""
 
@@ -86,7 +87,7 @@ class StoreRetry:
         self._heartbeats = heartbeats
         self._cancellation = cancellation
         # The reason that an earlier attempt reported remains until another heartbeat replaces it.
-        self._is_reported = heartbeats.has_waited
+        self._is_wait_reported = heartbeats.has_waited
 
     async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
         """Return the result of a request to the store, without a time limit.
@@ -94,16 +95,16 @@ class StoreRetry:
         Raises:
             asyncio.CancelledError: the attempt was cancelled.
         """
-        return await self.retry_until(math.inf, request, continues=lambda: True)
+        return await self.retry_until(math.inf, request, should_continue=lambda: True)
 
     async def retry_until(
-        self, give_up_at: float, request: Callable[[], Awaitable[T]], *, continues: Callable[[], bool]
+        self, give_up_at: float, request: Callable[[], Awaitable[T]], *, should_continue: Callable[[], bool]
     ) -> T:
         """Return the result of a request to the store as soon as the store responds.
 
         Args:
             give_up_at: time on the monotonic clock.
-            continues: returns whether to continue waiting.
+            should_continue: returns whether to continue waiting.
 
         Raises:
             asyncio.CancelledError: the attempt was cancelled.
@@ -115,26 +116,26 @@ class StoreRetry:
                 try:
                     return await request()
                 except (StoreUnavailable, ArgumentNotLoaded, ResultNotStored) as error:
-                    if time.monotonic() + pause_s >= give_up_at or not continues():
+                    if time.monotonic() + pause_s >= give_up_at or not should_continue():
                         raise
                     self._heartbeats.report_wait(str(error))
-                    self._is_reported = True
+                    self._is_wait_reported = True
                     await self._pause(pause_s)
                     pause_s = min(2 * pause_s, MAX_PAUSE_S, max(0.1, give_up_at - time.monotonic()))
         finally:
-            if self._is_reported:
+            if self._is_wait_reported:
                 self._heartbeats.report_wait(None)
-            self._is_reported = False
+            self._is_wait_reported = False
 
     async def _pause(self, pause_s: float) -> None:
-        # A wait for a thread is not part of the attempt's own task, so it must poll for cancellation.
+        # A request for a thread runs outside the attempt's task, so a cancellation does not interrupt it: poll.
         for _ in range(max(1, round(pause_s / _POLL_INTERVAL_S))):
             if self._cancellation.is_requested:
                 raise asyncio.CancelledError
             await asyncio.sleep(_POLL_INTERVAL_S)
 
     def loader(self, values: LargeValues, loop: asyncio.AbstractEventLoop) -> Load:
-        """Return a blocking loader for threads; on cancellation it raises `concurrent.futures.CancelledError`."""
+        """Return a blocking loader for threads. On cancellation, it raises `concurrent.futures.CancelledError`."""
 
         async def load(refs: Sequence[str]) -> Mapping[str, LoadedValue]:
             return await self.retry(lambda: values.load(refs))

@@ -1,7 +1,7 @@
 """Handle calls of agents that were added at run time, possibly after the worker started.
 
-Each call names the version of the agent card that its plan was checked against. That version is called, whatever was
-added or removed since. This module must not import workflows.
+Each call names the version of the agent card that its plan was checked against. That version is called, even if the
+agent was changed or removed later. This module must not import workflows.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class AgentFinder(Protocol):
     """Source of stored agents."""
 
     def spec(self, name: str, version: str | None) -> ToolSpec | None:
-        """Return an agent as a tool; `None` if there is no such agent. Without `version`, it is the newest version.
+        """Return an agent as a tool; `None` if there is no such agent. Without `version`, return the newest version.
 
         Raises:
             ToolLoadError: the database does not respond, or the agent's class is missing.
@@ -38,12 +38,12 @@ class AgentFinder(Protocol):
 
 
 def stored_agent_activity(
-    agents: AgentFinder, make: Callable[[ToolSpec], ToolActivity]
+    agents: AgentFinder, create_activity: Callable[[ToolSpec], ToolActivity]
 ) -> Callable[[Sequence[RawValue]], Awaitable[RawValue]]:
     """Return the dynamic activity for tools that the worker does not have; it handles calls of stored agents.
 
     Args:
-        make: creates the activity of a tool.
+        create_activity: creates the activity of a tool.
     """
     activities: dict[tuple[str, str], ToolActivity] = {}
 
@@ -58,7 +58,7 @@ def stored_agent_activity(
             text = f"There is no agent {name!r} of the version that the plan was checked with; check the plan again"
             raise AgentMissing(text, type=TOOL_CHANGED)
         # A version of a card never changes, so its activity can be cached.
-        return activities.setdefault((name, spec.version), make(spec))
+        return activities.setdefault((name, spec.version), create_activity(spec))
 
     @activity.defn(dynamic=True)
     async def call_stored_agent(arguments: Sequence[RawValue]) -> RawValue:

@@ -16,7 +16,8 @@ from dagwright.planning.model_calls.heartbeat_text import last_part
 MIN_PAUSE_S = 0.1
 """Minimum interval of heartbeats for one response: text that arrives ten times a second looks continuous."""
 HEARTBEATS_PER_S = 100.0
-"""Limit for all responses of a process: each heartbeat is a disk write on the server; these take half a core."""
+"""Limit for all responses of a process: each heartbeat is a disk write on the server. At this rate, the writes take
+half a core."""
 
 
 class HeartbeatPace:
@@ -46,13 +47,13 @@ class TextHeartbeats:
         self._attempt = attempt
         self._pace = pace
         self._loop = asyncio.get_running_loop()
-        self._reported = ""
+        self._reported_text = ""
         self._reported_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
         self._pace.open_responses += 1
-        # It announces the text and replaces the partial text of an earlier attempt.
+        # The empty text announces the response and replaces the partial text of an earlier attempt.
         self._heartbeats.report_text(last_part("", attempt=self._attempt))
         return self
 
@@ -68,7 +69,7 @@ class TextHeartbeats:
         self._text.add(text)
         if self._timer is not None:
             return
-        wait_s = self._reported_at + self._pace.pause_s - self._loop.time() if self._reported else 0.0
+        wait_s = self._reported_at + self._pace.pause_s - self._loop.time() if self._reported_text else 0.0
         if wait_s <= 0:
             self._report()
         else:
@@ -77,6 +78,6 @@ class TextHeartbeats:
     def _report(self) -> None:
         self._timer = None
         text = self._text.text
-        if text != self._reported:
-            self._reported, self._reported_at = text, self._loop.time()
+        if text != self._reported_text:
+            self._reported_text, self._reported_at = text, self._loop.time()
             self._heartbeats.report_text(last_part(text, attempt=self._attempt))

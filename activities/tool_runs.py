@@ -1,4 +1,4 @@
-"""Run the function of a tool once, as a task if it is async, else in a thread; catch every exception.
+"""Run the function of a tool once, as a task if the function is async, else in a thread; catch every exception.
 
 A tool may raise anything (SystemExit, KeyboardInterrupt, StopIteration). On an event loop, these would end the worker
 or be lost, so the function that calls the tool converts each exception to an `Outcome`.
@@ -77,7 +77,7 @@ async def _in_task(run: ToolRun) -> Outcome:
     if not await _wait_until_ended(task, run, stop=task.cancel):
         return Outcome(error=_worker_stopped_error())
     if run.cancellation.is_requested:
-        # A result made while handling the cancellation is part of the clean-up.
+        # A result returned after the cancellation comes from the tool's clean-up, so it is ignored.
         error = None if task.cancelled() else task.result().error
         if error is not None:
             structlog.get_logger("dagwright.activities").warning(
@@ -106,14 +106,14 @@ async def _in_thread(run: ToolRun) -> Outcome:
         return Outcome(error=_worker_stopped_error())
     if run.cancellation.was_noticed:
         return _handle_cancellation()
-    # A tool that never checked for cancellation has done its whole work, so its result counts.
+    # A tool that never checked for cancellation has done all its work, so its result is returned.
     return future.result()
 
 
 async def _wait_until_ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, stop: Callable[[], Any]) -> bool:
-    """Wait for `future`; the first cancellation requests the tool to stop. Return whether it ended.
+    """Wait for `future`; the first cancellation requests the tool to stop. Return whether the tool ended.
 
-    If the worker stops and the tool may continue, the request is delayed.
+    If the worker stops and the tool may continue, the stop request is delayed.
     """
     timeout_s: float | None = None
     is_draining = False

@@ -22,7 +22,7 @@ from dagwright.tools.errors import ArgumentNotLoaded, InvalidArguments, MissingP
 T = TypeVar("T")
 
 CACHE_BYTES = 64 * 1024 * 1024
-"""JSON bytes that are cached; as objects they take several times as much memory."""
+"""Cache limit in bytes of JSON; the parsed values take several times as much memory."""
 RETRY_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Pauses before the store is queried again. A call survives an outage of a few seconds without a new attempt, which
 could repeat its effect. In a longer outage the attempt fails, and Temporal's retry policy applies."""
@@ -54,7 +54,7 @@ class LoadedValue:
 
 
 Load = Callable[[Sequence[str]], Mapping[str, LoadedValue]]
-"""Function that loads values by reference; it blocks, so it is for use in a thread."""
+"""Blocking function that loads values by reference; call it in a thread."""
 
 
 def hydrate_arguments(
@@ -107,7 +107,7 @@ class LargeValues:
         if not refs:
             hydrate_arguments(arguments, bindings, secrets=secrets, loaded=loaded)
         else:
-            # It takes seconds for 100 MB; on the event loop it would delay the heartbeats of all other calls.
+            # Hydrating 100 MB takes seconds; on the event loop this would delay the heartbeats of all other calls.
             await asyncio.to_thread(hydrate_arguments, arguments, bindings, secrets=secrets, loaded=loaded)
 
     async def hydrate_input(
@@ -117,8 +117,8 @@ class LargeValues:
 
         Args:
             arguments: arguments of the activity, unchecked.
-            expected: error message for anything other than one object.
-            no_secrets: error message for a secret binding.
+            shape_error: error message for anything other than one object.
+            secrets_error: error message for a secret binding.
 
         Raises:
             InvalidArguments: there is not exactly one object, or a binding is for a secret or an invalid path.
@@ -202,7 +202,7 @@ class LargeValues:
     async def store_failure(self, failure: Mapping[str, str]) -> str | None:
         """Put the full text of a failure into the store and return its reference.
 
-        Return `None` if the store does not accept it at once: the failure itself contains the start of the text.
+        Return `None` if the store does not accept the text at once: the failure itself contains the start of the text.
         """
         with suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(FAILURE_TIMEOUT_S):

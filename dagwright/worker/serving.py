@@ -136,7 +136,7 @@ def create_activities(
     def activities_on(queue: str) -> list[Activity]:
         user_tools = toolset.user_tools.served_on(queue)
         batch_tools = {**tools_of(toolset.built_in), **tools_of(user_tools)}
-        batch = batch_activity(BatchSetup(batch_tools, records.of, slots, paused, detached, limits))
+        batch = batch_activity(BatchSetup(batch_tools, records.records_of, slots, paused, detached, limits))
         region = region_activity(
             toolset.built_in.merge(user_tools), toolset.environment, store=toolset.store, values=values, cache=cache
         )

@@ -173,11 +173,11 @@ class Run:
         given = read_offloaded_batch(message)
         inner = restore_region(asyncio.run(fetch_region(given, self.store)), given)
         calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
-        region = RegionBatch(inner.scheduler, self.tools, calls=calls, inline_results=inner.inside.exports)
+        region = RegionBatch(inner.scheduler, self.tools, calls=calls, inline_results=inner.region.exports)
         region.run()
         calls.close()
         ref = asyncio.run(self.store.put(inner.report(region)))
-        self.slices.append([inner.inside.plan.nodes[number].id for number in region.ended_nodes()])
+        self.slices.append([inner.region.plan.nodes[number].id for number in region.ended_nodes()])
         apply_result(self.scheduler, task_id, Payload(data=inner.result(region, ref)), at=1.0)
 
     def document(self) -> dict[str, Any]:

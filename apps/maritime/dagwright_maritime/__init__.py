@@ -1,4 +1,4 @@
-"""Questions about shipments, answered from a search server: the data, and the worker tools.
+"""Worker tools that answer questions about shipments from a search server, and their data.
 
 `indices` defines names and mappings; `python -m dagwright_maritime load` fills the indices with generated shipments.
 `--tools dagwright_maritime` serves the worker tools. Your own worker tools can query the index with `connect_search`,

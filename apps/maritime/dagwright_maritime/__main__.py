@@ -17,27 +17,29 @@ from dagwright_maritime.search.server import find_address
 from dagwright_maritime.settings import MaritimeSettings
 from dagwright_maritime.shipments import DEFAULT_DOCUMENTS, DEFAULT_SEED, MAX_DOCUMENTS, DataSet
 
-_FAILED, _BAD_USAGE, _NO_SERVER = 1, 2, 4
+_FAILED, _BAD_USAGE, _SERVER_FAILED = 1, 2, 4
 _REPORT_EVERY = 100_000
 
 
 def main() -> int:
-    """Return 0, 1 if the server rejects the data, 2 for invalid settings, or 4 if there is no server."""
+    """Return 0, 1 if the server rejects documents, 2 for invalid settings, or 4 if a request to the server fails."""
     try:
         settings = settings_as(MaritimeSettings, load_settings())
     except SettingsError as error:
-        return _end(str(error), _BAD_USAGE)
+        return _report_error(str(error), _BAD_USAGE)
     arguments = _parser(settings.opensearch_prefix).parse_args()
     indices, data_set = arguments.prefix, DataSet(arguments.today, arguments.documents, arguments.seed)
     try:
         address = find_address(settings)
         took_s = asyncio.run(_load(address, indices, data_set))
     except NoSearchServer as error:
-        return _end(str(error), _NO_SERVER)
+        return _report_error(str(error), _SERVER_FAILED)
     except LoadFailed as error:
-        return _end(str(error), _FAILED)
+        return _report_error(str(error), _FAILED)
     except OpenSearchException as error:
-        return _end(f"the search server at {display_address(address)} rejected the data: {error}", _NO_SERVER)
+        return _report_error(
+            f"loading into the search server at {display_address(address)} failed: {error}", _SERVER_FAILED
+        )
     sys.stdout.write(
         f"loaded {data_set.documents:,} shipments of {data_set.today} (seed {data_set.seed}) into {indices.prefix}-* "
         f"at {display_address(address)} in {took_s:.1f} s\n"
@@ -48,12 +50,16 @@ def main() -> int:
 def _parser(prefix: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m dagwright_maritime", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    load_ = commands.add_parser("load", help="create the indices again and fill them")
-    load_.add_argument("--documents", type=_number, default=DEFAULT_DOCUMENTS, help="how many shipments (%(default)s)")
-    load_.add_argument("--seed", type=int, default=DEFAULT_SEED, help="seed of the shipments (%(default)s)")
-    load_.add_argument("--today", type=_day, default=datetime.now(UTC).date(), help="such as 2026-03-31")
+    load_command = commands.add_parser("load", help="create the indices again and fill them")
+    load_command.add_argument(
+        "--documents", type=_document_count, default=DEFAULT_DOCUMENTS, help="how many shipments (%(default)s)"
+    )
+    load_command.add_argument("--seed", type=int, default=DEFAULT_SEED, help="seed of the shipments (%(default)s)")
+    load_command.add_argument(
+        "--today", type=_day, default=datetime.now(UTC).date(), help="day of the generated data, such as 2026-03-31"
+    )
     prefix_help = f"prefix of the index names ({prefix})"
-    load_.add_argument("--prefix", type=_indices, default=Indices(prefix), help=prefix_help)
+    load_command.add_argument("--prefix", type=_indices, default=Indices(prefix), help=prefix_help)
     return parser
 
 
@@ -64,7 +70,7 @@ def _day(text: str) -> date:
         raise argparse.ArgumentTypeError(f"{text!r} is not a date; write it like 2026-03-31") from None
 
 
-def _number(text: str) -> int:
+def _document_count(text: str) -> int:
     number = int(text)
     if not 1 <= number <= MAX_DOCUMENTS:
         raise argparse.ArgumentTypeError(f"must be 1 to {MAX_DOCUMENTS:,}")
@@ -79,18 +85,18 @@ def _indices(text: str) -> Indices:
 
 
 async def _load(address: str, indices: Indices, data_set: DataSet) -> float:
-    started = time.monotonic()
+    started_s = time.monotonic()
     async with client_of(address) as client:
         await load(client, indices, data_set, on_progress=_print_progress)
-    return time.monotonic() - started
+    return time.monotonic() - started_s
 
 
 def _print_progress(sent_count: int) -> None:
     if sent_count % _REPORT_EVERY == 0:
-        sys.stderr.write(f"{sent_count:,} sent\n")
+        sys.stderr.write(f"{sent_count:,} shipments sent\n")
 
 
-def _end(text: str, code: int) -> int:
+def _report_error(text: str, code: int) -> int:
     sys.stderr.write(f"{text}\n")
     return code
 

@@ -1,4 +1,4 @@
-"""State of a call of a worker tool, shared by its attempts through the heartbeat.
+"""State of a worker tool's call, which the attempts of the call pass on in heartbeats.
 
 Failures are counted by kind, because an outage of the search server must not use up the attempts for model failures or
 slow queries.
@@ -15,7 +15,8 @@ class AttemptState:
     """State of all attempts of a call so far, including this one.
 
     Args:
-        answer: the latest answer of the model; `None` if there is no answer, or none that matches its schema.
+        answer: the model's latest answer; `None` if there is no answer, or if the latest answer does not match the
+            schema.
         answers: number of answers of the model, including those that did not match the schema.
         model_failures: number of model calls without an answer.
         search_failures: number of requests that a running search server did not answer.
@@ -37,6 +38,6 @@ def load_state() -> AttemptState:
     )
 
 
-def save_state(**changed: Any) -> None:
-    """Update some fields of the state, also for the next attempt."""
-    context().heartbeat(asdict(replace(load_state(), **changed)))
+def save_state(**changes: Any) -> None:
+    """Update fields of the state, and report the state in a heartbeat for the next attempt."""
+    context().heartbeat(asdict(replace(load_state(), **changes)))

@@ -15,7 +15,7 @@ _QUESTION_CHARACTERS = 600
 _TASK = """\
 You write one short message to a user whose question is ambiguous. The message asks which meaning is right.
 
-- You get the question, its unclear part, and the options if there are any, each as a line of JSON.
+- You get the question, its unclear_point part, and the options if there are any, each as a line of JSON.
 - Write one or two sentences in the language of the user: the finding and the question.
 - Do not list the options: they are appended to your text as a numbered list.
 - Do not answer the question.
@@ -34,7 +34,7 @@ ANSWER: Mapping[str, Any] = {
 @worker_tool(
     preconditions=[
         "something is ambiguous or unknown, and only the user can resolve it",
-        "the ambiguity came from another worker: its ambiguity, or the message of a partial or failed result",
+        "another worker tool reported the ambiguity: its `ambiguity`, or the message of a partial or failed result",
     ],
     outputs=["clarification_message"],
     goal_type="deliverable",
@@ -44,19 +44,21 @@ ANSWER: Mapping[str, Any] = {
 async def clarify_question(
     sub_goal: SubGoal, question: str = "", options: list[str] | None = None, ambiguity: Ambiguity | None = None
 ) -> dict[str, str]:
-    """Write a message that asks the user for clarification, with a list of options. It is the last step of a round.
+    """Write a message that asks the user for clarification, with a list of options. This is the last step of a round.
 
     Args:
         question: the unclear point, in a sentence; defaults to the description of the sub-goal
         options: all possible meanings, in the spelling of the data
-        ambiguity: result of es_query_gen: its open question and the options
+        ambiguity: result of es_query_gen: an open question and its options
     """
-    unclear = validate_question(question or (ambiguity.question if ambiguity is not None else sub_goal.description))
-    offered = [*(options or ()), *(ambiguity.options if ambiguity is not None else ())]
-    choices = list(dict.fromkeys(option.strip() for option in offered if option.strip()))
+    unclear_point = validate_question(
+        question or (ambiguity.question if ambiguity is not None else sub_goal.description)
+    )
+    offered_options = [*(options or ()), *(ambiguity.options if ambiguity is not None else ())]
+    choices = list(dict.fromkeys(option.strip() for option in offered_options if option.strip()))
     if len(choices) > MAX_OPTIONS:
         raise ValueError(f"{len(choices)} options are too many to choose from; at most {MAX_OPTIONS} are allowed")
-    prompt = [data_lines("Not clear", [{"not_clear": unclear, "task": sub_goal.description}])]
+    prompt = [data_lines("Not clear", [{"not_clear": unclear_point, "task": sub_goal.description}])]
     if choices:
         prompt.append(data_lines("Options", choices))
     message = await request_answer(_TASK, "\n\n".join(prompt), schema=ANSWER, parse=_parse)
@@ -67,7 +69,7 @@ def _parse(answer: Mapping[str, Any]) -> str:
     """Return the text of the message.
 
     Raises:
-        InvalidAnswer: it is not a question, or too long.
+        InvalidAnswer: the message is not a question, or is too long.
     """
     message = " ".join(answer["message"].split())
     if "?" not in message and "？" not in message:

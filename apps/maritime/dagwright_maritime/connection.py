@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SERVER_ATTEMPTS = 24
 """Attempts of a tool that uses the server; with `RETRY_AFTER` between them, an outage may last two minutes."""
 _MAX_FAILURES = 3
-"""Attempts without a response of a running server after which the call fails."""
+"""Number of attempts without a response of a running server after which the call fails."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Search:
 
 @asynccontextmanager
 async def connect_search() -> AsyncIterator[Search]:
-    """Yield the server of the worker's settings, and map its failures to retries or final errors of the call.
+    """Yield the server of the worker's settings, and map server failures to retries or final errors of the call.
 
     All calls of a process share one client, which stays open.
 
@@ -43,7 +43,7 @@ async def connect_search() -> AsyncIterator[Search]:
         RetryLater: the server is not running.
         GiveUp: no server was ever configured or started, or the server did not respond to several attempts.
     """
-    # This module imports the Temporal client, which adds half a second to a mere check of plans.
+    # This module imports the Temporal client, which would add half a second to a command that only checks plans.
     from dagwright_maritime.search.server import find_address  # noqa: PLC0415
 
     environment = context().environment

@@ -1,6 +1,7 @@
-"""Conversion of expressions such as `last quarter` to days: a model gives the expression, the days are computed here.
+"""Convert expressions such as `last quarter` to days.
 
-Weeks start on Monday, quarters in January. A period includes its first and its last day.
+A model returns the expression, and this module computes the days. Weeks start on Monday, quarters in January. A period
+includes its first and its last day.
 """
 
 import re
@@ -31,38 +32,36 @@ class UnknownPeriod(ValueError):
     """A period that cannot be parsed."""
 
 
-def parse_period(text_of_period: str, today: date) -> Period:
+def parse_period(expression: str, today: date) -> Period:
     """Return the days of a period.
 
     Args:
-        text_of_period: one of the `FORMS`, in any case.
+        expression: one of the `FORMS`, in any case.
         today: the reference day.
 
     Raises:
         UnknownPeriod: the form is unknown; the message lists the forms.
     """
-    text = " ".join(text_of_period.replace(",", " ").casefold().split()).removeprefix("the ").removeprefix("in ")
+    text = " ".join(expression.replace(",", " ").casefold().split()).removeprefix("the ").removeprefix("in ")
     try:
         period = _open_period(text, today) or _between(text, today) or _closed_period(text, today)
     except (ValueError, OverflowError):
         # An invalid day of a month, or a year out of range.
         period = None
     if period is None:
-        raise UnknownPeriod(
-            f"{text_of_period[:60]!r} is not a supported period; write it in one of these forms: {FORMS}"
-        )
+        raise UnknownPeriod(f"{expression[:60]!r} is not a supported period; write it in one of these forms: {FORMS}")
     first, last = period
     if first is not None and last is not None and first > last:
-        raise UnknownPeriod(f"{text_of_period[:60]!r} ends before it starts")
+        raise UnknownPeriod(f"{expression[:60]!r} ends before it starts")
     return period
 
 
 def _open_period(text: str, today: date) -> Period | None:
     match = re.fullmatch(r"(since|after|until|till|by|before) (.+)", text)
-    inner = _closed_period(match[2], today) if match is not None else None
-    if match is None or inner is None:
+    closed_period = _closed_period(match[2], today) if match is not None else None
+    if match is None or closed_period is None:
         return None
-    first, last = inner
+    first, last = closed_period
     assert first is not None
     assert last is not None
     ends: dict[str, Period] = {
@@ -96,30 +95,30 @@ def _days(day: date) -> Period:
 
 
 def _relative_period(match: re.Match[str], today: date) -> Period:
-    """`last quarter`: the whole unit before the current one."""
+    """`last quarter`: the whole unit before the current unit."""
     return _unit_at(today, match[2], _UNIT_OFFSETS[match[1]])
 
 
 def _ago(match: re.Match[str], today: date) -> Period:
-    """`2 weeks ago`: a day for days, otherwise the whole unit."""
+    """`2 weeks ago`: the whole unit; a single day if the unit is a day."""
     return _unit_at(today, match[2], -_count(match[1]))
 
 
 def _span(match: re.Match[str], today: date) -> Period:
-    """`last 30 days`: that many days, including today."""
+    """`last 30 days`: 30 days, including today."""
     count, unit = _count(match[2]), match[3]
-    forward = _UNIT_OFFSETS[match[1]] > 0
+    is_future = _UNIT_OFFSETS[match[1]] > 0
     if unit in ("day", "week"):
         days = timedelta(days=count * (7 if unit == "week" else 1) - 1)
-        return (today, today + days) if forward else (today - days, today)
+        return (today, today + days) if is_future else (today - days, today)
     months = count * {"month": 1, "quarter": 3, "year": 12}[unit]
-    if forward:
+    if is_future:
         return today, _months_later(today, months) - timedelta(days=1)
     return _months_later(today, -months) + timedelta(days=1), today
 
 
 def _quarter(match: re.Match[str], today: date) -> Period:
-    """`Q4 2025`; without a year, the latest that has started."""
+    """`Q4 2025`; without a year, the latest such quarter that has started."""
     number, year = int(match["quarter"]), int(match["year"] or match["leading_year"] or today.year)
     first = date(year, 3 * number - 2, 1)
     if not (match["year"] or match["leading_year"]) and first > today:
@@ -128,7 +127,7 @@ def _quarter(match: re.Match[str], today: date) -> Period:
 
 
 def _month(match: re.Match[str], today: date) -> Period | None:
-    """`December 2025`; without a year, the latest that has started."""
+    """`December 2025`; without a year, the latest such month that has started."""
     number = next((position for position, name in enumerate(_MONTHS, 1) if _is_month(match[1], name)), None)
     if number is None:
         return None
@@ -168,16 +167,16 @@ def _unit_at(day: date, unit: str, steps: int) -> Period:
     if unit == "week":
         first = day - timedelta(days=day.weekday()) + timedelta(weeks=steps)
         return first, first + timedelta(days=6)
-    length = {"month": 1, "quarter": 3, "year": 12}[unit]
-    start = date(day.year, day.month - (day.month - 1) % length, 1)
-    first = _months_later(start, steps * length)
-    return first, _months_later(first, length) - timedelta(days=1)
+    unit_months = {"month": 1, "quarter": 3, "year": 12}[unit]
+    start = date(day.year, day.month - (day.month - 1) % unit_months, 1)
+    first = _months_later(start, steps * unit_months)
+    return first, _months_later(first, unit_months) - timedelta(days=1)
 
 
 def _months_later(day: date, months: int) -> date:
     """Return the same day of another month, or the last day of that month if it has fewer days."""
-    count = day.year * 12 + day.month - 1 + months
-    year, month = count // 12, count % 12 + 1
+    month_number = day.year * 12 + day.month - 1 + months
+    year, month = month_number // 12, month_number % 12 + 1
     return date(year, month, min(day.day, monthrange(year, month)[1]))
 
 

@@ -13,7 +13,7 @@ from dagwright_maritime.slots import EsQuery, FieldDescription
 
 NUMBERS = frozenset({"integer", "long", "short", "float", "double", "half_float", "scaled_float"})
 MAX_VALUES = 500
-"""Maximum number of distinct values that are read of a field; a field with more values has names, not categories."""
+"""Maximum number of distinct values read per field; a field with more values contains names, not categories."""
 _FIELDS_PER_QUERY = 15
 """Fields per query: half of the aggregations that a query may have, each with the maximum number of values."""
 
@@ -33,8 +33,8 @@ class IndexField:
 
     def for_model(self) -> dict[str, Any]:
         """Return the description of the field for a model."""
-        document = {"also_called": list(self.synonyms)} if self.synonyms else {}
-        return {"field": self.name, "type": self.type, "description": self.description, **document}
+        also_called = {"also_called": list(self.synonyms)} if self.synonyms else {}
+        return {"field": self.name, "type": self.type, "description": self.description, **also_called}
 
     def to_slot(self) -> FieldDescription:
         """Return the field as an element of the slot `metadata_results`."""
@@ -47,7 +47,8 @@ class IndexFields:
 
     Args:
         types: type of each field; nested fields by their full name.
-        today: the day for which the data were generated, if the mapping has it, otherwise the current day (UTC).
+        today: the day for which the data were generated, if the mapping contains the day, otherwise the current day
+            (UTC).
     """
 
     index: str
@@ -73,15 +74,15 @@ async def read_fields(search: Search, index: str) -> IndexFields:
         mapping = await read_mapping(search.client, index, search.limits)
     except IndexMissing as error:
         raise index_missing_error(error) from None
-    # `_meta` may have any content; other forms are ignored.
+    # `_meta` may have any content; unexpected forms are ignored.
     meta = _object(mapping.get("_meta"))
-    about = _object(meta.get("fields"))
+    descriptions = _object(meta.get("fields"))
     fields = {
-        name: _field(name, field_mapping, about.get(name))
+        name: _field(name, field_mapping, descriptions.get(name))
         for name, field_mapping in mapping.get("properties", {}).items()
     }
-    in_order = {name: fields[name] for name in [*(name for name in about if name in fields), *fields]}
-    return IndexFields(index, in_order, types_of(mapping), _today(meta))
+    ordered_fields = {name: fields[name] for name in [*(name for name in descriptions if name in fields), *fields]}
+    return IndexFields(index, ordered_fields, types_of(mapping), _today(meta))
 
 
 def _object(value: Any) -> Mapping[str, Any]:
@@ -109,7 +110,7 @@ def _today(meta: Mapping[str, Any]) -> date:
 
 
 async def run_internal_query(search: Search, index: str, body: Mapping[str, Any]) -> SearchResult:
-    """Return the result of an internal query; it is checked like any other, except for its fields.
+    """Run an internal query and return its result; only the fields of the query are not checked.
 
     Raises:
         GiveUp: the index does not exist, or access is denied.
@@ -117,12 +118,12 @@ async def run_internal_query(search: Search, index: str, body: Mapping[str, Any]
             trusted.
     """
     query = check_internal_query(search, EsQuery(index=index, body=dict(body)))
-    answer = await run_query(search, query)
-    if answer.problems:
+    result = await run_query(search, query)
+    if result.problems:
         raise QueryTimeout(
-            f"The search server searched {index!r} only in part: {' '.join(answer.problems)}", RETRY_AFTER
+            f"The search server searched {index!r} only in part: {' '.join(result.problems)}", RETRY_AFTER
         )
-    return answer
+    return result
 
 
 async def find_documents(search: Search, index: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -140,12 +141,13 @@ async def read_values(search: Search, index: str, fields: Sequence[str]) -> dict
 
 
 async def read_groups(search: Search, index: str, groups: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
-    """Return the number of documents, and one aggregation for each of some fields; raises as `run_internal_query`.
+    """Return the number of documents, and the result of one aggregation per field; raises as `run_internal_query`.
 
     The fields are split over several queries if needed.
 
     Args:
-        groups: field -> aggregation. The query uses other names for them, because field names may have any characters.
+        groups: field -> aggregation. In the query, the aggregations have other names, because field names may contain
+            any character.
     """
     total, results = 0, dict[str, Any]()
     names = list(groups)

@@ -17,7 +17,7 @@ from dagwright_maritime.slots import EsResults
 MAX_TABLES = 12
 MAX_ROWS = 50
 _MAX_COMPARED = 5
-"""Maximum number of rows for which each row is compared with the first."""
+"""Maximum number of rows of a table in which each row is compared with the first row."""
 _MAX_DISTINCT_TEXTS = 8
 """Maximum number of distinct texts of a document field that get their own table."""
 _SUMMABLE_KINDS = ("sum", "value_count")
@@ -63,7 +63,7 @@ class Table:
         title: title of the table.
         key_title: title of the first column.
         rows: item name -> a value for each column, `None` if missing.
-        sums: rows about all items together, and about omitted items; `None` if unknown.
+        sums: rows for all items together and for omitted items; a value is `None` if unknown.
         notes: sentences about missing values.
     """
 
@@ -86,7 +86,7 @@ class Table:
         return "\n\n".join([*parts, *self.notes])
 
     def for_model(self) -> Iterator[dict[str, Any]]:
-        """Yield the table for a model: each row with its figures as they must be written, then the notes."""
+        """Yield the table for a model: each row with its figures in the format for the text, then the notes."""
         for name, values in self.rows[:MAX_ROWS]:
             yield self._line(name, [text or "no value" for text in self._texts(values)])
         for name, values in self.sums:
@@ -156,17 +156,17 @@ def _overall(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Ta
     """Yield a table of the dates, and a table of the numbers with comparisons."""
     figures_of_results = [_overall_figures(result) for result in results]
     names = list(dict.fromkeys(name for figures in figures_of_results for name in figures))
-    days = [name for name in names if any(isinstance(figures.get(name), str) for figures in figures_of_results)]
+    date_names = [name for name in names if any(isinstance(figures.get(name), str) for figures in figures_of_results)]
     columns = [Column(label or "value") for label in labels]
     yield Table(
         "All matching documents: dates",
         "figure",
         columns,
-        _rows(days, figures_of_results),
-        notes=_missing_value_notes(days, figures_of_results, labels),
+        _rows(date_names, figures_of_results),
+        notes=_missing_value_notes(date_names, figures_of_results, labels),
     )
-    numbers = [name for name in names if name not in days]
-    rows = _rows(numbers, figures_of_results)
+    number_names = [name for name in names if name not in date_names]
+    rows = _rows(number_names, figures_of_results)
     if len(results) > 1:
         for position, label in enumerate(labels[1:], 1):
             columns = [*columns, Column(f"{labels[0]} minus {label}"), Column(f"{labels[0]} of {label}", "%")]
@@ -176,7 +176,7 @@ def _overall(results: Sequence[EsResults], labels: Sequence[str]) -> Iterator[Ta
         "figure",
         columns,
         rows,
-        notes=_missing_value_notes(numbers, figures_of_results, labels),
+        notes=_missing_value_notes(number_names, figures_of_results, labels),
     )
 
 
@@ -196,14 +196,14 @@ def _missing_value_notes(
 
 
 def _overall_figures(result: EsResults) -> dict[str, Value]:
-    # A page has the total of its query, which would be added up once per page.
+    # Each page has the total of the whole query, so adding up pages would count the documents several times.
     is_counted = result.total is not None and not result.is_page
     figures: dict[str, Value] = {DOCUMENTS: result.total} if is_counted else {}
     return figures | dict(_figures(result.aggregations, aggregations_of(result.query)))
 
 
 def _figures(group: Mapping[str, Any], definition: Mapping[str, Any]) -> Iterator[tuple[str, Value]]:
-    """Yield the figures of a group itself, one by one for figures with several parts."""
+    """Yield the figures of a group, without its nested groups; figures with several parts yield each part."""
     for name, value in figures_of(group):
         # The sum of dates is not a date.
         is_meaningful = not isinstance(value, list) and not (
@@ -236,7 +236,7 @@ class _Scope:
     """The documents that are grouped: all matching documents, or the documents of a group.
 
     Args:
-        definition: its aggregations, by name.
+        definition: aggregations of the scope, by name.
         documents: number of documents; `None` if unknown.
         names: names of the enclosing groups.
     """
@@ -245,7 +245,7 @@ class _Scope:
     documents: Number | None
     names: tuple[str, ...] = ()
 
-    def inside(self, grouping: str, key: str, bucket: Mapping[str, Any]) -> "_Scope":
+    def group(self, grouping: str, key: str, bucket: Mapping[str, Any]) -> "_Scope":
         """Return the scope of a group in this scope."""
         definition = aggregations_of(self.definition.get(grouping))
         return _Scope(definition, _number(bucket.get("doc_count")), (*self.names, key or grouping))
@@ -253,23 +253,23 @@ class _Scope:
 
 def _groupings(groups: Mapping[str, Any], scope: _Scope, *, title: str) -> Iterator[Table]:
     """Yield a table for each grouping, then a table for each nested grouping, under the key of its group."""
-    for name, grouping in groups.items():
-        buckets = bucket_list(grouping)
+    for name, result in groups.items():
+        buckets = bucket_list(result)
         if buckets is None:
             continue
-        of = " / ".join([*scope.names, name])
+        path = " / ".join([*scope.names, name])
         counts = [_number(bucket.get("doc_count")) or 0 for _, bucket in buckets]
-        details = _Grouping(
-            title=f"{title}: {of}" if title else of,
+        grouping = _Grouping(
+            title=f"{title}: {path}" if title else path,
             name=name,
             definition=scope.definition.get(name),
             documents=scope.documents,
-            counted=sum(counts),
-            others=omitted_documents(grouping),
+            grouped_count=sum(counts),
+            omitted_count=omitted_documents(result),
         )
-        yield _group_table(buckets, details)
+        yield _group_table(buckets, grouping)
         for key, bucket in buckets[:MAX_TABLES]:
-            yield from _groupings(bucket, scope.inside(name, key, bucket), title=title)
+            yield from _groupings(bucket, scope.group(name, key, bucket), title=title)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,24 +277,24 @@ class _Grouping:
     """A grouping of documents.
 
     Args:
-        title: title of its table.
-        name: its name.
-        definition: its definition in the query.
-        documents: number of documents that it groups; `None` if unknown.
-        counted: number of documents in its groups; overlapping groups count documents more than once.
-        others: number of documents in groups that the server omitted.
+        title: title of the table.
+        name: name of the grouping.
+        definition: definition of the grouping in the query.
+        documents: number of documents to group; `None` if unknown.
+        grouped_count: number of documents in the groups; overlapping groups count documents more than once.
+        omitted_count: number of documents in groups that the server omitted.
     """
 
     title: str
     name: str
     definition: Any
     documents: Number | None
-    counted: Number
-    others: int
+    grouped_count: Number
+    omitted_count: int
 
     @property
     def is_additive(self) -> bool:
-        """Whether its documents can be added up: each is in one group, or in the count of the omitted groups."""
+        """Whether the group sizes can be added up: each document is in one group, or in one omitted group."""
         kind = _kind_of(self.definition)
         parameters = self.definition[kind] if kind in _PARTITIONING_KINDS else None
         if not isinstance(parameters, Mapping) or self.documents is None:
@@ -304,18 +304,18 @@ class _Grouping:
             "min_doc_count", 1
         ) not in (0, 1)
         # A larger sum means that the field has several values per document.
-        return not is_limited and self.counted + self.others <= self.documents
+        return not is_limited and self.grouped_count + self.omitted_count <= self.documents
 
     @property
     def covers_all(self) -> bool:
         """Whether each document is in one of the groups, so that sums of groups are sums of all documents."""
-        return self.is_additive and self.counted == self.documents
+        return self.is_additive and self.grouped_count == self.documents
 
     def notes(self) -> tuple[str, ...]:
-        if not self.others:
+        if not self.omitted_count:
             return ()
         return (
-            f"{self.others:,} more documents are in groups of {self.name} that were not requested: "
+            f"{self.omitted_count:,} more documents are in groups of {self.name} that were not requested: "
             "only their number is known.",
         )
 
@@ -330,9 +330,9 @@ def _group_table(buckets: Sequence[tuple[str, Mapping[str, Any]]], grouping: _Gr
     rows: list[Row] = [
         (key or grouping.name, [part.values[position] for part in parts]) for position, (key, _) in enumerate(buckets)
     ]
-    sums: list[Row] = [("all other groups", [part.others for part in parts])] if grouping.others else []
-    if grouping.is_additive and (len(rows) > 1 or grouping.others):
-        sums.append(("all together", [part.together for part in parts]))
+    sums: list[Row] = [("all other groups", [part.omitted_value for part in parts])] if grouping.omitted_count else []
+    if grouping.is_additive and (len(rows) > 1 or grouping.omitted_count):
+        sums.append(("all together", [part.total_value for part in parts]))
     columns = [part.column for part in parts]
     return Table(
         grouping.title, grouping.name, columns, rows, sums, (*grouping.notes(), *_gaps(buckets, figures, names))
@@ -345,8 +345,8 @@ class _ColumnValues:
 
     column: Column
     values: Sequence[Value]
-    others: Number | None = None
-    together: Number | None = None
+    omitted_value: Number | None = None
+    total_value: Number | None = None
 
 
 def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iterator[_ColumnValues]:
@@ -354,13 +354,17 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
     numbers = [value for value in values if isinstance(value, int | float)]
     if name == DOCUMENTS:
         yield from _with_shares(
-            name, values, grouping.documents, others=grouping.others, together=grouping.counted + grouping.others
+            name,
+            values,
+            grouping.documents,
+            omitted=grouping.omitted_count,
+            grand_total=grouping.grouped_count + grouping.omitted_count,
         )
     elif (
         _kind_of(aggregations_of(grouping.definition).get(name)) in _SUMMABLE_KINDS and numbers and grouping.covers_all
     ):
         total = _round(sum(numbers))
-        yield from _with_shares(name, values, total, others=0, together=total)
+        yield from _with_shares(name, values, total, omitted=0, grand_total=total)
     else:
         yield _ColumnValues(Column(name), values)
     if 1 < len(values) <= _MAX_COMPARED and len(numbers) + values.count(None) == len(values):
@@ -368,14 +372,14 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
 
 
 def _with_shares(
-    name: str, values: Sequence[Value], total: Number | None, *, others: int, together: Number
+    name: str, values: Sequence[Value], total: Number | None, *, omitted: int, grand_total: Number
 ) -> Iterator[_ColumnValues]:
     """Yield a figure of the groups, and its shares of the total."""
-    yield _ColumnValues(Column(name), values, others or None, together)
+    yield _ColumnValues(Column(name), values, omitted or None, grand_total)
     if total:
         shares = [_share(value, total) for value in values]
         yield _ColumnValues(
-            Column(f"share of {name}", "%"), shares, _share(others or None, total), _share(together, total)
+            Column(f"share of {name}", "%"), shares, _share(omitted or None, total), _share(grand_total, total)
         )
 
 
@@ -391,10 +395,12 @@ def _gaps(
     """Return notes about figures that some groups lack."""
     gaps = []
     for name in names:
-        without = [key for (key, _), figure in zip(buckets, figures, strict=True) if figure.get(name) is None]
-        if without:
-            available = len(buckets) - len(without)
-            missing_keys = ", ".join(cell(key) for key in without[:MAX_ROWS])
+        keys_without_value = [
+            key for (key, _), figure in zip(buckets, figures, strict=True) if figure.get(name) is None
+        ]
+        if keys_without_value:
+            available = len(buckets) - len(keys_without_value)
+            missing_keys = ", ".join(cell(key) for key in keys_without_value[:MAX_ROWS])
             gaps.append(f"{name} is available for {available} of {len(buckets)} groups; missing for {missing_keys}.")
     return tuple(gaps)
 
@@ -414,7 +420,7 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
     yield Table(
         title,
         "field",
-        [Column(name) for name in ("with a value", "without one", "total", "average", "minimum", "maximum")],
+        [Column(name) for name in ("with a value", "without a value", "total", "average", "minimum", "maximum")],
         [(name, _summary_of(values)) for name, values in numbers.items() if any(value is not None for value in values)],
     )
     for name in names:
@@ -427,6 +433,13 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
 
 
 def _summary_of(values: Sequence[Number | None]) -> list[Number | None]:
-    present = [number for number in values if number is not None]
-    total, average = _round(sum(present)), _round(fmean(present))
-    return [len(present), len(values) - len(present), total, average, min(present), max(present)]
+    present_values = [number for number in values if number is not None]
+    total, average = _round(sum(present_values)), _round(fmean(present_values))
+    return [
+        len(present_values),
+        len(values) - len(present_values),
+        total,
+        average,
+        min(present_values),
+        max(present_values),
+    ]

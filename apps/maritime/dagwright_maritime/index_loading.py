@@ -1,7 +1,7 @@
 """Fill the indices of one prefix with generated shipments, their names, and helpdesk articles.
 
-Documents are generated and sent in batches, so a million need no more memory than ten thousand. The parameters of the
-data set are written into the mapping of the shipments at the end; an interrupted load does not have them.
+Documents are generated and sent in batches, so a million need no more memory than ten thousand. At the end, the
+parameters of the data set are written into the mapping of the shipments; after an interrupted load they are missing.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _CREATED_BY = "dagwright_maritime"
 _BATCH_SIZE = 2_000
-"""About 0.9 MB of JSON: above 1 MB the HTTP client warns that it may block the event loop."""
+"""Documents per batch, about 0.9 MB of JSON: above 1 MB, the HTTP client warns that it may block the event loop."""
 
 _ARTICLES = Path(__file__).with_name("helpdesk.yaml")
 
@@ -34,7 +34,7 @@ class LoadFailed(Exception):
 
 
 class ForeignIndex(LoadFailed):
-    """An index of the same name was not created by this module; it is left unchanged."""
+    """An index with the same name exists and was not created by this module; the index is left unchanged."""
 
 
 async def load(
@@ -93,8 +93,8 @@ async def _reject_foreign(client: "AsyncOpenSearch", index: str) -> None:
 
 
 async def _meta(client: "AsyncOpenSearch", index: str) -> Mapping[str, Any] | None:
-    """Return the `_meta` of an index; None if the index does not exist."""
-    # Ignored, because the client would log an expected 404 as a failure.
+    """Return the `_meta` of an index; `None` if the index does not exist."""
+    # `ignore`: otherwise the client would log an expected 404 as a failure.
     mappings = await client.indices.get_mapping(index=index, ignore=404)
     if "error" in mappings:
         return None
@@ -115,7 +115,7 @@ async def _send(
     *,
     on_progress: ProgressCallback | None = None,
 ) -> None:
-    """Send documents in batches; the next batch is generated while the server processes one."""
+    """Send documents in batches; each batch is generated while the server processes the previous batch."""
     sent_count, pending_batch = 0, None
     for batch in _batches(documents):
         lines = "".join(_lines(batch))
@@ -132,9 +132,9 @@ async def _send(
 
 
 async def _send_batch(client: "AsyncOpenSearch", index: str, lines: str) -> None:
-    answer = await client.bulk(index=index, body=lines, request_timeout=120)
-    if answer["errors"]:
-        (rejected, *_) = [item["index"] for item in answer["items"] if "error" in item["index"]]
+    response = await client.bulk(index=index, body=lines, request_timeout=120)
+    if response["errors"]:
+        (rejected, *_) = [item["index"] for item in response["items"] if "error" in item["index"]]
         raise LoadFailed(
             f"the server rejected document {rejected['_id']!r} of {index!r}: {rejected['error']['reason']}"
         )
@@ -149,5 +149,5 @@ def _batches(
 
 
 def _lines(batch: list[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
-    for name, document in batch:
-        yield f'{{"index":{{"_id":{json.dumps(name)}}}}}\n{json.dumps(document)}\n'
+    for document_id, document in batch:
+        yield f'{{"index":{{"_id":{json.dumps(document_id)}}}}}\n{json.dumps(document)}\n'

@@ -1,7 +1,7 @@
 """The three indices for questions about shipments: names, fields and mappings.
 
 Descriptions and synonyms of the fields are in the `_meta` of the mapping: tools read them from the server and need only
-the index names of this module. It must not import a client of the server.
+the index names of this module. This module must not import a client of the server.
 """
 
 from collections.abc import Mapping
@@ -35,17 +35,17 @@ class Indices:
 
     @property
     def shipments(self) -> str:
-        """One document for each shipment."""
+        """Name of the index with one document for each shipment."""
         return f"{self.prefix}-shipments"
 
     @property
     def names(self) -> str:
-        """One document for each shipper, carrier and port of the shipments, with aliases."""
+        """Name of the index with one document for each shipper, carrier and port, with aliases."""
         return f"{self.prefix}-names"
 
     @property
     def helpdesk(self) -> str:
-        """Articles that answer general questions."""
+        """Name of the index with articles that answer general questions."""
         return f"{self.prefix}-helpdesk"
 
     def bodies(self) -> dict[str, dict[str, Any]]:
@@ -114,44 +114,44 @@ SHIPMENT_FIELDS: Mapping[str, Mapping[str, Any]] = {
 }
 """Each field of the shipments with its description and synonyms."""
 
-_NAMED: Mapping[str, Any] = {"type": "keyword", "fields": {"text": {"type": "text"}}}
-_WORD: Mapping[str, Any] = {"type": "keyword"}
-_DAY: Mapping[str, Any] = {"type": "date", "format": DATE_FORMAT}
-_FOLDED: Mapping[str, Any] = {"type": "keyword", "normalizer": "folded"}
-_ENGLISH: Mapping[str, Any] = {"type": "text", "analyzer": "english"}
+_NAME_FIELD: Mapping[str, Any] = {"type": "keyword", "fields": {"text": {"type": "text"}}}
+_KEYWORD: Mapping[str, Any] = {"type": "keyword"}
+_DATE: Mapping[str, Any] = {"type": "date", "format": DATE_FORMAT}
+_FOLDED_KEYWORD: Mapping[str, Any] = {"type": "keyword", "normalizer": "folded"}
+_ENGLISH_TEXT: Mapping[str, Any] = {"type": "text", "analyzer": "english"}
 
 _SHIPMENTS: Mapping[str, Mapping[str, Any]] = {
-    "shipment_id": _WORD,
-    "shipper_name": _NAMED,
-    "shipper_id": _WORD,
-    "carrier_name": _NAMED,
-    "carrier_code": _WORD,
-    "origin_port": _NAMED,
-    "origin_port_code": _WORD,
-    "destination_port": _NAMED,
-    "destination_port_code": _WORD,
-    "commodity": _WORD,
-    "status": _WORD,
+    "shipment_id": _KEYWORD,
+    "shipper_name": _NAME_FIELD,
+    "shipper_id": _KEYWORD,
+    "carrier_name": _NAME_FIELD,
+    "carrier_code": _KEYWORD,
+    "origin_port": _NAME_FIELD,
+    "origin_port_code": _KEYWORD,
+    "destination_port": _NAME_FIELD,
+    "destination_port_code": _KEYWORD,
+    "commodity": _KEYWORD,
+    "status": _KEYWORD,
     "teu": {"type": "integer"},
-    "departure_date": _DAY,
-    "arrival_date": _DAY,
-    "eta_date": _DAY,
+    "departure_date": _DATE,
+    "arrival_date": _DATE,
+    "eta_date": _DATE,
     "transit_days": {"type": "float"},
 }
 
 _NAMES: Mapping[str, Mapping[str, Any]] = {
-    "kind": _WORD,
-    # `folded` has no upper case and no accents: a term query matches the whole name in any spelling.
-    "name": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED}},
-    "aliases": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED}},
-    "code": _WORD,
+    "kind": _KEYWORD,
+    # `folded` removes upper case and accents, so that a term query matches the whole name in any spelling.
+    "name": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED_KEYWORD}},
+    "aliases": {"type": "keyword", "fields": {"text": {"type": "text"}, "folded": _FOLDED_KEYWORD}},
+    "code": _KEYWORD,
 }
 
 _HELPDESK: Mapping[str, Mapping[str, Any]] = {
-    "article_id": _WORD,
-    "title": _ENGLISH,
-    "body": _ENGLISH,
-    "tags": _WORD,
+    "article_id": _KEYWORD,
+    "title": _ENGLISH_TEXT,
+    "body": _ENGLISH_TEXT,
+    "tags": _KEYWORD,
 }
 
 _SETTINGS: Mapping[str, Any] = {

@@ -31,7 +31,7 @@ _MAX_VALUES = 20
 async def metadata_lookup(sub_goal: SubGoal, question: str = "") -> WorkerResult:
     """Resolve a question about shipments in the data: its names, fields, values, figures and days.
 
-    Several items to compare may be one question or one call each. If a name is ambiguous or unknown, the result is
+    Items to compare may be in one question, or in one call each. If a name is ambiguous or unknown, the result is
     partial, without an analysis_result, and the message lists the alternatives.
 
     Args:
@@ -107,9 +107,9 @@ def _notes(names: Sequence[NameMatch]) -> str:
 
 def _field_of_name(mention: Mention, match: NameMatch) -> str | None:
     """Return the field of a name, according to its resolved kind."""
-    names = match.meanings or match.near
-    fitting = KIND_FIELDS[names[0].kind] if names else ()
-    return mention.field if mention.field in fitting else next(iter(fitting), None)
+    names = match.meanings or match.similar_names
+    fields_of_kind = KIND_FIELDS[names[0].kind] if names else ()
+    return mention.field if mention.field in fields_of_kind else next(iter(fields_of_kind), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ class _ResolvedNames:
             ValueResult(text=match.text, field=field, value=name.name, kind=name.kind, score=round(name.score, 3))
             for match, field in zip(self.names, self.fields_of_names, strict=True)
             if field is not None
-            for name in (match.meanings or match.near)[:_MAX_VALUES]
+            for name in (match.meanings or match.similar_names)[:_MAX_VALUES]
         ]
 
     def resolved_matches(self) -> list[tuple[str, str, Name]]:

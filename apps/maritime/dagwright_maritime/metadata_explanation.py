@@ -1,4 +1,5 @@
-"""The worker tool that explains fields of the data: their meaning by the mapping, and how many documents have them."""
+"""The worker tool that explains fields of the data: their meaning according to the mapping, and how many documents have
+them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,7 @@ async def explain_metadata(
         [index, *other_indices] = dict.fromkeys(result.index for result in results)
         if other_indices or index != search.indices.shipments:
             raise ValueError(
-                f"metadata_results is of {', '.join(map(repr, [index, *other_indices]))}; only the fields of "
+                f"metadata_results is about {', '.join(map(repr, [index, *other_indices]))}; only the fields of "
                 f"{search.indices.shipments!r} can be explained"
             )
         index_fields = (await read_fields(search, index)).by_name
@@ -94,7 +95,7 @@ def _parse(answer: Mapping[str, Any], known_fields: Mapping[str, IndexField], *,
     """Return the explanation.
 
     Raises:
-        InvalidAnswer: it is empty, or has an unknown field or an unsupported number.
+        InvalidAnswer: the explanation is empty, or has an unknown field or an unsupported number.
     """
     text: str = answer["explanation"].strip()
     if not text:
@@ -102,10 +103,10 @@ def _parse(answer: Mapping[str, Any], known_fields: Mapping[str, IndexField], *,
     field_like_names = [
         name for name in _IN_BACKTICKS.findall(text) if "_" in name and name.isidentifier() and name not in known_fields
     ]
-    # Values of a field may be in backticks too, such as `in_transit`, if its description lists them.
-    message = " ".join(field.description for field in known_fields.values())
-    if unknown := [name for name in field_like_names if name not in message]:
+    # A value such as `in_transit` may also be in backticks, if the description of its field lists the value.
+    descriptions = " ".join(field.description for field in known_fields.values())
+    if unknown := [name for name in field_like_names if name not in descriptions]:
         raise InvalidAnswer(f"there is no field {unknown[0]!r} among: {', '.join(known_fields)}")
-    if unsupported := unsupported_numbers(text, numbers, [message, *known_fields]):
+    if unsupported := unsupported_numbers(text, numbers, [descriptions, *known_fields]):
         raise InvalidAnswer(f"no line has these figures: {', '.join(unsupported[:10])}")
     return text

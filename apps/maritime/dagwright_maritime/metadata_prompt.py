@@ -43,14 +43,16 @@ def answer_schema(fields: IndexFields) -> Mapping[str, Any]:
     """Return the schema of the answer, which allows only fields of the index."""
     names = list(fields.by_name)
     field = {"enum": names, "type": "string"}
-    maybe = {"anyOf": [field, {"type": "null"}]}
+    optional_field = {"anyOf": [field, {"type": "null"}]}
     period = _object(
         words={"type": "string"},
         fields={"type": "array", "items": {"enum": fields.of_type("date") or names, "type": "string"}},
     )
     return _object(
         intent_type={"enum": ["search", "aggregation"], "type": "string"},
-        names=_list(_object(text={"type": "string"}, kind={"enum": list(NAME_KINDS), "type": "string"}, field=maybe)),
+        names=_list(
+            _object(text={"type": "string"}, kind={"enum": list(NAME_KINDS), "type": "string"}, field=optional_field)
+        ),
         conditions=_list(
             _object(
                 field=field,
@@ -58,7 +60,7 @@ def answer_schema(fields: IndexFields) -> Mapping[str, Any]:
                 values={"type": "array", "items": {"type": "string"}},
             )
         ),
-        metrics=_list(_object(op={"enum": list(FIGURES), "type": "string"}, field=maybe)),
+        metrics=_list(_object(op={"enum": list(FIGURES), "type": "string"}, field=optional_field)),
         group_by=_list(field),
         top={"anyOf": [{"type": "integer"}, {"type": "null"}]},
         period={"anyOf": [period, {"type": "null"}]},

@@ -10,13 +10,13 @@ from dagwright.tools import GiveUp, context
 from dagwright_maritime.attempt_state import load_state, save_state
 
 PURPOSE = "worker"
-"""Label of the calls in scripts and logs, distinct from those of the planner."""
+"""Label of the calls in scripts and logs, distinct from the label of the planner's calls."""
 MODEL_ATTEMPTS = 3
 """Failed model calls after which the tool call fails. Attempts that end during a model call are counted; attempts that
 fail because the search server is unavailable are not."""
 MAX_ANSWERS = 4
-"""The first answer and three repairs, over all attempts together."""
-_UNANSWERED = "The model had not answered when {} attempts ended: they timed out, or their worker process died"
+"""Maximum number of answers, over all attempts together: the first answer and three repairs."""
+_UNANSWERED_MESSAGE = "The model had not answered when {} attempts ended: they timed out, or their worker process died"
 QUESTION_CHARACTERS = 8_000
 _PROBLEM_CHARACTERS = 1_500
 
@@ -31,7 +31,7 @@ class NoValidAnswer(GiveUp):
     """The model gave no valid answer after all repairs.
 
     Args:
-        problem: problem with its last answer.
+        problem: problem with the last answer.
     """
 
     def __init__(self, problem: str) -> None:
@@ -54,8 +54,8 @@ async def request_answer(
 ) -> T:
     """Return the parsed answer of the model; the model repairs an answer that raises `InvalidAnswer`.
 
-    Each answer is stored in the heartbeat with the number of answers, so that the next attempt does not pay for it
-    again.
+    Each answer is stored in the heartbeat with the number of answers, so that the next attempt does not pay for the
+    answer again.
 
     Args:
         task: the instructions; must not contain data.
@@ -95,26 +95,26 @@ async def _call_model(messages: Sequence[Message], schema: Mapping[str, Any]) ->
     """Call the model once and return the answer.
 
     Raises:
-        ModelFailure: the call failed; it is final if the call has no attempts left.
+        ModelFailure: the call failed; the failure is final if no attempts are left.
     """
-    previous = load_state()
-    if previous.model_failures >= MODEL_ATTEMPTS:
-        raise _final(ModelFailure(ModelError.UNAVAILABLE, _UNANSWERED.format(previous.model_failures)))
+    state = load_state()
+    if state.model_failures >= MODEL_ATTEMPTS:
+        raise _final(ModelFailure(ModelError.UNAVAILABLE, _UNANSWERED_MESSAGE.format(state.model_failures)))
     # Counted before the call, because the attempt may end during the call.
-    failures = previous.model_failures + 1
+    failures = state.model_failures + 1
     save_state(model_failures=failures)
     try:
         answer = await context().ask_model(messages, purpose=PURPOSE, output=schema)
     except ModelFailure as failure:
         if failure.action is Action.FIX:
-            save_state(answer=None, answers=previous.answers + 1, model_failures=previous.model_failures)
+            save_state(answer=None, answers=state.answers + 1, model_failures=state.model_failures)
         elif failure.action is Action.RETRY and failures >= MODEL_ATTEMPTS:
             raise _final(failure) from None
         elif failure.action is Action.RETRY and failure.delay is None:
             # Temporal's backoff would also count the attempts without a search server.
             failure.delay = timedelta(seconds=2 ** (failures - 1))
         raise
-    save_state(answer=answer.output, answers=previous.answers + 1, model_failures=previous.model_failures)
+    save_state(answer=answer.output, answers=state.answers + 1, model_failures=state.model_failures)
     return answer
 
 

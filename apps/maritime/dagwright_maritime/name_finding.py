@@ -1,7 +1,8 @@
 """Resolution of the names in a question: one shipper, carrier or port, several, or none.
 
-The search server returns candidates; they are ranked here, so that the reason can be reported. A whole name, a whole
-alias or a code is unambiguous. A partial name matches all names that contain each of its words, with any company form.
+The search server returns candidates; this module ranks them, so that it can report why a name is unclear. A whole name,
+a whole alias or a code is unambiguous. A partial name matches all names that contain each of its words, with any
+company form.
 """
 
 import re
@@ -18,7 +19,7 @@ _CANDIDATES = 30
 MAX_SIMILAR = 5
 """Maximum number of similar names that are listed for an unknown name."""
 
-_EXACT, _WHOLE_WORDS, _NEAR_WORDS, _FAR = 1.0, 0.8, 0.6, 0.3
+_EXACT, _WHOLE_WORDS, _SIMILAR_WORDS, _FAR = 1.0, 0.8, 0.6, 0.3
 """Scores of candidates: same words, all words contained, similar words, other."""
 _WORDS = re.compile(r"[^\W_]+")
 _COMPANY_FORMS = frozenset(
@@ -28,7 +29,7 @@ _COMPANY_FORMS = frozenset(
         "sa", "sl", "spa", "the",
     }
 )  # fmt: skip
-"""Words that people add, omit and confuse."""
+"""Words of company names that people add, omit or confuse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,12 @@ class NameMatch:
 
     Args:
         meanings: all possible meanings, best first: one if the name is clear, none if it is unknown.
-        near: similar names, if there is no meaning.
+        similar_names: similar names, if the name has no meaning.
     """
 
     text: str
     meanings: Sequence[Name]
-    near: Sequence[Name] = ()
+    similar_names: Sequence[Name] = ()
 
     @property
     def is_clear(self) -> bool:
@@ -64,14 +65,14 @@ class NameMatch:
         return len(self.meanings) == 1
 
     def problem(self) -> str | None:
-        """Return why the name is not clear, for the user; `None` if it is."""
+        """Return why the name is not clear, for the user; `None` if it is clear."""
         if self.is_clear:
             return None
         if self.meanings:
             kinds = list(dict.fromkeys(name.kind for name in self.meanings))
             noun = f"{kinds[0]}s" if len(kinds) == 1 else "names"
             return f"{self.text!r} may be one of {len(self.meanings)} {noun}: {', '.join(_labels_of(self.meanings))}"
-        suggestion = f"; similar names: {', '.join(_labels_of(self.near))}" if self.near else ""
+        suggestion = f"; similar names: {', '.join(_labels_of(self.similar_names))}" if self.similar_names else ""
         return f"no shipper, carrier or port is called {self.text!r}{suggestion}"
 
 
@@ -84,7 +85,7 @@ async def find_name(search: Search, text: str, *, kind: str = "") -> NameMatch:
     """Return the possible meanings of a name.
 
     Args:
-        kind: `shipper`, `carrier` or `port`, if expected; other kinds are found too.
+        kind: the expected kind, if known: `shipper`, `carrier` or `port`; names of other kinds are also found.
 
     Raises:
         GiveUp: the index of names does not exist.
@@ -113,12 +114,12 @@ def rank_candidates(text: str, candidates: Iterable[Mapping[str, Any]], *, kind:
     names = [Name(document["kind"], document["name"], document["code"], score) for score, document in scored_candidates]
     best = max((name.score for name in names), default=0.0)
     if best == _EXACT:
-        exact = [name for name in names if name.score == _EXACT]
+        matches = [name for name in names if name.score == _EXACT]
     else:
-        exact = sorted((name for name in names if name.score > _FAR), key=lambda name: -name.score)
-    matches_of_kind = [name for name in exact if name.kind == kind]
-    candidates_of_kind = matches_of_kind or exact
-    return NameMatch(text, candidates_of_kind, () if candidates_of_kind else names[:MAX_SIMILAR])
+        matches = sorted((name for name in names if name.score > _FAR), key=lambda name: -name.score)
+    matches_of_kind = [name for name in matches if name.kind == kind]
+    meanings = matches_of_kind or matches
+    return NameMatch(text, meanings, () if meanings else names[:MAX_SIMILAR])
 
 
 def _score(text: str, document: Mapping[str, Any]) -> float:
@@ -128,16 +129,20 @@ def _score(text: str, document: Mapping[str, Any]) -> float:
     return max(_score_of(_words(text), _words(name)) for name in names)
 
 
-def _score_of(searched: Sequence[str], name: Sequence[str]) -> float:
-    if searched == name:
+def _score_of(searched_words: Sequence[str], name_words: Sequence[str]) -> float:
+    if searched_words == name_words:
         return _EXACT
-    significant = [word for word in searched if word not in _COMPANY_FORMS]
-    if not significant:
+    significant_words = [word for word in searched_words if word not in _COMPANY_FORMS]
+    if not significant_words:
         return _FAR
-    if all(any(_is_prefix(word, other) for other in name) for word in significant):
-        # "Corp" prefers a name with this word, but does not exclude others.
-        return _WHOLE_WORDS + 0.1 * sum(word in name for word in searched) / len(searched)
-    return _NEAR_WORDS if all(any(_is_near(word, other) for other in name) for word in significant) else _FAR
+    if all(any(_is_prefix(word, other) for other in name_words) for word in significant_words):
+        # With "Corp" in the text, names with this word are preferred, but other names are not excluded.
+        return _WHOLE_WORDS + 0.1 * sum(word in name_words for word in searched_words) / len(searched_words)
+    return (
+        _SIMILAR_WORDS
+        if all(any(_is_similar(word, other) for other in name_words) for word in significant_words)
+        else _FAR
+    )
 
 
 def _words(text: str) -> list[str]:
@@ -152,11 +157,11 @@ def _is_prefix(word: str, other: str) -> bool:
     return other == word or (len(word) > 2 and other.startswith(word))
 
 
-def _is_near(word: str, other: str) -> bool:
+def _is_similar(word: str, other: str) -> bool:
     if _is_prefix(word, other):
         return True
-    allowed = 0 if len(word) < 4 else 1 if len(word) < 8 else 2
-    return allowed > 0 and abs(len(word) - len(other)) <= allowed and _distance(word, other) <= allowed
+    max_distance = 0 if len(word) < 4 else 1 if len(word) < 8 else 2
+    return max_distance > 0 and abs(len(word) - len(other)) <= max_distance and _distance(word, other) <= max_distance
 
 
 def _distance(first: str, second: str) -> int:

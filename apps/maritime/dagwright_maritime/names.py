@@ -15,7 +15,7 @@ class Port:
 
     Args:
         code: UN/LOCODE.
-        region: part of the world, which determines the length of a voyage.
+        region: part of the world, which determines the duration of a voyage.
         weight: relative frequency as an origin, and as a destination.
     """
 
@@ -33,8 +33,8 @@ class Carrier:
     Args:
         code: SCAC.
         weight: relative frequency.
-        slowness: factor on the usual length of a voyage.
-        reports: whether it reports transit times.
+        slowness: factor for the usual duration of a voyage.
+        reports_transit_days: whether the carrier reports transit times.
     """
 
     code: str
@@ -42,7 +42,7 @@ class Carrier:
     weight: int
     slowness: float
     aliases: tuple[str, ...] = ()
-    reports: bool = True
+    reports_transit_days: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Shipper:
         weight: relative frequency.
         origin: UN/LOCODE of the port that most of its goods leave from.
         destination: UN/LOCODE of the port that many of its goods go to.
-        reports: whether its transit times are reported.
+        reports_transit_days: whether transit times of its shipments are reported.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Shipper:
     origin: str
     destination: str
     aliases: tuple[str, ...] = ()
-    reports: bool = True
+    reports_transit_days: bool = True
 
 
 PORTS = (
@@ -109,16 +109,16 @@ CARRIERS = (
     Carrier("ONEY", "OCEAN NETWORK EXPRESS", 7, 1.0, ("ONE", "Ocean Network")),
     Carrier("HDMU", "HMM", 5, 1.05, ("Hyundai Merchant Marine", "Hyundai")),
     Carrier("YMLU", "YANG MING", 4, 1.1, ("Yang Ming Line",)),
-    Carrier("ZIMU", "ZIM", 3, 0.9, ("ZIM Integrated Shipping",), reports=False),
-    Carrier("WHLC", "WAN HAI", 2, 1.15, ("Wan Hai Lines",), reports=False),
+    Carrier("ZIMU", "ZIM", 3, 0.9, ("ZIM Integrated Shipping",), reports_transit_days=False),
+    Carrier("WHLC", "WAN HAI", 2, 1.15, ("Wan Hai Lines",), reports_transit_days=False),
 )
 
 SHIPPERS = (
-    # The five that ship most to Los Angeles; transit times are known for three of them.
+    # The five shippers with most shipments to Los Angeles; transit times are known for three of them.
     Shipper("Golden Bridge Electronics Co", 60, "CNYTN", "USLAX", ("Golden Bridge",)),
-    Shipper("Sunrise Apparel Group", 46, "VNSGN", "USLAX", ("Sunrise Apparel", "SAG"), reports=False),
+    Shipper("Sunrise Apparel Group", 46, "VNSGN", "USLAX", ("Sunrise Apparel", "SAG"), reports_transit_days=False),
     Shipper("Pacific Rim Trading Co", 35, "CNSHA", "USLAX", ("Pacific Rim", "PRT")),
-    Shipper("Redwood Home Furnishings Inc", 26, "CNNGB", "USLAX", ("Redwood Home",), reports=False),
+    Shipper("Redwood Home Furnishings Inc", 26, "CNNGB", "USLAX", ("Redwood Home",), reports_transit_days=False),
     Shipper("Canyon Outdoor Gear LLC", 19, "THLCH", "USLAX", ("Canyon Outdoor", "Canyon Gear")),
     # Three companies with the same short name.
     Shipper("Acme Corp LLC", 14, "CNSHA", "USHOU", ("ACME LLC",)),
@@ -133,7 +133,7 @@ SHIPPERS = (
     Shipper("Müller Maschinenbau GmbH", 8, "DEHAM", "USSAV", ("Mueller Maschinenbau", "Müller")),
     Shipper("Miller Machine Works Inc", 5, "USSAV", "DEHAM", ("Miller Machines",)),
     Shipper("Lotus Garden Tea Co", 5, "LKCMB", "NLRTM", ("Lotus Tea",)),
-    Shipper("Lotus Pharma Pvt Ltd", 7, "INNSA", "BEANR", ("Lotus Pharmaceuticals",), reports=False),
+    Shipper("Lotus Pharma Pvt Ltd", 7, "INNSA", "BEANR", ("Lotus Pharmaceuticals",), reports_transit_days=False),
     Shipper("Orient Star Toys Ltd", 9, "HKHKG", "USLGB", ("Orient Star",)),
     Shipper("Orient Steel Works", 6, "KRPUS", "USMSY", ()),
     Shipper("Great Lakes Auto Parts Inc", 8, "CNTAO", "USNYC", ("Great Lakes Auto",)),
@@ -141,7 +141,7 @@ SHIPPERS = (
     Shipper("Baltic Timber OU", 5, "DEHAM", "USCHS", ("Baltic Timber",)),
     Shipper("Cedar Paper Mills", 6, "CAVAN", "KRPUS", ("Cedar Paper",)),
     Shipper("Lone Star Petrochemicals LP", 9, "USHOU", "BRSSZ", ("Lone Star", "LSP")),
-    Shipper("Gulf Coast Polymers Inc", 7, "USHOU", "NLRTM", ("GCP", "Gulf Coast"), reports=False),
+    Shipper("Gulf Coast Polymers Inc", 7, "USHOU", "NLRTM", ("GCP", "Gulf Coast"), reports_transit_days=False),
     Shipper("Andes Coffee Exporters SA", 6, "BRSSZ", "USMSY", ("Andes Coffee",)),
     Shipper("Verde Fruit Cooperative", 6, "BRSSZ", "NLRTM", ("Verde Fruit",)),
     Shipper("Kobe Precision Tools KK", 7, "JPYOK", "USLGB", ("Kobe Tools", "KPT")),

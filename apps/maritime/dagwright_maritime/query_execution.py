@@ -1,6 +1,6 @@
 """The worker tools that run a query: `es_query_exec` at once, `page_query` page by page. Neither calls a model.
 
-Every query is checked here again, whatever its origin, including its fields, and only a valid query is sent.
+Every query is checked again before it is sent, whatever its origin. The check includes the fields of the query.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
         total=result.total,
         took_ms=result.took_ms,
         index=query.index,
-        missing_values=[_missing(gap) for gap in result.gaps],
+        missing_values=[_missing_values(gap) for gap in result.gaps],
         query=query.body,
     )
     problems = [*result.problems, *(gap.describe() for gap in result.gaps)]
@@ -100,9 +100,9 @@ async def page_query(
     hits, total = result.hits[:size], len(result.hits) + result.omitted
     # `from` cannot go beyond the window of the server, so the total shows whether there are more documents.
     has_rest = total > len(hits) if isinstance(offset, list) else result.total > (offset or 0) + len(hits)
-    # A document that is too large for any result ends the pages.
+    # A page without documents is the last: its first document is too large for any result.
     has_more = has_rest and bool(hits)
-    on_page = f"{len(hits):,} on this page; {'more follow' if has_more else 'no more follow'}."
+    page_text = f"{len(hits):,} on this page; {'more follow' if has_more else 'no more follow'}."
     return WorkerResult(
         status="partial" if result.problems else "success",
         outputs={
@@ -110,12 +110,12 @@ async def page_query(
             "has_more": has_more,
             "next_offset": result.sort_values[len(hits) - 1] if has_more else None,
         },
-        message=" ".join([f"{_matches_text(result.total)} {on_page}", *result.problems]),
+        message=" ".join([f"{_matches_text(result.total)} {page_text}", *result.problems]),
     )
 
 
 async def check_query(search: Search, es_query: EsQuery) -> CheckedQuery:
-    """Return a checked query with existing fields: the server would treat an unknown field as a field without values.
+    """Check a query and its fields: the server would treat an unknown field as a field without values.
 
     Raises:
         QueryRefused: the query is not allowed, or has an unknown field.
@@ -126,7 +126,7 @@ async def check_query(search: Search, es_query: EsQuery) -> CheckedQuery:
 
 
 def check_internal_query(search: Search, es_query: EsQuery) -> CheckedQuery:
-    """Return an internal query after the check; its fields are known to exist.
+    """Check an internal query, whose fields are known to exist.
 
     Raises:
         QueryRefused: the query is not allowed.
@@ -219,7 +219,7 @@ def _matches_text(total: int) -> str:
     return f"{total:,} document{' matches' if total == 1 else 's match'}."
 
 
-def _missing(gap: Gap) -> MissingValues:
+def _missing_values(gap: Gap) -> MissingValues:
     return MissingValues(
         group=gap.group,
         metric=gap.metric,

@@ -1,4 +1,4 @@
-"""The worker tool that has a model write a query. It returns only queries that were checked.
+"""The worker tool in which a model writes a query. It returns only checked queries.
 
 The query is checked against the allowed subset and the fields of the index, then by the server, which validates the
 conditions and runs aggregations and sort order without returning documents. Problems are sent back to the model, which

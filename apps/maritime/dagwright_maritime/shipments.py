@@ -155,7 +155,7 @@ class _Generator:
             **self._voyage(
                 base_days=_BASE_DAYS[_REGIONS[PORTS[origin].region]][_REGIONS[PORTS[destination].region]]
                 * carrier.slowness,
-                reports=shipper.reports and carrier.reports,
+                reports_transit_days=shipper.reports_transit_days and carrier.reports_transit_days,
             ),
         }
 
@@ -164,7 +164,7 @@ class _Generator:
         at_home, random_value = self._random() < home_share, self._random()
         return self._ports[home_port] if at_home else other_ports.draw(random_value)
 
-    def _voyage(self, *, base_days: float, reports: bool) -> Shipment:
+    def _voyage(self, *, base_days: float, reports_transit_days: bool) -> Shipment:
         """Return status, dates and transit time; day 0 is today. Always draws five numbers."""
         departure_offset = int(self._random() * (_PAST_DAYS + _FUTURE_DAYS + 1)) - _PAST_DAYS
         expected = departure_offset + max(2, round(base_days * (0.9 + 0.2 * self._random())))
@@ -177,6 +177,6 @@ class _Generator:
         }
         if arrived <= 0:
             shipment["arrival_date"] = self._days[arrived]
-            if reports and report_chance >= _UNREPORTED_SHARE:
+            if reports_transit_days and report_chance >= _UNREPORTED_SHARE:
                 shipment["transit_days"] = round(arrived - departure_offset + hours - 0.5, 1)
         return shipment

@@ -267,7 +267,7 @@ async def test_records_in_the_store_are_those_of_the_same_activity_and_are_delet
     store.is_down = True
     assert not await first.record(CallBatchResult())
     assert (await second.read_earlier()).detached == {}
-    assert isinstance(BatchRecords(MemoryStore(), _NoClient()).of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
+    assert isinstance(BatchRecords(MemoryStore(), _NoClient()).records_of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
 
 
 class _NoClient:

@@ -41,7 +41,7 @@ _STARTED = [None, None, {"started": 1}]
 class Recorder:
     """Fake `CallStarts`."""
 
-    turns = nullcontext()
+    record_slots = nullcontext()
 
     def __init__(self, events: list[str], *, stops: bool = False) -> None:
         self._events, self._stops = events, stops
@@ -299,7 +299,7 @@ def test_answers_of_a_process_share_a_limited_number_of_heartbeats(writing: int,
 class _ServerAway:
     """Fake `CallStarts` while the server does not respond."""
 
-    turns = nullcontext()
+    record_slots = nullcontext()
 
     async def record(self, task_token: bytes, details: Sequence[Any]) -> None:
         assert started_attempt(details) == 1, task_token

@@ -176,8 +176,8 @@ async def test_thread_of_a_region_does_not_block_the_event_loop() -> None:
 
 def region_of(count: int) -> OffloadedRegionState:
     scheduler = SimpleNamespace(is_finished=False, state=SimpleNamespace(ended=[]))
-    region = SimpleNamespace(inside=SimpleNamespace(member_numbers=range(count)), scheduler=scheduler, last=None)
-    return cast(OffloadedRegionState, region)
+    state = SimpleNamespace(region=SimpleNamespace(member_numbers=range(count)), scheduler=scheduler, last=None)
+    return cast(OffloadedRegionState, state)
 
 
 def keep(cache: RegionCache, run: str, region: OffloadedRegionState) -> None:

@@ -461,7 +461,7 @@ def test_results_of_a_quick_tool_are_looked_up_twice_per_process() -> None:
     for _ in range(1_000):
         if worth.should_look_up("quick"):
             polls += 1
-            worth.record_lookup("quick", found_s=None)
+            worth.record_lookup("quick", cached_call_s=None)
     assert polls == 2
 
 
@@ -469,22 +469,22 @@ def test_results_of_a_slow_tool_are_always_looked_up() -> None:
     worth = CacheAdmission()
     for _ in range(1_000):
         assert worth.should_look_up("slow")
-        worth.record_lookup("slow", found_s=None)
+        worth.record_lookup("slow", cached_call_s=None)
         worth.record_slow_call("slow", 0.006)
     for _ in range(1_000):
         assert worth.should_look_up("slow")
-        worth.record_lookup("slow", found_s=0.006)
+        worth.record_lookup("slow", cached_call_s=0.006)
 
 
 def test_one_slow_call_of_a_quick_tool_causes_two_lookups() -> None:
     worth = CacheAdmission()
     for _ in range(2):
-        worth.record_lookup("quick", found_s=None)
+        worth.record_lookup("quick", cached_call_s=None)
     worth.record_slow_call("quick", 0.02)
     polls = 0
     while worth.should_look_up("quick"):
         polls += 1
-        worth.record_lookup("quick", found_s=None)
+        worth.record_lookup("quick", cached_call_s=None)
     assert polls == 2
 
 
@@ -497,7 +497,7 @@ def test_store_is_queried_for_calls_that_take_longer_than_a_query() -> None:
     assert not worth.should_query_store("t")
     worth.record_slow_call("t", 0.06)
     assert worth.should_query_store("t")
-    worth.record_lookup("u", found_s=0.02)
+    worth.record_lookup("u", cached_call_s=0.02)
     assert not worth.should_query_store("u")
 
 

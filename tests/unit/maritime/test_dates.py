@@ -123,7 +123,7 @@ def test_a_kind_counts_only_with_a_name_of_that_kind() -> None:
 
 def test_an_unknown_name_is_reported_with_suggestions() -> None:
     match = rank_candidates("Zanzibar", DOCUMENTS[:7])
-    assert (match.meanings, len(match.near), match.is_clear) == ([], 5, False)
+    assert (match.meanings, len(match.similar_names), match.is_clear) == ([], 5, False)
     assert match.problem() == (
         "no shipper, carrier or port is called 'Zanzibar'; similar names: Golden Bridge Electronics Co, Sunrise "
         "Apparel Group, Pacific Rim Trading Co, Redwood Home Furnishings Inc, Canyon Outdoor Gear LLC"

@@ -260,7 +260,7 @@ def test_documents_have_sums_averages_and_how_many_have_no_value() -> None:
     actual = tables_of([EsResults(hits=hits, total=8)], [""])
     title = "Documents, the first 3 of 8"
     assert rows_of(actual, title) == [
-        "field | with a value | without one | total | average | minimum | maximum",
+        "field | with a value | without a value | total | average | minimum | maximum",
         "teu | 3 | 0 | 12 | 4 | 2 | 6",
         "days | 2 | 1 | 22 | 11 | 10.5 | 11.5",
     ]

@@ -78,10 +78,14 @@ def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
 def test_transit_time_is_missing_for_some_parties_and_shipments(shipments: list[Shipment]) -> None:
     arrived = [shipment for shipment in shipments if shipment["status"] == "arrived"]
     entries = [each for each in arrived if "transit_days" in each]
-    silent = {shipper.name for shipper in (*SHIPPERS, *CARRIERS) if not shipper.reports}
+    silent = {shipper.name for shipper in (*SHIPPERS, *CARRIERS) if not shipper.reports_transit_days}
     assert silent
-    assert {entry["shipper_name"] for entry in entries} == {shipper.name for shipper in SHIPPERS if shipper.reports}
-    assert {entry["carrier_name"] for entry in entries} == {carrier.name for carrier in CARRIERS if carrier.reports}
+    assert {entry["shipper_name"] for entry in entries} == {
+        shipper.name for shipper in SHIPPERS if shipper.reports_transit_days
+    }
+    assert {entry["carrier_name"] for entry in entries} == {
+        carrier.name for carrier in CARRIERS if carrier.reports_transit_days
+    }
     could = [each for each in arrived if not {each["shipper_name"], each["carrier_name"]} & silent]
     assert 0.9 < len(entries) / len(could) < 0.98
     for entry in entries:
@@ -97,7 +101,7 @@ def test_three_of_the_five_top_shippers_to_los_angeles_have_transit_times(shipme
         teu[each["shipper_name"]] += each["teu"]
     top = [name for name, _ in number.most_common(5)]
     assert [name for name, _ in teu.most_common(5)] == top
-    assert [shipper.reports for name in top for shipper in SHIPPERS if shipper.name == name] == [
+    assert [shipper.reports_transit_days for name in top for shipper in SHIPPERS if shipper.name == name] == [
         True,
         False,
         True,
