@@ -28,19 +28,19 @@ def demo(output: Output) -> int:
     with SyncClient.connect(settings=settings) as client:
         title = "Onboard a fund with one of two directors"
         run = client.start(PLAN, run_id=choose_id(client, ID_PREFIX, output), title=title)
-        with started_command("watch", run.id) as watching:
+        with started_command("watch", run.id) as watch_process:
             if not output.can_ask:
                 for event in run.events():
                     if event.type == "feedback.requested":
-                        _answer_elsewhere(event.request, output)
+                        _answer_in_second_process(event.request, output)
                         break
-        code: int = watching.returncode
+        code: int = watch_process.returncode
     if code != ExitCode.INTERRUPTED:
-        _show_store(EntityDatabase(settings.database_url), output)
+        _show_rows(EntityDatabase(settings.database_url), output)
     return code
 
 
-def _answer_elsewhere(request: FeedbackRequest, output: Output) -> None:
+def _answer_in_second_process(request: FeedbackRequest, output: Output) -> None:
     """Select the first option with a command, as in a second terminal."""
     option = (request.options or [])[0]
     command = ("feedback", request.run_id, request.id, "--select", option["id"])
@@ -48,7 +48,7 @@ def _answer_elsewhere(request: FeedbackRequest, output: Output) -> None:
     run_command(*command)
 
 
-def _show_store(database: EntityDatabase, output: Output) -> None:
+def _show_rows(database: EntityDatabase, output: Output) -> None:
     """Show the rows that the plan created."""
     table = Table(title="rows in the database", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
     for row in read_overview(database).rows:

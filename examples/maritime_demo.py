@@ -3,7 +3,7 @@
 The server is started, unless DAGWRIGHT_OPENSEARCH_URL is set, and filled with ten thousand generated shipments in
 separate indices. With OPENAI_API_KEY or OPENAI_BASE_URL the demo uses a real model, DAGWRIGHT_MODEL. Otherwise a script
 replaces the model (`examples/maritime/two-carriers.yaml`); it takes queries and figures from the results of the worker
-tools. The first line says which one is used.
+tools. The first line of the output names the model or the script.
 """
 
 import asyncio
@@ -45,15 +45,15 @@ def demo(output: Output) -> int:
         output.print("no OPENAI_API_KEY is set, so a script plays the model")
     run_id = f"demo-maritime-{uuid4().hex[:6]}"
     # The Temporal server keeps running, so that the run and its UI page can be inspected afterwards.
-    ask = ("ask", QUESTION, "--profile", "rounds", "--tools", "dagwright_maritime", "--id", run_id, "--keep-server")
+    command = ("ask", QUESTION, "--profile", "rounds", "--tools", "dagwright_maritime", "--id", run_id, "--keep-server")
     environment = {"DAGWRIGHT_OPENSEARCH_PREFIX": prefix}
     with _loaded_search_server(settings, DataSet(datetime.now(UTC).date()), output):
         output.print(f"\nquestion: {QUESTION}")
         if has_model:
-            code = run_command(*ask, environment={**environment, "DAGWRIGHT_MODEL": model})
+            code = run_command(*command, environment={**environment, "DAGWRIGHT_MODEL": model})
         else:
             with scripted_model(SCRIPT) as variables:
-                code = run_command(*ask, environment={**environment, **variables})
+                code = run_command(*command, environment={**environment, **variables})
     output.print(_NEXT.format(run_id))
     return code
 
@@ -98,12 +98,12 @@ async def _prepare(local: LocalSearch, settings: MaritimeSettings, data: DataSet
 
 async def _fill(address: str, indices: Indices, data: DataSet) -> str:
     """Load the shipments if they are missing, and return a status message."""
-    loaded = f"{data.documents:,} shipments in {indices.prefix}-* on the search server at {display_address(address)}"
+    message = f"{data.documents:,} shipments in {indices.prefix}-* on the search server at {display_address(address)}"
     async with client_of(address) as client:
         if await is_loaded(client, indices, data):
-            return loaded
+            return message
         await load(client, indices, data)
-    return f"loaded {loaded}"
+    return f"loaded {message}"
 
 
 if __name__ == "__main__":

@@ -79,8 +79,8 @@ def _slow_down(spec: ToolSpec, pace_s: float) -> ToolSpec:
 def _show_end(result: RunResult, output: Output) -> None:
     assert result.started_at is not None
     assert result.ended_at is not None
-    took_s = (result.ended_at - result.started_at).total_seconds()
-    output.print(f"{result.run_id}: {result.status.replace('_', ' ')} in {took_s:.1f} s")
+    duration_s = (result.ended_at - result.started_at).total_seconds()
+    output.print(f"{result.run_id}: {result.status.replace('_', ' ')} in {duration_s:.1f} s")
     for problem in result.problems:
         output.print(f"failed: {problem}")
     if result.output is not None:
@@ -98,16 +98,16 @@ def _show_changes(before: Overview, after: Overview, output: Output) -> None:
         output.print("nothing changed: every step was already done")
         return
     table = Table(title="new rows", title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 0))
-    for changed in changes:
-        row = changed.row
-        table.add_row(changed.change.value, row.kind.value, Text(row.subject), Text(row.detail))
+    for changed_row in changes:
+        row = changed_row.row
+        table.add_row(changed_row.change.value, row.kind.value, Text(row.subject), Text(row.detail))
     output.show(table)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the demo and exit with the code of its run."""
     parser = argparse.ArgumentParser(description="Onboards a fund in six steps on a real Temporal server.")
-    parser.add_argument("--pace", type=float, default=PACE_S, help="seconds that each step takes longer")
+    parser.add_argument("--pace", type=float, default=PACE_S, help="seconds by which each step is delayed")
     pace_s = parser.parse_args(arguments).pace
     output = Output()
     leave(run_guarded(lambda: demo(output, pace_s=pace_s), output, settings=load_settings))

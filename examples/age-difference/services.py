@@ -24,7 +24,7 @@ EXPRESSION = json_text({"is_calculation": True, "expression": "69 - 55", "reason
 LABELS = {"purpose": "calculate"}
 
 _RUNS = 1_000
-"""Runs per start of the service."""
+"""Number of runs that one start of the stubs can serve."""
 
 
 async def main() -> None:

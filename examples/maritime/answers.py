@@ -17,29 +17,29 @@ _FIGURE_WORDS = {"sum": "total", "avg": "average"}
 def query(call: ReceivedCall) -> Mapping[str, Any]:
     """Return an answer to es_query_gen: the simplest query for the analysis.
 
-    If the date is ambiguous, the query uses the first candidate, and the answer has the ambiguity.
+    If the date is ambiguous, the query uses the first candidate, and the answer reports the ambiguity.
     """
-    [aggregations] = json.loads(call.messages[1]["content"])["analysis"]
-    filters = [{_KINDS[each["op"]]: {each["field"]: each["value"]}} for each in aggregations["filters"]]
+    [analysis] = json.loads(call.messages[1]["content"])["analysis"]
+    filters = [{_KINDS[each["op"]]: {each["field"]: each["value"]}} for each in analysis["filters"]]
     ambiguity = None
-    if period := aggregations.get("date_range"):
-        date = period.get("field") or aggregations["fields"][0]
-        filters.append({"range": {date: {"gte": period["start"], "lte": period["end"]}}})
+    if period := analysis.get("date_range"):
+        date_field = period.get("field") or analysis["fields"][0]
+        filters.append({"range": {date_field: {"gte": period["start"], "lte": period["end"]}}})
         if not period.get("field"):
-            ambiguity = {"question": "Which of the dates is meant?", "options": aggregations["fields"]}
-    return {"body": {"query": {"bool": {"filter": filters}}, **_output(aggregations)}, "ambiguity": ambiguity}
+            ambiguity = {"question": "Which of the dates is meant?", "options": analysis["fields"]}
+    return {"body": {"query": {"bool": {"filter": filters}}, **_sort_or_groups(analysis)}, "ambiguity": ambiguity}
 
 
-def _output(aggregations: Mapping[str, Any]) -> dict[str, Any]:
+def _sort_or_groups(analysis: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sort order or the aggregations of a query; shipments are sorted by id."""
-    if aggregations["intent_type"] == "search":
+    if analysis["intent_type"] == "search":
         return {"sort": [{"shipment_id": "asc"}], "size": 50}
     figures = {
         f"{_FIGURE_WORDS[each['op']]}_{each['field']}": {each["op"]: {"field": each["field"]}}
-        for each in aggregations["metrics"]
+        for each in analysis["metrics"]
     }
-    [field] = aggregations["group_by"]
-    groups = {"terms": {"field": field, "size": aggregations.get("top", 10)}, "aggs": figures}
+    [field] = analysis["group_by"]
+    groups = {"terms": {"field": field, "size": analysis.get("top", 10)}, "aggs": figures}
     return {"size": 0, "aggs": {f"by_{field.removesuffix('_name')}": groups}}
 
 

@@ -1,4 +1,4 @@
-"""A tenth worker tool with its own queries: add `--tools examples/maritime/why_nothing.py` to the nine."""
+"""A tenth worker tool, which sends its own queries; pass `--tools examples/maritime/why_nothing.py` in addition."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -30,17 +30,17 @@ async def explain_nothing_found(es_results: EsResults) -> dict[str, str]:
     conditions = list(_conditions(es_results.query.get("query", {})))
     lines = []
     async with connect_search() as search:
-        for place, omitted in enumerate(conditions):
-            rest = [*conditions[:place], *conditions[place + 1 :]]
-            body = {"query": {"bool": {"filter": rest}}, "size": 0}
+        for index, omitted in enumerate(conditions):
+            remaining = [*conditions[:index], *conditions[index + 1 :]]
+            body = {"query": {"bool": {"filter": remaining}}, "size": 0}
             # Only a checked query is sent to the server.
-            found = await run_query(search, await check_query(search, EsQuery(index=es_results.index, body=body)))
-            lines.append(f"- without `{json.dumps(omitted)}`: {found.total:,}")
+            results = await run_query(search, await check_query(search, EsQuery(index=es_results.index, body=body)))
+            lines.append(f"- without `{json.dumps(omitted)}`: {results.total:,}")
     return {"why_nothing": "\n".join(lines) or "The query has no condition: the index is empty."}
 
 
 def _conditions(query: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the conditions of a query that all must hold; any other query is itself a condition."""
+    """Yield the conditions that must all hold; a query of another form is one condition."""
     if query.keys() == {"bool"} and query["bool"].keys() <= {"filter", "must"}:
         for parts in query["bool"].values():
             yield from parts if isinstance(parts, list) else [parts]

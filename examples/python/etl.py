@@ -55,26 +55,30 @@ def list_pages(api: str) -> list[int]:
 
 @tool(effects=Effects.READ, max_parallel=2)
 def fetch_page(api: str, page: int) -> list[dict[str, Any]]:
-    """Return the orders of a page as the API has them."""
-    found: list[dict[str, Any]] = _get(f"{api}/orders?page={page}")["orders"]
-    return found
+    """Return the orders of a page as the API returns them."""
+    orders: list[dict[str, Any]] = _get(f"{api}/orders?page={page}")["orders"]
+    return orders
 
 
 @tool(effects=Effects.PURE)
 def clean(pages: list[list[dict[str, Any]]]) -> Summary:
     """Keep the orders that have an amount."""
-    every = [order for page in pages for order in page]
-    orders = [Order(id=o["id"], customer=o["customer"], cents=o["cents"]) for o in every if isinstance(o["cents"], int)]
+    all_orders = [order for page in pages for order in page]
+    orders = [
+        Order(id=order["id"], customer=order["customer"], cents=order["cents"])
+        for order in all_orders
+        if isinstance(order["cents"], int)
+    ]
     return {
         "orders": orders,
         "total": sum(order["cents"] for order in orders) / 100,
-        "refused": len(every) - len(orders),
+        "refused": len(all_orders) - len(orders),
     }
 
 
 @tool(effects=Effects.IDEMPOTENT)
 def load(database: str, orders: list[Order]) -> int:
-    """Write orders to SQLite; the same orders twice are the same rows."""
+    """Write orders to SQLite; an order that is written again replaces its row."""
     with closing(sqlite3.connect(database)) as connection, connection:
         connection.execute("create table if not exists orders (id text primary key, customer text, cents integer)")
         connection.executemany("insert or replace into orders values (:id, :customer, :cents)", orders)
@@ -87,15 +91,15 @@ def build_plan() -> Plan:
     plan = Plan("Load orders")
     api, database = plan.input("api", type=str), plan.input("database", type=str)
     pages = plan.add(list_pages, api=api)
-    fetched = plan.add(
+    order_pages = plan.add(
         fetch_page, for_each=pages, api=api, page=pages.item, retry={"max_attempts": 5, "first_delay": "200ms"}
     )
-    ready = plan.add(clean, pages=fetched)
+    summary = plan.add(clean, pages=order_pages)
     question = plan.text(
-        "Load orders of {total} in total? {refused} have no amount.", total=ready["total"], refused=ready["refused"]
+        "Load orders of {total} in total? {refused} have no amount.", total=summary["total"], refused=summary["refused"]
     )
-    approved = plan.add(ask_human(question, assignee="ops"), id="approve")
-    plan.output = plan.add(load, database=database, orders=ready["orders"], when=approved["approved"])
+    approval = plan.add(ask_human(question, assignee="ops"), id="approve")
+    plan.output = plan.add(load, database=database, orders=summary["orders"], when=approval["approved"])
     return plan
 
 
@@ -116,8 +120,8 @@ def _confirm(prompt: str) -> bool:
 
 
 @contextmanager
-def serving_api() -> Iterator[str]:
-    """Serve `orders_api.py` while the block lasts and yield its address."""
+def serve_orders_api() -> Iterator[str]:
+    """Serve `orders_api.py` inside the block, and yield its address."""
     command = [sys.executable, str(Path(__file__).with_name("orders_api.py"))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -138,7 +142,7 @@ def run_example(arguments: Sequence[str] | None = None) -> None:
     if options.api:
         asyncio.run(main(options.api, options.database, run_id=options.id, is_approved=options.yes))
         return
-    with serving_api() as api:
+    with serve_orders_api() as api:
         asyncio.run(main(api, options.database, run_id=options.id, is_approved=options.yes))
 
 

@@ -26,8 +26,8 @@ def order(item: str, amount: int) -> str:
 
 plan = Plan("Refill")
 item, amount = plan.input("item", type=str), plan.input("amount", type=int)
-approved = plan.add(ask_human(plan.text("Order {amount} x {item}?", amount=amount, item=item)), id="approval")
-plan.output = plan.add(order, item=item, amount=amount, when=approved["approved"])
+approval_node = plan.add(ask_human(plan.text("Order {amount} x {item}?", amount=amount, item=item)), id="approval")
+plan.output = plan.add(order, item=item, amount=amount, when=approval_node["approved"])
 
 
 class Refill(BaseModel):
@@ -56,7 +56,7 @@ app = FastAPI(title="Refills", lifespan=lifespan)
 
 
 @app.exception_handler(DagwrightError)
-async def refuse(_: Request, error: DagwrightError) -> JSONResponse:
+async def error_response(_: Request, error: DagwrightError) -> JSONResponse:
     """Return the message of an error: 404 for an unknown run, else 409."""
     return JSONResponse({"detail": str(error)}, 404 if isinstance(error, RunNotFound) else 409)
 
@@ -68,7 +68,7 @@ def connected_client(request: Request) -> Client:
 
 
 def requested_run(run_id: str, client: Annotated[Client, Depends(connected_client)]) -> Run:
-    """Return the run of the path."""
+    """Return the run with the ID in the path."""
     return client.get_run(run_id)
 
 
@@ -82,8 +82,8 @@ async def start(refill: Refill, client: Annotated[Client, Depends(connected_clie
 @app.get("/refills/{run_id}")
 async def read(run: Annotated[Run, Depends(requested_run)]) -> dict[str, Any]:
     """Return the status and output of a run."""
-    found = await run.snapshot()
-    return {"run_id": run.id, "status": found.status.value, "output": found.output}
+    snapshot = await run.snapshot()
+    return {"run_id": run.id, "status": snapshot.status.value, "output": snapshot.output}
 
 
 @app.get("/refills/{run_id}/events")

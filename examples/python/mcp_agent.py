@@ -1,7 +1,7 @@
 """An agent that answers from the notes of an MCP server: `python examples/python/mcp_agent.py "How do I make tea?"`.
 
-With OPENAI_API_KEY or OPENAI_BASE_URL the model of DAGWRIGHT_MODEL answers; without, `mcp_agent_script.yaml` plays the
-model.
+With OPENAI_API_KEY or OPENAI_BASE_URL the model of DAGWRIGHT_MODEL answers; without them, `mcp_agent_script.yaml` plays
+the model.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ async def main(question: str, settings: Settings, servers: Path) -> None:
 
 @contextmanager
 def servers_file() -> Iterator[Path]:
-    """Write the file that names the MCP server while the block lasts, with the interpreter of this process."""
+    """Yield a temporary file that names the MCP server, which uses the interpreter of this process."""
     server = {"command": sys.executable, "args": [str(FOLDER / "notes_server.py")]}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "servers.json"
@@ -54,7 +54,7 @@ def servers_file() -> Iterator[Path]:
 
 @contextmanager
 def scripted_model(settings: Settings) -> Iterator[Settings]:
-    """Serve the script in a process of its own while the block lasts, and yield the settings that use it."""
+    """Serve the script in another process inside the block, and yield settings that use it."""
     command = [sys.executable, "-m", "dagwright.testing", str(FOLDER / "mcp_agent_script.yaml")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
@@ -66,11 +66,11 @@ def scripted_model(settings: Settings) -> Iterator[Settings]:
 
 
 if __name__ == "__main__":
-    known, question = load_settings(), " ".join(sys.argv[1:]) or QUESTION
+    settings, question = load_settings(), " ".join(sys.argv[1:]) or QUESTION
     with servers_file() as path:
-        if known.llm_api_key is not None or known.llm_base_url is not None:
-            asyncio.run(main(question, known, path))
+        if settings.llm_api_key is not None or settings.llm_base_url is not None:
+            asyncio.run(main(question, settings, path))
         else:
             print("no OPENAI_API_KEY is set, so a script plays the model")
-            with scripted_model(known) as scripted:
-                asyncio.run(main(question, scripted, path))
+            with scripted_model(settings) as scripted_settings:
+                asyncio.run(main(question, scripted_settings, path))

@@ -9,11 +9,11 @@ from urllib.parse import parse_qs, urlsplit
 
 PAGES = 3
 PAGE_SIZE = 4
-_seen: set[int] = set()
+_requested_pages: set[int] = set()
 
 
 def orders(page: int) -> list[dict[str, str | int]]:
-    """Return the orders of a page; every fifth has no valid amount."""
+    """Return the orders of a page; every fifth order has no valid amount."""
     numbers = range(page * PAGE_SIZE, (page + 1) * PAGE_SIZE)
     return [{"id": f"o-{n}", "customer": f"c-{n % 3}", "cents": "?" if n % 5 == 4 else 1000 + 250 * n} for n in numbers]
 
@@ -28,20 +28,20 @@ class Handler(BaseHTTPRequestHandler):
             self._send(200, {"pages": list(range(PAGES))})
             return
         page = int(parse_qs(url.query).get("page", ["0"])[0])
-        if page not in _seen:
-            _seen.add(page)
+        if page not in _requested_pages:
+            _requested_pages.add(page)
             self._send(503, {"error": "busy"}, {"Retry-After": "1"})
         else:
             self._send(200, {"orders": orders(page)})
 
     def _send(self, status: int, body: object, headers: dict[str, str] | None = None) -> None:
-        data = json.dumps(body).encode()
+        content = json.dumps(body).encode()
         self.send_response(status)
         for name, value in {"Content-Type": "application/json", **(headers or {})}.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(data)))
+        self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(data)
+        self.wfile.write(content)
 
     def log_message(self, *_: object) -> None:
         """Log nothing."""

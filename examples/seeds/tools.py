@@ -1,6 +1,7 @@
 """Stubs of the services that the example plans call: fixed answers, no network, no side effects.
 
-`--tools examples/seeds/tools.py` adds them to a run. A tool with the name of an agent or of a worker tool replaces it.
+`--tools examples/seeds/tools.py` adds them to a run. A tool with the name of an agent or of a worker tool
+replaces that agent or worker tool.
 The onboarding verbs and `calculator` are Dagwright's own.
 """
 
@@ -28,8 +29,8 @@ def serper_web_search(query: str) -> list[dict[str, str]]:
 @tool(effects="read")
 def fetch_entity(input: dict[str, Any]) -> dict[str, Any]:
     """Find people whose name contains the text of the filter."""
-    searched = str(input.get("filters", {}).get("name", "")).casefold()
-    return {"data": [person for person in PEOPLE if searched in person["name"].casefold()]}
+    search_text = str(input.get("filters", {}).get("name", "")).casefold()
+    return {"data": [person for person in PEOPLE if search_text in person["name"].casefold()]}
 
 
 @tool(effects="read")
@@ -118,8 +119,8 @@ def es_query_gen(metadata_results: dict[str, str], analysis_result: dict[str, st
 def es_query_exec(es_query: dict[str, Any]) -> dict[str, Any]:
     """Stub of a worker tool that runs a query."""
     (carrier,) = es_query["term"].values()
-    found = [{"carrier": carrier, "port": "LOS ANGELES", "teu": VOLUMES[carrier]}]
-    return {"status": "success", "outputs": {"es_results": found, "hit_count": len(found)}}
+    results = [{"carrier": carrier, "port": "LOS ANGELES", "teu": VOLUMES[carrier]}]
+    return {"status": "success", "outputs": {"es_results": results, "hit_count": len(results)}}
 
 
 @tool(effects="pure")
@@ -133,5 +134,5 @@ def show_results(es_results: list[dict[str, Any]]) -> dict[str, Any]:
 def analyze_results(es_results: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """Stub of a worker tool that compares the results of two queries."""
     first, second = (rows[0] for rows in es_results)
-    share = f"{first['carrier']} moved {first['teu'] / second['teu']:.2f} times as much as {second['carrier']}"
-    return {"status": "success", "outputs": {"analysis": share}}
+    comparison = f"{first['carrier']} moved {first['teu'] / second['teu']:.2f} times as much as {second['carrier']}"
+    return {"status": "success", "outputs": {"analysis": comparison}}

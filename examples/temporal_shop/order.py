@@ -13,11 +13,11 @@ from examples.temporal_shop.worker import TASK_QUEUE
 async def main(item: str, count: int) -> None:
     """Start the workflow of the shop and wait for its result."""
     client = await Client.connect(os.environ.get("TEMPORAL_ADDRESS", "localhost:7233"))
-    order = await client.start_workflow(
+    handle = await client.start_workflow(
         OrderWorkflow.run, Order(item, count), id=f"order-{item}", task_queue=TASK_QUEUE
     )
-    print(f"waits for a person: dagwright feedback {order.id}-plan approve --approve")
-    print(await order.result())
+    print(f"waits for a person: dagwright feedback {handle.id}-plan approve --approve")
+    print(await handle.result())
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The workflows and the activity that the shop had before it had plans."""
+"""The workflows and the activity of the shop; `OrderWorkflow` runs a plan."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,7 +37,7 @@ class OrderWorkflow:
 
 @workflow.defn
 class ShipOrderWorkflow:
-    """Ships an order; it may take days, and the plan waits for it."""
+    """Ships an order, which may take days; the plan waits for the end."""
 
     @workflow.run
     async def run(self, parcel: dict[str, Any]) -> dict[str, Any]:
@@ -48,5 +48,5 @@ class ShipOrderWorkflow:
 
 @activity.defn
 async def reserve_stock(order: dict[str, Any]) -> dict[str, Any]:
-    """Put items aside; for the same workflow and activity ID it must do so once."""
+    """Reserve items; repeated calls with the same workflow ID and activity ID must reserve them only once."""
     return {"item": order["item"], "count": order["count"], "shelf": f"shelf-{len(order['item'])}"}

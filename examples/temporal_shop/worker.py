@@ -17,7 +17,7 @@ TOOLS = (
 
 
 def create_worker(client: Client) -> Worker:
-    """Create the worker as before; the plugin of its client adds what plans need."""
+    """Create the worker as without plans; the plugin of its client adds the workflows and activities of plans."""
     return Worker(
         client,
         task_queue=TASK_QUEUE,

@@ -31,29 +31,29 @@ Query = Mapping[str, str]
 
 
 class InvalidRequest(Exception):
-    """An invalid request; the message says why."""
+    """An invalid request; the message has the reason."""
 
 
 def flights(query: Query) -> list[Offer]:
     """Return flights, the cheapest first."""
     origin, destination = text(query, "origin"), text(query, "destination")
-    depart, back = day(query, "depart"), day(query, "return_on") if "return_on" in query else None
+    departure, return_day = day(query, "depart"), day(query, "return_on") if "return_on" in query else None
     if origin.casefold() == destination.casefold():
         raise InvalidRequest("origin and destination are the same")
     offers = []
     for number, airline in enumerate(AIRLINES):
-        chance = dice("flight", airline, origin, destination, str(depart))
-        price = (180 + chance % 700) * (2 if back else 1)
-        hour = 6 + (chance >> 8) % 14
+        roll = dice("flight", airline, origin, destination, str(departure))
+        price = (180 + roll % 700) * (2 if return_day else 1)
+        hour = 6 + (roll >> 8) % 14
         offers.append(
             {
-                "id": f"F{chance % 10_000:04}",
+                "id": f"F{roll % 10_000:04}",
                 "airline": airline,
                 "origin": origin,
                 "destination": destination,
-                "departs_at": f"{depart}T{hour:02}:{number * 15:02}",
-                "returns_on": str(back) if back else None,
-                "stops": (chance >> 16) % 3,
+                "departs_at": f"{departure}T{hour:02}:{number * 15:02}",
+                "returns_on": str(return_day) if return_day else None,
+                "stops": (roll >> 16) % 3,
                 "price": price,
                 "currency": CURRENCY,
             }
@@ -63,20 +63,20 @@ def flights(query: Query) -> list[Offer]:
 
 def hotels(query: Query) -> list[Offer]:
     """Return hotels, the cheapest first; the price is per night."""
-    city, first, last = text(query, "city"), day(query, "check_in"), day(query, "check_out")
-    nights = (last - first) // timedelta(days=1)
+    city, check_in, check_out = text(query, "city"), day(query, "check_in"), day(query, "check_out")
+    nights = (check_out - check_in) // timedelta(days=1)
     if nights < 1:
         raise InvalidRequest("check_out must be after check_in")
     offers = []
     for name in HOTELS:
-        chance = dice("hotel", name, city)
-        price = 70 + chance % 220
+        roll = dice("hotel", name, city)
+        price = 70 + roll % 220
         offers.append(
             {
-                "id": f"H{chance % 10_000:04}",
+                "id": f"H{roll % 10_000:04}",
                 "name": f"{name}, {city}",
                 "city": city,
-                "stars": 2 + chance % 4,
+                "stars": 2 + roll % 4,
                 "nights": nights,
                 "price": price,
                 "total": price * nights,
@@ -88,15 +88,15 @@ def hotels(query: Query) -> list[Offer]:
 
 def activities(query: Query) -> list[Offer]:
     """Return activities in a city; each is open on five days of the week."""
-    city, when = text(query, "city"), day(query, "day") if "day" in query else None
+    city, visit_day = text(query, "city"), day(query, "day") if "day" in query else None
     interest = query.get("interest", "").casefold()
     offers = []
     for name, kind, price in ACTIVITIES:
-        chance = dice("activity", name, city)
-        is_open = when is None or when.weekday() not in (chance % 7, (chance + 3) % 7)
+        roll = dice("activity", name, city)
+        is_open = visit_day is None or visit_day.weekday() not in (roll % 7, (roll + 3) % 7)
         if is_open and interest in ("", kind):
-            identity = f"A{chance % 10_000:04}"
-            offers.append({"id": identity, "name": f"{name}, {city}", "interest": kind, "price": price})
+            offer_id = f"A{roll % 10_000:04}"
+            offers.append({"id": offer_id, "name": f"{name}, {city}", "interest": kind, "price": price})
     return [{**offer, "currency": CURRENCY} for offer in offers]
 
 
@@ -167,7 +167,7 @@ class Handler(BaseHTTPRequestHandler):
 def main(arguments: Sequence[str]) -> int:
     """Serve until the process is stopped."""
     parser = argparse.ArgumentParser(description="Serve generated flights, hotels and activities.")
-    parser.add_argument("--port", type=int, default=8090, help="port to serve on; 0 for a free one")
+    parser.add_argument("--port", type=int, default=8090, help="port to serve on; 0 for a free port")
     options = parser.parse_args(arguments)
     server = ThreadingHTTPServer(("127.0.0.1", options.port), Handler)
     sys.stdout.write(f"http://127.0.0.1:{server.server_address[1]}\n")
