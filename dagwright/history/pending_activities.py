@@ -146,8 +146,8 @@ def _pause_reason(call: PendingActivityInfo) -> str | None:
     manual_pause = call.pause_info.manual
     if manual_pause.reason.startswith((PAUSED_FOR_TOOL, PAUSED_FOR_MISSING_TOOL)):
         return str(manual_pause.reason)
-    by_whom = f" by {manual_pause.identity}" if manual_pause.identity else ""
-    return f"paused{by_whom}{f': {manual_pause.reason}' if manual_pause.reason else ''}"
+    by_identity = f" by {manual_pause.identity}" if manual_pause.identity else ""
+    return f"paused{by_identity}{f': {manual_pause.reason}' if manual_pause.reason else ''}"
 
 
 def _deferral_reason(call: PendingActivityInfo) -> str | None:

@@ -109,7 +109,7 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
     [note] = paused_call_notes([replace(_call("d"), pause_reason=missing)])
     assert (note["code"], note["node_id"]) == ("tool_missing", "d")
     assert note["message"] == (
-        f"mark: {missing}; its call waits; start a worker of this queue that has the tool, or one that "
+        f"mark: {missing}; its call waits; start a worker of this queue that has the tool, or a tool that "
         "replaces it (`aliases=['mark']`): the call continues by itself"
     )
     why = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no agent 'desk'"
