@@ -11,6 +11,7 @@ from dagwright.core.expressions.compute_budget import MAX_WORK
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.document import Document
 from dagwright.core.model.lineage import RunLineage
+from dagwright.core.model.requests import Feedback, Request
 from dagwright.core.model.states import NodeError, Record, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
@@ -116,7 +117,7 @@ def configure(scheduler: RunScheduler, **setup: Any) -> RunScheduler:
     return scheduler
 
 
-def pursuing(scheduler: RunScheduler, extender: PlanExtender | None) -> RunScheduler:
+def with_extender(scheduler: RunScheduler, extender: PlanExtender | None) -> RunScheduler:
     """Let an extender extend the plan, and return the scheduler."""
     scheduler.features.extension.set_extender(extender)
     return scheduler
@@ -217,6 +218,17 @@ def ids_of(tasks: Sequence[Task]) -> list[str]:
 
 def states(scheduler: RunScheduler) -> dict[str, str]:
     return {node.id: record.status.value for node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True)}
+
+
+def answer_request(
+    scheduler: RunScheduler, request_id: str, content: Any, by: str = "", *, at: float, **fields: Any
+) -> str | None:
+    """Answer a request, and return the refusal, or `None` if the answer was accepted."""
+    return scheduler.features.feedback.answer(Feedback(request_id, content, by, **fields), at)
+
+
+def open_requests(scheduler: RunScheduler) -> dict[str, Request]:
+    return scheduler.features.feedback.requests.open
 
 
 def tool_error(message: str = "broken") -> NodeError:

@@ -30,25 +30,25 @@ def description(event: RunEvent) -> str:
     return f"{event.type} {event.node_id}" if isinstance(event, NodeEvent) else event.type
 
 
-def moment_of(view: RunView, *, hidden: Mapping[str, NodeStatus] | None = None) -> EventMoment:
+def moment_of(view: RunView, *, history_statuses: Mapping[str, NodeStatus] | None = None) -> EventMoment:
     assert view.scheduler is not None
     states = states_of(view.scheduler)
-    facts = facts_of(view.scheduler, states, history_statuses=hidden or {})
+    facts = facts_of(view.scheduler, states, history_statuses=history_statuses or {})
     status = view.scheduler.status().value
     return EventMoment(replace(view, status=status, ended_at=START + 99), states, facts)
 
 
-def durable_of(mapper: EventMapper, view: RunView) -> list[str]:
+def durable_events(event_mapper: EventMapper, view: RunView) -> list[str]:
     assert view.scheduler is not None
-    actual = mapper.events(moment_of(view), is_closed=view.scheduler.is_finished)
+    actual = event_mapper.events(moment_of(view), is_closed=view.scheduler.is_finished)
     return [description(each) for each in actual.durable]
 
 
-def mapper(reported: ReportedState | None = None) -> EventMapper:
+def new_mapper(reported: ReportedState | None = None) -> EventMapper:
     return EventMapper("run-1", None, reported or ReportedState())
 
 
-class Walk:
+class SteppedRun:
     """A run of five nodes that a test advances one task at a time."""
 
     def __init__(self) -> None:
@@ -78,103 +78,107 @@ class Walk:
 
 
 def test_end_of_a_node_precedes_the_start_of_its_dependents() -> None:
-    walk, live = Walk(), mapper()
-    assert durable_of(live, walk.view) == ["run.started", "node.started a", "node.started b"]
-    walk.step(0, fails=False)
-    walk.step(0, fails=True)
+    stepped_run, live_mapper = SteppedRun(), new_mapper()
+    assert durable_events(live_mapper, stepped_run.view) == ["run.started", "node.started a", "node.started b"]
+    stepped_run.step(0, fails=False)
+    stepped_run.step(0, fails=True)
     expected = ["node.completed a", "node.started e", "node.failed b", "node.blocked c", "node.blocked d"]
-    assert durable_of(live, walk.view) == expected
-    walk.step(0, fails=False)
-    assert durable_of(live, walk.view) == ["node.completed e", "run.completed"]
-    assert durable_of(live, walk.view) == []
+    assert durable_events(live_mapper, stepped_run.view) == expected
+    stepped_run.step(0, fails=False)
+    assert durable_events(live_mapper, stepped_run.view) == ["node.completed e", "run.completed"]
+    assert durable_events(live_mapper, stepped_run.view) == []
 
 
-@given(steps=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=MAX_STEPS), stops=st.integers(0, MAX_STEPS))
-def test_client_of_the_history_gets_the_events_of_a_live_client(steps: list[tuple[int, bool]], stops: int) -> None:
-    walk, live = Walk(), mapper()
-    durable_of(live, walk.view)
-    later: EventMapper | None = None
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=MAX_STEPS),
+    connects_at=st.integers(0, MAX_STEPS),
+)
+def test_client_that_connects_later_gets_the_events_of_a_live_client(
+    steps: list[tuple[int, bool]], connects_at: int
+) -> None:
+    stepped_run, live_mapper = SteppedRun(), new_mapper()
+    durable_events(live_mapper, stepped_run.view)
+    reconnected: EventMapper | None = None
     for number, (choice, fails) in enumerate(steps):
-        if number == stops:
-            later = mapper(reported_state_at(walk.snapshot(number + 1)))
-        walk.step(choice, fails=fails)
-        actual = durable_of(live, walk.view)
-        if later is not None:
-            assert durable_of(later, walk.view) == actual
+        if number == connects_at:
+            reconnected = new_mapper(reported_state_at(stepped_run.snapshot(number + 1)))
+        stepped_run.step(choice, fails=fails)
+        actual = durable_events(live_mapper, stepped_run.view)
+        if reconnected is not None:
+            assert durable_events(reconnected, stepped_run.view) == actual
 
 
-def test_items_of_a_moment_are_in_the_order_of_their_numbers() -> None:
+def test_item_events_of_one_moment_are_in_item_order() -> None:
     view = view_of(node("m", for_each=[*range(12)]))
-    live = mapper()
+    live_mapper = new_mapper()
     items = [f"m[{number}]" for number in range(12)]
     started = ["run.started", "node.started m", *(f"node.started {item}" for item in items)]
-    assert durable_of(live, view) == started
+    assert durable_events(live_mapper, view) == started
     assert view.scheduler is not None
     for item in reversed(items):
         view.scheduler.complete(item, 1, at=START + 1)
     ended = [f"node.completed {item}" for item in items]
-    assert durable_of(live, view) == [*ended, "node.completed m", "run.completed"]
+    assert durable_events(live_mapper, view) == [*ended, "node.completed m", "run.completed"]
 
 
-def test_requests_of_items_are_in_the_order_of_their_numbers() -> None:
+def test_item_requests_are_in_item_order() -> None:
     view = view_of({"id": "check", "human": {"type": "APPROVAL", "prompt": "Well?"}, "for_each": [*range(12)]})
-    actual = mapper().events(moment_of(view), is_closed=False)
+    actual = new_mapper().events(moment_of(view), is_closed=False)
     requests = [each for each in actual.durable if isinstance(each, FeedbackRequested)]
     assert [request.node_id for request in requests] == [f"check[{number}]" for number in range(12)]
 
 
 def test_request_is_open_until_the_run_has_its_answer() -> None:
     view = view_of({"id": "check", "human": {"type": "APPROVAL", "prompt": "Well?"}})
-    before = moment_of(view)
-    assert requested_in(before) == [("check", True)]
+    earlier_moment = moment_of(view)
+    assert requested_in(earlier_moment) == [("check", True)]
     assert view.scheduler is not None
     answer = Feedback("check", {"approved": True}, "ann")
     assert view.scheduler.features.feedback.answer(answer, at=START + 1) is None
-    # A client that reads the events again receives the request of the earlier moment, and later also its answer.
-    assert requested_in(before) == [("check", False)]
-    later = moment_of(replace(view, opened_requests={**before.facts.open_requests}))
-    assert requested_in(later) == [("check", False)]
+    # A client that reads the events again receives the request of the earlier moment, and then also its answer.
+    assert requested_in(earlier_moment) == [("check", False)]
+    later_moment = moment_of(replace(view, opened_requests={**earlier_moment.facts.open_requests}))
+    assert requested_in(later_moment) == [("check", False)]
 
 
 def requested_in(moment: EventMoment) -> list[tuple[str | None, bool]]:
-    actual = mapper().events(moment, is_closed=False).durable
+    actual = new_mapper().events(moment, is_closed=False).durable
     return [(each.node_id, each.is_open) for each in actual if isinstance(each, FeedbackRequested)]
 
 
 def test_node_that_is_retried_starts_again() -> None:
-    walk, live = Walk(), mapper()
-    walk.step(0, fails=True)
-    durable_of(live, walk.view)
-    record = walk.scheduler.record_of("a")
+    stepped_run, live_mapper = SteppedRun(), new_mapper()
+    stepped_run.step(0, fails=True)
+    durable_events(live_mapper, stepped_run.view)
+    record = stepped_run.scheduler.record_of("a")
     assert record is not None
     record.status = NodeStatus.READY
-    assert durable_of(live, walk.view) == []
+    assert durable_events(live_mapper, stepped_run.view) == []
     record.status = NodeStatus.RUNNING
-    assert durable_of(live, walk.view) == ["node.started a"]
+    assert durable_events(live_mapper, stepped_run.view) == ["node.started a"]
 
 
-def test_node_that_waits_for_a_worker_waits_and_resumes() -> None:
+def test_call_without_a_worker_is_reported_as_waiting_then_resumed() -> None:
     view = view_of(node("a"))
     assert view.scheduler is not None
-    live, marks = mapper(), WaitMarks()
-    durable_of(live, view)
+    live_mapper, marks = new_mapper(), WaitMarks()
+    durable_events(live_mapper, view)
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
-    actual = live.events(moment_of(view, hidden=marks.history_statuses), is_closed=False)
+    actual = live_mapper.events(moment_of(view, history_statuses=marks.history_statuses), is_closed=False)
     assert [description(each) for each in actual.after] == ["node.waiting a"]
     assert (actual.before, actual.durable) == ([], [])
     marks.clear()
-    actual = live.events(moment_of(view), is_closed=False)
+    actual = live_mapper.events(moment_of(view), is_closed=False)
     assert ([description(each) for each in actual.before], actual.durable, actual.after) == (["node.resumed a"], [], [])
-    start_ready(view.scheduler)
 
 
-def test_live_events_of_a_moment_follow_the_starts_before_them() -> None:
-    """A client that connects while a node waits receives the start of the run first."""
+def test_live_events_follow_the_durable_events_of_their_moment() -> None:
+    """A client that connects while a node waits receives the earlier start events first."""
     view, marks = view_of(node("a")), WaitMarks()
     assert view.scheduler is not None
     start_ready(view.scheduler)
     marks.put(view.scheduler, {"a": "no worker serves its queue"})
-    actual = mapper().events(moment_of(view, hidden=marks.history_statuses), is_closed=False)
+    actual = new_mapper().events(moment_of(view, history_statuses=marks.history_statuses), is_closed=False)
     stream = EventStream(cast("Any", None), "run-1", run=None, after=EventCursor())
     events = [*stream._with_cursors(actual, SubscriptionCursor(Cursor(1, 7), has_marks=True))]
     assert [description(event) for event in events] == ["run.started", "node.started a", "node.waiting a"]
@@ -183,14 +187,14 @@ def test_live_events_of_a_moment_follow_the_starts_before_them() -> None:
 
 def test_status_of_the_run_is_reported_when_it_changes() -> None:
     view = view_of(node("a"))
-    live = mapper()
+    live_mapper = new_mapper()
     for status, expected in (
         ("running", []),
         ("waiting", ["run.waiting"]),
         ("waiting", []),
         ("running", ["run.running"]),
     ):
-        actual = live.events(moment_of(view)._replace(view=replace(view, status=status)), is_closed=False)
+        actual = live_mapper.events(moment_of(view)._replace(view=replace(view, status=status)), is_closed=False)
         assert [each.type for each in (*actual.before, *actual.after)] == expected
 
 

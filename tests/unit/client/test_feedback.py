@@ -46,7 +46,7 @@ from tests.unit.interfaces.cli.questions import OPENED_AT
 
 _MESSAGE = {"request_id": "check", "answer": {"approved": True}, "by": "ann", "note": None}
 _ANSWER = Answer({"approved": True}, by="ann")
-_GONE = RPCError("gone", RPCStatusCode.NOT_FOUND, b"")
+_NOT_FOUND = RPCError("gone", RPCStatusCode.NOT_FOUND, b"")
 
 
 class _Namespace:
@@ -87,7 +87,7 @@ class _Namespace:
 
         async def describe() -> Any:
             if workflow_id not in self.runs:
-                raise _GONE
+                raise _NOT_FOUND
             return self._execution(workflow_id)
 
         return SimpleNamespace(id=workflow_id, execute_update=execute_update, signal=signal, describe=describe)
@@ -134,10 +134,10 @@ class _FakeScheduler:
             self.requests.add(Request(name, name, "answer", "APPROVAL", "Publish?", opened_at=opened_at))
         nested = [run.removeprefix(f"{workflow_id}/") for run in runs if run.startswith(f"{workflow_id}/")]
         self._sub_plans = [_task_of(name) for name in nested if "/" not in name] + ["later"]
-        self._own = runs[workflow_id]
+        self._request_nodes = runs[workflow_id]
 
     def record_of(self, task_id: str) -> Any:
-        return object() if task_id in self._sub_plans or task_id in self._own else None
+        return object() if task_id in self._sub_plans or task_id in self._request_nodes else None
 
     def refusal_of(self, feedback: Feedback, at: float) -> str | None:
         return self._refusal
@@ -164,7 +164,7 @@ class _Reader:
         return self._namespace.read(self._workflow_id)
 
 
-def _requests_of(
+def _namespace_requests(
     namespace: _Namespace, *, reader: Callable[[str], Any] | None = None, lacks: str = ""
 ) -> NamespaceRequests:
     connection = Connection(cast("Client", namespace), Server("nowhere", "default"), frozenset({lacks} - {""}))
@@ -178,7 +178,7 @@ TOO_MANY = RPCError("too many", RPCStatusCode.RESOURCE_EXHAUSTED, b"")
 
 async def test_answer_is_sent_by_update() -> None:
     namespace = _Namespace({"run": ["check"]}, update={"ok": True, "message": "approved"})
-    assert await _requests_of(namespace).answer(RequestRef("run", "check"), _ANSWER) == "approved"
+    assert await _namespace_requests(namespace).answer(RequestRef("run", "check"), _ANSWER) == "approved"
     assert namespace.sent == [UPDATE]
 
 
@@ -187,14 +187,14 @@ async def test_rejected_answer_is_not_sent_by_signal(update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
     namespace.refusal = "'x' is not offered"
     with pytest.raises(FeedbackRejected, match=r"^'x' is not offered$"):
-        await _requests_of(namespace).answer(RequestRef("run", "check"), _ANSWER)
+        await _namespace_requests(namespace).answer(RequestRef("run", "check"), _ANSWER)
     assert namespace.sent == [UPDATE]
 
 
 @pytest.mark.parametrize("update", [None, TOO_MANY])
 async def test_answer_is_sent_by_signal_if_no_worker_responds(update: Any) -> None:
     namespace = _Namespace({"run": ["check"]}, update=update)
-    result = await _requests_of(namespace).answer(RequestRef("run", "check"), _ANSWER)
+    result = await _namespace_requests(namespace).answer(RequestRef("run", "check"), _ANSWER)
     assert result == (
         "no worker responded within 0.05 s, so the answer was sent as a signal; "
         "it is applied as soon as a worker serves the run, as `dagwright watch run` does"
@@ -217,30 +217,30 @@ def test_second_of_two_simultaneous_signals_is_reported_as_rejected() -> None:
     assert refusal({"request_id": "handled"}) is None
 
 
-async def test_ended_run_differs_from_an_unknown_one() -> None:
-    people = _requests_of(_Namespace({"run": []}, update=_GONE))
+async def test_ended_and_unknown_runs_raise_different_errors() -> None:
+    requests = _namespace_requests(_Namespace({"run": []}, update=_NOT_FOUND))
     with pytest.raises(RunClosed, match=r"^the run 'run' has ended$"):
-        await people.answer(RequestRef("run", "check"), _ANSWER)
+        await requests.answer(RequestRef("run", "check"), _ANSWER)
     with pytest.raises(RunNotFound, match=r"^there is no run 'nowhere'$"):
-        await people.answer(RequestRef("nowhere", "check"), _ANSWER)
+        await requests.answer(RequestRef("nowhere", "check"), _ANSWER)
 
 
 async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
     namespace = _Namespace({"run": ["check"], "run/a%2Fb": ["ask"], "run/a%2Fb/in%25": ["deep[1]"], "run/c": []})
-    people = _requests_of(namespace)
-    whole, part = await people.requests_of("run"), await people.requests_of("run/a%2Fb")
-    assert [(one.id, one.document["run_id"], one.request_ref) for one in whole] == [
+    requests = _namespace_requests(namespace)
+    all_requests, nested_requests = await requests.requests_of("run"), await requests.requests_of("run/a%2Fb")
+    assert [(each.id, each.document["run_id"], each.request_ref) for each in all_requests] == [
         ("check", "run", RequestRef("run", "check")),
         ("a/b/ask", "run", RequestRef("run/a%2Fb", "ask")),
         ("a/b/in%/deep[1]", "run", RequestRef("run/a%2Fb/in%25", "deep[1]")),
     ]
-    nested = [(one.id, one.document["run_id"]) for one in part]
+    nested = [(each.id, each.document["run_id"]) for each in nested_requests]
     assert nested == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
     open_runs = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     assert namespace.queries == [f"{open_runs} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
     unlisted = _Namespace(namespace.runs)
-    actual = await _requests_of(unlisted, lacks="DagwrightRoot").requests_of("run")
-    assert [one.id for one in actual] == [one.id for one in whole]
+    actual = await _namespace_requests(unlisted, lacks="DagwrightRoot").requests_of("run")
+    assert [each.id for each in actual] == [each.id for each in all_requests]
     assert unlisted.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
 
 
@@ -255,15 +255,15 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
         ("unknown/ask", RequestRef("run", "unknown/ask")),
     ],
 )
-async def test_path_finds_a_child_run(request_id: str, request_ref: RequestRef) -> None:
+async def test_request_path_resolves_to_its_child_run(request_id: str, request_ref: RequestRef) -> None:
     namespace = _Namespace({"run": ["own/slash"], "run/a%2Fb": ["ask"], "run/a%2Fb/in": []})
-    assert await _requests_of(namespace).request_ref_of("run", request_id) == request_ref
+    assert await _namespace_requests(namespace).request_ref_of("run", request_id) == request_ref
 
 
 async def test_path_through_a_sub_plan_that_has_not_started_is_rejected() -> None:
-    people = _requests_of(_Namespace({"run": []}))
+    requests = _namespace_requests(_Namespace({"run": []}))
     with pytest.raises(FeedbackRejected, match="'later' of the run 'run' has not started; try again"):
-        await people.request_ref_of("run", "later/ask")
+        await requests.request_ref_of("run", "later/ask")
 
 
 def open_request(id: str, *, run: str = "run-1", node: str | None = None, path: str = "") -> OpenRequest:
@@ -278,7 +278,7 @@ def test_node_name_selects_the_requests_of_its_items_in_all_its_runs() -> None:
         open_request("sums[a]", node="sums", run="run"),
         *(open_request("sum[a]", **first), open_request("sum[a]", **second), open_request("sum[b]", **second)),
     ]
-    assert [one.id for one in requests_of_node(requests, "sum")] == ["sum[a]", "sum[b]#2"]
+    assert [each.id for each in requests_of_node(requests, "sum")] == ["sum[a]", "sum[b]#2"]
     assert refs_by_run(requests_of_node(requests, "sum")) == [RequestRef("run", "sum")]
     nested = [RequestRef("run/archive[1]", "sum[a]"), RequestRef("run/archive[2]", "sum")]
     assert (refs_by_run(requests_of_node(requests, "archive/sum")), requests_of_node(requests, "archive")) == (
@@ -294,61 +294,65 @@ def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() ->
     assert len(child_workflow_id("run", "x" * 2_000).encode()) <= CHILD_ID_BYTES
 
 
-@pytest.mark.parametrize("following", ["again", "nothing", None, "lost"])
-async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPatch, following: Any) -> None:
+@pytest.mark.parametrize("outcome", ["again", "nothing", None, "lost"])
+async def test_next_request_of_a_lookup_is_awaited(monkeypatch: pytest.MonkeyPatch, outcome: Any) -> None:
     repeated_request = Request("lookup:a#2", "lookup:a", "raised", "CLARIFICATION", "Nobody. Who?", OPENED_AT)
     polls: list[str] = []
 
-    class Feed:
+    class Reader:
         def __init__(self, workflow_id: str) -> None:
             self._workflow_id = workflow_id
 
         async def read(self) -> Any:
             polls.append(self._workflow_id)
-            if following == "lost" and len(polls) > 1:
-                raise _GONE
+            if outcome == "lost" and len(polls) > 1:
+                raise _NOT_FOUND
             return None
 
     def following_request(_view: Any, request: str) -> Any:
         assert request == "lookup:a"
         if len(polls) < 2:
             return None
-        return repeated_request if following == "again" else following
+        return repeated_request if outcome == "again" else outcome
 
-    people = _requests_of(_Namespace({}), reader=Feed)
-    people._timeout_s = 0.05 if following is None else 60.0
+    requests = _namespace_requests(_Namespace({}), reader=Reader)
+    requests._timeout_s = 0.05 if outcome is None else 60.0
     monkeypatch.setattr("dagwright.client.feedback.namespace_requests.following_request", following_request)
     monkeypatch.setattr("dagwright.client.feedback.namespace_requests._POLL_INTERVAL_S", 0.0)
-    actual = await people.request_after(RequestRef("run-1", "lookup:a"))
-    assert (actual and actual["request_id"]) == ("lookup:a#2" if following == "again" else None)
-    assert (len(polls) == 2) == (following is not None)
+    actual = await requests.request_after(RequestRef("run-1", "lookup:a"))
+    assert (actual and actual["request_id"]) == ("lookup:a#2" if outcome == "again" else None)
+    assert (len(polls) == 2) == (outcome is not None)
 
 
 async def test_large_answer_is_not_sent() -> None:
-    namespace = _Namespace({"run": ["check"]}, update={"message": "taken"})
-    people = _requests_of(namespace)
+    namespace = _Namespace({"run": ["check"]}, update={"message": "approved"})
+    requests = _namespace_requests(namespace)
     with pytest.raises(FeedbackRejected, match=r"the answer has 3,000,0.* bytes as JSON; at most 262,144 are allowed"):
-        await people.answer(RequestRef("run", "check"), Answer({"text": "x" * 3_000_000}))
+        await requests.answer(RequestRef("run", "check"), Answer({"text": "x" * 3_000_000}))
     assert namespace.sent == []
 
 
 class FakeRequests:
-    """Fake that accepts answers, and rejects some with a reason."""
+    """Fake requests that accept answers.
+
+    Args:
+        refusals: run ID with underscores -> error of its answers; `request_ref` -> error of each request ID.
+    """
 
     def __init__(self, **refusals: Exception) -> None:
         self._refusals = refusals
-        self.taken: list[tuple[str, str, Any]] = []
+        self.answers: list[tuple[str, str, Any]] = []
 
     async def request_ref_of(self, workflow_id: str, request: str) -> RequestRef:
-        if (wrong := self._refusals.get("place")) is not None:
-            raise wrong
+        if (error := self._refusals.get("request_ref")) is not None:
+            raise error
         return RequestRef(workflow_id, request.rpartition("/")[2])
 
     async def answer(self, request_ref: RequestRef, answer: Answer) -> str:
         await asyncio.sleep(0)
-        if (wrong := self._refusals.get(request_ref.workflow_id.replace("-", "_"))) is not None:
-            raise wrong
-        self.taken.append((request_ref.workflow_id, request_ref.request, answer.content))
+        if (error := self._refusals.get(request_ref.workflow_id.replace("-", "_"))) is not None:
+            raise error
+        self.answers.append((request_ref.workflow_id, request_ref.request, answer.content))
         return f"{request_ref.request!r} is answered"
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
@@ -359,11 +363,13 @@ class FakeRequests:
         )
 
 
-async def sent_answer(people: FakeRequests, target: AnswerTarget, **more: Any) -> AnswerOutcome:
+async def sent_answer(fake_requests: FakeRequests, target: AnswerTarget, **more: Any) -> AnswerOutcome:
     async def get_extras(_: RequestRef) -> Mapping[str, Any]:
         return more
 
-    return await send_answer(cast("NamespaceRequests", people), target, Answer({"approved": True}), extras=get_extras)
+    return await send_answer(
+        cast("NamespaceRequests", fake_requests), target, Answer({"approved": True}), extras=get_extras
+    )
 
 
 def test_name_selects_one_request_or_all_requests_of_its_node() -> None:
@@ -383,49 +389,52 @@ def test_name_selects_one_request_or_all_requests_of_its_node() -> None:
     assert [refs_by_run(each) for each in (items, items[:1])] == expected
 
 
-async def test_answer_goes_to_each_run_and_may_be_rejected_in_some() -> None:
-    people = FakeRequests()
+async def test_answer_is_sent_to_each_run_and_rejections_are_reported() -> None:
+    fake_requests = FakeRequests()
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{n}", path=f"sub[{n}]/") for n in (1, 2)])
-    assert (await sent_answer(people, target, nodes=[1])).is_accepted
-    assert sorted(people.taken) == [(f"run-{number}", "check", {"approved": True, "nodes": [1]}) for number in (1, 2)]
-    people = FakeRequests(run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended"))
+    assert (await sent_answer(fake_requests, target, nodes=[1])).is_accepted
+    assert sorted(fake_requests.answers) == [
+        (f"run-{number}", "check", {"approved": True, "nodes": [1]}) for number in (1, 2)
+    ]
+    fake_requests = FakeRequests(run_2=FeedbackRejected("'check' was answered by ann"), run_3=RunClosed("it has ended"))
     target = AnswerTarget.of("run-1", [open_request("check", run=f"run-{number}", path="sub/") for number in (1, 2, 3)])
-    actual = await sent_answer(people, target)
+    actual = await sent_answer(fake_requests, target)
     assert [result.is_accepted for result in actual.results] == [True, False, False]
     assert (actual.is_accepted, actual.is_rejected) == (False, False)
     words = "'sub/check' is answered; 'sub/check' was answered by ann; it has ended"
     assert actual.message == f"answered in 1 of 3 sub-plans: {words}"
 
 
-async def test_unread_request_is_found_by_its_name() -> None:
-    people = FakeRequests()
-    outcome = await sent_answer(people, AnswerTarget("run-1", "sub/check"))
+async def test_target_without_read_requests_is_resolved_by_its_id() -> None:
+    fake_requests = FakeRequests()
+    outcome = await sent_answer(fake_requests, AnswerTarget("run-1", "sub/check"))
     assert [*outcome.results] == [AnswerResult(True, "'sub/check' is answered")]
-    assert people.taken == [("run-1", "check", {"approved": True})]
-    outcome = await sent_answer(FakeRequests(place=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check"))
+    assert fake_requests.answers == [("run-1", "check", {"approved": True})]
+    outcome = await sent_answer(FakeRequests(request_ref=ItemNotNamed("name one")), AnswerTarget("run-1", "sub/check"))
     assert [*outcome.results] == [AnswerResult(False, "name one", is_ambiguous=True)]
 
 
 async def test_next_request_has_the_path_from_the_run() -> None:
-    people, nested = FakeRequests(), AnswerTarget("run-1", "sub/lookup:person:J")
-    assert await next_request(cast("NamespaceRequests", people), await sent_answer(people, nested)) == {
+    fake_requests, nested = FakeRequests(), AnswerTarget("run-1", "sub/lookup:person:J")
+    assert await next_request(cast("NamespaceRequests", fake_requests), await sent_answer(fake_requests, nested)) == {
         "request_id": "sub/lookup:person:J#2",
         "run_id": "run-1",
     }
     check = AnswerTarget("run-1", "check")
-    assert await next_request(cast("NamespaceRequests", people), await sent_answer(people, check)) is None
+    assert await next_request(cast("NamespaceRequests", fake_requests), await sent_answer(fake_requests, check)) is None
     refusing = FakeRequests(run_1=FeedbackRejected("no"))
-    assert await next_request(cast("NamespaceRequests", people), await sent_answer(refusing, nested)) is None
+    assert await next_request(cast("NamespaceRequests", fake_requests), await sent_answer(refusing, nested)) is None
 
 
 def test_answer_without_a_name_needs_a_single_request() -> None:
-    one, two, other = open_request("each[0]", node="each"), open_request("each[1]", node="each"), open_request("check")
-    assert choose_requests([one], None, for_all=False) == [one]
-    assert choose_requests([one, two], None, for_all=True) == [one, two]
-    assert choose_requests([one, two, other], "each", for_all=False) == [one, two]
-    assert choose_requests([one], "early", for_all=False) == []
+    items = [open_request(f"each[{number}]", node="each") for number in range(2)]
+    first, check = items[0], open_request("check")
+    assert choose_requests([first], None, for_all=False) == [first]
+    assert choose_requests(items, None, for_all=True) == items
+    assert choose_requests([*items, check], "each", for_all=False) == items
+    assert choose_requests([first], "early", for_all=False) == []
     with pytest.raises(NoOpenRequest):
         choose_requests([], None, for_all=False)
-    for requests, for_all in (([one, two], False), ([one, other], True)):
+    for requests, for_all in ((items, False), ([first, check], True)):
         with pytest.raises(AnswerUnclear, match=", ".join([requests[0].id, requests[1].id]).replace("[", r"\[")):
             choose_requests(requests, None, for_all=for_all)

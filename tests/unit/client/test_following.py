@@ -17,7 +17,7 @@ def _view(status: str) -> RunView:
 
 
 class _Requests:
-    """Open requests, which are the same at each moment."""
+    """The same open requests at each moment."""
 
     def __init__(self, *_: Any) -> None: ...
 
@@ -38,14 +38,14 @@ async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:
     return [moment async for moment in follow(_runs("running", "completed"), "run-1", **options)]
 
 
-async def test_each_moment_has_the_open_requests_and_the_last_one_none(monkeypatch: Any) -> None:
+async def test_open_run_has_its_requests_and_closed_run_none(monkeypatch: Any) -> None:
     actual = await _moments(monkeypatch)
     assert [[request["request_id"] for request in moment.requests] for moment in actual] == [["check", "other"], []]
     assert [moment.changed for moment in actual] == [("running", "None"), ("completed", "None")]
     assert [moment.is_last for moment in actual] == [True, True]
 
 
-async def test_requests_that_were_answered_are_left_out(monkeypatch: Any) -> None:
+async def test_answered_requests_are_excluded(monkeypatch: Any) -> None:
     answered = [request_key(request) for request in approval_requests(["check", "other"])]
     first, _ = await _moments(monkeypatch, answered=answered[:1])
     assert [request["request_id"] for request in first.requests] == ["other"]
@@ -53,5 +53,5 @@ async def test_requests_that_were_answered_are_left_out(monkeypatch: Any) -> Non
     assert (first.requests, first.is_last) == ([], False)
 
 
-async def test_end_of_a_run_is_waited_for() -> None:
+async def test_wait_for_end_returns_the_view_of_the_closed_run() -> None:
     assert (await wait_for_end(_runs("running", "waiting", "completed"), "run-1")).status == "completed"

@@ -1,4 +1,4 @@
-"""Misuse of the public API and errors of Temporal: each fails where it happens, with the name of the thing."""
+"""Misuse of the public API and errors of Temporal raise at the call and name the argument or the server."""
 
 import inspect
 import re
@@ -39,7 +39,7 @@ FUNCTIONS = dict(_public_functions())
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_types_of_checked_arguments_are_known(name: str) -> None:
+def test_annotations_of_checked_arguments_are_supported(name: str) -> None:
     function = FUNCTIONS[name]
     if function.__code__.co_filename == arguments.__file__:
         arguments._hints_of(function, [*inspect.signature(function).parameters.values()])
@@ -48,8 +48,13 @@ def test_types_of_checked_arguments_are_known(name: str) -> None:
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_documented_errors_are_public(name: str) -> None:
     documented = re.findall(r"^ {4,12}((?:[A-Z]\w+)(?:, [A-Z]\w+)*):", FUNCTIONS[name].__doc__ or "", re.MULTILINE)
-    raised = {each for line in documented for each in line.split(", ")} - {"Args", "Returns", "Raises", "Example"}
-    assert raised <= {*dagwright.errors.__all__, *_BUILTIN}
+    documented_errors = {each for line in documented for each in line.split(", ")} - {
+        "Args",
+        "Returns",
+        "Raises",
+        "Example",
+    }
+    assert documented_errors <= {*dagwright.errors.__all__, *_BUILTIN}
 
 
 def test_worker_of_an_unconnected_client_is_rejected() -> None:
@@ -107,7 +112,7 @@ def test_start_times_of_lists_have_many_forms() -> None:
             _parse_start_time(outside)
 
 
-def test_options_of_none_are_left_out() -> None:
+def test_options_that_are_none_are_dropped() -> None:
     assert without_none(cast("RunSettings", {"title": None, "compensate": False})) == {"compensate": False}
 
 
@@ -135,11 +140,11 @@ class RequestSender:
 
 @pytest.mark.parametrize("status", [RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED])
 async def test_server_that_does_not_respond_is_named(status: RPCStatusCode) -> None:
-    asked = RequestSender(status)
+    sender = RequestSender(status)
     message = r"^the Temporal server at localhost:7233 does not respond: no luck$"
     with pytest.raises(ServerUnreachable, match=message):
-        await asked.ask()
-    items = asked.listen()
+        await sender.ask()
+    items = sender.listen()
     assert await anext(items) == 1
     with pytest.raises(ServerUnreachable, match=message):
         await anext(items)

@@ -30,19 +30,19 @@ def drawing_of(*states: str, status: str = "running") -> Drawing:
 
 @dataclass
 class ScriptedRun:
-    """A run whose events change the picture; an exception ends the events."""
+    """A run whose drawing changes with each event; `error` is raised after the last event."""
 
-    pictures: list[Drawing]
+    drawings: list[Drawing]
     error: Exception | None = None
     closed: list[bool] = field(default_factory=list)
     drawn: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def events(self) -> AsyncGenerator[object, None]:
         try:
-            while len(self.pictures) > 1:
+            while len(self.drawings) > 1:
                 self.drawn.clear()
                 await self.drawn.wait()
-                self.pictures.pop(0)
+                self.drawings.pop(0)
                 yield object()
             if self.error is not None:
                 raise self.error
@@ -51,7 +51,7 @@ class ScriptedRun:
 
     async def draw(self) -> Drawing:
         self.drawn.set()
-        return self.pictures[0]
+        return self.drawings[0]
 
 
 @dataclass
@@ -81,11 +81,11 @@ async def test_error_of_the_events_is_raised() -> None:
 
 async def test_cancellation_ends_the_events() -> None:
     run = ScriptedRun([drawing_of("running")] * 2)
-    waiting = asyncio.create_task(show_progress(run, view=Recorder()))
+    progress_task = asyncio.create_task(show_progress(run, view=Recorder()))
     await run.drawn.wait()
-    waiting.cancel()
+    progress_task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await waiting
+        await progress_task
 
 
 def test_notebook_updates_one_output() -> None:

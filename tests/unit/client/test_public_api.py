@@ -28,15 +28,15 @@ def test_all_lists_the_lazy_names_in_order() -> None:
     assert len(NAMES) < 28, "errors, events and types of results belong to dagwright.errors, .events and .types"
 
 
-def _returned_types(found: Any) -> Iterator[type]:
+def _returned_types(owner: Any) -> Iterator[type]:
     """Yield the classes in the return annotations of the public methods of a class, or of a function."""
-    if inspect.isclass(found):
-        for name, member in inspect.getmembers(found):
+    if inspect.isclass(owner):
+        for name, member in inspect.getmembers(owner):
             if not name.startswith("_"):
                 yield from _returned_types(member.fget if isinstance(member, property) else member)
-    elif callable(found):
+    elif callable(owner):
         # Synchronous methods keep the annotations of the methods that they wrap.
-        yield from _classes_in(typing.get_type_hints(inspect.unwrap(found)).get("return"))
+        yield from _classes_in(typing.get_type_hints(inspect.unwrap(owner)).get("return"))
 
 
 def _classes_in(annotation: Any) -> Iterator[type]:
@@ -83,20 +83,13 @@ def test_importing_the_client_loads_no_optional_library() -> None:
     assert loaded == "[]\n"
 
 
-@pytest.mark.parametrize(
-    "name", ["PlanInvalid", "RunFailed", "RunIdInUse", "RunNotFound", "FeedbackRejected", "GiveUp"]
-)
-def test_errors_have_one_base(name: str) -> None:
-    assert issubclass(getattr(errors, name), dagwright.DagwrightError)
-
-
 PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "python-methods.md").read_text(encoding="utf-8")
 OWNERS: dict[str, Any] = {"client": Client, "run": Run, "plan": Plan, "session": Session}
-OTHER_NAMES = {"id": "run_id", "input": "inputs", "tag": "tags", "non-interactive": "interactive"}
+PYTHON_NAMES = {"id": "run_id", "input": "inputs", "tag": "tags", "non-interactive": "interactive"}
 """Options of the command line whose Python form has another name."""
-PARAMETERS = {"inputs", "run_id", "tools", "agents"}
+PARAMETER_OPTIONS = {"inputs", "run_id", "tools", "agents"}
 """Options that are parameters of `Client.start`, `Client.ask` or `Worker`."""
-OF_COMMANDS = {"input-file", "detach", "keep-server", "tools-queue", "json", "no-color"}
+COMMAND_ONLY_OPTIONS = {"input-file", "detach", "keep-server", "tools-queue", "json", "no-color"}
 """Options that only a command or the connection has."""
 
 
@@ -129,9 +122,9 @@ def test_each_python_form_of_a_command_exists() -> None:
 @pytest.mark.parametrize(("command", "options"), [("run", StartOptions), ("ask", AskOptions)])
 def test_options_have_the_names_of_the_command_line(command: str, options: type) -> None:
     opts = [each for parameter in app.click_command().commands[command].params for each in parameter.opts]
-    flags = {each.removeprefix("--") for each in opts if each.startswith("--")} - OF_COMMANDS
-    named = {OTHER_NAMES.get(flag, flag).replace("-", "_") for flag in flags}
-    assert named - PARAMETERS - {*options.__annotations__} == set()
+    flags = {each.removeprefix("--") for each in opts if each.startswith("--")} - COMMAND_ONLY_OPTIONS
+    named = {PYTHON_NAMES.get(flag, flag).replace("-", "_") for flag in flags}
+    assert named - PARAMETER_OPTIONS - {*options.__annotations__} == set()
 
 
 @pytest.mark.parametrize(

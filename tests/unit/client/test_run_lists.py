@@ -29,40 +29,40 @@ STARTED_AT = "2026-01-02T00:00:00.000Z"
 class Listing:
     """Pages of a server, with the interface of Temporal's workflow iterator."""
 
-    def __init__(self, there: Sequence[Any], page: int, token: bytes | None) -> None:
-        self._there, self._page, self.next_page_token = there, page, token
+    def __init__(self, executions: Sequence[Any], page: int, token: bytes | None) -> None:
+        self._executions, self._page, self.next_page_token = executions, page, token
         self.current_page: Sequence[Any] | None = None
 
     async def fetch_next_page(self) -> None:
         start = int(self.next_page_token or b"0")
-        self.current_page = self._there[start : start + self._page]
+        self.current_page = self._executions[start : start + self._page]
         end = start + self._page
-        self.next_page_token = b"%d" % end if end < len(self._there) else None
+        self.next_page_token = b"%d" % end if end < len(self._executions) else None
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        for each in self._there:
+        for each in self._executions:
             yield each
 
 
 class Namespace:
-    """Runs of a server that evaluates only the cursor of a query, and the received queries.
+    """A server that lists executions, evaluates only the cursor of a query, and records the queries.
 
-    All runs are open and started at the same time, so run IDs order them.
+    All executions are open and started at the same time, so their order is that of their run IDs.
     """
 
-    def __init__(self, there: Sequence[Any]) -> None:
-        self.there = there
+    def __init__(self, executions: Sequence[Any]) -> None:
+        self.executions = executions
         self.queries: list[str] = []
 
     def list_workflows(self, query: str, *, page_size: int, next_page_token: bytes | None = None) -> Listing:
         self.queries.append(query)
         after = re.search(r"RunId > '(.+)'", query)
-        there = [run for run in self.there if after is None or run.run_id > after[1]]
-        return Listing(there, page_size, next_page_token)
+        remaining = [run for run in self.executions if after is None or run.run_id > after[1]]
+        return Listing(remaining, page_size, next_page_token)
 
     async def count_workflows(self, query: str) -> Any:
         self.queries.append(query)
-        return SimpleNamespace(count=len(self.there))
+        return SimpleNamespace(count=len(self.executions))
 
 
 def runs_of(namespace: Namespace, *, missing: Sequence[str] = ()) -> Runs:
@@ -130,15 +130,15 @@ async def test_pages_skip_and_repeat_nothing_while_runs_are_deleted() -> None:
     namespace = Namespace([_waiting_run(number, _request()) for number in range(10)])
     runs = runs_of(namespace)
     first = await runs.inbox(limit=4)
-    listed, place = await runs.page_of_runs(limit=4)
+    listed, cursor = await runs.page_of_runs(limit=4)
     assert [run.run_id for run in listed] == ["run-0", "run-1", "run-2", "run-3"]
     # The run at the cursor is deleted too.
-    namespace.there = [run for run in namespace.there if run.id not in ("run-0", "run-3", "run-5")]
+    namespace.executions = [run for run in namespace.executions if run.id not in ("run-0", "run-3", "run-5")]
     rest = ["run-4", "run-6", "run-7", "run-8", "run-9"]
     second = await runs.inbox(limit=4, after=first.cursor)
     third = await runs.inbox(limit=4, after=second.cursor)
     assert [request.request_ref.workflow_id for page in (second, third) for request in page.requests] == rest
-    assert [run.run_id for run in (await runs.page_of_runs(limit=9, after=place))[0]] == rest
+    assert [run.run_id for run in (await runs.page_of_runs(limit=9, after=cursor))[0]] == rest
 
 
 _ID = "0193a5c0-0000-4000-8000-0123456789ab"
@@ -187,7 +187,7 @@ _TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
 
 
 @pytest.mark.parametrize(
-    ("expected_filter", "condition"),
+    ("list_filter", "condition"),
     [
         (RunFilter(), ""),
         (RunFilter(owner="ann"), " AND DagwrightOwner = 'ann'"),
@@ -208,11 +208,11 @@ _TYPES = f"{_TOP} AND ExecutionStatus != 'ContinuedAsNew'"
         ),
     ],
 )
-def test_filter_is_a_query(expected_filter: RunFilter, condition: str) -> None:
-    assert expected_filter.query() == f"{_TYPES}{condition}"
+def test_filter_is_a_query(list_filter: RunFilter, condition: str) -> None:
+    assert list_filter.query() == f"{_TYPES}{condition}"
 
 
-def test_query_matches_more_than_the_filter_only_if_case_or_first_execution_differ() -> None:
+def test_filter_compares_letter_case_and_the_start_of_the_first_execution() -> None:
     memo = {wire.MEMO_TAGS: {"team": "blue", "env": "test"}, wire.MEMO_OWNER: "ann", wire.MEMO_STARTED_AT: STARTED_AT}
     run = execution(attributes={wire.SEARCH_TITLE: "It\u2019s on"})
     start = STARTED.timestamp()
@@ -255,25 +255,27 @@ _S = WorkflowExecutionStatus
 
 
 @pytest.mark.parametrize(
-    ("status", "written", "shown"),
+    ("status", "attribute", "expected"),
     [
         (_S.RUNNING, "waiting", RunStatus.WAITING),
         (_S.RUNNING, None, RunStatus.RUNNING),
-        # It writes its state before it ends.
+        # A run writes its final state before it ends.
         (_S.RUNNING, "completed", RunStatus.RUNNING),
         (_S.COMPLETED, None, RunStatus.COMPLETED),
         (_S.COMPLETED, "completed_with_failures", RunStatus.COMPLETED_WITH_FAILURES),
         (_S.COMPLETED, "cancelled", RunStatus.CANCELLED),
         (_S.CANCELED, "running", RunStatus.CANCELLED),
         (_S.FAILED, "failed", RunStatus.FAILED),
-        # The server ends these.
+        # Ended by the server.
         (_S.TERMINATED, "waiting", RunStatus.FAILED),
         (_S.TIMED_OUT, "running", RunStatus.FAILED),
     ],
 )
-def test_attribute_refines_the_state(status: WorkflowExecutionStatus, written: str | None, shown: RunStatus) -> None:
-    attributes = {} if written is None else {wire.SEARCH_STATE: written}
-    assert run_summary(execution(status=status, attributes=attributes), {}).status is shown
+def test_state_attribute_refines_the_status_of_the_execution(
+    status: WorkflowExecutionStatus, attribute: str | None, expected: RunStatus
+) -> None:
+    attributes = {} if attribute is None else {wire.SEARCH_STATE: attribute}
+    assert run_summary(execution(status=status, attributes=attributes), {}).status is expected
 
 
 def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
@@ -298,8 +300,8 @@ def test_listed_run_has_the_attributes_that_the_run_wrote() -> None:
         "error": {"code": "node_failed", "message": "'a' failed: no", "node_id": "a"},
         "tags": {"team": "blue"},
     }
-    opened = run_summary(execution(), memo)
-    assert (opened.error, opened.nodes_done, opened.nodes_total) == (None, 0, 2)
+    open_run = run_summary(execution(), memo)
+    assert (open_run.error, open_run.nodes_done, open_run.nodes_total) == (None, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -347,7 +349,7 @@ _WAITS = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND Dagwr
 
 
 @pytest.mark.parametrize(
-    ("expected_filter", "condition"),
+    ("list_filter", "condition"),
     [
         (EVERY_REQUEST, ""),
         (InboxFilter(assignee="ann"), " AND (DagwrightAwaiting = 'ann' OR DagwrightAwaiting = '…')"),
@@ -359,8 +361,8 @@ _WAITS = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND Dagwr
         (InboxFilter(opened_before=0.0, type="APPROVAL"), " AND StartTime <= '1970-01-01T00:00:00.000Z'"),
     ],
 )
-def test_filter_of_the_inbox_is_a_query(expected_filter: InboxFilter, condition: str) -> None:
-    assert expected_filter.query() == f"{_WAITS}{condition}"
+def test_filter_of_the_inbox_is_a_query(list_filter: InboxFilter, condition: str) -> None:
+    assert list_filter.query() == f"{_WAITS}{condition}"
 
 
 def _waiting_run(
@@ -377,9 +379,9 @@ def _request(id: str = "check", *, day: int = 2, **fields: Any) -> dict[str, Any
 
 
 async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> None:
-    below = {wire.MEMO_ROOT: "run-9", wire.MEMO_PATH: ["archive[north]", "in"]}
-    there = [_waiting_run(1, _request()), _waiting_run(2, _request("ask[7]", day=1), memo=below)]
-    page = await runs_of(Namespace(there)).inbox(limit=10)
+    child_memo = {wire.MEMO_ROOT: "run-9", wire.MEMO_PATH: ["archive[north]", "in"]}
+    executions = [_waiting_run(1, _request()), _waiting_run(2, _request("ask[7]", day=1), memo=child_memo)]
+    page = await runs_of(Namespace(executions)).inbox(limit=10)
     assert [
         (request.id, request.document["run_id"], request.request_ref.workflow_id, request.full_node)
         for request in page.requests
@@ -389,13 +391,13 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
 
 async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
     damaged = {"title": "Plan", "count": 1, "shown": [{"node": "n", "request": {}}]}
-    there = [execution(1, {wire.MEMO_REQUESTS: damaged}), _waiting_run(2, _request())]
-    page = await runs_of(Namespace(there)).inbox(limit=10)
+    executions = [execution(1, {wire.MEMO_REQUESTS: damaged}), _waiting_run(2, _request())]
+    page = await runs_of(Namespace(executions)).inbox(limit=10)
     assert ([request.id for request in page.requests], page.omitted) == (["check"], {"run-1": 1})
 
 
 @pytest.mark.parametrize(
-    ("expected_filter", "ids"),
+    ("list_filter", "ids"),
     [
         (EVERY_REQUEST, ["old", "check", "choose"]),
         (InboxFilter(assignee="ann"), ["old", "check"]),
@@ -409,24 +411,24 @@ async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
         (InboxFilter(owner="ann"), ["old", "check"]),
     ],
 )
-async def test_inbox_is_filtered(expected_filter: InboxFilter, ids: list[str]) -> None:
+async def test_inbox_is_filtered(list_filter: InboxFilter, ids: list[str]) -> None:
     requests = [
         _request("check", assignee="ann"),
         _request("choose", type="SELECTION"),
         _request("old", assignee="ann", day=1),
     ]
     page = await runs_of(Namespace([_waiting_run(1, *requests, memo={wire.MEMO_OWNER: "bob"})])).inbox(
-        limit=10, inbox_filter=expected_filter
+        limit=10, inbox_filter=list_filter
     )
     assert [request.id for request in page.requests] == ids
 
 
 async def test_inbox_counts_omitted_requests() -> None:
-    there = [_waiting_run(1, _request(), count=951), execution(2), execution(3, ValueError("no codec"))]
-    page = await runs_of(Namespace(there)).inbox(limit=10)
+    executions = [_waiting_run(1, _request(), count=951), execution(2), execution(3, ValueError("no codec"))]
+    page = await runs_of(Namespace(executions)).inbox(limit=10)
     assert [request.id for request in page.requests] == ["check"]
     assert page.omitted == {"run-1": 950, "run-2": 1, "run-3": 1}
-    assert (await runs_of(Namespace(there)).inbox(limit=10, inbox_filter=InboxFilter(owner="eve"))).omitted == {}
+    assert (await runs_of(Namespace(executions)).inbox(limit=10, inbox_filter=InboxFilter(owner="eve"))).omitted == {}
 
 
 async def test_page_of_the_inbox_ends_after_two_pages_without_requests() -> None:

@@ -52,16 +52,16 @@ class _FakeSessions(Sessions):
     def __init__(
         self, session: SessionRecord, existing: Started | None = None, *, parent: str = "s", dropped: str = ""
     ) -> None:
-        self.done: list[str] = []
+        self.steps: list[str] = []
         self.parent = parent
         self.dropped = dropped
         connection = Connection(cast("Any", self), Server("nowhere", "default"), frozenset())
         super().__init__(connection, cast("Runs", self), task_queue="queue", ensure_served=self._record_serving)
         self._session = session
-        self._run = existing
+        self._existing = existing
 
     async def find_same(self, *_: Any) -> Started | None:
-        return self._run
+        return self._existing
 
     def get_workflow_handle(self, run: str) -> Any:
         async def describe() -> Any:
@@ -74,16 +74,16 @@ class _FakeSessions(Sessions):
         return SessionView(self._session)
 
     async def _record_serving(self) -> None:
-        self.done.append("served")
+        self.steps.append("served")
 
     async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
-        self.done.append("sent")
+        self.steps.append("sent")
         self._session.start_turn(TurnStart(run, {}, turn.request), at=0.0)
 
-    async def take(self, run: str | None = None, *, refused: bool = False) -> None:
+    async def start_test_turn(self, run: str | None = None, *, is_rejected: bool = False) -> None:
         async def prepare(_: SessionRecord) -> PreparedTurn:
-            self.done.append("prepared")
-            if refused:
+            self.steps.append("prepared")
+            if is_rejected:
                 raise TurnRejected("no_model", "no model is named")
             return TURN
 
@@ -93,29 +93,29 @@ class _FakeSessions(Sessions):
 async def test_rejected_turn_is_not_served() -> None:
     busy_session = SessionRecord("s")
     busy_session.start_turn(TurnStart("other", {}, "First."), at=0.0)
-    for sessions, is_refused, done in (
+    for sessions, is_rejected, steps in (
         (_FakeSessions(busy_session), False, []),
         (_FakeSessions(SessionRecord("s")), True, ["prepared"]),
     ):
         with pytest.raises(TurnRejected):
-            await sessions.take(refused=is_refused)
-        assert sessions.done == done
+            await sessions.start_test_turn(is_rejected=is_rejected)
+        assert sessions.steps == steps
 
 
 async def test_turn_is_served_before_it_is_sent() -> None:
     sessions = _FakeSessions(SessionRecord("s"))
-    await sessions.take("one")
-    assert sessions.done == ["prepared", "prepared", "served", "sent", "served"]
+    await sessions.start_test_turn("one")
+    assert sessions.steps == ["prepared", "prepared", "served", "sent", "served"]
     # The turn was started, but its worker may have ended.
-    await sessions.take("one")
-    assert sessions.done[5:] == ["prepared", "served"]
+    await sessions.start_test_turn("one")
+    assert sessions.steps[5:] == ["prepared", "served"]
     repeated = _FakeSessions(SessionRecord("s"), Started("one", "1", is_new=False))
-    await repeated.take("one")
-    assert repeated.done == ["prepared", "served"]
+    await repeated.start_test_turn("one")
+    assert repeated.steps == ["prepared", "served"]
 
 
 async def test_turn_with_the_id_of_another_run_is_sent_once() -> None:
     sessions = _FakeSessions(SessionRecord("s"), parent="other", dropped="one")
     with pytest.raises(RunIdInUse, match="belongs to a run of the session 'other'"):
-        await sessions.take("one")
-    assert sessions.done.count("sent") == 1
+        await sessions.start_test_turn("one")
+    assert sessions.steps.count("sent") == 1

@@ -70,7 +70,7 @@ def test_fairness_key_and_weight_become_the_fairness_of_the_run(toolset: Toolset
         run_options({"fairness_weight": 0.5})
 
 
-def test_plan_of_a_model_is_repaired_and_approved(toolset: Toolset) -> None:
+def test_plan_text_of_a_model_is_repaired_and_needs_approval(toolset: Toolset) -> None:
     options = StartOptions(repair=True, approve_plan=True, interactive=True)
     written = read_plan_to_repair(f"Here it is:\n```json\n{json.dumps(PLAN)}\n```")
     start = prepare_start(PlanStart(written, options=options), toolset.declarations())
@@ -96,7 +96,7 @@ def test_invalid_plan_is_rejected() -> None:
         read_plan("missing.yaml")
 
 
-def test_options_are_those_of_the_command_line(tmp_path: Path) -> None:
+def test_options_have_the_forms_of_the_command_line(tmp_path: Path) -> None:
     (file := tmp_path / "policy.yaml").write_text("otherwise: ask\n")
     actual = run_options(
         StartOptions(
@@ -160,7 +160,7 @@ def test_request_is_planned_with_the_tools_of_the_client(toolset: Toolset) -> No
 
 
 @pytest.mark.parametrize(("is_new_server", "warnings"), [(True, 1), (False, 0)])
-async def test_warning_is_logged_for_a_run_without_a_worker(
+async def test_run_on_a_new_server_warns_that_it_has_no_worker(
     is_new_server: bool,
     warnings: int,
     toolset: Toolset,

@@ -73,8 +73,8 @@ async def test_message_that_every_run_would_reject_is_not_sent(
     command: Command | None, actor: CommandAuthor, words: str
 ) -> None:
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)
-    steers = Steering(Connection(cast(Client, run), Server("here", "default"), frozenset()))
-    sent = steers.cancel("run", actor) if command is None else steers.send("run", command, actor)
+    steering_client = Steering(Connection(cast(Client, run), Server("here", "default"), frozenset()))
+    sent = steering_client.cancel("run", actor) if command is None else steering_client.send("run", command, actor)
     with pytest.raises(CommandRejected, match=words) as error:
         await sent
     assert (type(error.value), run.was_cancelled) == (CommandRejected, False)
@@ -116,11 +116,11 @@ async def test_nodes_are_checked_outside_of_the_event_loop(
     monkeypatch.setattr(Steering, "_open_view", view)
     monkeypatch.setattr(Steering, "_send", accept_command)
     actual = called_outside_of_event_loop(steering, "_check_nodes")
-    people = Steering(Connection(cast("Any", None), Server("here", "default"), frozenset()))
-    assert await people.add_nodes("run-1", PLAN["nodes"], tools={}, by=None) == "added"
+    steering_client = Steering(Connection(cast("Any", None), Server("here", "default"), frozenset()))
+    assert await steering_client.add_nodes("run-1", PLAN["nodes"], tools={}, by=None) == "added"
     assert actual == {"_check_nodes": True}
     actual.clear()
-    await people.nodes_of_answer(RequestRef("run-1", "check"), PLAN["nodes"], tools={})
+    await steering_client.nodes_of_answer(RequestRef("run-1", "check"), PLAN["nodes"], tools={})
     assert actual == {"_check_nodes": True}
 
 

@@ -16,7 +16,7 @@ from dagwright.client.run_reports import _wait_texts
 from dagwright.client.wait_notices import WaitNotices, print_requests, request_text
 from tests.unit.interfaces.cli.views import node, view_of
 
-NOTE = {
+NO_WORKER_NOTE = {
     "code": "no_worker",
     "node_id": "a",
     "message": "no worker serves the queue 'shop' of stock; start one with `x`",
@@ -31,7 +31,7 @@ REQUEST = FeedbackRequest(
 )
 
 
-MISSING = {
+MISSING_TOOL_NOTE = {
     "code": "tool_missing",
     "node_id": "b",
     "message": "order: tool missing: the worker w has no tool 'order'; its call waits; start a worker that has it",
@@ -39,18 +39,16 @@ MISSING = {
 
 
 def test_each_reason_to_wait_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:
-    view, notices = (
-        replace(view_of(node("a")), notes=[NOTE, {**NOTE, "code": "other", "message": "else"}]),
-        WaitNotices(),
-    )
+    other_note = {**NO_WORKER_NOTE, "code": "other", "message": "else"}
+    view, notices = replace(view_of(node("a")), notes=[NO_WORKER_NOTE, other_note]), WaitNotices()
     with caplog.at_level(logging.WARNING, logger="dagwright.client"):
-        for each in (view, view, replace(view, notes=[NOTE, MISSING])):
+        for each in (view, view, replace(view, notes=[NO_WORKER_NOTE, MISSING_TOOL_NOTE])):
             notices.warn(each)
     assert [record.getMessage() for record in caplog.records] == [
         f"the run {view.workflow_id!r} waits: {note['message']}; in Python, {remedy}"
         for note, remedy in (
-            (NOTE, "serve it with Worker(client, tools=[...])"),
-            (MISSING, "add it to the tools of Worker(client, tools=[...])"),
+            (NO_WORKER_NOTE, "serve it with Worker(client, tools=[...])"),
+            (MISSING_TOOL_NOTE, "add it to the tools of Worker(client, tools=[...])"),
         )
     ]
 
@@ -58,7 +56,10 @@ def test_each_reason_to_wait_is_warned_about_once(caplog: pytest.LogCaptureFixtu
 def test_explanation_has_each_reason_to_wait_once() -> None:
     message = "b waits (tool missing: the worker w has no tool 'order')"
     advice = "its call waits; start a worker that has it"
-    assert _wait_texts([NOTE, MISSING, {"code": "other", "message": "else"}], message) == [NOTE["message"], advice]
+    assert _wait_texts([NO_WORKER_NOTE, MISSING_TOOL_NOTE, {"code": "other", "message": "else"}], message) == [
+        NO_WORKER_NOTE["message"],
+        advice,
+    ]
 
 
 @pytest.mark.parametrize(

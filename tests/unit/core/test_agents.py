@@ -1,4 +1,4 @@
-"""Agents in a plan: each is a tool, known by its card; wrong uses are reported."""
+"""Agents in plans: tools that are declared by agent cards, and problems of nodes that call them."""
 
 from collections.abc import Mapping
 
@@ -49,11 +49,11 @@ def test_agent_is_a_tool_that_takes_an_objective_and_is_found_by_its_name() -> N
         ),
     ],
 )
-def test_unknown_agent_is_reported_with_the_nearest_one(name: str, hint: str) -> None:
+def test_unknown_agent_is_reported_with_a_hint(name: str, hint: str) -> None:
     raw = plan_of(node("a", agent=name, objective="Find it"))
     problem = Problem("unknown_agent", f"there is no agent {name!r}", "/nodes/0/agent", "a", hint)
     assert list(problems_of(raw, tools=AGENTS)) == [problem]
-    assert [declaration.agent for declaration in check(raw, tools=AGENTS, allow_unknown_tools=True).nodes] == [name]
+    assert [node.agent for node in check(raw, tools=AGENTS, allow_unknown_tools=True).nodes] == [name]
 
 
 def test_agent_needs_an_objective_and_takes_no_arguments() -> None:

@@ -74,7 +74,7 @@ def test_unknown_argument_and_argument_of_another_type_are_named(call: Callable[
     assert message in str(error.value)
 
 
-async def test_coroutines_reject_arguments_too() -> None:
+async def test_async_functions_check_their_arguments() -> None:
     with pytest.raises(TypeError, match=r"^wait\(\): until must be a date or a timedelta, not 'now'$"):
         await Subject("a").wait("now")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"^wait\(\): count must be an integer, not True$"):

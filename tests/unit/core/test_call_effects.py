@@ -32,7 +32,7 @@ VERBS = ToolRegistry.of(*onboarding_tools("sqlite://")).declarations().values()
 URL = "https://example.com/"
 
 
-def effects(arguments: dict[str, Any], **fields: Any) -> str:
+def compiled_effects(arguments: dict[str, Any], **fields: Any) -> str:
     first_node = {"id": "a", "tool": "render_template", "arguments": {"template": "POST", "values": {}}}
     node = {"id": "n", "tool": "http_request", "arguments": {"url": URL, **arguments}, **fields}
     compiled = compile_plan(check_plan({"plan": 1, "nodes": [first_node, node]}, TOOLS))
@@ -52,18 +52,18 @@ def effects(arguments: dict[str, Any], **fields: Any) -> str:
     ],
 )
 def test_a_request_reads_or_writes_by_its_method(arguments: dict[str, Any], expected: str) -> None:
-    assert effects(arguments) == expected
+    assert compiled_effects(arguments) == expected
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "POST"])
 def test_the_author_may_declare_a_request_idempotent(method: str) -> None:
-    assert effects({"method": method}, effects="idempotent") == "idempotent"
+    assert compiled_effects({"method": method}, effects="idempotent") == "idempotent"
 
 
 def test_only_requests_accept_effects_that_the_author_declares() -> None:
-    assert effects({}, effects="idempotent", cache={"ttl": "1h"}) == "read"
+    assert compiled_effects({}, effects="idempotent", cache={"ttl": "1h"}) == "read"
     with pytest.raises(PlanInvalid, match="its effects are 'write'"):
-        effects({"method": "POST"}, cache={"ttl": "1h"})
+        compiled_effects({"method": "POST"}, cache={"ttl": "1h"})
     node = {"id": "n", "tool": "write_file", "arguments": {"path": "a", "content": ""}, "effects": "idempotent"}
     with pytest.raises(PlanInvalid, match="the effects of 'write_file' do not depend on its arguments"):
         check_plan({"plan": 1, "nodes": [node]}, TOOLS)
@@ -178,7 +178,7 @@ def test_files_are_named_by_quotes_dots_and_slashes(request_words: str, expected
     assert list(dict.fromkeys(named_files(request_words))) == expected
 
 
-def test_the_policy_of_a_request_can_be_read_whatever_the_request_names() -> None:
+def test_policy_of_a_request_with_any_paths_survives_serialization() -> None:
     policy = model_policy(
         "Look at a-b~c@d%e=f+g.h/ and at é/ü/ and 'x y'/ and " + " ".join(f"f{n}/a.txt" for n in range(300))
     )
@@ -202,7 +202,7 @@ def test_compensable_verbs_run_without_approval() -> None:
     assert policy.verdict(ToolDeclaration("crm.find", Effects.READ), dict) == "run"
 
 
-def test_a_rule_can_be_about_the_tool_that_undoes_a_call() -> None:
+def test_rule_matches_the_compensating_tool_of_a_call() -> None:
     policy = policy_from_json({"rules": [{"undo": "*", "then": "run"}, {"effects": ["idempotent"], "then": "ask"}]})
     assert policy_from_json(policy.to_json()) == policy
     compensable, irreversible = (ToolDeclaration("make", Effects.IDEMPOTENT, undo=undo) for undo in ("unmake", None))
@@ -238,7 +238,7 @@ def test_approved_tools_run_and_refused_calls_stay_refused(policy: Policy) -> No
 def test_approved_tools_are_added_up_to_max_rules() -> None:
     policy = Policy((Rule("ask"),))
     assert allow_tools(policy, []) == policy
-    extended_policy = allow_tools(Policy((Rule("ask"),)), [f"tool{number}" for number in range(MAX_RULES)])
+    extended_policy = allow_tools(policy, [f"tool{number}" for number in range(MAX_RULES)])
     assert len(extended_policy.rules) == MAX_RULES
     verdicts = [extended_policy.verdict(ToolDeclaration(f"tool{number}"), dict) for number in (0, MAX_RULES - 1)]
     assert verdicts == ["run", "ask"]

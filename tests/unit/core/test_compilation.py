@@ -55,7 +55,7 @@ def test_compiled_plan_survives_serialization_and_ignores_fields_of_newer_versio
     assert created_plan.tools.keys() == {"any"}
     assert compiled_plan(EVERYTHING, workers=[0]) == plan_from_json(plan_to_json(created_plan)) == created_plan
     plan = plan_from_json({"format": 1, "nodes": [{"id": "a", "colour": "red"}], "mood": "good"})
-    assert [made.id for made in plan.nodes] == ["a"]
+    assert [node.id for node in plan.nodes] == ["a"]
 
 
 def test_node_is_compiled_with_numbers_bindings_and_seconds() -> None:
@@ -94,11 +94,11 @@ def test_cache_and_timeout_are_compiled_to_seconds() -> None:
     assert [node.cache_s for node in plan.nodes] == [None, 0.0, 3600.0, None]
     tools = {"t": ToolDeclaration("t", timeout_s=5.0)}
     plan = compiled_plan(plan_of(node("a", tool="t"), node("b", tool="t", timeout="7s")), tools=tools)
-    assert [made.timeout_s for made in plan.nodes] == [5.0, 7.0]
+    assert [node.timeout_s for node in plan.nodes] == [5.0, 7.0]
 
 
 @pytest.mark.parametrize(
-    ("effects", "declared", "written", "attempts"),
+    ("effects", "declared", "retry", "attempts"),
     [
         (Effects.WRITE, None, None, 1),
         (Effects.READ, None, None, 3),
@@ -108,17 +108,17 @@ def test_cache_and_timeout_are_compiled_to_seconds() -> None:
     ],
 )
 def test_write_is_tried_once_unless_the_plan_or_the_tool_overrides_it(
-    effects: Effects, declared: int | None, written: dict[str, Any] | None, attempts: int
+    effects: Effects, declared: int | None, retry: dict[str, Any] | None, attempts: int
 ) -> None:
     tools = {"t": ToolDeclaration("t", effects, max_attempts=declared)}
-    plan = compiled_plan(plan_of(node("a", tool="t", retry=written)), tools=tools)
+    plan = compiled_plan(plan_of(node("a", tool="t", retry=retry)), tools=tools)
     assert plan.nodes[0].retry.max_attempts == attempts
 
 
-_PLANLESS = "on_error: replan: only runs of `dagwright ask` have a planner, their sub-plans have none"
+_NO_PLANNER = "on_error: replan: only runs of `dagwright ask` have a planner, their sub-plans have none"
 
 
-def test_planner_fields_are_rejected_in_other_plans_with_their_location() -> None:
+def test_fields_that_need_a_planner_are_rejected_with_their_location() -> None:
     inner = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}), node("i", on_error="replan"))
     raw = plan_of(
         node("a", on_error="ask", approval="required"),
@@ -135,15 +135,15 @@ def test_planner_fields_are_rejected_in_other_plans_with_their_location() -> Non
         compile_plan(check(raw, tools=tools))
     assert [(problem.code, problem.pointer, problem.node, problem.message) for problem in caught.value.problems] == [
         ("not_available", "/nodes/2/retry", "c", "retry of an agent of type llm: not available yet"),
-        ("not_available", "/nodes/1/on_error", "b", _PLANLESS),
-        ("not_available", "/nodes/3/plan/nodes/1/on_error", "i", _PLANLESS),
+        ("not_available", "/nodes/1/on_error", "b", _NO_PLANNER),
+        ("not_available", "/nodes/3/plan/nodes/1/on_error", "i", _NO_PLANNER),
     ]
-    repeated_plan = plan_of(node("a", on_error="replan"))
-    assert [node.on_error for node in compile_with_planner(check(repeated_plan)).nodes] == ["replan"]
+    replanning_plan = plan_of(node("a", on_error="replan"))
+    assert [node.on_error for node in compile_with_planner(check(replanning_plan)).nodes] == ["replan"]
     with pytest.raises(PlanInvalid) as caught:
-        compile_with_planner(check(plan_of(node("d", plan=repeated_plan))))
+        compile_with_planner(check(plan_of(node("d", plan=replanning_plan))))
     assert [(problem.pointer, problem.message) for problem in caught.value.problems] == [
-        ("/nodes/0/plan/nodes/0/on_error", _PLANLESS)
+        ("/nodes/0/plan/nodes/0/on_error", _NO_PLANNER)
     ]
 
 
@@ -152,9 +152,13 @@ def test_agent_runs_as_the_tool_of_its_name_with_objective_and_context() -> None
     plan = compiled_plan(
         plan_of(node("a"), node("w", "a", agent="writer", objective="Sum up {{a.result.n}}")), tools=tools
     )
-    made = plan.nodes[1]
-    assert (made.kind, made.tool, made.arguments) == ("tool", "writer", {"objective": None, "context": {"a": None}})
-    assert made.bindings == (
+    agent_node = plan.nodes[1]
+    assert (agent_node.kind, agent_node.tool, agent_node.arguments) == (
+        "tool",
+        "writer",
+        {"objective": None, "context": {"a": None}},
+    )
+    assert agent_node.bindings == (
         (("objective",), ("Sum up ", ResultOf("a", "result", ("n",)))),
         (("context", "a"), (ResultOf("a", "result"),)),
     )
@@ -244,8 +248,8 @@ def test_bindings_of_one_argument_are_encoded_as_a_list_of_nodes() -> None:
     assert [repr(column) for column in nodes_from_columns(encoded)] == [repr(node) for node in nodes]
 
 
-def _bound_node(node_id: str, other: str) -> CompiledNode:
-    return CompiledNode(id=node_id, arguments={"x": None}, bindings=((("x",), (ResultOf(other, "result"),)),))
+def _bound_node(node_id: str, source: str) -> CompiledNode:
+    return CompiledNode(id=node_id, arguments={"x": None}, bindings=((("x",), (ResultOf(source, "result"),)),))
 
 
 def test_value_of_consecutive_nodes_is_encoded_once_with_the_first_number() -> None:
@@ -279,7 +283,7 @@ def test_invalid_nodes_are_not_counted(nodes: Any) -> None:
     assert encoded_sub_plans(nodes) == (0, [])
 
 
-def test_common_problem_of_nodes_is_reported_once_unless_it_is_absent() -> None:
+def test_common_value_is_encoded_once_and_a_column_may_be_replaced() -> None:
     nodes = [CompiledNode(id=name, tool="any", dependencies=needs) for name, needs in (("a", ()), ("b", (0,)))]
 
     assert nodes_to_columns(nodes, {"kind": ["tool", "reported"]}) == {

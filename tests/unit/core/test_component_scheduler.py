@@ -31,8 +31,8 @@ class Recorder(SchedulerComponent):
         self.calls.append(f"{self.name} quiescent")
 
 
-class Needless(Recorder):
-    """Needs no hook."""
+class WithoutHooks(Recorder):
+    """Component that declares no hooks."""
 
     def needed_hooks(self) -> Collection[str]:
         return ()
@@ -41,7 +41,7 @@ class Needless(Recorder):
 def test_hooks_are_called_in_the_order_in_which_components_were_attached() -> None:
     calls: list[str] = []
     scheduler: Scheduler[Any] = Scheduler(state_of(node("a")))
-    scheduler.attach(None, [Recorder(calls, "first"), Needless(calls, "never"), Recorder(calls, "second")])
+    scheduler.attach(None, [Recorder(calls, "first"), WithoutHooks(calls, "never"), Recorder(calls, "second")])
     scheduler.start(0.0)
     started_ids(scheduler)
     scheduler.complete("a", 1, at=1.0)
@@ -50,7 +50,7 @@ def test_hooks_are_called_in_the_order_in_which_components_were_attached() -> No
 
 
 def test_component_that_ends_a_ready_node_keeps_it_from_the_queue() -> None:
-    class Known(SchedulerComponent):
+    class PresetResult(SchedulerComponent):
         def __init__(self, scheduler: Scheduler[Any]) -> None:
             self.scheduler = scheduler
 
@@ -59,7 +59,7 @@ def test_component_that_ends_a_ready_node_keeps_it_from_the_queue() -> None:
             self.scheduler.propagation.end(ref, NodeStatus.COMPLETED, at)
             return True
 
-    scheduler, _ = alone(state_of(node("a"), node("b", "a")), Known)
+    scheduler, _ = alone(state_of(node("a"), node("b", "a")), PresetResult)
     scheduler.start(0.0)
     assert (started_ids(scheduler), scheduler.output()) == ([], ({"b": "known"}, None))
 

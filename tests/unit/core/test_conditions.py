@@ -48,8 +48,8 @@ def evaluate(text: str, **scope: Any) -> bool:
     nodes = {name: {"result": result, "status": "completed", "error": None} for name, result in results.items()}
     nodes["sum"] = {"result": None, "status": "failed", "error": {"code": "x", "message": "m"}}
     condition = check_condition(text, IDS.__contains__)
-    read = {name: nodes[name] for name in condition.nodes}
-    return _evaluate(condition, {"nodes": read, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
+    read_nodes = {name: nodes[name] for name in condition.nodes}
+    return _evaluate(condition, {"nodes": read_nodes, "inputs": {"quarter": "Q1", "n": 2, "word": "\u00e9"}} | scope)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def evaluate(text: str, **scope: Any) -> bool:
         ("nodes.nodes.result == 2", True),
     ],
 )
-def test_condition_holds(text: str, expected: bool) -> None:
+def test_condition_has_its_value(text: str, expected: bool) -> None:
     assert evaluate(text, **({"item": 0, "index": 1} if "index" in text else {})) is expected
 
 
@@ -186,10 +186,10 @@ def scheduler_with_items(when: str, *, result: Any, items: list[Any]) -> RunSche
         "facts.result[1000] <= item",
     ],
 )
-def test_condition_of_many_items_reads_no_more_than_it_names(when: str) -> None:
+def test_condition_of_many_items_does_not_read_the_whole_list_per_item(when: str) -> None:
     scheduler = scheduler_with_items(when, result=list(range(2_000)), items=list(range(2_000)))
-    waiting = [item.record.status is NodeStatus.READY for item in scheduler.records[1].items]
-    assert waiting == [number >= 1_000 for number in range(2_000)]
+    is_ready = [item.record.status is NodeStatus.READY for item in scheduler.records[1].items]
+    assert is_ready == [number >= 1_000 for number in range(2_000)]
     assert work_of(scheduler) <= 20 * 2_000
 
 
@@ -209,11 +209,11 @@ def test_compute_budget_of_conditions_starts_again_at_every_moment() -> None:
     when = "a.result.exists(x, x < 0) || a.status == 'completed'"
     scheduler = started_run(node("a"), node("b", "a", when=when), node("c", "b", when=when), node("d", "b", when=when))
     scheduler.complete("a", [0] * 180_000, at=1.0)
-    spent = work_of(scheduler)
+    work_per_condition = work_of(scheduler)
     start_ready_tasks(scheduler)
     scheduler.complete("b", 1, at=2.0)
     assert states(scheduler) == {"a": "completed", "b": "completed", "c": "ready", "d": "ready"}
-    assert (3 * spent > MAX_WORK, work_of(scheduler)) == (True, 2 * spent)
+    assert (3 * work_per_condition > MAX_WORK, work_of(scheduler)) == (True, 2 * work_per_condition)
 
 
 def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,7 +70,7 @@ def test_command_without_its_extra_exits_with_the_sentence(
     assert capsys.readouterr().err == f"{sentence}\n"
 
 
-def test_json_document_has_a_status_of_its_own(uninstall: Uninstall, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_output_has_the_status_missing_extra(uninstall: Uninstall, capsys: pytest.CaptureFixture[str]) -> None:
     message = uninstall("gateway")
     assert run_command_line(["serve", "--json"]) == 2
     assert json.loads(capsys.readouterr().out) == {"status": "missing_extra", "message": message}
@@ -84,24 +85,29 @@ async def test_model_call_fails_without_retries(uninstall: Uninstall) -> None:
     assert caught.value.action == "give_up"
 
 
-def test_command_that_asks_a_model_does_not_start(uninstall: Uninstall) -> None:
-    sentence = uninstall("openai")
-    settings = load_settings()
+@pytest.mark.parametrize(
+    ("extra", "use"),
+    [
+        ("openai", lambda _: require_model("m", load_settings(), load_toolset(load_settings()), is_detached=False)),
+        ("mcp", lambda folder: load_servers([folder / "servers.json"], Variables(lambda _: None, lambda _: None))),
+        ("database", lambda folder: stored_cards(f"sqlite:///{folder}/agents.db")),
+        ("postgres", lambda _: stored_cards("postgresql://host/agents")),
+        ("jinja", lambda _: render_template("Dear ${name}", {"name": "Ada"})),
+    ],
+)
+def test_function_without_its_extra_raises_the_sentence(
+    extra: str, use: Callable[[Path], Any], uninstall: Uninstall, tmp_path: Path
+) -> None:
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"s": {"command": "true"}}}), encoding="utf-8")
+    with closing(sqlite3.connect(tmp_path / "agents.db")) as connection:
+        connection.executescript("CREATE TABLE agent_card (name TEXT); INSERT INTO agent_card VALUES ('a')")
+    sentence = uninstall(extra)
     with pytest.raises(MissingExtra) as caught:
-        require_model("m", settings, load_toolset(settings), is_detached=False)
+        use(tmp_path)
     assert str(caught.value) == sentence
 
 
-def test_mcp_servers_are_not_loaded(uninstall: Uninstall, tmp_path: Path) -> None:
-    sentence = uninstall("mcp")
-    file = tmp_path / "servers.json"
-    file.write_text(json.dumps({"mcpServers": {"s": {"command": "true"}}}), encoding="utf-8")
-    with pytest.raises(MissingExtra) as caught:
-        load_servers([file], Variables(lambda _: None, lambda _: None))
-    assert str(caught.value) == sentence
-
-
-def test_tool_call_is_not_retried() -> None:
+def test_tool_call_without_its_extra_is_not_retried() -> None:
     error = MissingExtra("mcp")
     assert retry_decision(error, Effects.READ).is_final
     assert error_text(error) == str(error)
@@ -111,21 +117,4 @@ async def test_bucket_is_not_opened(uninstall: Uninstall) -> None:
     sentence = uninstall("s3")
     with pytest.raises(MissingExtra) as caught:
         await BucketStore(BucketLocation("bucket", "prefix")).check()
-    assert str(caught.value) == sentence
-
-
-def test_agents_in_a_database_are_not_ignored(uninstall: Uninstall, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "agents.db")) as connection:
-        connection.executescript("CREATE TABLE agent_card (name TEXT); INSERT INTO agent_card VALUES ('a')")
-    for extra, url in (("database", f"sqlite:///{tmp_path}/agents.db"), ("postgres", "postgresql://host/agents")):
-        sentence = uninstall(extra)
-        with pytest.raises(MissingExtra) as caught:
-            stored_cards(url)
-        assert str(caught.value) == sentence
-
-
-def test_template_is_not_rendered(uninstall: Uninstall) -> None:
-    sentence = uninstall("jinja")
-    with pytest.raises(MissingExtra) as caught:
-        render_template("Dear ${name}", {"name": "Ada"})
     assert str(caught.value) == sentence

@@ -47,11 +47,11 @@ def test_run_limits_locations_and_calls_and_counts_omitted_entries() -> None:
             {"node_id": f"turn1.{number}", "tool": "t", "status": "completed"} for number in range(MAX_ENTRIES)
         ],
     )
-    fitting = MAX_RUN_ENTRIES // (2 * MAX_ENTRIES)
+    fitting_agents = MAX_RUN_ENTRIES // (2 * MAX_ENTRIES)
     run_lineage = RunLineage()
-    for number in range(fitting + 3):
+    for number in range(fitting_agents + 3):
         run_lineage.add(f"n{number}", agent)
-    assert (len(run_lineage.tasks), run_lineage.omitted) == (fitting, 3 * 2 * MAX_ENTRIES)
+    assert (len(run_lineage.tasks), run_lineage.omitted) == (fitting_agents, 3 * 2 * MAX_ENTRIES)
     assert run_lineage_from_json(json.loads(json.dumps(run_lineage.to_json()))) == run_lineage
 
 

@@ -47,7 +47,7 @@ def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("of_node", "of_tool", "of_run", "width"),
+    ("node_limit", "tool_limit", "run_limit", "expected"),
     [
         (None, None, 500, MapConcurrency(4, 125)),
         (20, None, 500, MapConcurrency(4, 5)),
@@ -56,11 +56,11 @@ def _complete(scheduler: RunScheduler, task: Task, **end: Any) -> None:
         (None, None, 1, MapConcurrency(1, 1)),
     ],
 )
-def test_narrowest_limit_is_shared(
-    of_node: int | None, of_tool: int | None, of_run: int, width: MapConcurrency
+def test_map_batches_share_the_smallest_limit(
+    node_limit: int | None, tool_limit: int | None, run_limit: int, expected: MapConcurrency
 ) -> None:
-    node, tool = CompiledNode(id="m", max_parallel=of_node), ToolDeclaration("t", max_parallel=of_tool)
-    assert map_concurrency(node, tool, count=501, max_in_flight=of_run) == width
+    node, tool = CompiledNode(id="m", max_parallel=node_limit), ToolDeclaration("t", max_parallel=tool_limit)
+    assert map_concurrency(node, tool, count=501, max_in_flight=run_limit) == expected
 
 
 def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
@@ -118,27 +118,27 @@ def test_map_batch_reports_the_error_of_an_item_that_completed_with_its_default(
     )
 
 
-@pytest.mark.parametrize("ended", range(6))
-def test_large_map_is_continued_at_any_moment(ended: int) -> None:
+@pytest.mark.parametrize("ended_tasks", range(6))
+def test_large_map_survives_continue_as_new_after_any_task(ended_tasks: int) -> None:
     scheduler = _started_scheduler(max_in_flight=2)
 
-    def hand_on() -> RunScheduler:
-        following = restored_scheduler(scheduler, _PLAN, max_in_flight=2)
-        assert following.in_flight == scheduler.in_flight
-        return following
+    def continue_as_new() -> RunScheduler:
+        restored = restored_scheduler(scheduler, _PLAN, max_in_flight=2)
+        assert restored.in_flight == scheduler.in_flight
+        return restored
 
     running = start_ready_tasks(scheduler)
     for number in range(5):
-        if number == ended:
-            scheduler = hand_on()
+        if number == ended_tasks:
+            scheduler = continue_as_new()
         task = running.pop(0)
         if task.is_join:
             scheduler.complete(task.id, "joined", at=3.0)
         else:
             _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
         running += start_ready_tasks(scheduler)
-    if ended == 5:
-        scheduler = hand_on()
+    if ended_tasks == 5:
+        scheduler = continue_as_new()
     assert scheduler.records[0].result == "joined"
     assert counts_of_items(scheduler.records[0]) == {"completed": 1_200}
 
@@ -222,17 +222,17 @@ def test_calls_that_wait_for_a_run_use_no_slots_of_map_batches() -> None:
         queue.push((3, TaskRef(0, item)))
     for item in range(5):
         queue.push((4, TaskRef(1, item)))
-    started_of = [entry[1].node for entry in iter(queue.pop, None)]
-    assert started_of == [0] * 400 + [1] * 5
+    started_nodes = [entry[1].node for entry in iter(queue.pop, None)]
+    assert started_nodes == [0] * 400 + [1] * 5
 
 
-@pytest.mark.parametrize(("of_run", "most"), [(10, 10), (3, 3), (1, 1), (500, 1_501)])
-def test_maps_share_the_max_parallel_of_the_run(of_run: int, most: int) -> None:
+@pytest.mark.parametrize(("run_limit", "max_running"), [(10, 10), (3, 3), (1, 1), (500, 1_501)])
+def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int) -> None:
     maps = [_map(f"m{number}", 1_200) for number in range(3)]
-    scheduler = started_scheduler(compiled_plan(plan_of(*maps, node("a"))), at=1.0, max_in_flight=of_run)
-    running, at_once = start_ready_tasks(scheduler), []
+    scheduler = started_scheduler(compiled_plan(plan_of(*maps, node("a"))), at=1.0, max_in_flight=run_limit)
+    running, running_counts = start_ready_tasks(scheduler), []
     while running:
-        at_once.append(
+        running_counts.append(
             sum(scheduler.state.map_concurrency(task.ref.node).items if task.is_run else 1 for task in running)
         )
         task = running.pop(0)
@@ -241,7 +241,7 @@ def test_maps_share_the_max_parallel_of_the_run(of_run: int, most: int) -> None:
         else:
             scheduler.complete(task.id, "done", at=2.0)
         running += start_ready_tasks(scheduler)
-    assert max(at_once) == most
+    assert max(running_counts) == max_running
     assert set(states(scheduler).values()) == {"completed"}
 
 
@@ -250,8 +250,8 @@ def test_running_map_batches_keep_their_share_in_a_new_execution() -> None:
     scheduler = started_scheduler(plan, at=1.0, max_in_flight=10)
     ids = [task.id for task in start_ready_tasks(scheduler)]
     assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
-    following = restored_scheduler(scheduler, plan, max_in_flight=10)
-    assert start_ready_tasks(following) == []
-    first = Task(ids[0], following.plan.nodes[0], TaskRef(0, 0), {}, [], map_batch=following.state.map_batch_of(ids[0]))
-    _complete(following, first)
-    assert [task.id for task in start_ready_tasks(following)] == ["m1[300-599]"]
+    restored = restored_scheduler(scheduler, plan, max_in_flight=10)
+    assert start_ready_tasks(restored) == []
+    first = Task(ids[0], restored.plan.nodes[0], TaskRef(0, 0), {}, [], map_batch=restored.state.map_batch_of(ids[0]))
+    _complete(restored, first)
+    assert [task.id for task in start_ready_tasks(restored)] == ["m1[300-599]"]

@@ -45,10 +45,10 @@ def _problems_in(*nodes: Any, **fields: Any) -> list[tuple[str, str | None, str,
     ],
 )
 def test_wrong_field_is_the_only_problem(fields: dict[str, Any], at: str, message: str, hint: str) -> None:
-    [(place, node_id, result, advice)] = _problems_in(node("a", **fields))
-    assert (place, node_id) == (f"/nodes/0{at}", "a")
-    assert advice == (f"did you mean {hint}?" if hint.startswith("'") else hint)
-    assert result.startswith(message)
+    [(pointer, node_id, actual_message, actual_hint)] = _problems_in(node("a", **fields))
+    assert (pointer, node_id) == (f"/nodes/0{at}", "a")
+    assert actual_hint == (f"did you mean {hint}?" if hint.startswith("'") else hint)
+    assert actual_message.startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -61,10 +61,10 @@ def test_wrong_field_is_the_only_problem(fields: dict[str, Any], at: str, messag
     ],
 )
 def test_unknown_field_is_the_only_problem_and_has_a_hint(fields: dict[str, Any], name: str, allowed: str) -> None:
-    [(place, node_id, result, hint)] = _problems_in(node("a", **fields))
+    [(pointer, node_id, actual_message, hint)] = _problems_in(node("a", **fields))
     nearest_name = allowed.partition(",")[0]
-    assert (place, node_id) == (f"/nodes/0/{name.replace('.', '/')}", "a")
-    assert result.startswith(f"unknown field {name!r}; allowed are {allowed}")
+    assert (pointer, node_id) == (f"/nodes/0/{name.replace('.', '/')}", "a")
+    assert actual_message.startswith(f"unknown field {name!r}; allowed are {allowed}")
     assert hint == f"did you mean {nearest_name!r}?"
 
 
@@ -89,8 +89,8 @@ def test_version_and_reserved_ids_and_fields_are_explained() -> None:
     assert _problems_in(node("a"), plan=2) == [
         ("/plan", None, message, "write plan: 1; a later version needs a newer Dagwright")
     ]
-    [(place, node_id, message, _)] = _problems_in(node("item"), node("b", arguments={"x": "{{item.result}}"}))
-    assert (place, node_id) == ("/nodes/0/id", "item")
+    [(pointer, node_id, message, _)] = _problems_in(node("item"), node("b", arguments={"x": "{{item.result}}"}))
+    assert (pointer, node_id) == ("/nodes/0/id", "item")
     assert message == (
         "id: 'item' is reserved for the item of a for_each; an id is any text but index, inputs, item, secret, ~budget"
     )
@@ -169,10 +169,10 @@ def _problems_of_b(**fields: object) -> list[tuple[str, str, str | None, str, st
     ],
 )
 def test_wrong_condition_is_reported_in_plain_words(when: str, message: str, hint: str | None) -> None:
-    [(code, place, node_id, result, advice)] = _problems_of_b(when=when)
-    assert (code, place, node_id) == ("invalid_field", "/nodes/1/when", "b")
-    assert result.startswith(f"when: {message}")
-    assert (advice is None) if hint is None else (advice or "").startswith(hint)
+    [(code, pointer, node_id, actual_message, actual_hint)] = _problems_of_b(when=when)
+    assert (code, pointer, node_id) == ("invalid_field", "/nodes/1/when", "b")
+    assert actual_message.startswith(f"when: {message}")
+    assert (actual_hint is None) if hint is None else (actual_hint or "").startswith(hint)
 
 
 @pytest.mark.parametrize(
@@ -189,16 +189,16 @@ def test_wrong_condition_is_reported_in_plain_words(when: str, message: str, hin
     ],
 )
 def test_wrong_reference_has_a_hint(text: str, message: str, hint: str) -> None:
-    [(code, place, node_id, result, advice)] = _problems_of_b(arguments={"x": text})
-    assert (code, place, node_id) == ("invalid_reference", "/nodes/1/arguments/x", "b")
-    assert result.startswith(f"Invalid reference: {text}: {message}")
-    assert advice == hint
+    [(code, pointer, node_id, actual_message, actual_hint)] = _problems_of_b(arguments={"x": text})
+    assert (code, pointer, node_id) == ("invalid_reference", "/nodes/1/arguments/x", "b")
+    assert actual_message.startswith(f"Invalid reference: {text}: {message}")
+    assert actual_hint == hint
 
 
 def test_wrong_item_in_a_for_each_is_suggested_and_a_missing_node_comes_first() -> None:
     for text, hint in (("{{itm}}", "did you mean {{item}}?"), ("{{ indx }}", "did you mean {{index}}?")):
-        [(_, _, _, _, advice)] = _problems_of_b(for_each=[1], arguments={"x": text})
-        assert (advice or "").startswith(hint)
+        [(_, _, _, _, actual_hint)] = _problems_of_b(for_each=[1], arguments={"x": text})
+        assert (actual_hint or "").startswith(hint)
     [(_, _, _, message, _)] = _problems_of_b(arguments={"x": "{{zz.reslt}}"})
     assert message == "Invalid reference: {{zz.reslt}}: there is no node 'zz'"
 
@@ -270,17 +270,17 @@ def test_unknown_inputs_of_conditions_are_compared_in_bounded_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "place"),
+    ("fields", "pointer"),
     [
         ({"arguments": {"x": "\ud800"}}, "/nodes/0/arguments/x"),
         ({"human": {"type": "CLARIFICATION", "prompt": "\ud800"}}, "/nodes/0/human/prompt"),
         ({"arguments": {"\ud800": 1}}, "/nodes/0/arguments"),
     ],
 )
-def test_lone_surrogate_is_a_problem_with_its_pointer_and_its_line(fields: dict[str, Any], place: str) -> None:
+def test_lone_surrogate_is_a_problem_with_its_pointer_and_its_line(fields: dict[str, Any], pointer: str) -> None:
     with pytest.raises(PlanInvalid) as caught:
         check_plan(plan_of(node("a", **fields)), TOOLS)
-    assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [("invalid_syntax", place)]
+    assert [(problem.code, problem.pointer) for problem in caught.value.problems] == [("invalid_syntax", pointer)]
     actual = check_response(PostedPlan("nodes: \ud800"), TOOLS)
     assert [error["line"] for error in actual["errors"]] == [1]
 
@@ -293,8 +293,8 @@ def test_inputs_and_forks_have_short_messages() -> None:
     assert unknown_rerun("zzz", plan) == "rerun 'zzz': the fork has no such node or item"
     message = "inputs.net.tpye: 'tpye' is not a keyword of JSON Schema and has no effect; did you mean 'type'?"
     assert _notes({"net": {"tpye": "number"}}) == [("unknown_keyword", "/inputs/net/tpye", message)]
-    own = {"type": "number", "prompt": "Net", "default": 1, "minimum": 0, "unit": "EUR", "x-order": 3}
-    assert _notes({"net": own}) == []
+    known_keywords = {"type": "number", "prompt": "Net", "default": 1, "minimum": 0, "unit": "EUR", "x-order": 3}
+    assert _notes({"net": known_keywords}) == []
 
 
 def _notes(inputs: Any) -> list[tuple[str, str, str]]:

@@ -75,7 +75,7 @@ def test_name_that_two_plugins_contribute_is_rejected_with_both(tmp_path: Path) 
         ("['shop.find']", "two plugins contribute the resolver 'toy.find_shelf'"),
     ],
 )
-def test_tool_of_a_plugin_has_a_name_of_its_own(tmp_path: Path, tools: str, message: str) -> None:
+def test_duplicate_tool_or_resolver_of_a_plugin_is_rejected(tmp_path: Path, tools: str, message: str) -> None:
     source = (
         "from dagwright.core.model.resolvers import Resolver\nfrom dagwright.tools import spec_of, tool\n"
         + PLUGIN.format("tools='shop_plugin:tools'")
@@ -99,12 +99,12 @@ def test_toy_application_adds_tools_settings_verbs_and_a_resolver(monkeypatch: p
     assert [name for name in declared if name.startswith("toy.")] == expected
     assert resolver_of(declared).kinds == ("shelf",)
     assert [name for name in intent_verbs(declared) if name.startswith("toy.")] == ["toy.put"]
-    [own] = environment_of(settings).app_settings.values()
-    assert getattr(own, "toy_warehouse", None) == "south"
+    [toy_settings] = environment_of(settings).app_settings.values()
+    assert getattr(toy_settings, "toy_warehouse", None) == "south"
     assert plugin_packages() == ("toy_app",)
-    goal = goal_from_document({"goal": "Put the lamp on the long shelf.", "profile": "intents"}, declared).extender
-    assert goal is not None
-    lookup = goal["schema"]["$defs"]["Lookup"]["properties"]
+    extender = goal_from_document({"goal": "Put the lamp on the long shelf.", "profile": "intents"}, declared).extender
+    assert extender is not None
+    lookup = extender["schema"]["$defs"]["Lookup"]["properties"]
     assert lookup["entity_type"]["description"] == "One of place, shelf, rack."
     assert [*lookup] == ["search_text", "entity_type", "aisle"]
 
@@ -159,7 +159,7 @@ def test_command_group_with_the_name_of_a_command_is_rejected(
 
 
 @pytest.mark.usefixtures("toy")
-def test_down_ends_what_a_plugin_has_started(
+def test_down_reports_what_plugins_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DAGWRIGHT_STATE_DIR", str(tmp_path / "state"))

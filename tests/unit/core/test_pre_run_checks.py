@@ -1,4 +1,4 @@
-"""Errors between two locations of a plan: inputs that conditions read, and types from result to argument."""
+"""Checks across nodes of a plan: inputs that conditions read, and types of results against the arguments they fill."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date
@@ -80,7 +80,7 @@ def problems_of(*nodes: Mapping[str, Any], **fields: Any) -> Sequence[tuple[str,
     return []
 
 
-def uses(tool_name: str, **arguments: Any) -> dict[str, Any]:
+def call(tool_name: str, **arguments: Any) -> dict[str, Any]:
     return {"id": "b", "tool": tool_name, "arguments": arguments}
 
 
@@ -94,8 +94,8 @@ def test_condition_that_needs_an_undeclared_input_is_rejected_with_the_nearest()
     wrong, message = {**A, "when": "inputs.nett > 1"}, "when: there is no input 'nett'; the plan declares net"
     expected = ("invalid_field", "/nodes/0/when", message, "did you mean 'net'?")
     assert problems_of(wrong, inputs=NET) == [expected]
-    below = {"id": "below", "plan": {"inputs": NET, "nodes": [wrong]}, "arguments": {"net": 1}}
-    assert [(code, at) for code, at, _, _ in problems_of(below)] == [("invalid_field", "/nodes/0/plan/nodes/0/when")]
+    sub_plan = {"id": "below", "plan": {"inputs": NET, "nodes": [wrong]}, "arguments": {"net": 1}}
+    assert [(code, at) for code, at, _, _ in problems_of(sub_plan)] == [("invalid_field", "/nodes/0/plan/nodes/0/when")]
 
 
 @pytest.mark.parametrize(
@@ -126,10 +126,12 @@ _STATES = "pending, ready, running, waiting, completed, failed, skipped, blocked
 )
 def test_comparison_with_a_text_that_the_value_never_has_is_rejected(when: str, shown: str, hint: str | None) -> None:
     inputs = {"net": {"enum": ["net", "gross"]}}
-    ((code, at, message, near),) = problems_of(A, {**HELLO, "id": "b", "when": when, "join": "all_done"}, inputs=inputs)
+    ((code, at, message, actual_hint),) = problems_of(
+        A, {**HELLO, "id": "b", "when": when, "join": "all_done"}, inputs=inputs
+    )
     known = "net, gross" if "inputs" in shown else _STATES
     assert (code, at, message) == ("invalid_field", "/nodes/1/when", f"when: {shown}: it is one of {known}")
-    assert near == (None if hint is None else f"did you mean {hint!r}?")
+    assert actual_hint == (None if hint is None else f"did you mean {hint!r}?")
 
 
 @pytest.mark.parametrize(
@@ -151,21 +153,25 @@ def test_comparison_that_may_be_true_is_valid(when: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("using", "at", "words"),
+    ("consumer", "at", "words"),
     [
-        (uses("hello", name="{{a.result}}"), "arguments/name", f"{_NUMBER}, and 'name' of 'hello' takes string"),
-        (uses("count", things="{{a.result}}"), "arguments/things", f"{_NUMBER}, and 'things' of 'count' takes array"),
+        (call("hello", name="{{a.result}}"), "arguments/name", f"{_NUMBER}, and 'name' of 'hello' takes string"),
+        (call("count", things="{{a.result}}"), "arguments/things", f"{_NUMBER}, and 'things' of 'count' takes array"),
         (
-            uses("count", things=["{{a.result}}"]),
+            call("count", things=["{{a.result}}"]),
             "arguments/things/0",
             f"{_NUMBER}, and 'things' of 'count' takes string",
         ),
-        ({**uses("hello", name="x"), "for_each": "{{a.result}}"}, "for_each", f"{_NUMBER}, and for_each takes a list"),
+        (
+            {**call("hello", name="x"), "for_each": "{{a.result}}"},
+            "for_each",
+            f"{_NUMBER}, and for_each takes a list",
+        ),
     ],
 )
-def test_result_of_a_type_that_an_argument_does_not_take_is_rejected(using: Any, at: str, words: str) -> None:
-    ((code, place, message, _),) = problems_of(A, using)
-    assert (code in ("invalid_arguments", "invalid_field"), place, message) == (True, f"/nodes/1/{at}", words)
+def test_result_of_a_type_that_an_argument_does_not_take_is_rejected(consumer: Any, at: str, words: str) -> None:
+    ((code, pointer, message, _),) = problems_of(A, consumer)
+    assert (code in ("invalid_arguments", "invalid_field"), pointer, message) == (True, f"/nodes/1/{at}", words)
 
 
 ASK = {"id": "ask", "human": {"prompt": "Publish?"}}
@@ -183,27 +189,34 @@ CHOOSE = {"human": {"type": "SELECTION", "prompt": "Who?", "options": "{{a.resul
 
 
 @pytest.mark.parametrize(
-    ("making", "using", "at", "words"),
+    ("producer", "consumer", "at", "words"),
     [
         (ASK, {**HELLO, "when": "ask.result.aproved"}, "when", "ask.result has no part 'aproved': it has approved, "),
         (ASK, {**HELLO, "when": "ask.result"}, "when", "when: ask.result is object, and not a condition"),
         (ASK, {**HELLO, "when": "size(ask.error.mesage) > 1"}, "when", "ask.error has no part 'mesage': it has code, "),
-        (WHERE, uses("count", things="{{where.result.x}}"), "arguments/things", "where.result has no part 'x'"),
-        (WHERE, uses("count", things="{{where.result}}"), "arguments/things", "{{where.result}} is object, and"),
-        (SUB, uses("hello", name="{{sub.result.gros}}"), "arguments/name", "sub.result has no part 'gros'"),
-        (SUB, uses("hello", name="{{sub.result.gross}}"), "arguments/name", "{{sub.result.gross}} is integer or"),
-        (SUB, uses("hello", name="{{sub.result.texts[1]}}"), "arguments/name", "sub.result.texts has no part 1"),
-        (SINKS, uses("hello", name="{{sinks.result.a}}"), "arguments/name", "sinks.result has no part 'a': it has"),
-        (TEXT, uses("count", things="{{text.result}}"), "arguments/things", "{{text.result}} is string, and 'things'"),
+        (WHERE, call("count", things="{{where.result.x}}"), "arguments/things", "where.result has no part 'x'"),
+        (WHERE, call("count", things="{{where.result}}"), "arguments/things", "{{where.result}} is object, and"),
+        (SUB, call("hello", name="{{sub.result.gros}}"), "arguments/name", "sub.result has no part 'gros'"),
+        (SUB, call("hello", name="{{sub.result.gross}}"), "arguments/name", "{{sub.result.gross}} is integer or"),
+        (SUB, call("hello", name="{{sub.result.texts[1]}}"), "arguments/name", "sub.result.texts has no part 1"),
+        (SINKS, call("hello", name="{{sinks.result.a}}"), "arguments/name", "sinks.result has no part 'a': it has"),
+        (
+            TEXT,
+            call("count", things="{{text.result}}"),
+            "arguments/things",
+            "{{text.result}} is string, and 'things'",
+        ),
         (LISTED, {**HELLO, "for_each": "{{listed.result}}", "key": "{{item.day.x}}"}, "key", "item.day has no part"),
         (PERSON, {**HELLO, "when": "a.result.nme == 'x'"}, "when", "a.result has no part 'nme': it has name, age"),
         (WHERE, {**SUB, "arguments": {"n": "{{where.result}}"}}, "arguments/n", "the sub-plan's input 'n' takes"),
         (PERSON, CHOOSE, "human/options", "{{a.result}} is object, as the tool 'person' declares its result, and opti"),
     ],
 )
-def test_missing_part_and_wrong_type_of_any_value_is_rejected(making: Any, using: Any, at: str, words: str) -> None:
-    ((_, place, message, _),) = problems_of(making, {**using, "id": "b"})
-    assert (place, words in message) == (f"/nodes/1/{at}", True), message
+def test_missing_part_and_wrong_type_of_any_value_is_rejected(
+    producer: Any, consumer: Any, at: str, words: str
+) -> None:
+    ((_, pointer, message, _),) = problems_of(producer, {**consumer, "id": "b"})
+    assert (pointer, words in message) == (f"/nodes/1/{at}", True), message
 
 
 def test_missing_part_in_the_output_is_rejected() -> None:
@@ -213,30 +226,30 @@ def test_missing_part_in_the_output_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("making", "using"),
+    ("producer", "consumer"),
     [
-        (A, uses("hello", name="It is {{a.result}}")),
-        (A, uses("add", number="{{a.result}}", by="{{a.result}}")),
-        (A, uses("on", day="{{a.result}}")),
-        (A, uses("loose", name="{{a.result}}")),
-        (A, uses("loose", name="x", kind="{{a.result}}")),
-        (A, uses("anything", value="{{a.result}}")),
-        ({**A, "on_error": {"value": "none"}}, uses("hello", name="{{a.result}}")),
-        ({**A, "for_each": [1, 2]}, uses("count", things="{{a.result}}")),
-        ({"id": "a", "tool": "hello", "arguments": {"name": "7"}}, uses("add", number="{{a.result}}")),
-        ({"id": "a", "tool": "anything"}, uses("hello", name="{{a.result}}")),
-        ({**A, "when": "false"}, {**uses("loose", name="x", kind="{{a.result}}"), "join": "all_done"}),
-        ({"id": "a", "tool": "add", "arguments": {"number": 1}}, uses("add", number="{{a.result}}")),
+        (A, call("hello", name="It is {{a.result}}")),
+        (A, call("add", number="{{a.result}}", by="{{a.result}}")),
+        (A, call("on", day="{{a.result}}")),
+        (A, call("loose", name="{{a.result}}")),
+        (A, call("loose", name="x", kind="{{a.result}}")),
+        (A, call("anything", value="{{a.result}}")),
+        ({**A, "on_error": {"value": "none"}}, call("hello", name="{{a.result}}")),
+        ({**A, "for_each": [1, 2]}, call("count", things="{{a.result}}")),
+        ({"id": "a", "tool": "hello", "arguments": {"name": "7"}}, call("add", number="{{a.result}}")),
+        ({"id": "a", "tool": "anything"}, call("hello", name="{{a.result}}")),
+        ({**A, "when": "false"}, {**call("loose", name="x", kind="{{a.result}}"), "join": "all_done"}),
+        ({"id": "a", "tool": "add", "arguments": {"number": 1}}, call("add", number="{{a.result}}")),
         (
             {"id": "a", "tool": "on", "arguments": {"day": "2026-01-01"}},
-            {**uses("add", number="{{item.day}}"), "for_each": "{{a.result}}"},
+            {**call("add", number="{{item.day}}"), "for_each": "{{a.result}}"},
         ),
-        ({"id": "a", "tool": "on", "arguments": {"day": "2026-01-01"}}, uses("add", number="{{a.result[0].day}}")),
-        ({"id": "a", "tool": "hello", "arguments": {"name": "x"}}, uses("loose", name="x", many="{{a.result}}")),
+        ({"id": "a", "tool": "on", "arguments": {"day": "2026-01-01"}}, call("add", number="{{a.result[0].day}}")),
+        ({"id": "a", "tool": "hello", "arguments": {"name": "x"}}, call("loose", name="x", many="{{a.result}}")),
     ],
 )
-def test_possible_value_is_valid(making: Any, using: Any) -> None:
-    assert problems_of(making, using) == []
+def test_possible_value_is_valid(producer: Any, consumer: Any) -> None:
+    assert problems_of(producer, consumer) == []
 
 
 def test_condition_that_needs_a_missing_part_has_a_note_and_is_explained() -> None:
@@ -259,10 +272,10 @@ def test_declared_type_of_an_input_is_compared_with_its_use() -> None:
     plan = {
         "inputs": {"n": {"type": "integer"}, "things": {"type": "array"}, "any": {"type": ["array", "integer"]}},
         "nodes": [
-            {**uses("hello", name="x"), "id": "wrong", "for_each": "{{PLACEHOLDER_n}}"},
-            {**uses("count", things="{{PLACEHOLDER_n}}"), "id": "argument"},
-            {**uses("hello", name="x"), "id": "right", "for_each": "{{PLACEHOLDER_things}}"},
-            {**uses("count", things="{{PLACEHOLDER_any}}"), "id": "maybe"},
+            {**call("hello", name="x"), "id": "wrong", "for_each": "{{PLACEHOLDER_n}}"},
+            {**call("count", things="{{PLACEHOLDER_n}}"), "id": "argument"},
+            {**call("hello", name="x"), "id": "right", "for_each": "{{PLACEHOLDER_things}}"},
+            {**call("count", things="{{PLACEHOLDER_any}}"), "id": "maybe"},
         ],
     }
     with pytest.raises(PlanInvalid) as caught:
@@ -277,7 +290,7 @@ def test_declared_type_of_an_input_is_compared_with_its_use() -> None:
 
 def test_placeholder_near_a_declared_input_has_a_note() -> None:
     arguments = {"name": "{{PLACEHOLDER_naem}} {{PLACEHOLDER_other}}"}
-    nodes = [{**uses("hello", **arguments), "id": "a"}]
+    nodes = [{**call("hello", **arguments), "id": "a"}]
     checked = check_plan({"inputs": {"name": {"type": "string"}}, "nodes": nodes}, TOOLS)
     message = "PLACEHOLDER_naem adds the input 'naem', which the plan does not declare; did you mean 'name'?"
     assert [(note.code, note.message, note.node, note.pointer) for note in checked.notes] == [
@@ -323,7 +336,7 @@ def test_heartbeat_is_at_least_a_second(heartbeat: str) -> None:
 
 
 def test_circular_schema_of_an_answer_is_followed_to_a_limit() -> None:
-    twice = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}
-    schema = {**twice, "$defs": {"a": {**twice, "title": "a"}}}
+    circular = {"anyOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/a"}]}
+    schema = {**circular, "$defs": {"a": {**circular, "title": "a"}}}
     form = {"id": "form", "human": {"type": "INFORMATION", "prompt": "What?", "schema": schema}}
-    assert problems_of(form, uses("hello", name="{{form.result.data.any.part}}")) == []
+    assert problems_of(form, call("hello", name="{{form.result.data.any.part}}")) == []

@@ -70,7 +70,7 @@ IDS = {"a", "a b", "a.result", "fetch/mail (x)", "café", "x}} y", '"q"', "@resu
         ("}} {{a.result}} }}", ("}} ", ResultOf("a", "result"), " }}")),
     ],
 )
-def test_text_has_these_parts(text: str, parts: Template) -> None:
+def test_template_is_parsed_into_its_parts(text: str, parts: Template) -> None:
     assert parse_template(text, IDS) == parts
 
 
@@ -96,7 +96,9 @@ def _input_hint(name: str) -> str:
         ),
     ],
 )
-def test_other_braces_are_not_a_reference(text: str, message: str, hint: str | None, unknown: str | None) -> None:
+def test_invalid_reference_is_rejected_with_a_hint(
+    text: str, message: str, hint: str | None, unknown: str | None
+) -> None:
     with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
     assert [(bad.message, bad.hint, bad.unknown) for bad in caught.value.invalid] == [(message, hint, unknown)]
@@ -192,7 +194,7 @@ def scope(**results: Any) -> Scope:
         (("text {{only}}",), "text {{only}}"),
     ],
 )
-def test_template_has_this_value(template: Template, expected: Any) -> None:
+def test_template_resolves_to_its_value(template: Template, expected: Any) -> None:
     results = {"a": {"x": [1, None]}, "b": 'q"\n\\{{a.result}}$1', "c": {"id": "id-7", "n": 1}}
     assert resolve_template(template, scope=scope(**results)) == expected
 
@@ -229,7 +231,7 @@ def test_query_that_could_take_too_long_is_rejected(path: str, message: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         ("[?@.kind == 'b' && @.n < 4].n", [1, 3]),
         ("[2:4].n", [2, 3]),
@@ -241,8 +243,8 @@ def test_query_that_could_take_too_long_is_rejected(path: str, message: str) -> 
         (".x[0][?@.y]", []),
     ],
 )
-def test_query_finds_its_matches_in_document_order(path: str, found: list[Any]) -> None:
-    assert get_value(ROWS, parse_path(path), start="x") == found
+def test_query_finds_its_matches_in_document_order(path: str, expected: list[Any]) -> None:
+    assert get_value(ROWS, parse_path(path), start="x") == expected
 
 
 @pytest.mark.parametrize(
@@ -266,9 +268,9 @@ def test_query_costs_as_much_as_the_values_that_it_visits(value: Any, path: str,
 def test_query_over_the_budget_is_rejected_with_the_limit() -> None:
     budget = ComputeBudget(2_000)
     budget.spend(500)
-    with pytest.raises(ComputeBudgetExceeded) as refusal:
+    with pytest.raises(ComputeBudgetExceeded) as exceeded:
         budget.spend(1_501)
-    assert str(refusal.value) == (
+    assert str(exceeded.value) == (
         "it reads too much: about 1,501 units of work, and 1,500 of 2,000 are left for this moment of the run; "
         "compute it in a tool and read its result"
     )
@@ -282,15 +284,17 @@ def test_query_over_the_budget_is_rejected_with_the_limit() -> None:
 
 
 def test_query_that_many_items_share_is_evaluated_once() -> None:
-    ask = "{{rows.result[?@.kind == 'b'].n}}"
-    scheduler = started_run(node("rows"), node("m", for_each=list(range(200)), key="k{{item}}", arguments={"of": ask}))
+    query = "{{rows.result[?@.kind == 'b'].n}}"
+    scheduler = started_run(
+        node("rows"), node("m", for_each=list(range(200)), key="k{{item}}", arguments={"of": query})
+    )
     scheduler.complete("rows", ROWS, at=1.0)
     tasks = start_ready_tasks(scheduler, at=1.0)
     assert [task.arguments["of"] == list(range(1, 1_000, 2)) for task in tasks] == [True] * 200
     assert work_of(scheduler) == 20_010 + 200 * 21
 
 
-def different_questions(count: int, rows: list[Any], **fields: Any) -> RunScheduler:
+def run_with_distinct_queries(count: int, rows: list[Any], **fields: Any) -> RunScheduler:
     nodes = [node(f"n{number}", arguments={"x": f"{{{{a.result[?@.n > {number}]}}}}"}) for number in range(count)]
     scheduler = started_run(node("a"), *nodes, **fields)
     scheduler.complete("a", rows, at=1.0)
@@ -298,15 +302,15 @@ def different_questions(count: int, rows: list[Any], **fields: Any) -> RunSchedu
 
 
 def test_query_that_exceeds_the_budget_of_a_moment_fails_its_node_or_output() -> None:
-    scheduler = different_questions(8, ROWS)
+    scheduler = run_with_distinct_queries(8, ROWS)
     # A tenth of the budget is left, so that the queries may be short.
     scheduler.state.compute_budget.start(1.0)
     scheduler.state.compute_budget.charge(MAX_WORK - MAX_WORK // 10)
     assert [task.id for task in start_ready_tasks(scheduler, at=1.0)] == [f"n{number}" for number in range(7)]
     assert states(scheduler)["n7"] == "failed"
-    start = "the query '$[?@.n > 7]' on a.result: it reads too much: about 20,010 units of work"
+    prefix = "the query '$[?@.n > 7]' on a.result: it reads too much: about 20,010 units of work"
     code, message = error_of(scheduler, "n7")
-    assert (code, message[: len(start)]) == ("too_large", start)
+    assert (code, message[: len(prefix)]) == ("too_large", prefix)
     output = {f"x{number}": f"{{{{a.result[?@.n > {number}]}}}}" for number in range(8)}
-    value, error = different_questions(0, ROWS * 10, output=output).output()
+    value, error = run_with_distinct_queries(0, ROWS * 10, output=output).output()
     assert (value, error and error.code) == (None, "too_large")

@@ -57,21 +57,21 @@ def test_failure_blocks_its_dependents_and_names_its_roots_in_plan_order() -> No
 
 
 @pytest.mark.parametrize(
-    ("on_error", "states_of_both", "run"),
+    ("on_error", "expected_states", "run"),
     [
         ("block", ("failed", "blocked"), "failed"),
         ("skip", ("failed", "skipped"), "failed"),
         ({"value": 7}, ("completed", "completed"), "completed"),
     ],
 )
-def test_on_error_sets_the_effect_of_a_failure(on_error: Any, states_of_both: tuple[str, str], run: str) -> None:
+def test_on_error_sets_the_effect_of_a_failure(on_error: Any, expected_states: tuple[str, str], run: str) -> None:
     scheduler = scheduler_of(node("a", on_error=on_error), node("b", arguments={"x": "{{a.result}}"}))
     arguments = []
     while tasks := start_ready_tasks(scheduler):
         arguments += [task.arguments for task in tasks]
         for task in tasks:
             scheduler.fail("a", tool_error("no"), at=1.0) if task.id == "a" else scheduler.complete("b", 1, at=1.0)
-    assert tuple(states(scheduler).values()) == states_of_both
+    assert tuple(states(scheduler).values()) == expected_states
     assert scheduler.status() == run
     assert error_of(scheduler, "a") == ("tool_failed", "no")
     assert arguments[1:] == ([{"x": 7}] if run == "completed" else [])
@@ -88,12 +88,12 @@ def test_on_error_sets_the_effect_of_a_failure(on_error: Any, states_of_both: tu
 )
 def test_join_depends_on_the_ends_of_the_dependencies(join: Any, states_after: dict[str, str]) -> None:
     """C completed, F failed, S skipped; a dependency without a letter has not ended."""
-    assert {ended: _state_behind(join, ended) for ended in states_after} == states_after
+    assert {ended: _state_after_join(join, ended) for ended in states_after} == states_after
 
 
-def _state_behind(join: Any, ended: str) -> str:
+def _state_after_join(join: Any, ended: str) -> str:
     ids = ["a", "b", "c"]
-    # Only a task can end, so a dependency is skipped by the condition of a node that comes at once.
+    # A test can only end tasks, so a skipped dependency is a node with a false condition.
     first = [
         node(name, when="false") if letter == "S" else node(name)
         for name, letter in zip(ids, ended.ljust(3), strict=True)
@@ -139,7 +139,7 @@ def test_missing_data_fails_the_node_or_the_run() -> None:
     assert (scheduler.status(), scheduler.state.error, scheduler.output()) == ("failed", error, (None, error))
 
 
-def test_false_condition_skips_dependents_and_one_that_is_not_a_boolean_fails() -> None:
+def test_false_condition_skips_dependents_and_non_boolean_condition_fails() -> None:
     scheduler = scheduler_of(node("a"), node("b", when="a.result > 3"), node("c", "b"), node("d", "b", join="any"))
     assert run_to_end(scheduler, a=2) == ["a", "d"]
     assert states(scheduler) == {"a": "completed", "b": "skipped", "c": "skipped", "d": "completed"}
@@ -177,7 +177,7 @@ def test_items_start_in_order_with_ids_keys_and_paths() -> None:
         (["x"] * 1_001, "failed", "too_large"),
     ],
 )
-def test_for_each_over_a_value_that_is_not_a_list(
+def test_for_each_value_sets_the_end_of_its_node(
     value: Any, state: str, code: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_items, "MAX_ITEMS", 1_000)
@@ -212,7 +212,7 @@ def test_failed_items_fail_the_node_or_have_the_value_of_on_error() -> None:
     assert error_of(scheduler, "m[0]") == ("tool_failed", "one")
 
 
-def test_condition_on_the_item_skips_single_items_and_others_skip_the_node() -> None:
+def test_condition_on_the_item_skips_items_and_condition_on_inputs_skips_the_node() -> None:
     scheduler = scheduler_of(node("m", for_each=[1, 5, 2], when="item > 1 && index < 2"))
     assert run_to_end(scheduler) == ["m[1]"]
     assert scheduler.records[0].result == [None, "m[1]", None]
@@ -236,23 +236,23 @@ def test_max_parallel_bounds_the_items_and_the_tool_bounds_all_its_calls() -> No
 
 
 def test_calls_of_one_tool_leave_slots_to_others_and_map_batches_need_none() -> None:
-    alone = max_calls_of_tool(0)
-    few = [node(f"m{number}", for_each=[*range(300)], arguments={"x": "{{item}}"}) for number in range(2)]
-    scheduler = scheduler_of(*few, node("other", tool="pair", priority=5))
-    assert len(ids_of(start_ready_tasks(scheduler))) == alone + 1
+    max_calls = max_calls_of_tool(0)
+    small_maps = [node(f"m{number}", for_each=[*range(300)], arguments={"x": "{{item}}"}) for number in range(2)]
+    scheduler = scheduler_of(*small_maps, node("other", tool="pair", priority=5))
+    assert len(ids_of(start_ready_tasks(scheduler))) == max_calls + 1
     scheduler.complete("other", 1, at=1.0)
-    assert (scheduler.in_flight, ids_of(start_ready_tasks(scheduler))) == (alone, [])
+    assert (scheduler.in_flight, ids_of(start_ready_tasks(scheduler))) == (max_calls, [])
     scheduler.complete("m0[0]", 1, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["m1[100]"]
     (reason,) = why(scheduler, "m1[101]", calls={}).reasons
     assert reason.detail == "400 calls of any run; the remaining slots are reserved for other tools"
 
-    # Tools that are never paused have no such bound.
-    pure = node("m", for_each=[*range(alone + 50)], tool="typed", arguments={"name": "ann"})
-    assert len(ids_of(start_ready_tasks(scheduler_of(pure)))) == alone + 50
+    # Tools that cannot be paused have no such limit.
+    pure = node("m", for_each=[*range(max_calls + 50)], tool="typed", arguments={"name": "ann"})
+    assert len(ids_of(start_ready_tasks(scheduler_of(pure)))) == max_calls + 50
 
     large = node("large", for_each=[*range(600)], arguments={"x": "{{item}}"}, priority=5)
-    full = scheduler_of(*few, large)
+    full = scheduler_of(*small_maps, large)
     names = ids_of(start_ready_tasks(full))
     assert (len(names), [name for name in names if name.startswith("large")][:1]) == (404, ["large[0-149]"])
 
@@ -267,10 +267,10 @@ def test_calls_of_several_tools_leave_slots_to_another_tool_and_share_released_s
     assert why(scheduler, "m1[80]", calls={}).reasons[0].detail == (
         "80 calls of t1 and 419 calls of other tools run; the remaining slots are reserved for other tools"
     )
-    # None of these ends while its tool is paused, and calls of another tool continue.
+    # No other call ends, as while their tools are paused; a call of another tool still starts.
     scheduler.complete("first", 1, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["m3[3]", "late"]
-    # A freed slot is available to all tools; each tool leaves some of it to the others.
+    # All tools share the released slots.
     for item in range(300):
         scheduler.complete(f"m0[{item}]", 1, at=1.0)
         running.update(task_id.split("[")[0] for task_id in ids_of(start_ready_tasks(scheduler)))
@@ -331,14 +331,19 @@ def test_cancelled_tasks_keep_completed_results_and_block_their_dependents() -> 
     assert error_of(scheduler, "b") == ("dependency_failed", "Waiting for dependency: a was cancelled")
 
 
-@pytest.mark.parametrize(("count", "began"), [(1, 8.0), (3, 5.0)])
-def test_record_keeps_attempts_times_and_version(count: int, began: float) -> None:
+@pytest.mark.parametrize(("count", "expected_start"), [(1, 8.0), (3, 5.0)])
+def test_record_keeps_attempts_times_and_version(count: int, expected_start: float) -> None:
     """The time spans all attempts; a single attempt starts at the time that its worker reports."""
     scheduler = scheduler_of(node("a"))
     start_ready_tasks(scheduler, at=5.0)
     scheduler.complete("a", 1, at=9.0, attempt=Attempt(count=count, started_at=8.0, tool_version="v2"))
     record = scheduler.records[0]
-    assert (record.attempts, record.started_at, record.ended_at, record.tool_version) == (count, began, 9.0, "v2")
+    assert (record.attempts, record.started_at, record.ended_at, record.tool_version) == (
+        count,
+        expected_start,
+        9.0,
+        "v2",
+    )
 
 
 @pytest.mark.parametrize(
@@ -353,7 +358,9 @@ def test_record_keeps_attempts_times_and_version(count: int, began: float) -> No
         ({"output": "only text"}, ("c",), "completed_with_failures", "only text"),
     ],
 )
-def test_outcome_of_a_request(fields: dict[str, Any], failing: tuple[str, ...], run: str, output: Any) -> None:
+def test_status_and_output_after_failures(
+    fields: dict[str, Any], failing: tuple[str, ...], run: str, output: Any
+) -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"), node("d", "a"), **fields)
     run_to_end(scheduler, **{name: tool_error() for name in failing})
     assert (scheduler.status(), scheduler.output()) == (run, (output, None))
@@ -361,12 +368,12 @@ def test_outcome_of_a_request(fields: dict[str, Any], failing: tuple[str, ...], 
 
 def test_default_of_an_input_replaces_a_missing_value() -> None:
     declared = {"n": {"type": "integer", "default": 4}, "m": {"type": "integer", "default": 5}}
-    only = node("a", arguments={"n": "{{PLACEHOLDER_n}}", "m": "{{PLACEHOLDER_m}}"})
-    scheduler = started_scheduler(compiled_plan(plan_of(only, inputs=declared)), {"m": 6})
+    consumer = node("a", arguments={"n": "{{PLACEHOLDER_n}}", "m": "{{PLACEHOLDER_m}}"})
+    scheduler = started_scheduler(compiled_plan(plan_of(consumer, inputs=declared)), {"m": 6})
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"n": 4, "m": 6}]
 
 
-def test_worker_that_reports_a_failure_fails_its_node() -> None:
+def test_worker_tool_that_reports_a_failure_fails_its_node() -> None:
     scheduler = started_scheduler(compiled_plan(plan_of(*map(node, ("ok", "part", "bad", "plain"))), workers=range(4)))
     run_to_end(
         scheduler,
@@ -382,7 +389,7 @@ def test_worker_that_reports_a_failure_fails_its_node() -> None:
         ("completed", {"x": 3}, False),
     ]
     assert error_of(scheduler, "bad") == ("worker_failed", "no data")
-    # Metadata of a plan does not make a worker.
+    # Metadata of a plan does not make its nodes calls of worker tools.
     plain = scheduler_of(node("a", metadata={"worker": True}))
     result = {"status": "failed", "outputs": {}, "error": "no data"}
     run_to_end(plain, a=result)

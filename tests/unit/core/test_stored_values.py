@@ -47,9 +47,9 @@ _IDS = '$["list"][*]["id"]'
 _VALUE = {"id": 7, "text": _LARGE, "list": [{"n": 1}, {"n": 2, "text": _LARGE}], "whole": [_LARGER]}
 
 
-def _stored_value(*expected: Projection) -> StoredValue:
+def _stored_value(*projections: Projection) -> StoredValue:
     return project_value(
-        _VALUE, "sha256-v", size_bytes=len(pydantic_core.to_json(_VALUE)), projections=expected, name="a.result"
+        _VALUE, "sha256-v", size_bytes=len(pydantic_core.to_json(_VALUE)), projections=projections, name="a.result"
     )
 
 
@@ -111,20 +111,20 @@ def test_path_finds_a_reported_value_or_continues_in_the_store(path: Path, found
         ("big", "id"): ProjectedPart("small", 1),
     }
     stored = StoredValue("r", name="a.result", parts=parts)
-    answer = stored.at(path)
-    assert answer == (StoredValue("r", name="a.result", parts=parts) if path == () else found, rest)
+    actual = stored.at(path)
+    assert actual == (StoredValue("r", name="a.result", parts=parts) if path == () else found, rest)
 
 
-def test_facts_of_each_item_of_a_list_are_reported_of_the_items() -> None:
+def test_parts_of_each_item_of_a_list_are_reported() -> None:
     rows = [{"id": f"r{number}", "some": {"n": number}, "text": "x" * 900} for number in range(400)]
-    expected: list[Projection] = [
+    projections: list[Projection] = [
         (("rows",), "whole"),
         ('$["rows"][*]["id"]', "whole"),
         ('$["rows"][*]["some"]["n"]', "whole"),
         ('$["rows"][*]["text"]', "whole"),
         ('$["rows"][*]["not there"]', "whole"),
     ]
-    stored = project_value({"rows": rows}, "r", size_bytes=400_000, projections=expected, name="a.result")
+    stored = project_value({"rows": rows}, "r", size_bytes=400_000, projections=projections, name="a.result")
     actual, _ = stored.at(("rows",))
     assert isinstance(actual, StoredValue)
     items = StoredList(actual, 0, 400)
@@ -133,10 +133,10 @@ def test_facts_of_each_item_of_a_list_are_reported_of_the_items() -> None:
     assert items[2:9].without_parts()[5] == StoredValue("r", name="a.result", paths=(("rows", 7),))
 
 
-def test_path_after_a_query_is_another_path() -> None:
-    asked, _ = StoredValue("r", paths=(("list",),)).at("$[*]")
-    assert isinstance(asked, StoredValue)
-    first, _ = asked.at((0,))
+def test_path_after_a_query_starts_a_new_path() -> None:
+    query_result, _ = StoredValue("r", paths=(("list",),)).at("$[*]")
+    assert isinstance(query_result, StoredValue)
+    first, _ = query_result.at((0,))
     assert isinstance(first, StoredValue)
     deeper, _ = first.at(("id",))
     assert isinstance(deeper, StoredValue)
@@ -168,7 +168,7 @@ def test_preview_encodes_no_more_than_it_shows() -> None:
     ],
     ids=["foreign", "sub_plan", "region", "small", "parts", "whole"],
 )
-def test_largest_result_of_a_call_is_accepted(node: CompiledNode, tool: ToolDeclaration | None, size: int) -> None:
+def test_largest_result_size_of_a_call(node: CompiledNode, tool: ToolDeclaration | None, size: int) -> None:
     assert largest_result_bytes(node, tool) == size
 
 
@@ -194,15 +194,15 @@ def test_object_that_is_not_a_stored_value_is_rejected(encoded: Any) -> None:
 
 def test_stored_values_are_encoded_in_one_or_two_parts() -> None:
     stored = _stored_value((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
-    sent = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored)))
-    assert stored_from_json(sent) == stored
-    assert stored_from_json(sent, name="b.result").name == "b.result"
+    encoded = pydantic_core.from_json(pydantic_core.to_json(stored_to_json(stored)))
+    assert stored_from_json(encoded) == stored
+    assert stored_from_json(encoded, name="b.result").name == "b.result"
     for value in (StoredValue("r"), WorkerText(["a"])):
         with pytest.raises(pydantic_core.PydanticSerializationError):
             pydantic_core.to_json({"x": value})
-    sent = value_to_json(_ARGUMENTS)
-    assert sent["value"] == {"plain": {"ref": "r"}, "held": [1, {"x": None}], "token": None, "both": None}
-    assert value_from_json(sent["value"], sent["stored"]) == _ARGUMENTS
+    encoded = value_to_json(_ARGUMENTS)
+    assert encoded["value"] == {"plain": {"ref": "r"}, "held": [1, {"x": None}], "token": None, "both": None}
+    assert value_from_json(encoded["value"], encoded["stored"]) == _ARGUMENTS
 
 
 _TOKEN = WorkerText(["Bearer ", Secret("KEY")])
@@ -211,7 +211,7 @@ _BOTH = WorkerText(["<", [_STORED]])
 _ARGUMENTS = {"plain": {"ref": "r"}, "held": [1, {"x": _STORED}], "token": _TOKEN, "both": _BOTH}
 
 
-def test_places_of_remote_values_are_in_document_order_and_shown_to_people() -> None:
+def test_value_refs_are_found_in_document_order_and_formatted_for_display() -> None:
     assert [path for path, _ in find_value_refs(_ARGUMENTS)] == [("held", 1, "x"), ("token",), ("both",)]
     assert (is_whole(_ARGUMENTS), is_whole({"ref": "r"}), is_whole(None)) == (False, True, True)
     shown = {"ref": "r", "path": [["text"]], "bytes": 9}
@@ -234,27 +234,27 @@ def test_bindings_have_paths_and_a_secret_is_a_text() -> None:
     assert secret_names(bindings_of(_ARGUMENTS)) == {"KEY"}
     assert stored_refs(bindings_of(_ARGUMENTS)) == ["r"]
     arguments = {"key": None}
-    hydrate(arguments, bindings_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, load=_nothing)
+    hydrate(arguments, bindings_of({"key": WorkerText([Secret("KEY")])}), secrets={"KEY": "7"}, load=_load_nothing)
     assert arguments == {"key": "7"}
 
 
 @pytest.mark.parametrize("path", [["gone", 0], ["list", 5], ["text", "x"], ["list", "x"]], ids=str)
 def test_misplaced_binding_is_reported(path: list[str | int]) -> None:
     with pytest.raises(MisplacedBinding, match="the arguments have no path"):
-        hydrate({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, load=_nothing)
+        hydrate({"list": [1], "text": "t"}, [(path, [{"text": "x"}])], secrets={}, load=_load_nothing)
 
 
 @pytest.mark.parametrize(
-    ("paths", "words"),
+    ("paths", "message"),
     [
         ((("no",),), "Missing data: a.result.no: 'no' not found in a.result; it has id, list, text, whole"),
         ((("list",), (5,)), "Missing data: a.result.list[5]: [5] not found in a.result.list; it has 2 items"),
     ],
 )
-def test_unresolvable_path_is_reported_by_its_reader(paths: tuple[Path, ...], words: str) -> None:
+def test_unresolvable_path_is_reported_by_its_reader(paths: tuple[Path, ...], message: str) -> None:
     with pytest.raises(UnresolvedReference) as missing:
         value_at_paths(_VALUE, paths, "a.result")
-    assert str(missing.value) == words
+    assert str(missing.value) == message
 
 
 @pytest.mark.parametrize(
@@ -262,13 +262,13 @@ def test_unresolvable_path_is_reported_by_its_reader(paths: tuple[Path, ...], wo
     [[["x", {"ref": "r"}]], [[["no", "x"], {"ref": "r"}]], [[["x"], None]], [[["x"], {}]], [1], [[["x"], {"ref": 1}]]],
     ids=str,
 )
-def test_second_half_that_does_not_belong_to_the_first_is_rejected(stored: Any) -> None:
+def test_invalid_stored_values_of_an_encoded_value_are_rejected(stored: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         value_from_json([], stored)
 
 
-def _nothing(ref: str, paths: Any, name: str) -> Any:
-    raise AssertionError(f"{ref} {paths} {name} is not to be taken")
+def _load_nothing(ref: str, paths: Any, name: str) -> Any:
+    raise AssertionError(f"{ref} {paths} {name} must not be loaded")
 
 
 def _projections(plan: CompiledPlan) -> dict[str, list[Projection]]:
@@ -276,7 +276,9 @@ def _projections(plan: CompiledPlan) -> dict[str, list[Projection]]:
     actual = {node.id: list(node.projections) for node in plan.nodes if node.projections}
     for outer in plan.nodes:
         if outer.sub_plan is not None:
-            actual |= {f"{outer.id}/{inner}": wants for inner, wants in _projections(outer.sub_plan).items()}
+            actual |= {
+                f"{outer.id}/{inner}": projections for inner, projections in _projections(outer.sub_plan).items()
+            }
     return actual
 
 
@@ -303,32 +305,32 @@ def _projections(plan: CompiledPlan) -> dict[str, list[Projection]]:
     ],
     ids=str,
 )
-def test_parts_of_a_result_that_another_node_names(fields: dict[str, Any], expected: list[Projection]) -> None:
+def test_projections_are_the_parts_that_another_node_reads(fields: dict[str, Any], expected: list[Projection]) -> None:
     plan = compiled_plan(plan_of(node("a"), node("b", **fields)))
     assert _projections(plan) == ({"a": expected} if expected else {})
 
 
-def test_parts_that_outputs_and_sub_plans_name() -> None:
+def test_projections_include_the_reads_of_outputs_and_sub_plans() -> None:
     plan = compiled_plan(plan_of(node("a"), node("b"), output={"x": "{{a.result.id}}", "y": "{{b.result}}"}))
     assert _projections(plan) == {"a": [(("id",), "value")]}
-    below = plan_of(node("x"), node("y"), output={"first": "{{x.result.doc}}", "all": "{{y.result}}"})
+    sub_plan = plan_of(node("x"), node("y"), output={"first": "{{x.result.doc}}", "all": "{{y.result}}"})
     reads = {"p": "{{s.result.first.id}}", "q": "{{s.result.all.name}}"}
-    plan = compiled_plan(plan_of({"id": "s", "plan": below}, node("b", arguments=reads)))
+    plan = compiled_plan(plan_of({"id": "s", "plan": sub_plan}, node("b", arguments=reads)))
     assert _projections(plan) == {"s/x": [(("doc",), "value"), (("doc", "id"), "value")], "s/y": [(("name",), "value")]}
     # Without `output`, the output has the results of the sinks.
-    unwritten = {"id": "s", "plan": plan_of(node("x"))}
-    plan = compiled_plan(plan_of(unwritten, node("b", arguments={"p": "{{s.result.x.id}}"})))
+    without_output = {"id": "s", "plan": plan_of(node("x"))}
+    plan = compiled_plan(plan_of(without_output, node("b", arguments={"p": "{{s.result.x.id}}"})))
     assert _projections(plan) == {"s/x": [(("id",), "value")]}
-    below = plan_of(
+    sub_plan = plan_of(
         node("x", arguments={"v": "{{PLACEHOLDER_doc}}"}, when="inputs.doc.size > 3"),
         inputs={"doc": {"type": "object"}},
     )
-    plan = compiled_plan(plan_of(node("a"), {"id": "s", "plan": below, "arguments": {"doc": "{{a.result.inner}}"}}))
+    plan = compiled_plan(plan_of(node("a"), {"id": "s", "plan": sub_plan, "arguments": {"doc": "{{a.result.inner}}"}}))
     assert _projections(plan) == {"a": [(("inner",), "value"), (("inner", "size"), "whole")]}
     plan = compiled_plan(plan_of(node("a"), node("b", arguments={"x": "{{a.result.id}}"})), workers=[0])
-    own = [(name,) for name in ("status", "outputs", "error", "message")]
+    worker_fields = [(name,) for name in ("status", "outputs", "error", "message")]
     assert _projections(plan) == {
-        "a": [(("id",), "value"), (("outputs", "id"), "value"), *((path, "value") for path in own)]
+        "a": [(("id",), "value"), (("outputs", "id"), "value"), *((path, "value") for path in worker_fields)]
     }
 
 
@@ -336,6 +338,8 @@ def test_parts_that_outputs_and_sub_plans_name() -> None:
     ("reference", "expected"),
     [("{{a.result[0].id}}", [(("id",), "value")]), ("{{a.result[*].id}}", [(("id",), "value")]), ("{{a.result}}", [])],
 )
-def test_path_into_a_list_of_items_names_a_part_of_each(reference: str, expected: list[Projection]) -> None:
+def test_path_into_the_results_of_items_is_a_projection_of_each_item(
+    reference: str, expected: list[Projection]
+) -> None:
     plan = compiled_plan(plan_of(node("a", for_each=[1, 2]), node("b", arguments={"x": reference})))
     assert _projections(plan) == ({"a": expected} if expected else {})

@@ -17,7 +17,7 @@ def test_long_texts_are_cut_to_the_limit_and_short_ones_are_unchanged(words: str
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("actual", "expected"),
     [
         (text.cut_characters("abcdef", 4), "abc…"),
         (text.cut_for_model("a" * 20, 10), "aaa […cut]"),
@@ -32,5 +32,5 @@ def test_long_texts_are_cut_to_the_limit_and_short_ones_are_unchanged(words: str
         (text.join_first(["a", "b", "c"], 2, separator="; "), "a; b; and 1 more"),
     ],
 )
-def test_marks_show_where_a_text_or_list_was_cut(found: str, expected: str) -> None:
-    assert found == expected
+def test_marks_show_where_a_text_or_list_was_cut(actual: str, expected: str) -> None:
+    assert actual == expected

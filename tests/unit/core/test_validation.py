@@ -137,10 +137,10 @@ def test_problems_of_inputs_are_reported_with_the_other_problems() -> None:
     ]
 
 
-@pytest.mark.parametrize("wrong", ["item", 5, "", "a\ud800"])
-def test_invalid_id_hides_no_other_problem(wrong: Any) -> None:
+@pytest.mark.parametrize("invalid_id", ["item", 5, "", "a\ud800"])
+def test_invalid_id_hides_no_other_problem(invalid_id: Any) -> None:
     """Other problems of the node, of other nodes and of inputs are reported; references to the invalid ID are valid."""
-    nodes = [{"id": wrong, "tool": "nobody"}, node("b", *([wrong] if isinstance(wrong, str) else []))]
+    nodes = [{"id": invalid_id, "tool": "nobody"}, node("b", *([invalid_id] if isinstance(invalid_id, str) else []))]
     problems = problems_in(*nodes, inputs={"q": {"type": "strng"}})
     assert [(code, at) for code, at, *_ in problems] == [
         ("invalid_field", "/nodes/0/id"),
@@ -176,8 +176,8 @@ _NOT_CACHEABLE = (
 )
 def test_cache_is_rejected_for_results_that_cannot_be_reused(fields: dict[str, Any], message: str | None) -> None:
     actual = list(problems_of(plan_of(node("a", cache={"ttl": "500ms"}, **fields)), tools=CACHE_TOOLS))
-    refusal = Problem("invalid_field", message or "", "/nodes/0/cache", "a", "omit 'cache'")
-    assert actual == ([] if message is None else [refusal])
+    problem = Problem("invalid_field", message or "", "/nodes/0/cache", "a", "omit 'cache'")
+    assert actual == ([] if message is None else [problem])
     assert problems_of(plan_of(node("a", cache="off", **fields)), tools=CACHE_TOOLS) == ()
 
 
@@ -324,8 +324,8 @@ def big_plan(count: int, *, broken: bool = False) -> dict[str, Any]:
 
     def typed_node(number: int) -> dict[str, Any]:
         name = f"{{{{n{number - 1}.result}}}} + {{{{n{number // 2}.result}}}}"
-        needed = f"m{number}" if broken else f"n{max(0, number - 3)}"
-        return node(f"n{number}", needed, tool="typed", arguments={"name": name, "count": number})
+        dependency = f"m{number}" if broken else f"n{max(0, number - 3)}"
+        return node(f"n{number}", dependency, tool="typed", arguments={"name": name, "count": number})
 
     return plan_of(node("n0", tool="typed", arguments={"name": "first"}), *map(typed_node, range(1, count)))
 
@@ -335,9 +335,9 @@ def cpu_seconds_to_check(raw: dict[str, Any]) -> float:
     gc.collect()
     gc.disable()
     try:
-        started = time.process_time()
+        start_s = time.process_time()
         problems_of(raw)
-        return time.process_time() - started
+        return time.process_time() - start_s
     finally:
         gc.enable()
 

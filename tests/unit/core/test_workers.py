@@ -56,8 +56,8 @@ WORKERS = {
     "find": ToolDeclaration("find", Effects.READ, schema(text={"type": "string"}), worker=_FIND),
     "show": ToolDeclaration("show", Effects.PURE, schema(found={}, width={"type": "integer"}), worker=_SHOW),
 }
-SHOWN = node("b", tool="show", arguments={"found": "{{a.result.found}}"})
-FOUND = node("a", tool="find", title="Look for it")
+SHOW_NODE = node("b", tool="show", arguments={"found": "{{a.result.found}}"})
+FIND_NODE = node("a", tool="find", title="Look for it")
 
 
 def scheduler_of(*nodes: Any) -> RunScheduler:
@@ -83,12 +83,12 @@ def scheduler_of(*nodes: Any) -> RunScheduler:
         ({"more": 1}, "more"),
     ],
 )
-def test_a_card_without_useful_fields_is_ignored(fields: dict[str, Any], message: str) -> None:
+def test_invalid_card_is_rejected(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         worker_card_from_json({"description": "Does it.", "outputs": ("a",), "goal_type": "support", **fields})
 
 
-# Sets of workers.
+# Sets of worker tools.
 
 
 def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
@@ -138,14 +138,14 @@ def problems_in(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
 @pytest.mark.parametrize("arguments", [{}, {"found": None}])
 def test_missing_required_slot_is_reported_with_its_producers(arguments: dict[str, Any]) -> None:
     message = "'show' requires the slot 'found', which it is not given"
-    assert problems_in(FOUND, node("b", tool="show", arguments=arguments)) == [
+    assert problems_in(FIND_NODE, node("b", tool="show", arguments=arguments)) == [
         ("precondition_missing", "/nodes/1/arguments/found" if arguments else "/nodes/1", message, "'a' outputs it")
     ]
 
 
 def test_a_sub_goal_is_checked_against_the_card_of_its_worker_tool_and_its_slots() -> None:
     message = "Invalid reference: a.result.fond: 'find' does not output 'fond'; it outputs found, count"
-    assert problems_in(FOUND, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
+    assert problems_in(FIND_NODE, node("b", tool="show", arguments={"found": "{{a.result.fond}}"})) == [
         ("invalid_reference", "/nodes/1/arguments/found", message, "did you mean 'found'?")
     ]
     raw: Any = {
@@ -164,33 +164,35 @@ def test_a_sub_goal_is_checked_against_the_card_of_its_worker_tool_and_its_slots
 
 
 @pytest.mark.parametrize(
-    ("written", "at"), [("{{a.result.count}}", ""), (["{{a.result.found}}", "{{a.result.count}}"], "/1")]
+    ("argument", "location"), [("{{a.result.count}}", ""), (["{{a.result.found}}", "{{a.result.count}}"], "/1")]
 )
-def test_a_misplaced_slot_is_rejected(written: Any, at: str) -> None:
+def test_a_misplaced_slot_is_rejected(argument: Any, location: str) -> None:
     message = "'show' requires 'found', and 'count' is another slot"
-    assert problems_in(FOUND, node("b", tool="show", arguments={"found": written})) == [
-        ("invalid_reference", f"/nodes/1/arguments/found{at}", message, "'a' outputs it")
+    assert problems_in(FIND_NODE, node("b", tool="show", arguments={"found": argument})) == [
+        ("invalid_reference", f"/nodes/1/arguments/found{location}", message, "'a' outputs it")
     ]
     # An argument that is not required may be anything, and so may a part of a slot: its content is unknown.
-    free = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
-    assert problems_in(FOUND, node("b", tool="show", arguments=free)) == []
+    valid_arguments = {"found": "{{a.result.found.first}}", "width": "{{a.result.count}}"}
+    assert problems_in(FIND_NODE, node("b", tool="show", arguments=valid_arguments)) == []
 
 
 def test_worker_nodes_are_recognized_in_every_dialect() -> None:
-    plan = compiled_plan(plan_of(FOUND, SHOWN), tools=WORKERS)
+    plan = compiled_plan(plan_of(FIND_NODE, SHOW_NODE), tools=WORKERS)
     assert [node.is_worker for node in plan.nodes] == [True, True]
     assert plan.tools["show"].worker == WORKERS["show"].worker
-    contracted = with_regions(compiled_plan(plan_of(FOUND, SHOWN, SHOWN | {"id": "c"}), tools=WORKERS))
-    assert [node.kind for node in contracted.nodes] == ["tool", "tool", "tool"]
-    bare = {"any": ToolDeclaration("any", Effects.READ, worker=card("a", goal_type="deliverable"))}
-    assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=bare)).nodes[0].is_worker
+    plan_with_regions = with_regions(
+        compiled_plan(plan_of(FIND_NODE, SHOW_NODE, SHOW_NODE | {"id": "c"}), tools=WORKERS)
+    )
+    assert [node.kind for node in plan_with_regions.nodes] == ["tool", "tool", "tool"]
+    tools = {"any": ToolDeclaration("any", Effects.READ, worker=card("a", goal_type="deliverable"))}
+    assert compile_plan(check_document(to_document(plan_of(node("x"))), tools=tools)).nodes[0].is_worker
 
 
 # Runs.
 
 
 def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_result() -> None:
-    scheduler = scheduler_of(FOUND, SHOWN)
+    scheduler = scheduler_of(FIND_NODE, SHOW_NODE)
     (task,) = start_ready_tasks(scheduler)
     goal = {"id": "a", "worker": "find", "description": "Look for it", "inputs": {}, "outputs": ["found", "count"]}
     assert task.arguments == {"sub_goal": {**goal, "goal_type": "support"}}
@@ -200,7 +202,7 @@ def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_resul
     record = scheduler.records[0]
     assert (record.result, record.partial, record.message) == ({"found": [1], "count": 1}, False, "as it is")
     more = {"text": "{{a.result.found}}"}
-    scheduler = scheduler_of(FOUND, node("sg2", tool="find", arguments=more))
+    scheduler = scheduler_of(FIND_NODE, node("sg2", tool="find", arguments=more))
     start_ready_tasks(scheduler)
     scheduler.complete("a", {"status": "success", "outputs": {"found": "x", "count": 1}}, at=1.0)
     (task,) = start_ready_tasks(scheduler, at=1.0)
@@ -214,13 +216,13 @@ def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_resul
         (("deep",), (deep,)),
         (("words",), ("about ", refs[0])),
     ]
-    asked = CompiledNode("sg5", tool="find", bindings=tuple(bindings))
-    result = prepare_call(Task("sg5", asked, TaskRef(0), {}, []), WORKERS).arguments["sub_goal"]
+    call_node = CompiledNode("sg5", tool="find", bindings=tuple(bindings))
+    result = prepare_call(Task("sg5", call_node, TaskRef(0), {}, []), WORKERS).arguments["sub_goal"]
     assert result["inputs"] == {"list": [{"from_sub_goal": 1, "slot": "found"}, {"from_sub_goal": 4, "slot": "found"}]}
 
 
 def test_a_worker_tool_that_lacks_a_slot_is_never_called() -> None:
-    scheduler = scheduler_of(FOUND, SHOWN, node("c", tool="find", arguments={"text": "{{b.result.table}}"}))
+    scheduler = scheduler_of(FIND_NODE, SHOW_NODE, node("c", tool="find", arguments={"text": "{{b.result.table}}"}))
     start_ready_tasks(scheduler)
     scheduler.complete("a", {"status": "partial", "outputs": {"count": 0}, "message": "three names fit"}, at=1.0)
     assert start_ready_tasks(scheduler, at=1.0) == []
@@ -231,9 +233,9 @@ def test_a_worker_tool_that_lacks_a_slot_is_never_called() -> None:
     assert (actual.result, actual.message, actual.partial) == ({"found": None, "count": 0}, "three names fit", True)
 
 
-def test_a_list_of_slots_is_missing_if_a_slot_is_null_but_not_if_an_item_is() -> None:
-    both = node("b", tool="show", arguments={"found": ["{{a.result.found}}", "{{c.result.found}}"]})
-    scheduler = scheduler_of(FOUND, FOUND | {"id": "c"}, both)
+def test_list_of_slots_is_missing_if_a_slot_is_null_but_may_have_a_null_item() -> None:
+    show_both = node("b", tool="show", arguments={"found": ["{{a.result.found}}", "{{c.result.found}}"]})
+    scheduler = scheduler_of(FIND_NODE, FIND_NODE | {"id": "c"}, show_both)
     start_ready_tasks(scheduler)
     scheduler.complete("a", {"found": 1, "count": 1}, at=1.0)
     scheduler.complete("c", {"found": None, "count": 0}, at=1.0)
@@ -244,7 +246,7 @@ def test_a_list_of_slots_is_missing_if_a_slot_is_null_but_not_if_an_item_is() ->
     assert missing_slots(card("a", requires=("x_y",)), {"x-y": None, "other": 1}) == [("x_y", None)]
 
 
-# Answers of worker tools.
+# Results of worker tools.
 
 FIND = card("found", "count")
 
@@ -273,12 +275,12 @@ def test_partial_answer_may_omit_slots_and_must_be_an_object() -> None:
     assert unwrap_worker_result([1]).outputs == [1]
 
 
-def test_message_of_a_failed_or_stored_answer_is_kept_and_cut() -> None:
-    message = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND)
-    assert message.message == '{"of":[1]}'
+def test_message_of_a_failed_or_stored_result_is_formatted_and_cut() -> None:
+    actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": {"of": [1]}}, FIND)
+    assert actual.message == '{"of":[1]}'
     actual = unwrap_worker_result({"status": "failed", "error": "no luck", "message": "x" * 9_999}, FIND)
     assert (actual.error, actual.message) == (NodeError("worker_failed", "no luck"), "x" * MESSAGE_CHARACTERS)
-    message_of_large = stored_from_json(
+    stored_result = stored_from_json(
         {
             "ref": "r",
             "name": "a.result",
@@ -292,7 +294,7 @@ def test_message_of_a_failed_or_stored_answer_is_kept_and_cut() -> None:
             ],
         }
     )
-    actual = unwrap_worker_result(message_of_large, FIND)
+    actual = unwrap_worker_result(stored_result, FIND)
     assert (actual.error, actual.message) == (None, "many")
 
 
@@ -312,19 +314,19 @@ def test_outcome_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> None
         WorkerResult(message={"of": 1})  # type: ignore[arg-type] # as an untyped caller would
 
 
-def test_replaced_sub_goal_keeps_its_end_and_an_unstarted_one_has_no_result() -> None:
-    replaced = Record(NodeStatus.SUPERSEDED, ended_at=2.0)
-    waited = NodeError("dependency_failed", "Waiting for dependency: sg1 failed")
+def test_superseded_sub_goal_keeps_its_result_and_unstarted_sub_goal_has_none() -> None:
+    superseded = Record(NodeStatus.SUPERSEDED, ended_at=2.0)
+    dependency_error = NodeError("dependency_failed", "Waiting for dependency: sg1 failed")
     results = [
-        worker_result_of("sg1", replace(replaced, result={"found": 1})),
-        worker_result_of("sg1", replace(replaced, error=NodeError("tool_failed", "no luck"))),
-        worker_result_of("sg1", replaced),
-        worker_result_of("sg1", replace(replaced, error=waited)),
-        worker_result_of("sg1", Record(NodeStatus.BLOCKED, error=waited)),
+        worker_result_of("sg1", replace(superseded, result={"found": 1})),
+        worker_result_of("sg1", replace(superseded, error=NodeError("tool_failed", "no luck"))),
+        worker_result_of("sg1", superseded),
+        worker_result_of("sg1", replace(superseded, error=dependency_error)),
+        worker_result_of("sg1", Record(NodeStatus.BLOCKED, error=dependency_error)),
         worker_result_of("sg1", Record(NodeStatus.SKIPPED, reason="the budget is used up")),
     ]
     done = WorkerResult(1, "success", {"found": 1})
-    failed, unpaid = (
+    failed, over_budget = (
         WorkerResult(1, "failed", error=words) for words in ("tool_failed: no luck", "the budget is used up")
     )
-    assert results == [done, failed, None, None, None, unpaid]
+    assert results == [done, failed, None, None, None, over_budget]

@@ -24,10 +24,12 @@ from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.ready_calls import next_call
 from tests.support.plan_building import (
     TOOLS,
+    answer_request,
     budget_of,
     compiled_plan,
     ids_of,
     node,
+    open_requests,
     plan_of,
     record_of,
     restored_scheduler,
@@ -55,11 +57,11 @@ def partly_spent_run(*nodes: dict[str, Any], budget: Budget, **fields: Any) -> R
     """Return a run in which all ready nodes have started, and the first node has completed with 20 tokens."""
     scheduler = run_of(*nodes, budget=budget, **fields)
     first_task, *_ = start_ready_tasks(scheduler)
-    scheduler.complete(first_task.id, 1, at=1.0, attempt=used(20))
+    scheduler.complete(first_task.id, 1, at=1.0, attempt=attempt_using(20))
     return scheduler
 
 
-def used(tokens: int, *, money: str = "0") -> Attempt:
+def attempt_using(tokens: int, *, money: str = "0") -> Attempt:
     return Attempt(1, 0.5, usage=Usage(calls=1, prompt_tokens=tokens, money=Decimal(money)))
 
 
@@ -68,7 +70,7 @@ def reason(scheduler: RunScheduler, node_id: str) -> str | None:
 
 
 def answer(scheduler: RunScheduler, data: Any, request: str = "budget") -> str | None:
-    return scheduler.features.feedback.answer(Feedback(request, {"data": data}, "ann"), 9.0)
+    return answer_request(scheduler, request, {"data": data}, "ann", at=9.0)
 
 
 def test_calls_over_the_limit_wait_until_another_call_releases_budget() -> None:
@@ -76,8 +78,8 @@ def test_calls_over_the_limit_wait_until_another_call_releases_budget() -> None:
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "b"]
     assert states(scheduler) == {"a": "running", "b": "running", "c": "waiting"}
     assert reason(scheduler, "c") == "budget (tokens: 0 of 300 used)"
-    assert not scheduler.features.feedback.requests.open
-    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    assert not open_requests(scheduler)
+    scheduler.complete("a", 1, at=1.0, attempt=attempt_using(20))
     assert ids_of(start_ready_tasks(scheduler)) == ["c"]
     assert reason(scheduler, "c") is None
 
@@ -85,7 +87,7 @@ def test_calls_over_the_limit_wait_until_another_call_releases_budget() -> None:
 def test_one_request_asks_for_more_and_all_waiting_calls_continue() -> None:
     scheduler = partly_spent_run(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
     assert start_ready_tasks(scheduler) == []
-    (request,) = scheduler.features.feedback.requests.open.values()
+    (request,) = open_requests(scheduler).values()
     prompt = "The budget of the run is used up (calls: 1 of 1 used). How much more may it use, or should it finish now?"
     nothing = dict.fromkeys(("node_id", "schema", "options", "assignee", "opened_at", "deadline"))
     assert request.to_json("w1") | {"schema": None, "opened_at": None} == nothing | {
@@ -103,13 +105,13 @@ def test_finish_skips_unstarted_nodes_and_answers_from_the_results_so_far() -> N
     nodes = (node("tool"), call("a"), call("b"), node("after", "b"), final_node)
     scheduler = run_of(*nodes, budget=Budget({"calls": 1}), output="{{end.result}}")
     assert ids_of(start_ready_tasks(scheduler)) == ["tool", "a"]
-    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    scheduler.complete("a", 1, at=1.0, attempt=attempt_using(20))
     assert answer(scheduler, {"finish": True}) is None
     ends = {"tool": "running", "a": "completed", "b": "skipped", "after": "skipped", "end": "ready"}
     assert states(scheduler) == ends
     assert reason(scheduler, "after") == "not started: calls: 1 of 1 used"
     assert ids_of(start_ready_tasks(scheduler)) == ["end"]
-    scheduler.complete("end", "so far", at=2.0, attempt=used(20))
+    scheduler.complete("end", "so far", at=2.0, attempt=attempt_using(20))
     scheduler.complete("tool", 1, at=2.0)
     assert (scheduler.status().value, scheduler.output()) == ("completed", ("so far", None))
 
@@ -118,7 +120,7 @@ def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan() ->
     budget: dict[Kind, Limit] = {"calls": 1}
     scheduler = partly_spent_run(call("a"), call("b"), call("m", for_each=[1, 2]), budget=Budget(budget, "finish"))
     assert states(scheduler) == {"a": "completed", "b": "skipped", "m": "completed"}
-    assert (scheduler.is_finished, scheduler.features.feedback.requests.open) == (True, {})
+    assert (scheduler.is_finished, open_requests(scheduler)) == (True, {})
     nodes = (call("p"), node("read", "p", tool="read_model_plan"), call("b"))
     scheduler = partly_spent_run(*nodes, budget=Budget(budget, "finish"))
     assert states(scheduler) == {"p": "completed", "read": "ready", "b": "skipped"}
@@ -128,7 +130,7 @@ def test_non_interactive_run_finishes_by_itself_after_reading_the_last_plan() ->
 def test_first_call_of_unknown_price_runs_alone_and_unknown_cost_is_never_zero() -> None:
     scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"money": Decimal("1.00")}))
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
-    scheduler.complete("a", 1, at=1.0, attempt=used(100, money="0.10"))
+    scheduler.complete("a", 1, at=1.0, attempt=attempt_using(100, money="0.10"))
     assert ids_of(start_ready_tasks(scheduler)) == ["b", "c"]
     scheduler = run_of(call("a"), call("b"), budget=Budget({"money": Decimal("1.00")}))
     start_ready_tasks(scheduler)
@@ -148,31 +150,31 @@ def test_nodes_added_by_child_runs_leave_less_for_the_run() -> None:
     assert reason(scheduler, "a") == "budget (nodes: 3 of 2 used)"
 
 
-def added_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
+def add_planned_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
     """Add nodes to a run, like the plan of a model."""
     added = compiled_plan(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
     base = scheduler.plan.written_count
-    moved = [replace(each, dependencies=[base + needed for needed in each.dependencies]) for each in added]
-    add_early_nodes(scheduler, Extension(base, moved, {**TOOLS, MODEL.name: MODEL}), at=1.0)
+    shifted_nodes = [replace(each, dependencies=[base + needed for needed in each.dependencies]) for each in added]
+    add_early_nodes(scheduler, Extension(base, shifted_nodes, {**TOOLS, MODEL.name: MODEL}), at=1.0)
 
 
-def test_nodes_over_the_limit_wait_for_more_or_are_left_out_at_the_finish() -> None:
+def test_nodes_over_the_limit_wait_for_more_budget_or_are_skipped_at_the_finish() -> None:
     scheduler = run_of(node("first"), node("second"), budget=Budget({"nodes": 2}))
     assert ids_of(start_ready_tasks(scheduler)) == ["first", "second"]
-    added_nodes(scheduler, node("a"), call("b"), node("c"), call("d"), node("e", "a"))
+    add_planned_nodes(scheduler, node("a"), call("b"), node("c"), call("d"), node("e", "a"))
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "b"]
     assert reason(scheduler, "c") == "budget (nodes: 5 of 2 used)"
-    assert list(scheduler.features.feedback.requests.open) == ["budget"]
+    assert list(open_requests(scheduler)) == ["budget"]
     assert answer(scheduler, {"nodes": 1}) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["c"]
-    assert list(scheduler.features.feedback.requests.open) == ["budget#2"]
+    assert list(open_requests(scheduler)) == ["budget#2"]
     assert answer(scheduler, {"nodes": None}, "budget#2") is None
     assert ids_of(start_ready_tasks(scheduler)) == ["d"]
     scheduler.complete("a", 1, at=9.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["e"]
     scheduler = run_of(node("first"), budget=Budget({"nodes": 1}, "finish"))
     start_ready_tasks(scheduler)
-    added_nodes(scheduler, node("a"), node("b"), call("end", "a", "b", purpose="answer", join="all_done"))
+    add_planned_nodes(scheduler, node("a"), node("b"), call("end", "a", "b", purpose="answer", join="all_done"))
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     assert states(scheduler) == {"first": "running", "a": "running", "b": "skipped", "end": "pending"}
     scheduler.complete("a", 1, at=2.0)
@@ -187,7 +189,7 @@ def test_without_time_no_node_starts_until_a_person_adds_time_or_finishes_the_ru
     scheduler.complete("b", 1, at=11.0)
     assert start_ready_tasks(scheduler, at=11.0) == []
     assert reason(scheduler, "c") == "budget (time: 11.0 s of 10.0 s used)"
-    assert (scheduler.status().value, list(scheduler.features.feedback.requests.open)) == ("waiting", ["budget"])
+    assert (scheduler.status().value, list(open_requests(scheduler))) == ("waiting", ["budget"])
     # The request stays open for a week of simulated time.
     week = Feedback("budget", {"data": {"time": "5s"}}, "ann")
     assert scheduler.features.feedback.answer(week, 600_000.0) is None
@@ -208,11 +210,11 @@ def test_time_counts_while_a_call_runs_during_requests_to_people() -> None:
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=90.0)
     assert start_ready_tasks(scheduler, at=90.0) == []
-    following = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    assert following.features.feedback.answer(Feedback("ask", {"text": "this"}, "ann"), 1_000.0) is None
-    assert ids_of(start_ready_tasks(following, at=1_000.0)) == ["b"]
-    following.complete("b", 1, at=1_020.0)
-    assert budget_of(following).busy.seconds == 110.0
+    restored = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
+    assert answer_request(restored, "ask", {"text": "this"}, "ann", at=1_000.0) is None
+    assert ids_of(start_ready_tasks(restored, at=1_000.0)) == ["b"]
+    restored.complete("b", 1, at=1_020.0)
+    assert budget_of(restored).busy.seconds == 110.0
 
 
 def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
@@ -220,7 +222,7 @@ def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
     start_ready_tasks(scheduler)
     scheduler.task_cancelled("a", at=1.0)
     assert start_ready_tasks(scheduler) == []
-    assert list(scheduler.features.feedback.requests.open) == ["budget"]
+    assert list(open_requests(scheduler)) == ["budget"]
     broken = call("a")
     broken["arguments"]["messages"] = ["\ud800"]
     scheduler = run_of(broken, call("b"), budget=Budget({"calls": 1}))
@@ -231,17 +233,17 @@ def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
 def test_request_closes_when_nothing_waits_for_it_and_its_id_is_free() -> None:
     scheduler = partly_spent_run(call("a"), call("b"), budget=Budget({"calls": 1}))
     assert apply_command(CancelNode("b"), scheduler, at=2.0) is None
-    assert (scheduler.features.feedback.requests.open, scheduler.is_finished) == ({}, True)
+    assert (open_requests(scheduler), scheduler.is_finished) == ({}, True)
     names = ("budget", "budget#0", "budget#0#2")
     scheduler = run_of(*(call(name) for name in names), budget=Budget({"tokens": 5}))
     assert start_ready_tasks(scheduler) == []
-    assert list(scheduler.features.feedback.requests.open) == ["budget#0#0"]
+    assert list(open_requests(scheduler)) == ["budget#0#0"]
     assert answer(scheduler, {"tokens": 1}, "budget#0#0") is None
-    assert list(scheduler.features.feedback.requests.open) == ["budget#0#0#2"]
+    assert list(open_requests(scheduler)) == ["budget#0#0#2"]
     scheduler = partly_spent_run(call("a"), call("b"), budget=Budget({"calls": 1}))
-    asks = compiled_plan(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
-    add_nodes(scheduler, Extension(2, asks), Actor("ann", None, "update"), at=2.0)
-    assert [(each.id, each.task) for each in scheduler.features.feedback.requests.open.values()] == [
+    human_nodes = compiled_plan(plan_of({"id": "budget", "human": {"type": "CLARIFICATION", "prompt": "Which?"}})).nodes
+    add_nodes(scheduler, Extension(2, human_nodes), Actor("ann", None, "update"), at=2.0)
+    assert [(each.id, each.task) for each in open_requests(scheduler).values()] == [
         ("budget", "~budget"),
         ("budget#2", "budget"),
     ]
@@ -269,7 +271,7 @@ def test_answer_that_adds_no_budget_is_rejected_with_the_reason(data: Any, probl
     scheduler = run_of(call("a"), budget=Budget({"tokens": 5, "calls": 9}))
     start_ready_tasks(scheduler)
     assert problem in (answer(scheduler, data) or "")
-    assert list(scheduler.features.feedback.requests.open) == ["budget"]
+    assert list(open_requests(scheduler)) == ["budget"]
 
 
 @pytest.mark.parametrize(
@@ -287,27 +289,27 @@ def test_call_that_writes_the_answer_waits_until_the_run_finishes() -> None:
     assert states(scheduler) == {"a": "completed", "end": "waiting"}
     assert answer(scheduler, {"finish": True}) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["end"]
-    assert scheduler.features.feedback.requests.open == {}
+    assert open_requests(scheduler) == {}
 
 
 def test_thousands_of_waiting_calls_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    looked = Counter[str]()
+    calls_by_name = Counter[str]()
 
-    def counting(name: str) -> Callable[..., Any]:
+    def counted(name: str) -> Callable[..., Any]:
         method = getattr(Budget, name)
 
         def count_call(*args: Any, **fields: Any) -> Any:
-            looked[name] += 1
+            calls_by_name[name] += 1
             return method(*args, **fields)
 
         return count_call
 
     for name in ("grant_waiting", "reasons", "describe"):
-        monkeypatch.setattr(Budget, name, counting(name))
+        monkeypatch.setattr(Budget, name, counted(name))
     scheduler = partly_spent_run(*(call(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
     assert start_ready_tasks(scheduler) == []
     assert reason(scheduler, "n999") == "budget (calls: 1 of 1 used)"
-    assert max(looked.values()) < 10
+    assert max(calls_by_name.values()) < 10
 
 
 @pytest.mark.parametrize("is_child", [True, False])
@@ -324,7 +326,7 @@ def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> N
     scheduler = run_of(call("a"), call("b"), call("c"), budget=Budget({"calls": 1}))
     start_ready_tasks(scheduler)
     assert apply_command(Pause(), scheduler, at=1.0) is None
-    scheduler.complete("a", 1, at=1.0, attempt=used(20))
+    scheduler.complete("a", 1, at=1.0, attempt=attempt_using(20))
     assert answer(scheduler, {"calls": 1}) is None
     assert states(scheduler) == {"a": "completed", "b": "ready", "c": "waiting"}
     assert apply_command(CancelNode("b"), scheduler, at=2.0) is None
@@ -334,8 +336,11 @@ def test_call_that_is_cancelled_before_it_starts_releases_its_reservation() -> N
 
 def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
     budget = Budget({"calls": 3})
-    deep, own = {"4:deep/turn1": Usage(calls=1), "4:deep/turn2": Usage(calls=1)}, {"turn1": Usage(calls=1)}
-    budget.apply_report("sub", BudgetReport({}, {**deep, **own}), added_nodes=0)
+    of_grandchild, of_child = (
+        {"4:deep/turn1": Usage(calls=1), "4:deep/turn2": Usage(calls=1)},
+        {"turn1": Usage(calls=1)},
+    )
+    budget.apply_report("sub", BudgetReport({}, {**of_grandchild, **of_child}), added_nodes=0)
     budget.end_child("sub", Usage(calls=1))
     assert budget.exceeded_limits(Reservation(1), used=Usage(calls=1), added_nodes=0) == ["calls"]
     budget.raise_by({"calls": 1})
@@ -349,7 +354,7 @@ def test_excessive_limit_becomes_the_largest_limit() -> None:
     assert budget.limits == {"tokens": 10**15, "money": 10**15, "time": 315_360_000}
 
 
-def test_run_with_its_own_budget_takes_none_from_its_parent() -> None:
+def test_run_with_a_budget_ignores_grants_of_its_parent() -> None:
     scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
     start_ready_tasks(scheduler)
     scheduler.features.budget.handle_grant(["b"], finishing=None, at=1.0)
@@ -357,15 +362,15 @@ def test_run_with_its_own_budget_takes_none_from_its_parent() -> None:
     assert states(scheduler) == {"a": "running", "b": "waiting"}
 
 
-def test_call_that_continues_with_a_conversation_is_estimated_with_it() -> None:
-    message = {"config": {"max_tokens": 100}, "messages": [], "before": "sha256:0"}
-    nodes = (call("turn1"), node("turn1.1", "turn1"), node("turn2", "turn1.1", tool="call_model", arguments=message))
+def test_estimate_of_a_call_includes_its_stored_conversation() -> None:
+    arguments = {"config": {"max_tokens": 100}, "messages": [], "before": "sha256:0"}
+    nodes = (call("turn1"), node("turn1.1", "turn1"), node("turn2", "turn1.1", tool="call_model", arguments=arguments))
     budget = Budget({"tokens": 5_000})
     scheduler = run_of(*nodes, budget=budget)
     start_ready_tasks(scheduler)
     # Two attempts count; the conversation is that of the last attempt.
     answer_of_turn = {"usage": Usage(calls=1, prompt_tokens=900, completion_tokens=100).to_json()}
-    scheduler.complete("turn1", answer_of_turn, at=1.0, attempt=used(2_000))
+    scheduler.complete("turn1", answer_of_turn, at=1.0, attempt=attempt_using(2_000))
     start_ready_tasks(scheduler)
     scheduler.complete("turn1.1", 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["turn2"]
@@ -384,27 +389,27 @@ def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in
     budget.settle(("", "c3"), NO_USAGE)
     budget = budget_from_json(json.loads(json.dumps(budget.to_json())))
     budget.apply_grants(["c0", "c1"])
-    following = budget.next_report()
-    assert following is not None
-    assert list(following.requests) == ["c250", "c251", "c252"]
+    restored = budget.next_report()
+    assert restored is not None
+    assert list(restored.requests) == ["c250", "c251", "c252"]
 
 
 def test_budget_reserves_one_call_for_a_tool_with_models_and_counts_its_usage() -> None:
-    asking = ToolDeclaration("asking", Effects.READ, uses_models=True)
+    model_tool = ToolDeclaration("asking", Effects.READ, uses_models=True)
     nodes = [node(name, tool="asking", arguments={"text": "x" * 300}) for name in ("a", "b")]
     budget = Budget({"tokens": 2_000})
-    plan = compiled_plan(plan_of(*nodes, node("c")), tools={**TOOLS, asking.name: asking})
+    plan = compiled_plan(plan_of(*nodes, node("c")), tools={**TOOLS, model_tool.name: model_tool})
     scheduler = started_scheduler(plan, setup={"budget": budget})
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "c"]
     assert budget.reservations["", "a"].tokens == 1_103
-    scheduler.complete("a", 1, at=1.0, attempt=used(1_500))
+    scheduler.complete("a", 1, at=1.0, attempt=attempt_using(1_500))
     assert start_ready_tasks(scheduler) == []
     assert reason(scheduler, "b") == "budget (tokens: 1,500 of 2,000 used)"
 
 
 def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> None:
-    below = {"plan": 1, "nodes": [{"id": "q", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}]}
-    subs = [{"id": name, "plan": below} for name in ("s", "t")]
+    sub_plan = {"plan": 1, "nodes": [{"id": "q", "human": {"type": "CLARIFICATION", "prompt": "Which?"}}]}
+    subs = [{"id": name, "plan": sub_plan} for name in ("s", "t")]
     budget = Budget({"time": Decimal(100)})
     scheduler = run_of(*subs, node("a", "s"), budget=budget)
     assert ids_of(start_ready_tasks(scheduler)) == ["s", "t"]
@@ -414,12 +419,12 @@ def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> No
     scheduler.features.budget.handle_report("t", BudgetReport(is_idle=True), added_nodes=0, at=20.0)
     assert start_ready_tasks(scheduler, at=20.0) == []
     assert (budget.busy.since, budget.busy.seconds) == (None, 20.0)
-    following = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    following.features.budget.handle_report("s", BudgetReport(is_idle=False), added_nodes=0, at=5_000.0)
-    assert start_ready_tasks(following, at=5_000.0) == []
-    following.complete("s", 1, at=5_010.0)
-    assert ids_of(start_ready_tasks(following, at=5_010.0)) == ["a"]
-    assert budget_of(following).busy.seconds == 30.0
+    restored = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
+    restored.features.budget.handle_report("s", BudgetReport(is_idle=False), added_nodes=0, at=5_000.0)
+    assert start_ready_tasks(restored, at=5_000.0) == []
+    restored.complete("s", 1, at=5_010.0)
+    assert ids_of(start_ready_tasks(restored, at=5_010.0)) == ["a"]
+    assert budget_of(restored).busy.seconds == 30.0
 
 
 def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
@@ -429,31 +434,31 @@ def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
     pending_report = budget.next_report()
     assert pending_report is not None
     assert (list(pending_report.requests), pending_report.is_idle) == (["a"], True)
-    above = Budget({"calls": 0, "time": Decimal(5)})
-    above.apply_report("sub", pending_report, added_nodes=0)
-    assert list(above.busy.idle_children) == ["sub"]
-    above.set_limits({"calls": 1})
-    above.grant_waiting(used=NO_USAGE, added_nodes=0)
-    assert list(above.busy.idle_children) == []
-    scheduler.features.budget.handle_grant(above.next_grants()["sub"], finishing=None, at=1.0)
+    parent_budget = Budget({"calls": 0, "time": Decimal(5)})
+    parent_budget.apply_report("sub", pending_report, added_nodes=0)
+    assert list(parent_budget.busy.idle_children) == ["sub"]
+    parent_budget.set_limits({"calls": 1})
+    parent_budget.grant_waiting(used=NO_USAGE, added_nodes=0)
+    assert list(parent_budget.busy.idle_children) == []
+    scheduler.features.budget.handle_grant(parent_budget.next_grants()["sub"], finishing=None, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     assert budget.next_report() is None
 
 
 def test_grant_for_a_withdrawn_call_does_not_start_a_later_request_of_the_call() -> None:
-    below = Budget(is_child=True)
+    child_budget = Budget(is_child=True)
 
-    def ask() -> BudgetReport | None:
-        below.reserve(("", "a"), Reservation(5), used=NO_USAGE, added_nodes=0)
-        return below.next_report()
+    def reserve_and_report() -> BudgetReport | None:
+        child_budget.reserve(("", "a"), Reservation(5), used=NO_USAGE, added_nodes=0)
+        return child_budget.next_report()
 
-    assert ask() == BudgetReport(requests={"a": 5})
-    below.settle(("", "a"), NO_USAGE)
-    assert ask() == BudgetReport(requests={"~1:a": 5}, settled={"a": NO_USAGE})
-    below = budget_from_json(json.loads(json.dumps(below.to_json())))
-    below.apply_grants(["a"])
-    assert not below.reservations
-    below.apply_grants(["~1:a"])
-    assert [*below.reservations] == [("", "a")]
-    below.settle(("", "a"), None)
-    assert below.next_report() == BudgetReport(settled={"~1:a": None})
+    assert reserve_and_report() == BudgetReport(requests={"a": 5})
+    child_budget.settle(("", "a"), NO_USAGE)
+    assert reserve_and_report() == BudgetReport(requests={"~1:a": 5}, settled={"a": NO_USAGE})
+    child_budget = budget_from_json(json.loads(json.dumps(child_budget.to_json())))
+    child_budget.apply_grants(["a"])
+    assert not child_budget.reservations
+    child_budget.apply_grants(["~1:a"])
+    assert [*child_budget.reservations] == [("", "a")]
+    child_budget.settle(("", "a"), None)
+    assert child_budget.next_report() == BudgetReport(settled={"~1:a": None})

@@ -8,7 +8,6 @@ from temporalio.api.common.v1 import Payload
 
 from dagwright.core.boundary.wire import METADATA_ATTEMPT
 from dagwright.core.model.policy import policy_from_json
-from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.batch_followers import MAX_CALLS, MAX_PARALLEL, can_lead, followers_of, parallel_calls
 from dagwright.features.commands.node_commands import CancelNode, SetResult
@@ -53,10 +52,10 @@ def batch_of(scheduler: RunScheduler, *, separate_tools: tuple[str, ...] = ()) -
     return [task.id for task in tasks], names
 
 
-def result_of(*names: str, **left: str | None) -> CallBatchResult:
+def result_of(*names: str, **detached: str | None) -> CallBatchResult:
     metadata = {"encoding": b"json/plain", METADATA_ATTEMPT: encode_attempt(2, 0.0, "")}
     ended = [CallEnd(name, Payload(metadata=metadata, data=pydantic_core.to_json(name.upper()))) for name in names]
-    return CallBatchResult(ended, left)
+    return CallBatchResult(ended, detached)
 
 
 def states(scheduler: RunScheduler) -> dict[str, str]:
@@ -105,7 +104,7 @@ def test_calls_with_other_conditions_are_not_followers(
 
 def test_a_batch_has_a_limited_number_of_calls_and_keeps_the_limit_of_its_run() -> None:
     names = [f"n{number}" for number in range(MAX_CALLS + 20)]
-    nodes = [short(name, *names[place - 1 : place]) for place, name in enumerate(names)]
+    nodes = [short(name, *names[number - 1 : number]) for number, name in enumerate(names)]
     scheduler = start_plan(*nodes)
     assert len(batch_of(scheduler)[1]) == MAX_CALLS - 1
     assert parallel_calls(scheduler, calls=3) == MAX_PARALLEL
@@ -168,11 +167,10 @@ def test_a_stopped_run_keeps_the_results_of_calls_that_were_made() -> None:
     record = scheduler.records[1]
     assert (record.result, record.attempts, record.reason) == ("B", 2, None)
     assert scheduler.is_finished
-    assert record.status is NodeStatus.COMPLETED
 
 
 def test_a_result_in_an_unknown_form_is_ignored() -> None:
-    for odd in (b"[]", b"no JSON", b'{"ended": [["a"]], "detached": {}, "separate_tools": []}'):
-        assert read_call_batch_result(Payload(data=odd)) == CallBatchResult()
+    for payload in (b"[]", b"no JSON", b'{"ended": [["a"]], "detached": {}, "separate_tools": []}'):
+        assert read_call_batch_result(Payload(data=payload)) == CallBatchResult()
     with pytest.raises(ValueError, match="not a failure"):
         decode_failure("AAAA")

@@ -57,14 +57,14 @@ ANN = Actor("ann")
 
 
 def _saga(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
-    return started_scheduler(compiled_plan(plan_of(*nodes, **fields), tools=TOOLS), setup=_ALL_OR_NOTHING)
+    return started_scheduler(compiled_plan(plan_of(*nodes, **fields), tools=TOOLS), setup=_COMPENSATE)
 
 
 def _key_of(scope: str | None, path: Sequence[Sequence[str]]) -> str:
     return f"{scope or 'run'}:" + "/".join(name for _, name in path)
 
 
-_ALL_OR_NOTHING = {"compensate": True, "key_of": _key_of}
+_COMPENSATE = {"compensate": True, "key_of": _key_of}
 
 
 def _make(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def _advanced_saga(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
     return scheduler
 
 
-def _standing(scheduler: RunScheduler) -> dict[str, str]:
+def _not_compensated(scheduler: RunScheduler) -> dict[str, str]:
     return {note["node_id"]: note["message"] for note in current_notes(scheduler) if note["code"] == "not_compensated"}
 
 
@@ -185,9 +185,9 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.COMPLETED: 3, NodeStatus.FAILED: 1}
     assert compensation_counts(scheduler.state) == {NodeStatus.COMPLETED: 2}
     assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
-    alone = _saga(_make("a"))
-    _run(alone, fails={"a": tool_error("boom")})
-    assert [note["message"] for note in current_notes(alone)] == ["compensated calls with unknown outcome"]
+    single = _saga(_make("a"))
+    _run(single, fails={"a": tool_error("boom")})
+    assert [note["message"] for note in current_notes(single)] == ["compensated calls with unknown outcome"]
     scheduler = _saga(_make("a"), _make("b"), _make("c"), _make("d", arguments={"name": "x" * ARGUMENTS_LIMIT_BYTES}))
     for _ in range(3):
         assert next_call(scheduler, 1.0) is not None
@@ -202,20 +202,20 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
     scheduler.fail("a", NodeError("outcome_unknown", "its worker died"), at=1.0)
     scheduler.fail("b", NodeError("outcome_unknown", "its worker died"), at=2.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
-    assert _standing(scheduler) == {"b": "'b' cannot be compensated: the tool 'send' has no undo"}
+    assert _not_compensated(scheduler) == {"b": "'b' cannot be compensated: the tool 'send' has no undo"}
 
 
-def test_failed_undo_is_reported_and_the_others_still_run_also_where_the_plan_fails_fast() -> None:
+def test_failed_undo_is_reported_and_other_undos_run_also_with_fail_fast() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), on_failure="fail_fast")
     done = _run(scheduler, fails={"c": tool_error("boom"), "undo b": tool_error("stuck")})
     assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
     assert scheduler.status() is RunStatus.FAILED
-    assert _standing(scheduler) == {"b": "'b' was not compensated: 'undo b' failed: stuck"}
+    assert _not_compensated(scheduler) == {"b": "'b' was not compensated: 'undo b' failed: stuck"}
     (result, _) = current_notes(scheduler)
     assert result["message"] == "compensated: 1; not compensated: 1 ('b')"
 
 
-def test_items_of_a_map_are_compensated_each_by_its_own_key() -> None:
+def test_each_item_of_a_map_is_compensated_with_its_key() -> None:
     scheduler = _saga(
         _make("m", for_each=["x", "y", "z"], key="{{item}}", arguments={"name": "{{item}}", "at": "{{index}}"})
     )
@@ -224,7 +224,7 @@ def test_items_of_a_map_are_compensated_each_by_its_own_key() -> None:
     assert done[3].arguments == {"key": "run:m/z", "arguments": {"name": "z", "at": 2}, "result": {"id": "m[z]"}}
 
 
-def test_cancelled_run_compensates_what_it_did_and_what_was_stopped_in_the_middle() -> None:
+def test_cancelled_run_compensates_completed_and_cancelled_calls() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), _make("c", "b"))
     (a,) = start_ready_tasks(scheduler)
     scheduler.complete(a.id, {"id": 1}, at=1.0)
@@ -238,7 +238,7 @@ def test_cancelled_run_compensates_what_it_did_and_what_was_stopped_in_the_middl
     assert scheduler.status() is RunStatus.CANCELLED
 
 
-def test_cancel_starts_the_compensation_once_and_a_second_one_ends_it() -> None:
+def test_first_cancel_starts_the_compensation_and_second_cancel_ends_it() -> None:
     scheduler = _advanced_saga(
         _make("a"), node("ask", "a", human={"type": "APPROVAL", "prompt": "Go on?"}), _make("b", "ask")
     )
@@ -251,7 +251,7 @@ def test_cancel_starts_the_compensation_once_and_a_second_one_ends_it() -> None:
     assert apply_command(Cancel(ANN), scheduler, at=4.0) is None
     scheduler.complete("undo b", None, at=5.0)
     assert (scheduler.is_finished, scheduler.status()) == (True, RunStatus.CANCELLED)
-    assert list(_standing(scheduler)) == ["a"]
+    assert list(_not_compensated(scheduler)) == ["a"]
     scheduler = _advanced_saga(_make("a"), node("b", "a", tool="look"))
     for task in start_ready_tasks(scheduler):
         scheduler.fail(task.id, tool_error("boom"), at=2.0)
@@ -285,48 +285,48 @@ def test_new_execution_continues_the_compensation() -> None:
     (undo_b,) = start_ready_tasks(scheduler, at=4.0)
     scheduler.complete(undo_b.id, None, at=5.0)
     plan = compiled_plan(plan_of(_make("a"), _make("b", "a"), node("c", "b", tool="look")), tools=TOOLS)
-    following = restored_scheduler(scheduler, plan, setup=_ALL_OR_NOTHING)
-    (undo_a,) = start_ready_tasks(following, at=6.0)
+    restored = restored_scheduler(scheduler, plan, setup=_COMPENSATE)
+    (undo_a,) = start_ready_tasks(restored, at=6.0)
     assert (undo_a.id, undo_a.arguments) == ("undo a", {"key": "run:a", "arguments": {}, "result": {"id": "a"}})
-    following.complete("undo a", None, at=7.0)
-    assert (following.status(), following.state.error) == (RunStatus.FAILED, scheduler.state.error)
+    restored.complete("undo a", None, at=7.0)
+    assert (restored.status(), restored.state.error) == (RunStatus.FAILED, scheduler.state.error)
 
 
 def test_during_compensation_people_can_change_compensating_nodes_only() -> None:
     scheduler = _advanced_saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), rounds=2)
     for task in start_ready_tasks(scheduler):
         scheduler.fail(task.id, tool_error("boom"), at=2.0)
-    refused: list[RunCommand | UnparsedCommand] = [
+    commands: list[RunCommand | UnparsedCommand] = [
         RetryNode("c"),
         SetResult("c", 1),
         CancelNode("c"),
         AddUnparsedNodes([node("d", tool="look")], TOOLS),
     ]
-    assert [apply_command(command, scheduler, at=3.0) for command in refused] == [COMPENSATING_REFUSAL] * 4
+    assert [apply_command(command, scheduler, at=3.0) for command in commands] == [COMPENSATING_REFUSAL] * 4
     (undo_b,) = start_ready_tasks(scheduler, at=3.0)
     scheduler.fail(undo_b.id, tool_error("stuck"), at=4.0)
     start_ready_tasks(scheduler, at=5.0)
     message = "'undo b' compensates 'b', whose call determines its arguments"
     assert apply_command(RetryNode("undo b", {"key": "other"}), scheduler, at=5.0) == message
     assert apply_command(RetryNode("undo b"), scheduler, at=5.0) is None
-    (again,) = start_ready_tasks(scheduler, at=6.0)
-    assert (again.call_id, again.arguments["key"]) == ("undo b#2", "run:b")
+    (retried,) = start_ready_tasks(scheduler, at=6.0)
+    assert (retried.call_id, retried.arguments["key"]) == ("undo b#2", "run:b")
     scheduler.complete("undo b", None, at=7.0)
     scheduler.fail("undo a", tool_error("stuck"), at=8.0)
-    assert list(_standing(scheduler)) == ["a"]
+    assert list(_not_compensated(scheduler)) == ["a"]
 
 
 def test_manually_set_result_stays_and_its_call_is_compensated_with_unknown_outcome() -> None:
     scheduler = _saga(_make("a"), _make("b"), node("c", "a", "b", tool="look"))
     start_ready_tasks(scheduler)
     scheduler.fail("a", tool_error("boom"), at=1.0)
-    assert apply_command(SetResult("a", {"id": "by hand"}, ANN), scheduler, at=2.0) is None
+    assert apply_command(SetResult("a", {"id": "manual"}, ANN), scheduler, at=2.0) is None
     scheduler.complete("b", None, at=3.0)
     start_ready_tasks(scheduler, at=3.0)
     scheduler.fail("c", tool_error(), at=4.0)
     done = _run(scheduler)
     assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", None)]
-    assert _standing(scheduler) == {"a": "'a' has a manual result: manual changes are not compensated"}
+    assert _not_compensated(scheduler) == {"a": "'a' has a manual result: manual changes are not compensated"}
 
 
 def test_node_of_the_plan_keeps_an_id_that_looks_like_an_undo() -> None:
@@ -335,16 +335,16 @@ def test_node_of_the_plan_keeps_an_id_that_looks_like_an_undo() -> None:
     assert ids_of(done) == ["a", "undo a", "z", "undo a#2"]
 
 
-@pytest.mark.parametrize("then", ["ask", "refuse"])
-def test_policy_does_not_apply_to_compensation(then: Verdict) -> None:
+@pytest.mark.parametrize("verdict", ["ask", "refuse"])
+def test_policy_does_not_apply_to_compensation(verdict: Verdict) -> None:
     scheduler = _advanced_saga(_make("a"), node("b", "a", tool="look"))
-    assert apply_command(SetPolicy(Policy((Rule(then),))), scheduler, at=2.0) is None
+    assert apply_command(SetPolicy(Policy((Rule(verdict),))), scheduler, at=2.0) is None
     apply_command(Cancel(ANN), scheduler, at=3.0)
     assert ids_of(_run(scheduler)) == ["undo a"]
     assert [note["message"] for note in current_notes(scheduler)] == ["compensated 1 call"]
 
 
-def test_superseded_try_is_compensated_too() -> None:
+def test_superseded_call_is_compensated() -> None:
     scheduler = _saga(_make("a"), node("z", tool="look"))
     start_ready_tasks(scheduler)
     scheduler.fail("a", NodeError("timeout", "late"), at=1.0)
@@ -360,14 +360,14 @@ def test_superseded_try_is_compensated_too() -> None:
 
 
 def test_calls_without_compensation_are_reported_before_the_run() -> None:
-    below = plan_of(node("x", tool="send"), _make("y"))
+    sub_plan = plan_of(node("x", tool="send"), _make("y"))
     plan = compiled_plan(
-        plan_of(_make("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=below)), tools=TOOLS
+        plan_of(_make("a"), node("b", tool="post"), node("c", tool="send"), node("s", plan=sub_plan)), tools=TOOLS
     )
-    words = "cannot be compensated: the tool 'send' has no undo"
+    message = "cannot be compensated: the tool 'send' has no undo"
     assert [(note.code, note.node, note.message) for note in compensation_notes(plan)] == [
-        ("not_compensated", "c", f"'c' {words}"),
-        ("not_compensated", "s/x", f"'s/x' {words}"),
+        ("not_compensated", "c", f"'c' {message}"),
+        ("not_compensated", "s/x", f"'s/x' {message}"),
     ]
 
 
@@ -376,7 +376,7 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, un
     plan = with_lookups(
         compiled_plan(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")], RESOLVER
     )
-    scheduler = started_scheduler(plan, setup=_ALL_OR_NOTHING)
+    scheduler = started_scheduler(plan, setup=_COMPENSATE)
     done: list[str] = []
     at = 0.0
     while tasks := start_ready_tasks(scheduler, at=at):
@@ -393,7 +393,7 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, un
                 scheduler.complete(task.id, actual, at=at)
     _, bind, *rest = done
     assert rest == ["a", "b", *(name.format(bind=bind) for name in undos)]
-    assert not _standing(scheduler)
+    assert not _not_compensated(scheduler)
 
 
 def test_calls_of_another_run_or_that_never_started_are_not_compensated() -> None:

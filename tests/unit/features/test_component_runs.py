@@ -24,8 +24,8 @@ from tests.support.components import alone, started_ids, state_of, statuses
 from tests.support.plan_building import node
 
 
-class OneMore:
-    """Adds one node after the first has ended."""
+class OneNodeExtender:
+    """Extender that adds one node after the first node has ended."""
 
     def next_extension(self, state: RunState) -> Extension | None:
         if not state.is_finished or state.number_of("more") is not None:
@@ -46,7 +46,7 @@ def test_extender_adds_nodes_when_nothing_can_run() -> None:
     state = state_of(node("a"))
     check_nodes = partial(checked_extension, state=state)
     scheduler, extension = alone(state, partial(PlanExtension, check_nodes=check_nodes))
-    extension.set_extender(OneMore())
+    extension.set_extender(OneNodeExtender())
     scheduler.start(0.0)
     assert started_ids(scheduler) == ["a"]
     scheduler.complete("a", 1, at=1.0)
@@ -58,12 +58,14 @@ def test_extender_adds_nodes_when_nothing_can_run() -> None:
 def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
     state = state_of(node("a"), node("b"))
     scheduler, reuse = alone(state, ForkReuse)
-    made = {"run_id": "other", "node_id": "a"}
-    same = ReusableResult(fingerprint_of(state, TaskRef(0)), has_result=True, result=7, produced_by=made)
-    reuse.set_table(ReuseTable({"a": same, "b": ReusableResult("changed", scope="other", has_result=True, result=8)}))
+    produced_by = {"run_id": "other", "node_id": "a"}
+    same_result = ReusableResult(fingerprint_of(state, TaskRef(0)), has_result=True, result=7, produced_by=produced_by)
+    reuse.set_table(
+        ReuseTable({"a": same_result, "b": ReusableResult("changed", scope="other", has_result=True, result=8)})
+    )
     scheduler.start(0.0)
     task = scheduler.next_task(0.0)
-    assert (scheduler.records[0].result, scheduler.records[0].reused) == (7, made)
+    assert (scheduler.records[0].result, scheduler.records[0].reused) == (7, produced_by)
     assert task is not None
     assert (task.id, task.scope, scheduler.next_task(0.0)) == ("b", None, None)
 
@@ -97,16 +99,16 @@ class FakeRequests:
 
     def __init__(self) -> None:
         self.run_answers: dict[Purpose, Callable[[Any, Feedback, float], None]] = {}
-        self.asked: list[str] = []
+        self.requested: list[str] = []
 
     def is_asking(self, task: str) -> bool:
-        return task == BUDGET_TASK and bool(self.asked)
+        return task == BUDGET_TASK and bool(self.requested)
 
     def ask_for_run(self, question: Mapping[str, Any], *, task: str, name: str, purpose: Purpose, at: float) -> None:
-        self.asked.append(name)
+        self.requested.append(name)
 
     def close_request(self, task: str, at: float) -> None:
-        self.asked.clear()
+        self.requested.clear()
 
 
 def _run(budget: Budget | None, requests: FakeRequests | None = None) -> tuple[Scheduler[Any], BudgetAdmission]:
@@ -126,7 +128,7 @@ def test_call_beyond_the_budget_waits_and_starts_when_a_person_gives_more() -> N
     assert started_ids(scheduler) == ["a", "c"]
     assert statuses(scheduler)["b"] == "waiting"
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, input_tokens=10)))
-    assert requests.asked == ["budget"]
+    assert requests.requested == ["budget"]
     requests.run_answers["budget"]({"more": {"calls": 1}}, Feedback("budget", {}), 2.0)
     scheduler.propagate(2.0)
-    assert (started_ids(scheduler, at=2.0), requests.asked) == (["b"], [])
+    assert (started_ids(scheduler, at=2.0), requests.requested) == (["b"], [])

@@ -21,9 +21,11 @@ from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
     TOOLS,
+    answer_request,
     compiled_plan,
     ids_of,
     node,
+    open_requests,
     plan_of,
     record_of,
     restored_scheduler,
@@ -35,7 +37,7 @@ from tests.support.plan_building import (
     tool_error,
 )
 
-ASKED = RaisedQuestion("Which one?")
+QUESTION = RaisedQuestion("Which one?")
 
 
 def _unapproved_run() -> RunScheduler:
@@ -44,7 +46,7 @@ def _unapproved_run() -> RunScheduler:
     return scheduler
 
 
-_LABELLED = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 200}, {"id": "no", "label": "no"}]
+_LABELLED_OPTIONS = [{"id": "p_1", "label": "Ann (LU)"}, {"id": "p_2", "label": "B" * 200}, {"id": "no", "label": "no"}]
 
 
 def test_approved_run_starts_with_the_nodes_that_have_not_ended() -> None:
@@ -57,7 +59,7 @@ def test_approved_run_starts_with_the_nodes_that_have_not_ended() -> None:
         [],
         {"a": "pending", "b": "pending", "c": "pending"},
     )
-    assert scheduler.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
+    assert answer_request(scheduler, "plan", {"approved": True}, at=2.0) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "c"]
     assert apply_command(CancelNode("b"), scheduler, at=3.0) is None
     scheduler = create_scheduler(compiled_plan(plan_of(node("a"), node("b"))), {})
@@ -72,13 +74,13 @@ def test_approved_run_starts_with_the_nodes_that_have_not_ended() -> None:
 def test_stopped_calls_are_cancelled_without_a_request() -> None:
     scheduler = started_run(node("a"), node("b"), on_failure="fail_fast")
     scheduler.fail("b", tool_error(), at=1.0)
-    assert scheduler.features.feedback.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
-    assert (states(scheduler), scheduler.features.feedback.requests.open) == ({"a": "cancelled", "b": "failed"}, {})
+    assert scheduler.features.feedback.ask("a", QUESTION, at=2.0, attempt=Attempt()) is None
+    assert (states(scheduler), open_requests(scheduler)) == ({"a": "cancelled", "b": "failed"}, {})
     assert (scheduler.is_finished, scheduler.in_flight, scheduler.status()) == (True, 0, RunStatus.FAILED)
     scheduler = started_run(node("a"), node("b", "a"), node("on"))
     apply_command(CancelNode("a"), scheduler, at=1.0)
-    assert scheduler.features.feedback.ask("a", ASKED, at=2.0, attempt=Attempt()) is None
-    assert (states(scheduler), scheduler.features.feedback.requests.open) == (
+    assert scheduler.features.feedback.ask("a", QUESTION, at=2.0, attempt=Attempt()) is None
+    assert (states(scheduler), open_requests(scheduler)) == (
         {"a": "cancelled", "b": "blocked", "on": "running"},
         {},
     )
@@ -88,7 +90,7 @@ def test_stopped_calls_are_cancelled_without_a_request() -> None:
         apply_command(CancelNode(name), scheduler, at=1.0)
     for name in ("a", "m[x]"):
         scheduler.fail(name, NodeError("tool_failed", "broken"), at=2.0)
-    assert (states(scheduler), scheduler.features.feedback.requests.open) == ({"a": "failed", "m": "failed"}, {})
+    assert (states(scheduler), open_requests(scheduler)) == ({"a": "failed", "m": "failed"}, {})
     assert (scheduler.state.cancel_deadlines, scheduler.is_finished) == ({}, True)
 
 
@@ -108,11 +110,9 @@ def test_approval_with_arguments_that_the_policy_refuses_is_rejected_and_the_req
     answer = {"approved": True, "arguments": {"to": "all"}}
     refusal = "'a': the policy of the run refuses this call of 'any'"
     assert scheduler.features.feedback.refusal_of(Feedback("a", answer), 1.0) == refusal
-    assert scheduler.features.feedback.answer(Feedback("a", answer), 1.0) == refusal
+    assert answer_request(scheduler, "a", answer, at=1.0) == refusal
     assert state_to_json(scheduler) == before
-    assert (
-        scheduler.features.feedback.answer(Feedback("a", {"approved": True, "arguments": {"to": "bob"}}), 2.0) is None
-    )
+    assert answer_request(scheduler, "a", {"approved": True, "arguments": {"to": "bob"}}, at=2.0) is None
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"to": "bob"}]
 
 
@@ -123,58 +123,56 @@ _MANY = {"to": "bob", "amount": "many"}
 _BAD_AMOUNT = """arguments/amount: "many" is not of type "integer\""""
 
 
-def _paying(**fields: Any) -> RunScheduler:
+def _payment_run(**fields: Any) -> RunScheduler:
     """Return a run that pays three times after its first node has completed."""
     pay = node("p", "first", tool="pay", for_each=["x", "y", "z"], arguments={"to": "{{item}}"}, **fields)
     return scheduler_of(node("first"), pay, tools={**TOOLS, "pay": _PAY})
 
 
-def _paid_run(**fields: Any) -> RunScheduler:
-    scheduler = _paying(**fields)
+def _run_with_open_payments(**fields: Any) -> RunScheduler:
+    scheduler = _payment_run(**fields)
     start_ready_tasks(scheduler)
     scheduler.complete("first", None, at=1.0)
     return scheduler
 
 
 def test_invalid_arguments_leave_the_request_open() -> None:
-    scheduler = _paid_run(approval="required")
+    scheduler = _run_with_open_payments(approval="required")
     before = state_to_json(scheduler)
-    for wrong, message in (
+    for arguments, message in (
         (_MANY, _BAD_AMOUNT),
         ({"to": "bob", "amuont": 1}, "arguments/amuont: unknown argument 'amuont'; did you mean 'amount'?"),
         ({}, 'arguments: "to" is a required property'),
     ):
-        answer = {"approved": True, "arguments": wrong}
-        assert scheduler.features.feedback.answer(Feedback("p", answer), 2.0) == f"'p[0]': {message}"
-        assert scheduler.features.feedback.answer(Feedback("p[1]", answer), 2.0) == f"'p[1]': {message}"
+        answer = {"approved": True, "arguments": arguments}
+        assert answer_request(scheduler, "p", answer, at=2.0) == f"'p[0]': {message}"
+        assert answer_request(scheduler, "p[1]", answer, at=2.0) == f"'p[1]': {message}"
     assert state_to_json(scheduler) == before
-    assert (
-        scheduler.features.feedback.answer(Feedback("p", {"approved": True, "arguments": {"to": "bob"}}), 3.0) is None
-    )
+    assert answer_request(scheduler, "p", {"approved": True, "arguments": {"to": "bob"}}, at=3.0) is None
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"to": "bob"}] * 3
-    scheduler = _paying(approval="required")
+    scheduler = _payment_run(approval="required")
     early = Feedback("p[0]", {"approved": True, "arguments": _MANY}, by="ann")
     assert scheduler.features.feedback.answer(early, 0.5) is None
     start_ready_tasks(scheduler)
     scheduler.complete("first", None, at=1.0)
-    assert [*scheduler.features.feedback.requests.open] == ["p[0]", "p[1]", "p[2]"]
+    assert [*open_requests(scheduler)] == ["p[0]", "p[1]", "p[2]"]
     assert scheduler.features.feedback.requests.take_rejections() == [
         f"the early answer of ann to 'p[0]' is invalid: {_BAD_AMOUNT}"
     ]
-    scheduler = _paid_run(on_error="ask")
+    scheduler = _run_with_open_payments(on_error="ask")
     start_ready_tasks(scheduler)
     scheduler.fail("p[0]", tool_error(), at=2.0)
     retry = {"selected": ["retry"], "arguments": _MANY}
-    assert scheduler.features.feedback.answer(Feedback("p[0]", retry), 3.0) == f"'p[0]': {_BAD_AMOUNT}"
-    assert [*scheduler.features.feedback.requests.open] == ["p[0]"]
+    assert answer_request(scheduler, "p[0]", retry, at=3.0) == f"'p[0]': {_BAD_AMOUNT}"
+    assert [*open_requests(scheduler)] == ["p[0]"]
 
 
 def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval() -> None:
-    scheduler = _paid_run(approval="required")
+    scheduler = _run_with_open_payments(approval="required")
     given = {"to": "eve", "amount": 9}
     assert scheduler.features.feedback.open_request_count("p") == 3
-    scheduler.features.feedback.answer(Feedback("p[0]", {"approved": True, "arguments": given}, by="ann"), 2.0)
-    scheduler.features.feedback.answer(Feedback("p", {"approved": True, "arguments": {"to": "x" * 9_000}}), 2.0)
+    answer_request(scheduler, "p[0]", {"approved": True, "arguments": given}, by="ann", at=2.0)
+    answer_request(scheduler, "p", {"approved": True, "arguments": {"to": "x" * 9_000}}, at=2.0)
     assert scheduler.features.feedback.open_request_count("p") == 0
     closed = scheduler.features.feedback.requests.closed
     assert closed["p[0]"].to_json() == {
@@ -195,8 +193,8 @@ def test_answer_to_a_node_that_can_never_ask_is_rejected() -> None:
         node("below", "first", plan=plan_of(node("x"))),
     )
     yes = {"approved": True}
-    assert scheduler.features.feedback.answer(Feedback("pure", yes), 1.0) == "'pure' never asks: it calls a `pure` tool"
-    assert scheduler.features.feedback.answer(Feedback("below", yes), 1.0) == (
+    assert answer_request(scheduler, "pure", yes, at=1.0) == "'pure' never asks: it calls a `pure` tool"
+    assert answer_request(scheduler, "below", yes, at=1.0) == (
         "'below' never asks: answer the node of its sub-plan, such as below/check"
     )
     assert scheduler.features.feedback.requests.early_answers == {}
@@ -208,12 +206,12 @@ def test_call_with_arguments_of_a_person_is_refused_by_the_policy(retry: RetryNo
         node("a", arguments={"to": "ann"}, on_error="ask" if retry is None else "block"), node("on")
     )
     for name in ("a", "on"):
-        scheduler.features.feedback.answer(Feedback(name, {"approved": True}), 1.0)
+        answer_request(scheduler, name, {"approved": True}, at=1.0)
     start_ready_tasks(scheduler)
     scheduler.fail("a", tool_error(), at=2.0)
     if retry is None:
         answer = {"action": "retry", "arguments": {"to": "all"}}
-        assert scheduler.features.feedback.answer(Feedback("a#2", answer), 3.0) is None
+        assert answer_request(scheduler, "a#2", answer, at=3.0) is None
     else:
         assert apply_command(retry, scheduler, at=3.0) is None
     assert ids_of(start_ready_tasks(scheduler)) == []
@@ -225,37 +223,37 @@ def test_call_with_arguments_of_a_person_is_refused_by_the_policy(retry: RetryNo
 def test_node_that_is_retried_with_other_arguments_needs_no_approval() -> None:
     scheduler = _under_policy(node("a", approval="required"), node("on"), policy=Policy((Rule("ask"),)))
     for name in ("a", "on"):
-        scheduler.features.feedback.answer(Feedback(name, {"approved": True}), 1.0)
+        answer_request(scheduler, name, {"approved": True}, at=1.0)
     start_ready_tasks(scheduler)
     scheduler.fail("a", tool_error(), at=2.0)
     assert apply_command(RetryNode("a", {"to": "bob"}), scheduler, at=3.0) is None
-    assert (ids_of(start_ready_tasks(scheduler)), scheduler.features.feedback.requests.open) == (["a#2"], {})
+    assert (ids_of(start_ready_tasks(scheduler)), open_requests(scheduler)) == (["a#2"], {})
 
 
-# Many at once.
+# Several answers at once.
 
 
 def test_one_answer_is_applied_to_items_with_different_options() -> None:
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{item}}"}
     scheduler = scheduler_of(node("m", for_each=[["x", "y"], ["x", "z"]], human=human))
-    assert scheduler.features.feedback.answer(Feedback("m", {"selected": ["y"]}), 1.0) == (
+    assert answer_request(scheduler, "m", {"selected": ["y"]}, at=1.0) == (
         '\'m[1]\': "y" is not offered; the options are "x", "z"'
     )
-    assert scheduler.features.feedback.answer(Feedback("m", {"selected": ["x"]}), 1.0) is None
+    assert answer_request(scheduler, "m", {"selected": ["x"]}, at=1.0) is None
     assert scheduler.records[0].result == [{"selected": ["x"]}] * 2
 
 
-def test_guidance_and_second_answers_of_one_moment_are_rejected_with_reasons() -> None:
+def test_answers_to_unknown_or_answered_requests_are_rejected_with_reasons() -> None:
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(node("check", human=human))
-    garbage = Feedback("chek", {"text": "so"})
-    entries = [scheduler.features.feedback.answer(garbage, 1.0) for _ in range(HINTS_PER_ACTIVATION + 2)]
-    alike = "there is no request 'chek'; did you mean 'check'?"
-    assert entries == [alike] * HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
-    assert scheduler.features.feedback.answer(garbage, 2.0) == alike
+    misspelt_answer = Feedback("chek", {"text": "so"})
+    refusals = [scheduler.features.feedback.answer(misspelt_answer, 1.0) for _ in range(HINTS_PER_ACTIVATION + 2)]
+    with_hint = "there is no request 'chek'; did you mean 'check'?"
+    assert refusals == [with_hint] * HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
+    assert scheduler.features.feedback.answer(misspelt_answer, 2.0) == with_hint
     scheduler = scheduler_of(node("check", human={"prompt": "?"}))
-    assert scheduler.features.feedback.answer(Feedback("check", {"approved": True}, by="ann"), 1.0) is None
-    second = scheduler.features.feedback.answer(Feedback("check", {"approved": False}, by="ben"), 1.0)
+    assert answer_request(scheduler, "check", {"approved": True}, by="ann", at=1.0) is None
+    second = answer_request(scheduler, "check", {"approved": False}, by="ben", at=1.0)
     assert second == "'check' was answered by ann at 1970-01-01T00:00:01.000Z (approved, through signal)"
 
 
@@ -289,31 +287,31 @@ def test_default_at_a_deadline_and_manual_values_are_reported() -> None:
     scheduler.advance(3600.0)
     passed = "passed at 1970-01-01T01:00:00.000Z, and the default of the plan was used (rejected)"
     for name in ("check", "gate"):
-        late = Feedback(name, {"approved": True}, "ann")
-        assert scheduler.features.feedback.answer(late, 3601.0) == f"the deadline of {name!r} {passed}"
+        late_answer = Feedback(name, {"approved": True}, "ann")
+        assert scheduler.features.feedback.answer(late_answer, 3601.0) == f"the deadline of {name!r} {passed}"
     record = record_of(scheduler, "gate")
     message = "not answered in time, so the plan rejects it: nobody said yes"
     assert (record.status, record.error) == (NodeStatus.FAILED, NodeError("rejected", message))
     scheduler = started_run(node("a", on_error="ask"))
     scheduler.fail("a", tool_error(), at=1.0)
-    scheduler.features.feedback.answer(Feedback("a", {"selected": ["value"], "value": 7}, "ann"), 2.0)
+    answer_request(scheduler, "a", {"selected": ["value"], "value": 7}, "ann", at=2.0)
     reason = reason_of(scheduler, "a")
     assert (reason.message, reason.detail) == ("failed and was given a value manually", "broken")
 
 
-# Early answers without a request, and too many in total.
+# Answers before their request, and the limit of all answers of a run.
 
 
-def test_request_waits_for_arguments_that_only_the_worker_knows_and_not_for_wrong_ones() -> None:
+def test_request_opens_with_secret_arguments_but_not_with_invalid_ones() -> None:
     call = node("pay", "first", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{first.result}}"})
     scheduler = started_run(node("first"), call, tools={**TOOLS, "pay": _PAY})
     scheduler.complete("first", "many", at=1.0)
     record = record_of(scheduler, "pay")
     assert (record.status, record.error) == ("failed", NodeError("invalid_arguments", _BAD_AMOUNT))
-    assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.closed) == ({}, {})
+    assert (open_requests(scheduler), scheduler.features.feedback.requests.closed) == ({}, {})
     call = node("pay", tool="pay", approval="required", arguments={"to": "bob", "amount": "{{secret.SUM}}"})
     scheduler = scheduler_of(call, tools={**TOOLS, "pay": _PAY})
-    assert [*scheduler.features.feedback.requests.open] == ["pay"]
+    assert [*open_requests(scheduler)] == ["pay"]
 
 
 @pytest.mark.parametrize(
@@ -328,16 +326,18 @@ def test_request_waits_for_arguments_that_only_the_worker_knows_and_not_for_wron
         ),
         ({"type": "SELECTION", "options": ["x"]}, {"selected": ["y"]}, '"y" is not offered; the options are "x"'),
         (
-            {"type": "SELECTION", "options": _LABELLED},
+            {"type": "SELECTION", "options": _LABELLED_OPTIONS},
             {"selected": ["2"]},
             f'"2" is not offered; the options are "p_1" (Ann (LU)), "p_2" ({"B" * 159}…), "no"',
         ),
     ],
 )
-def test_contradicting_early_answer_is_not_stored(question: dict[str, Any], answer: Any, problem: str) -> None:
-    asking = node("ask", "first", human={"prompt": "Go on, {{first.result}}?", **question})
-    scheduler = scheduler_of(node("first"), asking)
-    result = scheduler.features.feedback.answer(Feedback("ask", answer, by="ann"), 0.5)
+def test_early_answer_that_does_not_fit_the_question_is_not_stored(
+    question: dict[str, Any], answer: Any, problem: str
+) -> None:
+    human_node = node("ask", "first", human={"prompt": "Go on, {{first.result}}?", **question})
+    scheduler = scheduler_of(node("first"), human_node)
+    result = answer_request(scheduler, "ask", answer, by="ann", at=0.5)
     assert result == f"'ask' has not asked yet, and its question does not accept this: {problem}"
     assert scheduler.features.feedback.requests.early_answers == {}
 
@@ -345,7 +345,7 @@ def test_contradicting_early_answer_is_not_stored(question: dict[str, Any], answ
 def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> None:
     scheduler = started_run(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("on"))
     for name in ("a", "m[x]", "m[y]#2", "on"):
-        assert scheduler.features.feedback.answer(Feedback(name, {"text": "so"}, "ann"), 1.0) is None
+        assert answer_request(scheduler, name, {"text": "so"}, "ann", at=1.0) is None
     scheduler = restored_scheduler(scheduler)
     message = "{!r} was never requested: the early answer of ann is not needed"
     scheduler.complete("m[x]", 1, at=2.0)
@@ -361,7 +361,7 @@ def test_early_answer_that_is_never_needed_is_reported_when_its_node_ends() -> N
         scheduler.features.feedback.requests.early_ids_by_node,
     ) == ({}, {})
     scheduler = scheduler_of(node("l"), node("m", "l", for_each="{{l.result}}", key="{{item}}"), node("on"))
-    assert scheduler.features.feedback.answer(Feedback("m[z]", {"text": "so"}), 1.0) is None
+    assert answer_request(scheduler, "m[z]", {"text": "so"}, at=1.0) is None
     start_ready_tasks(scheduler)
     scheduler.complete("l", ["x"], at=2.0)
     scheduler = restored_scheduler(scheduler)
@@ -377,7 +377,7 @@ def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted(
         *(node(f"n{number}", human=human) for number in range(40)), node("m", for_each=[*range(99)], human=human)
     )
     long = {"text": "x" * 250_000}
-    accepted = [scheduler.features.feedback.answer(Feedback(f"n{number}", long), 1.0) for number in range(33)]
+    accepted = [answer_request(scheduler, f"n{number}", long, at=1.0) for number in range(33)]
     assert accepted == [None] * 33
     before = state_to_json(scheduler)
     scheduler = restored_scheduler(scheduler)
@@ -386,12 +386,12 @@ def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted(
         "an answer of 250,011 bytes is too much: people may send 8,388,608 bytes to a run in total, and 8,250,363 are "
         "stored; answers of at most 1,024 bytes, such as a file name, are always accepted"
     )
-    assert scheduler.features.feedback.answer(Feedback("n33", long), 1.0) == refusal
-    refused = scheduler.features.feedback.refusal_of(Feedback("m", {"text": "x" * 2_000}), 1.0)
-    assert refused is not None
-    assert refused.startswith("an answer of 2,011 bytes to 99 requests is too much")
-    assert scheduler.features.feedback.answer(Feedback("m", {"text": "x" * 900}), 1.0) is None
-    assert scheduler.features.feedback.answer(Feedback("n33", {"text": "see x.txt"}), 1.0) is None
+    assert answer_request(scheduler, "n33", long, at=1.0) == refusal
+    refusal_of_items = scheduler.features.feedback.refusal_of(Feedback("m", {"text": "x" * 2_000}), 1.0)
+    assert refusal_of_items is not None
+    assert refusal_of_items.startswith("an answer of 2,011 bytes to 99 requests is too much")
+    assert answer_request(scheduler, "m", {"text": "x" * 900}, at=1.0) is None
+    assert answer_request(scheduler, "n33", {"text": "see x.txt"}, at=1.0) is None
 
 
 # Inputs.
@@ -405,7 +405,7 @@ def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
     }
     scheduler = create_scheduler(compiled_plan(plan_of(node("a"), inputs=declared)), {"given": "y"})
     scheduler.features.feedback.run.start_or_request_inputs(0.0)
-    [request] = scheduler.features.feedback.requests.open.values()
+    [request] = open_requests(scheduler).values()
     assert (request.prompt, request.schema) == (
         "The plan needs count",
         {
@@ -418,13 +418,13 @@ def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
             "additionalProperties": False,
         },
     )
-    assert scheduler.features.feedback.answer(Feedback("inputs", {"data": {"count": 3, "quarter": "Q2"}}), 1.0) is None
+    assert answer_request(scheduler, "inputs", {"data": {"count": 3, "quarter": "Q2"}}, at=1.0) is None
     assert scheduler.state.inputs == {"count": 3, "quarter": "Q2", "given": "y"}
     declared = {"quarter": {"type": "string", "default": "Q1"}}
     scheduler = create_scheduler(compiled_plan(plan_of(node("a"), inputs=declared)), {})
     scheduler.features.feedback.run.start_or_request_inputs(0.0)
-    assert (scheduler.features.feedback.requests.open, ids_of(start_ready_tasks(scheduler))) == ({}, ["a"])
-    assert scheduler.features.feedback.answer(Feedback("inputs", {"data": {}}), 1.0) == "there is no request 'inputs'"
+    assert (open_requests(scheduler), ids_of(start_ready_tasks(scheduler))) == ({}, ["a"])
+    assert answer_request(scheduler, "inputs", {"data": {}}, at=1.0) == "there is no request 'inputs'"
 
 
 def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejected() -> None:
@@ -440,17 +440,17 @@ def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejec
 
     plan = compiled_plan(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"})))
     approved = unapproved_run(plan, {"n": 3})
-    assert approved.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0) is None
+    assert answer_request(approved, "plan", {"approved": True}, at=2.0) is None
     [task] = start_ready_tasks(approved)
     requests = approved.features.feedback.requests
     assert (task.arguments, requests.open, requests.early_answers) == ({"n": 3}, {}, {})
 
     rejected = unapproved_run(plan, {"n": 3})
-    rejected.features.feedback.answer(Feedback("plan", {"approved": False}), 2.0)
+    answer_request(rejected, "plan", {"approved": False}, at=2.0)
     message = "'inputs' was never requested: the early answer of ann is not needed"
     assert rejected.features.feedback.requests.take_rejections() == [message]
 
-    wrong = unapproved_run(compiled_plan(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"})
-    wrong.features.feedback.answer(Feedback("plan", {"approved": True}), 2.0)
-    requests = wrong.features.feedback.requests
+    invalid = unapproved_run(compiled_plan(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"})
+    answer_request(invalid, "plan", {"approved": True}, at=2.0)
+    requests = invalid.features.feedback.requests
     assert ([*requests.open], len(requests.take_rejections())) == (["inputs"], 1)

@@ -17,7 +17,9 @@ from dagwright.protocol.documents import node_document
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.ready_calls import next_call
 from tests.support.plan_building import (
+    answer_request,
     node,
+    open_requests,
     plan_of,
     problems_of,
     restored_scheduler,
@@ -46,22 +48,20 @@ def _answers(scheduler: RunScheduler) -> list[dict[str, Any]]:
     return actual
 
 
-def test_chain_asks_one_after_the_other_and_ends_with_the_default() -> None:
+def test_escalation_changes_the_assignee_and_ends_with_the_default() -> None:
     scheduler = _scheduler()
-    asked = []
+    assignees = []
     for at in (0.0, 10.0, 20.0):
         scheduler.advance(at)
-        asked.append(scheduler.features.feedback.requests.open["ask"].assignee)
-    assert asked == ["ann", "boss", "ceo"]
+        assignees.append(open_requests(scheduler)["ask"].assignee)
+    assert assignees == ["ann", "boss", "ceo"]
     assert scheduler.next_timer == 30.0
     scheduler.advance(30.0)
     assert states(scheduler) == {"ask": "completed"}
     [answer] = _answers(scheduler)
     assert answer == {
-        **{
-            **{"request_id": "ask", "outcome": "answered", "answer": "rejected", "by": None},
-            **{"through": "deadline", "note": None},
-        },
+        **{"request_id": "ask", "outcome": "answered", "answer": "rejected", "by": None},
+        **{"through": "deadline", "note": None},
         "at": "1970-01-01T00:00:30.000Z",
         "requested_from": "ann",
         "requested_at": "1970-01-01T00:00:00.000Z",
@@ -75,22 +75,22 @@ def test_chain_asks_one_after_the_other_and_ends_with_the_default() -> None:
 def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -> None:
     scheduler = _scheduler()
     scheduler.advance(10.0)
-    request = scheduler.features.feedback.requests.open["ask"].to_json("run-1")
+    request = open_requests(scheduler)["ask"].to_json("run-1")
     assert request["escalations"] == [{"from": "ann", "to": "boss", "at": "1970-01-01T00:00:10.000Z"}]
     reason = reason_of(scheduler, "ask")
     assert (reason.message, reason.since) == ("waits for boss", 10.0)
     assert sentence(Chain([reason]), reason, clock=lambda at: f"{at:g} s") == (
         "ask waits for boss since 10 s until 20 s, requested from ann at 0 s, escalated to boss at 10 s (Publish?)"
     )
-    # The next execution of the run knows it too.
-    moved = restored_scheduler(scheduler)
-    assert moved.features.feedback.answer(Feedback("ask", {"approved": True}, by="mallory"), 11.0) is None
-    [answer] = _answers(moved)
+    # The next execution of the run has the escalation too.
+    restored = restored_scheduler(scheduler)
+    assert answer_request(restored, "ask", {"approved": True}, by="mallory", at=11.0) is None
+    [answer] = _answers(restored)
     assert (answer["by"], answer["requested_from"], answer["escalations"]) == ("mallory", "ann", request["escalations"])
-    words = closing_text(answer)
-    assert "approved by mallory at " in words
-    assert "; requested from ann at " in words
-    assert ", escalated to boss at " in words
+    text = closing_text(answer)
+    assert "approved by mallory at " in text
+    assert "; requested from ann at " in text
+    assert ", escalated to boss at " in text
 
 
 def test_escalation_without_a_next_step_and_request_without_an_assignee() -> None:
@@ -101,7 +101,7 @@ def test_escalation_without_a_next_step_and_request_without_an_assignee() -> Non
     assert scheduler.plan.nodes[0].arguments["on_timeout"] == {"escalate": "boss"}
     assert _answers(scheduler)[0]["outcome"] == "expired"
     scheduler = _scheduler(assignee=None)
-    scheduler.features.feedback.answer(Feedback("ask", {"approved": True}, by="ann"), 1.0)
+    answer_request(scheduler, "ask", {"approved": True}, by="ann", at=1.0)
     assert {*_answers(scheduler)[0]} == {"request_id", "outcome", "answer", "by", "at", "through", "note"}
 
 
@@ -134,22 +134,20 @@ def test_key_answers_requests_assigned_to_its_owner_or_unassigned_ones() -> None
     assert refusal.startswith("'ask' waits for ann: only a key of the owner 'ann'")
     assert scheduler.features.feedback.refusal_of(boss, 1.0) is not None
     # After the escalation, only the new assignee may answer.
-    assert (
-        scheduler.features.feedback.answer(Feedback("ask", _YES, by="ann", may_answer="unassigned"), 10.0) is not None
-    )
+    assert answer_request(scheduler, "ask", _YES, by="ann", may_answer="unassigned", at=10.0) is not None
     assert scheduler.features.feedback.answer(boss, 10.0) is None
     assert states(scheduler) == {"ask": "completed"}
     scheduler = _scheduler(assignee=None)
     other = Feedback("ask", _YES, by="boss", may_answer="assigned")
     assert scheduler.features.feedback.answer(other, 1.0) == "'ask' is not assigned to boss"
-    assert scheduler.features.feedback.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 1.0) is None
+    assert answer_request(scheduler, "ask", _YES, by="eve", may_answer="unassigned", at=1.0) is None
 
 
 def test_early_answer_is_checked_when_its_node_asks() -> None:
     scheduler = started_run(node("first"), {**_node_with_request(), "depends_on": ["first"]})
-    assert scheduler.features.feedback.answer(Feedback("ask", _YES, by="eve", may_answer="unassigned"), 0.5) is None
+    assert answer_request(scheduler, "ask", _YES, by="eve", may_answer="unassigned", at=0.5) is None
     scheduler.complete("first", None, at=1.0)
-    assert [*scheduler.features.feedback.requests.open] == ["ask"]
+    assert [*open_requests(scheduler)] == ["ask"]
     [refusal] = scheduler.features.feedback.requests.take_rejections()
     assert "'ask' waits for ann" in refusal
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}", "channel": "inbox"}
@@ -157,20 +155,20 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     early = Feedback("ask", {"selected": ["a"]}, by="ann", through="tool_result")
     assert scheduler.features.feedback.answer(early, 0.5) is None
     scheduler.complete("first", ["a", "b"], at=1.0)
-    assert [*scheduler.features.feedback.requests.open] == ["ask"]
+    assert [*open_requests(scheduler)] == ["ask"]
     assert scheduler.features.feedback.requests.take_rejections() == [
         f"the early answer of ann to 'ask' is invalid: {_REJECTED}"
     ]
 
 
-def test_limit_of_an_author_travels_with_the_answer() -> None:
+def test_may_answer_is_part_of_the_message_to_a_run() -> None:
     message = Answer("yes", "ann", may_answer="unassigned").to_json("below/ask")
     feedback = feedback_from_json(message, through="update")
     assert (feedback.may_answer, feedback_to_json(feedback, request="ask")["may_answer"]) == ("unassigned",) * 2
     assert "may_answer" not in Answer("yes", "ann").to_json("ask")
 
 
-_ASKING = node("ask", human={"type": "CLARIFICATION", "prompt": "Which Acme?", "channel": "inbox"})
+_INBOX_NODE = node("ask", human={"type": "CLARIFICATION", "prompt": "Which Acme?", "channel": "inbox"})
 _REJECTED = (
     "'ask' must be answered in the inbox: the plan rejects answers that arrive as a tool result or through MCP. "
     "Use `dagwright feedback`, the console, or POST /v1/runs/ID/feedback"
@@ -182,16 +180,16 @@ def _feedback(through: Through) -> Feedback:
 
 
 @pytest.mark.parametrize("through", CLIENT_CHANNELS)
-def test_plan_that_requires_the_inbox_rejects_what_a_model_client_relays(through: Through) -> None:
-    scheduler = started_run(_ASKING)
+def test_plan_that_requires_the_inbox_rejects_answers_of_model_clients(through: Through) -> None:
+    scheduler = started_run(_INBOX_NODE)
     assert scheduler.features.feedback.refusal_of(_feedback(through), 1.0) == _REJECTED
     assert scheduler.features.feedback.answer(_feedback(through), 1.0) == _REJECTED
-    # The next execution of the run knows it too.
-    moved = restored_scheduler(scheduler)
-    assert moved.features.feedback.answer(_feedback(through), 1.0) == _REJECTED
-    assert moved.features.feedback.answer(_feedback("update"), 2.0) is None
-    assert states(moved) == {"ask": "completed"}
-    early = scheduler_of(node("first"), {**_ASKING, "depends_on": ["first"]})
+    # The next execution of the run rejects such answers too.
+    restored = restored_scheduler(scheduler)
+    assert restored.features.feedback.answer(_feedback(through), 1.0) == _REJECTED
+    assert restored.features.feedback.answer(_feedback("update"), 2.0) is None
+    assert states(restored) == {"ask": "completed"}
+    early = scheduler_of(node("first"), {**_INBOX_NODE, "depends_on": ["first"]})
     assert early.features.feedback.answer(_feedback(through), 0.5) == _REJECTED
     assert early.features.feedback.requests.early_answers == {}
 
@@ -200,10 +198,8 @@ def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> N
     scheduler = started_run(node("ask", human={"type": "CLARIFICATION", "prompt": "Which?"}))
     assert scheduler.features.feedback.answer(_feedback("tool_result"), 1.0) is None
     assert scheduler.features.feedback.requests.closed["ask"].to_json()["through"] == "tool_result"
-    scheduler = started_run(_ASKING, node("free", human={"type": "CLARIFICATION", "prompt": "Which?"}))
-    entries = [
-        request.to_json("run-1").get("channel") for request in scheduler.features.feedback.requests.open.values()
-    ]
+    scheduler = started_run(_INBOX_NODE, node("free", human={"type": "CLARIFICATION", "prompt": "Which?"}))
+    entries = [request.to_json("run-1").get("channel") for request in open_requests(scheduler).values()]
     assert entries == ["inbox", None]
     problems = problems_of(plan_of(node("ask", human={"type": "APPROVAL", "prompt": "?", "channel": "phone"})))
     message = "human.channel: expected 'any' or 'inbox', not 'phone'"
@@ -215,8 +211,8 @@ def test_message_declares_the_channel_and_keeps_it_on_the_way_to_a_sub_plan() ->
     assert message["through"] == "tool_result"
     feedback = feedback_from_json(message, through="update")
     assert (feedback.through, feedback_to_json(feedback, request="ask")["through"]) == ("tool_result", "tool_result")
-    plain = feedback_from_json(Answer("yes", "ann").to_json("ask"), through="signal")
-    assert (plain.through, "through" in feedback_to_json(plain, request="ask")) == ("signal", False)
+    without_channel = feedback_from_json(Answer("yes", "ann").to_json("ask"), through="signal")
+    assert (without_channel.through, "through" in feedback_to_json(without_channel, request="ask")) == ("signal", False)
     with pytest.raises(MessageInvalid, match="'through' must be tool_result or mcp"):
         feedback_from_json({"request_id": "a", "answer": 1, "through": "deadline"}, through="signal")
 
@@ -230,8 +226,8 @@ def _ask_and_answer(scheduler: RunScheduler, text: str, *, checkpoint: Any = Non
     assert task is not None
     problem = scheduler.features.feedback.ask("n", RaisedQuestion("Go on?", checkpoint), at=1.0, attempt=_ATTEMPT)
     if problem is None:
-        [request] = scheduler.features.feedback.requests.open
-        assert scheduler.features.feedback.answer(Feedback(request, {"text": text}, by="ann"), 2.0) is None
+        [request] = open_requests(scheduler)
+        assert answer_request(scheduler, request, {"text": text}, by="ann", at=2.0) is None
     return problem
 
 

@@ -38,7 +38,9 @@ TOOLS = {
 }
 
 
-def plan(*nodes: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOOLS, **fields: Any) -> CompiledPlan:
+def plan_with_tools(
+    *nodes: Mapping[str, Any], tools: Mapping[str, ToolDeclaration] = TOOLS, **fields: Any
+) -> CompiledPlan:
     return compiled_plan(plan_of(*nodes, **fields), tools=tools)
 
 
@@ -51,12 +53,12 @@ def send(node_id: str, *needs: str, tool: str = "send", **arguments: Any) -> dic
 
 
 def ended_scheduler(
-    made: CompiledPlan, results: Mapping[str, Any], *, setup: Mapping[str, Any] | None = None, **inputs: Any
+    plan: CompiledPlan, results: Mapping[str, Any], *, setup: Mapping[str, Any] | None = None, **inputs: Any
 ) -> RunScheduler:
     """Return the scheduler of a run whose tasks ended with these results or errors."""
-    scheduler = started_scheduler(made, inputs, setup=setup, at=1.0)
-    while waiting := [task for task in start_ready_tasks(scheduler, at=1.0) if task.id in results]:
-        for task in waiting:
+    scheduler = started_scheduler(plan, inputs, setup=setup, at=1.0)
+    while ready_tasks := [task for task in start_ready_tasks(scheduler, at=1.0) if task.id in results]:
+        for task in ready_tasks:
             result = results[task.id]
             if isinstance(result, NodeError):
                 scheduler.fail(task.id, result, at=2.0)
@@ -66,16 +68,16 @@ def ended_scheduler(
 
 
 def create_fork(
-    old: RunScheduler, made: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
+    old: RunScheduler, plan: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
 ) -> tuple[RunScheduler, ReusableResults, ForkPrediction]:
     """Return the scheduler of a fork after a round trip through JSON, and its preview."""
     changed = {name for name in inputs if inputs[name] != old.state.inputs.get(name)}
     differences = ForkDifferences(changed, rerun)
-    reuse = reusable_results(old, made, source=Source("old", "old-scope", is_open=is_open), differences=differences)
-    prediction = predict_fork(create_scheduler(made, inputs), old, reuse, differences=differences)
-    following = restored_scheduler(configure(create_scheduler(made, inputs), reuse=reuse.table), inputs=inputs)
-    following.reconcile(10.0)
-    return following, reuse, prediction
+    reuse = reusable_results(old, plan, source=Source("old", "old-scope", is_open=is_open), differences=differences)
+    prediction = predict_fork(create_scheduler(plan, inputs), old, reuse, differences=differences)
+    fork = restored_scheduler(configure(create_scheduler(plan, inputs), reuse=reuse.table), inputs=inputs)
+    fork.reconcile(10.0)
+    return fork, reuse, prediction
 
 
 def scopes(scheduler: RunScheduler) -> dict[str, str | None]:
@@ -86,8 +88,8 @@ CHAIN = (look("a", x="{{PLACEHOLDER_x}}"), look("b", x="{{a.result}}"), send("c"
 
 
 def test_fork_without_changes_reuses_everything() -> None:
-    made = plan(*CHAIN)
-    fork, _, prediction = create_fork(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=0)
+    plan = plan_with_tools(*CHAIN)
+    fork, _, prediction = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=0)
 
     assert scopes(fork) == {}
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
@@ -99,14 +101,13 @@ def test_fork_without_changes_reuses_everything() -> None:
 
 
 def test_equal_result_stops_a_change_and_a_different_result_reruns_dependents_with_new_keys() -> None:
-    made = plan(*CHAIN)
-    fork, _, prediction = create_fork(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+    plan = plan_with_tools(*CHAIN)
+    fork, _, prediction = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=5)
     assert prediction == ForkPrediction([], {"a": "reads something that has changed"}, ["b", "c"], [])
     assert scopes(fork) == {"a": None}
     fork.complete("a", 1, at=12.0)
     assert states(fork) == {"a": "completed", "b": "completed", "c": "completed"}
-    made = plan(*CHAIN)
-    fork, _, _ = create_fork(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=5)
+    fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=5)
     scopes(fork)
     fork.complete("a", 7, at=12.0)
     assert scopes(fork) == {"b": None}
@@ -114,52 +115,54 @@ def test_equal_result_stops_a_change_and_a_different_result_reruns_dependents_wi
     assert scopes(fork) == {"c": None}
 
 
-def test_unended_call_keeps_its_key_and_a_named_one_does_not() -> None:
-    made = plan(look("a"), send("c", tool="put", to="{{a.result}}"), send("d", tool="put", to="x"))
-    old = ended_scheduler(made, {"a": 1, "c": tool_error(), "d": 4})
-    fork, _, prediction = create_fork(old, made)
+def test_unfinished_call_keeps_its_key_unless_it_is_selected_to_run_again() -> None:
+    plan = plan_with_tools(look("a"), send("c", tool="put", to="{{a.result}}"), send("d", tool="put", to="x"))
+    old = ended_scheduler(plan, {"a": 1, "c": tool_error(), "d": 4})
+    fork, _, prediction = create_fork(old, plan)
     assert scopes(fork) == {"c": "old-scope"}
     assert prediction.runs == {"c": "had failed"}
 
-    again, _, prediction = create_fork(old, made, rerun=["d", "c"])
-    assert scopes(again) == {"c": None, "d": None}
+    fork, _, prediction = create_fork(old, plan, rerun=["d", "c"])
+    assert scopes(fork) == {"c": None, "d": None}
     assert prediction.runs == {"c": "was selected to run again", "d": "was selected to run again"}
 
 
-def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_made_the_result() -> None:
-    made = plan(look("a"), send("c", tool="put", to="{{a.result}}"))
-    second, _, _ = create_fork(ended_scheduler(made, {"a": 1, "c": tool_error()}), made)
+def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_produced_the_result() -> None:
+    plan = plan_with_tools(look("a"), send("c", tool="put", to="{{a.result}}"))
+    second, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "c": tool_error()}), plan)
     start_ready_tasks(second)
     second.fail("c", tool_error(), at=20.0)
     third = reusable_results(
-        second, made, source=Source("second", "second-scope", is_open=False), differences=ForkDifferences()
+        second, plan, source=Source("second", "second-scope", is_open=False), differences=ForkDifferences()
     ).table
 
     assert third.tasks["c"].scope == "old-scope"
     assert third.tasks["a"].produced_by == {"run_id": "old", "node_id": "a"}
 
 
-def test_other_plan_or_tool_version_runs_what_changed() -> None:
-    made = plan(look("a"), send("c", to="x"))
-    newer = {name: ToolDeclaration(name, tool.effects, version="2") for name, tool in TOOLS.items()}
+def test_changed_nodes_and_changed_tool_versions_run_again() -> None:
+    plan = plan_with_tools(look("a"), send("c", to="x"))
+    newer_tools = {name: ToolDeclaration(name, tool.effects, version="2") for name, tool in TOOLS.items()}
     fork, _, prediction = create_fork(
-        ended_scheduler(made, {"a": 1, "c": 3}), plan(look("a"), send("c", to="x"), tools=newer)
+        ended_scheduler(plan, {"a": 1, "c": 3}), plan_with_tools(look("a"), send("c", to="x"), tools=newer_tools)
     )
     assert scopes(fork) == {"a": None}
     assert (prediction.reused, prediction.runs) == (["c"], {"a": "has another version of its tool"})
-    old = ended_scheduler(plan(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3})
-    fork, _, prediction = create_fork(old, plan(look("new"), look("b", x="{{a.result}}!"), look("a")))
+    old = ended_scheduler(
+        plan_with_tools(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3}
+    )
+    fork, _, prediction = create_fork(old, plan_with_tools(look("new"), look("b", x="{{a.result}}!"), look("a")))
     assert scopes(fork) == {"new": None, "b": None}
     assert prediction == ForkPrediction(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
 
 
 def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
-    each = {"for_each": "{{PLACEHOLDER_list}}", "key": "{{item.name}}", "on_error": "skip"}
-    made = plan({**look("sum", x="{{item.x}}"), **each}, look("all", x="{{sum.result}}"))
+    map_fields = {"for_each": "{{PLACEHOLDER_list}}", "key": "{{item.name}}", "on_error": "skip"}
+    plan = plan_with_tools({**look("sum", x="{{item.x}}"), **map_fields}, look("all", x="{{sum.result}}"))
     before = [{"name": "n", "x": 1}, {"name": "s", "x": 2}]
     after = [{"name": "w", "x": 9}, {"name": "s", "x": 2}, {"name": "n", "x": 5}]
     fork, _, prediction = create_fork(
-        ended_scheduler(made, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), made, list=after
+        ended_scheduler(plan, {"sum[n]": 10, "sum[s]": 20, "all": 30}, list=before), plan, list=after
     )
     assert (prediction.reused, [*prediction.runs], prediction.undecided) == (["sum[s]"], ["sum[w]", "sum[n]"], ["all"])
     assert [*scopes(fork)] == ["sum[w]", "sum[n]"]
@@ -167,15 +170,15 @@ def test_items_are_reused_by_their_keys_and_failed_ones_run_again() -> None:
     fork.complete("sum[n]", 2, at=12.0)
     assert fork.records[0].result == [1, 20, 2]
     assert [*scopes(fork)] == ["all"]
-    made = plan({**send("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
-    fork, _, prediction = create_fork(ended_scheduler(made, {"each[x]": 1, "each[y]": tool_error()}), made)
+    plan = plan_with_tools({**send("each", tool="put", to="{{item}}"), "for_each": ["x", "y"], "key": "{{item}}"})
+    fork, _, prediction = create_fork(ended_scheduler(plan, {"each[x]": 1, "each[y]": tool_error()}), plan)
     assert scopes(fork) == {"each[y]": "old-scope"}
     assert (prediction.reused, prediction.runs) == (["each[x]"], {"each[y]": "had failed"})
 
 
-def test_waiting_calls_poll_again_and_change_nothing_twice() -> None:
-    made = plan(look("a", x="{{PLACEHOLDER_x}}"), look("b", "a"), send("c", "a", to="x"))
-    fork, _, _ = create_fork(ended_scheduler(made, {"a": 1, "b": 2, "c": 3}, x=0), made, x=1)
+def test_read_after_a_changed_dependency_runs_again_and_write_does_not() -> None:
+    plan = plan_with_tools(look("a", x="{{PLACEHOLDER_x}}"), look("b", "a"), send("c", "a", to="x"))
+    fork, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "b": 2, "c": 3}, x=0), plan, x=1)
     scopes(fork)
     fork.complete("a", 9, at=12.0)
     assert scopes(fork) == {"b": None}
@@ -190,18 +193,18 @@ def test_waiting_calls_poll_again_and_change_nothing_twice() -> None:
     ],
 )
 def test_change_that_may_have_been_made_is_repeated_only_on_request(result: Any, is_open: bool, expected: str) -> None:
-    made = plan(send("c", to="x"))
-    old = ended_scheduler(made, {} if result is None else {"c": result})
-    _, reuse, _ = create_fork(old, made, is_open=is_open)
+    plan = plan_with_tools(send("c", to="x"))
+    old = ended_scheduler(plan, {} if result is None else {"c": result})
+    _, reuse, _ = create_fork(old, plan, is_open=is_open)
     assert [problem[: len(expected)] for problem in reuse.problems] == [expected]
-    _, reuse, _ = create_fork(old, made, is_open=is_open, rerun=["c"])
+    _, reuse, _ = create_fork(old, plan, is_open=is_open, rerun=["c"])
     assert reuse.problems == []
 
 
 def test_unstarted_nodes_of_a_continuing_run_keep_their_keys_until_they_change() -> None:
     nodes = (look("a"), send("c", tool="put", to="{{a.result}}"), look("b", x="{{PLACEHOLDER_x}}"))
-    made = plan(*nodes, send("d", tool="put", to="{{b.result}}"))
-    fork, _, _ = create_fork(ended_scheduler(made, {}, x=0), made, is_open=True, x=1)
+    plan = plan_with_tools(*nodes, send("d", tool="put", to="{{b.result}}"))
+    fork, _, _ = create_fork(ended_scheduler(plan, {}, x=0), plan, is_open=True, x=1)
     scopes(fork)
     fork.complete("a", 1, at=12.0)
     fork.complete("b", 1, at=12.0)
@@ -209,16 +212,16 @@ def test_unstarted_nodes_of_a_continuing_run_keep_their_keys_until_they_change()
 
 
 def ended_map_scheduler(
-    made: CompiledPlan, *, size: int, failed: int | None = None, replaced: int | None = None, running: int | None = None
+    plan: CompiledPlan, *, size: int, failed: int | None = None, replaced: int | None = None, running: int | None = None
 ) -> RunScheduler:
     """Return the scheduler of a run with one large map.
 
     Args:
         size: characters of the result of each item.
-        failed, replaced, running: first item of the chunk that fails, has items with the value of `on_error`, or has
-            not ended; `None` if there is no such chunk.
+        failed, replaced, running: first item of the batch that fails, has items with the value of `on_error`, or has
+            not ended; `None` if there is no such batch.
     """
-    scheduler = started_scheduler(made, at=1.0)
+    scheduler = started_scheduler(plan, at=1.0)
     for task in start_ready_tasks(scheduler, at=1.0):
         assert task.map_batch is not None
         if task.map_batch.first == running:
@@ -243,8 +246,8 @@ def ended_map_scheduler(
 @pytest.mark.parametrize("tool", ["look", "put", "send"])
 @pytest.mark.parametrize("size", [1, 1_000])
 def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: str, size: int) -> None:
-    made = plan({**send("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
-    fork, reuse, prediction = create_fork(ended_map_scheduler(made, size=size), made)
+    plan = plan_with_tools({**send("m", tool=tool, to="{{item}}"), "for_each": list(range(1_200))})
+    fork, reuse, prediction = create_fork(ended_map_scheduler(plan, size=size), plan)
 
     assert (reuse.problems, prediction) == ([], ForkPrediction(["m"], {}, [], []))
     assert states(fork) == {"m": "completed"}
@@ -252,7 +255,7 @@ def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: s
 
 
 @pytest.mark.parametrize(
-    ("is_open", "map_batches", "advice"),
+    ("is_open", "map_batches", "hint"),
     [
         (True, {"running": 600}, "let them end first, or add 'm' to `rerun` to run all items again"),
         (True, {"failed": 300}, "add 'm' to `rerun` to run all items again"),
@@ -260,17 +263,19 @@ def test_large_map_is_reused_with_results_joined_in_the_run_or_by_a_task(tool: s
         (False, {"replaced": 300}, "add 'm' to `rerun` to run all items again"),
     ],
 )
-def test_large_map_with_completed_writes_must_be_named(is_open: bool, map_batches: dict[str, int], advice: str) -> None:
-    made = plan({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
-    old = ended_map_scheduler(made, size=1, **map_batches)
-    _, reuse, _ = create_fork(old, made, is_open=is_open)
-    words = "the items of 'm' run in child runs, and some may have had effects already"
-    assert reuse.problems == [f"{words}: {advice}"]
-    _, reuse, _ = create_fork(old, made, is_open=is_open, rerun=["m"])
+def test_large_map_with_completed_writes_must_be_selected_to_run_again(
+    is_open: bool, map_batches: dict[str, int], hint: str
+) -> None:
+    plan = plan_with_tools({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
+    old = ended_map_scheduler(plan, size=1, **map_batches)
+    _, reuse, _ = create_fork(old, plan, is_open=is_open)
+    message = "the items of 'm' run in child runs, and some may have had effects already"
+    assert reuse.problems == [f"{message}: {hint}"]
+    _, reuse, _ = create_fork(old, plan, is_open=is_open, rerun=["m"])
     assert reuse.problems == []
 
 
-UNDOABLE = {
+COMPENSABLE_TOOLS = {
     "look": TOOLS["look"],
     "book": ToolDeclaration("book", Effects.IDEMPOTENT, version="1", undo="free"),
     "free": ToolDeclaration("free", Effects.IDEMPOTENT, version="1"),
@@ -279,15 +284,17 @@ UNDOABLE = {
 
 def compensating_run(results: Mapping[str, Any]) -> RunScheduler:
     """Return a run that compensates two bookings after a later failure, up to the given events."""
-    made = plan(look("r"), send("a", tool="book"), send("b", "a", tool="book"), look("end", "b"), tools=UNDOABLE)
-    return ended_scheduler(made, results, setup={"compensate": True})
+    plan = plan_with_tools(
+        look("r"), send("a", tool="book"), send("b", "a", tool="book"), look("end", "b"), tools=COMPENSABLE_TOOLS
+    )
+    return ended_scheduler(plan, results, setup={"compensate": True})
 
 
 def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     old = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": None, "undo a": None})
-    made = without_compensation(old.plan)
-    assert [node.id for node in made.nodes] == ["r", "a", "b", "end"]
-    fork, reuse, prediction = create_fork(old, made)
+    plan = without_compensation(old.plan)
+    assert [node.id for node in plan.nodes] == ["r", "a", "b", "end"]
+    fork, reuse, prediction = create_fork(old, plan)
     assert (prediction.reused, prediction.runs, prediction.later) == (["r"], {"a": "was compensated"}, ["b", "end"])
     assert scopes(fork) == {"a": None}
     assert not reuse.problems
@@ -297,7 +304,7 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     old = compensating_run(
         {"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": NodeError("timeout", "late"), "undo a": None}
     )
-    made = without_compensation(old.plan)
-    words = "it is unknown whether 'b' was compensated: check it, and add it to `rerun` to run it again"
-    assert create_fork(old, made)[1].problems == [words]
-    assert not create_fork(old, made, rerun=["b"])[1].problems
+    plan = without_compensation(old.plan)
+    message = "it is unknown whether 'b' was compensated: check it, and add it to `rerun` to run it again"
+    assert create_fork(old, plan)[1].problems == [message]
+    assert not create_fork(old, plan, rerun=["b"])[1].problems

@@ -22,7 +22,7 @@ from dagwright.core.model.lookups import (
     resolved_lookups,
 )
 from dagwright.core.model.policy import Policy, Rule
-from dagwright.core.model.requests import Feedback, RaisedQuestion, Request
+from dagwright.core.model.requests import RaisedQuestion, Request
 from dagwright.core.model.states import Attempt, NodeError, NodeStatus, RunStatus, Task
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.component import RunOptions
@@ -35,16 +35,22 @@ from dagwright.features.explain.why import blocking_chain
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from dagwright.features.lookups.positions import lookup_errors
 from dagwright.features.plan_edits.node_additions import add_nodes
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_view import RunView
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.onboarding import onboarding_tools
-from tests.support.plan_building import restored_scheduler, started_scheduler
+from tests.support.plan_building import (
+    answer_request,
+    open_requests,
+    restored_scheduler,
+    start_ready_tasks,
+    started_scheduler,
+)
 
 
-def plan_with_lookup(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
-    return {"search_text": text, "entity_type": kind, **more}
+def lookup_of(text: str, entity_type: str = "person", **more: Any) -> dict[str, Any]:
+    return {"search_text": text, "entity_type": entity_type, **more}
 
 
 def intent(refs: dict[str, str] | None = None, **lookups: Any) -> dict[str, Any]:
@@ -63,32 +69,23 @@ def added_node_ids(plan: CompiledPlan) -> list[str]:
     return [node.id for node in plan.nodes[plan.written_count :]]
 
 
-def start_plan(plan: CompiledPlan, **changes: Any) -> tuple[RunScheduler, list[Task]]:
-    resolver = EntityResolver(RESOLVER, changes.pop("bound", None))
-    names = {"is_interactive": "interactive"}
-    options = {names.get(name, name): value for name, value in changes.items()}
-    scheduler = create_scheduler(plan, {}, options=RunOptions(resolver=resolver, **options))
-    scheduler.start(0.0)
-    return scheduler, tasks_of(scheduler)
-
-
-def tasks_of(scheduler: RunScheduler) -> list[Task]:
-    actual = []
-    while (task := scheduler.next_task(0.0)) is not None:
-        actual.append(task)
-    return actual
+def start_plan(plan: CompiledPlan, **options: Any) -> tuple[RunScheduler, list[Task]]:
+    """Return the started scheduler of a run, and its ready tasks."""
+    run_options = RunOptions(resolver=EntityResolver(RESOLVER, None), **options)
+    scheduler = started_scheduler(plan, options=run_options)
+    return scheduler, start_ready_tasks(scheduler)
 
 
 def test_each_distinct_lookup_is_one_node_after_the_written_ones() -> None:
     plan = plan_of(
-        intent(a=plan_with_lookup("Ann"), b=plan_with_lookup("Bob")),
+        intent(a=lookup_of("Ann"), b=lookup_of("Bob")),
         intent(
             {"x": "@result_1"},
-            c=plan_with_lookup("Ann"),
-            d=plan_with_lookup("Ann", "entity"),
-            e=plan_with_lookup("Ann", jurisdiction="lu"),
+            c=lookup_of("Ann"),
+            d=lookup_of("Ann", "entity"),
+            e=lookup_of("Ann", jurisdiction="lu"),
         ),
-        intent(f=plan_with_lookup("  Ann ", "Natural Person")),
+        intent(f=lookup_of("  Ann ", "Natural Person")),
     )
     assert plan.written_count == 3
     ids = ["lookup:person:Ann", "lookup:person:Bob", "lookup:entity:Ann", "lookup:person:Ann:LU"]
@@ -112,10 +109,14 @@ PARTY_TOOL = ToolDeclaration(
 )
 
 
+def pay_plan(*intents: dict[str, Any], tool: ToolDeclaration = PARTY_TOOL) -> CompiledPlan:
+    """Return a plan of payments, in whose session `@cbu` is a fund."""
+    tools = {"pay": tool, **RESOLVER.tools()}
+    return prepare_plan(check_plan({"intents": list(intents)}, tools, context={"cbu": "fund_1"}), {})
+
+
 def test_party_of_the_session_is_fetched_by_id_with_the_lookups() -> None:
-    refs = {"cbu-id": "@cbu", "fund_id": "@cbu", "note": "@cbu"}
-    raw = {"intents": [intent(refs), intent({"cbu_id": "@cbu"})]}
-    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
+    plan = pay_plan(intent({"cbu-id": "@cbu", "fund_id": "@cbu", "note": "@cbu"}), intent({"cbu_id": "@cbu"}))
     assert added_node_ids(plan)[:-1] == ["lookup:@cbu:company-or-fund:fund_1", "lookup:@cbu:fund:fund_1"]
     scheduler, [bind] = start_plan(plan)
     assert bind.arguments == {
@@ -126,20 +127,15 @@ def test_party_of_the_session_is_fetched_by_id_with_the_lookups() -> None:
     }
     scheduler.complete(bind.id, [{"entity": {"id": "fund_1"}, "reason": "@cbu", "created": False}] * 2, at=1.0)
     expected = [{"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_1"}, {"cbu_id": "fund_1"}]
-    assert [task.arguments for task in tasks_of(scheduler)] == expected
+    assert [task.arguments for task in start_ready_tasks(scheduler)] == expected
     assert list(resolved_lookups(scheduler.plan, scheduler.records)) == []
 
 
 def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
     params = {"cbu-id": "fund_1", "fund_id": "fund_1", "note": "fund_2"}
-    raw = {
-        "intents": [
-            {"verb": "pay", "params": params},
-            {"verb": "pay", "params": {}, "refs": {"fund_id": "@cbu"}},
-            {"verb": "pay", "params": {}, "lookups": {"fund_id": plan_with_lookup("fund_1", "fund")}},
-        ]
-    }
-    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
+    plan = pay_plan(
+        {"verb": "pay", "params": params}, intent({"fund_id": "@cbu"}), intent(fund_id=lookup_of("fund_1", "fund"))
+    )
     assert added_node_ids(plan)[:-1] == [
         "lookup:id:company-or-fund:fund_1",
         "lookup:id:fund:fund_1",
@@ -148,24 +144,28 @@ def test_party_given_by_its_id_is_fetched_like_a_party_of_the_session() -> None:
     ]
     assert plan_summary(plan).count('{"cbu-id":"fund_1","fund_id":"fund_1","note":"fund_2"}') == 1
     scheduler, [find] = start_plan(plan)
-    assert find.arguments == plan_with_lookup("fund_1", "fund")
+    assert find.arguments == lookup_of("fund_1", "fund")
     scheduler.complete(find.id, {"entity": {"id": "fund_1"}, "reason": ""}, at=1.0)
-    [bind] = tasks_of(scheduler)
+    [bind] = start_ready_tasks(scheduler)
     assert bind.arguments["found"][:2] == [
         {"entity": {"id": "fund_1"}, "reason": "id", "known_as": "id", "kinds": kinds}
         for kinds in (["company", "fund"], ["fund"])
     ]
     scheduler.complete(bind.id, [{"entity": {"id": "fund_1"}, "reason": "", "created": False}] * 4, at=2.0)
-    assert [task.arguments for task in tasks_of(scheduler)] == [params, {"fund_id": "fund_1"}, {"fund_id": "fund_1"}]
+    assert [task.arguments for task in start_ready_tasks(scheduler)] == [
+        params,
+        {"fund_id": "fund_1"},
+        {"fund_id": "fund_1"},
+    ]
     assert [lookup["search_text"] for lookup in resolved_lookups(scheduler.plan, scheduler.records)] == ["fund_1"]
 
 
 def test_unusable_id_is_reported_at_its_param() -> None:
-    raw = {"intents": [{"verb": "pay", "params": {"note": "n"}}, {"verb": "pay", "params": {"cbu-id": "nonsense"}}]}
-    scheduler, [bind] = start_plan(prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}), {}))
+    nonsense = {"verb": "pay", "params": {"cbu-id": "nonsense"}}
+    scheduler, [bind] = start_plan(pay_plan({"verb": "pay", "params": {"note": "n"}}, nonsense))
     problem = {"code": "invalid_arguments", "message": "No party has the id 'nonsense'.", "hint": "", "candidates": []}
     scheduler.complete(bind.id, [{"problem": problem}], at=1.0)
-    assert tasks_of(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     [error] = lookup_errors(scheduler.plan, scheduler.records)
     expected = ("invalid_arguments", "/intents/1/params/cbu-id", "cbu-id")
     assert (error["code"], error["pointer"], error["argument"]) == expected
@@ -181,60 +181,39 @@ def test_unusable_id_is_reported_at_its_param() -> None:
     ],
     ids=["id_asked_for", "no_party", "no_lookup", "other_format"],
 )
-def test_plan_in_which_nothing_is_looked_up_gets_no_nodes(raw: dict[str, Any]) -> None:
+def test_plan_without_lookups_gets_no_lookup_nodes(raw: dict[str, Any]) -> None:
     checked = check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "{{x}}"})
     assert added_node_ids(prepare_plan(checked, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw) else {})) == []
 
 
 def test_approval_of_a_call_names_its_parties() -> None:
-    tool = replace(PARTY_TOOL, returns="fund")
-    raw = {
-        "intents": [
-            {
-                "verb": "pay",
-                "params": {},
-                "refs": {"cbu-id": "@cbu"},
-                "lookups": {"fund_id": plan_with_lookup("Apex", "fund")},
-            },
-            {"verb": "pay", "params": {"note": "n"}, "refs": {"cbu_id": "@result_1"}, "lookups": None},
-        ]
-    }
-    plan = prepare_plan(check_plan(raw, {"pay": tool, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
+    note = {"verb": "pay", "params": {"note": "n"}, "refs": {"cbu_id": "@result_1"}, "lookups": None}
+    to_apex = intent({"cbu-id": "@cbu"}, fund_id=lookup_of("Apex", "fund"))
+    plan = pay_plan(to_apex, note, tool=replace(PARTY_TOOL, returns="fund"))
     assert '{"cbu-id":"@cbu (fund_1)","fund_id":"Apex (fund)"}' in plan_summary(plan)
     scheduler = started_scheduler(plan, policy=Policy((Rule("ask", tool="pay"),)))
-    [find] = tasks_of(scheduler)
+    [find] = start_ready_tasks(scheduler)
     scheduler.complete(find.id, {"entity": {"id": "fund_2"}, "reason": ""}, at=1.0)
-    [bind] = tasks_of(scheduler)
+    [bind] = start_ready_tasks(scheduler)
     bound = [
         {"entity": {"id": party["entity"]["id"], "name": "Apex", "kind": "fund"}, "reason": "", "created": False}
         for party in bind.arguments["found"]
     ]
     scheduler.complete(bind.id, bound, at=2.0)
-    [asked] = scheduler.features.feedback.requests.open.values()
-    assert asked.to_json("run")["entities"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
+    [request] = open_requests(scheduler).values()
+    assert request.to_json("run")["entities"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
 
 
 def test_reason_for_the_party_of_a_step_is_reported() -> None:
-    raw = {
-        "intents": [
-            {
-                "verb": "pay",
-                "params": {},
-                "refs": {"cbu-id": "@cbu"},
-                "lookups": {"fund_id": plan_with_lookup("Apex", "fund")},
-            },
-            {"verb": "pay", "params": {"note": "n"}, "refs": {}, "lookups": None},
-        ]
-    }
-    plan = prepare_plan(check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "fund_1"}), {})
-    scheduler = started_scheduler(plan)
-    [find] = tasks_of(scheduler)
+    note = {"verb": "pay", "params": {"note": "n"}, "refs": {}, "lookups": None}
+    scheduler = started_scheduler(pay_plan(intent({"cbu-id": "@cbu"}, fund_id=lookup_of("Apex", "fund")), note))
+    [find] = start_ready_tasks(scheduler)
     which = {"type": "SELECTION", "prompt": "Which?", "options": ["fund_2", "fund_3"]}
     assert scheduler.features.feedback.ask(find.id, RaisedQuestion(which), at=1.0, attempt=Attempt(1)) is None
-    assert scheduler.features.feedback.answer(Feedback(find.id, {"selected": ["fund_3"]}, by="ann"), 2.0) is None
-    [find] = tasks_of(scheduler)
+    assert answer_request(scheduler, find.id, {"selected": ["fund_3"]}, by="ann", at=2.0) is None
+    [find] = start_ready_tasks(scheduler)
     scheduler.complete(find.id, {"entity": {"id": "fund_3"}, "reason": "chosen by a person"}, at=3.0)
-    [bind] = tasks_of(scheduler)
+    [bind] = start_ready_tasks(scheduler)
     parties = [
         {
             "entity": {"id": each["entity"]["id"], "name": "A", "kind": "fund"},
@@ -244,15 +223,15 @@ def test_reason_for_the_party_of_a_step_is_reported() -> None:
         for each in bind.arguments["found"]
     ]
     scheduler.complete(bind.id, parties, at=4.0)
-    first_task, second_task = tasks_of(scheduler)
+    first_task, second_task = start_ready_tasks(scheduler)
     for task in (first_task, second_task):
         scheduler.complete(task.id, "ok", at=5.0)
     document = {lookup["argument"]: lookup for lookup in reason_of(scheduler, first_task.id).facts["lookups"]}
     assert (document["cbu-id"]["reason"], document["cbu-id"]["answers"]) == ("@cbu", [])
-    of_fund = document["fund_id"]
+    fund_lookup = document["fund_id"]
     expected = ("Apex", "fund_3", "chosen by a person")
-    assert (of_fund["search_text"], of_fund["entity"]["id"], of_fund["reason"]) == expected
-    assert [(answer["request_id"], answer["by"]) for answer in of_fund["answers"]] == [("lookup:fund:Apex", "ann")]
+    assert (fund_lookup["search_text"], fund_lookup["entity"]["id"], fund_lookup["reason"]) == expected
+    assert [(answer["request_id"], answer["by"]) for answer in fund_lookup["answers"]] == [("lookup:fund:Apex", "ann")]
     assert "lookups" not in reason_of(scheduler, second_task.id).facts
 
 
@@ -260,65 +239,61 @@ def test_question_names_the_purpose_of_the_party() -> None:
     role = {"verb": "pay", "params": {"role": "DIRECTOR", "days": 3}, "refs": {"cbu-id": "@result_1"}}
     plan = plan_of(
         {"verb": "make", "params": {"name": "Apex Fund", "jurisdiction": "LU"}, "refs": {}, "lookups": None},
-        {**role, "lookups": {"entity-id": plan_with_lookup("John")}},
-        {**role, "params": {}, "lookups": {"entity-id": plan_with_lookup("Ann"), "by": plan_with_lookup("John")}},
-        *(intent(who=plan_with_lookup("Bob")) for _ in range(4)),
+        {**role, "lookups": {"entity-id": lookup_of("John")}},
+        {**role, "params": {}, "lookups": {"entity-id": lookup_of("Ann"), "by": lookup_of("John")}},
+        *(intent(who=lookup_of("Bob")) for _ in range(4)),
     )
     scheduler, finds = start_plan(plan)
     for find in finds:
         assert (
             scheduler.features.feedback.ask(find.id, RaisedQuestion("Which one?"), at=1.0, attempt=Attempt(1)) is None
         )
-    asked = {each.id: each.prompt for each in scheduler.features.feedback.requests.open.values()}
-    assert asked["lookup:person:John"] == (
+    prompts = {each.id: each.prompt for each in open_requests(scheduler).values()}
+    assert prompts["lookup:person:John"] == (
         "Which one? It is for entity-id of @result_2 (pay, role DIRECTOR, days 3, cbu-id @result_1 'Apex Fund'); "
         "by of @result_3 (pay, cbu-id @result_1 'Apex Fund', entity-id Ann (person))."
     )
-    assert asked["lookup:person:Bob"] == (
+    assert prompts["lookup:person:Bob"] == (
         "Which one? It is for who of @result_4 (pay); who of @result_5 (pay); who of @result_6 (pay). And for more."
     )
 
 
-def test_outcome_of_an_answer_is_known_once_the_lookup_asks_again_or_ends() -> None:
-    scheduler, [find] = start_plan(plan_of(intent(who=plan_with_lookup("John"))))
+def test_following_request_is_known_once_the_lookup_asks_again_or_ends() -> None:
+    scheduler, [find] = start_plan(plan_of(intent(who=lookup_of("John"))))
     view = RunView("run", "r", "waiting", None, scheduler, {}, 0.0, None, is_closed=False)
     assert following_request(view, find.id) == "nothing"
     assert scheduler.features.feedback.ask(find.id, RaisedQuestion("Which?"), at=1.0, attempt=Attempt(1)) is None
     assert following_request(view, find.id) == "nothing"
-    assert scheduler.features.feedback.answer(Feedback(find.id, {"text": "Jon"}), 2.0) is None
+    assert answer_request(scheduler, find.id, {"text": "Jon"}, at=2.0) is None
     assert following_request(view, find.id) is None
-    tasks_of(scheduler)
+    start_ready_tasks(scheduler)
     assert (
         scheduler.features.feedback.ask(find.id, RaisedQuestion("No party found. Which?"), at=3.0, attempt=Attempt(2))
         is None
     )
-    again = following_request(view, find.id)
-    assert isinstance(again, Request)
-    assert (again.id, again.prompt.startswith("No party found.")) == (f"{find.id}#2", True)
-    assert scheduler.features.feedback.answer(Feedback(again.id, {"text": "John Smith"}), 4.0) is None
+    next_request = following_request(view, find.id)
+    assert isinstance(next_request, Request)
+    assert (next_request.id, next_request.prompt.startswith("No party found.")) == (f"{find.id}#2", True)
+    assert answer_request(scheduler, next_request.id, {"text": "John Smith"}, at=4.0) is None
     assert following_request(view, find.id) == "nothing"
-    tasks_of(scheduler)
+    start_ready_tasks(scheduler)
     scheduler.complete(find.id, {"entity": {"id": "person_1"}, "reason": ""}, at=5.0)
-    assert following_request(view, again.id) == "nothing"
+    assert following_request(view, next_request.id) == "nothing"
 
 
 def test_id_of_a_long_text_is_short_and_unique() -> None:
-    plan = plan_of(
-        intent(
-            a=plan_with_lookup("x" * 10_000), b=plan_with_lookup("x" * 10_001), c=plan_with_lookup("two\nlines\u202e")
-        )
-    )
+    plan = plan_of(intent(a=lookup_of("x" * 10_000), b=lookup_of("x" * 10_001), c=lookup_of("two\nlines\u202e")))
     first, second, third, _ = added_node_ids(plan)
     assert first != second
     assert {len(each.encode()) < 150 for each in added_node_ids(plan)} == {True}
     assert third == "lookup:person:two lines"
 
 
-def test_generated_ids_differ_from_those_of_the_plan() -> None:
+def test_generated_ids_differ_from_the_ids_of_the_plan() -> None:
     raw = {
         "nodes": [
             {"id": "lookup:person:Ann", "tool": "pay"},
-            {"id": "b", "plan": {"intents": [intent(a=plan_with_lookup("Ann"))]}},
+            {"id": "b", "plan": {"intents": [intent(a=lookup_of("Ann"))]}},
         ]
     }
     plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
@@ -326,7 +301,7 @@ def test_generated_ids_differ_from_those_of_the_plan() -> None:
 
 
 def test_plan_with_too_many_lookups_is_rejected() -> None:
-    raw = {"intents": [intent(a=plan_with_lookup(f"Ann {number}")) for number in range(MAX_LOOKUPS + 1)]}
+    raw = {"intents": [intent(a=lookup_of(f"Ann {number}")) for number in range(MAX_LOOKUPS + 1)]}
     with pytest.raises(PlanInvalid, match=r"the plan looks up 1,001 entities; a run can look up at most 1,000"):
         check_plan(raw, RESOLVER.tools(), allow_unknown_tools=True)
 
@@ -338,15 +313,13 @@ def test_plan_cannot_name_the_tools_of_lookups(tool: str) -> None:
 
 
 def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> None:
-    scheduler, tasks = start_plan(
-        plan_of(intent(a=plan_with_lookup("Ann")), intent(b=plan_with_lookup("Bob")), intent())
-    )
+    scheduler, tasks = start_plan(plan_of(intent(a=lookup_of("Ann")), intent(b=lookup_of("Bob")), intent()))
     assert [task.id for task in tasks] == ["lookup:person:Ann", "lookup:person:Bob"]
     assert tasks[0].arguments == {"search_text": "Ann", "entity_type": "person"}
     scheduler.complete("lookup:person:Ann", {"entity": {"id": "p1"}, "reason": "exact name"}, at=1.0)
-    assert tasks_of(scheduler) == []
+    assert start_ready_tasks(scheduler) == []
     scheduler.complete("lookup:person:Bob", {"create": {"kind": "person", "name": "Bob"}}, at=1.0)
-    [bind] = tasks_of(scheduler)
+    [bind] = start_ready_tasks(scheduler)
     assert bind.arguments == {
         "found": [{"entity": {"id": "p1"}, "reason": "exact name"}, {"create": {"kind": "person", "name": "Bob"}}]
     }
@@ -356,20 +329,20 @@ def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> Non
     ]
     scheduler.complete(bind.id, entries, at=2.0)
     expected = [("@result_1", {"a": "p1"}), ("@result_2", {"b": "p2"}), ("@result_3", {})]
-    assert [(task.id, task.arguments) for task in tasks_of(scheduler)] == expected
+    assert [(task.id, task.arguments) for task in start_ready_tasks(scheduler)] == expected
     assert [lookup["search_text"] for lookup in resolved_lookups(scheduler.plan, scheduler.records)] == ["Ann", "Bob"]
     assert counts_of(scheduler.plan, scheduler.records) == {NodeStatus.RUNNING: 3}
 
 
-def test_non_interactive_run_passes_it_to_its_lookups() -> None:
-    _, [task] = start_plan(plan_of(intent(a=plan_with_lookup("Ann"))), is_interactive=False)
+def test_lookups_of_a_non_interactive_run_are_not_interactive() -> None:
+    _, [task] = start_plan(plan_of(intent(a=lookup_of("Ann"))), interactive=False)
     assert task.arguments == {"search_text": "Ann", "entity_type": "person", "is_interactive": False}
 
 
 def test_failed_binding_ends_the_run() -> None:
-    scheduler, [task] = start_plan(plan_of(intent(a=plan_with_lookup("Ann")), intent()))
+    scheduler, [task] = start_plan(plan_of(intent(a=lookup_of("Ann")), intent()))
     scheduler.complete(task.id, {"problem": {"code": "lookup_not_found", "message": "No Ann."}}, at=1.0)
-    [bind] = tasks_of(scheduler)
+    [bind] = start_ready_tasks(scheduler)
     scheduler.complete(bind.id, [{"problem": {"code": "lookup_not_found", "message": "No Ann."}}], at=1.0)
     assert scheduler.status() is RunStatus.FAILED
     assert scheduler.state.error is not None
@@ -381,7 +354,7 @@ def test_failed_binding_ends_the_run() -> None:
 
 
 def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
-    scheduler, [ann, _] = start_plan(plan_of(intent(a=plan_with_lookup("Ann"), b=plan_with_lookup("Bob")), intent()))
+    scheduler, [ann, _] = start_plan(plan_of(intent(a=lookup_of("Ann"), b=lookup_of("Bob")), intent()))
     error = NodeError("tool_failed", "the database refuses: file is not a database")
     scheduler.fail(ann.id, error, at=1.0)
     assert scheduler.is_stopped
@@ -389,79 +362,73 @@ def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
 
 
 def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
-    inner = {"intents": [intent(a=plan_with_lookup("Ann"))]}
+    inner = {"intents": [intent(a=lookup_of("Ann"))]}
     raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner}]}}]}
     plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
     scheduler, [task] = start_plan(plan)
     scheduler.complete(task.id, {"entity": {"id": "p1"}, "reason": ""}, at=1.0)
-    [bind] = tasks_of(scheduler)
+    [bind] = start_ready_tasks(scheduler)
     scheduler.complete(bind.id, [{"entity": {"id": "p1"}, "reason": "", "created": False}], at=1.0)
-    [first_task] = tasks_of(scheduler)
+    [first_task] = start_ready_tasks(scheduler)
     for _ in range(2):
-        below = first_task.node.sub_plan
-        assert below is not None
-        assert added_node_ids(below) == []
-        inside = create_scheduler(below, first_task.arguments)
-        inside.start(0.0)
-        [first_task] = tasks_of(inside)
+        sub_plan = first_task.node.sub_plan
+        assert sub_plan is not None
+        assert added_node_ids(sub_plan) == []
+        [first_task] = start_ready_tasks(started_scheduler(sub_plan, first_task.arguments))
     assert first_task.arguments == {"a": "p1"}
 
 
-ASKED = RaisedQuestion({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": "name", "text": "Ann"})
+QUESTION = RaisedQuestion({"type": "CLARIFICATION", "prompt": "Who?"}, checkpoint={"step": "name", "text": "Ann"})
 
 
 def test_request_of_a_lookup_continues_in_a_new_execution() -> None:
-    plan = plan_of(intent(a=plan_with_lookup("Ann")))
-    before, [task] = start_plan(plan)
-    before.features.feedback.ask(task.id, ASKED, at=1.0, attempt=Attempt())
-    assert before.status() is RunStatus.WAITING
-    after = restored_scheduler(before, plan)
-    assert [*after.features.feedback.requests.open] == ["lookup:person:Ann"]
-    assert after.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 2.0) is None
-    [again] = tasks_of(after)
-    assert (again.call_id, again.answers) == (
+    plan = plan_of(intent(a=lookup_of("Ann")))
+    scheduler, [task] = start_plan(plan)
+    scheduler.features.feedback.ask(task.id, QUESTION, at=1.0, attempt=Attempt())
+    assert scheduler.status() is RunStatus.WAITING
+    restored = restored_scheduler(scheduler, plan)
+    assert [*open_requests(restored)] == ["lookup:person:Ann"]
+    assert answer_request(restored, "lookup:person:Ann", {"text": "Bob"}, at=2.0) is None
+    [repeated] = start_ready_tasks(restored)
+    assert (repeated.call_id, repeated.answers) == (
         "lookup:person:Ann#2",
-        [{"request_id": "lookup:person:Ann", "answer": {"text": "Bob"}, "checkpoint": ASKED.checkpoint}],
+        [{"request_id": "lookup:person:Ann", "answer": {"text": "Bob"}, "checkpoint": QUESTION.checkpoint}],
     )
 
 
 def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
-    scheduler, [task] = start_plan(plan_of(intent(a=plan_with_lookup("Ann"))))
-    assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann", {"text": "Bob"}), 1.0) is None
+    scheduler, [task] = start_plan(plan_of(intent(a=lookup_of("Ann"))))
+    assert answer_request(scheduler, "lookup:person:Ann", {"text": "Bob"}, at=1.0) is None
     add_nodes(scheduler, Extension(1, (CompiledNode("more", tool="pay", dependencies=(0,)),)), UNKNOWN_ACTOR, at=1.0)
     assert [node.id for node, _ in scheduler.state.visible_nodes()] == ["@result_1", "more"]
     assert scheduler.plan.nodes[0].dependencies == (3,)
-    scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
-    [again] = tasks_of(scheduler)
-    assert (again.id, [answer["answer"] for answer in again.answers]) == (task.id, [{"text": "Bob"}])
+    scheduler.features.feedback.ask(task.id, QUESTION, at=2.0, attempt=Attempt())
+    [repeated] = start_ready_tasks(scheduler)
+    assert (repeated.id, [answer["answer"] for answer in repeated.answers]) == (task.id, [{"text": "Bob"}])
     assert scheduler.features.feedback.requests.early_ids_by_node == {2: ["lookup:person:Ann"]}
 
 
 def test_answer_to_the_next_request_of_a_lookup_is_rejected_before_it_is_opened() -> None:
-    scheduler, [task] = start_plan(plan_of(intent(a=plan_with_lookup("Ann"))))
+    scheduler, [task] = start_plan(plan_of(intent(a=lookup_of("Ann"))))
     message = "'lookup:person:Ann#{}' is not open: the questions of a lookup depend on earlier answers"
-    assert scheduler.features.feedback.answer(Feedback("lookup:person:Ann#2", {"text": "Bob"}), 1.0) == message.format(
-        2
-    )
-    scheduler.features.feedback.ask(task.id, ASKED, at=2.0, attempt=Attempt())
-    open_one = "; 'lookup:person:Ann' is open"
-    assert (
-        scheduler.features.feedback.answer(Feedback("lookup:person:Ann#4", {"text": "Bob"}), 3.0)
-        == message.format(4) + open_one
-    )
-    assert [*scheduler.features.feedback.requests.open] == ["lookup:person:Ann"]
+    assert answer_request(scheduler, "lookup:person:Ann#2", {"text": "Bob"}, at=1.0) == message.format(2)
+    scheduler.features.feedback.ask(task.id, QUESTION, at=2.0, attempt=Attempt())
+    open_hint = "; 'lookup:person:Ann' is open"
+    assert answer_request(scheduler, "lookup:person:Ann#4", {"text": "Bob"}, at=3.0) == message.format(4) + open_hint
+    assert [*open_requests(scheduler)] == ["lookup:person:Ann"]
     assert scheduler.features.feedback.requests.early_answers == {}
 
 
-_ANN, _BOB = plan_with_lookup("Ann"), plan_with_lookup("Bob")
+_ANN, _BOB = lookup_of("Ann"), lookup_of("Bob")
 _PROBLEM = {"problem": {"code": "lookup_not_found", "message": "no"}}
 
 
 def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
     """Return the errors of a run in which `bind_parties` returned this result."""
     scheduler = started_scheduler(plan)
-    while (task := scheduler.next_task(0.0)) is not None:
-        scheduler.complete(task.id, bound if task.id.startswith("lookups:") else {}, at=0.0)
+    while tasks := start_ready_tasks(scheduler):
+        for task in tasks:
+            scheduler.complete(task.id, bound if task.id.startswith("lookups:") else {}, at=0.0)
     return lookup_errors(plan, scheduler.records)
 
 
@@ -486,8 +453,7 @@ def test_location_in_a_sub_plan_includes_its_parent_nodes() -> None:
 TOOLS = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
 
 
-def anyone(text: str = "Meridian", entity_type: str = "entity") -> dict[str, str]:
-    return {"search_text": text, "entity_type": entity_type}
+MERIDIAN = lookup_of("Meridian", "entity")
 
 
 def ensure(**lookups: dict[str, str]) -> dict[str, Any]:
@@ -496,7 +462,7 @@ def ensure(**lookups: dict[str, str]) -> dict[str, Any]:
 
 
 def role(name: str, entity_type: str = "entity") -> dict[str, Any]:
-    lookups = {"entity-id": anyone(entity_type=entity_type)}
+    lookups = {"entity-id": lookup_of("Meridian", entity_type)}
     return {"verb": "cbu.assign-role", "params": {"role": name}, "refs": {"cbu-id": "@result_1"}, "lookups": lookups}
 
 
@@ -513,16 +479,16 @@ def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:
     return ()
 
 
-def test_entity_means_the_kinds_that_the_parameter_takes() -> None:
+def test_type_entity_is_narrowed_to_the_kinds_of_the_parameter() -> None:
     expected = [("A", "company"), ("B", "company or fund")]
-    assert looked_up(ensure(manco_id=anyone("A"), related_to=anyone("B", "party"))) == expected
+    assert looked_up(ensure(manco_id=lookup_of("A", "entity"), related_to=lookup_of("B", "party"))) == expected
     assert looked_up(ensure(), role("DIRECTOR")) == [("Meridian", "entity")]
     assert looked_up(ensure(), role("COMPLIANCE_OFFICER")) == [("Meridian", "person")]
-    assert looked_up(ensure(manco_id=anyone("A", "limited-company"))) == [("A", "limited-company")]
+    assert looked_up(ensure(manco_id=lookup_of("A", "limited-company"))) == [("A", "limited-company")]
 
 
 def test_lookup_with_contradicting_types_is_rejected() -> None:
-    (problem,) = problems_of(ensure(manco_id=anyone()), role("DIRECTOR"), role("COMPLIANCE_OFFICER"))
+    (problem,) = problems_of(ensure(manco_id=MERIDIAN), role("DIRECTOR"), role("COMPLIANCE_OFFICER"))
     assert (problem.code, problem.pointer, problem.message) == (
         "invalid_arguments",
         "/intents/2/lookups/entity-id/entity_type",
@@ -533,21 +499,21 @@ def test_lookup_with_contradicting_types_is_rejected() -> None:
 
 
 def test_lookup_for_a_plain_value_is_rejected() -> None:
-    (problem,) = problems_of(ensure(manco_id=anyone(), client_type=anyone()))
+    (problem,) = problems_of(ensure(manco_id=MERIDIAN, client_type=MERIDIAN))
     assert problem.pointer == "/intents/0/lookups/client-type"
 
 
 def test_known_party_is_reused_unless_fewer_kinds_were_searched() -> None:
-    plan = compile_plan(check_document(to_document({"intents": [ensure(related_to=anyone())]}), tools=TOOLS))
+    plan = compile_plan(check_document(to_document({"intents": [ensure(related_to=MERIDIAN)]}), tools=TOOLS))
     (node,) = [node for node in plan.nodes if node.tool == "find_party"]
     company = {"id": "company_1", "name": "Meridian", "kind": "company"}
 
-    def before(entity_type: str, kind: str = "company") -> dict[str, Any] | None:
+    def known_in(entity_type: str, kind: str = "company") -> dict[str, Any] | None:
         known = {Lookup("Meridian", entity_type): {**company, "kind": kind}}
         return known_result(node, KnownEntities(known, RESOLVER))
 
     known = {"entity": company, "reason": KNOWN_BEFORE}
-    assert (before("entity"), before("company or fund")) == (known, known)
-    assert before("entity", "person") is None
+    assert (known_in("entity"), known_in("company or fund")) == (known, known)
+    assert known_in("entity", "person") is None
     # A fund of that name was not searched for.
-    assert before("company") is None
+    assert known_in("company") is None

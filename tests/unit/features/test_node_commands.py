@@ -1,7 +1,5 @@
 """Commands of people for nodes of a running plan, without a server."""
 
-from typing import Any
-
 import pytest
 
 from dagwright.core.model.actor import Actor
@@ -42,10 +40,6 @@ def _partly_failed_run() -> RunScheduler:
     return scheduler
 
 
-def _steps(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
-    return overrides_of(scheduler, task_id)
-
-
 # Cancelling.
 
 
@@ -57,7 +51,7 @@ def test_cancelled_node_blocks_its_dependents_or_cancels_its_branch() -> None:
         **{"side": "ready", "after": "pending"},
     }
     assert record_of(scheduler, "b").reason == "cancelled by ann: wrong file"
-    assert _steps(scheduler, "b") == [
+    assert overrides_of(scheduler, "b") == [
         {"command": "cancel_node", "by": "ann", "at": 1.0, "through": "update", "reason": "wrong file"}
     ]
     assert ids_of(start_ready_tasks(scheduler)) == ["a", "side"]
@@ -70,12 +64,12 @@ def test_cancelled_node_blocks_its_dependents_or_cancels_its_branch() -> None:
 
 
 def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None:
-    def stopping() -> RunScheduler:
+    def cancelling_run() -> RunScheduler:
         scheduler = started_run(node("a"), node("b", "a"), node("on"))
         assert apply_command(CancelNode("a", branch=True, grace_s=30.0), scheduler, at=1.0) is None
         return scheduler
 
-    scheduler = stopping()
+    scheduler = cancelling_run()
     assert (scheduler.state.cancel_deadlines, scheduler.next_timer) == ({"a": 31.0}, 31.0)
     assert states(scheduler) == {"a": "running", "b": "cancelled", "on": "running"}
     assert apply_command(CancelNode("a"), scheduler, at=2.0) == "'a' is being stopped already"
@@ -83,7 +77,7 @@ def test_running_node_is_cancelled_and_waited_for_until_its_grace_ends() -> None
     assert (scheduler.state.cancel_deadlines, states(scheduler)["a"]) == ({}, "cancelled")
     assert apply_command(CancelNode("a"), scheduler, at=4.0) == "'a' has ended: cancelled"
 
-    scheduler = stopping()
+    scheduler = cancelling_run()
     scheduler.advance(30.0)
     assert states(scheduler)["a"] == "running"
     scheduler.advance(31.0)
@@ -124,7 +118,7 @@ def test_impossible_command_is_rejected_and_changes_nothing(command: RunCommand,
     assert state_to_json(scheduler) == before
 
 
-# Trying again.
+# Retries.
 
 
 def test_retried_node_keeps_its_key_and_blocked_nodes_continue() -> None:
@@ -137,7 +131,7 @@ def test_retried_node_keeps_its_key_and_blocked_nodes_continue() -> None:
     assert (task.id, task.arguments) == ("b", {"of": 7})
     record = record_of(scheduler, "a")
     assert (record.status, record.attempts) == (NodeStatus.COMPLETED, 2)
-    assert [step["command"] for step in _steps(scheduler, "a")] == ["retry_node"]
+    assert [step["command"] for step in overrides_of(scheduler, "a")] == ["retry_node"]
 
 
 def test_retry_with_other_arguments_is_a_new_node_with_an_unused_id() -> None:
@@ -213,7 +207,7 @@ def test_manual_result_ends_a_node_and_is_marked() -> None:
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"of": 3}]
     record = record_of(scheduler, "a")
     assert (record.status, record.result, record.ended_at) == (NodeStatus.COMPLETED, {"n": 3}, 2.0)
-    assert [(step["command"], step["error"]["code"]) for step in _steps(scheduler, "a")] == [
+    assert [(step["command"], step["error"]["code"]) for step in overrides_of(scheduler, "a")] == [
         ("set_result", "tool_failed")
     ]
     assert (
@@ -230,14 +224,14 @@ def test_manual_result_ends_a_node_and_is_marked() -> None:
     assert (scheduler.records[0].status, scheduler.records[0].result) == (NodeStatus.COMPLETED, ["X", "Y"])
 
 
-def test_data_from_people_is_bounded_in_total_so_that_the_run_can_always_continue() -> None:
+def test_data_of_commands_has_a_total_limit() -> None:
     scheduler = started_run(*(node(f"n{number}") for number in range(90)), node("on"))
     for number in range(90):
         scheduler.fail(f"n{number}", tool_error(), at=1.0)
     large = "x" * 250_000
-    accepted = [apply_command(SetResult(f"n{number}", large), scheduler, at=2.0) for number in range(90)]
-    assert [refusal is None for refusal in accepted] == [True] * 33 + [False] * 57
-    assert accepted[33] == (
+    refusals = [apply_command(SetResult(f"n{number}", large), scheduler, at=2.0) for number in range(90)]
+    assert [refusal is None for refusal in refusals] == [True] * 33 + [False] * 57
+    assert refusals[33] == (
         "results of 250,002 bytes are too much: people may send 8,388,608 bytes to a run in total, and 8,250,066 are "
         "stored; a value of up to 1,024 bytes, such as a file name, is always accepted"
     )
@@ -251,7 +245,7 @@ def test_data_from_people_is_bounded_in_total_so_that_the_run_can_always_continu
     assert state_to_text(state_to_json(scheduler))
 
 
-# A plan that grows.
+# Added nodes.
 
 
 def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
@@ -268,8 +262,8 @@ def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     early = (CompiledNode("x", tool="any"),)
     refusal = "the extension is for a plan of 3 nodes, but the plan has 4"
     assert apply_command(AddNodes(Extension(3, early)), scheduler, at=2.0) == refusal
-    accepted = AddNodes(Extension(4, (CompiledNode("on", tool="any"),)))
-    assert apply_command(accepted, scheduler, at=2.0) == "the run has a node or item 'on' already"
+    duplicate = AddNodes(Extension(4, (CompiledNode("on", tool="any"),)))
+    assert apply_command(duplicate, scheduler, at=2.0) == "the run has a node or item 'on' already"
     assert state_to_json(scheduler) == before
 
 

@@ -31,6 +31,6 @@ def test_completed_unread_nodes_of_an_offloaded_region_are_not_reported() -> Non
     while (task := scheduler.next_task(1.0)) is not None and task.ref.node != region:
         scheduler.complete(task.id, task.ref.node, at=2.0)
     assert task is not None
-    given = pydantic_core.from_json(encode_offloaded_batch(scheduler, task))
+    encoded = pydantic_core.from_json(encode_offloaded_batch(scheduler, task))
     outside = {"ended": [["r7", "completed", 7, 1.0, 2.0]], "inputs": {}}
-    assert given == {"inner": "sha256-0", "before": None, "outside": outside}
+    assert encoded == {"inner": "sha256-0", "before": None, "outside": outside}

@@ -38,8 +38,8 @@ def large_run() -> RunScheduler:
 
 def test_declarations_and_ids_of_the_plan_take_precedence_over_sent_ones(large_run: RunScheduler) -> None:
     scheduler = scheduler_of(node("a"))
-    result = ToolDeclaration("any", effects=Effects.READ, task_queue="elsewhere")
-    extension = extension_of([node("b", "a")], scheduler.state, tools={"any": result})
+    sent_declaration = ToolDeclaration("any", effects=Effects.READ, task_queue="elsewhere")
+    extension = extension_of([node("b", "a")], scheduler.state, tools={"any": sent_declaration})
     assert extension.tools["any"] == scheduler.plan.tools["any"]
     with pytest.raises(PlanInvalid, match="n7"):
         extension_of([node("n7")], large_run.state, tools={})
@@ -65,21 +65,21 @@ def test_new_node_may_depend_on_a_node_of_a_large_plan(
 
 def test_added_llm_agents_are_sub_plans() -> None:
     card = AgentCard(name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!")
-    below = {"plan": 1, "nodes": [{"id": "in", "agent": "w", "objective": "Write"}]}
-    new = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": below}]
+    sub_plan = {"plan": 1, "nodes": [{"id": "in", "agent": "w", "objective": "Write"}]}
+    new = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": sub_plan}]
     scheduler = configure(scheduler_of(node("a")), with_agents=with_agents)
     extension = extension_of(new, scheduler.state, tools={"agent.w": agent_declaration(card)})
-    alone, beside = extension.nodes
-    assert beside.sub_plan is not None
-    assert [agent_of(each) for each in (alone, beside, *beside.sub_plan.nodes)] == ["w", None, "w"]
-    assert (alone.kind, extension.tools) == ("plan", {})
+    agent_node, plan_node = extension.nodes
+    assert plan_node.sub_plan is not None
+    assert [agent_of(each) for each in (agent_node, plan_node, *plan_node.sub_plan.nodes)] == ["w", None, "w"]
+    assert (agent_node.kind, extension.tools) == ("plan", {})
     assert extension_from_json(extension.to_json()).to_json() == extension.to_json()
 
 
 def test_added_nodes_request_parts_of_future_results_but_not_of_completed_ones() -> None:
     scheduler = started_run(node("made"), node("later", "made"), node("each", "later", for_each=[1, 2]))
-    document: dict[Path, ProjectedPart] = {("known",): ProjectedPart("small", 1)}
-    scheduler.complete("made", StoredValue("ref", name="made.result", parts=document), at=1.0)
+    parts: dict[Path, ProjectedPart] = {("known",): ProjectedPart("small", 1)}
+    scheduler.complete("made", StoredValue("ref", name="made.result", parts=parts), at=1.0)
     new = [
         node("known", when="made.result.known == 1 && later.result.n > 5"),
         node("items", for_each="{{each.result[0].rows}}"),
@@ -95,9 +95,9 @@ def test_added_nodes_request_parts_of_future_results_but_not_of_completed_ones()
     plan = extend_plan(scheduler.plan, extension)
     assert [plan.nodes[number].projections for number in (1, 2)] == [((("n",), "whole"),), ((("rows",), "whole"),)]
 
-    late = [node("x", when="made.result.n > 5"), node("y", "x", for_each="{{made.result.rows}}")]
+    reads_of_completed_node = [node("x", when="made.result.n > 5"), node("y", "x", for_each="{{made.result.rows}}")]
     with pytest.raises(PlanInvalid) as error:
-        extension_of(late, scheduler.state, tools={})
+        extension_of(reads_of_completed_node, scheduler.state, tools={})
     problems = error.value.problems
     assert [(problem.code, problem.pointer, problem.message.partition(" ")[0]) for problem in problems] == [
         ("too_large", "/nodes/0", "made.result.n"),
@@ -114,7 +114,7 @@ def _insert_name(value: Any, name: str) -> Any:
 
 
 _NEW = [node(f"x{number}") for number in range(19)]
-_TAKEN_ID = "the run has a node or item 'm[a]' already"
+_DUPLICATE_ID = "the run has a node or item 'm[a]' already"
 _GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
 
 
@@ -125,7 +125,7 @@ def small_budget(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def checked_counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets the node count of each checked plan."""
     actual: list[int] = []
 
@@ -137,23 +137,23 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return actual
 
 
-def _with_map() -> Any:
+def _run_with_map() -> Any:
     return started_run(node("m", for_each=["a"], key="{{item}}"), node("on", "m"))
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_rejected_nodes_use_up_the_budget_of_a_moment_and_are_then_ignored(checks: list[int]) -> None:
-    scheduler = _with_map()
+def test_rejected_nodes_use_up_the_budget_of_a_moment_and_are_then_ignored(checked_counts: list[int]) -> None:
+    scheduler = _run_with_map()
     before = state_to_json(scheduler)
     rejected_command = AddUnparsedNodes([*_NEW, node("m[a]")])
-    entries = [apply_command(rejected_command, scheduler, at=2.0) for _ in range(250)]
-    assert list(dict.fromkeys(entries)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
-    assert 5 < len(checks) == entries.count(_TAKEN_ID) < 30
-    assert (apply_command(rejected_command, scheduler, at=3.0), state_to_json(scheduler)) == (_TAKEN_ID, before)
+    refusals = [apply_command(rejected_command, scheduler, at=2.0) for _ in range(250)]
+    assert list(dict.fromkeys(refusals)) == [_DUPLICATE_ID, TOO_MUCH_AT_ONCE]
+    assert 5 < len(checked_counts) == refusals.count(_DUPLICATE_ID) < 30
+    assert (apply_command(rejected_command, scheduler, at=3.0), state_to_json(scheduler)) == (_DUPLICATE_ID, before)
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_a_flood_of_rejected_nodes_leaves_compute_budget_for_the_run() -> None:
+def test_many_rejected_nodes_leave_compute_budget_for_the_run() -> None:
     scheduler = started_run(node("a"), node("b", when="a.result > 1"), node("m", for_each=["a"], key="{{item}}"))
     for _ in range(250):
         apply_command(AddUnparsedNodes([*_NEW, node("m[a]")]), scheduler, at=2.0)
@@ -161,69 +161,71 @@ def test_a_flood_of_rejected_nodes_leaves_compute_budget_for_the_run() -> None:
     assert states(scheduler)["b"] == "ready"
 
 
-def test_many_small_extensions_are_accepted_at_one_moment_and_each_is_read_once(checks: list[int]) -> None:
+def test_many_small_extensions_are_accepted_at_one_moment_and_each_is_read_once(checked_counts: list[int]) -> None:
     scheduler = started_run(node("a"))
     assert apply_command(AddUnparsedNodes([node("b", "a")]), scheduler, at=2.0) is None
-    assert (checks, states(scheduler)) == ([2], {"a": "running", "b": "pending"})
+    assert (checked_counts, states(scheduler)) == ([2], {"a": "running", "b": "pending"})
     assert {apply_command(AddUnparsedNodes([node(f"x{number}")]), scheduler, at=2.0) for number in range(99)} == {None}
-    assert len(checks) == 100
+    assert len(checked_counts) == 100
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_name_comparisons_of_invalid_nodes_count_against_the_compute_budget(checks: list[int]) -> None:
+def test_name_comparisons_of_invalid_nodes_count_against_the_compute_budget(checked_counts: list[int]) -> None:
     scheduler = started_run(node("north"))
     invalid_command = AddUnparsedNodes([node("x", "nort")])
-    entries = [apply_command(invalid_command, scheduler, at=2.0) or "" for _ in range(250)]
+    refusals = [apply_command(invalid_command, scheduler, at=2.0) or "" for _ in range(250)]
     message = "unknown_dependency at /nodes/0/depends_on/0: 'x' depends on unknown node 'nort' (did you mean 'north'?)"
-    assert list(dict.fromkeys(entries)) == [message, TOO_MUCH_AT_ONCE]
-    assert len(checks) < 80
+    assert list(dict.fromkeys(refusals)) == [message, TOO_MUCH_AT_ONCE]
+    assert len(checked_counts) < 80
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_checking_nodes_has_a_compute_budget_separate_from_adding_them(checks: list[int]) -> None:
-    scheduler = _with_map()
+def test_checking_nodes_has_a_compute_budget_separate_from_adding_them(checked_counts: list[int]) -> None:
+    scheduler = _run_with_map()
     rejected_command = AddUnparsedNodes([*_NEW, node("m[a]")])
-    entries = [rejected_command.refusal_of(scheduler, at=2.0) for _ in range(250)]
-    assert list(dict.fromkeys(entries)) == [_TAKEN_ID, TOO_MUCH_AT_ONCE]
-    assert len(checks) == entries.count(_TAKEN_ID) < 30
+    refusals = [rejected_command.refusal_of(scheduler, at=2.0) for _ in range(250)]
+    assert list(dict.fromkeys(refusals)) == [_DUPLICATE_ID, TOO_MUCH_AT_ONCE]
+    assert len(checked_counts) == refusals.count(_DUPLICATE_ID) < 30
     assert apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0) is None
 
 
-def test_nodes_for_a_run_that_is_too_large_are_not_read(checks: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_for_a_run_that_is_too_large_are_not_read(
+    checked_counts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     scheduler = scheduler_of(*(node(f"n{number}") for number in range(4)))
     monkeypatch.setattr(run_state, "MAX_WORK", 3 * run_state.WORK_OF_REBUILD)
     result = apply_command(AddUnparsedNodes([node("b")]), scheduler, at=2.0)
     assert (result or "").partition(";")[0] == "the run has 4 nodes and 0 edges"
-    assert checks == []
+    assert checked_counts == []
 
 
-def test_nodes_that_are_too_expensive_to_check_are_rejected_without_a_check(checks: list[int]) -> None:
+def test_nodes_that_are_too_expensive_to_check_are_rejected_without_a_check(checked_counts: list[int]) -> None:
     scheduler = scheduler_of(node("a"))
-    long = [node(f"x{number}", when="(" * 3_900) for number in range(60)]
+    large_nodes = [node(f"x{number}", when="(" * 3_900) for number in range(60)]
     message = "checking these nodes would take too long: send fewer or smaller nodes at once"
-    assert [apply_command(AddUnparsedNodes(long), scheduler, at=at) for at in (1.0, 2.0)] == [message, message]
-    assert checks == []
+    assert [apply_command(AddUnparsedNodes(large_nodes), scheduler, at=at) for at in (1.0, 2.0)] == [message, message]
+    assert checked_counts == []
 
 
 @pytest.mark.usefixtures("small_budget")
-@pytest.mark.parametrize("how", ["asked", "early"])
-def test_nodes_of_guidance_have_the_same_limits(how: str, checks: list[int]) -> None:
-    first = [] if how == "asked" else ["m"]
+@pytest.mark.parametrize("is_early", [False, True])
+def test_nodes_of_guidance_have_the_same_limits(is_early: bool, checked_counts: list[int]) -> None:
+    first = ["m"] if is_early else []
     scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
     answer = Feedback("ask", {"text": "more", "nodes": [*_NEW, node("m[a]")]}, by="ann")
-    looked = [scheduler.features.feedback.refusal_of(answer, 2.0) for _ in range(100)]
-    entries = [scheduler.features.feedback.answer(answer, 2.0) for _ in range(100)]
-    expected = [f"'ask': {_TAKEN_ID}", TOO_MUCH_AT_ONCE]
-    assert (list(dict.fromkeys(looked)), list(dict.fromkeys(entries))) == (expected, expected)
-    assert len(checks) == looked.count(expected[0]) + entries.count(expected[0]) < 60
+    early_refusals = [scheduler.features.feedback.refusal_of(answer, 2.0) for _ in range(100)]
+    refusals = [scheduler.features.feedback.answer(answer, 2.0) for _ in range(100)]
+    expected = [f"'ask': {_DUPLICATE_ID}", TOO_MUCH_AT_ONCE]
+    assert (list(dict.fromkeys(early_refusals)), list(dict.fromkeys(refusals))) == (expected, expected)
+    assert len(checked_counts) == early_refusals.count(expected[0]) + refusals.count(expected[0]) < 60
     assert scheduler.features.feedback.answer(answer, 3.0) == expected[0]
 
 
-def test_guidance_with_nodes_is_parsed_once(checks: list[int]) -> None:
+def test_guidance_with_nodes_is_parsed_once(checked_counts: list[int]) -> None:
     scheduler = started_run(node("ask", human=_GUIDANCE), node("a"))
     answer = Feedback("ask", {"text": "more", "nodes": [node("b", "ask")]}, by="ann")
     assert scheduler.features.feedback.answer(answer, 2.0) is None
-    assert (checks, list(states(scheduler))) == ([3], ["ask", "a", "b"])
+    assert (checked_counts, list(states(scheduler))) == ([3], ["ask", "a", "b"])
 
 
 def test_compute_budget_of_one_moment_fits_the_largest_message() -> None:
@@ -231,7 +233,7 @@ def test_compute_budget_of_one_moment_fits_the_largest_message() -> None:
     nodes = [node(f"x{number}", arguments={"text": "x" * 1_200}) for number in range(200)]
     extension = checked_extension(nodes, scheduler.state, tools={}, budget=ComputeBudget(CHECK_BUDGET))
     assert not isinstance(extension, str)
-    # Half a microsecond each; Temporal gives up after 2 s.
+    # A unit of work takes half a microsecond, and a workflow task may take 2 s.
     assert (MAX_WORK + 2 * CHECK_BUDGET) / 2_000_000 <= 1.5
 
 

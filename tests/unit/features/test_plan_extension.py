@@ -1,4 +1,4 @@
-"""Plans that grow by themselves, and the turns of an agent."""
+"""Extenders that add nodes to a running plan, and the turns of an agent."""
 
 from collections.abc import Callable
 from typing import Any
@@ -23,40 +23,40 @@ from tests.support.plan_building import (
     node,
     overrides_of,
     plan_of,
-    pursuing,
     restored_scheduler,
     scheduler_of,
     start_ready_tasks,
     states,
+    with_extender,
 )
 
 
-class Counting(NoExtension):
+class CountingExtender(NoExtension):
     """Extender that appends nodes up to a number; the output is the result of the last node."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_nodes: int) -> None:
+        self._max_nodes = max_nodes
 
     def next_extension(self, state: RunState) -> Extension | None:
         count = len(state.plan.nodes)
-        if count >= self._most or not state.records[-1].status.is_final:
+        if count >= self._max_nodes or not state.records[-1].status.is_final:
             return None
         new = CompiledNode(f"n{count}", tool="any", dependencies=(count - 1,))
         return Extension(count, (new,), output=(None, (((), (ResultOf(new.id, "result"),)),)))
 
 
-class Doing(NoExtension):
-    """Extender that returns the given extension once the first node has ended."""
+class FunctionExtender(NoExtension):
+    """Extender that calls the given function once the first node has ended."""
 
     def __init__(self, next_extension: Callable[[RunState], Extension | None]) -> None:
-        self._follow = next_extension
+        self._next_extension = next_extension
 
     def next_extension(self, state: RunState) -> Extension | None:
-        return self._follow(state) if state.records[0].status.is_final else None
+        return self._next_extension(state) if state.records[0].status.is_final else None
 
 
 def test_a_plan_is_extended_when_a_node_has_ended_and_returns_the_last_result() -> None:
-    scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
+    scheduler = with_extender(scheduler_of(node("n0")), CountingExtender(3))
     for number in range(3):
         assert ids_of(start_ready_tasks(scheduler)) == [f"n{number}"]
         assert not scheduler.is_finished
@@ -66,21 +66,21 @@ def test_a_plan_is_extended_when_a_node_has_ended_and_returns_the_last_result() 
 
 
 def test_extended_plan_is_kept_in_a_new_execution_and_not_extended_after_a_stop() -> None:
-    scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
+    scheduler = with_extender(scheduler_of(node("n0")), CountingExtender(3))
     start_ready_tasks(scheduler)
     scheduler.complete("n0", 0, at=1.0)
-    following = restored_scheduler(scheduler, compiled_plan(plan_of(node("n0"))), extender=Counting(3))
-    assert ids_of(start_ready_tasks(following)) == ["n1"]
-    following.complete("n1", 1, at=2.0)
-    assert states(following) == {"n0": "completed", "n1": "completed", "n2": "ready"}
-    scheduler = pursuing(scheduler_of(node("n0")), Counting(3))
+    restored = restored_scheduler(scheduler, compiled_plan(plan_of(node("n0"))), extender=CountingExtender(3))
+    assert ids_of(start_ready_tasks(restored)) == ["n1"]
+    restored.complete("n1", 1, at=2.0)
+    assert states(restored) == {"n0": "completed", "n1": "completed", "n2": "ready"}
+    scheduler = with_extender(scheduler_of(node("n0")), CountingExtender(3))
     start_ready_tasks(scheduler)
     scheduler.cancel(1.0)
     scheduler.task_cancelled("n0", at=1.0)
     assert (scheduler.is_finished, states(scheduler)) == (True, {"n0": "cancelled"})
 
 
-def _bug(state: RunState) -> Extension | None:
+def _raise_key_error(state: RunState) -> Extension | None:
     raise KeyError("lost")
 
 
@@ -88,7 +88,7 @@ def _give_up(state: RunState) -> Extension | None:
     raise GoalUnreachable(NodeError("rejected", "nobody wants it"))
 
 
-def _twice(state: RunState) -> Extension:
+def _add_duplicate(state: RunState) -> Extension:
     return Extension(len(state.plan.nodes), (CompiledNode("n0", tool="any"),))
 
 
@@ -99,9 +99,12 @@ def _extend_without_end(state: RunState) -> Extension:
 @pytest.mark.parametrize(
     ("next_extension", "error"),
     [
-        (_bug, NodeError("Bug", "the plan could not be extended: KeyError: 'lost'")),
+        (_raise_key_error, NodeError("Bug", "the plan could not be extended: KeyError: 'lost'")),
         (_give_up, NodeError("rejected", "nobody wants it")),
-        (_twice, NodeError("too_large", "the plan cannot be extended: the run has a node or item 'n0' already")),
+        (
+            _add_duplicate,
+            NodeError("too_large", "the plan cannot be extended: the run has a node or item 'n0' already"),
+        ),
         (
             _extend_without_end,
             NodeError("Bug", f"the plan was extended {MAX_EXTENSIONS} times in a row without progress"),
@@ -111,7 +114,7 @@ def _extend_without_end(state: RunState) -> Extension:
 def test_an_extender_that_cannot_continue_ends_the_run_with_its_reason(
     next_extension: Callable[[RunState], Extension | None], error: NodeError
 ) -> None:
-    scheduler = pursuing(scheduler_of(node("n0"), node("other", "n0")), Doing(next_extension))
+    scheduler = with_extender(scheduler_of(node("n0"), node("other", "n0")), FunctionExtender(next_extension))
     start_ready_tasks(scheduler)
     scheduler.complete("n0", 0, at=1.0)
     assert (scheduler.state.error, scheduler.is_finished) == (error, True)
@@ -124,14 +127,14 @@ TOO_MANY = "Not called: one turn may call at most 64 tools."
 
 def agent_of(spec: AgentSpec) -> RunScheduler:
     plan = agent_plan(spec, prompt="", results={})
-    scheduler = pursuing(create_scheduler(plan, {"objective": "Look."}), AgentLoop(spec))
+    scheduler = with_extender(create_scheduler(plan, {"objective": "Look."}), AgentLoop(spec))
     scheduler.start(0.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["turn1"]
     return scheduler
 
 
-def calling(*tools: str) -> dict[str, Any]:
-    calls = [{"id": f"c{place}", "name": tool, "arguments": "{}"} for place, tool in enumerate(tools)]
+def turn_calling(*tools: str) -> dict[str, Any]:
+    calls = [{"id": f"c{number}", "name": tool, "arguments": "{}"} for number, tool in enumerate(tools)]
     return {
         "message": {"role": "assistant", "content": None, "tool_calls": calls},
         "finish_reason": "tool_calls",
@@ -148,10 +151,10 @@ def messages_of(scheduler: RunScheduler) -> list[str]:
 
 def test_calls_of_a_turn_over_the_limit_are_answered_without_a_call() -> None:
     scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
-    scheduler.complete("turn1", calling(*["look"] * (MAX_CALLS + 100)), at=1.0)
-    made = ids_of(start_ready_tasks(scheduler))
-    assert made == [f"turn1.{place}" for place in range(1, MAX_CALLS + 1)]
-    for name in made:
+    scheduler.complete("turn1", turn_calling(*["look"] * (MAX_CALLS + 100)), at=1.0)
+    call_ids = ids_of(start_ready_tasks(scheduler))
+    assert call_ids == [f"turn1.{number}" for number in range(1, MAX_CALLS + 1)]
+    for name in call_ids:
         assert ids_of(start_ready_tasks(scheduler)) == []
         scheduler.complete(name, "seen", at=2.0)
     assert messages_of(scheduler) == ["seen"] * MAX_CALLS + [TOO_MANY] * 100
@@ -159,7 +162,7 @@ def test_calls_of_a_turn_over_the_limit_are_answered_without_a_call() -> None:
 
 def test_model_that_calls_many_unknown_tools_gets_the_known_tools_once() -> None:
     scheduler = agent_of(AgentSpec("helper", tools=TOOLS))
-    scheduler.complete("turn1", calling("loot", "x" * 1_000, "fin"), at=1.0)
+    scheduler.complete("turn1", turn_calling("loot", "x" * 1_000, "fin"), at=1.0)
     assert messages_of(scheduler) == [
         "Unknown tool 'loot'; did you mean 'look'? Available tools: look, find.",
         f"Unknown tool '{'x' * 80}'.",
@@ -167,10 +170,10 @@ def test_model_that_calls_many_unknown_tools_gets_the_known_tools_once() -> None
     ]
 
 
-def test_the_tokens_of_all_turns_count() -> None:
+def test_tokens_of_all_turns_count_against_the_limit() -> None:
     scheduler = agent_of(AgentSpec("helper", tools=TOOLS, max_tokens=20))
     for turn in ("turn1", "turn2"):
-        scheduler.complete(turn, calling("look"), at=1.0)
+        scheduler.complete(turn, turn_calling("look"), at=1.0)
         if turn == "turn1":
             assert ids_of(start_ready_tasks(scheduler)) == ["turn1.1"]
             scheduler.complete("turn1.1", "seen", at=2.0)

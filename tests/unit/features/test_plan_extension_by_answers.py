@@ -22,13 +22,14 @@ from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.plan_building import (
     NoExtension,
+    answer_request,
     compiled_plan,
     ids_of,
     node,
+    open_requests,
     overrides_of,
     plan_of,
     problems_of,
-    pursuing,
     record_of,
     restored_scheduler,
     scheduler_of,
@@ -37,14 +38,15 @@ from tests.support.plan_building import (
     started_scheduler,
     states,
     tool_error,
+    with_extender,
 )
 
-_ASKING = {"type": "GUIDANCE", "prompt": "What else?"}
+_GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
 _MORE = [node("look", arguments={"hint": "{{ask.result.text}}"}), node("sum", "look", "a")]
 
 
 def _run_with_request(*others: dict[str, Any]) -> RunScheduler:
-    return scheduler_of(node("a"), node("ask", human=_ASKING), node("on", arguments={"x": "{{ask.result}}"}), *others)
+    return scheduler_of(node("a"), node("ask", human=_GUIDANCE), node("on", arguments={"x": "{{ask.result}}"}), *others)
 
 
 def _answer(request: str = "ask", nodes: Any = _MORE, **more: Any) -> Feedback:
@@ -56,10 +58,10 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     start_ready_tasks(scheduler)
     assert scheduler.features.feedback.refusal_of(_answer(), 1.0) is None
     assert scheduler.features.feedback.answer(_answer(), 1.0) is None
-    following = restored_scheduler(
-        scheduler, compiled_plan(plan_of(node("a"), node("ask", human=_ASKING), node("on", "ask")))
+    restored = restored_scheduler(
+        scheduler, compiled_plan(plan_of(node("a"), node("ask", human=_GUIDANCE), node("on", "ask")))
     )
-    assert states(following) == states(scheduler)
+    assert states(restored) == states(scheduler)
     result = {"text": "the north", "nodes": ["look", "sum"]}
     assert [(task.id, task.arguments) for task in start_ready_tasks(scheduler)] == [
         ("on", {"x": result}),
@@ -72,15 +74,15 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     assert scheduler.features.feedback.requests.closed["ask"].answer == "answered"
 
 
-class _Giving(NoExtension):
-    """Extender for ids that start with `look`."""
+class _ReservingExtender(NoExtension):
+    """Extender that reserves the IDs that start with `look`."""
 
     def is_reserved(self, node_id: str) -> bool:
         return node_id.startswith("look")
 
 
 def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
-    scheduler = pursuing(_run_with_request(), _Giving())
+    scheduler = with_extender(_run_with_request(), _ReservingExtender())
     refusal = "'ask': the id 'look' is reserved for nodes that the run adds: choose another id"
     # An early answer is not stored either: it could never be applied.
     assert scheduler.features.feedback.refusal_of(_answer(), 0.0) == refusal
@@ -95,9 +97,9 @@ def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
 
 def test_answer_may_have_only_nodes_or_no_nodes_and_unknown_tools() -> None:
     scheduler = _run_with_request()
-    [request] = scheduler.features.feedback.requests.open.values()
+    [request] = open_requests(scheduler).values()
     assert normal_answer(request, {"text": "x", "nodes": None}) == {"text": "x"}
-    assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [node("look")]}), 1.0) is None
+    assert answer_request(scheduler, "ask", {"nodes": [node("look")]}, at=1.0) is None
     assert record_of(scheduler, "ask").result == {"text": "", "nodes": ["look"]}
     scheduler = _run_with_request()
     tools = {"mail": {"effects": "write", "task_queue": "post"}}
@@ -130,13 +132,13 @@ def test_answer_may_have_only_nodes_or_no_nodes_and_unknown_tools() -> None:
 def test_invalid_nodes_are_rejected_and_the_request_stays_open(answer: Any, refusals: list[str]) -> None:
     scheduler = _run_with_request()
     before = json.dumps(state_to_json(scheduler))
-    result = scheduler.features.feedback.answer(Feedback("ask", answer), 1.0) or ""
+    result = answer_request(scheduler, "ask", answer, at=1.0) or ""
     assert result.startswith("'ask': ")
     assert [refusal for refusal in refusals if refusal not in result] == []
     assert json.dumps(state_to_json(scheduler)) == before
 
 
-def test_nodes_count_among_all_that_people_send_to_a_run() -> None:
+def test_nodes_of_answers_count_against_the_limit_of_answers() -> None:
     scheduler = _run_with_request()
     scheduler.features.feedback.requests.stored_bytes = RUN_ANSWERS_BYTES
     result = scheduler.features.feedback.answer(_answer(nodes=[node("look", arguments={"x": "y" * 2_000})]), 1.0)
@@ -146,11 +148,11 @@ def test_nodes_count_among_all_that_people_send_to_a_run() -> None:
 
 
 def test_other_types_and_defaults_accept_no_nodes() -> None:
-    scheduler = scheduler_of(node("ask", human={**_ASKING, "type": "CLARIFICATION"}))
+    scheduler = scheduler_of(node("ask", human={**_GUIDANCE, "type": "CLARIFICATION"}))
     assert (
         scheduler.features.feedback.answer(_answer(), 1.0) == "'ask': unknown key 'nodes'; expected {\"text\": \"…\"}"
     )
-    human = {**_ASKING, "deadline": "1d", "on_timeout": {"default": {"text": "x", "nodes": [node("b")]}}}
+    human = {**_GUIDANCE, "deadline": "1d", "on_timeout": {"default": {"text": "x", "nodes": [node("b")]}}}
     [problem] = problems_of(plan_of(node("ask", human=human)))
     assert problem.message == (
         "the default does not fit the question: only a person adds nodes to a plan that runs; "
@@ -159,39 +161,39 @@ def test_other_types_and_defaults_accept_no_nodes() -> None:
 
 
 def test_early_answer_with_nodes_counts_if_its_nodes_still_fit() -> None:
-    scheduler = started_run(node("a"), node("ask", "a", human=_ASKING), node("beside", "a"), node("on", "ask"))
+    scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("beside", "a"), node("on", "ask"))
     assert scheduler.features.feedback.answer(_answer(), 0.5) is None
     assert states(scheduler)["ask"] == "pending"
     scheduler.complete("a", 1, at=1.0)
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["beside", "on", "look"]
-    assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.early_answers) == ({}, {})
+    assert (open_requests(scheduler), scheduler.features.feedback.requests.early_answers) == ({}, {})
     for task_id in ("beside", "on", "look"):
         scheduler.complete(task_id, 1, at=2.0)
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["sum"]
-    scheduler = started_run(node("a"), node("ask", "a", human=_ASKING), node("other", human=_ASKING))
+    scheduler = started_run(node("a"), node("ask", "a", human=_GUIDANCE), node("other", human=_GUIDANCE))
     for request in ("ask", "other"):
         assert scheduler.features.feedback.answer(_answer(request, nodes=[node("look")]), 0.5) is None
     scheduler.complete("a", 1, at=1.0)
-    assert [*scheduler.features.feedback.requests.open] == ["ask"]
+    assert [*open_requests(scheduler)] == ["ask"]
     [refusal] = scheduler.features.feedback.requests.take_rejections()
     assert refusal.startswith("the early answer of ann is invalid: 'ask': duplicate_id")
     assert scheduler.features.feedback.answer(_answer(nodes=[node("look2")]), 2.0) is None
 
 
 def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> None:
-    asking = [f"q{number}" for number in range(EARLY_ANSWERS)]
-    questions = (node(name, "a", human=_ASKING) for name in asking)
+    names = [f"q{number}" for number in range(EARLY_ANSWERS)]
+    questions = (node(name, "a", human=_GUIDANCE) for name in names)
     scheduler = started_run(node("a"), *questions, node("on", "a", when="a.result == 1"))
-    for name in asking:
+    for name in names:
         number = scheduler.state.number_of(name)
         assert number is not None
         scheduler.features.feedback.requests.store_early(_answer(name, nodes=[node(f"of_{name}")]), number)
     scheduler.complete("a", 1, at=1.0)
-    accepted, left = asking[:13], asking[13:]
+    accepted, unanswered = names[:13], names[13:]
     assert [name for name, state in states(scheduler).items() if state == "completed"] == ["a", *accepted]
-    assert [*scheduler.features.feedback.requests.open] == left
+    assert [*open_requests(scheduler)] == unanswered
     assert scheduler.features.feedback.requests.take_rejections() == [
-        f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in left
+        f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in unanswered
     ]
     assert (scheduler.features.feedback.requests.due_answers, scheduler.features.feedback.requests.early_answers) == (
         [],
@@ -199,25 +201,25 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
     )
     # Conditions also use the compute budget of that moment.
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in accepted)]
-    assert scheduler.features.feedback.answer(_answer(left[0], nodes=[node("again")]), 2.0) is None
+    assert scheduler.features.feedback.answer(_answer(unanswered[0], nodes=[node("again")]), 2.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["again"]
 
 
 def test_answers_with_nodes_at_one_moment_leave_compute_budget_for_the_run() -> None:
-    asking = [f"q{number}" for number in range(200)]
-    scheduler = started_run(node("a"), *(node(name, "a", human=_ASKING) for name in asking))
-    entries = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in asking]
-    kept = len(scheduler.features.feedback.requests.early_answers)
+    names = [f"q{number}" for number in range(200)]
+    scheduler = started_run(node("a"), *(node(name, "a", human=_GUIDANCE) for name in names))
+    entries = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in names]
+    stored = len(scheduler.features.feedback.requests.early_answers)
     too_much = "too much was changed at this moment; try again in a moment"
-    assert (kept, entries) == (63, [None] * kept + [too_much] * (len(asking) - kept))
-    assert scheduler.features.feedback.answer(Feedback(asking[-1], {"text": "x"}), 0.5) is None
-    assert scheduler.features.feedback.answer(_answer(asking[kept], nodes=[node("later")]), 0.6) is None
+    assert (stored, entries) == (63, [None] * stored + [too_much] * (len(names) - stored))
+    assert answer_request(scheduler, names[-1], {"text": "x"}, at=0.5) is None
+    assert scheduler.features.feedback.answer(_answer(names[stored], nodes=[node("later")]), 0.6) is None
 
 
 def test_early_answers_of_one_activation_are_applied_in_order() -> None:
-    asking = [f"q{number}" for number in range(30)]
-    scheduler = started_run(node("a"), *(node(name, "a", human=_ASKING) for name in asking), node("on", *asking))
-    for name in asking:
+    names = [f"q{number}" for number in range(30)]
+    scheduler = started_run(node("a"), *(node(name, "a", human=_GUIDANCE) for name in names), node("on", *names))
+    for name in names:
         assert (
             scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}"), node(f"on_{name}", "on")]), 0.5)
             is None
@@ -231,18 +233,18 @@ def test_early_answers_of_one_activation_are_applied_in_order() -> None:
 
     scheduler.rebuild.rebuild = record_depth  # type: ignore[method-assign]
     scheduler.complete("a", 1, at=1.0)
-    assert depths == [depths[0]] * len(asking)
-    assert (scheduler.features.feedback.requests.open, scheduler.features.feedback.requests.take_rejections()) == (
+    assert depths == [depths[0]] * len(names)
+    assert (open_requests(scheduler), scheduler.features.feedback.requests.take_rejections()) == (
         {},
         [],
     )
-    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in asking)]
+    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in names)]
     scheduler.complete("on", 1, at=2.0)
-    assert ids_of(start_ready_tasks(scheduler, at=2.0)) == [f"on_{name}" for name in asking]
+    assert ids_of(start_ready_tasks(scheduler, at=2.0)) == [f"on_{name}" for name in names]
 
 
 def test_nodes_in_an_answer_are_accepted_for_a_single_item_only() -> None:
-    scheduler = scheduler_of(node("a"), node("q", for_each=[1, 2], human=_ASKING))
+    scheduler = scheduler_of(node("a"), node("q", for_each=[1, 2], human=_GUIDANCE))
     assert scheduler.features.feedback.answer(_answer("q", nodes=[node("look")]), 1.0) == (
         "'q[0]': its nodes would be added for 2 items; answer one item, by its own id"
     )
@@ -251,7 +253,7 @@ def test_nodes_in_an_answer_are_accepted_for_a_single_item_only() -> None:
     assert states(scheduler) == {"a": "ready", "q": "completed", "look": "ready", "look2": "ready"}
 
 
-# Another try.
+# Retries.
 
 
 def _run_with_failure(**fields: Any) -> RunScheduler:
@@ -263,9 +265,9 @@ def _run_with_failure(**fields: Any) -> RunScheduler:
 def test_retry_with_other_arguments_is_a_new_node_and_rejected_for_an_item() -> None:
     answered, retried = _run_with_failure(), _run_with_failure()
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
-    assert answered.features.feedback.answer(Feedback("a", answer, by="ann", through="update"), 2.0) is None
+    assert answer_request(answered, "a", answer, by="ann", through="update", at=2.0) is None
     assert apply_command(RetryNode("a", {"to": "eve"}, Actor("ann", None, "update")), retried, at=2.0) is None
-    assert states(answered) == states(retried) == {"a": "superseded", "a#2": "ready", "b": "pending"} | {}
+    assert states(answered) == states(retried) == {"a": "superseded", "a#2": "ready", "b": "pending"}
     [task] = start_ready_tasks(answered)
     assert (task.id, task.arguments, task.path) == ("a#2", {"to": "eve"}, [["node", "a#2"]])
     [step] = overrides_of(answered, "a#2")
@@ -275,22 +277,22 @@ def test_retry_with_other_arguments_is_a_new_node_and_rejected_for_an_item() -> 
     assert ids_of(start_ready_tasks(answered)) == ["b"]
     scheduler = _run_with_failure(for_each=[1])
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
-    assert scheduler.features.feedback.answer(Feedback("a[0]", answer), 2.0) == (
+    assert answer_request(scheduler, "a[0]", answer, at=2.0) == (
         "'a[0]': the items of 'a' take their arguments from the plan; retry them without arguments"
     )
-    assert scheduler.features.feedback.answer(Feedback("a[0]", {"selected": ["retry"]}), 2.0) is None
+    assert answer_request(scheduler, "a[0]", {"selected": ["retry"]}, at=2.0) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["a[0]"]
 
 
-def test_early_choice_of_other_arguments_counts_when_the_node_fails() -> None:
+def test_early_answer_with_other_arguments_is_applied_when_the_node_fails() -> None:
     scheduler = scheduler_of(node("a", arguments={"to": "bob"}, on_error="ask"), node("b", "a"))
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
-    assert scheduler.features.feedback.answer(Feedback("a", answer), 0.5) is None
+    assert answer_request(scheduler, "a", answer, at=0.5) is None
     start_ready_tasks(scheduler)
     scheduler.fail("a", tool_error(), at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["a#2"]
     scheduler.fail("a#2", tool_error(), at=2.0)
-    assert [*scheduler.features.feedback.requests.open] == ["a#2"]
+    assert [*open_requests(scheduler)] == ["a#2"]
     assert apply_command(SetResult("a#2", 5), scheduler, at=3.0) is None
     assert ids_of(start_ready_tasks(scheduler)) == ["b"]
 
@@ -304,19 +306,19 @@ _SUM = {"id": "sum", "tool": "calculator", "arguments": {"query": "1 + 1"}}
 
 
 def test_nodes_of_an_answer_may_use_every_tool_of_the_workers_also_in_a_sub_plan() -> None:
-    scheduler = _run_of({"id": "ask", "human": _ASKING})
+    scheduler = _run_of({"id": "ask", "human": _GUIDANCE})
     start_ready_tasks(scheduler)
-    refusal = scheduler.features.feedback.answer(Feedback("ask", {"nodes": [{"id": "x", "tool": "zzz"}]}), 1.0) or ""
+    refusal = answer_request(scheduler, "ask", {"nodes": [{"id": "x", "tool": "zzz"}]}, at=1.0) or ""
     assert "there is no tool 'zzz' (the run knows " in refusal
     assert " calculator, " in refusal
     assert "to use other tools, pass --tools to `dagwright feedback` or `dagwright add-nodes`" in refusal
     assert "name the module" not in refusal
-    assert scheduler.features.feedback.answer(Feedback("ask", {"nodes": [_SUM]}), 1.0) is None
+    assert answer_request(scheduler, "ask", {"nodes": [_SUM]}, at=1.0) is None
     assert [task.id for task in start_ready_tasks(scheduler)] == ["sum"]
-    below = {"nodes": [{"id": "ask", "human": _ASKING}]}
-    (sub_plan,) = [node.sub_plan for node in _run_of({"id": "below", "plan": below}).plan.nodes]
+    inner = {"nodes": [{"id": "ask", "human": _GUIDANCE}]}
+    (sub_plan,) = [node.sub_plan for node in _run_of({"id": "below", "plan": inner}).plan.nodes]
     assert sub_plan is not None
     assert "calculator" in sub_plan.tools
     # A plan without guidance declares its own tools alone.
-    asking = {"id": "ask", "human": {"type": "CLARIFICATION", "prompt": "?"}}
-    assert [*_run_of({**_SUM, "depends_on": ["ask"]}, asking).plan.tools] == ["calculator"]
+    human_node = {"id": "ask", "human": {"type": "CLARIFICATION", "prompt": "?"}}
+    assert [*_run_of({**_SUM, "depends_on": ["ask"]}, human_node).plan.tools] == ["calculator"]

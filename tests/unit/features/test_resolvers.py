@@ -1,4 +1,4 @@
-"""Resolver nodes for a resolver of any application, whose tools, types and filters are not those of onboarding."""
+"""Lookups with the resolver of another application, whose tools, types and filters differ from onboarding."""
 
 from typing import Any
 

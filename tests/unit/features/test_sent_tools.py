@@ -36,10 +36,10 @@ _TOOL = ToolDeclaration(
 
 
 def test_every_field_of_a_declaration_is_sent_or_excluded_explicitly() -> None:
-    others = {
+    unsent_fields = {
         "name",
         "effects",
-        "input_schema",  # each in a form of its own
+        "input_schema",  # each encoded separately
         "timeout_s",  # the nodes of a compiled plan have them
         "description",  # for people and models
         "returns",
@@ -51,9 +51,9 @@ def test_every_field_of_a_declaration_is_sent_or_excluded_explicitly() -> None:
         "output_schema",
         "plain_parameters",  # for the check before the run
     }
-    assert {field.name for field in fields(ToolDeclaration)} == others | set(ENCODED_FIELDS)
-    plain = ToolDeclaration("t", Effects.IDEMPOTENT)
-    assert all(getattr(_TOOL, field) != getattr(plain, field) for field in ENCODED_FIELDS)
+    assert {field.name for field in fields(ToolDeclaration)} == unsent_fields | set(ENCODED_FIELDS)
+    default_tool = ToolDeclaration("t", Effects.IDEMPOTENT)
+    assert all(getattr(_TOOL, field) != getattr(default_tool, field) for field in ENCODED_FIELDS)
 
 
 def test_declarations_survive_serialization_and_those_of_a_plan_omit_fields_of_its_nodes() -> None:
@@ -61,8 +61,8 @@ def test_declarations_survive_serialization_and_those_of_a_plan_omit_fields_of_i
     result = tool_from_json("t", tool_to_json(_TOOL))
     assert all(getattr(result, field) == getattr(_TOOL, field) for field in ENCODED_FIELDS)
     assert (result.name, result.effects, result.worker) == ("t", Effects.IDEMPOTENT, _TOOL.worker)
-    plain = ToolDeclaration("p", Effects.READ)
-    assert tool_from_json("p", tool_to_json(plain)) == plain
+    default_tool = ToolDeclaration("p", Effects.READ)
+    assert tool_from_json("p", tool_to_json(default_tool)) == default_tool
 
 
 def test_an_agent_is_sent_with_its_card_and_the_descriptions_of_its_tools() -> None:
@@ -71,21 +71,21 @@ def test_an_agent_is_sent_with_its_card_and_the_descriptions_of_its_tools() -> N
     )
     result = replace(_TOOL, description="Tells.", input_schema={"type": "object"})
     tools = {"agent.w": agent_declaration(card), "t": result, "other": _TOOL}
-    sent = json.loads(json.dumps(tools_to_json(["agent.w", "plain"], tools)))
-    assert tools_from_json(sent) == {"agent.w": tools["agent.w"], "t": result}
-    wrong_ones: list[dict[str, Any]] = [
-        {"agent.v": sent["agent.w"]},
+    encoded = json.loads(json.dumps(tools_to_json(["agent.w", "plain"], tools)))
+    assert tools_from_json(encoded) == {"agent.w": tools["agent.w"], "t": result}
+    invalid_documents: list[dict[str, Any]] = [
+        {"agent.v": encoded["agent.w"]},
         {"agent.w": {"agent": {"name": "w"}}},
         {"t": {"description": 5}},
         {"t": {"worker": {}}},
     ]
-    for wrong in wrong_ones:
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            tools_from_json(wrong)
+    for invalid in invalid_documents:
+        with pytest.raises(ValueError, match=next(iter(invalid))):
+            tools_from_json(invalid)
 
 
 @pytest.mark.parametrize(
-    ("rule", "words"),
+    ("rule", "message"),
     [
         ({"argument": "method", "effects": {"GET": ["read"]}}, "each with one of pure, read, idempotent, write"),
         ({"argument": "method", "effects": {"GET": "reads"}}, "each with one of pure, read, idempotent, write"),
@@ -94,14 +94,14 @@ def test_an_agent_is_sent_with_its_card_and_the_descriptions_of_its_tools() -> N
         ({"argument": "method", "effects": {}, "more": 1}, "expected an object with argument, default and effects"),
     ],
 )
-def test_a_wrong_rule_of_effects_is_reported(rule: dict[str, Any], words: str) -> None:
-    expected = f"the tool 't': effects_by: .*{words}"
+def test_a_wrong_rule_of_effects_is_reported(rule: dict[str, Any], message: str) -> None:
+    expected = f"the tool 't': effects_by: .*{message}"
     with pytest.raises(ValueError, match=expected):
         tools_from_json({"t": {"effects": "write", "effects_by": rule}})
     invalid_tool = ToolDeclaration("t", effects_by=rule)
     problem = compiled_plan_problem(CompiledPlan((CompiledNode("n", tool="t"),), tools={"t": invalid_tool})) or ""
     assert re.fullmatch(expected, problem)
-    # A plan of a run that is older than the check.
+    # The plan of a run that started before this check existed may have such a rule.
     assert effects_of_call(invalid_tool, {"method": "GET"}) is Effects.WRITE
 
 

@@ -86,15 +86,15 @@ def test_raised_limit_starts_more_nodes_and_lowered_limit_fewer() -> None:
 
 def test_changed_deadline_counts_from_the_start_and_names_its_actor() -> None:
     scheduler = _limited_scheduler(1)
-    past = "the run started 10 s ago, and a deadline counts from the start: set a longer one"
-    assert apply_command(SetLimits(deadline_s=10.0), scheduler, at=20.0) == past
+    refusal = "the run started 10 s ago, and a deadline counts from the start: set a longer one"
+    assert apply_command(SetLimits(deadline_s=10.0), scheduler, at=20.0) == refusal
     assert apply_command(SetLimits(deadline_s=15.0, actor=ANN), scheduler, at=20.0) is None
     scheduler.features.deadline.expire(24.9)
     assert not scheduler.is_stopped
-    following = restored_scheduler(scheduler, setup=_DEADLINE)
-    following.features.deadline.expire(25.0)
-    result = NodeError("deadline_exceeded", "the run exceeded its deadline of 15 s, set by ann")
-    assert (following.state.error, following.state.max_in_flight) == (result, 1)
+    restored = restored_scheduler(scheduler, setup=_DEADLINE)
+    restored.features.deadline.expire(25.0)
+    expected = NodeError("deadline_exceeded", "the run exceeded its deadline of 15 s, set by ann")
+    assert (restored.state.error, restored.state.max_in_flight) == (expected, 1)
     assert apply_command(SetLimits(deadline_s=math.inf), scheduler, at=21.0) is None
     scheduler.features.deadline.expire(1e9)
     assert (scheduler.is_stopped, scheduler.features.deadline.deadline.at) == (False, None)
@@ -133,7 +133,7 @@ def test_arguments_of_started_nodes_are_reported_as_displayed() -> None:
     assert [arguments_for_display(scheduler.state, name) for name in ("each", "each[1]", "none")] == expected
 
 
-class _Run:
+class _FakeRun:
     """A run that receives messages, and its notes."""
 
     def __init__(self) -> None:
@@ -144,8 +144,8 @@ class _Run:
     def send(self, name: str, message: Any = None, *, through: Through = "signal") -> CommandResult:
         return self.read(name, lambda: message, through=through)
 
-    def read(self, name: str, read: Callable[[], Any], *, through: Through = "signal") -> CommandResult:
-        return self.commands.handle(name, read, through=through, scheduler=self.scheduler, at=2.0)
+    def read(self, name: str, read_message: Callable[[], Any], *, through: Through = "signal") -> CommandResult:
+        return self.commands.handle(name, read_message, through=through, scheduler=self.scheduler, at=2.0)
 
     def start(self, *nodes: dict[str, Any]) -> RunScheduler:
         self.scheduler = scheduler_of(*(nodes or (node("a"), node("b"))))
@@ -157,16 +157,16 @@ class _Run:
         return [(note["code"], note["message"]) for note in self.notes.to_json()]
 
 
-def _no_json() -> Any:
+def _raise_message_invalid() -> Any:
     raise MessageInvalid("the payload is not JSON: x")
 
 
-def _defect(*_: Any, **__: Any) -> Any:
+def _raise_key_error(*_: Any, **__: Any) -> Any:
     raise KeyError("x")
 
 
 def test_early_commands_are_applied_in_order_when_the_run_has_its_plan() -> None:
-    run = _Run()
+    run = _FakeRun()
     first = run.send(wire.PAUSE, {"by": "ann"}, through="update")
     run.send(wire.SET_LIMITS, {"max_parallel": 1, "by": "ann"})
     run.send(wire.PAUSE, {"by": "bob"}, through="update")
@@ -184,7 +184,7 @@ def test_early_commands_are_applied_in_order_when_the_run_has_its_plan() -> None
 
 @pytest.mark.parametrize("is_early", [True, False])
 def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bool) -> None:
-    run = _Run()
+    run = _FakeRun()
     if not is_early:
         run.start()
     pause = (wire.PAUSE, {"by": "ann", "command_id": "1"})
@@ -203,8 +203,8 @@ def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bo
     assert run.reported == expected
 
 
-def test_equal_commands_with_other_ids_or_without_are_not_repetitions() -> None:
-    run = _Run()
+def test_equal_commands_with_different_or_no_ids_are_all_applied() -> None:
+    run = _FakeRun()
     run.start()
     for command_id in ({"command_id": "1"}, {"command_id": "2"}, {}, {"command_id": 3}):
         run.send(wire.PAUSE, {"by": "ann", **command_id})
@@ -213,14 +213,14 @@ def test_equal_commands_with_other_ids_or_without_are_not_repetitions() -> None:
 
 
 def test_rejected_messages_leave_one_note_each() -> None:
-    run = _Run()
+    run = _FakeRun()
     run.start()
     run.send(wire.CANCEL, {"by": "ann"}, through="update")
     run.send(wire.CANCEL, {"by": "bob"})
     run.send(wire.CANCEL, {"by": "bob"})
-    refused = ("refused", "cancel: the run is being stopped already")
-    assert run.reported == [("cancel", "cancelled by ann"), refused, refused]
-    run = _Run()
+    rejected = ("refused", "cancel: the run is being stopped already")
+    assert run.reported == [("cancel", "cancelled by ann"), rejected, rejected]
+    run = _FakeRun()
     for number in range(EARLY_ANSWERS + 1):
         run.send(wire.SIGNAL_FEEDBACK, {"request_id": f"r{number}", "answer": {}})
     assert run.reported[-1][1].startswith(
@@ -240,21 +240,21 @@ def test_rejected_messages_leave_one_note_each() -> None:
     ],
 )
 def test_run_that_reports_its_end_rejects_commands(name: str, message: Any) -> None:
-    run = _Run()
+    run = _FakeRun()
     scheduler = run.start()
     for task in start_ready_tasks(scheduler):
         scheduler.fail(task.id, NodeError("odd", "x"), at=2.0)
     run.commands.end()
     refusal = run.commands.refusal_of(name, lambda: message, scheduler=scheduler, at=2.0)
-    entries = [run.send(name, message, through="update"), run.send(name, message)]
-    assert (refusal, entries) == ("the run has ended", [CommandResult("the run has ended")] * 2)
+    results = [run.send(name, message, through="update"), run.send(name, message)]
+    assert (refusal, results) == ("the run has ended", [CommandResult("the run has ended")] * 2)
     assert (scheduler.is_finished, run.reported) == (True, [("refused", f"{name}: the run has ended")])
 
 
 def test_first_valid_early_answer_counts_and_the_others_are_reported_with_reasons() -> None:
-    run = _Run()
-    for by, given in (("eve", 17), ("ann", {"approved": True}), ("bob", {"approved": False})):
-        message = {"request_id": "check", "answer": given, "by": by}
+    run = _FakeRun()
+    for by, answer in (("eve", 17), ("ann", {"approved": True}), ("bob", {"approved": False})):
+        message = {"request_id": "check", "answer": answer, "by": by}
         assert run.commands.refusal_of(wire.SIGNAL_FEEDBACK, lambda: message, scheduler=None, at=0.5) is None  # noqa: B023
         assert run.send(wire.SIGNAL_FEEDBACK, message) == CommandResult(
             confirmation="stored until the run has loaded its plan"
@@ -270,23 +270,26 @@ def test_first_valid_early_answer_counts_and_the_others_are_reported_with_reason
 
 @pytest.mark.parametrize("name", [wire.PAUSE, wire.CANCEL])
 def test_unreadable_message_is_rejected_unless_it_pauses_or_cancels(name: str) -> None:
-    run = _Run()
+    run = _FakeRun()
     run.start()
-    assert run.read(name, _no_json).refusal is None
-    run = _Run()
+    assert run.read(name, _raise_message_invalid).refusal is None
+    run = _FakeRun()
     run.start()
     reason = "the payload is not JSON: x"
-    assert run.read(wire.SET_LIMITS, _no_json).refusal == run.read(wire.SET_LIMITS, _no_json, through="update").refusal
-    assert run.commands.refusal_of(wire.SET_LIMITS, _no_json, scheduler=run.scheduler, at=2.0) == reason
+    assert (
+        run.read(wire.SET_LIMITS, _raise_message_invalid).refusal
+        == run.read(wire.SET_LIMITS, _raise_message_invalid, through="update").refusal
+    )
+    assert run.commands.refusal_of(wire.SET_LIMITS, _raise_message_invalid, scheduler=run.scheduler, at=2.0) == reason
     assert run.reported == [("refused", f"set_limits: {reason}")]
 
 
 def test_defect_rejects_one_message_and_a_cancel_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = _Run()
+    run = _FakeRun()
     scheduler = run.start()
-    monkeypatch.setattr(commands, "decode_command", _defect)
-    accepted = run.send(wire.RETRY_NODE, {"node_id": "a"})
-    assert (accepted.refusal, type(accepted.error)) == ("Bug: KeyError: 'x'", KeyError)
+    monkeypatch.setattr(commands, "decode_command", _raise_key_error)
+    result = run.send(wire.RETRY_NODE, {"node_id": "a"})
+    assert (result.refusal, type(result.error)) == ("Bug: KeyError: 'x'", KeyError)
     assert run.commands.refusal_of(wire.PAUSE, dict, scheduler=scheduler, at=2.0) == "Bug: KeyError: 'x'"
     assert run.send(wire.CANCEL, {"by": "ann"}) == CommandResult(
         confirmation="the run is being stopped", note=("cancel", "cancelled")
@@ -297,23 +300,23 @@ def test_defect_rejects_one_message_and_a_cancel_still_works(monkeypatch: pytest
 
 
 def test_defect_of_an_early_command_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = _Run()
+    run = _FakeRun()
     run.send(wire.SET_LIMITS, {"max_parallel": 1})
     run.send(wire.PAUSE, {"by": "ann"})
-    monkeypatch.setattr(Rebuild, "set_max_in_flight", _defect)
+    monkeypatch.setattr(Rebuild, "set_max_in_flight", _raise_key_error)
     assert ids_of(start_ready_tasks(run.start())) == []
     assert run.reported == [("refused", "set_limits: Bug: KeyError: 'x'"), ("pause", "paused by ann")]
 
 
 def test_unknown_signals_are_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = _Run()
+    run = _FakeRun()
     scheduler = run.start()
-    end = read_sub_plan_report(lambda: {"task": "a", "status": "completed"}, run.notes)
-    assert end is not None
-    assert not is_expected_report(end, scheduler, run.notes)
+    report = read_sub_plan_report(lambda: {"task": "a", "status": "completed"}, run.notes)
+    assert report is not None
+    assert not is_expected_report(report, scheduler, run.notes)
     assert read_sub_plan_report(lambda: None, run.notes) is None
     note_unknown_signal("ring", run.notes)
-    monkeypatch.setattr(commands, "sub_plan_end_from_json", _defect)
+    monkeypatch.setattr(commands, "sub_plan_end_from_json", _raise_key_error)
     assert read_sub_plan_report(lambda: None, run.notes) is None
     assert run.reported == [
         ("refused", "sub_plan_ended: 'a' is not a sub-plan of this run"),

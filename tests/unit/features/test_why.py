@@ -5,7 +5,6 @@ from typing import Any
 
 from dagwright.core.compiler.compilation import compiled_form
 from dagwright.core.model.actor import Actor
-from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import Attempt, NodeError, NodeStatus
 from dagwright.features.commands.node_commands import SetResult
 from dagwright.features.commands.steering import Pause, apply_command
@@ -13,6 +12,7 @@ from dagwright.features.deadline import Deadline
 from dagwright.features.explain.why import Chain, blocking_chain, sentence, why
 from dagwright.features.run_scheduler import RunScheduler
 from tests.support.plan_building import (
+    answer_request,
     check,
     configure,
     node,
@@ -29,8 +29,8 @@ HUMAN = {"type": "APPROVAL", "prompt": "Publish?", "assignee": "ann", "deadline"
 
 
 @dataclass(frozen=True)
-class Backing:
-    """A call that waits for its third attempt."""
+class FakeCall:
+    """A call, by default one that waits for its third attempt."""
 
     attempt: int = 3
     state: str = "backing_off"
@@ -90,14 +90,14 @@ def test_running_call_is_reported_with_its_next_attempt() -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"))
     start_ready_tasks(scheduler, at=2.0)
 
-    assert sentence_of(why(scheduler, "b", calls={"a": Backing()})) == (
+    assert sentence_of(why(scheduler, "b", calls={"a": FakeCall()})) == (
         "b waits for a, which waits for attempt 3 until 90 s (attempt 2 failed: no answer)"
     )
     assert sentence_of(why(scheduler, "a", calls={})) == "a runs since 2 s"
-    queued = Backing(1, "scheduled", None, None)
+    queued = FakeCall(1, "scheduled", None, None)
     assert sentence_of(why(scheduler, "a", calls={"a": queued})) == "a waits for a free slot of a worker"
     # The worker died, and no other worker has started the call, so the start of the wait is unknown.
-    lost = Backing(2, "scheduled", "it went away", None)
+    lost = FakeCall(2, "scheduled", "it went away", None)
     assert sentence_of(why(scheduler, "a", calls={"a": lost})) == (
         "a waits for a worker to take attempt 2 (attempt 1 failed: it went away)"
     )
@@ -162,7 +162,7 @@ def test_end_without_failures_is_reported_with_the_nodes_that_were_skipped_first
     scheduler = run_with_requests(
         node("approval", human=HUMAN), node("ship", when="approval.result.approved"), node("notify", "ship")
     )
-    scheduler.features.feedback.answer(Feedback("approval", {"approved": False}, by="ann"), 5.0)
+    answer_request(scheduler, "approval", {"approved": False}, by="ann", at=5.0)
     start_ready_tasks(scheduler, at=6.0)
 
     skipped = blocking_chain(scheduler, calls={})
@@ -178,7 +178,7 @@ def test_result_is_reported_with_its_sources() -> None:
         node("use", arguments={"text": "{{ask.result.text}} of {{PLACEHOLDER_year}}"}),
         year=2026,
     )
-    scheduler.features.feedback.answer(Feedback("ask", {"text": "this"}, by="bob", note="sure"), 5.0)
+    answer_request(scheduler, "ask", {"text": "this"}, by="bob", note="sure", at=5.0)
     start_ready_tasks(scheduler, at=6.0)
     scheduler.complete("use", {"ok": True}, at=7.0, attempt=Attempt(2, 6.5, "v1"))
 
@@ -192,10 +192,8 @@ def test_result_is_reported_with_its_sources() -> None:
         **{"inputs": {"year": 2026}, "result": {"ok": True}},
     }
     answer = {
-        **{
-            **{"request_id": "ask", "outcome": "answered", "answer": "answered", "by": "bob"},
-            **{"through": "signal", "note": "sure"},
-        },
+        **{"request_id": "ask", "outcome": "answered", "answer": "answered", "by": "bob"},
+        **{"through": "signal", "note": "sure"},
         **{"at": "1970-01-01T00:00:05.000Z", "requested_from": "ann", "requested_at": "1970-01-01T00:00:00.000Z"},
         "escalations": [],
     }
@@ -221,7 +219,7 @@ def test_wide_chains_are_bounded() -> None:
     assert chain.reasons[0].message == "waits for n0, n1, n2, n3, n4 and 295 more"
 
 
-def _at_its_deadline(scheduler: RunScheduler) -> NodeError | None:
+def _error_at_deadline(scheduler: RunScheduler) -> NodeError | None:
     configure(scheduler, deadline=Deadline(0.0, 60.0)).features.deadline.expire(60.0)
     return scheduler.state.error
 
@@ -236,14 +234,16 @@ def test_run_at_its_deadline_reports_running_and_waiting_nodes() -> None:
         "the run exceeded its deadline; still running: slow, m[0], m[1], 1 more; "
         "waiting: ask (waits for ann: Which town?)"
     )
-    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", message)
+    assert _error_at_deadline(scheduler) == NodeError("deadline_exceeded", message)
     after = record_of(scheduler, "after")
     assert (after.status, after.reason) == (NodeStatus.CANCELLED, "the run exceeded its deadline")
 
 
 def test_run_at_its_deadline_reports_whether_it_is_paused() -> None:
     scheduler = scheduler_of(node("a"))
-    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", "the run exceeded its deadline")
+    assert _error_at_deadline(scheduler) == NodeError("deadline_exceeded", "the run exceeded its deadline")
     scheduler = scheduler_of(node("a"))
     apply_command(Pause(Actor("ann")), scheduler, at=1.0)
-    assert _at_its_deadline(scheduler) == NodeError("deadline_exceeded", "the run exceeded its deadline; it was paused")
+    assert _error_at_deadline(scheduler) == NodeError(
+        "deadline_exceeded", "the run exceeded its deadline; it was paused"
+    )

@@ -10,7 +10,7 @@ from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.planning.plan_and_execute.goal_spec import decode_tools
 from dagwright.protocol.planned_nodes import Planned
 from dagwright.protocol.run_start import extender_of
-from tests.support.plan_building import pursuing
+from tests.support.plan_building import with_extender
 
 MANY = {
     f"tool{number}": ToolDeclaration(f"tool{number}", Effects.READ, {"type": "object", "properties": {"a": {}}})
@@ -21,7 +21,7 @@ MANY = {
 def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, _ = prepare_goal("Look.", MANY, PlanningOptions())
     assert plan.extender is not None
-    scheduler = pursuing(create_scheduler(plan, {}), extender_of(plan))
+    scheduler = with_extender(create_scheduler(plan, {}), extender_of(plan))
     read: list[int] = []
 
     def count_and_decode(reported: Any) -> dict[str, ToolDeclaration]:

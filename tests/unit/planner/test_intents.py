@@ -34,7 +34,7 @@ from dagwright.toolset.toolset import load_toolset
 from dagwright_onboarding.onboarding import onboarding_tools
 from tests.support.intents import answer
 from tests.support.onboarding import intent
-from tests.support.plan_building import pursuing
+from tests.support.plan_building import with_extender
 
 VERBS = ToolRegistry.of(*onboarding_tools("sqlite://")).declarations()
 CBU = {"cbu": {"id": "prt_1", "name": "Apex Capital Fund", "kind": "fund", "jurisdiction": "LU"}}
@@ -108,7 +108,7 @@ def test_approval_shows_all_of_a_plan_that_looks_something_up() -> None:
     actual = read(answer({**FUND, "lookups": {"manco-id": manco}}, CUSTODY))
     plan = goal_from_document({"goal": "Do it.", "profile": "intents", "confidence": 0.95}, VERBS)
     assert plan.extender is not None
-    scheduler = pursuing(create_scheduler(plan, {}), extender_of(plan))
+    scheduler = with_extender(create_scheduler(plan, {}), extender_of(plan))
     scheduler.start(0.0)
     for result in ({"output": None, "message": {"content": ""}}, actual.to_json()):
         task = scheduler.next_task(0.0)

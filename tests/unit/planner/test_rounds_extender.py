@@ -24,7 +24,7 @@ from dagwright.planning.rounds.sub_goals import ROUND_CONTEXTS, SubGoalStatus
 from dagwright.protocol.run_start import extender_of
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.docs import ROOT
-from tests.support.plan_building import pursuing, start_ready_tasks
+from tests.support.plan_building import start_ready_tasks, with_extender
 from tests.support.rounds import Workers, continue_with, done_response, failed_response, ref, sub_goal
 
 PAGE = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8").partition("\n## Rounds\n")[2]
@@ -59,7 +59,7 @@ class Question:
 
     def _scheduler(self) -> RunScheduler:
         scheduler = create_scheduler(plan_from_json(json.loads(json.dumps(plan_to_json(self.plan)))), {})
-        return pursuing(scheduler, extender_of(scheduler.plan))
+        return with_extender(scheduler, extender_of(scheduler.plan))
 
     def step(self) -> list[str]:
         """Start and end all tasks that may start now, and return their IDs."""

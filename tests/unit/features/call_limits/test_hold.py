@@ -1,15 +1,15 @@
-"""Holds after a service asked to wait: starts after the hold, and slower starts if it asks again."""
+"""Holds after a service asked to wait: starts after the hold, and slower starts if the service asks again."""
 
 from dagwright.features.call_limits.hold import Hold
 
 NOW = 1_000.0
-BY = "429 from api.example.org"
+SERVICE = "429 from api.example.org"
 
 
 def test_calls_start_one_after_another_after_the_hold() -> None:
     hold = Hold()
     assert hold.book_start(NOW, has_waited=False) is None
-    hold.extend(NOW + 5, NOW, requested_by=BY)
+    hold.extend(NOW + 5, NOW, requested_by=SERVICE)
     assert hold.reason == "was asked to wait until 1970-01-01T00:16:45.000Z (429 from api.example.org)"
     starts = [hold.book_start(NOW + 1, has_waited=False) or 0.0 for _ in range(3)]
     assert [round(start - NOW, 1) for start in starts] == [5.0, 5.1, 5.2]
@@ -24,12 +24,12 @@ def test_calls_start_one_after_another_after_the_hold() -> None:
 
 def test_repeated_holds_make_the_starts_slower_and_the_same_hold_does_not() -> None:
     hold = Hold()
-    hold.extend(NOW + 5, NOW, requested_by=BY)
-    hold.extend(NOW + 5.5, NOW + 1, requested_by=BY)
-    hold.extend(NOW + 3, NOW + 1, requested_by=BY)
+    hold.extend(NOW + 5, NOW, requested_by=SERVICE)
+    hold.extend(NOW + 5.5, NOW + 1, requested_by=SERVICE)
+    hold.extend(NOW + 3, NOW + 1, requested_by=SERVICE)
     assert (hold.until, hold.interval_s) == (NOW + 5.5, 0.1)
-    hold.extend(NOW + 12, NOW + 6, requested_by=BY)
+    hold.extend(NOW + 12, NOW + 6, requested_by=SERVICE)
     assert hold.interval_s == 0.2
-    later = hold.ends_at + 1
-    hold.extend(later + 5, later, requested_by=BY)
+    after_the_hold = hold.ends_at + 1
+    hold.extend(after_the_hold + 5, after_the_hold, requested_by=SERVICE)
     assert hold.interval_s == 0.1

@@ -8,13 +8,13 @@ from dagwright.features.call_limits.limit_state import LATE_S, LINE_S, LimitAnsw
 _NOW = 1_000_000.0
 
 
-def _ask(state: LimitState, limit: CallLimit, count: int, *, now: float = _NOW) -> list[LimitAnswer]:
+def _request_starts(state: LimitState, limit: CallLimit, count: int, *, now: float = _NOW) -> list[LimitAnswer]:
     return [state.request(limit, f"call-{number}", now) for number in range(count)]
 
 
 def test_calls_over_the_rate_get_later_starts_and_far_ones_an_estimate() -> None:
     state, limit = LimitState(), parse_limit("2/s")
-    answers = _ask(state, limit, 40)
+    answers = _request_starts(state, limit, 40)
     assert [answer.decision for answer in answers] == ["start"] * 3 + ["later"] * 37
     # Half a second apart, a tenth of the period early; the others come back half a second before their starts.
     assert [round(answer.delay_s, 2) for answer in answers[:6]] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
@@ -27,7 +27,7 @@ def test_calls_over_the_rate_get_later_starts_and_far_ones_an_estimate() -> None
 
 def test_returning_calls_start_before_new_ones() -> None:
     state, limit = LimitState(), parse_limit("2/s")
-    _ask(state, limit, 40)
+    _request_starts(state, limit, 40)
     # All calls return at once, as after a pause of the workers: each gets a different start.
     now = _NOW + 15
     returned = [state.request(limit, f"call-{number}", now, has_waited=True) for number in range(3, 9)]
@@ -36,10 +36,10 @@ def test_returning_calls_start_before_new_ones() -> None:
     assert state.request(limit, "new", now).delay_s > 3.0
 
 
-def test_late_call_gets_another_start_and_one_with_a_lease_keeps_it() -> None:
+def test_late_call_gets_another_start_and_keeps_its_lease() -> None:
     state, limit = LimitState(), parse_limit("10/s concurrency=2")
     assert state.request(limit, "a", _NOW).delay_s == 0
-    # The response was lost, then it was late.
+    # The response was lost, and then the call was late.
     assert state.request(limit, "a", _NOW + LATE_S).delay_s == 0
     assert state.request(limit, "a", _NOW + 1, lead_s=0.5).delay_s == pytest.approx(0.5)
     assert (len(state.leases), state.leases["a"].started_at) == (1, _NOW + 1.5)
@@ -61,7 +61,13 @@ def test_missed_start_takes_up_the_rate_only_if_another_call_has_booked_a_start_
 
 def test_leases_end_by_release_or_after_their_time_and_the_line_is_first_come_first_served() -> None:
     state, limit = LimitState(), parse_limit("concurrency=2")
-    assert [answer.decision for answer in _ask(state, limit, 5)] == ["start", "start", "line", "line", "later"]
+    assert [answer.decision for answer in _request_starts(state, limit, 5)] == [
+        "start",
+        "start",
+        "line",
+        "line",
+        "later",
+    ]
     state.release("call-0", _NOW + 1)
     assert state.request(limit, "call-3", _NOW + 1).decision == "line"
     assert state.request(limit, "call-2", _NOW + 1).decision == "start"
@@ -71,7 +77,7 @@ def test_leases_end_by_release_or_after_their_time_and_the_line_is_first_come_fi
     assert [*state.leases] == ["call-3"]
 
 
-def test_request_of_a_call_that_has_a_lease_uses_no_other() -> None:
+def test_repeated_request_of_a_call_uses_its_lease() -> None:
     state, limit = LimitState(), parse_limit("concurrency=1")
     assert [state.request(limit, "a", _NOW + second).decision for second in range(3)] == ["start"] * 3
     # A running call counts although its lease has expired, as after an outage of the server.
@@ -91,33 +97,35 @@ def test_tokens_are_estimated_at_the_start_and_corrected_at_the_end() -> None:
 
 
 @pytest.mark.parametrize("limit", [CallLimit(), parse_limit("calls=900/day"), parse_limit("5/s")])
-@pytest.mark.parametrize("back_s", [0.0, 3.0, 20.0], ids=["after the hold", "in the middle", "after the last start"])
-def test_held_calls_that_come_back_together_start_one_after_another(limit: CallLimit, back_s: float) -> None:
-    """No worker ran at the end of the hold, or all of its slots were taken."""
+@pytest.mark.parametrize(
+    "return_delay_s", [0.0, 3.0, 20.0], ids=["after the hold", "in the middle", "after the last start"]
+)
+def test_held_calls_that_come_back_together_start_one_after_another(limit: CallLimit, return_delay_s: float) -> None:
+    """As when no worker ran at the end of the hold, or when all slots of the worker were in use."""
     state, until = LimitState(), _NOW + 10
     state.hold.extend(until, _NOW, requested_by="429 from api.example.org")
     calls = {f"call-{number}": _NOW for number in range(60)}
-    due = {call: _NOW + state.request(limit, call, _NOW).delay_s for call in calls}
-    assert sorted(due.values()) == pytest.approx([until + 0.1 * number for number in range(60)])
-    waiting = {call: max(at, until + back_s) for call, at in due.items()}
+    due_at = {call: _NOW + state.request(limit, call, _NOW).delay_s for call in calls}
+    assert sorted(due_at.values()) == pytest.approx([until + 0.1 * number for number in range(60)])
+    next_request_at = {call: max(at, until + return_delay_s) for call, at in due_at.items()}
     starts: list[float] = []
-    while waiting:
-        call, now = min(waiting.items(), key=lambda item: item[1])
+    while next_request_at:
+        call, now = min(next_request_at.items(), key=lambda item: item[1])
         answer = state.request(limit, call, now, has_waited=True, kind="call_with_models")
         if answer.decision == "start":
             starts.append(now + answer.delay_s)
-            del waiting[call]
+            del next_request_at[call]
         else:
-            waiting[call] = now + max(1.0, answer.delay_s)
+            next_request_at[call] = now + max(1.0, answer.delay_s)
     rate = limit.rate.count if limit.rate is not None else 10
-    most = max(sum(first <= start < first + 1.0 for start in starts) for first in starts)
-    assert most <= 1.1 * rate + 1, most
+    max_per_second = max(sum(first <= start < first + 1.0 for start in starts) for first in starts)
+    assert max_per_second <= 1.1 * rate + 1, max_per_second
     assert max(starts) - min(starts) <= 60 / rate + 6
 
 
 def test_hold_delays_all_starts_and_a_changed_limit_forgets_its_bookings() -> None:
     state, limit = LimitState(), parse_limit("1/h")
-    _ask(state, limit, 3)
+    _request_starts(state, limit, 3)
     state.discard_bookings(_NOW)
     assert state.request(limit, "a", _NOW).decision == "start"
     state.hold.extend(_NOW + 30, _NOW, requested_by="429 from api.example.org")

@@ -1,4 +1,4 @@
-"""Requests in the form of documents."""
+"""Documents of open requests."""
 
 from typing import Any
 

@@ -28,7 +28,7 @@ from dagwright.toolset.toolset import load_toolset
 pytestmark = pytest.mark.waits
 
 
-DIFFERENT = "postgresql://127.0.0.1:9/b"
+OTHER_DATABASE = "postgresql://127.0.0.1:9/b"
 """Another database than the background worker has."""
 
 
@@ -48,7 +48,7 @@ async def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         await daemon.stop()
 
 
-def _differs(name: str, more: str = ", and") -> Any:
+def _raises_other_value(name: str, more: str = ", and") -> Any:
     return pytest.raises(CommandError, match=f"another value of {name}{more}")
 
 
@@ -99,7 +99,7 @@ async def test_command_with_another_setting_is_rejected(
             pass
     status = (error.value.status, error.value.status.exit_code)
     assert (str(error.value), status) == (expected, ("other_settings", ExitCode.REJECTED))
-    # Other tools make no difference.
+    # The tools of the command make no difference.
     with pytest.raises(CommandError) as error:
         await start_worker(settings, load_toolset(settings, ["tests.support.chaos_tools"]))
     assert str(error.value) == expected
@@ -110,9 +110,11 @@ async def test_command_with_another_setting_is_rejected(
     reject_other_settings(settings)
 
 
-async def test_no_worker_starts_next_to_other_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_worker_does_not_start_while_a_command_has_other_settings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with serving_with_settings(load_settings()):
-        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", DIFFERENT)
+        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", OTHER_DATABASE)
         with pytest.raises(CommandError) as error:
             await _start()
         assert str(error.value) == (
@@ -123,31 +125,33 @@ async def test_no_worker_starts_next_to_other_settings(folder: Path, monkeypatch
         assert [daemon for daemon in LocalServer(load_settings()).workers() if daemon.is_running()] == []
     assert (await _start())[1]
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
-    with _differs("DAGWRIGHT_MODEL"):
+    with _raises_other_value("DAGWRIGHT_MODEL"):
         async with serving_with_settings(load_settings()):
             pass
 
 
 async def test_server_stays_only_with_an_accepted_worker(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[bool] = []
-    monkeypatch.setattr(LocalServer, "keep_running", lambda _: kept.append(True))
+    keep_calls: list[bool] = []
+    monkeypatch.setattr(LocalServer, "keep_running", lambda _: keep_calls.append(True))
     assert not folder.exists()
     async with serving_with_settings(load_settings()):
         monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
         settings = load_settings()
         toolset = load_toolset(settings)
-        with _differs("DAGWRIGHT_MODEL"):
+        with _raises_other_value("DAGWRIGHT_MODEL"):
             await leave_to_background(settings, toolset)
-    assert not kept
+    assert not keep_calls
     await leave_to_background(settings, toolset)
-    assert kept
+    assert keep_calls
 
 
-async def test_command_is_rejected_next_to_other_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_is_rejected_while_another_command_has_other_settings(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with serving_with_settings(load_settings()):
         async with serving_with_settings(load_settings()):
             assert len([*(folder / "serving").glob("*.lock")]) == 2
-        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", DIFFERENT)
+        monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", OTHER_DATABASE)
         settings = load_settings()
         # The first block rejects the settings before a run starts.
         for block in (connected_to_run(settings, load_toolset(settings)), serving_with_settings(settings)):
@@ -182,7 +186,7 @@ async def test_other_queue_or_server_is_rejected(
                 assert len([*(folder / "serving").glob("*.lock")]) == 2
     await _start()
     monkeypatch.setenv(variable, value)
-    settings, result = load_settings(), list[str]()
+    settings, reports = load_settings(), list[str]()
     with pytest.raises(CommandError) as error:
         reject_other_settings(settings)
     assert str(error.value) == (
@@ -190,11 +194,13 @@ async def test_other_queue_or_server_is_rejected(
         " that: use the same value, or end it with `dagwright down` (`watch --no-worker` works), or use another"
         " DAGWRIGHT_STATE_DIR"
     )
-    nothing = cast(Client, None)
+    no_client = cast(Client, None)
     with pytest.raises(CommandError, match="and serves only that"):
-        async with served_here_or_elsewhere(nothing, load_toolset(settings), settings=settings, report=result.append):
+        async with served_here_or_elsewhere(
+            no_client, load_toolset(settings), settings=settings, report=reports.append
+        ):
             pass
-    assert result == []
+    assert reports == []
 
 
 async def test_worker_is_named_before_the_gateway(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,8 +210,8 @@ async def test_worker_is_named_before_the_gateway(folder: Path, monkeypatch: pyt
     record_settings(gateway, settings)
     await gateway.start([sys.executable, str(folder.parent / "sleeping.py")])
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
-    for name, does in (("worker", "would take part in the run"), ("gateway", "continues with it")):
-        with pytest.raises(CommandError, match=rf"^the {name} in the background .* and {does}: "):
+    for name, effect in (("worker", "would take part in the run"), ("gateway", "continues with it")):
+        with pytest.raises(CommandError, match=rf"^the {name} in the background .* and {effect}: "):
             reject_other_settings(load_settings())
         await LocalServer(settings).worker(name).stop()
 
@@ -224,7 +230,7 @@ async def test_equivalent_paths_are_the_same(folder: Path, monkeypatch: pytest.M
         monkeypatch.setenv(name, value)
         reject_other_settings(load_settings())
     monkeypatch.setenv("DAGWRIGHT_DATABASE_URL", "sqlite:///dagwright.db")
-    with _differs("DAGWRIGHT_DATABASE_URL"):
+    with _raises_other_value("DAGWRIGHT_DATABASE_URL"):
         reject_other_settings(load_settings())
 
 
@@ -238,12 +244,12 @@ async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: 
     # A command that executes no runs needs no files.
     reject_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(other))
-    with _differs("DAGWRIGHT_FILES_ROOT"):
+    with _raises_other_value("DAGWRIGHT_FILES_ROOT"):
         reject_other_settings(load_settings())
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(folder.parent))
     reject_other_settings(load_settings())
     monkeypatch.setenv("DAGWRIGHT_MODEL", "small")
-    with _differs("DAGWRIGHT_MODEL"):
+    with _raises_other_value("DAGWRIGHT_MODEL"):
         reject_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
 
 
@@ -264,16 +270,16 @@ def test_settings_of_runs_are_compared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plans", "port", "refused"),
+    ("plans", "port", "rejected_option"),
     [("a", 8000, None), (None, None, None), ("b", None, "--plans"), ("a", 9000, "--port 9000")],
 )
 def test_other_plans_or_port_are_rejected(
-    tmp_path: Path, plans: str | None, port: int | None, refused: str | None
+    tmp_path: Path, plans: str | None, port: int | None, rejected_option: str | None
 ) -> None:
     (tmp_path / "workers").mkdir()
     (tmp_path / "workers" / "gateway.plans").write_text(str(tmp_path / "a"))
     settings = Settings(state_dir=tmp_path, plans=None if plans is None else tmp_path / plans)
-    expected: Any = nullcontext() if refused is None else pytest.raises(CommandError, match=refused)
+    expected: Any = nullcontext() if rejected_option is None else pytest.raises(CommandError, match=rejected_option)
     with expected as error:
         reject_other_gateway(settings, "http://127.0.0.1:8000", port=port)
-    assert refused is None or error.value.status.exit_code is ExitCode.REJECTED
+    assert rejected_option is None or error.value.status.exit_code is ExitCode.REJECTED

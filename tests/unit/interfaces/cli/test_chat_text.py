@@ -1,4 +1,4 @@
-"""Texts of a chat other than answers, and the picture of rounds."""
+"""Texts of a chat except answers, and the display of rounds."""
 
 import asyncio
 import shlex
@@ -37,7 +37,7 @@ from tests.support.eventually import eventually
 
 
 @pytest.mark.parametrize(
-    ("line", "meant"),
+    ("line", "expected"),
     [
         ("  Show it. ", ChatInput(None, "Show it.")),
         ("/Help", ChatInput("/help", "")),
@@ -47,8 +47,8 @@ from tests.support.eventually import eventually
         ("   ", ChatInput(None, "")),
     ],
 )
-def test_line_is_a_message_or_a_command(line: str, meant: ChatInput) -> None:
-    assert parse_input(line) == meant
+def test_line_is_a_message_or_a_command(line: str, expected: ChatInput) -> None:
+    assert parse_input(line) == expected
 
 
 def test_turn_lists_its_outcome_or_the_explanation_of_its_plan() -> None:
@@ -101,8 +101,8 @@ def test_status_reports_current_work() -> None:
     )
 
 
-FOUND = "found \x1b[2J three"
-SHOWN = "found \\u001b[2J three"
+MESSAGE = "found \x1b[2J three"
+ESCAPED_MESSAGE = "found \\u001b[2J three"
 
 
 def _sub_goal(number: int, status: str = "success", **more: Any) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def _sub_goal(number: int, status: str = "success", **more: Any) -> dict[str, An
 
 
 def _round(number: int) -> dict[str, Any]:
-    results = [{"sub_goal_id": number, "status": "success", "error": None, "message": FOUND}]
+    results = [{"sub_goal_id": number, "status": "success", "error": None, "message": MESSAGE}]
     document = {"round": number, "reasoning": f"Because {number}.", "action": "continue"}
     return {**document, "sub_goals": [number], "results": results}
 
@@ -121,24 +121,24 @@ def _document(rounds: int) -> dict[str, Any]:
     return {"phase": "planning", "max_rounds": 10, "intention": "All of\nit.", **parts}
 
 
-def _table_lines(reported: dict[str, Any], *, room: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
+def _table_lines(document: dict[str, Any], *, max_rows: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
     console = Console(width=100)
     with console.capture() as captured:
-        console.print(rounds_table(reported, max_rows=room, calls=calls))
+        console.print(rounds_table(document, max_rows=max_rows, calls=calls))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
 def test_each_round_is_shown_with_its_reason_and_results() -> None:
-    assert [line.strip() for line in _table_lines(_document(1), room=20)] == [
+    assert [line.strip() for line in _table_lines(_document(1), max_rows=20)] == [
         "Interpretation: All of it.",
         "Round 1 of 10: Because 1.",
-        f"✓ sg1 look: Looks.  {SHOWN}",
+        f"✓ sg1 look: Looks.  {ESCAPED_MESSAGE}",
         "the planner decides what to do next",
     ]
-    newest = [line.strip() for line in _table_lines(_document(9), room=5)]
-    assert (len(newest), newest[:2]) == (5, ["16 earlier lines", f"✓ sg8 look: Looks.  {SHOWN}"])
+    newest = [line.strip() for line in _table_lines(_document(9), max_rows=5)]
+    assert (len(newest), newest[:2]) == (5, ["16 earlier lines", f"✓ sg8 look: Looks.  {ESCAPED_MESSAGE}"])
     failed = {"phase": "failed", "question": "x", "planner_reasoning": "it is no answer"}
-    assert [line.strip() for line in _table_lines(failed, room=9)] == ["it is no answer"]
+    assert [line.strip() for line in _table_lines(failed, max_rows=9)] == ["it is no answer"]
     assert [*reason_lines({"rounds": _document(1)})] == ["Interpretation: All of it.", "Round 1 (continue): Because 1."]
     assert [*reason_lines({"rounds": None}), *reason_lines({})] == []
 
@@ -148,29 +148,34 @@ def test_live_view_has_attempts_of_calls_and_the_phase() -> None:
     result["sub_goals"].append(_sub_goal(2, "running"))
     result["rounds"][0]["sub_goals"].append(2)
     calls = {"sg1": "attempt 9", "sg2": "attempt 3, again in 4.0 s: no server runs"}
-    expected = [f"✓ sg1 look: Looks.  {SHOWN}", "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs"]
-    assert _table_lines({**result, "phase": "executing"}, room=20, calls=calls)[2:4] == expected
-    planning = _table_lines(_document(1), room=20, calls={"plan": "attempt 2, no route"})[-1]
+    expected = [
+        f"✓ sg1 look: Looks.  {ESCAPED_MESSAGE}",
+        "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs",
+    ]
+    assert _table_lines({**result, "phase": "executing"}, max_rows=20, calls=calls)[2:4] == expected
+    planning = _table_lines(_document(1), max_rows=20, calls={"plan": "attempt 2, no route"})[-1]
     assert planning.strip() == "the planner decides what to do next  attempt 2, no route"
-    assert _table_lines({**_document(0), "intention": None}, room=9)[-1].strip() == "the question is being interpreted"
-    assert _table_lines({**_document(1), "phase": "done"}, room=9)[-1].strip() == "the answer is being written"
+    assert (
+        _table_lines({**_document(0), "intention": None}, max_rows=9)[-1].strip() == "the question is being interpreted"
+    )
+    assert _table_lines({**_document(1), "phase": "done"}, max_rows=9)[-1].strip() == "the answer is being written"
 
 
-def _before_repair(reported: dict[str, Any]) -> dict[str, Any]:
+def _before_repair(document: dict[str, Any]) -> dict[str, Any]:
     """The same rounds before the last answer was repaired."""
-    *before, last = reported["rounds"]
-    refused = {**last, "reasoning": "No such worker.", "action": None, "sub_goals": [], "results": []}
-    return {**reported, "sub_goals": reported["sub_goals"][:-1], "rounds": [*before, refused]}
+    *before, last = document["rounds"]
+    rejected = {**last, "reasoning": "No such worker.", "action": None, "sub_goals": [], "results": []}
+    return {**document, "sub_goals": document["sub_goals"][:-1], "rounds": [*before, rejected]}
 
 
 def test_each_line_is_written_once_and_a_rejected_answer_is_marked() -> None:
-    seen: set[str] = set()
-    assert new_lines(None, seen) == []
-    assert new_lines(_document(1), seen) == [("meant", "All of it."), ("round 1", "Because 1.")]
-    assert new_lines(_before_repair(_document(2)), seen) == [("round 2", "rejected: No such worker.")]
-    assert new_lines(_before_repair(_document(2)), seen) == []
-    assert new_lines(_document(2), seen) == [("round 2", "Because 2.")]
-    assert "Round 2 of 10, rejected: No such worker." in _table_lines(_before_repair(_document(2)), room=20)[3]
+    written: set[str] = set()
+    assert new_lines(None, written) == []
+    assert new_lines(_document(1), written) == [("meant", "All of it."), ("round 1", "Because 1.")]
+    assert new_lines(_before_repair(_document(2)), written) == [("round 2", "rejected: No such worker.")]
+    assert new_lines(_before_repair(_document(2)), written) == []
+    assert new_lines(_document(2), written) == [("round 2", "Because 2.")]
+    assert "Round 2 of 10, rejected: No such worker." in _table_lines(_before_repair(_document(2)), max_rows=20)[3]
     assert [*round_lines({"rounds": _before_repair(_document(2))})][3:] == ["Round 2 (no plan): No such worker."]
 
 
@@ -181,11 +186,11 @@ def test_open_sub_goals_and_omitted_results_are_in_their_round() -> None:
     result["rounds"][1]["sub_goals"].append(3)
     assert [*round_lines({"rounds": result})] == [
         *("Interpretation: All of it.", "Round 1 (continue): Because 1.", "  results omitted: 1"),
-        *("Round 2 (continue): Because 2.", f"  sg2 look: success: {SHOWN}", "  sg3 show: never started"),
+        *("Round 2 (continue): Because 2.", f"  sg2 look: success: {ESCAPED_MESSAGE}", "  sg3 show: never started"),
     ]
-    assert [line.strip() for line in _table_lines(result, room=20)] == [
+    assert [line.strip() for line in _table_lines(result, max_rows=20)] == [
         *("Interpretation: All of it.", "Round 1 of 10: Because 1.", "… results omitted: 1"),
-        *("Round 2 of 10: Because 2.", f"✓ sg2 look: Looks.  {SHOWN}"),
+        *("Round 2 of 10: Because 2.", f"✓ sg2 look: Looks.  {ESCAPED_MESSAGE}"),
         *("· sg3 show: Shows.", "the planner decides what to do next"),
     ]
 
@@ -201,7 +206,7 @@ class _Terminal(Output):
         self.printed.append(text)
 
 
-class _Hanging:
+class _HangingSessions:
     """The sessions of a server that hangs after a few requests."""
 
     def __init__(self, answers: int) -> None:
@@ -217,7 +222,7 @@ class _Hanging:
         return session
 
 
-class _Typed:
+class _TypedLines:
     """One command, then Ctrl-C."""
 
     def __init__(self) -> None:
@@ -235,17 +240,19 @@ def _next_of(interrupt_handling: InterruptHandling) -> object:
 
 async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_command, "READ_TIMEOUT_S", 0.2)
-    output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _Hanging(answers=1)
-    desk = cast("ChatResources", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
-    chat = Chat(desk, cast("Any", _Typed()), AskRequest(text=""), output=output, interrupt_handling=interrupt_handling)
-    talking = asyncio.create_task(chat.continue_session("s", is_new=True))
+    output, interrupt_handling, sessions = _Terminal(), InterruptHandling(), _HangingSessions(answers=1)
+    resources = cast("ChatResources", SimpleNamespace(sessions=sessions, toolset=SimpleNamespace(references=())))
+    chat = Chat(
+        resources, cast("Any", _TypedLines()), AskRequest(text=""), output=output, interrupt_handling=interrupt_handling
+    )
+    chat_task = asyncio.create_task(chat.continue_session("s", is_new=True))
     await eventually(lambda: sessions.answers == -1 and interrupt_handling.on_next_interrupt is not None)
     interrupt, interrupt_handling.on_next_interrupt = interrupt_handling.on_next_interrupt, None
     assert interrupt is not None
     interrupt()
     # A second Ctrl-C does not wait for the server.
     await eventually(lambda: sessions.answers == -2 and _next_of(interrupt_handling) is leave_at_once)
-    assert await talking == ExitCode.INTERRUPTED
+    assert await chat_task == ExitCode.INTERRUPTED
     assert output.printed[-1].startswith("the Temporal server does not respond; a started run continues")
 
 
@@ -256,9 +263,15 @@ def test_options_of_rounds_apply_to_the_profile_rounds_alone(monkeypatch: pytest
         requests.append(request)
 
     monkeypatch.setattr(chat_command, "prepare_turn", prepare)
-    asking = AskRequest(text="", profile="rounds", max_rounds=4, worker_timeout="5s")
-    desk = cast("ChatResources", SimpleNamespace(toolset=None))
-    chat = Chat(desk, cast("Any", _Typed()), asking, output=_Terminal(), interrupt_handling=InterruptHandling())
+    request_of_rounds = AskRequest(text="", profile="rounds", max_rounds=4, worker_timeout="5s")
+    resources = cast("ChatResources", SimpleNamespace(toolset=None))
+    chat = Chat(
+        resources,
+        cast("Any", _TypedLines()),
+        request_of_rounds,
+        output=_Terminal(),
+        interrupt_handling=InterruptHandling(),
+    )
     for profile in ("plan", "rounds"):
         chat._choose_profile(profile)
     options = [(each.profile, each.max_rounds, each.worker_timeout) for each in requests]

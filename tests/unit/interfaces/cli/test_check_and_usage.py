@@ -42,8 +42,8 @@ def command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = run_command_line([*arguments])
-        written = capsys.readouterr()
-        return code, written.out, written.err
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
 
     return run
 
@@ -130,8 +130,8 @@ def test_problems_are_cut_and_counted_in_singular_and_plural(command: Command) -
         code, _, err = command("check", file)
         assert (code, len(err.splitlines())) == (2, 21)
         assert err.splitlines()[-1] == f"wrong.json: and {rest}; --json lists all"
-    one = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
-    code, out, _ = command("check", _write("one.json", one))
+    single_node = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
+    code, out, _ = command("check", _write("one.json", single_node))
     assert (code, re.search(r"1 with 0 edges in 1 level *\n", out) is not None) == (0, True)
 
 
@@ -209,7 +209,7 @@ def test_unused_session_name_is_noted(command: Command) -> None:
 
 
 @pytest.mark.waits
-def test_package_is_the_program_and_its_check_loads_no_temporal(
+def test_python_m_dagwright_runs_check_without_loading_temporal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -329,8 +329,8 @@ def test_help_describes_each_value_and_not_its_type(command: Command) -> None:
     for each in commands:
         code, out, _ = command(*each, "--help")
         entries = [line for line in out.splitlines() if re.match(r"  (-|[A-Z]+ )", line)]
-        wrong = [line for line in entries if re.search("<[a-z]", line) or not re.search(r"\S  +\S", line)]
-        assert (code, wrong) == (0, []), each
+        undescribed = [line for line in entries if re.search("<[a-z]", line) or not re.search(r"\S  +\S", line)]
+        assert (code, undescribed) == (0, []), each
 
 
 def test_help_has_whole_summaries_and_links_the_reference(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -385,7 +385,7 @@ async def test_interrupt_while_the_program_is_still_loading_ends_it_quietly(tmp_
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        # A shell makes the programs that it starts in the background ignore it.
+        # A shell makes the programs that it starts in the background ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Graphs as Mermaid and SVG: well-formed whatever the plan says, and large graphs folded to a few boxes."""
+"""Graphs as Mermaid and SVG: well-formed for any text in the plan, and large graphs folded to a few boxes."""
 
 import re
 import time
@@ -9,9 +9,9 @@ import pytest
 
 from dagwright.client.graph_folding import MAX_ARROWS, MAX_BOXES, diagram_of, is_folded
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
 from dagwright.protocol.documents import graph_document
+from tests.support.plan_building import started_scheduler
 
 _SVG = "{http://www.w3.org/2000/svg}"
 _HOSTILE = '</text><script>alert("1")</script> `x` [y] #quot; end\n%% \x1b'
@@ -22,7 +22,7 @@ def _graph(*ids: str, edges: list[list[str]] | None = None) -> dict[str, object]
     return {"nodes": nodes, "edges": edges or []}
 
 
-def test_mermaid_names_nodes_by_number_and_edges_by_those() -> None:
+def test_mermaid_names_nodes_and_edges_by_node_number() -> None:
     assert mermaid(_graph("a", "b", edges=[["a", "b"]])).splitlines() == [
         "flowchart LR",
         '  n0["a<br/>t<br/>completed"]:::completed',
@@ -48,8 +48,10 @@ def boxes_of(graph: Any, kind: str = "node") -> list[tuple[float, float]]:
     if kind == "frame":
         frames = [each.attrib for each in root.iter(f"{_SVG}rect") if each.get("class") == "frame"]
         return [(float(frame["x"]), float(frame["x"]) + float(frame["width"])) for frame in frames]
-    places = [each.attrib["transform"] for each in root.iter(f"{_SVG}g") if each.get("class", "").startswith("node ")]
-    actual = [[float(number) for number in place[len("translate(") : -1].split()] for place in places]
+    transforms = [
+        each.attrib["transform"] for each in root.iter(f"{_SVG}g") if each.get("class", "").startswith("node ")
+    ]
+    actual = [[float(number) for number in transform[len("translate(") : -1].split()] for transform in transforms]
     return [(x, y) for x, y in actual]
 
 
@@ -59,7 +61,7 @@ def test_svg_puts_each_level_in_a_column() -> None:
     assert boxes[0][1] == boxes[3][1] == (boxes[1][1] + boxes[2][1]) / 2
 
 
-def _rounds() -> dict[str, object]:
+def _graph_with_groups() -> dict[str, object]:
     graph = _graph("a", "b", "c", "d", "e", edges=[["a", "b"], ["b", "d"], ["c", "e"]])
     for node, group in zip(graph["nodes"][1:4], ("one", "one", _HOSTILE), strict=True):  # type: ignore[index] # a list
         node["group"] = group
@@ -67,7 +69,7 @@ def _rounds() -> dict[str, object]:
 
 
 def test_mermaid_draws_groups_as_subgraphs_and_the_rest_next_to_them() -> None:
-    lines = mermaid(_rounds()).splitlines()
+    lines = mermaid(_graph_with_groups()).splitlines()
     expected = ["  n0", "  subgraph g1", "    n1", "    n2", "  end", "  subgraph g2", "    n3", "  end", "  n4"]
     assert [line.partition('"')[0].rstrip("[") for line in lines[1:10]] == expected
     assert re.fullmatch(r'  subgraph g2\["[^"<>`\[\]]*"\]', lines[6]) is not None
@@ -75,13 +77,13 @@ def test_mermaid_draws_groups_as_subgraphs_and_the_rest_next_to_them() -> None:
 
 
 def test_svg_gives_each_group_columns_of_its_own() -> None:
-    root = ET.fromstring(svg(_rounds()))
+    root = ET.fromstring(svg(_graph_with_groups()))
     assert [element for element in root.iter() if element.tag.endswith("script")] == []
-    first, second = boxes_of(_rounds(), "frame")
+    first, second = boxes_of(_graph_with_groups(), "frame")
     assert first[1] < second[0]
     # No node of a group has an edge to c, but the whole group is in one column.
-    columns = {x: number for number, x in enumerate(sorted({x for x, _ in boxes_of(_rounds())}))}
-    assert [columns[x] for x, _ in boxes_of(_rounds())] == [0, 1, 1, 2, 3]
+    columns = {x: number for number, x in enumerate(sorted({x for x, _ in boxes_of(_graph_with_groups())}))}
+    assert [columns[x] for x, _ in boxes_of(_graph_with_groups())] == [0, 1, 1, 2, 3]
 
 
 def test_partial_node_and_empty_graph() -> None:
@@ -93,23 +95,16 @@ def test_partial_node_and_empty_graph() -> None:
     assert ET.fromstring(svg(_graph())).tag == f"{_SVG}svg"
 
 
-def started_scheduler(*nodes: CompiledNode) -> RunScheduler:
-    scheduler = create_scheduler(CompiledPlan(nodes=nodes), {})
-    scheduler.start(0.0)
-    return scheduler
-
-
 def node(number: int, *needs: int, tool: str = "t") -> CompiledNode:
     return CompiledNode(id=f"n{number}", tool=tool, dependencies=needs)
 
 
 def test_small_graph_is_not_folded_and_names_of_boxes_are_unique() -> None:
-    scheduler = started_scheduler(node(0), node(1, 0), node(2, 0, 1))
+    scheduler = started_scheduler(CompiledPlan([node(0), node(1, 0), node(2, 0, 1)]))
     assert diagram_of(scheduler) == graph_document(scheduler)
     assert not is_folded(diagram_of(scheduler))
-    scheduler = started_scheduler(
-        *(node(number) for number in range(2 * MAX_BOXES)), CompiledNode(id="400 nodes: n0 … n399", tool="x")
-    )
+    same_name = CompiledNode(id="400 nodes: n0 … n399", tool="x")
+    scheduler = started_scheduler(CompiledPlan([*map(node, range(2 * MAX_BOXES)), same_name]))
     names = [drawn["node_id"] for drawn in diagram_of(scheduler)["nodes"]]
     assert names == ["400 nodes: n0 … n399", "400 nodes: n0 … n399 "]
 
@@ -120,12 +115,12 @@ def _box(id: str, title: str | None, status: str, tool: str = "t", **more: Any) 
 
 def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
     wide = [node(number, 0, tool="even" if number % 2 else "odd") for number in range(1, 1_001)]
-    scheduler = started_scheduler(node(0), *wide, node(1_001, *range(1, 1_001)))
+    scheduler = started_scheduler(CompiledPlan([node(0), *wide, node(1_001, *range(1, 1_001))]))
     assert scheduler.next_task(0.0) is not None
     scheduler.complete("n0", None, at=1.0)
     first, last = "500 nodes: n1 … n999", "500 nodes: n2 … n1000"
-    picture = diagram_of(scheduler)
-    assert picture == {
+    diagram = diagram_of(scheduler)
+    assert diagram == {
         "nodes": [
             _box("n0", None, "completed"),
             *(_box(id, tool, "ready", tool, states="500 ready") for id, tool in ((first, "even"), (last, "odd"))),
@@ -133,17 +128,17 @@ def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
         ],
         "edges": [["n0", first], ["n0", last], [first, "n1001"], [last, "n1001"]],
     }
-    assert '["500 nodes: n1 … n999<br/>even<br/>500 ready"]:::ready' in mermaid(picture)
+    assert '["500 nodes: n1 … n999<br/>even<br/>500 ready"]:::ready' in mermaid(diagram)
 
 
 @pytest.mark.alone
-def test_hundred_thousand_nodes_are_few_boxes_without_a_circle() -> None:
+def test_hundred_thousand_nodes_are_few_boxes_without_a_cycle() -> None:
     nodes = [node(n, *{n - 1, n // 2, n // 3} - {n, -1}, tool=f"t{n % 7}") for n in range(100_000)]
-    scheduler = started_scheduler(*nodes)
-    started = time.process_time()
-    picture = diagram_of(scheduler)
-    assert time.process_time() - started < 20, "it is quadratic"
-    assert is_folded(picture)
-    assert len(picture["nodes"]) <= MAX_BOXES
-    assert len(picture["edges"]) <= MAX_ARROWS
-    assert len({x for x, _ in boxes_of(picture)}) == len(picture["nodes"])
+    scheduler = started_scheduler(CompiledPlan(nodes))
+    start_s = time.process_time()
+    diagram = diagram_of(scheduler)
+    assert time.process_time() - start_s < 20, "it is quadratic"
+    assert is_folded(diagram)
+    assert len(diagram["nodes"]) <= MAX_BOXES
+    assert len(diagram["edges"]) <= MAX_ARROWS
+    assert len({x for x, _ in boxes_of(diagram)}) == len(diagram["nodes"])
