@@ -589,9 +589,8 @@ class HistoryReplay:
             await self._apply_event(pending, at)
         self.ended_at = at
         self.status_at_close = STATUS_AT_CLOSE[event.event_type]
-        self.document = closing_document(event) or (
-            self._recorded_document if self.status_at_close == "cancelled" else None
-        )
+        recorded = self._recorded_document if self.status_at_close == "cancelled" else None
+        self.document = closing_document(event) or recorded
         self.error = await closing_error(event, self._converter, has_document=self.document is not None) or self.error
         if self.document is not None and not self.document["nodes"] and "nodes_ref" not in self.document:
             # The run was rejected before it started.

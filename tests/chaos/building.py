@@ -1,4 +1,4 @@
-"""Waits and checks shared by the kill tests."""
+"""Checks of histories, shared by the kill tests."""
 
 from tests.support.runs import Handle, assert_clean, assert_replays
 

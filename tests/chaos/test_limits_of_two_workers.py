@@ -69,7 +69,7 @@ async def _set_limit(client: Client, subject: Subject, limit: str, *, queue: str
 
 
 async def _wait_for_reason(client: Client, handle: Handle, calls: int, reason: str, *, folder: Path) -> None:
-    """Wait until the explanation of any of the calls of a run contains a reason; the order of calls is undefined."""
+    """Wait until the explanation of at least one call contains a reason; the order of calls is undefined."""
     store = open_store(Settings(state_dir=folder / "state").payload_store)
     explainer = RunExplainer(lambda run: RunReader(client, run), store)
 
