@@ -50,7 +50,7 @@ class PureOutcome:
     cached: Mapping[str, Any] | None = None
     """Provenance of a cached value."""
     needs_activity: bool = False
-    """Whether there is no outcome because the tool needs an activity."""
+    """Whether the node has no outcome because its tool needs an activity."""
 
 
 class _CallContext(ToolContext):

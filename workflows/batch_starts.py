@@ -108,7 +108,7 @@ class CallBatches:
     def _start(self, calls: Sequence[ReadyCall], queue: str | None, at: float) -> Iterator[StartedBatch | ReadyCall]:
         scheduler = self._scheduler
         tasks = [ready.task for ready in calls]
-        followers, plan = followers_of(scheduler, tasks, task_queue=queue, separate=self._separate(at))
+        followers, plan = followers_of(scheduler, tasks, task_queue=queue, separate_tools=self._separate(at))
         if len(calls) + len(followers) == 1:
             yield from calls
             return

@@ -94,7 +94,7 @@ class Run:
         """Run a batch that ends after a drawn number of calls, and return the calls that start again."""
         assert self._draw is not None
         tasks = [call.task for call in calls]
-        names, plan = followers_of(self.scheduler, tasks, task_queue=None, separate=())
+        names, plan = followers_of(self.scheduler, tasks, task_queue=None, separate_tools=())
         keys = dict.fromkeys(names, "key")
         encoded = encode_call_batch(calls, [{}] * len(calls), plan=plan, keys=keys, parallel=9, model=None)
         given = read_call_batch(pydantic_core.from_json(encoded))

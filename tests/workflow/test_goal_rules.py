@@ -194,7 +194,7 @@ def test_ids_and_results_of_the_run_itself_are_refused_from_outside() -> None:
     def plan(run: Driven) -> str:
         for taken in ("read#9", "answer"):
             added = AddUnparsedNodes([call(taken, "plus", left=1, right=1)], {"plus": TOOLS["plus"]})
-            refused.append(added.read(run.scheduler, at=1.0))
+            refused.append(added.parse(run.scheduler, at=1.0))
         refused.append(run.command(SetResult("read", {"valid": True})))
         return SUM
 

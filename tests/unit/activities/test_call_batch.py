@@ -112,7 +112,7 @@ class Scene:
         while (ready := next_call(scheduler, 1.0)) is not None:
             assert can_lead(scheduler, ready.task)
             calls.append(ready)
-        names, followers = followers_of(scheduler, [call.task for call in calls], task_queue=None, separate=())
+        names, followers = followers_of(scheduler, [call.task for call in calls], task_queue=None, separate_tools=())
         headers = [
             headers_of_call(call, key=f"key of {call.task.id}", tool=plan.tools[call.task.node.tool], model=None)
             for call in calls

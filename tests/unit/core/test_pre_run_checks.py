@@ -1,4 +1,4 @@
-"""Checks across nodes of a plan: inputs that conditions read, and types of results against the arguments they fill."""
+"""Rules across nodes of a plan: inputs that conditions read, and types of results against the arguments they fill."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date

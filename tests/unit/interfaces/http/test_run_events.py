@@ -93,7 +93,7 @@ async def test_end_has_status_and_error_and_a_failure_has_no_id() -> None:
 async def test_events_of_one_moment_are_encoded_once() -> None:
     shared: dict[Any, Any] = {}
     ended = replace(VIEW, status="completed", is_closed=True)
-    moment = replace(update(ended, a=NodeStatus.COMPLETED), shared=shared)
+    moment = replace(update(ended, a=NodeStatus.COMPLETED), derived_values=shared)
 
     async def of_one_client() -> list[str]:
         async def coming() -> AsyncGenerator[RunUpdate, None]:
