@@ -27,8 +27,8 @@ pytestmark = pytest.mark.server
 def _steps(run: str) -> dict[str, Any]:
     """Return a plan with a chain of three steps, of which the second may be killed, and one independent step."""
     a, b, c, beside = (f"{run}-{step}" for step in ("a", "b", "c", "beside"))
-    undisturbed = partial(effect, heartbeat="10s")
-    return {"nodes": [undisturbed(a), effect(b, a), undisturbed(c, b), undisturbed(beside)]}
+    long_heartbeat_step = partial(effect, heartbeat="10s")
+    return {"nodes": [long_heartbeat_step(a), effect(b, a), long_heartbeat_step(c, b), long_heartbeat_step(beside)]}
 
 
 async def test_cached_result_survives_the_kill_of_its_worker(

@@ -10,7 +10,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from tests.fuzz.plans import plans
-from tests.fuzz.values import BOUNDARY_NUMBERS, ids, json_values, mostly, odd_values, one_in_n
+from tests.fuzz.values import BOUNDARY_NUMBERS, ids, json_values, odd_values, one_in_n, usual_or_rare
 
 DEADLINE = "4s"
 """Deadline of every run, because plans may have delays and timeouts of hours."""
@@ -96,8 +96,8 @@ _message_fields = st.fixed_dictionaries(
         "reason": json_values,
         "by": json_values,
         "node_id": ids,
-        "max_parallel": mostly(st.integers(1, 3), rare=json_values),
-        "deadline": mostly(st.sampled_from(("1s", "1h", None)), rare=json_values),
+        "max_parallel": usual_or_rare(st.integers(1, 3), rare=json_values),
+        "deadline": usual_or_rare(st.sampled_from(("1s", "1h", None)), rare=json_values),
     },
 )
 
@@ -106,7 +106,7 @@ _message_fields = st.fixed_dictionaries(
 def _messages(draw: st.DrawFn) -> Message:
     kind = draw(st.sampled_from(("signal", "signal", "signal", "update", "query", "cancel")))
     names = {"signal": _SIGNALS, "update": _UPDATES, "query": _QUERIES, "cancel": ("cancel",)}[kind]
-    name = draw(mostly(st.sampled_from(names), rare=st.text(min_size=1, max_size=8)))
+    name = draw(usual_or_rare(st.sampled_from(names), rare=st.text(min_size=1, max_size=8)))
     contents: st.SearchStrategy[Any] = _child_results if name == "sub_plan_ended" else _message_fields | _answers
     payloads = draw(_payloads | st.builds(lambda value: [{"json": value}], contents))
     return Message(kind, name, payloads, draw(st.sampled_from((0, 0, 5, 20, 60, 150, 400))))
@@ -115,25 +115,27 @@ def _messages(draw: st.DrawFn) -> Message:
 _options = st.fixed_dictionaries(
     {},
     optional={
-        "max_parallel": mostly(st.integers(1, 600), rare=st.sampled_from(BOUNDARY_NUMBERS)),
+        "max_parallel": usual_or_rare(st.integers(1, 600), rare=st.sampled_from(BOUNDARY_NUMBERS)),
         "policy": json_values,
     },
 )
 _fields = st.fixed_dictionaries(
     {},
     optional={
-        "inputs": mostly(st.sampled_from(({}, {"name": "x"}, {"name": "x", "x": 1}, {"x": "\x00"})), rare=json_values),
-        "context": mostly(st.sampled_from(({}, {"cbu": "1"})), rare=json_values),
-        "options": mostly(_options, rare=odd_values),
+        "inputs": usual_or_rare(
+            st.sampled_from(({}, {"name": "x"}, {"name": "x", "x": 1}, {"x": "\x00"})), rare=json_values
+        ),
+        "context": usual_or_rare(st.sampled_from(({}, {"cbu": "1"})), rare=json_values),
+        "options": usual_or_rare(_options, rare=odd_values),
     },
 )
 _internal_fields = st.fixed_dictionaries(
     {},
     optional={
         "scope": json_values,
-        "path": mostly(st.sampled_from(([], [["node", "a"]], [["node", "a"], ["item", "1"]])), rare=json_values),
-        "parent": mostly(st.sampled_from((None, {"run_id": "nobody-there", "task": "a"})), rare=json_values),
-        "bound": mostly(
+        "path": usual_or_rare(st.sampled_from(([], [["node", "a"]], [["node", "a"], ["item", "1"]])), rare=json_values),
+        "parent": usual_or_rare(st.sampled_from((None, {"run_id": "nobody-there", "task": "a"})), rare=json_values),
+        "bound": usual_or_rare(
             st.sampled_from(([], [{"search_text": "x", "entity_type": "person", "entity": {"id": "p1"}}])),
             rare=json_values,
         ),

@@ -15,11 +15,11 @@ from tests.fuzz.values import (
     arguments,
     ids,
     json_values,
-    mostly,
     odd_values,
     one_in_n,
     references,
     texts,
+    usual_or_rare,
 )
 from tests.support.json_places import places_of, replace_at
 
@@ -36,8 +36,8 @@ _NODE_CONDITIONS = (
     *("{id}.result.items.all(x, x > 0)", "string({id}.result) != ''", "{id}.result + 1 > 0", "has({id}.result.x)"),
 )
 
-_metadata = mostly(st.dictionaries(st.text(max_size=4), json_values, max_size=2), rare=json_values)
-_durations = mostly(st.sampled_from(DURATIONS), rare=st.sampled_from(ODD_DURATIONS))
+_metadata = usual_or_rare(st.dictionaries(st.text(max_size=4), json_values, max_size=2), rare=json_values)
+_durations = usual_or_rare(st.sampled_from(DURATIONS), rare=st.sampled_from(ODD_DURATIONS))
 
 
 @st.composite
@@ -56,9 +56,9 @@ def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
     if one_in_n(draw, 3):
         plan["output"] = draw(texts(names) | arguments(names) | st.lists(references(names), max_size=3))
     if one_in_n(draw, 4):
-        plan["inputs"] = {"name": draw(mostly(st.just({"type": "string", "default": "x"}), rare=json_values))}
+        plan["inputs"] = {"name": draw(usual_or_rare(st.just({"type": "string", "default": "x"}), rare=json_values))}
     if one_in_n(draw, 6):
-        plan["on_failure"] = draw(mostly(st.sampled_from(("continue", "fail_fast")), rare=json_values))
+        plan["on_failure"] = draw(usual_or_rare(st.sampled_from(("continue", "fail_fast")), rare=json_values))
     if one_in_n(draw, 6):
         plan["deadline"] = draw(_durations)
     if one_in_n(draw, 8):
@@ -68,7 +68,7 @@ def native_plans(draw: st.DrawFn, *, depth: int = 0) -> dict[str, Any]:
 
 @st.composite
 def _nodes(draw: st.DrawFn, name: str, earlier: Sequence[str], *, depth: int) -> dict[str, Any]:
-    node: dict[str, Any] = {"id": draw(mostly(st.just(name), rare=st.sampled_from(BAD_IDS), one_in=60))}
+    node: dict[str, Any] = {"id": draw(usual_or_rare(st.just(name), rare=st.sampled_from(BAD_IDS), one_in=60))}
     node |= draw(_kind_fields(earlier, depth=depth))
     is_sub_plan = "plan" in node
     omitted = ["retry", "heartbeat"] if is_sub_plan else []
@@ -76,13 +76,13 @@ def _nodes(draw: st.DrawFn, name: str, earlier: Sequence[str], *, depth: int) ->
     omitted += [] if str(node.get("tool")).startswith(("pure.", "read.")) or one_in_n(draw, 20) else ["cache"]
     for field, (n, values) in _fields(earlier).items():
         if one_in_n(draw, n) and field not in omitted:
-            node[field] = draw(mostly(values, rare=odd_values, one_in=30))
+            node[field] = draw(usual_or_rare(values, rare=odd_values, one_in=30))
     if one_in_n(draw, 6):
         node["for_each"] = draw(_items(earlier))
         if one_in_n(draw, 2):
             node["key"] = draw(st.sampled_from(("{{item}}", "{{index}}", "k{{item.x}}", "same", "{{item.name}}")))
         if one_in_n(draw, 3):
-            node["max_parallel"] = draw(mostly(st.integers(1, 3), rare=st.sampled_from(BOUNDARY_NUMBERS)))
+            node["max_parallel"] = draw(usual_or_rare(st.integers(1, 3), rare=st.sampled_from(BOUNDARY_NUMBERS)))
         node.setdefault("arguments", {})
         if isinstance(node["arguments"], dict):
             node["arguments"] = {**node["arguments"], "text": "{{item}} {{index}}"}
@@ -112,8 +112,8 @@ def _fields(earlier: Sequence[str]) -> dict[str, tuple[int, st.SearchStrategy[An
     retries = st.fixed_dictionaries(
         {"first_delay": st.sampled_from(("1ms", "10ms"))},
         optional={
-            "max_attempts": mostly(st.integers(1, 3), rare=st.sampled_from(BOUNDARY_NUMBERS)),
-            "factor": mostly(st.sampled_from((1, 1.0, 2, 999)), rare=st.sampled_from(BOUNDARY_NUMBERS)),
+            "max_attempts": usual_or_rare(st.integers(1, 3), rare=st.sampled_from(BOUNDARY_NUMBERS)),
+            "factor": usual_or_rare(st.sampled_from((1, 1.0, 2, 999)), rare=st.sampled_from(BOUNDARY_NUMBERS)),
             "max_delay": st.sampled_from(("1ms", "20ms", "1h")),
         },
     )
@@ -121,14 +121,14 @@ def _fields(earlier: Sequence[str]) -> dict[str, tuple[int, st.SearchStrategy[An
         "title": (4, st.text(max_size=20) | st.sampled_from(("t" * 2_000, "a\nb|c", "\x00"))),
         "when": (5, conditions),
         "depends_on": (3, depends_on),
-        "join": (6, mostly(joins, rare=st.sampled_from(({"at_least": 99}, "none")))),
-        "on_error": (4, mostly(on_errors, rare=st.sampled_from(("ask", "replan")))),
+        "join": (6, usual_or_rare(joins, rare=st.sampled_from(({"at_least": 99}, "none")))),
+        "on_error": (4, usual_or_rare(on_errors, rare=st.sampled_from(("ask", "replan")))),
         "retry": (3, retries),
         "timeout": (6, _durations),
         "heartbeat": (10, _durations),
-        "priority": (5, mostly(st.integers(1, 5), rare=st.sampled_from(BOUNDARY_NUMBERS))),
-        "cache": (10, mostly(st.sampled_from(("off", {"ttl": "1h"})), rare=st.just("on"))),
-        "approval": (25, mostly(st.sampled_from(("policy", "never")), rare=st.just("required"))),
+        "priority": (5, usual_or_rare(st.integers(1, 5), rare=st.sampled_from(BOUNDARY_NUMBERS))),
+        "cache": (10, usual_or_rare(st.sampled_from(("off", {"ttl": "1h"})), rare=st.just("on"))),
+        "approval": (25, usual_or_rare(st.sampled_from(("policy", "never")), rare=st.just("required"))),
         "metadata": (12, _metadata),
     }
 
@@ -158,8 +158,8 @@ def _kind_fields(draw: st.DrawFn, earlier: Sequence[str], *, depth: int) -> dict
     if kind == 19:
         return {"tool": "sends_heartbeats", "arguments": {"details": draw(json_values)}}
     if kind <= 21 and depth < _MAX_DEPTH:
-        sub_plan = draw(mostly(native_plans(depth=depth + 1) | dialect_plans(), rare=json_values))
-        return {"plan": sub_plan, "arguments": draw(mostly(st.just({}), rare=arguments(earlier)))}
+        sub_plan = draw(usual_or_rare(native_plans(depth=depth + 1) | dialect_plans(), rare=json_values))
+        return {"plan": sub_plan, "arguments": draw(usual_or_rare(st.just({}), rare=arguments(earlier)))}
     if kind == 22 and one_in_n(draw, 3):
         return draw(
             st.sampled_from(
@@ -176,7 +176,9 @@ def _kind_fields(draw: st.DrawFn, earlier: Sequence[str], *, depth: int) -> dict
 @st.composite
 def _items(draw: st.DrawFn, earlier: Sequence[str]) -> Any:
     literal = st.lists(json_values | references(earlier), max_size=5)
-    return draw(mostly(literal | references(earlier) | st.just([{"x": 1, "name": "p"}, {"x": 1}]), rare=odd_values))
+    return draw(
+        usual_or_rare(literal | references(earlier) | st.just([{"x": 1, "name": "p"}, {"x": 1}]), rare=odd_values)
+    )
 
 
 @st.composite

@@ -41,7 +41,9 @@ odd_values = json_values | odd_leaves | st.lists(odd_leaves, max_size=3) | st.di
 
 
 @st.composite
-def mostly(draw: st.DrawFn, usual: st.SearchStrategy[Any], *, rare: st.SearchStrategy[Any], one_in: int = 20) -> Any:
+def usual_or_rare(
+    draw: st.DrawFn, usual: st.SearchStrategy[Any], *, rare: st.SearchStrategy[Any], one_in: int = 20
+) -> Any:
     """Draw from `usual`, and once in `one_in` times from `rare`."""
     return draw(rare if draw(st.integers(1, one_in)) == one_in else usual)
 
@@ -70,7 +72,7 @@ def texts(draw: st.DrawFn, earlier: Sequence[str]) -> str:
 
 def arguments(earlier: Sequence[str]) -> st.SearchStrategy[Any]:
     """Return objects that contain references to these nodes."""
-    leaves = references(earlier) | references(earlier) | texts(earlier) | mostly(plain_leaves, rare=json_leaves)
+    leaves = references(earlier) | references(earlier) | texts(earlier) | usual_or_rare(plain_leaves, rare=json_leaves)
     values = st.recursive(
         leaves,
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
