@@ -55,7 +55,7 @@ class Capabilities:
 def next_capabilities(
     capabilities: Capabilities, service_error: ServiceError, body: Mapping[str, Any]
 ) -> Capabilities | None:
-    """Return reduced capabilities after a rejected request; `None` if its form was not the reason.
+    """Return reduced capabilities after a rejected request; `None` if the form of the request was not the reason.
 
     Args:
         body: the rejected request.
@@ -98,7 +98,7 @@ class CapabilityCache:
     def of(self, base_url: str, model: str, call: ModelCall) -> Capabilities:
         """Return the known capabilities for a call."""
         capabilities = self._by_model.get((base_url, model), Capabilities())
-        mode = self._by_schema.get((base_url, model, _digest(call))) if call.output is not None else None
+        mode = self._by_schema.get((base_url, model, _schema_digest(call))) if call.output is not None else None
         return capabilities if mode is None else replace(capabilities, mode=mode)
 
     def store(
@@ -110,15 +110,15 @@ class CapabilityCache:
             rejections: errors of the attempts with other capabilities.
         """
         previous = self._by_model.get((base_url, model), Capabilities())
-        learned = supported if call.output is not None else replace(supported, mode=previous.mode)
-        if learned.mode is not previous.mode and any(map(_is_about_schema, rejections)):
-            # Another schema may be accepted.
-            _put(self._by_schema, (base_url, model, _digest(call)), supported.mode)
-            learned = replace(learned, mode=previous.mode)
-        elif (base_url, model, _digest(call)) in self._by_schema:
-            learned = replace(learned, mode=previous.mode)
-        if learned != previous:
-            _put(self._by_model, (base_url, model), learned)
+        new_capabilities = supported if call.output is not None else replace(supported, mode=previous.mode)
+        if new_capabilities.mode is not previous.mode and any(map(_is_about_schema, rejections)):
+            # The server may accept other schemas, so the mode is stored only for this schema.
+            _put(self._by_schema, (base_url, model, _schema_digest(call)), supported.mode)
+            new_capabilities = replace(new_capabilities, mode=previous.mode)
+        elif (base_url, model, _schema_digest(call)) in self._by_schema:
+            new_capabilities = replace(new_capabilities, mode=previous.mode)
+        if new_capabilities != previous:
+            _put(self._by_model, (base_url, model), new_capabilities)
 
 
 def _put(table: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:
@@ -133,7 +133,7 @@ def _is_about_schema(rejection: ServiceError) -> bool:
     return "invalid schema" in f"{rejection.body.message} {rejection.body.text}".lower()
 
 
-def _digest(call: ModelCall) -> str:
+def _schema_digest(call: ModelCall) -> str:
     if call.output is None:
         return ""
     return hashlib.sha256(json.dumps(call.output.schema, sort_keys=True).encode()).hexdigest()

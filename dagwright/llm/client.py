@@ -101,8 +101,8 @@ class ModelClient:
         self._prices = prices if prices is not None else shipped_prices()
         self._capability_cache = capability_cache if capability_cache is not None else CapabilityCache()
         self._read_timeout_s = read_timeout_s
-        self._connect_s = connect_timeout_s
-        self._opening: asyncio.Task[Transport] | None = None
+        self._connect_timeout_s = connect_timeout_s
+        self._transport_task: asyncio.Task[Transport] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,9 +114,9 @@ class ModelClient:
 
     async def close(self) -> None:
         """Close the connections. The client can be used again."""
-        opening, self._opening = self._opening, None
-        if opening is not None:
-            await (await opening).close()
+        transport_task, self._transport_task = self._transport_task, None
+        if transport_task is not None:
+            await (await transport_task).close()
 
     async def complete(self, call: ModelCall) -> ModelResponse:
         """Make a call and return the response.
@@ -236,12 +236,12 @@ class ModelClient:
             try:
                 answer = await send(body)
             except ServiceError as error:
-                changed = next_capabilities(capabilities, error, body)
-                if changed is None:
+                reduced_capabilities = next_capabilities(capabilities, error, body)
+                if reduced_capabilities is None:
                     # If every form was rejected, the error of the best form is the most specific.
                     is_rejection = model_error_of(error) is ModelError.REQUEST_INVALID
                     raise (rejections[0] if rejections and is_rejection else error) from None
-                capabilities = changed
+                capabilities = reduced_capabilities
                 rejections.append(error)
             else:
                 self._capability_cache.store(url, prepared.model, call, supported=capabilities, rejections=rejections)
@@ -251,20 +251,20 @@ class ModelClient:
         return await (await self._transport()).post(body)
 
     async def _transport(self) -> "Transport":
-        if self._opening is None:
-            self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        if self._transport_task is None:
+            self._transport_task = asyncio.ensure_future(asyncio.to_thread(self._open))
         # Other calls may wait for the same task, so cancelling one call must not cancel it.
-        return await asyncio.shield(self._opening)
+        return await asyncio.shield(self._transport_task)
 
     def _open(self) -> "Transport":
         # Import in a thread and only now: the import takes half a second, during which no other call could send a
         # heartbeat.
-        kind: type[Transport] = importlib.import_module("dagwright.llm.transport").Transport
-        return kind(
+        transport_class: type[Transport] = importlib.import_module("dagwright.llm.transport").Transport
+        return transport_class(
             self._endpoint.url,
             self._endpoint.key,
             read_timeout_s=self._read_timeout_s,
-            connect_timeout_s=self._connect_s,
+            connect_timeout_s=self._connect_timeout_s,
         )
 
     def _failure(self, error: ServiceError, prepared: PreparedCall) -> ModelFailure:
@@ -289,7 +289,7 @@ class ModelStream:
         self._client = client
         self._prepared = prepared
         self._builder = CompletionBuilder()
-        self._received: list[str] = []
+        self._pieces: list[str] = []
         self._answer: ModelResponse | None = None
         self._stream: Any = None
         self._capabilities = Capabilities()
@@ -297,7 +297,7 @@ class ModelStream:
     @property
     def text(self) -> str:
         """Text received so far."""
-        return "".join(self._received)
+        return "".join(self._pieces)
 
     def restore(self, output: Any) -> Any:
         """Convert a part of the answer from the strict schema to the requested schema.
@@ -305,8 +305,12 @@ class ModelStream:
         Args:
             output: the answer, or a value assembled from parts of it.
         """
-        is_strict = self._capabilities.mode is OutputMode.SCHEMA and self._prepared.strict is not None
-        return self._prepared.strict.restore(output) if is_strict and self._prepared.strict is not None else output
+        is_strict = self._capabilities.mode is OutputMode.SCHEMA and self._prepared.strict_schema is not None
+        return (
+            self._prepared.strict_schema.restore(output)
+            if is_strict and self._prepared.strict_schema is not None
+            else output
+        )
 
     @property
     def answer(self) -> ModelResponse:
@@ -349,7 +353,7 @@ class ModelStream:
                     message = f"exceeded the limit of {ANSWER_CHARACTERS:,} characters per answer"
                     raise ServiceError("answer", message, error=ModelError.OUTPUT_INVALID)
                 if text:
-                    self._received.append(text)
+                    self._pieces.append(text)
                     yield text
             completion = builder.finish()
             usage = parse_usage(completion, client._prices, requested_model=self._prepared.model)
@@ -395,7 +399,7 @@ class ModelSetup:
         if self.prices_file is None:
             return shipped
         try:
-            return read_prices(self.prices_file).over(shipped)
+            return read_prices(self.prices_file).with_defaults(shipped)
         except PricesUnreadable as error:
             raise PricesUnreadable(f"DAGWRIGHT_PRICES cannot be used: {error}") from error
 

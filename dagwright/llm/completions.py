@@ -27,7 +27,7 @@ _MAX_TOKENS = 10**8
 """Maximum plausible number of tokens of a call; if a server reports more, the usage of the call is unknown."""
 _INVALID_RESULT = "it has an invalid number or lone surrogate, a key twice with different values, or too deep nesting"
 _ENCLOSING_DEPTH = 10
-"""Nesting levels that an answer leaves for the lists and objects around it, in a node result or in arguments."""
+"""Nesting levels reserved for the lists and objects that contain an answer, in a node result or in arguments."""
 
 
 @dataclass(slots=True)
@@ -64,11 +64,9 @@ class CompletionContent:
 
     def replace_surrogates(self) -> "CompletionContent":
         """Replace lone surrogates, which JSON cannot encode, with U+FFFD."""
-        cleaned = without_lone_surrogates
-        calls = [(cleaned(call_id), cleaned(name), cleaned(arguments)) for call_id, name, arguments in self.calls]
-        return replace(
-            self, text=cleaned(self.text), refusal=cleaned(self.refusal), model=cleaned(self.model), calls=calls
-        )
+        clean = without_lone_surrogates
+        calls = [(clean(call_id), clean(name), clean(arguments)) for call_id, name, arguments in self.calls]
+        return replace(self, text=clean(self.text), refusal=clean(self.refusal), model=clean(self.model), calls=calls)
 
 
 def parse_completion(body: Any) -> CompletionContent:
@@ -170,7 +168,7 @@ class CompletionBuilder:
         self.characters += len(arguments)
         return arguments if partial_call.name == self._output_tool else ""
 
-    def partial(self) -> CompletionContent:
+    def content_so_far(self) -> CompletionContent:
         """Return the content received so far."""
         completion = self._completion
         completion.text, completion.refusal = "".join(self._texts), "".join(self._refusals)
@@ -185,7 +183,7 @@ class CompletionBuilder:
         """
         if not self._completion.finish_reason:
             raise ServiceError("broken", "ended its stream before the answer was complete")
-        return self.partial()
+        return self.content_so_far()
 
 
 @dataclass(slots=True)
@@ -252,17 +250,19 @@ def parse_usage(completion: CompletionContent, prices: PriceTable, *, requested_
     Args:
         requested_model: requested model; the server may report a more specific model.
     """
-    reported = completion.usage if isinstance(completion.usage, Mapping) else {}
-    counts = [count for name in ("prompt_tokens", "completion_tokens") if isinstance(count := reported.get(name), int)]
+    usage_fields = completion.usage if isinstance(completion.usage, Mapping) else {}
+    counts = [
+        count for name in ("prompt_tokens", "completion_tokens") if isinstance(count := usage_fields.get(name), int)
+    ]
     if not counts or max(counts) > _MAX_TOKENS:
         return Usage(calls=1, uncounted_calls=1)
-    prompt = _count(reported, "prompt_tokens")
+    prompt = _count(usage_fields, "prompt_tokens")
     usage = Usage(
         calls=1,
         prompt_tokens=prompt,
-        completion_tokens=_count(reported, "completion_tokens"),
-        cached_tokens=min(prompt, _count(reported.get("prompt_tokens_details"), "cached_tokens")),
-        reasoning_tokens=_count(reported.get("completion_tokens_details"), "reasoning_tokens"),
+        completion_tokens=_count(usage_fields, "completion_tokens"),
+        cached_tokens=min(prompt, _count(usage_fields.get("prompt_tokens_details"), "cached_tokens")),
+        reasoning_tokens=_count(usage_fields.get("completion_tokens_details"), "reasoning_tokens"),
     )
     return prices.add_cost(usage, completion.model, requested_model)
 
@@ -335,7 +335,7 @@ def _check_complete(completion: CompletionContent) -> None:
 
 
 def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: OutputMode) -> Any:
-    """Return the value of an answer, valid against the schema; null if it has none and the schema is not enforced.
+    """Return the valid value in an answer; `None` if there is no valid value and the schema is not enforced.
 
     Raises:
         ServiceError: the answer has no valid value.
@@ -345,11 +345,11 @@ def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: Out
         if not _is_valid_result(json_value):
             problems = problems or _INVALID_RESULT
             continue
-        if mode is OutputMode.SCHEMA and prepared.strict is not None:
-            candidates = [prepared.strict.restore(json_value), json_value]
+        if mode is OutputMode.SCHEMA and prepared.strict_schema is not None:
+            candidates = [prepared.strict_schema.restore(json_value), json_value]
         else:
-            wrapped = is_wrapped(output) and isinstance(json_value, dict) and set(json_value) == {"value"}
-            candidates = [json_value["value"], json_value] if wrapped else [json_value]
+            has_wrapper = is_wrapped(output) and isinstance(json_value, dict) and set(json_value) == {"value"}
+            candidates = [json_value["value"], json_value] if has_wrapper else [json_value]
         for value in candidates:
             if validator.is_valid(value):
                 return value

@@ -93,13 +93,13 @@ class CallTarget:
     api_key: str = field(default="", repr=False)
 
 
-_OF_THE_WORKER = "of the worker (one of `dagwright up` has the environment in which it was started)"
+_FOR_THE_WORKER = "for the worker (`dagwright up` passes its environment to the workers that it starts)"
 _ADVICE: Mapping[ModelError, str] = {
     ModelError.QUOTA_SPENT: "add credit or raise the limit of the account at {base_url}, then try again",
-    ModelError.KEY_MISSING: f"set OPENAI_API_KEY {_OF_THE_WORKER}, or OPENAI_BASE_URL for a service that needs no key",
-    ModelError.KEY_REFUSED: "set OPENAI_API_KEY of the worker to a key that {base_url} accepts",
+    ModelError.KEY_MISSING: f"set OPENAI_API_KEY {_FOR_THE_WORKER}, or OPENAI_BASE_URL for a service that needs no key",
+    ModelError.KEY_REFUSED: "set OPENAI_API_KEY for the worker to a key that {base_url} accepts",
     ModelError.FORBIDDEN: "the key may not do this at {base_url}: use another key or another model",
-    ModelError.MODEL_MISSING: f"name one in the request, or set DAGWRIGHT_MODEL {_OF_THE_WORKER}",
+    ModelError.MODEL_MISSING: f"name one in the request, or set DAGWRIGHT_MODEL {_FOR_THE_WORKER}",
     ModelError.MODEL_UNKNOWN: "use a model of {base_url}; GET {base_url}/models lists them",
     ModelError.ADDRESS_WRONG: "check OPENAI_BASE_URL, now {base_url}; it usually ends in /v1",
     ModelError.CONTEXT_EXCEEDED: "shorten the messages to {model}, or choose a model with a larger context",
@@ -149,7 +149,7 @@ _FILTER_CODES = frozenset({"content_filter", "content_policy_violation", "invali
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
 _UNKNOWN_CODES = frozenset({"model_not_found", "deploymentnotfound"})
 _KEY_CODES = frozenset({"invalid_api_key", "token_not_found_in_db", "no_db_connection"})
-"""LiteLLM's proxy without a database returns the last code for every key but its own."""
+"""LiteLLM's proxy without a database returns `no_db_connection` for every key except its master key."""
 _BAD_OUTPUT_CODES = frozenset({"json_validate_failed", "tool_use_failed"})
 
 _QUOTA = re.compile(
@@ -210,9 +210,11 @@ def _message(service_error: ServiceError, error: ModelError, target: CallTarget)
     server_text = _without_key(cut_bytes(one_line(server_text), max_bytes=_SERVER_MESSAGE_BYTES), target)
     endpoint = f"{target.model or 'the model'} at {target.base_url}"
     if service_error.kind in ("status", "stream"):
-        number = f" {service_error.status}" if service_error.status is not None else ""
+        status_text = f" {service_error.status}" if service_error.status is not None else ""
         problem = (
-            f"{endpoint} answered{number}" if service_error.kind == "status" else f"{endpoint} broke off its answer"
+            f"{endpoint} answered{status_text}"
+            if service_error.kind == "status"
+            else f"{endpoint} broke off its answer"
         )
         return f"{problem}: {server_text}" if server_text else problem
     if error in (ModelError.KEY_MISSING, ModelError.MODEL_MISSING):

@@ -16,10 +16,10 @@ import yaml
 from dagwright.core.boundary.usage_reports import Usage
 from dagwright.core.errors import DagwrightError
 
-SHIPPED = Path(__file__).with_name("prices.yaml")
+SHIPPED_PRICES_FILE = Path(__file__).with_name("prices.yaml")
 _TOKENS_PER_PRICE = 1_000_000
-_DATED = re.compile(r"-\d{4}-\d{2}-\d{2}\Z")
-"""Date suffix of a snapshot, which costs as much as its model."""
+_DATE_SUFFIX = re.compile(r"-\d{4}-\d{2}-\d{2}\Z")
+"""Date suffix of the name of a snapshot. A snapshot costs as much as its model."""
 _FIELDS = ("prompt", "cached", "completion")
 
 
@@ -38,12 +38,12 @@ class Price:
     def of(self, usage: Usage) -> Decimal:
         """Return the cost of a usage."""
         uncached_tokens = usage.prompt_tokens - usage.cached_tokens
-        sums = (
+        total = (
             self.prompt * uncached_tokens
             + self.cached * usage.cached_tokens
             + self.completion * usage.completion_tokens
         )
-        return sums / _TOKENS_PER_PRICE
+        return total / _TOKENS_PER_PRICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class PriceTable:
             names: names of the model, most specific first; each may have the date suffix of a snapshot.
         """
         for name in names:
-            for model_name in (name, _DATED.sub("", name)):
+            for model_name in (name, _DATE_SUFFIX.sub("", name)):
                 if model_name in self.prices:
                     return self.prices[model_name]
         return None
@@ -73,15 +73,15 @@ class PriceTable:
             return usage.model_copy(update={"unpriced_calls": usage.calls})
         return usage.model_copy(update={"money": price.of(usage)})
 
-    def over(self, other: "PriceTable") -> "PriceTable":
-        """Return `other`, overridden by the prices of this table."""
-        return PriceTable({**other.prices, **self.prices})
+    def with_defaults(self, defaults: "PriceTable") -> "PriceTable":
+        """Return the prices of both tables; a price of this table overrides a default."""
+        return PriceTable({**defaults.prices, **self.prices})
 
 
 @cache
 def shipped_prices() -> PriceTable:
     """Return the table that ships with Dagwright."""
-    return read_prices(SHIPPED)
+    return read_prices(SHIPPED_PRICES_FILE)
 
 
 def read_prices(path: Path) -> PriceTable:

@@ -13,7 +13,7 @@ from dagwright.planning.model_calls.model_requests import Message, ModelCall, Ou
 
 _TOOL_NAME_CHARACTERS = 64
 """Maximum length of a tool name in the protocol."""
-_NOT_ALLOWED = re.compile(r"[^A-Za-z0-9_-]")
+_FORBIDDEN_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 """Characters that the protocol does not allow in tool names, such as the dots of names in plans."""
 
 
@@ -28,10 +28,10 @@ class ToolNames:
         names = list(dict.fromkeys(names))
         protocol_names = [protocol_name(name) for name in names]
         self._protocol_names = {
-            name: allowed if protocol_names.count(allowed) == 1 or allowed == name else _with_hash(name)
-            for name, allowed in zip(names, protocol_names, strict=True)
+            name: allowed_name if protocol_names.count(allowed_name) == 1 or allowed_name == name else _with_hash(name)
+            for name, allowed_name in zip(names, protocol_names, strict=True)
         }
-        self._tool_names = {allowed: name for name, allowed in self._protocol_names.items()}
+        self._tool_names = {allowed_name: name for name, allowed_name in self._protocol_names.items()}
 
     def protocol_name(self, name: str) -> str:
         """Return the protocol name, also for a tool that is no longer offered."""
@@ -44,13 +44,13 @@ class ToolNames:
 
 def protocol_name(name: str) -> str:
     """Convert a name to a name that the protocol allows."""
-    allowed_text = _NOT_ALLOWED.sub("_", name)
-    return allowed_text if 1 <= len(allowed_text) <= _TOOL_NAME_CHARACTERS else _with_hash(name)
+    allowed_name = _FORBIDDEN_CHARACTERS.sub("_", name)
+    return allowed_name if 1 <= len(allowed_name) <= _TOOL_NAME_CHARACTERS else _with_hash(name)
 
 
 def _with_hash(name: str) -> str:
     digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
-    return f"{_NOT_ALLOWED.sub('_', name)[: _TOOL_NAME_CHARACTERS - len(digest) - 1]}_{digest}"
+    return f"{_FORBIDDEN_CHARACTERS.sub('_', name)[: _TOOL_NAME_CHARACTERS - len(digest) - 1]}_{digest}"
 
 
 Json = dict[str, Any]
@@ -75,11 +75,11 @@ class PreparedCall:
         self.model = model
         output_names = [] if call.output is None else [call.output.name]
         self.names = ToolNames([tool.name for tool in call.tools] + output_names)
-        self.strict: StrictSchema | None = None
+        self.strict_schema: StrictSchema | None = None
         if call.output is not None:
             # Reject an invalid schema before the call, because a call costs money.
             validator_of(call.output.schema)
-            self.strict = StrictSchema(call.output.schema)
+            self.strict_schema = StrictSchema(call.output.schema)
 
     def body(self, capabilities: Capabilities, *, is_streamed: bool) -> Json:
         """Build the request body."""
@@ -98,10 +98,10 @@ class PreparedCall:
             body["stream"] = True
             if "stream_options" not in capabilities.omitted_fields:
                 body["stream_options"] = {"include_usage": True}
-        if call.output is not None and self.strict is not None:
+        if call.output is not None and self.strict_schema is not None:
             match capabilities.mode:
                 case OutputMode.SCHEMA:
-                    json_schema = {"name": call.output.name, "strict": True, "schema": self.strict.strict}
+                    json_schema = {"name": call.output.name, "strict": True, "schema": self.strict_schema.schema}
                     body["response_format"] = {"type": "json_schema", "json_schema": json_schema}
                 case OutputMode.JSON:
                     body["response_format"] = {"type": "json_object"}

@@ -17,7 +17,7 @@ Schema = Mapping[str, Any]
 _SUPPORTED = ("type", "enum", "const", "description", "title", "pattern", "format", "$ref")
 _SUPPORTED_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems")
 _FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())  # noqa: SIM905
-_WRAPPED = "value"
+_WRAPPER_PROPERTY = "value"
 """Property of the object that wraps an answer of another type."""
 _JSON_TEXT = "The value as a text of JSON."
 _NULL: Schema = {"type": "null"}
@@ -33,22 +33,26 @@ class StrictSchema:
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._is_wrapped = not _is_closed_object(_resolve_refs(schema, schema))
-        root = _strict(schema, schema) if not self._is_wrapped else _object_of({_WRAPPED: _strict(schema, schema)})
+        root = (
+            _to_strict(schema, schema)
+            if not self._is_wrapped
+            else _object_of({_WRAPPER_PROPERTY: _to_strict(schema, schema)})
+        )
         if "$ref" in root:
-            root = _strict(_resolve_refs(schema, schema), schema)
+            root = _to_strict(_resolve_refs(schema, schema), schema)
         definitions = {
-            word: {name: _strict(part, schema) for name, part in schema[word].items()}
-            for word in ("$defs", "definitions")
-            if isinstance(schema.get(word), Mapping)
+            keyword: {name: _to_strict(part, schema) for name, part in schema[keyword].items()}
+            for keyword in ("$defs", "definitions")
+            if isinstance(schema.get(keyword), Mapping)
         }
-        self.strict: dict[str, Any] = {**root, **definitions}
+        self.schema: dict[str, Any] = {**root, **definitions}
 
     def restore(self, output: Any) -> Any:
         """Convert a value from the strict to the original schema; other values are converted as far as possible."""
         if self._is_wrapped:
-            if not isinstance(output, dict) or set(output) != {_WRAPPED}:
+            if not isinstance(output, dict) or set(output) != {_WRAPPER_PROPERTY}:
                 return output
-            output = output[_WRAPPED]
+            output = output[_WRAPPER_PROPERTY]
         return _restore(output, self._schema, self._schema)
 
 
@@ -62,7 +66,7 @@ def _object_of(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _resolve_refs(schema: Any, root: Schema) -> Schema:
-    """Follow the references inside the schema; return an empty schema if a reference is unresolvable."""
+    """Follow `$ref` to the referenced schema; return an empty schema if a reference cannot be resolved."""
     for _ in range(100):
         if not isinstance(schema, Mapping):
             return {}
@@ -88,7 +92,7 @@ def _types(schema: Schema) -> Sequence[str]:
     types = schema.get("type", ())
     if not types:
         # Some schemas omit a type that other keywords imply.
-        inferred = [kind for word, kind in (("properties", "object"), ("items", "array")) if word in schema]
+        inferred = [kind for keyword, kind in (("properties", "object"), ("items", "array")) if keyword in schema]
         return inferred or [kind for kind in dict.fromkeys(map(_type_of, schema.get("enum", ()))) if kind]
     return [types] if isinstance(types, str) else list(types)
 
@@ -117,7 +121,7 @@ def _is_open(schema: Schema) -> bool:
 
 def _merge_all_of(schema: Schema, root: Schema) -> Schema:
     """Merge the parts of `allOf` into a schema, as far as their keywords can be merged."""
-    merged = {word: value for word, value in schema.items() if word != "allOf"}
+    merged = {keyword: value for keyword, value in schema.items() if keyword != "allOf"}
     for part in schema.get("allOf", ()):
         inner = _merge_all_of(_resolve_refs(part, root), root)
         properties = {**merged.get("properties", {}), **inner.get("properties", {})}
@@ -128,19 +132,19 @@ def _merge_all_of(schema: Schema, root: Schema) -> Schema:
     return merged
 
 
-def _strict(schema: Any, root: Schema) -> dict[str, Any]:
+def _to_strict(schema: Any, root: Schema) -> dict[str, Any]:
     if not isinstance(schema, Mapping) or (_is_open(schema) and "allOf" not in schema):
-        described = schema.get("description") if isinstance(schema, Mapping) else None
-        return {"type": "string", "description": f"{described} {_JSON_TEXT}" if described else _JSON_TEXT}
+        description = schema.get("description") if isinstance(schema, Mapping) else None
+        return {"type": "string", "description": f"{description} {_JSON_TEXT}" if description else _JSON_TEXT}
     if "$ref" in schema:
         # Strict mode allows no keywords next to a reference.
         return {"$ref": schema["$ref"]}
     if "allOf" in schema:
-        return _strict(_merge_all_of(schema, root), root)
+        return _to_strict(_merge_all_of(schema, root), root)
     if _choices(schema):
         base = {"description": schema["description"]} if "description" in schema else {}
-        return {**base, "anyOf": [_strict(choice, root) for choice in _choices(schema)]}
-    strict = {word: schema[word] for word in (*_SUPPORTED, *_SUPPORTED_BOUNDS) if word in schema}
+        return {**base, "anyOf": [_to_strict(choice, root) for choice in _choices(schema)]}
+    strict = {keyword: schema[keyword] for keyword in (*_SUPPORTED, *_SUPPORTED_BOUNDS) if keyword in schema}
     if strict.get("format") not in _FORMATS:
         strict.pop("format", None)
     if "const" in strict:
@@ -151,17 +155,17 @@ def _strict(schema: Any, root: Schema) -> dict[str, Any]:
         required = set(schema.get("required", ()))
         strict |= _object_of(
             {
-                name: _strict(part, root) if name in required else _or_null(_strict(part, root))
+                name: _to_strict(part, root) if name in required else _nullable(_to_strict(part, root))
                 for name, part in schema.get("properties", {}).items()
             }
         )
         strict["type"] = types[0] if len(types) == 1 else types
     if "array" in types:
-        strict["items"] = _strict(schema.get("items", {}), root)
+        strict["items"] = _to_strict(schema.get("items", {}), root)
     return strict
 
 
-def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
     if _NULL in schema.get("anyOf", ()) or "null" in _types(schema):
         return schema
     if "anyOf" in schema:
@@ -211,8 +215,8 @@ def _restore_choice(output: Any, schema: Schema, root: Schema) -> Any:
 def _constants_fit(output: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
     """Check whether the fields with constant values match these properties."""
     for name, part in properties.items():
-        allowed = [part["const"]] if "const" in part else part.get("enum")
-        if allowed is not None and name in output and output[name] not in allowed:
+        allowed_values = [part["const"]] if "const" in part else part.get("enum")
+        if allowed_values is not None and name in output and output[name] not in allowed_values:
             return False
     return True
 

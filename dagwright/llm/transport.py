@@ -45,7 +45,7 @@ class Transport:
             max_retries=0,
             timeout=httpx2.Timeout(read_timeout_s, connect=connect_timeout_s),
             # The library would read an error body of any size.
-            http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_bound_error]}),
+            http_client=openai.DefaultAsyncHttpxClient(event_hooks={"response": [_limit_error_body]}),
         )
 
     async def post(self, body: Mapping[str, Any]) -> Any:
@@ -125,8 +125,8 @@ async def _read_response(response: httpx2.Response) -> Any:
             content += piece
             if len(content) > ANSWER_BYTES:
                 raise ServiceError("answer", f"returned over {ANSWER_BYTES:,} bytes", error=ModelError.OUTPUT_INVALID)
-        kind = response.headers.get("content-type", "").partition(";")[0].strip()
-        return json.loads(content) if kind.endswith("json") else content.decode(errors="replace")
+        media_type = response.headers.get("content-type", "").partition(";")[0].strip()
+        return json.loads(content) if media_type.endswith("json") else content.decode(errors="replace")
 
 
 class _BoundedStream(httpx2.AsyncByteStream):
@@ -147,7 +147,7 @@ class _BoundedStream(httpx2.AsyncByteStream):
         await self._stream.aclose()
 
 
-async def _bound_error(response: httpx2.Response) -> None:
+async def _limit_error_body(response: httpx2.Response) -> None:
     if not response.is_success and isinstance(response.stream, httpx2.AsyncByteStream):
         response.stream = _BoundedStream(response.stream, max_bytes=ERROR_BYTES)
 

@@ -37,7 +37,7 @@ class VisibleText:
 
     @property
     def text(self) -> str:
-        """Text so far."""
+        """Text extracted so far."""
         visible = _before_marker(self._find_text() if self._field else self._received)
         # The rest may be invalid JSON: keep the text that was already sent.
         self._extracted = visible if visible.startswith(self._extracted) else self._extracted

@@ -150,7 +150,7 @@ def test_prices_of_the_user_replace_included_prices(tmp_path: Path) -> None:
     own = read_prices(
         save_prices(tmp_path, "models: {gpt-4o: {prompt: 1, completion: 1}, mine: {prompt: 0, completion: 0}}")
     )
-    table = own.over(shipped_prices())
+    table = own.with_defaults(shipped_prices())
     assert (table.price("gpt-4o"), table.add_cost(USED, "mine").cost) == (Price(*[Decimal(1)] * 3), Decimal(0))
     assert table.price("gpt-4o-mini") is not None
 

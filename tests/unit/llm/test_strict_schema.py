@@ -35,8 +35,8 @@ WRITTEN_LEAF = {"kind": "leaf", "value": None, "tags": None}
 def test_pydantic_model_becomes_strict_and_is_restored() -> None:
     schema = Tree.model_json_schema()
     strict = StrictSchema(schema)
-    assert strict_schema_problem(strict.strict) == ""
-    assert strict.strict["$defs"]["Leaf"]["properties"] == {
+    assert strict_schema_problem(strict.schema) == ""
+    assert strict.schema["$defs"]["Leaf"]["properties"] == {
         "kind": {"type": "string", "enum": ["leaf"], "title": "Kind"},
         "value": {"anyOf": [{"type": "integer"}, {"type": "string"}, NULL]},
         "tags": {"anyOf": [{"type": "array", "title": "Tags", "maxItems": 3, "items": {"type": "string"}}, NULL]},
@@ -82,8 +82,8 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
 )
 def test_each_word_of_a_schema_has_its_strict_form(schema: Any, strict: Any, written: Any, value: Any) -> None:
     strict_schema = StrictSchema({"type": "object", "properties": {"x": schema}, "required": ["x"]})
-    assert strict_schema.strict["properties"]["x"] == strict
-    assert strict_schema_problem(strict_schema.strict) == ""
+    assert strict_schema.schema["properties"]["x"] == strict
+    assert strict_schema_problem(strict_schema.schema) == ""
     assert strict_schema.restore({"x": written}) == {"x": value}
 
 
@@ -93,11 +93,11 @@ def test_all_of_and_references_are_resolved() -> None:
     both = {"allOf": [{"$ref": "#/$defs/Named"}, aged]}
     schema = {"type": "object", "properties": {"x": both}, "required": ["x"], "$defs": {"Named": named}}
     strict_schema = StrictSchema(schema)
-    assert strict_schema.strict["properties"]["x"]["required"] == ["name", "age"]
+    assert strict_schema.schema["properties"]["x"]["required"] == ["name", "age"]
     assert strict_schema.restore({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}
     node = {"$ref": "#/$defs/Node"}
     strict_schema = StrictSchema({**node, "$defs": {"Node": {"type": "object", "properties": {"next": node}}}})
-    assert (strict_schema_problem(strict_schema.strict), strict_schema.restore({"next": {"next": None}})) == (
+    assert (strict_schema_problem(strict_schema.schema), strict_schema.restore({"next": {"next": None}})) == (
         "",
         {"next": {}},
     )
@@ -112,7 +112,7 @@ INTEGERS = {"type": "array", "items": {"type": "integer"}}
 @pytest.mark.parametrize("schema", [INTEGERS, {"anyOf": [{"type": "integer"}, INTEGERS]}, {"type": "object"}])
 def test_root_that_is_not_a_closed_object_is_wrapped(schema: Any) -> None:
     strict_schema = StrictSchema(schema)
-    assert (strict_schema.strict["required"], strict_schema_problem(strict_schema.strict)) == (["value"], "")
+    assert (strict_schema.schema["required"], strict_schema_problem(strict_schema.schema)) == (["value"], "")
     assert strict_schema.restore({"value": [1]}) == strict_schema.restore([1]) == [1]
 
 
@@ -161,6 +161,6 @@ def test_every_value_of_a_schema_comes_back_from_its_strict_form(found: tuple[An
     schema, value = found
     strict_schema = StrictSchema(schema)
     written = _to_strict(value, schema)
-    assert strict_schema_problem(strict_schema.strict) == ""
-    assert validator_of(strict_schema.strict).is_valid(written)
+    assert strict_schema_problem(strict_schema.schema) == ""
+    assert validator_of(strict_schema.schema).is_valid(written)
     assert strict_schema.restore(written) == value

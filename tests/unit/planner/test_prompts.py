@@ -166,6 +166,6 @@ def test_plan_that_fits_the_response_format_is_a_plan() -> None:
 def test_response_format_is_published_strict_and_reversible() -> None:
     strict = StrictSchema(response_schema())
     written = {"id": "find", "tool": "search", "arguments": '{"query": "x"}'}
-    node = dict.fromkeys(strict.strict["$defs"]["Node"]["properties"]) | written
+    node = dict.fromkeys(strict.schema["$defs"]["Node"]["properties"]) | written
     assert strict.restore({"title": None, "nodes": [node]}) == {"nodes": [PLAN["nodes"][0]]}
     assert RESPONSE_FILE.read_text(encoding="utf-8") == text_of(response_schema())
