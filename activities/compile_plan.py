@@ -31,7 +31,7 @@ from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.plans.pages import PlanForTransfer, split_for_transfer
 from dagwright.plans.preparation import check_plan, policy_problems, prepare_for_requests
 from dagwright.store import PayloadStore
-from dagwright.toolset.tool_directory import names_unknown_tools, published_tools_of_plan
+from dagwright.toolset.tool_directory import has_unknown_tools, published_tools_of_plan
 
 ERROR_PLAN_INVALID = "invalid"
 """`ApplicationError.type`; the first detail is the list of problems."""
@@ -119,7 +119,7 @@ async def _compile(message: Mapping[str, Any], scope: CompileScope) -> CompiledP
     try:
         return await asyncio.to_thread(_compile_with, message, tools)
     except PlanInvalid as error:
-        if not names_unknown_tools(error):
+        if not has_unknown_tools(error):
             raise
         tools = {**await asyncio.to_thread(scope.stored_agents), **tools}
         try:

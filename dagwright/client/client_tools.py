@@ -13,7 +13,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools import ToolLoadError
 from dagwright.toolset.given_tools import ToolSource, read_given_tools
-from dagwright.toolset.tool_directory import find_published_tools, names_unknown_tools, published_tools_of_plan
+from dagwright.toolset.tool_directory import find_published_tools, has_unknown_tools, published_tools_of_plan
 from dagwright.toolset.toolset import Toolset, load_toolset, merged_toolset
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ClientTools:
         try:
             return await asyncio.to_thread(compile_with, tools)
         except PlanInvalid as invalid:
-            if not names_unknown_tools(invalid):
+            if not has_unknown_tools(invalid):
                 raise
             task_queue = self._services.settings.task_queue
             try:

@@ -27,19 +27,19 @@ class Variables:
     """Values for `${NAME}`: name -> value, `None` if it is not set.
 
     Args:
-        secret: variables whose values must be redacted.
-        other: all other variables.
+        secret_value: variables whose values must be redacted.
+        plain_value: all other variables.
     """
 
-    secret: Callable[[str], str | None]
-    other: Callable[[str], str | None]
+    secret_value: Callable[[str], str | None]
+    plain_value: Callable[[str], str | None]
 
 
-_IGNORED = frozenset(
+_IGNORED_KEYS = frozenset(
     {"alwaysAllow", "autoApprove", "description", "disabledTools", "gallery", "icon", "name", "version"}
 )
 """Keys of other programs that are ignored."""
-_STREAMABLE = ("http", "streamable-http", "streamableHttp", "streamable_http")
+_HTTP_TYPES = ("http", "streamable-http", "streamableHttp", "streamable_http")
 _VARIABLE = re.compile(r"\$?\$\{([A-Za-z0-9_]+)(?::-([^}]*))?\}")
 _WEB_ADDRESS = re.compile(r"https?://[^\s/]+\S*")
 
@@ -58,7 +58,7 @@ class ToolRules(BaseModel):
     result: Literal["json", "text"] | None = None
     """`json` (default) parses a text that is a JSON object or list; `text` returns it as text."""
 
-    def over(self, defaults: "ToolRules") -> "ToolRules":
+    def with_defaults(self, defaults: "ToolRules") -> "ToolRules":
         """Merge two sets of rules: these rules override `defaults`."""
         names = set(ToolRules.model_fields)
         dumps = (rules.model_dump(exclude_none=True, include=names) for rules in (defaults, self))
@@ -175,8 +175,8 @@ def _servers_in(file: Path) -> Mapping[str, Any]:
         raise ToolLoadError(f"{file.name} is not a file of MCP servers: it is not a JSON object")
     servers = document.get("mcpServers")
     if not isinstance(servers, dict):
-        near = "" if servers is not None else f"; {suggestion('mcpServers', list(document)) or 'it has no such key'}"
-        raise ToolLoadError(f'{file.name}: /mcpServers: expected an object {{"name": server}}{near}')
+        hint = "" if servers is not None else f"; {suggestion('mcpServers', list(document)) or 'it has no such key'}"
+        raise ToolLoadError(f'{file.name}: /mcpServers: expected an object {{"name": server}}{hint}')
     return servers
 
 
@@ -216,7 +216,7 @@ class _ServerReader:
             raise _ServerInvalid(((), "expected an object with command or url"))
         if document.get("disabled") is True:
             return None
-        settings = {key: value for key, value in document.items() if key not in _IGNORED}
+        settings = {key: value for key, value in document.items() if key not in _IGNORED_KEYS}
         rules = settings.pop("dagwright", {})
         server = self._validate({**self._with_variables(settings, ()), "dagwright": rules})
         endpoint = self._endpoint_of(server)
@@ -239,13 +239,13 @@ class _ServerReader:
             self._add_problem(
                 "type", "the transport sse is not supported; set url to the streamable HTTP address of the server"
             )
-        elif server.type not in (None, "stdio", *_STREAMABLE):
+        elif server.type not in (None, "stdio", *_HTTP_TYPES):
             self._add_problem("type", f"{server.type!r} is neither stdio nor http")
         if (server.command is None) == (server.url is None):
             self._problems.append(((), "expected exactly one of command (a program) and url (streamable HTTP)"))
             return None
         if server.command is not None:
-            if server.type in _STREAMABLE:
+            if server.type in _HTTP_TYPES:
                 self._add_problem("type", f"{server.type!r} needs a url, not a command")
             if server.headers:
                 self._add_problem("headers", "a program has no headers; use env")
@@ -258,7 +258,7 @@ class _ServerReader:
             self._add_problem("type", "'stdio' needs a command, not a url")
         for key in ("args", "env", "cwd"):
             if getattr(server, key):
-                self._add_problem(key, "only a program has it; a server with a url has headers")
+                self._add_problem(key, "only a program has this key; a server with a url has headers")
         if not _WEB_ADDRESS.fullmatch(server.url):
             self._add_problem("url", "it is not a URL such as https://mcp.example.com/mcp")
         return Address(server.url, server.headers)
@@ -279,8 +279,8 @@ class _ServerReader:
     def _value_of(self, match: re.Match[str], path: tuple[str | int, ...]) -> str:
         if match[0].startswith("$$"):
             return match[0][1:]
-        secret = self._variables.secret(match[1])
-        value = secret or self._variables.other(match[1])
+        secret = self._variables.secret_value(match[1])
+        value = secret or self._variables.plain_value(match[1])
         if value:
             # Values in `env` and `headers` may be tokens, so they are redacted even if they are not set as secrets.
             if secret or path[0] in ("env", "headers"):
@@ -296,7 +296,7 @@ def _config_problem(error: Mapping[str, Any]) -> tuple[tuple[str | int, ...], st
     if error["type"] != "extra_forbidden":
         return path, str(error["msg"]).removeprefix("Value error, ")
     if path == ("timeout",):
-        return path, 'its unit differs between programs; write "dagwright": {"timeout": "30s"}'
+        return path, 'the unit of a timeout differs between programs; write "dagwright": {"timeout": "30s"}'
     allowed_keys = _allowed_keys(path)
     return (
         path,

@@ -64,14 +64,14 @@ class McpConnection:
         self._redaction = Redaction(server.secrets)
         self._session: McpSession | None = None
         self._former_sessions: list[McpSession] = []
-        self._opening: asyncio.Task[McpSession] | None = None
+        self._open_task: asyncio.Task[McpSession] | None = None
         self._opened_at = float("-inf")
         self._crashes = 0
         """Consecutive crashes, without a lifetime of `HEALTHY_S` in between."""
         self._end_reason = ""
         self._versions: Mapping[str, str] = {}
         self._listed_at = float("-inf")
-        self._listing = asyncio.Lock()
+        self._list_lock = asyncio.Lock()
 
     async def call(self, remote_call: RemoteCall, context: ToolContext) -> Any:
         """Call a tool and return its result.
@@ -83,7 +83,7 @@ class McpConnection:
             ToolError: the call failed; the subclass defines the reaction.
         """
         try:
-            session = await self._running(context)
+            session = await self._open_session(context)
             await self._check_version(session, remote_call)
         except RemoteFailed as error:
             raise NotStarted(self._error_text(error)) from None
@@ -107,28 +107,28 @@ class McpConnection:
 
     async def close(self) -> None:
         """End the server, if it is running, and wait until it has ended."""
-        if self._opening is not None:
-            self._opening.cancel()
-            await asyncio.wait({self._opening})
-        running = [session for session in [self._session, *self._former_sessions] if session is not None]
+        if self._open_task is not None:
+            self._open_task.cancel()
+            await asyncio.wait({self._open_task})
+        sessions = [session for session in [self._session, *self._former_sessions] if session is not None]
         self._session, self._former_sessions = None, []
-        await asyncio.gather(*(session.close() for session in running))
+        await asyncio.gather(*(session.close() for session in sessions))
 
     def _error_text(self, error: ToolError) -> str:
         return self._redaction.text(f"{self._server_name}: {error}")
 
-    async def _running(self, context: ToolContext) -> "McpSession":
+    async def _open_session(self, context: ToolContext) -> "McpSession":
         if self._session is not None and self._session.is_over:
             self._retire(self._session)
         if self._session is not None:
             return self._session
-        if self._opening is None:
+        if self._open_task is None:
             # A task with its own context, because other calls wait for it too: it must not end with the first call.
-            self._opening = asyncio.create_task(self._open(), context=contextvars.Context())
-            self._opening.add_done_callback(_retrieve_exception)
+            self._open_task = asyncio.create_task(self._open(), context=contextvars.Context())
+            self._open_task.add_done_callback(_retrieve_exception)
         if self._crashes:
             context.heartbeat({"waits_for": f"{self._server_name} is started again: {self._end_reason}"})
-        return await asyncio.shield(self._opening)
+        return await asyncio.shield(self._open_task)
 
     async def _open(self) -> "McpSession":
         require_extra("mcp")
@@ -147,7 +147,7 @@ class McpConnection:
             self._record_crash(str(error))
             raise
         finally:
-            self._opening = None
+            self._open_task = None
 
     def _retire(self, session: "McpSession") -> None:
         self._session = None
@@ -163,7 +163,7 @@ class McpConnection:
 
     async def _check_version(self, session: "McpSession", remote_call: RemoteCall) -> None:
         """Reject a call if the tool differs from the tool that the plan was checked against."""
-        async with self._listing:
+        async with self._list_lock:
             if session.has_changed_tools or time.monotonic() - self._listed_at > LIST_VALID_S:
                 self._versions = versions_of(self.server, await session.tools())
                 self._listed_at = time.monotonic()

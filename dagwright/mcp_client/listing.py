@@ -1,8 +1,8 @@
 """Convert the tools that a server lists into tools of a plan.
 
 Schemas of servers are checked as little as possible: a tool with an invalid schema accepts any arguments, and the
-server checks them. The effects, which control how a tool is run, come from the annotations of the tool, unless the file
-sets them.
+server checks them. The effects, which control how a tool is run, come from the annotations of the tool, unless the
+configuration file sets them.
 """
 
 import hashlib
@@ -22,8 +22,8 @@ from dagwright.tools.spec import validate_declaration
 DESCRIPTION_CHARACTERS = 4_000
 """Limit for descriptions of a server; they are untrusted text that is shown to people and models."""
 
-_NOT_STARTED_ATTEMPTS = 3
-"""Maximum number of attempts of a `write`: a call is retried only if it is known not to have started."""
+_MAX_WRITE_ATTEMPTS = 3
+"""Maximum number of attempts of a `write` tool. A call is retried only if it is known not to have started."""
 
 # Not structlog, which writes to stdout in a command without a configured log.
 _LOG = logging.getLogger(__name__)
@@ -68,8 +68,8 @@ def versions_of(server: ServerConfig, protocol_tools: Iterable[Mapping[str, Any]
 
 def version_of(tool: Mapping[str, Any], rules: ToolRules) -> str:
     """Return 12 hex digits, a hash of what plans are checked against: input schema, output schema and effects."""
-    hashed = [tool.get("inputSchema"), tool.get("outputSchema"), _effects_of(tool, rules)]
-    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()[:12]
+    hashed_values = [tool.get("inputSchema"), tool.get("outputSchema"), _effects_of(tool, rules)]
+    return hashlib.sha256(json.dumps(hashed_values, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def _listed_tool(server: ServerConfig, tool: Mapping[str, Any]) -> ListedTool:
@@ -80,20 +80,20 @@ def _listed_tool(server: ServerConfig, tool: Mapping[str, Any]) -> ListedTool:
         name=f"{server.name}.{name}",
         input_schema=_schema_of(server, tool),
         max_parallel=rules.max_parallel,
-        max_attempts=_NOT_STARTED_ATTEMPTS if effects is Effects.WRITE else None,
+        max_attempts=_MAX_WRITE_ATTEMPTS if effects is Effects.WRITE else None,
         version=version_of(tool, rules),
         is_pinned=True,
         description=str(tool.get("description") or tool.get("title") or "")[:DESCRIPTION_CHARACTERS],
     )
     try:
-        checked = validate_declaration(declaration, effects, timeout=rules.timeout)
+        checked_declaration = validate_declaration(declaration, effects, timeout=rules.timeout)
     except ValueError as error:
         raise ToolLoadError(f"/mcpServers/{server.name}: {error}") from None
-    return ListedTool(name, checked, reads_json=rules.result != "text")
+    return ListedTool(name, checked_declaration, reads_json=rules.result != "text")
 
 
 def _rules_of(server: ServerConfig, tool: str) -> ToolRules:
-    return server.rules.tools.get(tool, ToolRules()).over(server.rules)
+    return server.rules.tools.get(tool, ToolRules()).with_defaults(server.rules)
 
 
 def _effects_of(tool: Mapping[str, Any], rules: ToolRules) -> Effects:

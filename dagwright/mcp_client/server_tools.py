@@ -62,9 +62,9 @@ def load_servers(files: Sequence[Path], variables: Variables) -> LoadedServers:
             server_tools = listed_tools(server, tools)
         except ToolLoadError as error:
             raise ToolLoadError(f"{file.name}: {error}") from None
-        loaded = [_spec_of(tool, connections[-1]) for tool in server_tools]
-        specs += loaded
-        sources.update({spec.name: str(file) for spec in loaded})
+        server_specs = [_spec_of(tool, connections[-1]) for tool in server_tools]
+        specs += server_specs
+        sources.update({spec.name: str(file) for spec in server_specs})
     try:
         return LoadedServers(ToolRegistry.of(*specs, sources=sources), tuple(connections))
     except ValueError as error:
@@ -126,8 +126,8 @@ class _RemoteTool:
     connection: McpConnection = field(repr=False)
 
     async def call(self, arguments: dict[str, Any]) -> Any:
-        running = context()
-        version = running.checked_version or self.declaration.version
+        tool_context = context()
+        version = tool_context.checked_version or self.declaration.version
         # The schema of another version is unknown here; the server checks whether it has that version.
         problem = problem_of_call(self.declaration, arguments) if version == self.declaration.version else None
         if problem is not None:
@@ -139,7 +139,7 @@ class _RemoteTool:
             reads_json=self.reads_json,
             has_key=self.declaration.effects in (Effects.IDEMPOTENT, Effects.WRITE),
         )
-        return await self.connection.call(remote_call, running)
+        return await self.connection.call(remote_call, tool_context)
 
 
 def _spec_of(tool: ListedTool, connection: McpConnection) -> ToolSpec:
@@ -149,6 +149,6 @@ def _spec_of(tool: ListedTool, connection: McpConnection) -> ToolSpec:
         return await remote.call(arguments)
 
     schema = {"properties": {}, **(tool.declaration.input_schema or {})}
-    anything: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
-    parameters = Parameters(schema, anything, model_parameter="arguments", extra=TypeAdapter(Any))
+    any_object: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
+    parameters = Parameters(schema, any_object, model_parameter="arguments", extra=TypeAdapter(Any))
     return ToolSpec(tool.declaration, call_remote, parameters)

@@ -38,7 +38,7 @@ CLOSE_TIMEOUT_S = 15.0
 """Longer than the shutdown of the SDK: 2 s for the server to exit, and 2 s after each of the two signals."""
 _EVENT_BYTES = 64 * 1024 * 1024
 """Maximum size of a message in an event stream; the SDK's own limit is 1 MiB."""
-_PAGES = 100
+_MAX_PAGES = 100
 """Limit for the pages of a tool list: an endless list must not block a worker."""
 
 OnProgress = Callable[[float, float | None], None]
@@ -80,8 +80,8 @@ class McpSession:
         """
         session = cls(server)
         try:
-            first: set[asyncio.Future[Any]] = {session._client, session._owner}
-            await asyncio.wait(first, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
+            start_futures: set[asyncio.Future[Any]] = {session._client, session._owner}
+            await asyncio.wait(start_futures, timeout=START_TIMEOUT_S, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             await session._abandon()
             raise
@@ -122,7 +122,7 @@ class McpSession:
         protocol_tools: list[dict[str, Any]] = []
         cursor: str | None = None
         try:
-            for _ in range(_PAGES):
+            for _ in range(_MAX_PAGES):
                 page = await client.list_tools(cursor=cursor, cache_mode="refresh")
                 protocol_tools += [
                     tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools
@@ -182,8 +182,8 @@ class McpSession:
     async def close(self) -> None:
         """Close the connection, end the server if it is a program, and wait until it has ended."""
         self._stop.set()
-        _, unfinished = await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
-        if unfinished:
+        _, pending = await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
+        if pending:
             await self._abandon()
 
     async def _abandon(self) -> None:
@@ -208,15 +208,15 @@ class McpSession:
 
     async def _serve_calls(self) -> None:
         async with Client(
-            _watching_end(self._transport(), self._stop.set),
+            _report_end(self._transport(), self._stop.set),
             message_handler=self._handle_message,
             client_info=mcp_types.Implementation(name="dagwright", version=__version__),
             cache=None,
         ) as client:
             self._client.set_result(client)
-            listening = asyncio.create_task(self._listen(client))
+            listen_task = asyncio.create_task(self._listen(client))
             await self._stop.wait()
-            listening.cancel()
+            listen_task.cancel()
 
     async def _listen(self, client: Client) -> None:
         """Subscribe to tool changes, for protocol versions that send them only to subscribers."""
@@ -270,13 +270,13 @@ async def _record_response(response: httpx2.Response) -> None:
 
 
 @asynccontextmanager
-async def _watching_end(transport: AbstractAsyncContextManager[Any], on_end: Callable[[], None]) -> AsyncIterator[Any]:
+async def _report_end(transport: AbstractAsyncContextManager[Any], on_end: Callable[[], None]) -> AsyncIterator[Any]:
     """Enter a transport, and call `on_end` when the server closes its stream."""
     async with transport as (read_stream, write_stream):
-        yield _Watched(read_stream, on_end), write_stream
+        yield _EndReportingStream(read_stream, on_end), write_stream
 
 
-class _Watched:
+class _EndReportingStream:
     """Stream of messages from a server."""
 
     def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:

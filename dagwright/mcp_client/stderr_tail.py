@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-_LINES = 10
-_LINE_CHARACTERS = 300
+_MAX_LINES = 10
+_MAX_LINE_CHARACTERS = 300
 _MAX_STRAY_LINES = 5
 _WAIT_S = 1.0
 
@@ -48,7 +48,7 @@ class StderrTail:
 
     def __init__(self, server: str) -> None:
         self._server = server
-        self._lines: deque[str] = deque(maxlen=_LINES)
+        self._lines: deque[str] = deque(maxlen=_MAX_LINES)
         self._thread: threading.Thread | None = None
 
     @property
@@ -73,7 +73,7 @@ class StderrTail:
 
     def _read(self, descriptor: int) -> None:
         with os.fdopen(descriptor, "r", encoding="utf-8", errors="replace", newline=None) as file:
-            while line := file.readline(_LINE_CHARACTERS):
+            while line := file.readline(_MAX_LINE_CHARACTERS):
                 if message := line.strip():
                     self._lines.append(message)
                     _LOG.debug("the MCP server %s says: %s", self._server, message)

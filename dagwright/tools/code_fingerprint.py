@@ -22,8 +22,8 @@ from dagwright.tools.imports import NotLoaded, imported_modules, is_installed_fi
 
 _PLAIN_TYPES = (str, bytes, int, float, complex, bool, type(None), PurePath, Decimal, date, timedelta, Enum)
 _DAGWRIGHT = __name__.partition(".")[0]
-"""Dagwright's own modules are too many to be read at each start of a worker. The set of loaded modules in the package
-also differs between processes."""
+"""Package whose modules are not read: they are too many to be read at each start of a worker, and the set of its loaded
+modules differs between processes."""
 _STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 
 
@@ -64,16 +64,16 @@ class CodeFingerprinter:
         return self._parts[first.__name__]
 
     def _collect_parts(self, first: ModuleType) -> list[str]:
-        parts = {first.__name__: first}
-        todo = [first]
-        while todo:
-            module = todo.pop()
+        modules = {first.__name__: first}
+        unvisited = [first]
+        while unvisited:
+            module = unvisited.pop()
             for needed_module in self._needed_modules(module) if module is first or _is_user_code(module) else ():
-                if needed_module.__name__ not in parts:
-                    parts[needed_module.__name__] = needed_module
-                    todo.append(needed_module)
+                if needed_module.__name__ not in modules:
+                    modules[needed_module.__name__] = needed_module
+                    unvisited.append(needed_module)
         # Not sorted by module name: the name of a file given to `--tools` depends on its path.
-        return sorted(self._part_of(module, is_first=module is first) for module in parts.values())
+        return sorted(self._part_of(module, is_first=module is first) for module in modules.values())
 
     def _part_of(self, module: ModuleType, *, is_first: bool) -> str:
         file = _file_of(module)
@@ -86,13 +86,13 @@ class CodeFingerprinter:
 
     def _needed_modules(self, module: ModuleType) -> list[ModuleType]:
         if module.__name__ not in self._needs:
-            # Submodules that any module has imported are attributes too; only those that it imports itself count.
+            # A package also has attributes for submodules that other modules imported; these do not count.
             values = [value for name, value in list(vars(module).items()) if not _is_submodule(value, name, module)]
             names = set(map(_module_name, values))
             if _is_user_code(module) and not _is_dagwright(module.__name__):
                 names.update(imported_modules(module, _file_of(module), excluded_package=_DAGWRIGHT))
             modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
-            self._needs[module.__name__] = [each for each in modules if _file_of(each)]
+            self._needs[module.__name__] = [needed_module for needed_module in modules if _file_of(needed_module)]
         return self._needs[module.__name__]
 
 

@@ -50,7 +50,7 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
             if _file_in(reference) is None and queue_of_reference(reference) is None
         ),
         code_folders=tuple(
-            dict.fromkeys([Path.cwd(), *(each.parent for file in files for each in (file, file.resolve()))])
+            dict.fromkeys([Path.cwd(), *(path.parent for file in files for path in (file, file.resolve()))])
         ),
         record=settings.state_dir / RECORD,
     )
@@ -59,13 +59,13 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
 def record_protected_paths(settings: Settings, protected: ProtectedPaths) -> None:
     """Record the paths of this process for the other processes of its state folder, if the folder is writable.
 
-    The modules with tools must be imported already: another process may not find them, or find other modules of that
-    name.
+    The modules with tools must be imported already: another process may not find them, or may find other modules of
+    that name.
     """
     record = settings.state_dir / RECORD
     paths = [*protected.paths, *protected.module_files()]
-    outside = [str(path) for path in paths if not path.is_relative_to(settings.state_dir)]
-    if set(outside) <= {str(path) for path in recorded_paths(record)}:
+    outside_paths = [str(path) for path in paths if not path.is_relative_to(settings.state_dir)]
+    if set(outside_paths) <= {str(path) for path in recorded_paths(record)}:
         return
     try:
         make_private_folder(settings.state_dir)
@@ -75,10 +75,10 @@ def record_protected_paths(settings: Settings, protected: ProtectedPaths) -> Non
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        recorded = [str(path) for path in recorded_paths(record)]
+        previous_paths = [str(path) for path in recorded_paths(record)]
         descriptor, name = tempfile.mkstemp(dir=record.parent, prefix=f".{RECORD}-")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(list(dict.fromkeys([*recorded, *outside]))[-MAX_RECORDED:], file)
+            json.dump(list(dict.fromkeys([*previous_paths, *outside_paths]))[-MAX_RECORDED:], file)
         Path(name).replace(record)
     finally:
         os.close(lock)
@@ -113,10 +113,10 @@ def _file_in(reference: str) -> Path | None:
     return absolute_path(reference) if is_file else None
 
 
-def _programs_in(servers: Path, settings: Settings) -> Iterator[Path]:
+def _programs_in(servers_file: Path, settings: Settings) -> Iterator[Path]:
     """Yield the command of each MCP server in a file, and its first argument that is a file: `node server.js`."""
     try:
-        configs = read_servers(servers, Variables(settings.secret, settings.variable))
+        configs = read_servers(servers_file, Variables(settings.secret, settings.variable))
     except ToolLoadError:
         # Loading the tools reports the errors of the file.
         return

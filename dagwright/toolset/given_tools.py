@@ -25,9 +25,10 @@ AgentSource = AgentCard | str | Path
 """An agent card, or a file of agents."""
 
 _MAIN = "__main__"
-_LOADED_FILE = "dagwright_tools_"
+_FILE_MODULE_PREFIX = "dagwright_tools_"
 """Prefix of the module names that `tools.tool_files` gives to files."""
-_NO_QUEUE = ""
+_NO_SOURCE = ""
+"""Source of a tool that another worker serves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class GivenTools:
     def importable_modules(self) -> tuple[str, ...]:
         """Names of the modules of the functions, except the main program: importing it would run it."""
         sources = dict.fromkeys(self.functions.sources.values())
-        return tuple(source for source in sources if source != _NO_QUEUE and not is_path(source))
+        return tuple(source for source in sources if source != _NO_SOURCE and not is_path(source))
 
 
 def read_given_tools(
@@ -62,10 +63,10 @@ def read_given_tools(
     Raises:
         ToolLoadError: an object is not a tool or an agent, or two have the same name.
     """
-    named = [str(tool) for tool in tools if isinstance(tool, str | Path)]
+    references = [str(tool) for tool in tools if isinstance(tool, str | Path)]
     files = [agents_reference(str(agent)) for agent in agents if isinstance(agent, str | Path)]
     queue = [] if task_queue is None else [queue_reference(task_queue)]
-    return GivenTools(_functions_of(tools), (*named, *files, *queue), _cards_of(agents))
+    return GivenTools(_functions_of(tools), (*references, *files, *queue), _cards_of(agents))
 
 
 def _functions_of(tools: Sequence[ToolSource]) -> ToolRegistry:
@@ -103,9 +104,9 @@ def _source_of(spec: ToolSpec) -> str:
     """Return the module of a tool; its file if the module has no importable name."""
     if spec.function is None:
         # Another worker serves the tool, on the queue of its declaration.
-        return _NO_QUEUE
+        return _NO_SOURCE
     module = str(getattr(spec.function, "__module__", None) or _MAIN)
-    if module != _MAIN and not module.startswith(_LOADED_FILE):
+    if module != _MAIN and not module.startswith(_FILE_MODULE_PREFIX):
         return module
     file = getattr(sys.modules.get(module), "__file__", None)
     # A notebook has no file: its folder determines the name of the queue.

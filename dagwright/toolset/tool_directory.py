@@ -34,8 +34,8 @@ async def publish_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *
             for tool in tools:
                 content = DECLARATION.dump_json(tool)
                 group.create_task(store.put_cache_entry(_key(tool.name, task_queue), content, expires_at=expires_at))
-    except* StoreUnavailable as failed:
-        _logger.warning("the tools could not be published to other workers", error=str(failed.exceptions[0]))
+    except* StoreUnavailable as failures:
+        _logger.warning("the tools could not be published to other workers", error=str(failures.exceptions[0]))
 
 
 async def find_published_tools(
@@ -54,11 +54,11 @@ async def find_published_tools(
 
 
 async def find_tool(
-    known: Mapping[str, ToolDeclaration], store: PayloadStore, name: str, *, task_queue: str
+    known_tools: Mapping[str, ToolDeclaration], store: PayloadStore, name: str, *, task_queue: str
 ) -> ToolDeclaration | None:
-    """Return a tool from `known`, or as a worker has published it; `None` if there is no such tool."""
-    if name in known:
-        return known[name]
+    """Return a tool from `known_tools`, or its published declaration; `None` if there is no such tool."""
+    if name in known_tools:
+        return known_tools[name]
     return (await find_published_tools(store, [name], task_queue=task_queue)).get(name)
 
 
@@ -82,12 +82,12 @@ async def published_tools_of_plan(
         PlanInvalid: the plan has problems other than unknown tools.
     """
     names = await asyncio.to_thread(unknown_tools, plan, tools, context=context, dialect=dialect)
-    published = await find_published_tools(store, names, task_queue=task_queue)
-    agent_tools = [name for card in agent_cards(published) for name in card.tools if name not in tools]
-    return {**published, **await find_published_tools(store, agent_tools, task_queue=task_queue)}
+    published_tools = await find_published_tools(store, names, task_queue=task_queue)
+    agent_tools = [name for card in agent_cards(published_tools) for name in card.tools if name not in tools]
+    return {**published_tools, **await find_published_tools(store, agent_tools, task_queue=task_queue)}
 
 
-def names_unknown_tools(invalid: PlanInvalid) -> bool:
+def has_unknown_tools(invalid: PlanInvalid) -> bool:
     """Return whether a plan is invalid because of tools or agents that another worker may have."""
     return any(problem.code in ("unknown_tool", "unknown_agent") for problem in invalid.problems)
 
@@ -102,8 +102,8 @@ async def publish_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None
                 group.create_task(
                     store.put_cache_entry(_card_key(card.name, card.version), content, expires_at=expires_at)
                 )
-    except* StoreUnavailable as failed:
-        _logger.warning("the agents could not be published to other workers", error=str(failed.exceptions[0]))
+    except* StoreUnavailable as failures:
+        _logger.warning("the agents could not be published to other workers", error=str(failures.exceptions[0]))
 
 
 async def find_published_card(store: PayloadStore, name: str, version: str) -> AgentCard | None:

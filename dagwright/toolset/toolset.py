@@ -57,7 +57,7 @@ class Toolset:
     Args:
         built_in: served on the task queue of the workflows, with the agents that were added to the database.
         user_tools: the tools of `--tools` and `--agents`, each served on the queue of its file or module, or all on
-            that of `--tools-queue`; they take precedence over built-in tools of the same name.
+            the queue of `--tools-queue`; they take precedence over built-in tools of the same name.
         references: the values of `--tools`, `--agents` and `--tools-queue`, absolute, so that another command can load
             the same tools.
         database_url: the database of added agents.
@@ -127,7 +127,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     user_tools, servers = _user_tools(settings, tool_references)
     user_tools = _with_functions(user_tools, given.functions)
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
-    _check_workers(user_tools, built_in)
+    _check_worker_tools(user_tools, built_in)
     agents = _with_cards(agents, given.agents)
     user_tools = user_tools.merge(agent_tools(agents, environment, find=partial(find_published_card, store)))
     default_queue = partial(queue_name, task_queue=settings.task_queue)
@@ -192,13 +192,13 @@ def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEn
     )
 
 
-def _check_workers(user_tools: ToolRegistry, built_in: ToolRegistry) -> None:
-    workers = workers_among(user_tools.declarations())
-    for name in workers:
+def _check_worker_tools(user_tools: ToolRegistry, built_in: ToolRegistry) -> None:
+    worker_tools = workers_among(user_tools.declarations())
+    for name in worker_tools:
         if name in built_in:
             raise ToolLoadError(f"The worker tool {name!r} has the name of a built-in tool; rename it")
     try:
-        check_workers(workers)
+        check_workers(worker_tools)
     except WorkersRejected as error:
         raise ToolLoadError(f"The worker tools cannot work together: {error}") from None
 
@@ -235,7 +235,7 @@ def _with_functions(tools: ToolRegistry, functions: ToolRegistry) -> ToolRegistr
         ToolLoadError: two different tools have the same name.
     """
     for spec in functions:
-        if (other := tools.get(spec.name)) is not None and other is not spec:
+        if (existing_spec := tools.get(spec.name)) is not None and existing_spec is not spec:
             raise ToolLoadError(
                 f"Duplicate tool {spec.name!r}: in {tools.sources[spec.name]} and among the passed functions"
             )

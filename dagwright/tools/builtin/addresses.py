@@ -17,7 +17,7 @@ from dagwright.tools.errors import GiveUp, NotStarted
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 """Host name and port -> addresses as text, in order of preference."""
 
-TRIED_ADDRESSES = 3
+MAX_TRIED_ADDRESSES = 3
 
 
 class AddressRefused(GiveUp):
@@ -56,7 +56,7 @@ class PinnedTransport(httpx.AsyncBaseTransport):
         host = request.url.raw_host.decode("ascii")
         port = request.url.port or (443 if request.url.scheme == "https" else 80)
         addresses = await self._checked_addresses(host, port)
-        for address in addresses[: TRIED_ADDRESSES - 1]:
+        for address in addresses[: MAX_TRIED_ADDRESSES - 1]:
             try:
                 return await self._inner.handle_async_request(_pin_address(request, address, host=host))
             except (httpx.ConnectError, httpx.ConnectTimeout):

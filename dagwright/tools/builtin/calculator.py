@@ -51,12 +51,12 @@ def calculator(expression: str | float | None = None, query: str | float | None 
         return number_of(evaluate(_text_of(expression)))
     text = _text_of(query)
     try:
-        return number_of(_exact(text))
+        return number_of(_evaluate_exactly(text))
     except _NotArithmetic as error:
-        refusal = str(error)
+        reason = str(error)
     if not text.strip():
-        raise ValueError(refusal)
-    return number_of(evaluate_word_problem(text, evaluate, refusal=refusal))
+        raise ValueError(reason)
+    return number_of(evaluate_word_problem(text, evaluate, reason=reason))
 
 
 class _NotArithmetic(Exception):
@@ -70,7 +70,7 @@ def evaluate(text: str) -> Fraction:
         ValueError: the text is not arithmetic, or a value is not defined or too large.
     """
     try:
-        return _exact(text)
+        return _evaluate_exactly(text)
     except _NotArithmetic as error:
         raise ValueError(str(error)) from None
 
@@ -79,11 +79,11 @@ def _text_of(value: str | float | None) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
-def _exact(text: str) -> Fraction:
-    cleaned = _checked_tokens(text)
+def _evaluate_exactly(text: str) -> Fraction:
+    python_text = _checked_tokens(text)
     try:
-        parsed = ast.parse(cleaned, mode="eval").body
-        value = _Evaluator(cleaned).value(parsed)
+        parsed = ast.parse(python_text, mode="eval").body
+        value = _Evaluator(python_text).value(parsed)
     except ZeroDivisionError:
         raise ValueError(f"{short_text(text)} divides by zero") from None
     except (SyntaxError, TypeError):
@@ -119,22 +119,22 @@ def _checked_tokens(text: str) -> str:
     """Return `text` in Python's notation, after checking that every token is a number, an operator or a known name."""
     if len(text) > TEXT_LIMIT:
         raise _NotArithmetic(f"The expression has {len(text):,} characters, over the limit of {TEXT_LIMIT:,}")
-    cleaned = text.translate(_SIGNS).strip()
+    python_text = text.translate(_SIGNS).strip()
     position, last_operand = 0, ""
-    while position < len(cleaned):
-        match = _TOKEN.match(cleaned, position)
+    while position < len(python_text):
+        match = _TOKEN.match(python_text, position)
         if match is None:
-            raise _not_arithmetic(text, f"unexpected {cleaned[position]!r}")
+            raise _not_arithmetic(text, f"unexpected {python_text[position]!r}")
         if match["name"] and match["name"] not in _NAMES.keys() | _FUNCTIONS.keys():
             raise _not_arithmetic(text, f"unknown name {match['name'][:30]!r}")
         if last_operand and (match["name"] or match["number"]):
             raise _not_arithmetic(text, f"no operator between {last_operand!r} and {match[0]!r}")
         last_operand = (match["name"] or match["number"] or "") if match[0].strip() else last_operand
         position = match.end()
-    if not cleaned:
+    if not python_text:
         raise _not_arithmetic(text, "it is empty")
     # Python's ^ is another operation with another precedence, so it is replaced before parsing.
-    return cleaned.replace("^", "**")
+    return python_text.replace("^", "**")
 
 
 class _Evaluator:

@@ -66,8 +66,8 @@ class OpenFolder:
 
     def entries(self) -> list[FolderEntry]:
         """Return the files and folders by name, without links, hidden and protected ones."""
-        with os.scandir(self.descriptor) as scanned:
-            names = sorted(entry.name for entry in scanned if not entry.name.startswith("."))
+        with os.scandir(self.descriptor) as scan:
+            names = sorted(entry.name for entry in scan if not entry.name.startswith("."))
         return [entry for entry in map(self._entry, names) if entry is not None]
 
     def _entry(self, name: str) -> FolderEntry | None:
@@ -89,12 +89,12 @@ class OpenFolder:
             GiveUp: the subfolder is rejected.
             OSError: the subfolder cannot be opened.
         """
-        self._refuse_link(name)
+        self._reject_link(name)
         descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=self.descriptor)
         try:
-            opened = OpenFolder(descriptor, self.path / name, self.relative / name, self.guard)
-            _refuse_protected_path(self.guard, opened.path, os.fstat(descriptor), shown=opened.relative)
-            yield opened
+            subfolder = OpenFolder(descriptor, self.path / name, self.relative / name, self.guard)
+            _reject_protected_path(self.guard, subfolder.path, os.fstat(descriptor), shown_path=subfolder.relative)
+            yield subfolder
         finally:
             os.close(descriptor)
 
@@ -106,13 +106,13 @@ class OpenFolder:
             GiveUp: the file is rejected.
             OSError: the file cannot be opened.
         """
-        self._refuse_link(name)
+        self._reject_link(name)
         with os.fdopen(os.open(name, _FILE_FLAGS, dir_fd=self.descriptor), "rb") as file:
             status = os.fstat(file.fileno())
-            _refuse_protected_path(self.guard, self.path / name, status, shown=self.relative / name)
+            _reject_protected_path(self.guard, self.path / name, status, shown_path=self.relative / name)
             if not stat.S_ISREG(status.st_mode):
                 raise IsADirectoryError(name)
-            self._refuse_hard_link(name, status)
+            self._reject_hard_link(name, status)
             yield file
 
     def replace_file(self, name: str, content: bytes) -> None:
@@ -121,24 +121,24 @@ class OpenFolder:
         Raises:
             GiveUp: the file is rejected.
         """
-        self._refuse_link(name)
+        self._reject_link(name)
         status = self._status(name)
         if status is not None and stat.S_ISDIR(status.st_mode):
             raise GiveUp(f"{name!r} is a folder")
         path, relative_path = self.path / name, self.relative / name
-        _refuse_protected_path(self.guard, path, status, shown=relative_path)
-        self._refuse_hard_link(name, status)
+        _reject_protected_path(self.guard, path, status, shown_path=relative_path)
+        self._reject_hard_link(name, status)
         if self.guard.is_code(path):
             raise GiveUp(
                 f"{str(relative_path)!r} would be importable by Python; write it outside of the folders with code "
                 "(DAGWRIGHT_FILES_ROOT on the worker), or with another suffix"
             )
         # Named after the effect: a retry after a crash overwrites the leftover draft instead of adding another.
-        mark = hashlib.sha256(f"{context().idempotency_key}/{name}".encode()).hexdigest()[:16]
-        draft = f".{mark}.draft"
+        digest = hashlib.sha256(f"{context().idempotency_key}/{name}".encode()).hexdigest()[:16]
+        draft = f".{digest}.draft"
         try:
             with os.fdopen(os.open(draft, _DRAFT_FLAGS, 0o666, dir_fd=self.descriptor), "wb") as file:
-                self._refuse_hard_link(draft, os.fstat(file.fileno()))
+                self._reject_hard_link(draft, os.fstat(file.fileno()))
                 file.truncate()
                 file.write(content)
                 file.flush()
@@ -150,18 +150,18 @@ class OpenFolder:
 
     def make_folder(self, name: str) -> None:
         """Create a subfolder, unless it exists."""
-        _refuse_protected_path(self.guard, self.path / name, self._status(name), shown=self.relative / name)
+        _reject_protected_path(self.guard, self.path / name, self._status(name), shown_path=self.relative / name)
         try:
             os.mkdir(name, dir_fd=self.descriptor)
         except FileExistsError:
             return
 
-    def _refuse_link(self, name: str) -> None:
+    def _reject_link(self, name: str) -> None:
         status = self._status(name)
         if status is not None and stat.S_ISLNK(status.st_mode):
             raise GiveUp(f"{str(self.relative / name)!r} is a symbolic link, which the file tools do not follow")
 
-    def _refuse_hard_link(self, name: str, status: os.stat_result | None) -> None:
+    def _reject_hard_link(self, name: str, status: os.stat_result | None) -> None:
         if status is not None and _has_other_names(status):
             raise GiveUp(
                 f"{str(self.relative / name)!r} has several names (hard links), some of which may be outside of the "
@@ -202,7 +202,7 @@ class FileAccess:
 
     @contextmanager
     def parent(self, path: str, *, create: bool = False) -> Iterator[tuple[OpenFolder, str]]:
-        """Open the folder of a file. Yield it with the name of the file. Raises as `folder`."""
+        """Open the folder of a file; yield the open folder and the name of the file. Raises as `folder`."""
         parts = parts_of(path)
         if not parts:
             raise IsADirectoryError(path)
@@ -225,18 +225,18 @@ class FileAccess:
         # The memo of a run may contain any text.
         if owner is not None and owner != ALL_OWNERS and not is_owner_name(owner):
             raise GiveUp(f"The run belongs to {owner!r:.80}, which is not a valid folder name")
-        real = self._environment.files_root.resolve()
+        real_root = self._environment.files_root.resolve()
         guard = self._environment.protected.guard()
-        if guard.protects_root(real):
+        if guard.protects_root(real_root):
             raise GiveUp(
                 "The files folder is inside a folder of Dagwright (state, plans or payloads), which the file tools "
                 "reject; set DAGWRIGHT_FILES_ROOT on the worker to another folder"
             )
         if create or owner is not None:
-            real.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(real, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            real_root.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(real_root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            root = OpenFolder(descriptor, real, PurePosixPath(), guard)
+            root = OpenFolder(descriptor, real_root, PurePosixPath(), guard)
             if owner is None or owner == ALL_OWNERS:
                 yield root
                 return
@@ -278,9 +278,9 @@ def parts_of(path: str) -> list[str]:
             parts.pop()
         else:
             raise GiveUp(f"{path!r} is outside the files folder; give a path relative to it")
-    hidden = next((part for part in parts if part.startswith(".")), None)
-    if hidden is not None:
-        raise GiveUp(f"{path!r}: the file tools reject hidden names, such as {hidden!r}")
+    hidden_name = next((part for part in parts if part.startswith(".")), None)
+    if hidden_name is not None:
+        raise GiveUp(f"{path!r}: the file tools reject hidden names, such as {hidden_name!r}")
     if any(len(part.encode()) > _NAME_LIMIT_BYTES for part in parts):
         raise GiveUp(f"{path[:60]!r} is not a path: a name has at most {_NAME_LIMIT_BYTES} bytes")
     return parts
@@ -294,10 +294,10 @@ def _is_encodable(path: str) -> bool:
     return True
 
 
-def _refuse_protected_path(
-    guard: PathGuard, path: Path, status: os.stat_result | None, *, shown: PurePosixPath
+def _reject_protected_path(
+    guard: PathGuard, path: Path, status: os.stat_result | None, *, shown_path: PurePosixPath
 ) -> None:
     if guard.protects(path, status):
         raise GiveUp(
-            f"{str(shown)!r} belongs to Dagwright (state, keys, plans, tools or agents); the file tools reject it"
+            f"{str(shown_path)!r} belongs to Dagwright (state, keys, plans, tools or agents); the file tools reject it"
         )

@@ -92,7 +92,7 @@ def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, li
             if text is None:
                 matches.append({"path": relative, "bytes": entry.size_bytes})
             else:
-                lines = _lines_with(folder, entry, text)
+                lines = _lines_containing(folder, entry, text)
                 skipped += lines is None
                 matches += [{"path": relative, **line} for line in lines or ()]
             if len(matches) > limit:
@@ -123,7 +123,7 @@ def _files_in(top: OpenFolder) -> Iterator[tuple[OpenFolder, FolderEntry]]:
     return walk(top, 0)
 
 
-def _lines_with(folder: OpenFolder, entry: FolderEntry, text: str) -> list[dict[str, Any]] | None:
+def _lines_containing(folder: OpenFolder, entry: FolderEntry, text: str) -> list[dict[str, Any]] | None:
     """Return the lines of a file that contain a text; `None` if the file is not text, too large or unreadable."""
     try:
         with folder.file(entry.name) as opened:
@@ -136,9 +136,9 @@ def _lines_with(folder: OpenFolder, entry: FolderEntry, text: str) -> list[dict[
         lines = content.decode().splitlines()
     except UnicodeDecodeError:
         return None
-    searched = text.casefold()
+    searched_text = text.casefold()
     return [
         {"line": number, "text": line.strip()[:SHOWN_CHARACTERS]}
         for number, line in enumerate(lines, 1)
-        if searched in line.casefold()
+        if searched_text in line.casefold()
     ]

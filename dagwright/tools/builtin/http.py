@@ -28,7 +28,7 @@ HttpUrl = Annotated[str, WithJsonSchema({"type": "string", TEXT_FORMAT: "http_ur
 
 MAX_TIMEOUT_S = 300.0
 REDIRECTS_LIMIT = 5
-ATTEMPTS = 3
+MAX_ATTEMPTS = 3
 """Attempts of one request; a request that changes something is retried only if it was not sent."""
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
@@ -74,11 +74,11 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) ->
     @tool(
         effects="write",
         effects_by=_EFFECTS_BY_METHOD,
-        max_attempts=ATTEMPTS,
+        max_attempts=MAX_ATTEMPTS,
         timeout=MAX_TIMEOUT_S + 30,
         sends_to_hosts=True,
     )
-    async def http_request(  # noqa: PLR0913 - each is one word of the request, by keyword
+    async def http_request(  # noqa: PLR0913 - each is one part of the request, passed by keyword
         url: HttpUrl,
         method: Method = "GET",
         *,
@@ -162,19 +162,19 @@ async def _send(call: HttpCall, transport: httpx.AsyncBaseTransport) -> dict[str
     raise GiveUp(f"{call.label} was redirected more than {REDIRECTS_LIMIT} times")
 
 
-def _redirect_request(client: httpx.AsyncClient, previous: httpx.Request, following: httpx.Request) -> httpx.Request:
+def _redirect_request(client: httpx.AsyncClient, request: httpx.Request, next_request: httpx.Request) -> httpx.Request:
     """Return the next request; for another origin, without the body and the headers of the plan."""
-    if following.url.scheme not in ("http", "https"):
-        raise GiveUp(f"The service redirects to {following.url.scheme!r}, which is not HTTP")
-    if (previous.url.scheme, previous.url.host, previous.url.port) == (
-        following.url.scheme,
-        following.url.host,
-        following.url.port,
+    if next_request.url.scheme not in ("http", "https"):
+        raise GiveUp(f"The service redirects to {next_request.url.scheme!r}, which is not HTTP")
+    if (request.url.scheme, request.url.host, request.url.port) == (
+        next_request.url.scheme,
+        next_request.url.host,
+        next_request.url.port,
     ):
-        return following
-    if following.method not in _SAFE_METHODS:
-        raise GiveUp(f"The service redirects the {following.method} to another host, {following.url.host!r}")
-    return client.build_request(following.method, following.url)
+        return next_request
+    if next_request.method not in _SAFE_METHODS:
+        raise GiveUp(f"The service redirects the {next_request.method} to another host, {next_request.url.host!r}")
+    return client.build_request(next_request.method, next_request.url)
 
 
 async def _result(call: HttpCall, response: httpx.Response) -> dict[str, Any]:
@@ -199,9 +199,9 @@ def decode_body(content: bytes, content_type: str) -> Any:
     """Decode a body as a JSON value, else as text, else as `{"base64": …}`; null if it is empty."""
     if not content:
         return None
-    kind, _, parameters = content_type.lower().partition(";")
-    kind = kind.strip()
-    if kind == "application/json" or kind.endswith("+json"):
+    media_type, _, parameters = content_type.lower().partition(";")
+    media_type = media_type.strip()
+    if media_type == "application/json" or media_type.endswith("+json"):
         try:
             return json.loads(content, parse_constant=_reject_constant)
         except (ValueError, RecursionError):
@@ -253,7 +253,7 @@ def _body(body: Any, *, method: str) -> bytes | None:
 
 
 def _record_sending(call: HttpCall) -> None:
-    """Record the start of a request that must not be repeated in the heartbeat.
+    """Record in the heartbeat that a request that must not be repeated is being sent.
 
     If a later attempt finds this record, the earlier attempt died without a response, and the outcome is unknown.
     """
@@ -265,7 +265,7 @@ def _record_sending(call: HttpCall) -> None:
 
 
 def _status_error(call: HttpCall, response: httpx.Response, content: bytes) -> Exception:
-    """Convert an unexpected status to an exception that decides on the next attempt."""
+    """Convert an unexpected status to an exception whose class decides whether the request is retried."""
     excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
     if len(content) > _EXCERPT_BYTES:
         # Drop the last word: a part of a secret would not be redacted.
@@ -283,7 +283,7 @@ def _status_error(call: HttpCall, response: httpx.Response, content: bytes) -> E
 
 
 def _connection_error(call: HttpCall, error: Exception) -> Exception:
-    """Convert a broken or missing connection to an exception that decides on the next attempt."""
+    """Convert a connection failure to an exception whose class decides whether the request is retried."""
     message = f"{call.label} failed: {type(error).__name__} {error}".rstrip()
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
         if not call.is_repeatable:

@@ -39,7 +39,7 @@ _TEXT_METHODS = frozenset(
     | {"title", "upper"}
 )
 _GROWING_FILTERS = ("batch", "center", "format", "indent", "slice", "wordwrap", "xmlattr", "pprint", "urlize")
-_REFUSED_NODES: Mapping[type[nodes.Node], str] = {
+_FORBIDDEN_NODES: Mapping[type[nodes.Node], str] = {
     nodes.Macro: "macro",
     nodes.CallBlock: "call",
     nodes.Import: "import",
@@ -103,7 +103,7 @@ def _short_range(*bounds: int) -> range:
 
 
 def _check(node: nodes.Node, *, depth: int) -> None:
-    for kind, word in _REFUSED_NODES.items():
+    for kind, word in _FORBIDDEN_NODES.items():
         if isinstance(node, kind):
             raise ValueError(f"The template uses {{% {word} %}}, which is not allowed")
     if isinstance(node, nodes.For):

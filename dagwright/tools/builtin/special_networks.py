@@ -63,8 +63,8 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 _NETWORKS = sorted(
     [
-        *((ipaddress.ip_network(each), True) for each in (*REACHABLE, _GLOBAL_UNICAST)),
-        *((ipaddress.ip_network(each), False) for each in UNREACHABLE),
+        *((ipaddress.ip_network(network), True) for network in (*REACHABLE, _GLOBAL_UNICAST)),
+        *((ipaddress.ip_network(network), False) for network in UNREACHABLE),
     ],
     key=lambda entry: -entry[0].prefixlen,
 )
@@ -72,9 +72,9 @@ _NETWORKS = sorted(
 
 def is_public(address: Address) -> bool:
     """Return whether an address is reachable on the public internet; an embedded IPv4 address decides."""
-    inner = embedded_address(address)
-    if inner is not None:
-        return is_public(inner)
+    embedded = embedded_address(address)
+    if embedded is not None:
+        return is_public(embedded)
     return next((reachable for network, reachable in _NETWORKS if address in network), True)
 
 

@@ -42,11 +42,11 @@ async def summarize(
         raise ValueError(f"The text has {len(full_text):,} characters, over the limit of {TEXT_LIMIT:,}; split it")
     focus_sentence = "" if focus is None else f" Focus on this question of the reader: {focus[:1_000]}"
     task = _TASK.format(words=words, focus=focus_sentence)
-    finished = _PartSummaries(context().last_heartbeat)
+    part_summaries = _PartSummaries(context().last_heartbeat)
     level = 0
     while len(full_text) > PART_CHARACTERS:
         texts = parts_of(full_text)
-        full_text = "\n\n".join(await _summarize_parts(texts, task, finished=finished, level=level))
+        full_text = "\n\n".join(await _summarize_parts(texts, task, part_summaries=part_summaries, level=level))
         level += 1
     return {"summary": await _summary(full_text, task)}
 
@@ -77,28 +77,28 @@ class _PartSummaries:
         context().heartbeat(self._summaries)
 
 
-async def _summarize_parts(texts: list[str], task: str, *, finished: _PartSummaries, level: int) -> list[str]:
+async def _summarize_parts(texts: list[str], task: str, *, part_summaries: _PartSummaries, level: int) -> list[str]:
     semaphore = asyncio.Semaphore(MAX_CONCURRENT_PARTS)
     count = len(texts)
 
     async def summarize_part(index: int) -> str:
         name = f"{level}.{index}"
-        stored = finished.get(name)
+        stored = part_summaries.get(name)
         if stored is not None:
             return stored
         async with semaphore:
             summary = await _summary(f"Part {index + 1} of {count} of a longer text:\n\n{texts[index]}", task)
         # A model that writes too much must not make the text longer than before.
         summary = summary[: max(len(texts[index]) // 2, 1)]
-        finished.put(name, summary)
+        part_summaries.put(name, summary)
         return summary
 
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(summarize_part(index)) for index in range(count)]
-    except BaseExceptionGroup as failed:
+    except BaseExceptionGroup as failures:
         # The first exception is the reason why the others were cancelled.
-        raise failed.exceptions[0] from None
+        raise failures.exceptions[0] from None
     return [task.result() for task in tasks]
 
 

@@ -96,9 +96,9 @@ async def _offers(environment: ToolEnvironment, kind: str, parameters: Mapping[s
         )
     address = f"{environment.search_url.rstrip('/')}/{kind}"
     query = {name: str(value) for name, value in parameters.items() if value is not None}
-    empty = [name for name, value in query.items() if not value.strip()]
-    if empty:
-        raise ValueError(f"{empty[0]} is empty")
+    empty_names = [name for name, value in query.items() if not value.strip()]
+    if empty_names:
+        raise ValueError(f"{empty_names[0]} is empty")
     try:
         async with httpx.AsyncClient(timeout=TIMEOUT_S) as client:
             response = await client.get(address, params=query)

@@ -53,12 +53,12 @@ _NUMBER = re.compile(r"[-+\s()]*(\d[\d_]*\.?\d*|\.\d+)[\s()]*")
 _NO_MODEL = (ModelError.MODEL_MISSING, ModelError.KEY_MISSING)
 
 
-def evaluate_word_problem(text: str, evaluate: Callable[[str], Fraction], *, refusal: str) -> Fraction:
+def evaluate_word_problem(text: str, evaluate: Callable[[str], Fraction], *, reason: str) -> Fraction:
     """Evaluate a calculation in words.
 
     Args:
         evaluate: evaluates an expression, or raises a `ValueError` with the problem.
-        refusal: why the text itself is not an expression.
+        reason: why the text itself is not an expression, for the error if there is no model.
 
     Raises:
         ValueError: the text is not a calculation, or there is no model to convert it.
@@ -68,13 +68,13 @@ def evaluate_word_problem(text: str, evaluate: Callable[[str], Fraction], *, ref
         raise ValueError(f"The calculation has {len(text):,} characters, over the limit of {QUERY_LIMIT:,}")
     messages: list[Message] = [system(_TASK), user(text)]
     for _ in range(MAX_MODEL_CALLS):
-        answer = _ask_model(messages, refusal)
+        answer = _ask_model(messages, reason)
         if not answer.output["is_calculation"]:
-            reason = one_line(answer.output["reason"])[:300] or "the model found none in it"
-            raise ValueError(f"{short_text(text)} is not a calculation: {reason}")
+            model_reason = one_line(answer.output["reason"])[:300] or "the model found none in it"
+            raise ValueError(f"{short_text(text)} is not a calculation: {model_reason}")
         expression = answer.output["expression"]
         try:
-            value = _value(expression, text, evaluate)
+            value = _checked_value(expression, text, evaluate)
         except ValueError as error:
             problem = str(error)
             messages += [answer.message, user(f"Invalid expression: {problem}. Write the expression again.")]
@@ -89,17 +89,17 @@ def short_text(text: str) -> str:
     return repr(cut_characters(text, 100))
 
 
-def _ask_model(messages: list[Message], refusal: str) -> ModelResponse:
+def _ask_model(messages: list[Message], reason: str) -> ModelResponse:
     try:
         return context().ask_model(messages, purpose=PURPOSE, output=EXPRESSION).wait()
     except ModelFailure as failure:
         if failure.error not in _NO_MODEL:
             raise
-        message = f"{refusal}, or let a model read it: {failure.advice or 'set DAGWRIGHT_MODEL'}"
+        message = f"{reason}, or let a model read it: {failure.advice or 'set DAGWRIGHT_MODEL'}"
         raise ValueError(message) from None
 
 
-def _value(expression: str, text: str, evaluate: Callable[[str], Fraction]) -> Fraction:
+def _checked_value(expression: str, text: str, evaluate: Callable[[str], Fraction]) -> Fraction:
     value = evaluate(expression)
     single_number = _NUMBER.fullmatch(expression)
     if single_number is not None and single_number[1] not in text:

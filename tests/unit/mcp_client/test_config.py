@@ -45,7 +45,7 @@ def test_variables_are_filled_in_and_secrets_hidden(tmp_path: Path) -> None:
 
 ONE_OF = ": expected exactly one of command (a program) and url (streamable HTTP)"
 EFFECTS = "/dagwright/effects: Input should be 'read', 'idempotent' or 'write'"
-NO_ENV = "/env: only a program has it; a server with a url has headers"
+NO_ENV = "/env: only a program has this key; a server with a url has headers"
 DURATION = "write a number and a unit, such as 500ms, 30s, 5m, 2h or 7d"
 
 
@@ -62,7 +62,10 @@ def _program(**more: Any) -> dict[str, Any]:
         ({"comand": "x"}, "/comand: unknown key; did you mean 'command'?"),
         (_program(args="y"), "/args: Input should be a valid list"),
         (_program(env={"N": 1}), "/env/N: Input should be a valid string"),
-        (_program(timeout=30), '/timeout: its unit differs between programs; write "dagwright": {"timeout": "30s"}'),
+        (
+            _program(timeout=30),
+            '/timeout: the unit of a timeout differs between programs; write "dagwright": {"timeout": "30s"}',
+        ),
         (_program(cwd="none"), "/cwd: there is no folder none"),
         (_program(headers={"a": "b"}), "/headers: a program has no headers; use env"),
         ({"url": "http://h/mcp", "env": {"a": "b"}}, NO_ENV),

@@ -116,7 +116,7 @@ async def test_a_failure_reports_its_advice_and_its_usage() -> None:
     [result] = failure.details
     expected = (Action.GIVE_UP, Usage(calls=1, prompt_tokens=3, completion_tokens=4, unpriced_calls=1))
     assert (result["action"], usage_from_json(result["usage"])) == expected
-    advice = f"set OPENAI_API_KEY of the worker to a key that {server.base_url} accepts"
+    advice = f"set OPENAI_API_KEY for the worker to a key that {server.base_url} accepts"
     assert failure.details[0]["advice"] == advice
     assert failure.message.endswith(advice)
 
