@@ -19,9 +19,9 @@ from dagwright.tools.spec import ToolSpec
 from dagwright.tools.tool_references import agents_reference
 
 PASSED_CARDS = "agents"
-"""Source of agents that a Python program passes as cards; the program names their task queue."""
-_NOT_STARTED_ATTEMPTS = 3
-"""Maximum number of attempts of a service with effects `write`, which are retried only if they did not start."""
+"""Value of `sources` for agents passed to `Worker(agents=[...])` as cards rather than read from a file."""
+_WRITE_SERVICE_MAX_ATTEMPTS = 3
+"""Maximum attempts of a service call with effects `write`. Only a call that did not start is retried."""
 
 
 FindCard = Callable[[str, str], Awaitable[AgentCard | None]]
@@ -32,13 +32,13 @@ async def _no_card(name: str, version: str) -> AgentCard | None:  # noqa: ARG001
     return None
 
 
-def agent_tools(agents: AgentRegistry, environment: ToolEnvironment, *, find: FindCard = _no_card) -> ToolRegistry:
-    """Create a tool for each agent, in order. Agents of type `llm` run as sub-plans, which no worker serves as a tool.
+def agent_tools(agents: AgentRegistry, environment: ToolEnvironment, *, find_card: FindCard = _no_card) -> ToolRegistry:
+    """Create a tool for each agent, in order. Agents of type `llm` run as sub-plans; their tools cannot be called.
 
     Args:
-        find: looks up cards of other versions, because a plan may have been checked with an older card.
+        find_card: looks up cards of other versions, because a plan may have been checked with an older card.
     """
-    card_source = _CardSource(agents, environment, find)
+    card_source = _CardSource(agents, environment, find_card)
     files = {name: agents_reference(file) for name, file in agents.files.items()}
     sources = {f"{AGENT_PREFIX}{card.name}": files.get(card.name, PASSED_CARDS) for card in agents}
     return ToolRegistry.of(*(_tool_of(card, card_source) for card in agents), sources=sources)
@@ -53,7 +53,7 @@ def declared_agents(cards: Iterable[AgentCard]) -> ToolRegistry:
 class _CardSource:
     agents: AgentRegistry
     environment: ToolEnvironment
-    find: FindCard
+    find_card: FindCard
 
     async def card(self, card: AgentCard, checked_version: str | None) -> AgentCard:
         """Return the card that the plan of the call was checked with.
@@ -63,10 +63,10 @@ class _CardSource:
         """
         if checked_version in (None, card.version):
             return card
-        stored_card = await self.find(card.name, checked_version)
+        stored_card = await self.find_card(card.name, checked_version)
         if stored_card is None or stored_card.type == "llm":
             raise ToolChanged(
-                f"the card of the agent {card.name!r} has changed since the plan was checked; run it again"
+                f"the card of the agent {card.name!r} has changed since the plan was checked; start the plan again"
             )
         return stored_card
 
@@ -78,7 +78,10 @@ class _CardSource:
         try:
             return load_class(card.class_name, folder=Path.cwd())
         except ToolLoadError as error:
-            raise ToolChanged(f"the agent {card.name!r} as the plan was checked with it: {error}") from None
+            message = (
+                f"the plan was checked with an older card of the agent {card.name!r}, whose class cannot be loaded"
+            )
+            raise ToolChanged(f"{message}: {error}") from None
 
 
 def _tool_of(card: AgentCard, card_source: _CardSource) -> ToolSpec:
@@ -104,5 +107,5 @@ def _tool_of(card: AgentCard, card_source: _CardSource) -> ToolSpec:
 def _declaration_of(card: AgentCard) -> ToolDeclaration:
     declaration = agent_declaration(card)
     if card.type == "service" and card.effects in (None, "write"):
-        return replace(declaration, max_attempts=_NOT_STARTED_ATTEMPTS)
+        return replace(declaration, max_attempts=_WRITE_SERVICE_MAX_ATTEMPTS)
     return declaration

@@ -17,7 +17,7 @@ from dagwright.core.model.tools import AGENT_PREFIX
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.spec import ToolSpec
 
-_HAS_AGENTS = "SELECT 1 FROM agent_card LIMIT 1"
+_ANY_AGENT_QUERY = "SELECT 1 FROM agent_card LIMIT 1"
 
 # Not structlog, which writes to stdout in a command without a configured log.
 _LOG = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def stored_cards(database_url: str) -> tuple[AgentCard, ...]:
         finally:
             database.dispose()
     except (SQLAlchemyError, DatabaseUnusable, DatabaseUnavailable, ValueError) as error:
-        _LOG.warning("the agents in the database are not known: %s", error)
+        _LOG.warning("the agents in the database cannot be loaded: %s", error)
         return ()
 
 
@@ -106,6 +106,6 @@ def _may_have_agents(database_url: str) -> bool:
         return False
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-            return connection.execute(_HAS_AGENTS).fetchone() is not None
+            return connection.execute(_ANY_AGENT_QUERY).fetchone() is not None
     except sqlite3.Error:
         return False

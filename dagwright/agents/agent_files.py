@@ -23,24 +23,24 @@ from dagwright.tools.tool_references import absolute_path
 def load_agents(files: Sequence[str]) -> AgentRegistry:
     """Load the agents of files, in order; duplicate files are read once.
 
-    Classes of agents are imported; a module may be in the folder of the file.
+    The classes of class agents are imported. Their modules may be in the folder of the file.
 
     Raises:
         AgentsUnreadable: a file is invalid, a class does not exist, or two agents have the same name.
         ToolLoadError: a Python file cannot be imported.
     """
     classes: dict[str, type[ClassAgent]] = {}
-    owners: dict[str, tuple[AgentCard, Path]] = {}
+    loaded: dict[str, tuple[AgentCard, Path]] = {}
     paths = list(dict.fromkeys(map(absolute_path, files)))
     for path in paths:
         for card in _cards_in(path):
-            first, owner = owners.setdefault(card.name, (card, path))
-            if first != card:
-                raise AgentsUnreadable(f"Two agents are called {card.name!r}: in {owner.name} and in {path.name}")
+            first_card, first_path = loaded.setdefault(card.name, (card, path))
+            if first_card != card:
+                raise AgentsUnreadable(f"Two agents are called {card.name!r}: in {first_path.name} and in {path.name}")
             if card.class_name is not None:
                 classes[card.name] = _class_of(card, card.class_name, path)
-    cards = [card for card, _ in owners.values()]
-    return AgentRegistry.of(*cards, files={name: str(path) for name, (_, path) in owners.items()}, classes=classes)
+    cards = [card for card, _ in loaded.values()]
+    return AgentRegistry.of(*cards, files={name: str(path) for name, (_, path) in loaded.items()}, classes=classes)
 
 
 def _class_of(card: AgentCard, class_name: str, path: Path) -> type[ClassAgent]:
@@ -115,7 +115,7 @@ def _card_documents(document: Any, file: Path) -> Mapping[str, Any]:
             raise AgentsUnreadable(f"{file.name}: {pointer(key)}: unknown key; {hint}")
     agents = document.get(_ROOT)
     if not isinstance(agents, dict) or not agents:
-        raise AgentsUnreadable(f"{file.name}: /{_ROOT}: expected an object of agents by name, with at least one")
+        raise AgentsUnreadable(f"{file.name}: /{_ROOT}: expected an object that maps names to agents, not empty")
     return agents
 
 
@@ -131,7 +131,7 @@ def _card_problems(error: ValidationError) -> Iterator[tuple[tuple[str | int, ..
     for item in error.errors(include_url=False):
         path = item["loc"]
         if item["type"] == "extra_forbidden":
-            yield path, f"unknown key; {_instead_of(str(path[-1]))}"
+            yield path, f"unknown key; {_unknown_key_hint(str(path[-1]))}"
         elif item["type"] == "missing":
             yield path[:-1], f"{path[-1]!r} is missing"
         elif item["type"] in _EXPECTED:
@@ -141,7 +141,7 @@ def _card_problems(error: ValidationError) -> Iterator[tuple[tuple[str | int, ..
             yield path, item["msg"].removeprefix("Value error, ")
 
 
-def _instead_of(key: str) -> str:
+def _unknown_key_hint(key: str) -> str:
     if key in MODEL_KEYS:
         return "an agent has no model: each request selects the model"
     field_names = [name for name in AgentCard.model_fields if name != "name"]

@@ -44,7 +44,7 @@ class AgentContext:
 
         Args:
             messages: the conversation; a string is one user message.
-            output: JSON Schema of the answer, which is then in the field `output`. Without a schema, the answer is in
+            output: JSON Schema of the answer. With a schema, the answer is in the field `output`; without a schema, in
                 the field `text`.
             config: the model and its settings; settings of the worker process apply to fields that are not set.
 
@@ -121,22 +121,22 @@ def load_class(name: str, *, folder: Path) -> type[ClassAgent]:
     if not module_name:
         if class_name not in SHIPPED:
             shipped = ", ".join(SHIPPED)
-            raise ToolLoadError(f"no class {class_name!r} comes with Dagwright ({shipped} does); name its module too")
+            raise ToolLoadError(f"Dagwright has no class {class_name!r}, only {shipped}; name the module too")
         module_name = SHIPPED[class_name]
     loaded = getattr(load_module(module_name, folder), class_name, None)
     if not isinstance(loaded, type):
         raise ToolLoadError(f"there is no class {class_name!r} in {module_name}")
     run = getattr(loaded, "run", None)
-    if not inspect.iscoroutinefunction(run) or not _accepts(run, 4):
+    if not inspect.iscoroutinefunction(run) or not _accepts_arguments(run, 4):
         raise ToolLoadError(f"{class_name} has no `async def run(self, objective, context, agent)`")
-    if not _accepts(loaded, 0):
+    if not _accepts_arguments(loaded, 0):
         raise ToolLoadError(
             f"{class_name} must have a constructor without arguments, because each call creates an object"
         )
     return loaded
 
 
-def _accepts(function: Any, count: int) -> bool:
+def _accepts_arguments(function: Any, count: int) -> bool:
     try:
         inspect.signature(function).bind(*([None] * count))
     except (TypeError, ValueError):

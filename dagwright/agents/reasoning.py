@@ -17,10 +17,10 @@ from dagwright.tools.errors import GiveUp
 MAX_STEPS = 5
 """Maximum number of parts of a question; each part is one model call."""
 CONTEXT_CHARACTERS = 24_000
-"""Maximum length of the results in a prompt, about 6,000 tokens; a mark shows where they are truncated."""
+"""Maximum length of the results in a prompt, about 6,000 tokens. A mark replaces the rest."""
 
 MAX_SPLIT_CALLS = 4
-"""The first answer and three repairs."""
+"""Maximum number of model calls that split a question: the first and three repairs."""
 _PROBLEM_CHARACTERS = 1_500
 
 _SPLIT_PROMPT = (
@@ -48,7 +48,7 @@ class ReasoningAgent:
         """Return `{"answer", "steps": [{"question", "finding"}]}`."""
         context_text = _context_text(context)
         request = f"{context_text}The question: {objective}"
-        parts = await _parts(agent, [system(_SPLIT_PROMPT), user(request)])
+        parts = await _split_question(agent, [system(_SPLIT_PROMPT), user(request)])
         steps: list[dict[str, str]] = []
         for part in [part for part in parts if part.strip()][:MAX_STEPS]:
             agent.call.progress(len(steps), min(len(parts), MAX_STEPS))
@@ -58,7 +58,7 @@ class ReasoningAgent:
         return {"answer": answer.text, "steps": steps}
 
 
-async def _parts(agent: AgentContext, messages: Sequence[Message]) -> Sequence[str]:
+async def _split_question(agent: AgentContext, messages: Sequence[Message]) -> Sequence[str]:
     """Return the parts of a question. The model repairs an answer that does not match the schema.
 
     Raises:

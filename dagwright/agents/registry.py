@@ -11,7 +11,7 @@ from dagwright.tools.errors import ToolLoadError
 
 
 class AgentsUnreadable(ToolLoadError):
-    """A file of agents cannot be used. The message is one sentence for the user."""
+    """Agents cannot be loaded from a file or the database. The message is one sentence for the user."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ _EXCERPT_BYTES = 400
 _RETRYABLE_STATUSES = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
 _ANSWER_KEYS = ("result", "feedback", "checkpoint")
 _SENT = {"sent": True}
-"""Heartbeat details while a request is in flight that must not be repeated."""
+"""Heartbeat details while a request that must not be repeated is in flight."""
 
 
 class ServiceCall:

@@ -46,7 +46,7 @@ class StoredCard(Base):
 
 @dataclass(frozen=True, slots=True)
 class AgentVersion:
-    """One version of an agent, as reports show it.
+    """A stored version of an agent.
 
     Args:
         number: 1 for the first version.

@@ -37,15 +37,15 @@ _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})
 class Database:
     """A database. Threads may share it.
 
-    The engine is created on first use, and the tables are migrated to those of this version. `dispose` closes the
-    connections; the next use opens new ones.
+    On first use, the engine is created and the tables are migrated to the newest revision. `dispose` closes the
+    connections; the next use opens new connections.
 
     Args:
         url: a SQLAlchemy URL of a SQLite file or of PostgreSQL.
-        schema: its tables.
+        schema: the tables of the database.
 
     Raises:
-        ValueError: the URL is invalid, or is for another kind of database or an in-memory one.
+        ValueError: the URL is invalid, or names an in-memory database or another kind of database.
         DatabaseUnusable: a newer version has used the database, or the database cannot be used at all.
         DatabaseUnavailable: the database rejects an operation for now, or does not respond; retry later.
     """
@@ -60,14 +60,14 @@ class Database:
         self._write_lock = threading.Lock()
 
     def read(self, work: Callable[[Session], Value]) -> Value:
-        """Run `work` on one consistent view and return its result; its changes are discarded."""
+        """Run `work` on one consistent view and return its result. Changes made by `work` are discarded."""
         with readable_errors():
             engine = self._ready_engine().execution_options(**self._read_options())
             with Session(engine, expire_on_commit=False) as session:
                 return work(session)
 
     def write(self, work: Callable[[Session], Value]) -> Value:
-        """Run `work` in one transaction and return its result; repeat it if another transaction was first.
+        """Run `work` in one transaction and return its result; retry if another transaction took its key or lock first.
 
         Args:
             work: makes all its changes through the session; may run several times, each on a fresh view.
@@ -85,23 +85,23 @@ class Database:
     def write_in_parts(
         self, items: Sequence[Item], work: Callable[[Session, Item], Value]
     ) -> Iterator[Sequence[Value]]:
-        """Run `work` for each item and yield its results, transaction by transaction.
+        """Run `work` for each item and yield the results, transaction by transaction.
 
         A transaction includes the items of a fraction of a second; between two transactions, others can write.
 
         Args:
             work: as for `write`, with an item.
         """
-        done = 0
-        while done < len(items):
-            if done:
-                self.release_write_lock()
-            part = self.write(partial(_write_part, items=items, work=work, start=done))
-            done += len(part)
+        written_count = 0
+        while written_count < len(items):
+            if written_count:
+                self.pause_between_writes()
+            part = self.write(partial(_write_part, items=items, work=work, start=written_count))
+            written_count += len(part)
             yield part
 
     def missing_sqlite_file(self) -> Path | None:
-        """Return the SQLite file that the first use will create; `None` if it exists."""
+        """Return the SQLite file that the first use will create; `None` if the file exists, or for PostgreSQL."""
         file = Path(self._url.database or "")
         is_path = self._is_sqlite and not str(file).startswith("file:")
         return file if is_path and not file.exists() else None
@@ -113,8 +113,8 @@ class Database:
         if engine is not None:
             engine.dispose()
 
-    def release_write_lock(self) -> None:
-        """Leave the lock free long enough for waiting processes to take it."""
+    def pause_between_writes(self) -> None:
+        """Leave the SQLite write lock free long enough for waiting processes to take it."""
         if self._is_sqlite:
             time.sleep(LOCK_PAUSE_S)
 
@@ -156,9 +156,9 @@ def _write_part(
     return values
 
 
-def _parse_url(text_url: str) -> URL:
+def _parse_url(url_text: str) -> URL:
     try:
-        url = make_url(text_url)
+        url = make_url(url_text)
     except (ArgumentError, ValueError) as error:
         raise ValueError("invalid database URL; expected for example sqlite:///dagwright.db") from error
     backend = url.get_backend_name()
@@ -190,7 +190,10 @@ def _sqlite_engine(url: URL) -> Engine:
 
 
 def _make_private(file: Path) -> None:
-    """Create the folder of a database file for its owner only; in such a folder, create the file likewise."""
+    """Create the folder of a database file with access for its owner only.
+
+    In a folder that only its owner can access, create the file with the same access.
+    """
     file.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
     if not file.exists() and not file.parent.stat().st_mode & UMASK:
         # SQLite itself reports why the file cannot be created.
@@ -200,7 +203,7 @@ def _make_private(file: Path) -> None:
 
 def _configure_sqlite(connection: Any, _record: Any) -> None:
     assert isinstance(connection, sqlite3.Connection)
-    # The driver would start a transaction only at the first change, after the reads it depends on.
+    # The driver would start a transaction only at the first change, after the reads that the change depends on.
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
     connection.execute("PRAGMA synchronous = FULL")

@@ -17,7 +17,7 @@ _PERMANENT = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_READONLY", "S
 _BUSY = "SQLITE_BUSY"
 SQLITE_BUSY_TIMEOUT_S = 30
 """Seconds that SQLite waits for the write lock of another process; half the default timeout of a verb."""
-_CHARACTERS = 500
+_MAX_MESSAGE_CHARACTERS = 500
 
 
 class DatabaseUnavailable(RetryLater):
@@ -39,7 +39,7 @@ def readable_errors() -> Iterator[None]:
         name = getattr(error.orig, "sqlite_errorname", None)
         if name == _BUSY:
             message += f": another process has held the write lock for {SQLITE_BUSY_TIMEOUT_S} s"
-        # Not `from error`, whose text contains the values: names and dates of birth.
+        # Not `from error`: its text contains values of the statement, such as names and dates of birth.
         if name in _PERMANENT:
             raise DatabaseUnusable(message) from None
         raise DatabaseUnavailable(message) from None
@@ -48,4 +48,4 @@ def readable_errors() -> Iterator[None]:
 def _driver_message(error: BaseException | None) -> str:
     """Return the driver's message as one line; for PostgreSQL without the details, which quote values."""
     primary = getattr(getattr(error, "diag", None), "message_primary", None)
-    return " ".join(str(primary or error).split())[:_CHARACTERS] or type(error).__name__
+    return " ".join(str(primary or error).split())[:_MAX_MESSAGE_CHARACTERS] or type(error).__name__

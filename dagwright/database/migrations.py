@@ -67,7 +67,7 @@ def revision_of(engine: Engine, schema: Schema) -> str | None:
 
 
 def migrate(engine: Engine, schema: Schema) -> None:
-    """Migrate a database to the last revision; cheap if it has that revision already.
+    """Migrate a database to the last revision; cheap if the database already has the last revision.
 
     Raises:
         DatabaseUnusable: a newer version of Dagwright has used the database.
@@ -106,7 +106,7 @@ def _run_step(engine: Engine, schema: Schema, progress: Any) -> Any:
         part: Callable[[Connection, Any], Any] | None = getattr(script.module, "part", None)
         progress = part(connection, progress) if part is not None else None
         if progress is None:
-            _run(connection, script, schema)
+            _run_revision(connection, script, schema)
         return progress
 
 
@@ -127,8 +127,8 @@ def _revision(connection: Connection, schema: Schema) -> str | None:
 
 
 def _next_of(revision: str | None, schema: Schema) -> "Script":
-    number = 0 if revision is None else schema.revisions.index(revision) + 1
-    script = _scripts(schema).get_revision(schema.revisions[number])
+    index = 0 if revision is None else schema.revisions.index(revision) + 1
+    script = _scripts(schema).get_revision(schema.revisions[index])
     assert script is not None
     return script
 
@@ -139,7 +139,7 @@ def _scripts(schema: Schema) -> "ScriptDirectory":
     return ScriptDirectory(str(schema.folder))
 
 
-def _run(connection: Connection, script: "Script", schema: Schema) -> None:
+def _run_revision(connection: Connection, script: "Script", schema: Schema) -> None:
     from alembic import command  # noqa: PLC0415 - see the module's docstring
     from alembic.config import Config  # noqa: PLC0415 - see the module's docstring
 

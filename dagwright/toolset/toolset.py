@@ -129,7 +129,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
     _check_worker_tools(user_tools, built_in)
     agents = _with_cards(agents, given.agents)
-    user_tools = user_tools.merge(agent_tools(agents, environment, find=partial(find_published_card, store)))
+    user_tools = user_tools.merge(agent_tools(agents, environment, find_card=partial(find_published_card, store)))
     default_queue = partial(queue_name, task_queue=settings.task_queue)
     sources = dict.fromkeys([*map(_absolute, references), *given.importable_modules])
     return Toolset(

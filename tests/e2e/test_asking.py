@@ -59,7 +59,7 @@ async def test_words_of_a_request_without_a_plan_name_what_the_model_wrote_last(
     error = next(number for number, line in enumerate(lines) if line.startswith("error: plan_invalid: "))
     assert (result.code, '"read#4"' in result.stdout) == (1, False)
     assert lines[error + 1] == (
-        "the last text of the model, and its errors: "
+        "the last response of the model, and its errors: "
         "dagwright node ask-no-plan plan#4, dagwright node ask-no-plan read#4"
     )
 
@@ -114,7 +114,7 @@ _NO_KEY = (
     "key"
 )
 _TRY = (
-    "to try it without a model, use a scripted model (`python -m dagwright.testing`; examples/maritime of the "
+    "to try the command without a model, use a scripted model (`python -m dagwright.testing`; examples/maritime of the "
     "repository has scripts)"
 )
 

@@ -144,7 +144,7 @@ async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(command_line: Com
         await chat.shows("continues, and the next message waits for it")
         await chat.shows(PROMPT)
         chat.types(f"Second.{ENTER}")
-        await chat.shows("this message waits for its end")
+        await chat.shows("this message waits for the end of that run")
         released.set()
         await chat.shows("One.")
         await chat.shows("Two.")

@@ -55,7 +55,7 @@ async def test_fork_shows_its_plan_starts_once(command_line: CommandLine, write_
     assert unasked.document == {
         "run_id": "forked",
         "ok": False,
-        "message": "nothing was started; --yes starts it",
+        "message": "nothing was started; --yes starts the fork",
         "difference": {
             "reused": ["first"],
             "runs": [{"node_id": "second", "reason": "had failed", "effects": "write"}],
@@ -97,4 +97,4 @@ async def test_impossible_fork_is_reported(command_line: CommandLine, write_plan
     assert strange.document == {"status": "refused", "message": "rerun 'b': the fork has no such node or item"}
     assert nowhere.document["message"].startswith("there is no run 'nowhere'")
     assert terminal[0] == 2
-    assert "Start it? [y/N]" in terminal[1]
+    assert "Start the fork? [y/N]" in terminal[1]

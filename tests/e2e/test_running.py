@@ -139,7 +139,7 @@ async def test_terminal_is_asked_and_shows_the_picture(command_line: CommandLine
 
     assert code == 0
     assert "Which number? (a whole number): " in screen
-    assert "type a whole number, not 'many'" in screen
+    assert "enter a whole number, not 'many'" in screen
     assert re.search(r"✓\S* +double", screen)
     assert "████████████████████ 3/3" in screen
     assert "2 of 2 nodes" in screen

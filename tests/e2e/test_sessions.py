@@ -116,7 +116,9 @@ async def test_second_request_waits_or_is_refused(own_command_line: CommandLine)
         waiting = await commands.start("ask", "--session", "s", "Second.")
         assert waiting.stderr is not None
         line = (await asyncio.wait_for(waiting.stderr.readline(), 120)).decode()
-        assert line.startswith("the session s is running first-turn (First.); this request waits for its end: ")
+        assert line.startswith(
+            "the session s is running first-turn (First.); this request waits for the end of that run: "
+        )
         await _approve(commands, "first-turn")
         result = await wait_for_exit(waiting)
         shown = await commands("session", "s", "--json")

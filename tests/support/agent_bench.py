@@ -48,4 +48,4 @@ class AgentBench(ToolBench):
             return next((card for card in others if (card.name, card.version) == (name, version)), None)
 
         models = clients_of(server) if server is not None else ModelClients(ModelSetup())
-        super().__init__(agent_tools(agents, environment, find=find), environment, models)
+        super().__init__(agent_tools(agents, environment, find_card=find), environment, models)

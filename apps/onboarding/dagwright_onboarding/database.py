@@ -23,7 +23,7 @@ class EntityDatabase(Database):
         count_before = self.read(count_indexed_names)
         progress: IndexProgress | None = None
         while (progress := self._index_part(progress)) is not None:
-            self.release_write_lock()
+            self.pause_between_writes()
         return self.read(count_indexed_names) - count_before
 
     def _index_part(self, progress: IndexProgress | None) -> IndexProgress | None:

@@ -24,38 +24,38 @@ from dagwright.toolset.toolset import load_toolset
 def add(file: str, output: Output) -> int:
     """Add the agents of a file, or none of them if one is invalid."""
     registry = load_agents([file])
-    with _open_agents() as stored:
-        added = stored.add([*registry])
+    with _open_agents() as stored_agents:
+        results = stored_agents.add([*registry])
     missing = registry.missing_tools(load_toolset(load_settings()).declarations())
     for name, tools in missing.items():
         output.log(f"the agent {name!r} names unknown tools: {', '.join(tools)}; give them with --tools")
     if output.is_json:
-        entries = [{"name": version.name, "version": version.number, "created": version.is_new} for version in added]
+        entries = [{"name": result.name, "version": result.number, "created": result.is_new} for result in results]
         output.document({"status": "added", "file": file, "agents": entries})
     else:
-        for version in added:
-            output.print(f"{version.name}: version {version.number}{'' if version.is_new else ', unchanged'}")
+        for result in results:
+            output.print(f"{result.name}: version {result.number}{'' if result.is_new else ', unchanged'}")
     return ExitCode.COMPLETED
 
 
 def list_agents(_: None, output: Output) -> int:
     """List the current agents."""
-    with _open_agents() as stored:
-        cards = stored.current()
+    with _open_agents() as stored_agents:
+        agents = stored_agents.current()
     if output.is_json:
-        output.document([_to_json(card) for card in cards])
-    elif not cards:
+        output.document([_to_json(agent) for agent in agents])
+    elif not agents:
         output.print("there are no agents; `dagwright agents add FILE` adds the agents of a file")
     else:
-        output.show(_table(cards))
+        output.show(_table(agents))
     return ExitCode.COMPLETED
 
 
 def show(name: str, output: Output) -> int:
     """Show the newest card of an agent and its versions."""
-    with _open_agents() as stored:
-        versions = stored.versions(name)
-        agent_names = [version.card.name for version in stored.current()]
+    with _open_agents() as stored_agents:
+        versions = stored_agents.versions(name)
+        agent_names = [agent.card.name for agent in stored_agents.current()]
     if not versions:
         raise _unknown_agent_error(name, agent_names)
     newest = versions[0]
@@ -74,9 +74,9 @@ def show(name: str, output: Output) -> int:
 
 def remove(name: str, output: Output) -> int:
     """Remove an agent for new plans."""
-    with _open_agents() as stored:
-        agent_names = [version.card.name for version in stored.current()]
-        if not stored.remove(name):
+    with _open_agents() as stored_agents:
+        agent_names = [agent.card.name for agent in stored_agents.current()]
+        if not stored_agents.remove(name):
             raise _unknown_agent_error(name, agent_names)
     message = f"{name} is removed for new plans; runs that use it keep its card"
     if output.is_json:

@@ -34,23 +34,23 @@ def _read_typed_line(question: str) -> str:
             _show("invalid UTF-8")
 
 
-def ask_answer(request: Request, *, read: ReadLine = _read_typed_line) -> dict[str, Any]:
+def ask_answer(request: Request, *, read_line: ReadLine = _read_typed_line) -> dict[str, Any]:
     """Return the user's answer, in the form that the type of the request requires.
 
     Args:
-        read: asks for one line; raises `EOFError` at the end of the input.
+        read_line: asks for one line; raises `EOFError` at the end of the input.
 
     Raises:
         CommandError: the input ended.
     """
-    return _Form(read).answer(request)
+    return _AnswerDialog(read_line).answer(request)
 
 
-class _Form:
-    """Asks for one answer."""
+class _AnswerDialog:
+    """Dialog that asks for the answer to a request."""
 
-    def __init__(self, read: ReadLine) -> None:
-        self._read = read
+    def __init__(self, read_line: ReadLine) -> None:
+        self._read_line_or_eof = read_line
 
     def answer(self, request: Request) -> dict[str, Any]:
         _show(f"{one_line(request['request_id'])}, for {assignee_of(request)}")
@@ -87,11 +87,11 @@ class _Form:
         for number, option in enumerate(options, 1):
             _show(f"  {number}. {one_line(option_label(option) or option_name(option))}")
         is_multiple = bool(request.get("multiple"))
-        allow_text = bool(request.get("allow_text"))
+        allows_text = bool(request.get("allow_text"))
         question = (
             "Which ones? (numbers or names, separated by commas): " if is_multiple else "Which? (number or name): "
         )
-        if allow_text:
+        if allows_text:
             question = "Which? (number, name or other text): "
         while True:
             reply = self._read_line(question)
@@ -99,14 +99,14 @@ class _Form:
             try:
                 selected = [_find_option(text, options) for text in texts if text]
             except ValueError as error:
-                if allow_text and not _OPTION_NUMBER.fullmatch(reply.strip()):
+                if allows_text and not _OPTION_NUMBER.fullmatch(reply.strip()):
                     return {"text": reply.strip()}
                 _show(one_line(str(error)))
                 continue
             if not selected:
                 _show("choose at least one" if is_multiple else "choose one")
             elif len({*map(repr, selected)}) < len(selected):
-                _show("an option is selected twice; choose each once")
+                _show("an option is selected twice; choose each option once")
             elif request.get("purpose") == "error" and selected == ["value"]:
                 return {"selected": selected, "value": self._ask_json({})}
             else:
@@ -116,7 +116,7 @@ class _Form:
         _show(f"(end a text of several lines with a line `{_END_OF_TEXT}` or with Ctrl-D)")
         lines: list[str] = []
         with suppress(EOFError):
-            while (line := self._read("> ")) != _END_OF_TEXT:
+            while (line := self._read_line_or_eof("> ")) != _END_OF_TEXT:
                 lines.append(line)
         text = "\n".join(lines).strip()
         if not text:
@@ -169,7 +169,7 @@ class _Form:
             CommandError: the input has ended.
         """
         try:
-            return self._read(question)
+            return self._read_line_or_eof(question)
         except EOFError:
             raise CommandError(_NOT_ANSWERED, status=ErrorStatus.NOT_ANSWERED) from None
 

@@ -1,4 +1,4 @@
-"""`ask`: start a run for a request in natural language, whose plan a model writes."""
+"""`ask`: start a run for a request in natural language. A model writes the plan of the run."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any

@@ -22,7 +22,7 @@ from dagwright.store.private_files import make_private_folder, write_private
 from dagwright.tools.tool_references import options_of_references
 from dagwright.toolset.toolset import Toolset
 
-WORKER_START_S = 60.0
+WORKER_START_TIMEOUT_S = 60.0
 """How long a worker may take to start, in seconds; on an idle machine it takes a few seconds."""
 GATEWAY_START_TIMEOUT_S = 60.0
 """How long the gateway may take until it responds, in seconds."""
@@ -34,7 +34,7 @@ _PROGRAM = (sys.executable, "-P", "-m", "dagwright")
 async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bool]:
     """Start a worker with these tools in the background; return it and whether it is new.
 
-    It has the environment of this process, holds the server, and runs until `LocalServer.stop`.
+    The worker has the environment of this process, keeps the server running, and runs until `LocalServer.stop`.
 
     Raises:
         CommandError: a process that serves runs of this folder has other settings.
@@ -48,7 +48,7 @@ async def start_worker(settings: Settings, toolset: Toolset) -> tuple[Daemon, bo
 async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | None) -> tuple[str, bool]:
     """Start the gateway of this folder in the background; return its address and whether it is new.
 
-    It has the environment of this process, leaves the runs to the workers, and runs until `LocalServer.stop`.
+    The gateway has the environment of this process, serves no runs itself, and runs until `LocalServer.stop`.
 
     Args:
         port: as in `open_socket`.
@@ -65,7 +65,7 @@ async def start_gateway(settings: Settings, toolset: Toolset, *, port: int | Non
         if not daemon.is_running():
             address_file.unlink(missing_ok=True)
             make_private_folder(settings.state_dir / "workers")
-            write_private(_plans_path(settings), _plans_of(settings))
+            write_private(_plans_path(settings), _plans_text(settings))
         is_new = await _start_if_needed(daemon, command, settings=settings)
     deadline = time.monotonic() + GATEWAY_START_TIMEOUT_S
     while daemon.is_running() and time.monotonic() < deadline:
@@ -86,7 +86,7 @@ def reject_other_gateway(settings: Settings, address: str, *, port: int | None) 
     """
     differences = [] if not port or httpx.URL(address).port == port else [f"--port {port}"]
     path = _plans_path(settings)
-    if settings.plans is not None and path.exists() and path.read_text(encoding="utf-8") != _plans_of(settings):
+    if settings.plans is not None and path.exists() and path.read_text(encoding="utf-8") != _plans_text(settings):
         differences.append(f"--plans {settings.plans}")
     if differences:
         message = f"the gateway already runs at {address}, without {' and '.join(differences)}"
@@ -97,7 +97,7 @@ def _plans_path(settings: Settings) -> Path:
     return settings.state_dir / "workers" / f"{GATEWAY}.plans"
 
 
-def _plans_of(settings: Settings) -> str:
+def _plans_text(settings: Settings) -> str:
     return "" if settings.plans is None else str(settings.plans.resolve())
 
 
@@ -126,10 +126,10 @@ STARTING_MESSAGE = "the worker in the background is starting"
 
 
 def is_worker_starting(settings: Settings) -> bool:
-    """Return whether a worker in the background of this folder was started less than `WORKER_START_S` ago."""
+    """Return whether a worker in the background of this folder was started less than `WORKER_START_TIMEOUT_S` ago."""
     daemons = LocalServer(settings).workers()
     ages = [daemon.age_s() for daemon in daemons if daemon.name != GATEWAY]
-    return any(age is not None and age < WORKER_START_S for age in ages)
+    return any(age is not None and age < WORKER_START_TIMEOUT_S for age in ages)
 
 
 def will_start_worker(settings: Settings, toolset: Toolset) -> bool:

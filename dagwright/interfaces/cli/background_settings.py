@@ -61,14 +61,14 @@ def reject_other_settings(settings: Settings, *, ignored: frozenset[str] = froze
         ServerUnreachable: Temporal's own variables cannot be read.
     """
     for daemon, names in _processes_that_differ(_background_processes(settings), settings, ignored):
-        raise _other_daemon(daemon, names, settings)
+        raise _daemon_differs_error(daemon, names, settings)
     for command, names in _processes_that_differ(_running_commands(settings), settings, ignored):
         if names is not None and _SERVER_SETTINGS & {*names}:
             continue
-        raise _other_command(command, names, settings)
+        raise _command_differs_error(command, names, settings)
 
 
-def _other_daemon(daemon: Daemon, names: list[str] | None, settings: Settings) -> SettingsDiffer:
+def _daemon_differs_error(daemon: Daemon, names: list[str] | None, settings: Settings) -> SettingsDiffer:
     subject = f"the {daemon.name.partition('-')[0]} in the background of {settings.state_dir}"
     if names is None:
         return SettingsDiffer(f"{subject} has unknown settings", ": end it with `dagwright down`")
@@ -76,12 +76,12 @@ def _other_daemon(daemon: Daemon, names: list[str] | None, settings: Settings) -
     consequence = "continues with it" if daemon.name.startswith(GATEWAY) else "would take part in the run"
     if is_elsewhere := bool(_SERVER_SETTINGS & {*names}):
         # It would not take part in the run, but only one background process can have its name.
-        consequence, fix = "serves only that", f"{fix}, or use another DAGWRIGHT_STATE_DIR"
+        consequence, fix = "serves only that value", f"{fix}, or use another DAGWRIGHT_STATE_DIR"
     difference = f"{subject} was started with another value of {_setting_text(names, settings)}"
     return SettingsDiffer(difference, f", and {consequence}: {fix}", is_elsewhere=is_elsewhere)
 
 
-def _other_command(command: Daemon, names: list[str] | None, settings: Settings) -> SettingsDiffer:
+def _command_differs_error(command: Daemon, names: list[str] | None, settings: Settings) -> SettingsDiffer:
     subject = f"a command that serves runs of {settings.state_dir} (process {command.name.partition('-')[0]})"
     difference = "unknown settings" if names is None else f"another value of {_setting_text(names, settings)}"
     fix = "end it first" if names is None else "end it first, or use the same value"
@@ -91,7 +91,7 @@ def _other_command(command: Daemon, names: list[str] | None, settings: Settings)
 
 @asynccontextmanager
 async def start_lock(settings: Settings) -> AsyncIterator[None]:
-    """Hold the start lock: one process at a time compares settings and starts to serve.
+    """Hold the start lock, so that only one process at a time compares settings and starts to serve.
 
     Raises:
         CommandError: another process does not release the lock.
@@ -138,8 +138,8 @@ async def serving_with_settings(settings: Settings) -> AsyncIterator[None]:
 def record_settings(daemon: Daemon, settings: Settings) -> None:
     """Record the settings of a process before it is started; no process of this name may run."""
     salt = secrets.token_hex(16)
-    of_runs = _settings_of_runs(settings)
-    record = {"salt": salt, "settings": {name: _digest(salt, value) for name, value in of_runs.items()}}
+    run_settings = _settings_of_runs(settings)
+    record = {"salt": salt, "settings": {name: _digest(salt, value) for name, value in run_settings.items()}}
     make_private_folder(settings.state_dir)
     make_private_folder(daemon.folder)
     path = _record_path(daemon)

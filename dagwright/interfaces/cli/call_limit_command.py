@@ -4,9 +4,9 @@ from dataclasses import asdict
 
 from dagwright.client.call_limits import Limit, NoSuchLimit, read_limits, remove_limit, set_limit
 from dagwright.client.errors import CommandRejected
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection, open_read_connection
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.steering_commands import CallLimitRequest
@@ -84,7 +84,7 @@ def _limit_line(limit: Limit) -> str:
     source = "declared" if limit.is_declared else f"set{by}"
     name = f"{limit.subject} {limit.limit} ({source})" if limit.limit is not None else limit.subject
     if limit.waiting is None:
-        return f"{name}: does not respond; start a worker that serves workflows"
+        return f"{name}: the workflow of the limit does not respond; start a worker that serves workflows"
     running = f"{limit.running:,} running, " if "concurrency=" in (limit.limit or "") else ""
     held = f"{limit.held}, " if limit.held is not None else ""
     today = f"{limit.today}, " if limit.today is not None else ""

@@ -25,7 +25,6 @@ from dagwright.client.starts import new_run_id
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.history.executions import RunClosed
 from dagwright.interfaces.cli.answer_prompts import ask_answer
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import options_of
 from dagwright.interfaces.cli.chat_input import Interrupted, Messages, PipedMessages, TypedMessages
 from dagwright.interfaces.cli.chat_text import (
@@ -42,6 +41,7 @@ from dagwright.interfaces.cli.chat_text import (
 )
 from dagwright.interfaces.cli.command_arguments import account_name, reject_lone_surrogates
 from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import RunFollower
 from dagwright.interfaces.cli.goal_commands import AskRequest, ChatRequest
@@ -95,14 +95,14 @@ def chat(request: ChatRequest, output: Output) -> int:
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset) as connection, AsyncExitStack() as stack:
-            # The worker serves the session too: without a worker it accepts no turns.
+            # The worker also serves the session: without a worker, the session accepts no turns.
             await stack.enter_async_context(serving_toolset(connection.client, toolset, settings=settings))
             resources = ChatResources(connection, settings, toolset, stack)
             messages = TypedMessages(settings.state_dir / _HISTORY_FILE) if output.can_ask else PipedMessages()
             chat_loop = Chat(resources, messages, ask_request, output=output, interrupt_handling=interrupt_handling)
             code = await chat_loop.continue_session(name, is_new=request.session is None)
             # Steps that do not end are abandoned; their runs continue.
-            interrupt_handling.exit_watchdog.open(code)
+            interrupt_handling.exit_watchdog.start(code)
             if code == ExitCode.INTERRUPTED:
                 # The user has already pressed Ctrl-C twice.
                 interrupt_handling.on_next_interrupt = leave_at_once
@@ -191,16 +191,16 @@ class Chat:
                 is_leaving = True
                 self._output.print("Ctrl-C again ends the chat, and so does Ctrl-D")
                 continue
-            entered = ChatInput("/quit", "") if line is None else parse_input(line)
-            if entered.command in _QUIT:
+            chat_input = ChatInput("/quit", "") if line is None else parse_input(line)
+            if chat_input.command in _QUIT:
                 break
-            if entered.command is not None:
-                is_leaving = not await self._run_interruptible(self._run_command(entered))
-            elif self._output.can_ask and (hint := command_hint(entered.text)) is not None:
+            if chat_input.command is not None:
+                is_leaving = not await self._run_interruptible(self._run_command(chat_input))
+            elif self._output.can_ask and (hint := command_hint(chat_input.text)) is not None:
                 self._output.print(hint)
-            elif entered.text:
+            elif chat_input.text:
                 codes: list[int] = []
-                is_leaving = not await self._run_interruptible(self._answer(entered.text, codes))
+                is_leaving = not await self._run_interruptible(self._answer(chat_input.text, codes))
                 first_code = next(filter(None, [first_code, *codes]), first_code)
         self._output.print(self._continue_hint())
         return ExitCode.COMPLETED if self._output.can_ask else first_code
@@ -219,8 +219,8 @@ class Chat:
             if current_task is not None and current_task.cancelling():
                 raise
             return await self._report_interrupted_turn()
-        except (CommandError, SessionNotFound, SessionNameInvalid) as refused:
-            self._output.log(str(refused))
+        except (CommandError, SessionNotFound, SessionNameInvalid) as error:
+            self._output.log(str(error))
         finally:
             self._interrupt_handling.on_next_interrupt = None
         return True
@@ -259,7 +259,7 @@ class Chat:
         return continue_hint(self._name, [*chat_options(self._ask_request), *options_of(self._resources.toolset)])
 
     async def _open_session(self, name: str, *, is_new: bool) -> None:
-        """Open a session; for an existing one, show its last turns and follow its running run."""
+        """Open a session. For an existing session, show the last turns and follow the running run."""
         self._name = name
         session = (await self._retrying_connection(lambda: self._resources.sessions.read(name))).session
         session = await self._resources.sessions.with_full_answers(session)
@@ -275,11 +275,13 @@ class Chat:
             else:
                 self._output.answer(turn.answer)
         if session.running is not None and self._output.can_ask:
-            await self._retrying_connection(lambda: self._finish(str(session.running and session.running.run), None))
+            await self._retrying_connection(
+                lambda: self._follow_and_show(str(session.running and session.running.run), None)
+            )
 
-    async def _run_command(self, entered: ChatInput) -> None:
+    async def _run_command(self, chat_input: ChatInput) -> None:
         """Run a chat command."""
-        match entered.command:
+        match chat_input.command:
             case "/help":
                 for line in help_lines():
                     self._output.print(line)
@@ -291,14 +293,14 @@ class Chat:
                 for line in turn_lines(view.session.turns[-TURNS_LISTED:]) or ["there are no turns yet"]:
                     self._output.print(line)
             case "/profile":
-                self._choose_profile(entered.text)
+                self._choose_profile(chat_input.text)
             case "/cancel":
                 await self._cancel()
             case "/new":
-                name = session_name(entered.text) if entered.text else _new_session_name()
-                await self._open_session(name, is_new=not entered.text)
+                name = session_name(chat_input.text) if chat_input.text else _new_session_name()
+                await self._open_session(name, is_new=not chat_input.text)
             case _:
-                raise CommandError(unknown_command(str(entered.command)))
+                raise CommandError(unknown_command(str(chat_input.command)))
 
     def _choose_profile(self, name: str) -> None:
         chosen = next((profile for profile in _PROFILES if profile == name), None)
@@ -306,13 +308,13 @@ class Chat:
             raise CommandError(f"unknown profile {one_line(name)}; choose {', '.join(_PROFILES)}")
         if chosen is not None:
             # These options apply to rounds only.
-            first = self._first_request if chosen == "rounds" else AskRequest(text="")
+            option_source = self._first_request if chosen == "rounds" else AskRequest(text="")
             changed = replace(
                 self._ask_request,
                 profile=chosen,
-                max_rounds=first.max_rounds,
-                worker_timeout=first.worker_timeout,
-                synthesis=first.synthesis,
+                max_rounds=option_source.max_rounds,
+                worker_timeout=option_source.worker_timeout,
+                synthesis=option_source.synthesis,
             )
             prepare_turn(replace(changed, text="Hello."), self._resources.toolset, self._output)
             self._ask_request = changed
@@ -326,9 +328,9 @@ class Chat:
             self._output.print(
                 await Steering(self._resources.connection).cancel(turn.run, CommandAuthor(account_name()))
             )
-        except (CommandRejected, RunClosed) as refused:
-            self._output.log(one_line(str(refused)))
-        await self._retrying_connection(lambda: self._finish(turn.run, None))
+        except (CommandRejected, RunClosed) as error:
+            self._output.log(one_line(str(error)))
+        await self._retrying_connection(lambda: self._follow_and_show(turn.run, None))
 
     # Turns.
 
@@ -339,14 +341,14 @@ class Chat:
         try:
             # Starting a turn is idempotent by its run ID, so it can be retried.
             codes.append(await self._retrying_connection(lambda: self._run_turn(run, message)))
-        except CommandError as refused:
-            codes.append(refused.status.exit_code)
+        except CommandError as error:
+            codes.append(error.status.exit_code)
             if self._output.is_json:
                 document = {
                     "session_id": self._name,
                     "request": message,
-                    "status": refused.status,
-                    "message": str(refused),
+                    "status": error.status,
+                    "message": str(error),
                 }
                 self._output.document(document, is_line=True)
             raise
@@ -355,23 +357,24 @@ class Chat:
         resources = self._resources
         ask_request = replace(self._ask_request, text=message, workflow_id=run, session=self._name)
         reject_lone_surrogates(ask_request)
-        start = TurnRequest(
+        turn_request = TurnRequest(
             self._name, message, lambda session: prepare_turn(ask_request, resources.toolset, self._output, session)
         )
         while True:
             try:
-                await start_turn(start, resources.runs, resources.sessions, run=run)
+                await start_turn(turn_request, resources.runs, resources.sessions, run=run)
                 break
-            except TurnRejected as refused:
-                if refused.code != "session_busy":
-                    raise command_error_of(refused) from None
+            except TurnRejected as rejection:
+                if rejection.code != "session_busy":
+                    raise command_error_of(rejection) from None
                 # The other run may have ended in the meantime.
-                if (other := await self._running_turn()) is not None:
-                    self._output.log(f"{busy_session_text(self._name, other)}; this message waits for its end")
-                    await self._finish(other.run, None)
-        return await self._finish(run, message)
+                if (running_turn := await self._running_turn()) is not None:
+                    message_text = busy_session_text(self._name, running_turn)
+                    self._output.log(f"{message_text}; this message waits for the end of that run")
+                    await self._follow_and_show(running_turn.run, None)
+        return await self._follow_and_show(run, message)
 
-    async def _finish(self, run: str, message: str | None) -> int:
+    async def _follow_and_show(self, run: str, message: str | None) -> int:
         """Follow a run to its end and show its answer; return its exit code.
 
         Args:
@@ -411,21 +414,21 @@ class Chat:
             await run_follower.close()
 
     async def _ask(self, request: Request) -> None:
-        """Ask the user to answer a request of a run; without an answer it stays open."""
+        """Ask the user to answer a request of a run. Without an answer, the request stays open."""
         feedback, loop = self._resources.runs.feedback, asyncio.get_running_loop()
 
-        def read(question: str) -> str:
+        def read_line(question: str) -> str:
             return asyncio.run_coroutine_threadsafe(self._messages.line(question), loop).result()
 
         try:
             # In a thread, so that the loop continues to serve tools.
-            content = await asyncio.to_thread(ask_answer, request, read=read)
+            content = await asyncio.to_thread(ask_answer, request, read_line=read_line)
             answer = Answer(content, account_name())
             self._output.print(await answer_request(feedback, request["run_id"], request["request_id"], answer))
-        except CommandError as refused:
-            self._output.log(f"{refused}: {answer_command(request)}")
-        except (FeedbackRejected, RunClosed) as refused:
-            self._output.log(one_line(str(refused)))
+        except CommandError as error:
+            self._output.log(f"{error}: {answer_command(request)}")
+        except (FeedbackRejected, RunClosed) as error:
+            self._output.log(one_line(str(error)))
 
     async def _retrying_connection(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the work; if the server does not respond, wait for it and retry."""

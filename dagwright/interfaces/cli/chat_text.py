@@ -90,7 +90,7 @@ def continue_hint(name: str, options: Sequence[str] = ()) -> str:
 
 
 def chat_options(ask_request: AskRequest) -> list[str]:
-    """Return the command-line options that give another chat the same options."""
+    """Return the command-line options with which another chat has the same settings."""
     options = {
         "--profile": ask_request.profile if ask_request.profile != "plan" else None,
         "--max-rounds": ask_request.max_rounds,

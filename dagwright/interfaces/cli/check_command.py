@@ -39,8 +39,8 @@ _CALL_EVENTS = 3
 _SUB_PLAN_EVENTS = 4
 """A sub-plan: start initiated, started, signal of its end, closed."""
 _LEVEL_EVENTS = 3
-"""A workflow task: scheduled, started, completed; at best, all calls of a level share one. Measured: 305 events for a
-chain of 50, as computed; 15 % more than computed for a fan-out of 200 (docs/contributing/internals/temporal.md)."""
+"""A workflow task: scheduled, started, completed; at best, all calls of a level share one workflow task. Measured: a
+chain of 50 has the computed 305 events; a fan-out of 200 has 15 % more (docs/contributing/internals/temporal.md)."""
 _BATCH_NODES = 5_000
 """Maximum number of pure nodes in one activity."""
 
@@ -59,9 +59,9 @@ def expected_events(checked: CheckedPlan, compiled_plan: CompiledPlan | None) ->
         calls = len(checked.nodes) - len(items) + sum(items.values())
         return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * len(checked.levels)
     called_nodes = [node for node in compiled_plan.nodes if node.kind != "reported"]
-    more_batches = sum(max(len(node.members), node.inner_count) // _BATCH_NODES for node in called_nodes)
-    calls = sum(items.get(node.id, 1) for node in called_nodes) + more_batches
-    return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * (_depth(compiled_plan.nodes) + more_batches)
+    extra_batches = sum(max(len(node.members), node.inner_count) // _BATCH_NODES for node in called_nodes)
+    calls = sum(items.get(node.id, 1) for node in called_nodes) + extra_batches
+    return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * (_depth(compiled_plan.nodes) + extra_batches)
 
 
 def events_per_item(checked: CheckedPlan) -> dict[str, int]:
@@ -142,7 +142,7 @@ def _repair_plan(
     tools: Mapping[str, ToolDeclaration],
     context: Mapping[str, str],
 ) -> tuple[CheckedPlan, Sequence[Repair]]:
-    """Return the plan in the text of a model, and the repairs."""
+    """Repair the plan in a model's response; return the plan and the repairs."""
     if isinstance(source.plan, PlanInvalid):
         raise source.plan
     return check_written_plan(
@@ -237,10 +237,10 @@ def _table(document: Mapping[str, Any]) -> Table:
     edges, levels = format_count(document["edges"], "edge"), format_count(len(document["levels"]), "level")
     row("nodes", f"{document['node_count']:,} with {edges} in {levels}")
     for number, ids in enumerate(document["levels"][:LEVELS_SHOWN]):
-        row(f"level {number}", _first_ids(ids, sign=", "))
+        row(f"level {number}", _first_ids(ids, separator=", "))
     if len(document["levels"]) > LEVELS_SHOWN:
         row("", f"and {format_count(len(document['levels']) - LEVELS_SHOWN, 'more level')}")
-    row("critical path", _first_ids(document["critical_path"], sign=" → "))
+    row("critical path", _first_ids(document["critical_path"], separator=" → "))
     row("events", _events_text(document))
     for item in document["inputs"]:
         prompt = f": {item['prompt']}" if item["prompt"] else ""
@@ -252,21 +252,21 @@ def _table(document: Mapping[str, Any]) -> Table:
 
 def _events_text(document: Mapping[str, Any]) -> str:
     """Return the expected number of events and the number per item of each map."""
-    maps_of: dict[int, list[str]] = {}
+    maps_by_events: dict[int, list[str]] = {}
     for node, events in document.get("events_per_item", {}).items():
-        maps_of.setdefault(events, []).append(node)
+        maps_by_events.setdefault(events, []).append(node)
     parts = [f"about {document['expected_events']:,}"]
-    parts += [f"{events} for each item of {_id_list(nodes)}" for events, nodes in sorted(maps_of.items())]
+    parts += [f"{events} for each item of {_id_list(nodes)}" for events, nodes in sorted(maps_by_events.items())]
     message = ", and ".join(parts)
     return f"{message} in the run's history" if len(parts) == 1 else f"{message}, in the run's history"
 
 
 def _id_list(ids: list[str]) -> str:
     if len(ids) > IDS_SHOWN:
-        return _first_ids(ids, sign=", ")
+        return _first_ids(ids, separator=", ")
     return ids[0] if len(ids) == 1 else f"{', '.join(ids[:-1])} and {ids[-1]}"
 
 
-def _first_ids(ids: list[str], *, sign: str) -> str:
-    listed_ids = sign.join(ids[:IDS_SHOWN])
-    return listed_ids if len(ids) <= IDS_SHOWN else f"{listed_ids}{sign}… ({len(ids):,} in all)"
+def _first_ids(ids: list[str], *, separator: str) -> str:
+    listed_ids = separator.join(ids[:IDS_SHOWN])
+    return listed_ids if len(ids) <= IDS_SHOWN else f"{listed_ids}{separator}… ({len(ids):,} in all)"

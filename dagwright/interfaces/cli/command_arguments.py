@@ -1,4 +1,4 @@
-"""Arguments of commands that do not define their own, and helpers for arguments."""
+"""Arguments of commands whose modules define none, and functions that check and convert arguments."""
 
 import os
 import pwd
@@ -23,7 +23,7 @@ class ShowRequest:
     is_serving: bool = True
     format: str = "mermaid"
     node: str = ""
-    is_all: bool = False
+    lists_all_items: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class RunActionRequest:
 
 @dataclass(frozen=True, slots=True)
 class LimitsRequest:
-    """Arguments of `limits` and `policy`. `deadline` is a duration as written, or `none`; `budget` is as written."""
+    """Arguments of `limits` and `policy`. `deadline` is an unparsed duration or `none`; `budget` is unparsed text."""
 
     workflow_id: str
     max_parallel: int | None = None

@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.command_arguments import reject_lone_surrogates
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import Json, NoColor
 
-_OPTIONS_OF_OUTPUT = {"json": Json, "no_color": NoColor}
+_OUTPUT_OPTIONS = {"json": Json, "no_color": NoColor}
 
 
 def call(module: str, function: str, request: object, output: Output, *, extra: str | None = None) -> int:
@@ -48,7 +48,7 @@ def command(
     *,
     summary: str,
     extra: str | None = None,
-    output_options: dict[str, Any] = _OPTIONS_OF_OUTPUT,
+    output_options: dict[str, Any] = _OUTPUT_OPTIONS,
 ) -> Callable[..., int]:
     """Return a command for typer, whose arguments and options are the fields of a dataclass.
 
@@ -62,8 +62,8 @@ def command(
     parameters = [_parameter(field.name, hints[field.name], field.default) for field in fields(request_type)]
     parameters += [_parameter(name, hint, False) for name, hint in output_options.items()]
 
-    def run(*, json: bool = False, no_color: bool = False, **given: Any) -> int:
-        request = request_type(**{name: value for name, value in given.items() if value is not None})
+    def run(*, json: bool = False, no_color: bool = False, **arguments: Any) -> int:
+        request = request_type(**{name: value for name, value in arguments.items() if value is not None})
         return call(module, function, request, Output(is_json=json, has_color=not no_color), extra=extra)
 
     run.__doc__ = summary

@@ -25,7 +25,7 @@ def show_store(*, json: Json = False) -> int:
 @store.command("prune", cls=PlainHelp)
 def prune_store(
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove the values; without it, only report.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove the values; by default, only report them.")] = False,
     json: Json = False,
 ) -> int:
     """Remove the values that no run can need any more."""
@@ -35,7 +35,7 @@ def prune_store(
 @store.command("adopt", cls=PlainHelp)
 def adopt_store(
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Make the change; without it, only report.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Make the change; by default, only report it.")] = False,
     json: Json = False,
 ) -> int:
     """Make this store the store of the task queue."""

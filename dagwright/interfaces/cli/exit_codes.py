@@ -44,9 +44,9 @@ _RETRYABLE: Final = True
 
 
 class ErrorStatus(DescribedCode):
-    """Status of a failed command, from which the reference is generated.
+    """Status of a failed command. The reference is generated from the members.
 
-    Members also have an `exit_code`, and whether the same command may succeed later (`is_retryable`).
+    A member also has an `exit_code`, and `is_retryable`: whether the same command may succeed later.
     """
 
     exit_code: ExitCode
@@ -87,7 +87,7 @@ class ErrorStatus(DescribedCode):
         "interrupted",
         ExitCode.INTERRUPTED,
         "The command was interrupted.",
-        "Repeat it; it continues.",
+        "Repeat the command; a started run continues.",
         _RETRYABLE,
     )
     INVALID = ("invalid", ExitCode.REJECTED, "The session rejects the request.", "See the message.")
@@ -118,7 +118,7 @@ class ErrorStatus(DescribedCode):
     NEED_UNKNOWN = (
         "need_unknown",
         ExitCode.FAILED,
-        "Runs may need any of the stored values, so none is removed.",
+        "It is unknown which stored values the runs need, so none is removed.",
         "Repeat the command when the server responds.",
         _RETRYABLE,
     )

@@ -9,16 +9,16 @@ from dagwright.features.explain.reasons import Reason
 from dagwright.features.explain.why import sentence
 from dagwright.history.executions import NodeNotFound
 from dagwright.history.run_explainer import RunExplanation
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.node_text import closing_text, near_time, override_text
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import value_as_text
 from dagwright.interfaces.cli.request_text import answer_command, option_lines
 from dagwright.interfaces.cli.round_text import reason_lines, rounds_of
-from dagwright.interfaces.cli.run_summary import bound_lines, facts_of_entity
+from dagwright.interfaces.cli.run_summary import facts_of_entity, found_entity_lines
 
 _MAX_LINE_CHARACTERS = 1_000
 _REQUESTS_SHOWN = 20
@@ -36,8 +36,8 @@ def explain(request: ShowRequest, output: Output) -> int:
         async with open_read_connection(settings, output) as connection:
             try:
                 explanation = await open_runs(connection, settings).explain(request.workflow_id, request.node)
-            except NodeNotFound as unknown:
-                raise CommandError(str(unknown), status=ErrorStatus.NOT_FOUND) from None
+            except NodeNotFound as error:
+                raise CommandError(str(error), status=ErrorStatus.NOT_FOUND) from None
         if output.is_json:
             output.document(explanation.to_json())
         else:
@@ -74,9 +74,9 @@ def lines_of(explanation: RunExplanation) -> Iterator[str]:
             yield f"and {omitted:,} more requests; `dagwright inbox` lists all"
         for start in starts:
             blocks = start.facts.get("blocks")
-            blocked = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""
-            yield sentence(explanation.chain, start, clock=near_time) + blocked
-        yield from bound_lines(explanation.resolved_lookups_of_run())
+            blocked_text = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""
+            yield sentence(explanation.chain, start, clock=near_time) + blocked_text
+        yield from found_entity_lines(explanation.resolved_lookups_of_run())
     if explanation.chain.omitted:
         yield f"and {explanation.chain.omitted:,} more"
     for note in explanation.notes:
@@ -84,14 +84,14 @@ def lines_of(explanation: RunExplanation) -> Iterator[str]:
 
 
 def _lines_of_chain(explanation: RunExplanation, reasons: Mapping[str, Reason]) -> Iterator[str]:
-    """Yield the sentence of the node, and then the facts about each node that it depends on."""
+    """Yield the sentence about the node, then the facts about each node in the chain."""
     chain = explanation.chain
     start = chain.reasons[0]
     yield sentence(chain, start, clock=near_time)
     if not start.status.is_final:
-        in_sentence = _nodes_in_sentence(start, reasons)
+        named_nodes = _nodes_in_sentence(start, reasons)
         for reason in chain.reasons:
-            if reason.node not in in_sentence:
+            if reason.node not in named_nodes:
                 yield f"  {sentence(chain, reason, clock=near_time)}"
         return
     for reason in chain.reasons:
@@ -114,8 +114,8 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
     facts = reason.facts
     if facts.get("tool") and facts.get("attempts"):
         version = f", version {facts['tool_version']}" if facts.get("tool_version") else ""
-        if planned := facts.get("planned_tool_version"):
-            version += f" (the plan was compiled with version {planned})"
+        if planned_version := facts.get("planned_tool_version"):
+            version += f" (the plan was compiled with version {planned_version})"
         yield f"tool {facts['tool']}{version}, {format_count(facts['attempts'], 'attempt')}"
     if reason.because and reason.kind == "completed":
         yield f"from {', '.join(reason.because)}"
@@ -132,7 +132,7 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
 
 
 def _lookup_lines(lookup: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the entity of an argument with the reason, and the answers to the requests about it."""
+    """Yield the entity that was found for an argument, with the reason, and the answers to requests about it."""
     entity, reason = lookup["entity"], str(lookup.get("reason"))
     facts = ", ".join(facts_of_entity(entity))
     match_text = f"is {entity.get('name')} ({facts})"

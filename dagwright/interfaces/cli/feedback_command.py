@@ -20,9 +20,9 @@ from dagwright.client.steering import Steering
 from dagwright.core.errors import PlanInvalid
 from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.answer_prompts import ask_answer
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, run_outcome
 from dagwright.interfaces.cli.people_commands import AnswerRequest
@@ -54,7 +54,7 @@ def options_for_type(kind: str) -> str:
 
 
 def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
-    """Return the answer that the options give, without its nodes; `None` if no option gives one.
+    """Return the answer that the options give, without nodes to add; `None` if no option gives an answer.
 
     Raises:
         CommandError: options contradict each other, or a value is invalid JSON.
@@ -66,21 +66,28 @@ def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
         "--text" if request.nodes is None else "--nodes": request.text is not None or request.nodes is not None,
         "--data": request.data is not None and not request.selected,
     }
-    kinds = [name for name, is_used in options.items() if is_used]
-    if len(kinds) > 1:
-        raise CommandError(f"{' and '.join(kinds)} contradict each other: give one answer")
-    kind = kinds[0] if kinds else None
-    _reject_other_options(kind, request)
-    changed = {} if request.arguments is None else {"arguments": _parse_object(request.arguments, option="--arguments")}
+    used_options = [name for name, is_used in options.items() if is_used]
+    if len(used_options) > 1:
+        raise CommandError(f"{' and '.join(used_options)} contradict each other: give one answer")
+    answer_option = used_options[0] if used_options else None
+    _reject_other_options(answer_option, request)
+    new_arguments = (
+        {} if request.arguments is None else {"arguments": _parse_object(request.arguments, option="--arguments")}
+    )
     reason = {} if request.reason is None else {"reason": request.reason}
-    match kind:
+    match answer_option:
         case "--approve":
-            return {"approved": True, **reason, **changed, **({"remember": True} if request.is_remembered else {})}
+            return {
+                "approved": True,
+                **reason,
+                **new_arguments,
+                **({"remember": True} if request.is_remembered else {}),
+            }
         case "--reject":
             return {"approved": False, **reason}
         case "--select":
             value = {} if request.data is None else {"value": json_of(request.data, option="--data")}
-            return {"selected": [*request.selected], **value, **changed}
+            return {"selected": [*request.selected], **value, **new_arguments}
         case "--text" | "--nodes":
             return {"text": request.text or ""}
         case "--data":
@@ -88,13 +95,13 @@ def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
     return None
 
 
-def _reject_other_options(kind: str | None, request: AnswerRequest) -> None:
-    """Reject options that belong to an answer of another kind."""
-    if request.arguments is not None and kind not in ("--approve", "--select"):
+def _reject_other_options(answer_option: str | None, request: AnswerRequest) -> None:
+    """Reject options that belong to another kind of answer."""
+    if request.arguments is not None and answer_option not in ("--approve", "--select"):
         raise CommandError("--arguments needs --approve, or --select retry")
-    if request.is_remembered and kind != "--approve":
+    if request.is_remembered and answer_option != "--approve":
         raise CommandError("--remember needs --approve")
-    if request.reason is not None and kind not in ("--approve", "--reject"):
+    if request.reason is not None and answer_option not in ("--approve", "--reject"):
         raise CommandError("--reason needs --approve or --reject; --note works with every answer")
 
 
@@ -150,13 +157,13 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
     if content is None or request.request is None or request.is_for_all:
         if (code := run_async(read_requests, output)) != ExitCode.COMPLETED:
             return code
-        chosen = _chosen_requests(request, requests)
-        if nodes and len(chosen) > 1:
-            names_of_all = join_request_ids([open_request.document for open_request in chosen], limit=_MAX_LISTED)
-            raise CommandError(f"nodes can be added only once; answer one of {names_of_all} with --nodes")
-        targets.append(AnswerTarget.of(request.workflow_id, chosen))
-        # Outside the event loop, because inside of it Ctrl-C would wait for the end of the form.
-        content = content or _ask_for_answer(chosen, output)
+        chosen_requests = _chosen_requests(request, requests)
+        if nodes and len(chosen_requests) > 1:
+            request_ids = join_request_ids([chosen.document for chosen in chosen_requests], limit=_MAX_LISTED)
+            raise CommandError(f"nodes can be added only once; answer one of {request_ids} with --nodes")
+        targets.append(AnswerTarget.of(request.workflow_id, chosen_requests))
+        # Not in the event loop, where Ctrl-C would take effect only at the end of the dialog.
+        content = content or _ask_for_answer(chosen_requests, output)
     else:
         targets.append(AnswerTarget(request.workflow_id, request.request))
     return run_async(send, output)
@@ -206,19 +213,19 @@ def _chosen_requests(request: AnswerRequest, requests: Sequence[OpenRequest]) ->
     """
     run = f"the run {request.workflow_id!r:.200}"
     try:
-        chosen = choose_requests(requests, request.request, for_all=request.is_for_all)
+        chosen_requests = choose_requests(requests, request.request, for_all=request.is_for_all)
     except NoOpenRequest:
         raise CommandError(f"{run} has no open request", status=ErrorStatus.NOT_FOUND) from None
     except AnswerUnclear:
         names = join_request_ids([open_request.document for open_request in requests], limit=_MAX_LISTED)
         raise CommandError(f"{run} has {len(requests):,} open requests; name one: {names}") from None
-    if not chosen:
+    if not chosen_requests:
         raise CommandError(
             f"{run} has no open request {request.request!r:.200}; to answer in advance, give --approve, --reject, "
             "--select, --text or --data without --all",
             status=ErrorStatus.NOT_FOUND,
         )
-    return chosen
+    return chosen_requests
 
 
 def _ask_for_answer(requests: Sequence[OpenRequest], output: Output) -> dict[str, Any]:
@@ -227,12 +234,13 @@ def _ask_for_answer(requests: Sequence[OpenRequest], output: Output) -> dict[str
     Raises:
         CommandError: there is no terminal.
     """
-    first = requests[0].document
+    first_request = requests[0].document
     if not output.can_ask:
-        fields = "; ".join(field_lines(first))
+        fields = "; ".join(field_lines(first_request))
         fields_text = f"; its fields: {fields}" if fields else ""
-        raise CommandError(f"{request_line(first)} (give {options_for_type(first['type'])}{fields_text})")
+        options = options_for_type(first_request["type"])
+        raise CommandError(f"{request_line(first_request)} (give {options}{fields_text})")
     if len(requests) > 1:
         request_ids = join_request_ids([open_request.document for open_request in requests], limit=_MAX_LISTED)
         output.print(f"one answer for {request_ids}")
-    return ask_answer(first)
+    return ask_answer(first_request)

@@ -32,11 +32,11 @@ class RunFollower:
     def __init__(self, runs: "Runs", client: Client, workflow_id: str, *, output: Output) -> None:
         self._runs, self._workflow_id = runs, workflow_id
         self._moments = follow(runs, workflow_id)
-        self._lost = LostCalls(client)
+        self._lost_calls = LostCalls(client)
         self._output = output
         self._lines = LineWriter(output.print)
         self.requests: Sequence[Request] = ()
-        """Open requests that were shown last."""
+        """Open requests of the run when it was last shown."""
 
     async def until(self, is_done: Callable[[Sequence[Request]], bool] = _is_never_done) -> "RunView":
         """Show the run until it ends or `is_done` returns true; can be called again to continue.
@@ -60,31 +60,31 @@ class RunFollower:
         is_done: Callable[[Sequence[Request]], bool],
         show: "Callable[[RunView, Sequence[Request]], None]",
     ) -> "RunView":
-        last: RunView | None = None
+        last_view: RunView | None = None
         async for moment in self._moments:
-            last, self.requests = moment.view, moment.requests
-            show(await self._lost.mark_lost_calls(last), self.requests)
+            last_view, self.requests = moment.view, moment.requests
+            show(await self._lost_calls.mark_lost_calls(last_view), self.requests)
             if is_done(self.requests):
                 break
-        assert last is not None
-        return last
+        assert last_view is not None
+        return last_view
 
     @contextmanager
     def _streaming_to(self, display: LiveDisplay) -> Iterator[None]:
         """While the block lasts, show the answer that a model is writing."""
-        writer = asyncio.create_task(self._write(display))
+        writer = asyncio.create_task(self._stream_answer(display))
         try:
             yield
         finally:
             writer.cancel()
 
-    async def _write(self, display: LiveDisplay) -> None:
-        delivered = DeliveredText()
+    async def _stream_answer(self, display: LiveDisplay) -> None:
+        delivered_text = DeliveredText()
         # The code that follows the run reports these errors.
         with suppress(RunNotFound, RPCError):
-            async with aclosing(self._runs.token_streams.parts(self._workflow_id, delivered)) as parts:
+            async with aclosing(self._runs.token_streams.parts(self._workflow_id, delivered_text)) as parts:
                 async for _ in parts:
-                    display.show_answer(delivered.text)
+                    display.show_answer(delivered_text.text)
 
     async def close(self) -> None:
         """Stop following."""

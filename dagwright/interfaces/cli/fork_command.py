@@ -1,4 +1,4 @@
-"""`fork`: start a new run from a run with a changed plan, input or tool; only affected nodes run again."""
+"""`fork`: start a run from an existing run, with a changed plan, input or tool; only affected nodes run again."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,9 +8,9 @@ from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.runs import open_runs
 from dagwright.client.starts import Started
 from dagwright.core.errors import PlanInvalid
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background_settings import FILES_ROOT, reject_other_settings
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import (
@@ -30,7 +30,7 @@ _NODES_SHOWN = 20
 
 
 def fork(request: ForkRequest, output: Output) -> int:
-    """Show the effect of a fork and start it after confirmation; return without waiting for its end.
+    """Show the effect of a fork, start the fork after confirmation, and return without waiting for its end.
 
     Returns:
         2 if no run was started.
@@ -57,13 +57,13 @@ def fork(request: ForkRequest, output: Output) -> int:
                     return ExitCode.REJECTED
                 # A fork starts no worker here, so the files of the current folder do not matter.
                 reject_other_settings(settings, ignored=frozenset({FILES_ROOT}))
-                started = await start_fork(draft, runs=runs, forks=forks, options=ForkOptions(tools))
+                fork_run = await start_fork(draft, runs=runs, forks=forks, options=ForkOptions(tools))
             except PlanInvalid as invalid:
                 _print_problems(request, invalid, output)
                 return ExitCode.REJECTED
-            except ForkRejected as refused:
-                raise CommandError(str(refused), status=ErrorStatus.REFUSED) from None
-        _print_fork(draft, started, output)
+            except ForkRejected as rejection:
+                raise CommandError(str(rejection), status=ErrorStatus.REFUSED) from None
+        _print_fork(draft, fork_run, output)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -86,14 +86,14 @@ def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> boo
     if request.is_confirmed:
         return True
     if output.can_ask:
-        return input("Start it? [y/N] ").strip().lower() in ("y", "yes")
+        return input("Start the fork? [y/N] ").strip().lower() in ("y", "yes")
     if output.is_json:
-        message = "nothing was started; --yes starts it"
+        message = "nothing was started; --yes starts the fork"
         document = {"run_id": draft.origin, "ok": False, "message": message, "difference": draft.to_json()}
         output.document(document)
         output.log(message)
         return False
-    raise CommandError("nothing was started yet: add --yes to start it", status=ErrorStatus.NOT_CONFIRMED)
+    raise CommandError("nothing was started: add --yes to start the fork", status=ErrorStatus.NOT_CONFIRMED)
 
 
 def _difference_lines(draft: ForkDraft) -> Iterator[str]:
@@ -108,10 +108,9 @@ def _difference_lines(draft: ForkDraft) -> Iterator[str]:
     if prediction.undecided:
         yield f"reused if their inputs do not change: {_names(prediction.undecided, limit=_NODES_SHOWN)}"
     if prediction.later:
-        yield f"later: {_names(prediction.later, limit=_NODES_SHOWN)}"
+        yield f"decided later: {_names(prediction.later, limit=_NODES_SHOWN)}"
     if draft.omitted:
-        instead = _names(draft.omitted, limit=_NODES_SHOWN)
-        yield f"planned again by a model, instead of {instead}"
+        yield f"planned again by a model, instead of {_names(draft.omitted, limit=_NODES_SHOWN)}"
 
 
 def _names(names: Sequence[str], *, limit: int) -> str:
@@ -120,11 +119,11 @@ def _names(names: Sequence[str], *, limit: int) -> str:
     return f"{listed_names} and {len(names) - limit:,} more" if len(names) > limit else listed_names
 
 
-def _print_fork(draft: ForkDraft, started: Started, output: Output) -> None:
-    outcome = "was forked" if started.is_new else "was already forked in this way"
-    message = f"{outcome} as {started.workflow_id}; `dagwright watch {started.workflow_id}` runs and follows it"
+def _print_fork(draft: ForkDraft, fork_run: Started, output: Output) -> None:
+    outcome = "was forked" if fork_run.is_new else "was already forked in this way"
+    message = f"{outcome} as {fork_run.workflow_id}; `dagwright watch {fork_run.workflow_id}` runs and follows the fork"
     if output.is_json:
-        document = {"run_id": draft.origin, "ok": True, "message": message, "fork_run_id": started.workflow_id}
+        document = {"run_id": draft.origin, "ok": True, "message": message, "fork_run_id": fork_run.workflow_id}
         output.document({**document, "difference": draft.to_json()})
     else:
         output.print(f"{draft.origin} {message}")

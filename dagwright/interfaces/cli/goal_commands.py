@@ -44,7 +44,7 @@ WorkerTimeout = Annotated[
     typer.Option(
         "--worker-timeout",
         metavar="DURATION",
-        help="Timeout of calls of worker tools without their own (profile rounds), such as 2m; default: "
+        help="Timeout of worker tools that declare none (profile rounds), such as 2m; default: "
         f"DAGWRIGHT_WORKER_TIMEOUT_S or {WORKER_TIMEOUT_S:g} s.",
     ),
 ]
@@ -54,15 +54,15 @@ Synthesis = Annotated[
     typer.Option(
         "--synthesis",
         metavar="MODE",
-        help="How the answer is written (profile rounds): assemble joins the results of the worker tools, model "
-        f"has a model write it; default: DAGWRIGHT_SYNTHESIS or {DEFAULT_SYNTHESIS}.",
+        help="How the answer is written (profile rounds): assemble (the results of the worker tools are joined) or "
+        f"model (a model writes the answer); default: DAGWRIGHT_SYNTHESIS or {DEFAULT_SYNTHESIS}.",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class AskRequest:
-    """Arguments of `ask`. `deadline` and `worker_timeout` are durations as written."""
+    """Arguments of `ask`. `deadline` and `worker_timeout` are unparsed durations."""
 
     text: Annotated[str, typer.Argument(metavar="REQUEST", help="The request in natural language.")]
     model: Annotated[
@@ -94,8 +94,8 @@ class AskRequest:
         typer.Option(
             "--profile",
             metavar="PROFILE",
-            help="Profile: plan (the model writes a plan), intents (it calls verbs with entities to look up) or "
-            "rounds (it plans calls of worker tools round by round).",
+            help="Profile: plan (the model writes a plan), intents (the model calls verbs with entities to look up) or "
+            "rounds (the model plans calls of worker tools round by round).",
         ),
     ] = "plan"
     context: Context = ()
@@ -142,14 +142,14 @@ class AskRequest:
         typer.Option(
             "--session",
             metavar="S",
-            help="Ask as a turn of session S, which knows its earlier names, entities and requests.",
+            help="Ask as a turn of session S. The request can refer to names, entities and requests of earlier turns.",
         ),
     ] = None
 
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """Arguments of `chat`. `deadline`, for each turn, and `worker_timeout` are durations as written."""
+    """Arguments of `chat`. `deadline` (of each turn) and `worker_timeout` are unparsed durations."""
 
     session: Annotated[
         str | None, typer.Option("--session", metavar="S", help="Continue session S; default: a new session.")
@@ -188,13 +188,14 @@ class ChatRequest:
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """Arguments of `session`; without a name, the sessions are listed, `after` a cursor."""
+    """Arguments of `session`. Without a name, the sessions are listed, starting after the cursor `after`."""
 
     name: Annotated[
         str | None, typer.Argument(metavar="S", help="Name of the session; without it, list the sessions.")
     ] = None
     is_ending: Annotated[
-        bool, typer.Option("--end", help="Accept no more requests, and end when its last run has ended.")
+        bool,
+        typer.Option("--end", help="End the session: accept no more requests, and end when the last run has ended."),
     ] = False
     after: After = None
 

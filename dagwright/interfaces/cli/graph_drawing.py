@@ -23,7 +23,7 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "superseded": ("#f4f4f5", "#a1a1aa"),
     "partial": ("#fef3c7", "#15803d"),
 }
-"""State of a node -> fill and line colour; the text of the node has the state too.
+"""State of a node -> fill and line colour. The state is also in the text of the node.
 
 A completed node with an incomplete result is `partial`."""
 
@@ -32,7 +32,8 @@ _LABEL_CHARACTERS = 60
 Graph = Mapping[str, Any]
 """`graph --format json`: {"nodes": [{"node_id", "title", "status", "tool"}], "edges": [[from, to]]}.
 
-A node that represents several nodes has their states in `states`; a node of a group has the name in `group`."""
+A node that represents several nodes has their states in `states`. A node in a group has the name of the group in
+`group`."""
 
 
 def mermaid(graph: Graph) -> str:
@@ -40,15 +41,15 @@ def mermaid(graph: Graph) -> str:
     numbers = {node["node_id"]: number for number, node in enumerate(graph["nodes"])}
     lines = ["flowchart LR"]
     for number, (group, members) in enumerate(_group_nodes(graph["nodes"])):
-        drawn = [_mermaid_node(numbers[node["node_id"]], node) for node in members]
+        node_lines = [_mermaid_node(numbers[node["node_id"]], node) for node in members]
         if group is None:
-            lines += drawn
+            lines += node_lines
         else:
-            lines += [f'  subgraph g{number}["{_mermaid_text(group)}"]', *(f"  {line}" for line in drawn), "  end"]
+            lines += [f'  subgraph g{number}["{_mermaid_text(group)}"]', *(f"  {line}" for line in node_lines), "  end"]
     lines += [f"  n{numbers[start]} --> n{numbers[end]}" for start, end in graph["edges"]]
     for state in sorted({_state(node) for node in graph["nodes"]}):
-        fill, line = COLOURS[state]
-        lines.append(f"  classDef {state} fill:{fill},stroke:{line},color:#18181b")
+        fill, stroke = COLOURS[state]
+        lines.append(f"  classDef {state} fill:{fill},stroke:{stroke},color:#18181b")
     return "\n".join(lines)
 
 

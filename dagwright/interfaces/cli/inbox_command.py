@@ -8,10 +8,10 @@ from typing import Final
 from dagwright.client.feedback.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_requests
 from dagwright.core.boundary import wire
 from dagwright.core.text import format_count
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import seconds_of_option
 from dagwright.interfaces.cli.command_connection import command_settings, next_page, open_read_connection, read_cursor
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.people_commands import InboxRequest
@@ -46,12 +46,12 @@ def inbox(request: InboxRequest, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
 
-            async def read() -> InboxPage:
+            async def read_page() -> InboxPage:
                 return await read_requests(
                     connection, limit=request.limit, inbox_filter=_filter(request, age_s), after=after
                 )
 
-            page = await read() if wait_s is None else await wait_for_requests(read, timeout_s=wait_s)
+            page = await read_page() if wait_s is None else await wait_for_requests(read_page, timeout_s=wait_s)
             note = await worker_note(connection, settings)
         is_timed_out = wait_s is not None and not page.requests
         if not is_timed_out:
@@ -70,10 +70,10 @@ def _filter(request: InboxRequest, age_s: float | None) -> InboxFilter:
     return InboxFilter(run_id=request.run_id, assignee=request.assignee, type=request.type, opened_before=opened_before)
 
 
-async def wait_for_requests(read: Callable[[], Awaitable[InboxPage]], *, timeout_s: float) -> InboxPage:
+async def wait_for_requests(read_page: Callable[[], Awaitable[InboxPage]], *, timeout_s: float) -> InboxPage:
     """Read the inbox until it has requests or the timeout is over; return the last page."""
     deadline = time.monotonic() + timeout_s
-    while not (page := await read()).requests and (left_s := deadline - time.monotonic()) > 0:
+    while not (page := await read_page()).requests and (left_s := deadline - time.monotonic()) > 0:
         await asyncio.sleep(min(_POLL_INTERVAL_S, left_s))
     return page
 
@@ -113,14 +113,15 @@ async def worker_note(connection: Connection, settings: Settings) -> str | None:
     client, queue = connection.client, settings.task_queue
     if await has_pollers(client, queue):
         return None
-    running = (await client.count_workflows(f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'")).count
-    if not running:
+    query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
+    running_count = (await client.count_workflows(query)).count
+    if not running_count:
         return None
     if is_worker_starting(settings):
-        return f"{STARTING_MESSAGE}; look again in a moment"
+        return f"{STARTING_MESSAGE}; repeat the command in a moment"
     return (
-        f"no worker serves {format_count(running, 'running run')}: they open no requests and apply no answers until "
-        "`dagwright up` or `dagwright watch ID` starts one"
+        f"no worker serves {format_count(running_count, 'running run')}: they open no requests and apply no answers "
+        "until `dagwright up` or `dagwright watch ID` starts one"
     )
 
 

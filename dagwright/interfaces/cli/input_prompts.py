@@ -18,7 +18,7 @@ NO = frozenset({"n", "no", "reject", "r"})
 def ask_inputs(
     declared: Mapping[str, Mapping[str, Any]], known_values: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
-    """Return the given inputs; if one is missing, ask for it and for the inputs with a default.
+    """Return the given inputs. If an input is missing, ask for it and for the inputs with a default.
 
     Raises:
         CommandError: the input ended.
@@ -109,27 +109,27 @@ def parse_value(schema: Mapping[str, Any], text: str) -> JsonValue:
     Raises:
         ValueError: the text is invalid; the message names the valid texts.
     """
-    stripped, kind = text.strip(), schema.get("type")
+    stripped_text, kind = text.strip(), schema.get("type")
     if choices := schema.get("enum"):
         for choice in choices:
-            if value_as_text(choice).lower() == stripped.lower():
+            if value_as_text(choice).lower() == stripped_text.lower():
                 return cast("JsonValue", choice)
         raise ValueError(f"choose one of {', '.join(value_as_text(choice) for choice in choices)}")
     if kind == "boolean":
-        if stripped.lower() not in _YES_OR_NO:
+        if stripped_text.lower() not in _YES_OR_NO:
             raise ValueError("answer yes or no")
-        return _YES_OR_NO[stripped.lower()]
+        return _YES_OR_NO[stripped_text.lower()]
     try:
-        if kind == "array" and not stripped.startswith("["):
+        if kind == "array" and not stripped_text.startswith("["):
             items = schema.get("items")
             item_schema = items if isinstance(items, Mapping) else {}
-            value: JsonValue = [parse_value(item_schema, part) for part in stripped.split(",") if part.strip()]
+            value: JsonValue = [parse_value(item_schema, part) for part in stripped_text.split(",") if part.strip()]
         else:
-            value = convert_value(schema, text if kind == "string" else stripped)
+            value = convert_value(schema, text if kind == "string" else stripped_text)
     except ValueError as error:
         if kind == "array" or str(kind) not in _TYPE_TEXTS:
             raise
-        raise ValueError(f"type {_TYPE_TEXTS[str(kind)]}, not {stripped!r:.80}") from error
+        raise ValueError(f"enter {_TYPE_TEXTS[str(kind)]}, not {stripped_text!r:.80}") from error
     return checked_value(schema, value)
 
 
@@ -139,7 +139,7 @@ def checked_value(schema: Mapping[str, Any], value: JsonValue) -> JsonValue:
     Raises:
         ValueError: the value does not match.
     """
-    plain = {key: part for key, part in schema.items() if key not in ("prompt", "default")}
-    for error in jsonschema_rs.Draft202012Validator(plain, retriever=reject_remote).iter_errors(value):
+    plain_schema = {key: part for key, part in schema.items() if key not in ("prompt", "default")}
+    for error in jsonschema_rs.Draft202012Validator(plain_schema, retriever=reject_remote).iter_errors(value):
         raise ValueError(error.message)
     return value

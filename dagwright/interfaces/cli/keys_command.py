@@ -24,14 +24,14 @@ def add(request: tuple[str, Sequence[str], float | None], output: Output) -> int
     Raises:
         CommandError: the owner or a scope is invalid.
     """
-    owner, names, weight = request
-    with _command_errors():
-        key, text = _keys().add(owner, _scopes(names), weight=weight)
+    owner, scope_names, weight = request
+    with _as_command_errors():
+        key, key_text = _key_file().add(owner, _scopes(scope_names), weight=weight)
     problem = _close_temporal_ui()
     if output.is_json:
-        output.document({"status": "added", "key": text, **key.to_json()})
+        output.document({"status": "added", "key": key_text, **key.to_json()})
     else:
-        output.print(text)
+        output.print(key_text)
         output.log(f"this is the key of {owner}; it is shown only once, because only its hash is stored")
     if problem is not None:
         output.log(f"the key is valid, but the Temporal UI, which does not check keys, could not be closed: {problem}")
@@ -40,19 +40,19 @@ def add(request: tuple[str, Sequence[str], float | None], output: Output) -> int
 
 def list_keys(_: None, output: Output) -> int:
     """List the keys without their secrets."""
-    with _command_errors():
-        keys = _keys()
-        entries, are_required = list(keys.keys().values()), keys.are_required()
+    with _as_command_errors():
+        key_file = _key_file()
+        keys, are_required = list(key_file.keys().values()), key_file.are_required()
     if output.is_json:
-        output.document([key.to_json() for key in entries])
-    elif not entries:
-        consequence = "no client can call the API" if are_required else "the API needs none"
+        output.document([key.to_json() for key in keys])
+    elif not keys:
+        consequence = "no client can call the API" if are_required else "the API needs no key"
         output.print(f"there are no keys, so {consequence}; `dagwright keys add OWNER` creates a key")
     else:
         table = Table(box=None, pad_edge=False)
         for name in ("ID", "OWNER", "SCOPES", "WEIGHT", "CREATED"):
             table.add_column(name)
-        for key in entries:
+        for key in keys:
             scopes = ", ".join(key.scopes) or LOOK
             table.add_row(*(Text(text) for text in (key.id, key.owner, scopes, f"{key.weight:g}", key.created_at)))
         output.show(table)
@@ -65,8 +65,8 @@ def remove(id: str, output: Output) -> int:
     Raises:
         CommandError: there is no key with this ID.
     """
-    with _command_errors():
-        key = _keys().remove(id)
+    with _as_command_errors():
+        key = _key_file().remove(id)
     if output.is_json:
         output.document({"status": "removed", **key.to_json()})
     else:
@@ -87,7 +87,7 @@ def _close_temporal_ui() -> str | None:
     return None
 
 
-def _keys() -> KeyFile:
+def _key_file() -> KeyFile:
     return KeyFile(load_settings().api_keys)
 
 
@@ -101,7 +101,7 @@ def _scopes(names: Sequence[str]) -> list[KeyScope]:
 
 
 @contextmanager
-def _command_errors() -> Iterator[None]:
+def _as_command_errors() -> Iterator[None]:
     try:
         yield
     except KeyRejected as error:

@@ -7,9 +7,9 @@ from dagwright.client.steering import Command, read_scheduler
 from dagwright.core.model.times import parse_duration
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.history.run_reader import RunReader
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import LimitsRequest
 from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, value_text
@@ -29,16 +29,16 @@ def limits(request: LimitsRequest, output: Output) -> int:
     Raises:
         CommandError: the deadline or the budget is invalid.
     """
-    changed: dict[str, Any] = {}
+    new_limits: dict[str, Any] = {}
     if request.max_parallel is not None:
-        changed["max_parallel"] = request.max_parallel
+        new_limits["max_parallel"] = request.max_parallel
     if request.deadline is not None:
-        changed["deadline"] = _parse_deadline(request.deadline)
+        new_limits["deadline"] = _parse_deadline(request.deadline)
     if request.budget is not None:
-        changed["budget"] = read_new_limits(request.budget)
-    if not changed:
-        return _show(request, output, document=limits_to_json, message=_limits_text)
-    return send(request.workflow_id, Command.set_limits(changed), author_of(request), output)
+        new_limits["budget"] = read_new_limits(request.budget)
+    if not new_limits:
+        return _show(request, output, to_document=limits_to_json, to_text=_limits_text)
+    return send(request.workflow_id, Command.set_limits(new_limits), author_of(request), output)
 
 
 def policy(request: LimitsRequest, output: Output) -> int:
@@ -48,7 +48,7 @@ def policy(request: LimitsRequest, output: Output) -> int:
         CommandError: the file does not contain a valid policy.
     """
     if (new_policy := read_policy(request.policy_file)) is None:
-        return _show(request, output, document=policy_to_json, message=_policy_text)
+        return _show(request, output, to_document=policy_to_json, to_text=_policy_text)
     return send(request.workflow_id, Command.set_policy(new_policy.to_json()), author_of(request), output)
 
 
@@ -66,8 +66,8 @@ def _show(
     request: LimitsRequest,
     output: Output,
     *,
-    document: "Callable[[RunScheduler], Mapping[str, Any]]",
-    message: "Callable[[RunScheduler], str]",
+    to_document: "Callable[[RunScheduler], Mapping[str, Any]]",
+    to_text: "Callable[[RunScheduler], str]",
 ) -> int:
     settings = command_settings()
 
@@ -75,25 +75,25 @@ def _show(
         async with open_read_connection(settings, output) as connection:
             scheduler = await read_scheduler(RunReader(connection.client, request.workflow_id))
         if output.is_json:
-            output.document({"run_id": request.workflow_id, **document(scheduler)})
-        output.print(message(scheduler))
+            output.document({"run_id": request.workflow_id, **to_document(scheduler)})
+        output.print(to_text(scheduler))
         return ExitCode.COMPLETED
 
     return run_async(work, output)
 
 
 def _limits_text(scheduler: "RunScheduler") -> str:
-    until = scheduler.features.deadline.deadline.at
-    deadline = "no deadline" if until is None else f"deadline {local_date(until)}"
-    text = f"{scheduler.state.max_in_flight} nodes at the same time; {deadline}"
+    ends_at = scheduler.features.deadline.deadline.at
+    deadline = "no deadline" if ends_at is None else f"deadline {local_date(ends_at)}"
+    text = f"at most {scheduler.state.max_in_flight} nodes at the same time; {deadline}"
     if (budget := scheduler.features.budget.budget) is None:
         return text
     if budget.is_child:
         return f"{text}; the budget of the parent run"
-    used = budget.describe(
+    budget_text = budget.describe(
         [*budget.limits], used=scheduler.state.totals.usage.total, added_nodes=scheduler.state.added_count
     )
-    return f"{text}; budget {used or 'without a limit'}"
+    return f"{text}; budget {budget_text or 'without a limit'}"
 
 
 def _policy_text(scheduler: "RunScheduler") -> str:

@@ -31,22 +31,22 @@ _BAR_CELLS = 20
 _NOTES_SHOWN = 2
 _REQUESTS_SHOWN = 3
 _COMMAND_ROWS = 2
-"""Lines of the command that answers a request; it must not be cut."""
+"""Lines of the command that answers a request. The command must not be cut."""
 _QUESTION_ROWS = 4
-"""Maximum lines of a question: long enough for the names or facts at its end that distinguish entities."""
+"""Maximum lines of a question. The names or facts that distinguish entities are at the end of a question."""
 _OPTION_ROWS = 2
 _INDENT = "  "
 _MIN_WIDTH = 20
 _MIN_OPTION_ROWS = 2
 """Minimum number of lines for the options of a request."""
 _ANSWER_HEIGHT_DIVISOR = 3
-"""An answer that a model is writing has at most a third of the lines."""
+"""A partial answer of a model is shown on at most a third of the lines."""
 _NOTE_ROWS = 3
 """Lines for a note: the problem, and the command that fixes it. The command must not be cut."""
 
 
 class RunDisplay:
-    """Draws a run repeatedly. The tree is computed once per plan."""
+    """Draws a run repeatedly; the tree of nodes is computed once per plan."""
 
     def __init__(self) -> None:
         self._tree: tuple[CompiledPlan, Sequence[TreeNode]] | None = None
@@ -77,26 +77,29 @@ class RunDisplay:
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
         listed_requests = requests[:_REQUESTS_SHOWN]
         # Requests have half of the terminal.
-        share = height // 2 // max(1, len(listed_requests))
+        rows_per_request = height // 2 // max(1, len(listed_requests))
         question_rows = [
-            _question_rows(request, now=now, width=width, max_rows=share - _COMMAND_ROWS) for request in listed_requests
+            _question_rows(request, now=now, width=width, max_rows=rows_per_request - _COMMAND_ROWS)
+            for request in listed_requests
         ]
         options = [
-            _option_rows(request, width=width, max_rows=share - _COMMAND_ROWS - len(rows))
+            _option_rows(request, width=width, max_rows=rows_per_request - _COMMAND_ROWS - len(rows))
             for request, rows in zip(listed_requests, question_rows, strict=True)
         ]
         request_blocks = _request_rows(requests, question_rows, options)
         request_height = sum(map(len, question_rows)) + sum(map(len, options)) + _COMMAND_ROWS * len(listed_requests)
-        lines = () if view.is_closed else answer_lines
-        max_rows = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_height - len(lines)
+        shown_answer = () if view.is_closed else answer_lines
+        max_rows = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_height - len(shown_answer)
         if (rounds := rounds_of(view)) is not None:
             # At the end of a run, the rounds are written in full after the progress.
             tables = () if view.is_closed else (rounds_table(rounds, max_rows=max_rows, calls=calls_of(view, now=now)),)
-            return Group(_header(view, now=now), *tables, *request_blocks, *notes, *lines)
+            return Group(_header(view, now=now), *tables, *request_blocks, *notes, *shown_answer)
         if self._tree is None or self._tree[0] is not view.scheduler.plan:
             self._tree = view.scheduler.plan, tree_of(view.scheduler.plan)
         progress = progress_of(view, self._tree[1], now=now, max_rows=max_rows)
-        return Group(_header(view, now=now), _table(progress), _footer(progress), *request_blocks, *notes, *lines)
+        return Group(
+            _header(view, now=now), _table(progress), _footer(progress), *request_blocks, *notes, *shown_answer
+        )
 
 
 def _header(view: "RunView", *, now: float) -> Table:
@@ -117,8 +120,8 @@ def _header(view: "RunView", *, now: float) -> Table:
 
 def _table(progress: RunRows) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 1, 0, 0), expand=False)
-    # Without enough room, rich narrows the widest column that may wrap. Mark and time must stay complete, so they may
-    # not wrap. The texts of the other columns are cut.
+    # Without enough room, rich narrows the widest column that may wrap. Mark and time must not be cut, so their columns
+    # do not wrap. The texts of the other columns are cut.
     table.add_column(width=1, no_wrap=True)
     table.add_column(max_width=44)
     table.add_column(max_width=40)
@@ -155,8 +158,8 @@ def _row_text(row: Row) -> str:
 
 
 def _bar(done: int, total: int) -> str:
-    filled = _BAR_CELLS * done // total if total else _BAR_CELLS
-    return "█" * filled + "░" * (_BAR_CELLS - filled)
+    filled_cells = _BAR_CELLS * done // total if total else _BAR_CELLS
+    return "█" * filled_cells + "░" * (_BAR_CELLS - filled_cells)
 
 
 def _footer(progress: RunRows) -> Text:
@@ -169,8 +172,8 @@ def _footer(progress: RunRows) -> Text:
 
 def _question_rows(request: Request, *, now: float, width: int, max_rows: int) -> list[str]:
     """Return the question of a request on at most `max_rows` lines, and at least one."""
-    until = deadline_text(request, now=now)
-    text = f"{request_line(request)}  {until}" if until else request_line(request)
+    deadline = deadline_text(request, now=now)
+    text = f"{request_line(request)}  {deadline}" if deadline else request_line(request)
     return _wrap_lines(text, width=width, max_rows=max(1, min(_QUESTION_ROWS, max_rows)))
 
 
@@ -188,14 +191,14 @@ def _option_rows(request: Request, *, width: int, max_rows: int) -> list[str]:
     max_rows = max(_MIN_OPTION_ROWS, max_rows)
     if len(rows) <= max_rows:
         return rows
-    shown: list[str] = []
-    omitted = len(options)
+    shown_rows: list[str] = []
+    omitted_count = len(options)
     for option in options:
-        if len(shown) + len(option) >= max_rows:
+        if len(shown_rows) + len(option) >= max_rows:
             break
-        shown += option
-        omitted -= 1
-    return [*shown, f"and {omitted:,} more: dagwright inbox"]
+        shown_rows += option
+        omitted_count -= 1
+    return [*shown_rows, f"and {omitted_count:,} more: dagwright inbox"]
 
 
 def _wrap_lines(text: str, *, width: int, max_rows: int) -> list[str]:
@@ -207,7 +210,7 @@ def _wrap_lines(text: str, *, width: int, max_rows: int) -> list[str]:
 def _request_rows(
     requests: Sequence[Request], question_rows: Sequence[Sequence[str]], options: Sequence[Sequence[str]]
 ) -> list[RenderableType]:
-    """Return the open requests, each with the command that answers it, which is never cut.
+    """Return the open requests, each with the command that answers it. The command is never cut.
 
     Args:
         question_rows, options: lines of each displayed request's question and options.

@@ -52,8 +52,8 @@ class LostCalls:
 
     def _mark_if_lost(self, task_id: str, call: PendingCall) -> PendingCall:
         lost = self._lost.get(task_id)
-        is_same = lost is not None and (call.state, call.attempt) == ("started", lost.attempt)
-        return lost if lost is not None and is_same else call
+        is_same_attempt = lost is not None and (call.state, call.attempt) == ("started", lost.attempt)
+        return lost if lost is not None and is_same_attempt else call
 
     async def _find_lost_calls(self, view: "RunView") -> Mapping[str, PendingCall]:
         handle = self._client.get_workflow_handle(view.workflow_id, run_id=view.run_id)
@@ -93,7 +93,7 @@ def _lost_call(call: PendingActivityInfo, view: "RunView") -> PendingCall:
 
 
 def _was_called(call: PendingActivityInfo) -> bool:
-    """Return whether the last heartbeat shows that an attempt called its tool; true if it cannot be read."""
+    """Return whether the last heartbeat shows that an attempt called its tool; true if the heartbeat is unreadable."""
     details = call.heartbeat_details.payloads
     with suppress(MessageInvalid):
         return started_attempt([read_message(detail) for detail in details[: USAGE_INDEX + 1]]) is not None
@@ -105,5 +105,5 @@ def _times_out_at(call: PendingActivityInfo) -> float | None:
     timeout_s = call.activity_options.heartbeat_timeout.ToNanoseconds() / 1e9
     if not timeout_s:
         return None
-    last = max(call.last_heartbeat_time.ToNanoseconds(), call.last_started_time.ToNanoseconds()) / 1e9
-    return last + timeout_s
+    last_sign_at = max(call.last_heartbeat_time.ToNanoseconds(), call.last_started_time.ToNanoseconds()) / 1e9
+    return last_sign_at + timeout_s

@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack
 from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.run_host import (
@@ -27,11 +27,11 @@ def mcp(request: McpRequest, output: Output) -> int:
     """Serve until the client disconnects, or until SIGINT or SIGTERM; other workers continue the runs.
 
     Raises:
-        CommandError: the address is not available, or options of `--http` are given without it.
+        CommandError: the address is not available, or `--host` or `--port` is given without `--http`.
         TemplatesUnreadable: the folder of plans cannot be read or has no plan.
     """
     if not request.is_http and (request.host is not None or request.port is not None):
-        raise CommandError("--host and --port need --http; without it the MCP client starts this command itself")
+        raise CommandError("--host and --port need --http; without --http, the MCP client starts this command itself")
     # Before tools are imported, because they may print.
     stdio_streams = None if request.is_http else StdioStreams()
     settings = settings_with_plans(command_settings(), request.plans)
@@ -59,7 +59,7 @@ def mcp(request: McpRequest, output: Output) -> int:
             elif listener is not None:
                 output.log(f"MCP server at {address_of(listener)}{PATH}; Ctrl-C ends it")
                 await serve_http(server, listener, host=request.host or MCP_HOST)
-            interrupt_handling.exit_watchdog.open(ExitCode.COMPLETED)
+            interrupt_handling.exit_watchdog.start(ExitCode.COMPLETED)
         return ExitCode.COMPLETED
 
     return run_async(work, output)

@@ -13,7 +13,7 @@ def require_model(
 ) -> None:
     """Check that the environment of this process configures a model, if a run needs one.
 
-    The environment of workers in other processes is unknown here.
+    This process does not know the environment of workers in other processes.
 
     Args:
         model: the model that the command names.
@@ -37,8 +37,8 @@ def require_model(
         problems.append(f"there is no key for {toolset.models.endpoint.url}{agent_text}: {advice}")
     if problems:
         problems.append(
-            "to try it without a model, use a scripted model (`python -m dagwright.testing`; examples/maritime of "
-            "the repository has scripts)"
+            "to try the command without a model, use a scripted model (`python -m dagwright.testing`; "
+            "examples/maritime of the repository has scripts)"
         )
         raise CommandError("; ".join(problems), status=status)
 

@@ -18,7 +18,7 @@ from dagwright.toolset.toolset import load_toolset
 
 _MAX_CHARACTERS = 70
 _TEST_COMMAND = "python -m pytest -p no:asyncio test_{}.py"
-"""The plugin is disabled because it would warn about a missing setting in an empty folder."""
+"""`pytest-asyncio` is disabled, because it would warn about a missing setting in an empty folder."""
 
 _TEMPLATE_NAMES = frozenset({"Any", "WorkerResult", "PreconditionMissing", "call_worker", "worker_tool", "result"})
 """Names in the templates that a worker tool must not hide, in addition to builtins and module names."""
@@ -31,7 +31,7 @@ from typing import Any
 from dagwright.tools import WorkerResult, worker_tool
 
 
-# Example of a source, such as a search. If you have a source, delete this one and use a slot of yours.
+# Example of a source, such as a search. If you have a source, delete this tool and use a slot of your source.
 # `support`: its output is for other worker tools, not for the answer.
 @worker_tool(
     preconditions=["The user gives a text and asks about its words."],
@@ -51,9 +51,9 @@ async def ${name}_source(text: str) -> dict[str, Any] | WorkerResult:
     return {"${name}_words": words}
 
 
-# `requires`: slots that must be filled before the call. They are passed as parameters; a planner cannot set them.
+# `requires`: slots that must be filled before the call. The values are passed as parameters; planners cannot set them.
 @worker_tool(
-    preconditions=["has `${name}_words`", "the user wants to know how many there are"],
+    preconditions=["has `${name}_words`", "the user wants to know the number of words"],
     requires=["${name}_words"],
     outputs=["${name}_text"],
     goal_type="deliverable",
@@ -61,7 +61,7 @@ async def ${name}_source(text: str) -> dict[str, Any] | WorkerResult:
 async def ${name}(${name}_words: list[str], longer_than: int = 0) -> dict[str, Any]:
     """Count words.
 
-    Planners choose a worker tool by this text: state how it differs from the others.
+    Planners choose a worker tool by this text: state how the tool differs from the other tools.
 
     Args:
         ${name}_words: words from ${name}_source
@@ -99,7 +99,7 @@ def test_${name}_source_rejects_an_empty_text() -> None:
 
 
 def write_worker(name: str, output: Output) -> int:
-    """Write NAME.py and test_NAME.py to the current folder; if one of them exists, write nothing.
+    """Write NAME.py and test_NAME.py to the current folder; if one of the files exists, write nothing.
 
     Raises:
         CommandError: the name is invalid, or one of the files exists.
@@ -137,8 +137,9 @@ def _check_name(name: str) -> None:
     modules = (module for plugin in installed_plugins() for module in plugin.plugin.worker_tools)
     tools_by_owner += [(load_tools([module]), f"a worker tool of {module}") for module in modules]
     for tools, owner in tools_by_owner:
-        if same := next((tool.name for tool in tools if _normalize(tool.name) == _normalize(name)), None):
-            raise CommandError(f"{name!r} is the name of {owner}{'' if same == name else f', {same}'}; choose another")
+        if taken_name := next((tool.name for tool in tools if _normalize(tool.name) == _normalize(name)), None):
+            difference = "" if taken_name == name else f", {taken_name}"
+            raise CommandError(f"{name!r} is the name of {owner}{difference}; choose another")
 
 
 def _normalize(name: str) -> str:

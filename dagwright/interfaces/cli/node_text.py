@@ -47,14 +47,14 @@ def displayed_counts(scheduler: "RunScheduler") -> Counter[NodeStatus]:
 
 
 def node_status(node: Mapping[str, Any]) -> NodeStatus:
-    """Return the displayed state of a node of a document, as `displayed_status`."""
+    """Return the displayed state of a node in a document; like `displayed_status` for a record."""
     error = node["error"]
     node_error = NodeError(str(error["code"]), "") if error else None
     return displayed_status(Record(NodeStatus(node["status"]), error=node_error, reason=node.get("reason")))
 
 
 def record_text(record: Record) -> str:
-    """Return the error of a node or its reason to wait; may be empty."""
+    """Return the error of a node, its reason to wait or its message; may be empty."""
     if record.error is not None:
         return displayed_error(record.error.message, record.status)
     return record.reason or _worker_text(record.message, is_partial=record.partial)
@@ -79,8 +79,8 @@ def item_text(node: Mapping[str, Any]) -> str:
 def failed_items_text(failure: Mapping[str, Any]) -> str:
     """Describe the failed items of a batch of a large map: their number, the run and the first error."""
     message = (failure["error"] or {}).get("message", "without an error message")
-    first = f", the first {failure['first']}" if failure["first"] else ""
-    return f"{failure['failed']:,} failed in the run {failure['run_id']}{first}: {message}"
+    first_item = f", the first {failure['first']}" if failure["first"] else ""
+    return f"{failure['failed']:,} failed in the run {failure['run_id']}{first_item}: {message}"
 
 
 def has_default_result(node: Mapping[str, Any]) -> bool:
@@ -136,10 +136,12 @@ _MANUAL_CHANGES = {"set_result": "result set manually", "add_nodes": "added to t
 def overrides_text(node: Mapping[str, Any]) -> str:
     """Return the manual changes of a node: `added to the plan by ann, result set manually by bob`."""
     overrides = node["lineage"].get("overrides", ())
-    shown = {override["command"]: override for override in overrides if override["command"] in _MANUAL_CHANGES}
+    shown_overrides = {
+        override["command"]: override for override in overrides if override["command"] in _MANUAL_CHANGES
+    }
     return ", ".join(
         _MANUAL_CHANGES[command] + (f" by {override['by']}" if override.get("by") else "")
-        for command, override in shown.items()
+        for command, override in shown_overrides.items()
     )
 
 
@@ -151,13 +153,13 @@ def closing_text(answer: Mapping[str, Any]) -> str:
     outcome_text, by = answer["answer"] or answer["outcome"], answer["by"]
     note = f" ({answer['note']})" if answer["note"] else ""
     actor = f" by {by}" if by else ""
-    escalated = f"; {requested_text(answer)}" if "escalations" in answer else ""
+    escalation_text = f"; {requested_text(answer)}" if "escalations" in answer else ""
     if answer["through"] == "deadline" and answer["outcome"] == "answered":
         at = local_date(seconds_of(answer["at"]))
-        return f"{outcome_text} at {at}: no answer, default applied at the deadline{note}{escalated}"
+        return f"{outcome_text} at {at}: no answer, default applied at the deadline{note}{escalation_text}"
     arguments = f" with {json.dumps(answer['arguments'], ensure_ascii=False)}" if "arguments" in answer else ""
     time_and_channel = f"at {local_date(seconds_of(answer['at']))} through {answer['through']}"
-    return f"{outcome_text}{actor} {time_and_channel}{note}{arguments}{escalated}"
+    return f"{outcome_text}{actor} {time_and_channel}{note}{arguments}{escalation_text}"
 
 
 def requested_text(answer: Mapping[str, Any]) -> str:
@@ -182,10 +184,10 @@ def usage_text(usage: Mapping[str, Any]) -> str:
     """Describe the usage of models. A cost with unknown parts is `at least` an amount."""
     calls, tokens = usage["calls"], usage["tokens"]
     message = f"{format_count(tokens, 'token')} in {format_count(calls, 'model call')}"
-    unknown = usage["unpriced_calls"] + usage["uncounted_calls"]
-    if unknown >= calls:
+    costless_calls = usage["unpriced_calls"] + usage["uncounted_calls"]
+    if costless_calls >= calls:
         return message
-    return f"{message}, cost {'at least ' if unknown else ''}{usage['money']}"
+    return f"{message}, cost {'at least ' if costless_calls else ''}{usage['money']}"
 
 
 def lineage_texts(lineage: Mapping[str, Any]) -> dict[str, str]:
@@ -198,16 +200,16 @@ def lineage_texts(lineage: Mapping[str, Any]) -> dict[str, str]:
         "addresses": ", ".join(lineage.get("urls", ())),
     }
     omitted = lineage.get("omitted")
-    return texts | ({"omitted": f"{omitted:,} more of these"} if omitted else {})
+    return texts | ({"omitted": f"{omitted:,} more calls, files and URLs"} if omitted else {})
 
 
 def _unpriced_lines(usage: Mapping[str, Any]) -> list[str]:
     """Return a line for each reason why calls have no known cost, with the number of the calls."""
-    unpriced, uncounted = usage["unpriced_calls"], usage["uncounted_calls"]
+    unpriced_calls, uncounted_calls = usage["unpriced_calls"], usage["uncounted_calls"]
     reason = "because no price table has the model; add a price to the file of DAGWRIGHT_PRICES"
-    lines = [f"  not in the cost: {unpriced:,} of the calls, {reason}"] if unpriced else []
-    if uncounted:
-        lines.append(f"  not in the cost: {uncounted:,} of the calls, because the service did not report tokens")
+    lines = [f"  not in the cost: {unpriced_calls:,} of the calls, {reason}"] if unpriced_calls else []
+    if uncounted_calls:
+        lines.append(f"  not in the cost: {uncounted_calls:,} of the calls, because the service did not report tokens")
     return lines
 
 

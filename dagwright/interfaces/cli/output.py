@@ -80,7 +80,7 @@ class Output:
         self._stdout.flush()
 
     async def stream(self, parts: Parts) -> None:
-        """Write a JSON object to stdout part by part; it may be larger than the memory."""
+        """Write a JSON object to stdout part by part; the object may be larger than the memory."""
         await write_object(parts, lambda text: self._stdout.write(_encodable(text)))
         self._stdout.write("\n")
         self._stdout.flush()
@@ -103,7 +103,7 @@ class Output:
             return
         from rich.markdown import Markdown  # noqa: PLC0415 -- commands that only write JSON do not load rich
 
-        # Show URLs as they are: the text of a link that a model writes may hide another URL.
+        # Show URLs in full, because the text of a link that a model writes may hide the URL.
         self.show(Markdown(terminal_text(text), hyperlinks=False))
 
     def log(self, text: str) -> None:
@@ -112,7 +112,7 @@ class Output:
         sys.stderr.flush()
 
     def outcome(self, message: str, *, ok: bool = True, **subject: str) -> None:
-        """Report the outcome of a command: a line, or with `--json` a document with its subject.
+        """Report the outcome of a command: a line, or with `--json` a document with the subject of the command.
 
         Args:
             ok: `False` if the command had nothing to do; the line then goes to stderr.
@@ -143,7 +143,7 @@ def one_line(text: str, *, limit: int = 300) -> str:
 
 
 def with_link(text: str, url: str | None) -> str:
-    """Append a URL on its own line, so that a terminal neither cuts nor wraps it."""
+    """Append a URL on a separate line, so that a terminal neither cuts nor wraps the URL."""
     return text if url is None else f"{text}\nTemporal UI: {url}"
 
 

@@ -12,7 +12,7 @@ from dagwright.interfaces.cli.shared_options import After, By, Json, RunId
 
 @dataclass(frozen=True, slots=True)
 class InboxRequest:
-    """Arguments of `inbox`. `older_than` and `wait` are durations as written, `after` a cursor."""
+    """Arguments of `inbox`. `older_than` and `wait` are unparsed durations; `after` is a cursor."""
 
     limit: Annotated[
         int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Approximate maximum number of requests.")
@@ -88,6 +88,6 @@ feedback = command(
     AnswerRequest,
     "feedback_command",
     "feedback",
-    summary="Answer a request; on a terminal, a form asks for the rest.",
+    summary="Answer a request. On a terminal, you are asked for an answer that the options do not give.",
     output_options={"json": Json},
 )

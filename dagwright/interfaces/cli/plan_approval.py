@@ -24,18 +24,18 @@ EDIT = frozenset({"e", "edit"})
 async def approve_on_terminal(runs: "Runs", workflow_id: str, output: Output) -> None:
     """Wait for the plan of a run and ask for approval; return when the plan runs or the run has ended."""
     output.print("the model is planning…")
-    answered: set[str] = set()
+    answered_ids: set[str] = set()
     async for view in runs.reader(workflow_id).follow():
         for request in requests_in(view):
-            if _is_about_plan(request["node_id"]) and request["request_id"] not in answered:
-                answered.add(request["request_id"])
+            if _is_about_plan(request["node_id"]) and request["request_id"] not in answered_ids:
+                answered_ids.add(request["request_id"])
                 output.print(request["prompt"])
                 content = await _ask_approval(_arguments(view, request["node_id"]), output)
                 try:
                     request_ref = RequestRef(workflow_id, request["request_id"])
                     output.print(await runs.feedback.answer(request_ref, Answer(content, account_name())))
-                except FeedbackRejected as rejected:
-                    output.log(one_line(str(rejected)))
+                except FeedbackRejected as rejection:
+                    output.log(one_line(str(rejection)))
         if view.is_closed or _has_started(view):
             return
 
@@ -84,7 +84,7 @@ async def _read_line() -> str | None:
 
 
 async def _edit_plan(plan: Any, output: Output) -> Any:
-    """Let the user edit the plan in a file and return it; `None` if it was not changed."""
+    """Let the user edit the plan in a file; return the edited plan, `None` if the plan was not changed."""
     text = json.dumps(plan, indent=2, ensure_ascii=False)
     with TemporaryDirectory(prefix="dagwright-") as folder:
         file = Path(folder) / "plan.json"
@@ -92,14 +92,14 @@ async def _edit_plan(plan: Any, output: Output) -> Any:
         output.print(f"edit the plan in {file}, then press Enter")
         await _read_line()
         try:
-            changed = file.read_text(encoding="utf-8")
+            edited_text = file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             output.log(f"{file} cannot be read: {error}")
             return None
-    if changed.strip() == text:
+    if edited_text.strip() == text:
         return None
     try:
-        return json.loads(changed)
+        return json.loads(edited_text)
     except ValueError:
-        # The run reads it like the text of a model, and reports its problems.
-        return changed
+        # The run parses invalid JSON like a model's response, and reports the problems.
+        return edited_text

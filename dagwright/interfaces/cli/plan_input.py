@@ -55,7 +55,7 @@ class PlanSource:
 
 
 def read_plan(file: str) -> JsonValue | PlanInvalid:
-    """Return the plan of a file or of standard input, with its sub-plans included, or the problems."""
+    """Return the plan of a file or of standard input, with the sub-plans of other files included, or the problems."""
     try:
         plan: JsonValue | PlanInvalid = _standard_input() if file == STANDARD_INPUT else read_plan_file(Path(file))
     except PlanInvalid as invalid:
@@ -74,11 +74,11 @@ def _read_once(stream: BinaryIO) -> bytes:
 
 
 def _standard_input_bytes() -> bytes:
-    text = _read_once(sys.stdin.buffer)
-    if len(text) > MAX_FILE_BYTES:
+    content = _read_once(sys.stdin.buffer)
+    if len(content) > MAX_FILE_BYTES:
         message = f"standard input is larger than {MAX_FILE_BYTES // 1_000_000} MB, the maximum size of a plan"
         raise PlanInvalid([Problem("unreadable", message)])
-    return text
+    return content
 
 
 def read_raw_text(file: str) -> str | PlanInvalid:
@@ -110,15 +110,16 @@ def read_sources(files: Sequence[str]) -> Iterator[PlanSource]:
 
 
 def _with_sub_plan_files(plan: JsonValue | PlanInvalid, *, base: Path) -> JsonValue | PlanInvalid:
-    unread = plan if isinstance(plan, PlanInvalid) else None
-    written: JsonValue = plan.document if isinstance(plan, PlanInvalid) else plan
-    if unread is not None and written is None:
-        return unread
+    """Include the sub-plans of other files; an invalid plan keeps its problems."""
+    read_error = plan if isinstance(plan, PlanInvalid) else None
+    document: JsonValue = plan.document if isinstance(plan, PlanInvalid) else plan
+    if read_error is not None and document is None:
+        return read_error
     try:
-        document = inline_files(written, base=base)
+        document = inline_files(document, base=base)
     except PlanInvalid as invalid:
-        return PlanInvalid([*(unread.problems if unread else ()), *invalid.problems], document=invalid.document)
-    return PlanInvalid(unread.problems, document=document) if unread else document
+        return PlanInvalid([*(read_error.problems if read_error else ()), *invalid.problems], document=invalid.document)
+    return PlanInvalid(read_error.problems, document=document) if read_error else document
 
 
 def invalid_plan_document(source: PlanSource, invalid: PlanInvalid) -> dict[str, Any]:
@@ -133,7 +134,7 @@ def problem_lines(source: PlanSource, invalid: PlanInvalid) -> list[str]:
     location = name if source.line is None else f"{name}, line {source.line}"
     lines = []
     for problem in invalid.problems[:PROBLEMS_SHOWN]:
-        # A plan as text has no pointers, but its nodes have IDs.
+        # Problems of an unparsed plan have no pointers, but may name a node.
         position = f" at {problem.pointer}" if problem.pointer else ""
         if not position and isinstance(source.plan, str) and problem.node:
             position = f" in {problem.node}"
@@ -152,8 +153,8 @@ def read_pairs(pairs: Sequence[str], *, option: str) -> dict[str, str]:
     """
     values = {}
     for pair in pairs:
-        key, sign, value = pair.partition("=")
-        if not sign or not key.strip():
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
             raise CommandError(f"{option} must be KEY=VALUE, not {pair!r:.80}")
         values[key.strip()] = value
     return values
@@ -184,7 +185,7 @@ def read_fairness(key: str | None, weight: float | None) -> Fairness | None:
     """Return the fairness of `--fairness-key` and `--fairness-weight`.
 
     Raises:
-        CommandError: one of them is invalid.
+        CommandError: the key or the weight is invalid.
     """
     try:
         return fairness_of(key, weight)
@@ -259,26 +260,25 @@ def convert_value(schema: Mapping[str, Any], text: str) -> JsonValue:
     """Convert a text to a type of a JSON Schema.
 
     Raises:
-        ValueError: the text is not a value of these types.
+        ValueError: the text is not a value of a type that the schema allows.
     """
     declared = schema.get("type")
     types = [declared] if isinstance(declared, str) else list(declared or [])
     if not types:
-        same = [choice for choice in schema.get("enum", []) if value_as_text(choice) == text]
-        json_value: JsonValue = same[0] if same else text
-        return json_value
+        choices: list[JsonValue] = [choice for choice in schema.get("enum", []) if value_as_text(choice) == text]
+        return choices[0] if choices else text
     for name in types:
         if name == "string":
             continue
         value: JsonValue = _parse_as(text, kind=name)
-        if value is not _NOTHING:
+        if value is not _NOT_OF_TYPE:
             return value
     if "string" in types:
         return text
     raise ValueError(f"{text!r:.80} is not of type {' or '.join(types)}")
 
 
-_NOTHING: Any = object()
+_NOT_OF_TYPE: Any = object()
 _BOOLEANS = {"true": True, "yes": True, "false": False, "no": False}
 _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
     "integer": (int,),
@@ -291,15 +291,15 @@ _PYTHON_TYPES: Mapping[str, tuple[type, ...]] = {
 
 def _parse_as(text: str, *, kind: str) -> Any:
     if kind == "boolean":
-        return _BOOLEANS.get(text.strip().lower(), _NOTHING)
+        return _BOOLEANS.get(text.strip().lower(), _NOT_OF_TYPE)
     try:
         value = json_from_bytes(text.encode())
     except ValueError:
-        return _NOTHING
+        return _NOT_OF_TYPE
     if kind == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     has_type = isinstance(value, _PYTHON_TYPES.get(kind, ())) and not isinstance(value, bool)
-    return value if has_type else _NOTHING
+    return value if has_type else _NOT_OF_TYPE
 
 
 def json_of(text: str, *, option: str) -> Any:
@@ -326,11 +326,11 @@ _NO_LIMIT_TEXT = "none"
 
 
 _MAX_DIGITS = 20
-"""Maximum length of a number. All limits are shorter, and Python rejects very long numbers."""
+"""Maximum number of digits. All limits are shorter, and Python rejects very long numbers."""
 
 
 def read_budget(text: str | None, *, is_interactive: bool) -> Mapping[str, Any] | None:
-    """Parse `--budget` to the budget of the run options; `None` if it was not given.
+    """Parse `--budget` to the budget of the run options; `None` if the option was not given.
 
     Args:
         is_interactive: at a limit, the run requests a higher limit; otherwise it finishes.
@@ -366,8 +366,8 @@ def _limit_parts(text: str) -> dict[str, Any]:
     for part in text.split(","):
         name, equals, value = (piece.strip() for piece in part.partition("="))
         if not (name and equals and value):
-            commas = ", and numbers without commas" if part.strip().isdecimal() else ""
-            raise ValueError(f"invalid limit {part.strip()!r:.60}; write NAME=NUMBER{commas}")
+            comma_hint = ", and numbers without commas" if part.strip().isdecimal() else ""
+            raise ValueError(f"invalid limit {part.strip()!r:.60}; write NAME=NUMBER{comma_hint}")
         if name in parts:
             raise ValueError(f"{name} is given twice")
         is_count = name not in ("money", "time") and value.isascii() and value.isdecimal() and len(value) <= _MAX_DIGITS

@@ -18,11 +18,12 @@ class PluginGroup(PlainGroup):
     """The commands of the engine, followed by the command groups of the installed plugins."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        own, groups = super().list_commands(ctx), _groups()
+        engine_commands, groups = super().list_commands(ctx), _groups()
         for name, owner in groups.items():
-            if name in own:
-                raise PluginError(f"the {owner} contributes the command {name!r}, which Dagwright has; rename it")
-        return [*own, *groups]
+            if name in engine_commands:
+                message = f"the {owner} contributes the command {name!r}, but Dagwright has a command of this name"
+                raise PluginError(f"{message}; rename the command of the plugin")
+        return [*engine_commands, *groups]
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands in panels, each with its own heading."""
@@ -37,9 +38,9 @@ class PluginGroup(PlainGroup):
                 formatter.write_dl([(f"{name:{width}}", summary_of(command)) for name, command in rows])
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        registered = super().get_command(ctx, cmd_name)
-        if registered is not None or (owner := _groups().get(cmd_name)) is None:
-            return registered
+        engine_command = super().get_command(ctx, cmd_name)
+        if engine_command is not None or (owner := _groups().get(cmd_name)) is None:
+            return engine_command
         group = owner.load(owner.plugin.commands[cmd_name])
         command = typer.main.get_group(group)
         command.name = cmd_name

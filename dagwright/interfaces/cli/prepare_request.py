@@ -1,4 +1,4 @@
-"""Prepare the run of a request in natural language, whose plan a model writes."""
+"""Prepare the run of a request in natural language; a model writes the plan."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +25,7 @@ def prepare_turn(
     """Prepare the run of a request that is a turn of a session.
 
     Args:
-        session: state of the session; `None` for a new one.
+        session: state of the session; `None` for a new session.
 
     Raises:
         CommandError: the request cannot be planned.
@@ -104,12 +104,12 @@ def prepare_with_notes(
         plan_only=request.is_plan_only,
     )
     try:
-        prepared = prepare_request(text_request, toolset, session)
-    except GoalRejected as rejected:
-        raise CommandError(str(rejected), status=ErrorStatus.of(rejected.code)) from None
-    if prepared.note is not None:
-        output.log(one_line(prepared.note, limit=1_000))
-    return replace(prepared, start=replace(prepared.start, tools=toolset.references))
+        prepared_request = prepare_request(text_request, toolset, session)
+    except GoalRejected as rejection:
+        raise CommandError(str(rejection), status=ErrorStatus.of(rejection.code)) from None
+    if prepared_request.note is not None:
+        output.log(one_line(prepared_request.note, limit=1_000))
+    return replace(prepared_request, start=replace(prepared_request.start, tools=toolset.references))
 
 
 def _parse_context(request: AskRequest) -> Mapping[str, Mapping[str, Any]]:

@@ -61,7 +61,7 @@ def prepare_run(
 
     Args:
         session: session in which the run is a turn. A turn may be prepared again, so the run requests missing inputs.
-        source: a plan of a batch, for which the user is not asked; `None` reads the file of the request.
+        source: a plan of a batch; the user is not asked for its inputs. `None` reads the file of the request.
         allow_unknown_tools: accept unknown tools and agents; only to find an existing run.
 
     Raises:
@@ -84,40 +84,40 @@ def prepare_run(
     )
     context = read_context(request.context)
     names: dict[str, Any] = {**(session.names if session is not None else {}), **context}
-    texts = read_pairs(request.inputs, option="--input")
+    input_texts = read_pairs(request.inputs, option="--input")
     inputs = read_inputs_file(request.inputs_file)
     if request.is_repairing:
-        raw, checked, repairs = _repair_plan(
+        source_plan, checked, repairs = _repair_plan(
             request, toolset, output, context=names, allow_unknown_tools=allow_unknown_tools
         )
     else:
-        raw, checked, repairs = _check_plan(
+        source_plan, checked, repairs = _check_plan(
             request, toolset, source, context=names, allow_unknown_tools=allow_unknown_tools
         )
     policy = options.policy or default_policy("model" if request.approve_plan else "person")
-    if rejected := policy_problems(checked, policy):
-        raise PlanInvalid(rejected)
+    if problems := policy_problems(checked, policy):
+        raise PlanInvalid(problems)
     if source is not None:
         # The plans of a batch may have different inputs; `run_batch` reports inputs that no plan of the batch has.
-        texts, inputs = _used_values(checked, texts), _used_values(checked, inputs)
+        input_texts, inputs = _used_values(checked, input_texts), _used_values(checked, inputs)
     for note in notes_of_context(checked, context) if source is None else ():
         output.log(one_line(f"note: {note.message}", limit=500))
-    converted, problems = convert_inputs(checked.inputs, texts)
-    problems = [*unused_inputs(checked, texts), *problems]
+    converted_inputs, conversion_problems = convert_inputs(checked.inputs, input_texts)
+    problems = [*unused_inputs(checked, input_texts), *conversion_problems]
     for problem in unused_inputs(checked, inputs):
         output.log(f"--input-file: {request.inputs_file}: ignored, {problem.message}; {problem.hint}")
-    values: dict[str, JsonValue] = {**inputs, **converted}
+    values: dict[str, JsonValue] = {**inputs, **converted_inputs}
     if problems:
-        input_errors = input_problems(checked, values, given=[*values, *texts])
+        input_errors = input_problems(checked, values, given=[*values, *input_texts])
         raise PlanInvalid([*problems, *input_errors])
-    requests_inputs = request.is_detached or session is not None
-    can_ask = not request.non_interactive and not requests_inputs and source is None and output.can_ask
+    run_can_request_inputs = request.is_detached or session is not None
+    can_ask = not request.non_interactive and not run_can_request_inputs and source is None and output.can_ask
     if can_ask:
         values = ask_inputs(checked.inputs, values)
-    # A run is identified by its request, without the current names of the session.
-    source_document = {"plan": raw, "dialect": checked.dialect, "context": context}
-    # A detached run requests missing inputs itself.
-    prepare = prepare_for_requests if requests_inputs and not request.non_interactive else prepare_plan
+    # Equal requests find the same run, so the document does not contain the current names of the session.
+    source_document = {"plan": source_plan, "dialect": checked.dialect, "context": context}
+    # A detached run and a turn request missing inputs themselves.
+    prepare = prepare_for_requests if run_can_request_inputs and not request.non_interactive else prepare_plan
     plan = prepare(checked, values)
     if request.approve_plan or (policy.approves_changes and changes_of(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
@@ -131,7 +131,7 @@ def prepare_run(
 
 
 def _used_values(checked: CheckedPlan, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values without those of inputs that the plan does not have."""
+    """Return the values of the inputs that the plan has."""
     unused = {*unused_names(checked, values)}
     return {name: value for name, value in values.items() if name not in unused}
 
@@ -145,15 +145,21 @@ def _check_plan(
     allow_unknown_tools: bool,
 ) -> tuple[Any, CheckedPlan, Sequence[Repair]]:
     """Return the plan as written and as checked, without repairs."""
-    raw = read_plan(request.plan) if source is None else source.plan
-    tools, dialect = toolset.declarations(), request.dialect
-    return raw, check_plan(raw, tools, dialect=dialect, context=context, allow_unknown_tools=allow_unknown_tools), ()
+    source_plan = read_plan(request.plan) if source is None else source.plan
+    checked = check_plan(
+        source_plan,
+        toolset.declarations(),
+        dialect=request.dialect,
+        context=context,
+        allow_unknown_tools=allow_unknown_tools,
+    )
+    return source_plan, checked, ()
 
 
 def _repair_plan(
     request: RunRequest, toolset: Toolset, output: Output, *, context: Mapping[str, Any], allow_unknown_tools: bool
 ) -> tuple[Any, CheckedPlan, Sequence[Repair]]:
-    """Return the text of a model, the plan in it and the repairs; report the repairs.
+    """Return the model's response, the repaired plan and the repairs; log the repairs.
 
     Raises:
         PlanInvalid: the plan is invalid, ambiguous or incomplete.
@@ -174,7 +180,7 @@ def _repair_plan(
 
 
 def _with_approval(options: RunStartOptions, plan: CompiledPlan, *, can_ask: bool) -> RunStartOptions:
-    """Return the options with the approval of the plan: given here, or requested by the run.
+    """Return the options with the approval that the user gives now, or with the order that the run requests approval.
 
     Raises:
         CommandError: the user rejects the plan.

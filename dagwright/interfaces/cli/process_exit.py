@@ -21,23 +21,23 @@ The time is counted from the end of the last call of a `write` tool, which has i
 
 
 class ExitWatchdog:
-    """Timer that ends the process `LEAVING_S` seconds after `open`, unless it is closed before."""
+    """Timer that ends the process `LEAVING_S` seconds after `start`, unless it is closed before."""
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
         self._is_closed = False
 
-    def open(self, code: int) -> None:
-        """Start the timer. Stdout is flushed before.
+    def start(self, code: int) -> None:
+        """Flush stdout and start the timer.
 
         Args:
             code: exit code of the process. Later calls change nothing.
         """
         if self._timer is None:
             sys.stdout.flush()
-            self._start(LEAVING_S, code)
+            self._start_timer(LEAVING_S, code)
 
-    def _start(self, delay_s: float, code: int) -> None:
+    def _start_timer(self, delay_s: float, code: int) -> None:
         # A thread, because the event loop may be blocked.
         self._timer = threading.Timer(delay_s, self._leave, (code,))
         self._timer.daemon = True
@@ -46,30 +46,30 @@ class ExitWatchdog:
     def _leave(self, code: int) -> None:
         left_s = LEAVING_S - writes_in_flight.quiet_s()
         if left_s > 0 and not self._is_closed:
-            self._start(left_s, code)
+            self._start_timer(left_s, code)
             return
         # `print` could wait forever, because another thread may hold the lock of the stream.
         os.write(2, b"a step does not end; exiting without it\n")
         os._exit(code)
 
     def close(self) -> None:
-        """Stop the timer. The process ends by itself."""
+        """Stop the timer, because the process ends by itself."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
 
 
 def stop_signal() -> asyncio.Event:
-    """Return an event that the first SIGINT or SIGTERM sets; the second one ends the process at once."""
-    stopped = asyncio.Event()
+    """Return an event that the first SIGINT or SIGTERM sets; the second signal ends the process immediately."""
+    stop_event = asyncio.Event()
     loop = asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
 
     def stop() -> None:
-        if stopped.is_set():
+        if stop_event.is_set():
             # The second signal arrived before its handler was set.
             leave_at_once()
-        stopped.set()
+        stop_event.set()
         for number in numbers:
             # Without the loop, because a step may block the loop.
             loop.remove_signal_handler(number)
@@ -77,7 +77,7 @@ def stop_signal() -> asyncio.Event:
 
     for number in numbers:
         loop.add_signal_handler(number, stop)
-    return stopped
+    return stop_event
 
 
 def leave_at_once(*_: object) -> None:

@@ -36,13 +36,13 @@ class LineWriter:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._lines: list[tuple[float, int, str]] = []
-        self._seen: dict[str, tuple[NodeStatus, int]] = {}
-        self._printed_notes: set[str] = set()
-        self._lost: set[tuple[str, int]] = set()
-        self._printed_requests: set[str] = set()
-        self._printed_rounds: set[str] = set()
-        self._escalated: set[tuple[str, int]] = set()
-        self._answered: set[str] = set()
+        self._written_states: dict[str, tuple[NodeStatus, int]] = {}
+        self._written_notes: set[str] = set()
+        self._written_losses: set[tuple[str, int]] = set()
+        self._written_requests: set[str] = set()
+        self._written_rounds: set[str] = set()
+        self._written_escalations: set[tuple[str, int]] = set()
+        self._written_answers: set[str] = set()
 
     def show(self, view: "RunView", requests: Sequence[Request] = ()) -> None:
         """Write a line for each node and item with a new state or attempt, oldest first.
@@ -54,21 +54,21 @@ class LineWriter:
             for node, record in view.scheduler.state.visible_nodes():
                 for item in listed_items(record):
                     self._show_task(view, f"{node.id}[{item.key}]", item.record)
-                self._show_task(view, node.id, record, work=work_text(node.tool, node.title, kind=node.kind))
+                self._show_task(view, node.id, record, tool_text=work_text(node.tool, node.title, kind=node.kind))
         times = times_of(view)
-        for word, text in new_lines(rounds_of(view), self._printed_rounds):
+        for word, text in new_lines(rounds_of(view), self._written_rounds):
             self._add_line(times.get(word), word, text)
         for note in view.notes:
             message = str(note.get("message", ""))
             # The message of this note has a count that changes with every attempt.
             key = str(note["code"]) if note.get("code") == "workflow_task_failing" else message
-            if key not in self._printed_notes:
-                self._printed_notes.add(key)
+            if key not in self._written_notes:
+                self._written_notes.add(key)
                 self._add_line(time.time(), "note", one_line(message))
 
         for request in requests:
-            if request["request_id"] not in self._printed_requests:
-                self._printed_requests.add(request["request_id"])
+            if request["request_id"] not in self._written_requests:
+                self._written_requests.add(request["request_id"])
                 at = seconds_of(request["opened_at"])
                 self._add_line(at, "asked", request_line(request))
                 for line in option_lines(request):
@@ -85,40 +85,40 @@ class LineWriter:
     def _show_escalations(self, request_id: str, escalations: Sequence[Mapping[str, Any]]) -> None:
         """Write a line for each escalation that has not been written."""
         for number, escalation in enumerate(escalations):
-            if (request_id, number) not in self._escalated:
-                self._escalated.add((request_id, number))
+            if (request_id, number) not in self._written_escalations:
+                self._written_escalations.add((request_id, number))
                 message = f"{one_line(request_id)} from {escalation['from'] or 'anyone'} to {escalation['to']}"
                 self._add_line(seconds_of(escalation["at"]), "escalated", one_line(message))
 
     def _show_answers(self, closed: Mapping[str, Closing]) -> None:
         """Write the answers to requests with an assignee, and the requests that expired."""
         for request_id, closing in closed.items():
-            is_named = closing.requested_from is not None or closing.escalations
-            if is_named and closing.outcome != "closed" and request_id not in self._answered:
-                self._answered.add(request_id)
+            has_assignee = closing.requested_from is not None or closing.escalations
+            if has_assignee and closing.outcome != "closed" and request_id not in self._written_answers:
+                self._written_answers.add(request_id)
                 document = closing.to_json()
                 self._show_escalations(request_id, document["escalations"])
                 message = closing_text(document)
                 word = "answered" if closing.outcome == "answered" else "expired"
                 self._add_line(closing.at, word, one_line(f"{request_id}: {message}", limit=300))
 
-    def _show_task(self, view: "RunView", task_id: str, record: Record, *, work: str = "") -> None:
+    def _show_task(self, view: "RunView", task_id: str, record: Record, *, tool_text: str = "") -> None:
         pending = view.pending.get(task_id)
-        before = self._seen.get(task_id, (NodeStatus.PENDING, 1))
+        previous = self._written_states.get(task_id, (NodeStatus.PENDING, 1))
         # A call that has just ended is no longer pending on the server, so its last known attempt is used.
-        attempt = max(record.attempts, pending.attempt if pending else 1, before[1])
+        attempt = max(record.attempts, pending.attempt if pending else 1, previous[1])
         status = displayed_status(record)
-        if before != (status, attempt) and status not in _NOT_STARTED:
-            self._show_change(task_id, record, pending, attempt=attempt, work=work)
+        if previous != (status, attempt) and status not in _NOT_STARTED:
+            self._show_change(task_id, record, pending, attempt=attempt, tool_text=tool_text)
         if record.status is NodeStatus.RUNNING and pending is not None:
             self._show_loss(task_id, pending)
 
     def _show_change(
-        self, task_id: str, record: Record, pending: PendingCall | None, *, attempt: int, work: str
+        self, task_id: str, record: Record, pending: PendingCall | None, *, attempt: int, tool_text: str
     ) -> None:
-        before, status = self._seen.get(task_id), displayed_status(record)
-        title = "" if before or not work else f"  {one_line(work, limit=120)}"
-        self._seen[task_id] = (status, attempt)
+        previous, status = self._written_states.get(task_id), displayed_status(record)
+        title = "" if previous or not tool_text else f"  {one_line(tool_text, limit=120)}"
+        self._written_states[task_id] = (status, attempt)
         if record.status is NodeStatus.RUNNING:
             failure_text = (
                 f": {one_line(explained_failure(pending.last_failure))}" if pending and pending.last_failure else ""
@@ -128,16 +128,16 @@ class LineWriter:
             self._add_line(
                 record.started_at if attempt == 1 else None, "running", f"{one_line(task_id)}{attempt_text}{title}"
             )
-        elif before is None or status is not before[0]:
+        elif previous is None or status is not previous[0]:
             # The record has the time when the node ended, not when it was superseded.
-            is_replaced = status is NodeStatus.SUPERSEDED and before is not None
+            is_replaced = status is NodeStatus.SUPERSEDED and previous is not None
             at = None if is_replaced else record.ended_at
             self._add_line(at, status.value, f"{one_line(task_id)}{title}{_end_text(record)}")
 
     def _show_loss(self, task_id: str, call: PendingCall) -> None:
-        if call.state not in (LOST, LOST_FINAL) or (task_id, call.attempt) in self._lost:
+        if call.state not in (LOST, LOST_FINAL) or (task_id, call.attempt) in self._written_losses:
             return
-        self._lost.add((task_id, call.attempt))
+        self._written_losses.add((task_id, call.attempt))
         now = time.time()
         text = f"was running when its worker died; {lost_text(call, now=now)}"
         self._add_line(now, "waiting", f"{one_line(task_id)} {text}")

@@ -50,7 +50,7 @@ class Row:
         name: ID of the node or item, or the size of a group.
         tool_text: tool and title.
         elapsed_s: seconds from the start to the end, or to now.
-        detail: progress, error, or why it waits.
+        detail: progress, error, or why the node waits.
         order: position in the tree.
     """
 
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class RunRows:
-    """A run at a moment: rows in tree order, counts of all nodes by state."""
+    """The progress of a run at one time: rows in tree order, counts of all nodes by state."""
 
     rows: Sequence[Row]
     groups: Sequence[Row]
@@ -93,8 +93,8 @@ def tree_of(plan: CompiledPlan) -> list[TreeNode]:
     dependencies = [[number for number in node.dependencies if number < count] for node in plan.nodes[:count]]
     levels = levels_of(dependencies) or [0] * len(dependencies)
     children: dict[int, list[int]] = {}
-    for number, needed in enumerate(dependencies):
-        parent = max(needed, key=lambda other: (levels[other], -other), default=-1)
+    for number, dependency_numbers in enumerate(dependencies):
+        parent = max(dependency_numbers, key=lambda dependency: (levels[dependency], -dependency), default=-1)
         children.setdefault(parent, []).append(number)
     tree_nodes = []
     stack = [(number, 0) for number in reversed(children.get(-1, []))]
@@ -117,16 +117,16 @@ def progress_of(view: "RunView", tree: Sequence[TreeNode], *, now: float, max_ro
     scheduler = view.scheduler
     assert scheduler is not None
     counts = displayed_counts(scheduler)
-    rows = _select_nodes(scheduler, tree, max_rows=max(max_rows, 4))
-    node_rows = [_node_row(view, tree_node, order=order, now=now) for order, tree_node in rows]
+    selected_nodes = _select_nodes(scheduler, tree, max_rows=max(max_rows, 4))
+    node_rows = [_node_row(view, tree_node, order=order, now=now) for order, tree_node in selected_nodes]
     omitted = counts - Counter(row.status for row in node_rows)
     groups = [
         Row(status, 0, f"{omitted[status]:,} more", detail=status.value) for status in _IMPORTANCE if omitted[status]
     ]
-    items = _item_rows(view, rows, now=now, max_rows=max_rows - len(node_rows) - len(groups))
+    item_rows = _item_rows(view, selected_nodes, now=now, max_rows=max_rows - len(node_rows) - len(groups))
     done = sum(count for status, count in counts.items() if is_done(status))
     return RunRows(
-        rows=sorted([*node_rows, *items], key=lambda row: row.order),
+        rows=sorted([*node_rows, *item_rows], key=lambda row: row.order),
         groups=groups,
         counts=counts,
         done=done,
@@ -136,7 +136,7 @@ def progress_of(view: "RunView", tree: Sequence[TreeNode], *, now: float, max_ro
 
 
 def _select_nodes(scheduler: "RunScheduler", tree: Sequence[TreeNode], *, max_rows: int) -> list[tuple[int, TreeNode]]:
-    """Return the nodes to show, with their order; if not all fit, the most important ones, with room for groups."""
+    """Return the nodes to show, with their order; if not all fit, the most important nodes, with room for groups."""
     tree_nodes = list(enumerate(tree))
     if len(tree_nodes) <= max_rows:
         return tree_nodes
@@ -173,12 +173,14 @@ def _node_row(view: "RunView", tree_node: TreeNode, *, order: int, now: float) -
     return replace(row, done=done, total=total, eta_s=eta)
 
 
-def _item_rows(view: "RunView", rows: Sequence[tuple[int, TreeNode]], *, now: float, max_rows: int) -> list[Row]:
+def _item_rows(
+    view: "RunView", selected_nodes: Sequence[tuple[int, TreeNode]], *, now: float, max_rows: int
+) -> list[Row]:
     """Return rows of failed and open items, as many as fit."""
     scheduler = view.scheduler
     assert scheduler is not None
     item_rows: list[Row] = []
-    for order, tree_node in rows:
+    for order, tree_node in selected_nodes:
         node, record = scheduler.plan.nodes[tree_node.number], scheduler.records[tree_node.number]
         for index, item in enumerate(listed_items(record)):
             if item.record.status not in (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING):
@@ -233,7 +235,7 @@ def _elapsed_s(record: Record, now: float) -> float | None:
 
 
 def _eta_s(started_at: float | None, now: float, *, done: int, total: int) -> float | None:
-    """Return the remaining seconds at the current pace; `None` for fewer than 10, or until a tenth of them is done."""
+    """Return the remaining seconds at the current pace; `None` if `total` is below 10, or until a tenth is done."""
     if started_at is None or total < 10 or done * 10 < total or done == total:
         return None
     return (now - started_at) / done * (total - done)

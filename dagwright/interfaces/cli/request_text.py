@@ -36,10 +36,10 @@ def question(request: Request, *, limit: int = 300) -> str:
 def request_line(request: Request) -> str:
     """Return assignee and question, `check waits for ann: Publish?`, with the call that needs approval.
 
-    For the approval of a plan, return the first line; `following_lines` has the alternatives_text.
+    For the approval of a plan, return the first line; `following_lines` returns the other lines.
     """
-    escalation = {**request, "prompt": _prompt_lines(request)[0]} if _is_about_plan(request) else request
-    text = f"{one_line(request['request_id'])} waits for {assignee_of(request)}: {question(escalation)}"
+    shown_request = {**request, "prompt": _prompt_lines(request)[0]} if _is_about_plan(request) else request
+    text = f"{one_line(request['request_id'])} waits for {assignee_of(request)}: {question(shown_request)}"
     return " ".join([text, *_call_lines(request)])
 
 
@@ -76,8 +76,8 @@ def field_lines(request: Request) -> list[str]:
     if not isinstance(fields, Mapping):
         return []
     required = schema.get("required") if isinstance(schema, Mapping) else None
-    needed = required if isinstance(required, list) else []
-    lines = [_field_line(str(name), field, is_required=name in needed) for name, field in fields.items()]
+    required_names = required if isinstance(required, list) else []
+    lines = [_field_line(str(name), field, is_required=name in required_names) for name, field in fields.items()]
     omitted = len(lines) - _FIELDS_SHOWN
     return [*lines[:_FIELDS_SHOWN], *([f"and {omitted:,} more fields"] if omitted > 0 else [])]
 
@@ -85,8 +85,8 @@ def field_lines(request: Request) -> list[str]:
 def option_lines(request: Request) -> list[str]:
     """Return a line `id: label` for each labelled option of a selection."""
     options = request["options"] or () if request["type"] == "SELECTION" else ()
-    labelled = [option for option in options if option_label(option)]
-    return [one_line(f"{option_name(option)}: {option_label(option)}") for option in labelled[:OPTIONS_SHOWN]]
+    labelled_options = [option for option in options if option_label(option)]
+    return [one_line(f"{option_name(option)}: {option_label(option)}") for option in labelled_options[:OPTIONS_SHOWN]]
 
 
 def _field_line(name: str, field: Any, *, is_required: bool) -> str:
@@ -190,12 +190,12 @@ def answer_command(request: Request) -> str:
     elif request.get("purpose") == "budget":
         alternatives_text = f"  (or --data {_shell_word(json.dumps({'finish': True}))})"
     elif request["type"] == "SELECTION" and request["options"]:
-        _, *rest = [_option_text(request, option) for option in request["options"][:OPTIONS_SHOWN]]
-        more = ["…"] if len(request["options"]) > OPTIONS_SHOWN else []
-        also = f"or {', '.join([*dict.fromkeys(rest), *more])}" if rest else ""
-        several = "repeatable" if request.get("multiple") else ""
-        text = "or --text TEXT" if request.get("allow_text") else ""
-        alternatives = "; ".join(filter(None, [also, several, text]))
+        _, *other_options = [_option_text(request, option) for option in request["options"][:OPTIONS_SHOWN]]
+        ellipsis = ["…"] if len(request["options"]) > OPTIONS_SHOWN else []
+        options_hint = f"or {', '.join([*dict.fromkeys(other_options), *ellipsis])}" if other_options else ""
+        repeat_hint = "repeatable" if request.get("multiple") else ""
+        text_hint = "or --text TEXT" if request.get("allow_text") else ""
+        alternatives = "; ".join(filter(None, [options_hint, repeat_hint, text_hint]))
         alternatives_text = f"  ({alternatives})" if alternatives else ""
     return command_for(request) + alternatives_text
 
@@ -203,7 +203,7 @@ def answer_command(request: Request) -> str:
 def _option_text(request: Request, option: Any) -> str:
     """Return the command-line text for an option; after a failure, the choice `value` also needs a value."""
     if option_label(option):
-        # The label of the option has a line of its own.
+        # The ID and the label of the option are on a separate line.
         return "another id"
     is_value = request.get("purpose") == "error" and option == "value"
     return "value --data JSON" if is_value else _shell_word(option_name(option))
@@ -228,9 +228,9 @@ def deadline_text(request: Request, *, now: float) -> str:
     """
     if request["deadline"] is None:
         return ""
-    until = seconds_of(request["deadline"])
-    remaining = f"in {long_duration(until - now)}" if until > now else "now"
-    return f"until {local_date(until)} ({remaining})"
+    ends_at = seconds_of(request["deadline"])
+    remaining_text = f"in {long_duration(ends_at - now)}" if ends_at > now else "now"
+    return f"until {local_date(ends_at)} ({remaining_text})"
 
 
 def age_text(request: Request, *, now: float) -> str:

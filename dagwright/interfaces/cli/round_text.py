@@ -101,8 +101,8 @@ def lines_of(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
         yield RoundLine("meant", "Interpretation", _line_or_empty(rounds_part["intention"]))
     sub_goals = {sub_goal["id"]: sub_goal for sub_goal in rounds_part.get("sub_goals", ())}
     rounds = rounds_part.get("rounds", ())
-    # A sub-goal that was started again is in several rounds, and open only in the newest of them.
-    newest = {number: round_part["round"] for round_part in rounds for number in round_part["sub_goals"]}
+    # A sub-goal that was started again is in several rounds, and open only in its newest round.
+    newest_round = {number: round_part["round"] for round_part in rounds for number in round_part["sub_goals"]}
     for round_part in rounds:
         action, reason = round_part["action"], _line_or_empty(round_part["reasoning"])
         reason = " — ".join(filter(None, [reason, _line_or_empty(round_part.get("refused"))]))
@@ -117,7 +117,7 @@ def lines_of(rounds_part: Mapping[str, Any]) -> Iterator[RoundLine]:
             yield RoundLine("", f"results omitted: {omitted:,}", "", status=OMITTED)
         for number in round_part["sub_goals"]:
             sub_goal = sub_goals.get(number, {})
-            if sub_goal.get("status") in _OPEN_STATUSES and newest[number] == round_part["round"]:
+            if sub_goal.get("status") in _OPEN_STATUSES and newest_round[number] == round_part["round"]:
                 yield _sub_goal_line(number, sub_goals, sub_goal["status"], sub_goal.get("error"))
 
 
@@ -182,15 +182,15 @@ def new_lines(rounds_part: Mapping[str, Any] | None, printed: set[str]) -> Seque
     lines = [
         line for line in (lines_of(rounds_part) if rounds_part is not None else ()) if line.text and not line.status
     ]
-    new = []
+    new_texts = []
     for line in lines:
         text = line.text if line.is_accepted else f"rejected: {line.text}"
         # Each rejected answer is shown once.
         key = line.key if line.is_accepted else f"{line.key}: {text}"
         if key not in printed:
-            new.append((line.key, text))
+            new_texts.append((line.key, text))
         printed.add(key)
-    return new
+    return new_texts
 
 
 def _reason_text(line: RoundLine) -> str:

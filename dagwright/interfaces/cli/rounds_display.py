@@ -54,7 +54,7 @@ def _rows(rounds_part: Mapping[str, Any], calls: Mapping[str, str]) -> Iterator[
             )
         else:
             yield Text(""), _text(f"{line.name}: {line.text}")
-    # The text of a failed planner is the only line of its run.
+    # If the planner failed, this text is the only line of the run.
     text = _text(phase_text(rounds_part), "dim")
     # At most one of these calls is open.
     if call := next(filter(None, map(calls.get, (INTENTION, PLAN, ANSWER))), ""):

@@ -11,9 +11,9 @@ from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.validation.inputs import schema_of_missing
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import ShowRequest
-from dagwright.interfaces.cli.command_connection import command_settings, lasting_server, open_command_connection
+from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection, with_lasting_ui_link
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import RunFollower
 from dagwright.interfaces.cli.model_choice import require_model
@@ -86,7 +86,7 @@ def _follow_run_with_missing_tools(
 
 
 def default_title(request: RunRequest) -> str | None:
-    """Return the file name, which is the title of a plan without a title; `None` for standard input."""
+    """Return the title of the run of a plan without a title: the file name; `None` for standard input."""
     return None if request.plan == STANDARD_INPUT else Path(request.plan).name
 
 
@@ -113,7 +113,7 @@ class RunPresentation:
     Args:
         write: writes the end of the run, or its document.
         output: output of the command.
-        on_served: called as soon as the run is served, before it is followed.
+        on_served: called as soon as the run is served, before the command follows it.
         exit_watchdog: started after the end of the run; ends the process if steps of other runs do not end.
     """
 
@@ -136,7 +136,7 @@ class FollowedRun:
     suffix: str = ""
     is_new: bool = False
 
-    def greeting(self, *, has_ended: bool) -> str:
+    def first_line(self, *, has_ended: bool) -> str:
         """Return the first line about the run."""
         message = " has already ended" if has_ended and not self.is_new else self.suffix
         return f"run {self.workflow_id}{message}"
@@ -144,7 +144,7 @@ class FollowedRun:
 
 def start_and_follow(
     prepared: StartRequest,
-    start: StartOptions,
+    start_options: StartOptions,
     toolset: Toolset,
     *,
     presentation: RunPresentation,
@@ -161,21 +161,23 @@ def start_and_follow(
     output = presentation.output
 
     async def start_run(runs: "Runs") -> Started:
-        return await runs.start(replace(prepared, workflow_id=start.workflow_id, title=name))
+        return await runs.start(replace(prepared, workflow_id=start_options.workflow_id, title=name))
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset) as connection:
-            started = await (start_or_find or start_run)(open_runs(connection, settings))
-            if start.is_detached:
+            started_run = await (start_or_find or start_run)(open_runs(connection, settings))
+            if start_options.is_detached:
                 await leave_to_background(settings, toolset)
-                return print_detached_run(started, prepared, connection, output=output)
-            if start.keeps_server:
+                return print_detached_run(started_run, prepared, connection, output=output)
+            if start_options.keeps_server:
                 LocalServer(settings).keep_running()
-            interrupt_handling.text = interrupt_message(started.workflow_id, connection, settings)
-            message = "" if started.is_new else " already exists with the same plan; continuing it"
-            followed = FollowedRun(started.workflow_id, message, started.is_new)
-            display = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
-            return await follow_to_end(followed, connection, settings, toolset=toolset, presentation=display)
+            interrupt_handling.text = interrupt_message(started_run.workflow_id, connection, settings)
+            message = "" if started_run.is_new else " already exists with the same plan; continuing it"
+            followed_run = FollowedRun(started_run.workflow_id, message, started_run.is_new)
+            guarded_presentation = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
+            return await follow_to_end(
+                followed_run, connection, settings, toolset=toolset, presentation=guarded_presentation
+            )
 
     return run_async(work, output)
 
@@ -194,14 +196,14 @@ def watch(request: ShowRequest, output: Output) -> int:
                 interrupt_handling.text = continues_message(request.workflow_id)
             toolset = _toolset_of_run(settings, references, output) if request.is_serving else None
             presentation = RunPresentation(print_run, output, exit_watchdog=interrupt_handling.exit_watchdog)
-            followed = FollowedRun(request.workflow_id)
-            return await follow_to_end(followed, connection, settings, toolset=toolset, presentation=presentation)
+            followed_run = FollowedRun(request.workflow_id)
+            return await follow_to_end(followed_run, connection, settings, toolset=toolset, presentation=presentation)
 
     return run_async(work, output)
 
 
 async def follow_to_end(
-    followed: FollowedRun,
+    followed_run: FollowedRun,
     connection: Connection,
     settings: Settings,
     *,
@@ -213,11 +215,11 @@ async def follow_to_end(
     Args:
         toolset: tools of the worker; `None` starts no worker.
     """
-    runs, output, workflow_id = open_runs(connection, settings), presentation.output, followed.workflow_id
+    runs, output, workflow_id = open_runs(connection, settings), presentation.output, followed_run.workflow_id
     view = await runs.reader(workflow_id).read()
-    server = lasting_server(connection, settings) if view.is_closed else connection.server
+    server = with_lasting_ui_link(connection, settings) if view.is_closed else connection.server
     url = server.run_url(workflow_id, run_id=view.run_id)
-    output.print(with_link(followed.greeting(has_ended=view.is_closed), url))
+    output.print(with_link(followed_run.first_line(has_ended=view.is_closed), url))
     if not view.is_closed:
         async with serving_toolset(connection.client, toolset, settings=settings):
             if presentation.on_served is not None:
@@ -226,7 +228,7 @@ async def follow_to_end(
             await _show_end(runs, view, presentation)
             # Before the worker drains: a step that does not end must not delay the result.
             if presentation.exit_watchdog is not None:
-                presentation.exit_watchdog.open(exit_code_of(view.status))
+                presentation.exit_watchdog.start(exit_code_of(view.status))
             return exit_code_of(view.status)
     await _show_end(runs, view, presentation)
     return exit_code_of(view.status)
@@ -244,18 +246,17 @@ def print_run(view: "RunView", document: Mapping[str, Any], output: Output) -> N
         print_end(view, document, output)
 
 
-def print_detached_run(started: Started, prepared: StartRequest, connection: Connection, *, output: Output) -> int:
+def print_detached_run(started_run: Started, prepared: StartRequest, connection: Connection, *, output: Output) -> int:
     """Report that a run continues in the background; return the exit code."""
-    message = (
-        f"runs in the background; `dagwright watch {started.workflow_id}` shows it, `dagwright down` ends the worker"
-    )
+    watch_command = f"dagwright watch {started_run.workflow_id}"
+    message = f"runs in the background; `{watch_command}` shows it, `dagwright down` ends the worker"
     if (schema := schema_of_missing(prepared.plan.inputs, prepared.inputs)) is not None:
-        message += f"; it waits for its inputs: `{command_for_inputs(started.workflow_id, schema)}`"
+        message += f"; it waits for its inputs: `{command_for_inputs(started_run.workflow_id, schema)}`"
     if output.is_json:
-        output.document(run_outcome(started.workflow_id, message))
+        output.document(run_outcome(started_run.workflow_id, message))
     else:
-        url = connection.server.run_url(started.workflow_id, run_id=started.run_id)
-        output.print(with_link(f"{started.workflow_id} {message}", url))
+        url = connection.server.run_url(started_run.workflow_id, run_id=started_run.run_id)
+        output.print(with_link(f"{started_run.workflow_id} {message}", url))
     return ExitCode.COMPLETED
 
 

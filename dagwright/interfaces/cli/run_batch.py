@@ -15,8 +15,8 @@ from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import format_count
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.interfaces.cli.output import Output, one_line, run_outcome
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 _FAILURES_BY_SEVERITY = (ExitCode.REJECTED, ExitCode.FAILED, ExitCode.CANCELLED)
-"""The exit code of a batch is the first entry that any of its runs has."""
+"""The exit code of a batch is the first entry that is the exit code of one of its runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def run_batch(request: RunRequest, output: Output) -> int:
         if (model_node := first_model_node(line.run.plan)) is not None:
             require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
     return run_async(
-        lambda interrupt_handling: _run(
+        lambda interrupt_handling: _start_and_follow(
             lines, request, settings, toolset, output, interrupt_handling=interrupt_handling
         ),
         output,
@@ -101,10 +101,10 @@ def _print_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Ou
 
     Unused inputs of a file are ignored; unused inputs of `--input` are errors.
     """
-    used = {name for line in lines for name in line.run.inputs}
+    used_names = {name for line in lines for name in line.run.inputs}
     input_names = list(dict.fromkeys(name for line in lines for name in line.run.plan.inputs))
     for name in read_inputs_file(request.inputs_file):
-        if name not in used:
+        if name not in used_names:
             output.log(f"--input-file: {request.inputs_file}: ignored, no plan of the batch has the input {name!r}")
     problems = [
         Problem(
@@ -112,10 +112,10 @@ def _print_unused_inputs(request: RunRequest, lines: Sequence[_Line], output: Ou
             f"no plan of the batch has the input {name!r}",
             pointer("inputs", name),
             hint=suggestion(name, input_names)
-            or (f"they have {', '.join(input_names)}" if input_names else "they have none"),
+            or (f"the plans have {', '.join(input_names)}" if input_names else "the plans have no inputs"),
         )
         for name in read_pairs(request.inputs, option="--input")
-        if name not in used
+        if name not in used_names
     ]
     if problems:
         _print_problems(PlanSource(request.plan, None, None), PlanInvalid(problems), output)
@@ -139,7 +139,7 @@ def _print_problems(source: PlanSource, invalid: PlanInvalid, output: Output) ->
         output.log(one_line(line, limit=2_000))
 
 
-async def _run(
+async def _start_and_follow(
     lines: Sequence[_Line],
     request: RunRequest,
     settings: Settings,
@@ -151,27 +151,27 @@ async def _run(
     async with connected_to_run(settings, toolset) as connection:
         runs = open_runs(connection, settings)
         interrupt_handling.text = "the started runs continue; `dagwright list` shows them"
-        started, codes = [], list[int]()
+        started_runs, codes = [], list[int]()
         for line in lines:
             try:
-                started.append((line, await runs.start(line.run)))
+                started_runs.append((line, await runs.start(line.run)))
             except (RunIdInUse, RunIdInvalid) as error:
                 codes.append(ExitCode.REJECTED)
                 _print_start_error(line, error, output)
         if request.is_detached:
             await leave_to_background(settings, toolset)
-            for line, started_run in started:
+            for line, started_run in started_runs:
                 _print_detached_run(line, started_run, output)
             return worst_code(codes)
         if request.keeps_server:
             LocalServer(settings).keep_running()
-        codes += await _follow_all(started, connection, settings, toolset=toolset, output=output)
+        codes += await _follow_all(started_runs, connection, settings, toolset=toolset, output=output)
         output.print(_summary(codes))
         return worst_code(codes)
 
 
 async def _follow_all(
-    started: Sequence[tuple[_Line, Started]],
+    started_runs: Sequence[tuple[_Line, Started]],
     connection: Connection,
     settings: Settings,
     *,
@@ -181,15 +181,17 @@ async def _follow_all(
     """Serve all runs until they have ended, show them one by one, and return their exit codes."""
     codes = []
     async with serving_toolset(connection.client, toolset, settings=settings):
-        for line, started_run in started:
+        for line, started_run in started_runs:
             output.print(f"line {line.number}:")
-            followed = FollowedRun(
+            followed_run = FollowedRun(
                 started_run.workflow_id,
                 "" if started_run.is_new else " already exists; continuing it",
                 started_run.is_new,
             )
             presentation = RunPresentation(_print_run_of_line(line.number), output)
-            codes.append(await follow_to_end(followed, connection, settings, toolset=None, presentation=presentation))
+            codes.append(
+                await follow_to_end(followed_run, connection, settings, toolset=None, presentation=presentation)
+            )
     return codes
 
 
@@ -212,12 +214,12 @@ def _print_start_error(line: _Line, error: Exception, output: Output) -> None:
     output.log(f"line {line.number}: {error}")
 
 
-def _print_detached_run(line: _Line, started: Started, output: Output) -> None:
-    message = f"runs in the background; `dagwright watch {started.workflow_id}` shows it"
+def _print_detached_run(line: _Line, started_run: Started, output: Output) -> None:
+    message = f"runs in the background; `dagwright watch {started_run.workflow_id}` shows it"
     if output.is_json:
-        output.document({"line": line.number, **run_outcome(started.workflow_id, message)}, is_line=True)
+        output.document({"line": line.number, **run_outcome(started_run.workflow_id, message)}, is_line=True)
     else:
-        output.print(f"line {line.number}: {started.workflow_id} {message}")
+        output.print(f"line {line.number}: {started_run.workflow_id} {message}")
 
 
 def worst_code(codes: Sequence[int]) -> int:

@@ -8,7 +8,6 @@ from dagwright.client.runs import open_runs
 from dagwright.client.steering import PAUSE, RESUME, Command, CommandAuthor, Steering
 from dagwright.core.errors import PlanInvalid
 from dagwright.history.executions import RunClosed
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import (
     AddNodesRequest,
     LimitsRequest,
@@ -17,6 +16,7 @@ from dagwright.interfaces.cli.command_arguments import (
     account_name,
 )
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line, run_outcome
 from dagwright.interfaces.cli.plan_input import PlanSource, invalid_plan_document, json_of, problem_lines, read_plan
@@ -26,34 +26,34 @@ from dagwright.toolset.toolset import load_toolset
 
 
 def pause(request: RunActionRequest, output: Output) -> int:
-    """Pause a run; return 2 if the run rejects it."""
+    """Pause a run; return 2 if the run rejects the command."""
     return send(request.workflow_id, PAUSE, author_of(request), output)
 
 
 def resume(request: RunActionRequest, output: Output) -> int:
-    """Resume a paused run; return 2 if the run rejects it."""
+    """Resume a paused run; return 2 if the run rejects the command."""
     return send(request.workflow_id, RESUME, author_of(request), output)
 
 
 def cancel(request: RunActionRequest, output: Output) -> int:
-    """Request the cancellation of a run and return without waiting for its end; return 2 if the run rejects it.
+    """Request the cancellation of a run without waiting for its end; return 2 if the run rejects the command.
 
-    It also works for a run that accepts no more messages.
+    Cancellation also works for a run that accepts no more messages.
     """
 
-    async def act(steering: Steering, _: Connection) -> str:
+    async def change(steering: Steering, _: Connection) -> str:
         return await steering.cancel(request.workflow_id, author_of(request))
 
-    return act_on(request.workflow_id, output, act)
+    return change_run(request.workflow_id, output, change)
 
 
 def cancel_node(request: NodeActionRequest, output: Output) -> int:
-    """Cancel a node, and with `--branch` its dependents; return 2 if the run rejects it."""
+    """Cancel a node, and with `--branch` its dependents; return 2 if the run rejects the command."""
     return _change_node(request, Command.cancel_node(request.node, branch=request.is_branch), output)
 
 
 def retry(request: NodeActionRequest, output: Output) -> int:
-    """Retry a node; return 2 if the run rejects it.
+    """Retry a node; return 2 if the run rejects the command.
 
     Raises:
         CommandError: the arguments are not a JSON object.
@@ -65,7 +65,7 @@ def retry(request: NodeActionRequest, output: Output) -> int:
 
 
 def set_result(request: NodeActionRequest, output: Output) -> int:
-    """Set the result of a node; return 2 if the run rejects it.
+    """Set the result of a node; return 2 if the run rejects the command.
 
     Raises:
         CommandError: the result is invalid JSON.
@@ -75,13 +75,13 @@ def set_result(request: NodeActionRequest, output: Output) -> int:
 
 
 def _change_node(request: NodeActionRequest, command: Command, output: Output) -> int:
-    async def act(steering: Steering, _: Connection) -> str:
+    async def change(steering: Steering, _: Connection) -> str:
         try:
             return await steering.send(request.workflow_id, command, author_of(request))
         except RunClosed as error:
             raise RunClosed(f"{error}; `fork` starts a new run that reuses its results") from None
 
-    return act_on(request.workflow_id, output, act)
+    return change_run(request.workflow_id, output, change)
 
 
 def author_of(request: RunActionRequest | NodeActionRequest | LimitsRequest) -> CommandAuthor:
@@ -90,22 +90,22 @@ def author_of(request: RunActionRequest | NodeActionRequest | LimitsRequest) -> 
 
 
 def send(workflow_id: str, command: Command, author: CommandAuthor, output: Output) -> int:
-    """Send a command to a run; return 2 if the run rejects it."""
+    """Send a command to a run; return 2 if the run rejects the command."""
 
-    async def act(steering: Steering, _: Connection) -> str:
+    async def change(steering: Steering, _: Connection) -> str:
         return await steering.send(workflow_id, command, author)
 
-    return act_on(workflow_id, output, act)
+    return change_run(workflow_id, output, change)
 
 
-def act_on(workflow_id: str, output: Output, act: Callable[[Steering, Connection], Awaitable[str]]) -> int:
-    """Change a run and report the outcome; return 2 if the run rejects it."""
+def change_run(workflow_id: str, output: Output, change: Callable[[Steering, Connection], Awaitable[str]]) -> int:
+    """Change a run and report the outcome; return 2 if the run rejects the change."""
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             try:
-                message = await act(Steering(connection), connection)
+                message = await change(Steering(connection), connection)
             except (RunClosed, CommandRejected) as error:
                 if output.is_json:
                     output.document(run_outcome(workflow_id, str(error), ok=False))
@@ -161,11 +161,11 @@ def print_invalid(file: str, invalid: PlanInvalid, output: Output) -> ExitCode:
 def _add_nodes(nodes: Sequence[Any], request: AddNodesRequest, output: Output) -> int:
     settings = command_settings()
 
-    async def act(steering: Steering, connection: Connection) -> str:
+    async def change(steering: Steering, connection: Connection) -> str:
         references = await open_runs(connection, settings).tools_of(request.workflow_id)
         toolset = load_toolset(settings, references)
         await publish_cards(toolset.store, toolset.agents)
         tools = toolset.declarations()
         return await steering.add_nodes(request.workflow_id, nodes, tools=tools, by=request.by or account_name())
 
-    return act_on(request.workflow_id, output, act)
+    return change_run(request.workflow_id, output, change)

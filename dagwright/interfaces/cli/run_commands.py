@@ -40,7 +40,7 @@ Full = Annotated[bool, typer.Option("--full", help="Include values over 1 MiB.")
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """Arguments of `run`. `deadline` is a duration as written."""
+    """Arguments of `run`. `deadline` is an unparsed duration."""
 
     plan: Annotated[
         str,
@@ -80,7 +80,9 @@ class RunRequest:
     fairness_weight: FairnessWeight = None
     session: Annotated[
         str | None,
-        typer.Option("--session", metavar="S", help="Run the plan as a turn of session S, which resolves its @names."),
+        typer.Option(
+            "--session", metavar="S", help="Run the plan as a turn of session S, which resolves @names of the plan."
+        ),
     ] = None
 
 
@@ -107,7 +109,7 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListRequest:
-    """Arguments of `list`. `since` is a duration or a time as written, `after` a cursor."""
+    """Arguments of `list`. `since` is an unparsed duration or time; `after` is a cursor."""
 
     limit: Annotated[int, typer.Option("--limit", metavar="COUNT", min=1, max=1000, help="Maximum number of runs.")] = (
         100
@@ -121,7 +123,7 @@ class ListRequest:
     ] = None
     since: Annotated[
         str | None,
-        typer.Option("--since", metavar="WHEN", help="Only runs started since then: 2h (ago) or 2026-11-23."),
+        typer.Option("--since", metavar="WHEN", help="Only runs started since this time: 2h (ago) or 2026-11-23."),
     ] = None
     tags: Annotated[
         Sequence[str], typer.Option("--tag", metavar="KEY=VALUE", help="Only runs with this tag; repeatable.")
@@ -145,7 +147,9 @@ class ForkRequest:
     ] = ()
     rerun: Annotated[
         Sequence[str],
-        typer.Option("--rerun", metavar="N", help="Run this node or item again, with a new key; repeatable."),
+        typer.Option(
+            "--rerun", metavar="N", help="Run this node or item again, with a new idempotency key; repeatable."
+        ),
     ] = ()
     is_confirmed: Annotated[bool, typer.Option("--yes", help="Start without confirmation.")] = False
 
@@ -174,7 +178,7 @@ def status(
     no_color: NoColor = False,
 ) -> int:
     """Show the state of a run and its nodes."""
-    request = ShowRequest(workflow_id, is_all=all_items)
+    request = ShowRequest(workflow_id, lists_all_items=all_items)
     return call("show_commands", "status", request, Output(is_json=json, has_color=not no_color))
 
 

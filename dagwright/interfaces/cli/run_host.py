@@ -24,7 +24,7 @@ async def connected_to_run(
 ) -> AsyncIterator[Connection]:
     """Connect for a command that starts runs with these tools.
 
-    Problems that would prevent every worker from serving the run are reported before it starts.
+    Problems that would prevent every worker from serving a run are reported before the run starts.
 
     Args:
         is_serving: the command serves runs, so its settings must be those of the other processes that serve runs.
@@ -97,14 +97,14 @@ def _serving_all(client: Client, toolset: Toolset, settings: Settings) -> Abstra
 async def leave_to_background(settings: Settings, toolset: Toolset) -> None:
     """Leave the server and a worker with these tools in the background until `down`.
 
-    Call it only after a run was accepted. The worker of a failed command would execute calls with the environment of
-    that command, and could not be ended, because another command might use it already.
+    Call this function only after a run was accepted. The worker of a failed command would execute calls with the
+    environment of that command, and could not be ended, because another command might already use the worker.
 
     Raises:
         CommandError: a process that serves runs of this folder has other settings.
     """
     await start_worker(settings, toolset)
-    # After the worker: if it is rejected, the server must not be kept.
+    # After the worker: if the worker is not started, the server must not keep running.
     LocalServer(settings).keep_running()
 
 

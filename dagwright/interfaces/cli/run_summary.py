@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Write = Callable[[str], None]
 OUTPUT_CHARACTERS = 4_000
-"""Maximum length of the output shown after a run; `result` shows all of it."""
+"""Maximum length of the output shown after a run; `dagwright result` shows the complete output."""
 FAILURES_SHOWN = 20
 DONE_SHOWN = 40
 """Maximum number of completed intents that are listed."""
@@ -84,17 +84,17 @@ def _print_output_or_note(document: Mapping[str, Any], output: Output, *, write:
     For intents, which have no answer, write the explanation of the model and the results instead.
 
     Args:
-        write: writes the output if it is text; by default it is written unchanged.
+        write: writes the output if it is text; by default, the text is written unchanged.
     """
-    rounds = [*round_lines(document)]
-    for line in rounds:
+    lines_of_rounds = [*round_lines(document)]
+    for line in lines_of_rounds:
         output.print(line)
-    if rounds and output.is_terminal:
+    if lines_of_rounds and output.is_terminal:
         output.print("")
-    done = [*intent_result_lines(document)]
-    for line in done:
+    lines_of_intents = [*intent_result_lines(document)]
+    for line in lines_of_intents:
         output.print(line)
-    if not done:
+    if not lines_of_intents:
         for line in _intent_lines(document):
             output.print(line)
         _print_output(document, output, limit=OUTPUT_CHARACTERS, write=write)
@@ -102,19 +102,20 @@ def _print_output_or_note(document: Mapping[str, Any], output: Output, *, write:
 
 def intent_result_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the model's explanation of its intents, and their results; nothing for runs without intents."""
-    nodes_result: Mapping[str, Any] = {}
+    intents_result: Mapping[str, Any] = {}
     for node_id, node in document["nodes"].items():
         result = node["result"]
         if role_of(node_id) in (READ, APPROVE) and isinstance(result, Mapping) and "explanation" in result:
-            nodes_result = result
-    if not nodes_result:
+            intents_result = result
+    if not intents_result:
         return
-    confidence, explanation = nodes_result.get("confidence"), one_line(str(nodes_result["explanation"]), limit=1_000)
+    confidence = intents_result.get("confidence")
+    explanation = one_line(str(intents_result["explanation"]), limit=1_000)
     certainty = f"{confidence:.0%} sure" if isinstance(confidence, int | float) else "not sure"
     yield f"{explanation or 'no explanation'} ({certainty})"
-    yield from bound_lines(document.get("lookups", []))
-    done = [(name, node) for name, node in document["nodes"].items() if not is_reserved(name)]
-    yield from _result_lines([(name, node) for name, node in done if node["status"] == "completed"], document)
+    yield from found_entity_lines(document.get("lookups", []))
+    intent_nodes = [(name, node) for name, node in document["nodes"].items() if not is_reserved(name)]
+    yield from _result_lines([(name, node) for name, node in intent_nodes if node["status"] == "completed"], document)
 
 
 def _result_lines(results: Sequence[tuple[str, Mapping[str, Any]]], document: Mapping[str, Any]) -> Iterator[str]:
@@ -130,7 +131,7 @@ def facts_of_entity(entity: Mapping[str, Any]) -> list[str]:
     return [fact for fact in (entity.get("kind"), *facts, entity.get("id")) if isinstance(fact, str) and fact]
 
 
-def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def found_entity_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the entity that each lookup found, and why.
 
     Args:
@@ -146,7 +147,7 @@ def bound_lines(lookups: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _intent_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lookups, and the results of intents that the output omits because other intents use them."""
-    yield from bound_lines(document.get("lookups", []))
+    yield from found_entity_lines(document.get("lookups", []))
     output = document["output"]
     if not isinstance(output, Mapping) or not all(str(name).startswith(_INTENT) for name in output):
         return
@@ -205,6 +206,7 @@ def _print_missing(document: Mapping[str, Any], output: Output) -> None:
 
 
 def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
+    """Return the state of a run on one line, with its duration and the number of nodes per state."""
     counts = displayed_counts(view.scheduler) if view.scheduler else Counter[NodeStatus]()
     compensated = compensation_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
     duration = timing_note = ""
@@ -220,12 +222,12 @@ def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
         # All nodes had completed before the cancel arrived.
         timing_note = ", after all nodes had completed"
     precautionary = precautionary_count(view.scheduler.state) if view.scheduler and compensated else 0
-    uncertain = f" ({precautionary:,} of failed calls that may have had an effect)" if precautionary else ""
+    uncertain_text = f" ({precautionary:,} of failed calls that may have had an effect)" if precautionary else ""
     groups = (
         ("nodes", _counts_text(counts - compensated)),
-        ("compensation", f"{_counts_text(compensated)}{uncertain}"),
+        ("compensation", f"{_counts_text(compensated)}{uncertain_text}"),
     )
-    suffix = "".join(f"; {name}: {status}" for name, status in groups if status)
+    suffix = "".join(f"; {name}: {counts_text}" for name, counts_text in groups if counts_text)
     return f"{view.workflow_id}{title}: {state}{duration}{timing_note}{suffix}"
 
 
@@ -240,31 +242,32 @@ def _print_failures(document: Mapping[str, Any], output: Output) -> None:
 
 def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the error of a run, its failed nodes with their errors, and the nodes that they block."""
-    failed = [(name, node) for name, node in document["nodes"].items() if node["status"] == "failed"]
-    if not any(_is_same(document["error"], node["error"]) for _, node in failed[:FAILURES_SHOWN]):
+    failed_nodes = [(name, node) for name, node in document["nodes"].items() if node["status"] == "failed"]
+    if not any(_is_same(document["error"], node["error"]) for _, node in failed_nodes[:FAILURES_SHOWN]):
         yield from _run_error_lines(document)
-    for name, node in failed[:FAILURES_SHOWN]:
+    for name, node in failed_nodes[:FAILURES_SHOWN]:
         yield f"failed: {one_line(name)}: {one_line(node_text(node), limit=1_000)}"
-    if len(failed) > FAILURES_SHOWN:
-        yield f"and {len(failed) - FAILURES_SHOWN:,} more failures"
-    continued = [(name, node) for name, node in document["nodes"].items() if has_default_result(node)]
-    for name, node in continued[:FAILURES_SHOWN]:
+    if len(failed_nodes) > FAILURES_SHOWN:
+        yield f"and {len(failed_nodes) - FAILURES_SHOWN:,} more failures"
+    defaulted_nodes = [(name, node) for name, node in document["nodes"].items() if has_default_result(node)]
+    for name, node in defaulted_nodes[:FAILURES_SHOWN]:
         yield f"{one_line(name)}: {one_line(node_text(node), limit=1_000)}"
-    if len(continued) > FAILURES_SHOWN:
-        yield f"and {len(continued) - FAILURES_SHOWN:,} more failures that were replaced by a default"
-    blocked = [one_line(name) for name, node in document["nodes"].items() if node["status"] == "blocked"]
-    if blocked:
-        yield f"blocked by failures: {join_first(blocked, FAILURES_SHOWN)}"
+    if len(defaulted_nodes) > FAILURES_SHOWN:
+        yield f"and {len(defaulted_nodes) - FAILURES_SHOWN:,} more failures that were replaced by a default"
+    blocked_names = [one_line(name) for name, node in document["nodes"].items() if node["status"] == "blocked"]
+    if blocked_names:
+        yield f"blocked by failures: {join_first(blocked_names, FAILURES_SHOWN)}"
 
 
-def _is_same(error: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> bool:
-    """Return whether a run failed with the error of one of its nodes."""
-    if not error or not other:
+def _is_same(run_error: Mapping[str, Any] | None, node_error: Mapping[str, Any] | None) -> bool:
+    """Return whether a run failed with the error of a node."""
+    if not run_error or not node_error:
         return False
-    return all(error.get(key) == other.get(key) for key in ("code", "message"))
+    return all(run_error.get(key) == node_error.get(key) for key in ("code", "message"))
 
 
 def print_run_error(document: Mapping[str, Any], output: Output) -> None:
+    """Write the error of a run, unless the error only reports failed nodes."""
     for line in _run_error_lines(document):
         output.print(line)
 
@@ -274,7 +277,7 @@ def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
     if not error or error.get("code") == NODE_FAILED:
         # The failed nodes are listed with their errors.
         return
-    # If there are several errors, they contain everything that is in the error of the run.
+    # The list `errors` contains everything that is in the error of the run.
     problems = error.get("errors") or [error]
     for problem in problems[:FAILURES_SHOWN]:
         yield _problem_line(problem)
@@ -282,7 +285,7 @@ def _run_error_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"and {len(problems) - FAILURES_SHOWN:,} more errors"
     if error.get("code") == PLAN_INVALID:
         commands = _commands_of_last_plan(document, PLAN, READ)
-        yield f"the last text of the model, and its errors: {commands}"
+        yield f"the last response of the model, and its errors: {commands}"
     if error.get("code") == LOW_CONFIDENCE:
         yield f"the intents: {_commands_of_last_plan(document, READ)}"
     if error.get("code") == MAX_ROUNDS_REACHED:
@@ -302,8 +305,8 @@ def _commands_of_last_plan(document: Mapping[str, Any], *names: str) -> str:
         key=_number_or_1,
         default="",
     )
-    ends = [f"{node}#{number}" if number else node for node in names]
-    return ", ".join(f"dagwright node {document['run_id']} {end}" for end in ends)
+    node_ids = [f"{name}#{number}" if number else name for name in names]
+    return ", ".join(f"dagwright node {document['run_id']} {node_id}" for node_id in node_ids)
 
 
 def _number_or_1(text: str) -> int:
@@ -312,10 +315,10 @@ def _number_or_1(text: str) -> int:
 
 def _problem_line(problem: Mapping[str, Any]) -> str:
     location = problem.get("pointer") or problem.get("node_id")
-    at = f" at {one_line(str(location))}" if location else ""
+    location_text = f" at {one_line(str(location))}" if location else ""
     hint = f" ({one_line(str(problem['hint']))})" if problem.get("hint") else ""
     message = one_line(str(problem.get("message", "")), limit=2_000)
-    return f"error: {problem.get('code', 'failed')}{at}: {message}{hint}"
+    return f"error: {problem.get('code', 'failed')}{location_text}: {message}{hint}"
 
 
 def _print_output(

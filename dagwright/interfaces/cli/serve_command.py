@@ -37,7 +37,7 @@ def serve(request: ServeRequest, output: Output) -> int:
 
 
 def _check_key_file(settings: Settings) -> None:
-    """Check that a configured file of keys exists: without it, the API would need no key.
+    """Check that a configured file of keys exists: without the file, the API would need no key.
 
     Raises:
         CommandError: the file does not exist.
@@ -80,7 +80,7 @@ def _check_origins(settings: Settings, keys: KeyFile, *, needs_keys: bool) -> No
 async def _serve(
     request: ServeRequest, settings: Settings, toolset: Toolset, plans: TemplateFolder | None, *, output: Output
 ) -> int:
-    stopped = stop_signal()
+    stop_event = stop_signal()
     try:
         listener = open_socket(request.host, request.port)
     except PortTaken as error:
@@ -113,7 +113,7 @@ async def _serve(
             else:
                 output.print(with_link(f"API at {address}/v1", connection.server.runs_url()))
                 output.print(f"console at {address}{CONSOLE}/")
-            await stopped.wait()
+            await stop_event.wait()
             context.stopping.set()
-            exit_watchdog.open(ExitCode.COMPLETED)
+            exit_watchdog.start(ExitCode.COMPLETED)
     return ExitCode.COMPLETED

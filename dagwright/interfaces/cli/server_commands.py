@@ -10,7 +10,7 @@ from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.shared_options import Agents, Json, NoWorker, Plans, Tools, ToolsQueue
 
 WorkerRole = Literal["all", "workflows", "tools"]
-"""The values of `DAGWRIGHT_SERVE`, repeated here because importing the settings takes longer than most commands."""
+"""The values of `DAGWRIGHT_SERVE`, repeated here because importing the settings would slow down most commands."""
 MCP_HOST, MCP_PORT = "127.0.0.1", 8765
 Port = Annotated[
     int | None,
@@ -26,7 +26,7 @@ NoAuth = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class WorkerRequest:
-    """Arguments of `worker`; by default, task queue and role are those of the settings."""
+    """Arguments of `worker`. Task queue and role default to those of the settings."""
 
     tools: Tools = ()
     agents: Agents = ()
@@ -39,7 +39,7 @@ class WorkerRequest:
         typer.Option(
             "--serve",
             metavar="ROLE",
-            help="workflows executes runs, tools calls tools and models, all does both; default: DAGWRIGHT_SERVE.",
+            help="workflows (execute runs), tools (call tools and models) or all; default: DAGWRIGHT_SERVE.",
         ),
     ] = None
 

@@ -10,8 +10,8 @@ from dagwright.client.list_cursors import ListCursor
 from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions, SessionView
 from dagwright.core.model.times import seconds_of
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings, next_page, open_read_connection, read_cursor
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.goal_commands import SessionRequest
 from dagwright.interfaces.cli.node_text import local_date
@@ -69,9 +69,9 @@ def _print_sessions(views: Sequence[SessionView], cursor: ListCursor | None, out
     for name in ("session", "state", "turns", "last request", "started"):
         table.add_column(name, overflow="fold")
     for line in (view.to_line() for view in views):
-        started = local_date(seconds_of(line["started_at"])) if line["started_at"] else ""
-        last = one_line(line["last_request"] or "", limit=60)
-        table.add_row(Text(one_line(line["session_id"])), line["status"], f"{line['turns']:,}", Text(last), started)
+        start_text = local_date(seconds_of(line["started_at"])) if line["started_at"] else ""
+        request = Text(one_line(line["last_request"] or "", limit=60))
+        table.add_row(Text(one_line(line["session_id"])), line["status"], f"{line['turns']:,}", request, start_text)
     output.show(table)
 
 

@@ -11,8 +11,8 @@ from dagwright.client.sessions import Sessions
 from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.interfaces.cli.output import Output, one_line
@@ -68,7 +68,12 @@ def run_plan(request: RunRequest, output: Output) -> int:
 
 
 def run_in_session(
-    turn: TurnRequest, start: StartOptions, toolset: Toolset, *, presentation: RunPresentation, settings: Settings
+    turn: TurnRequest,
+    start_options: StartOptions,
+    toolset: Toolset,
+    *,
+    presentation: RunPresentation,
+    settings: Settings,
 ) -> int:
     """Start the run of a turn when the session is free, follow it to its end, and return the exit code."""
     output = presentation.output
@@ -76,30 +81,32 @@ def run_in_session(
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset) as connection:
             runs = open_runs(connection, settings)
-            # The worker serves the session too: without a worker it accepts no turns.
-            if start.is_detached:
+            # The worker also serves the session: without a worker, the session accepts no turns.
+            if start_options.is_detached:
                 serve = partial(leave_to_background, settings, toolset)
                 sessions = Sessions(connection, runs, task_queue=settings.task_queue, ensure_served=serve)
-                started, prepared = await _start_turn(turn, start, runs, sessions, output=output)
-                return print_detached_run(started, prepared, connection, output=output)
+                started_run, prepared = await _start_turn(turn, start_options, runs, sessions, output=output)
+                return print_detached_run(started_run, prepared, connection, output=output)
             sessions = Sessions(connection, runs, task_queue=settings.task_queue)
             async with serving_toolset(connection.client, toolset, settings=settings):
-                started, _ = await _start_turn(turn, start, runs, sessions, output=output)
-                if start.keeps_server:
+                started_run, _ = await _start_turn(turn, start_options, runs, sessions, output=output)
+                if start_options.keeps_server:
                     LocalServer(settings).keep_running()
-                interrupt_handling.text = interrupt_message(started.workflow_id, connection, settings)
+                interrupt_handling.text = interrupt_message(started_run.workflow_id, connection, settings)
                 message = f" in the session {one_line(turn.name)}"
-                followed = FollowedRun(started.workflow_id, message, started.is_new)
-                display = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
-                code = await follow_to_end(followed, connection, settings, toolset=None, presentation=display)
-                await sessions.wait_for_turn_end(turn.name, started.workflow_id)
+                followed_run = FollowedRun(started_run.workflow_id, message, started_run.is_new)
+                guarded_presentation = replace(presentation, exit_watchdog=interrupt_handling.exit_watchdog)
+                code = await follow_to_end(
+                    followed_run, connection, settings, toolset=None, presentation=guarded_presentation
+                )
+                await sessions.wait_for_turn_end(turn.name, started_run.workflow_id)
                 return code
 
     return run_async(work, output)
 
 
 async def _start_turn(
-    turn: TurnRequest, start: StartOptions, runs: "Runs", sessions: Sessions, *, output: Output
+    turn: TurnRequest, start_options: StartOptions, runs: "Runs", sessions: Sessions, *, output: Output
 ) -> tuple[Started, StartRequest]:
     """Start the run of a turn; return it with its start request.
 
@@ -107,11 +114,11 @@ async def _start_turn(
         CommandError: the session rejects the turn.
     """
 
-    def log_busy_session(other: Turn) -> None:
-        run = one_line(other.run)
+    def log_busy_session(running_turn: Turn) -> None:
+        run = one_line(running_turn.run)
         output.log(
-            f"{busy_session_text(turn.name, other)}; this request waits for its end: `dagwright watch {run}` shows it, "
-            "`dagwright inbox` lists its requests"
+            f"{busy_session_text(turn.name, running_turn)}; this request waits for the end of that run: "
+            f"`dagwright watch {run}` shows it, `dagwright inbox` lists its requests"
         )
 
     try:
@@ -119,11 +126,11 @@ async def _start_turn(
             turn,
             runs,
             sessions,
-            run=start.workflow_id,
-            on_busy=None if start.is_detached else log_busy_session,
+            run=start_options.workflow_id,
+            on_busy=None if start_options.is_detached else log_busy_session,
         )
-    except TurnRejected as rejected:
-        raise command_error_of(rejected) from None
+    except TurnRejected as rejection:
+        raise command_error_of(rejection) from None
 
 
 def busy_session_text(name: str, turn: Turn) -> str:
@@ -132,6 +139,6 @@ def busy_session_text(name: str, turn: Turn) -> str:
     return f"the session {one_line(name)} is running {one_line(turn.run)}{request_text}"
 
 
-def command_error_of(rejected: TurnRejected) -> CommandError:
+def command_error_of(rejection: TurnRejected) -> CommandError:
     """Convert the rejection of a turn to the error of a command."""
-    return CommandError(str(rejected), status=ErrorStatus.of(rejected.code))
+    return CommandError(str(rejection), status=ErrorStatus.of(rejection.code))

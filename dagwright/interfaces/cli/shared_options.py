@@ -17,7 +17,7 @@ SITE = "https://dagwright.github.io/dagwright/"
 
 
 class PlainHelp(TyperCommand):
-    """A command whose help shows the metavar of an option and not its Python type, and links its documentation."""
+    """A command whose help shows the metavar of an option without the Python type, and links to the documentation."""
 
     def get_help(self, ctx: Any) -> str:
         # Replaced by spaces, so that the columns stay aligned.
@@ -36,7 +36,7 @@ class PassThroughCommand(PlainHelp):
 
 
 class PlainGroup(TyperGroup):
-    """A group of commands whose help shows whole summaries and links the documentation."""
+    """A group of commands whose help shows whole summaries and links to the documentation."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands of the group."""
@@ -143,10 +143,12 @@ KeepServer = Annotated[
 NoWorker = Annotated[bool, typer.Option("--no-worker", help="Start no worker; other workers run the plans.")]
 Reason = Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, recorded with the change.")]
 After = Annotated[
-    str | None, typer.Option("--after", metavar="CURSOR", help="Continue a list with the cursor that it has returned.")
+    str | None,
+    typer.Option("--after", metavar="CURSOR", help="Show the next page of a list: `next` of the previous page."),
 ]
 By = Annotated[
-    str | None, typer.Option("--by", metavar="NAME", help="Name of the person who does this; default: your account.")
+    str | None,
+    typer.Option("--by", metavar="NAME", help="Name of the person who gives the command; default: your account."),
 ]
 Node = Annotated[str, typer.Option("--node", metavar="N", help="Node: sum, sum[north], archive/check.")]
 RunId = Annotated[str, typer.Argument(metavar="ID", help="Run ID.")]

@@ -16,10 +16,10 @@ from dagwright.core.model.times import format_elapsed_time, seconds_of
 from dagwright.core.scheduler.run_state import counts_of
 from dagwright.history.document_hydration import lost_output
 from dagwright.history.executions import NodeNotFound
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, next_page, open_read_connection, read_cursor
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode, exit_code_of
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
 from dagwright.interfaces.cli.json_streaming import Elements
@@ -46,7 +46,7 @@ from dagwright.interfaces.cli.progress_tree import call_text
 from dagwright.interfaces.cli.request_text import answer_command, deadline_text, following_lines, request_line
 from dagwright.interfaces.cli.round_text import phase_line, reason_lines
 from dagwright.interfaces.cli.run_commands import ListRequest
-from dagwright.interfaces.cli.run_summary import bound_lines, print_result, print_run_error, summary_line
+from dagwright.interfaces.cli.run_summary import found_entity_lines, print_result, print_run_error, summary_line
 from dagwright.interfaces.cli.status_rows import status_rows
 from dagwright.interfaces.cli.tool_command import paused_line
 from dagwright.plans.drawing_text import MARKS
@@ -111,7 +111,7 @@ def status(request: ShowRequest, output: Output) -> int:
             output.document(document)
         else:
             url = server.run_url(view.workflow_id, run_id=view.run_id)
-            _print_status(view, document, output, url=url, is_all=request.is_all)
+            _print_status(view, document, output, url=url, lists_all_items=request.lists_all_items)
         return exit_code_of(view.status)
 
     return _show_document(request, output, show)
@@ -203,8 +203,8 @@ def node(request: ShowRequest, output: Output) -> int:
     async def work_with_runs(runs: "Runs", _: Server) -> int:
         try:
             node_report = await read_node_view(runs, request.workflow_id, request.node, full=request.is_full)
-        except NodeNotFound as unknown:
-            raise CommandError(str(unknown), status=ErrorStatus.NOT_FOUND) from None
+        except NodeNotFound as error:
+            raise CommandError(str(error), status=ErrorStatus.NOT_FOUND) from None
         if output.is_json:
             output.document(node_report.document)
         else:
@@ -228,14 +228,14 @@ def _show_document(request: ShowRequest, output: Output, show: "Callable[[RunVie
 
 
 def with_starting_worker(document: Document) -> Document:
-    """Return the document with a starting worker in place of a missing worker."""
+    """Return the document with reasons and a note about a starting worker instead of a missing worker."""
     notes = [note for note in document["notes"] if note["code"] != _NO_WORKER]
     nodes = {
         name: {**node, "reason": STARTING_MESSAGE} if (node["reason"] or "").startswith("no worker for ") else node
         for name, node in document["nodes"].items()
     }
-    starting = {"code": "worker_starting", "node_id": None, "message": STARTING_MESSAGE}
-    return {**document, "nodes": nodes, "notes": [*notes, starting]}
+    starting_note = {"code": "worker_starting", "node_id": None, "message": STARTING_MESSAGE}
+    return {**document, "nodes": nodes, "notes": [*notes, starting_note]}
 
 
 def _with_runs(work_with_runs: "Callable[[Runs, Server], Awaitable[int]]", output: Output) -> int:
@@ -269,22 +269,22 @@ def _table(runs: Sequence[RunSummary]) -> Table:
 
 
 def _print_status(
-    view: "RunView", document: Document, output: Output, *, url: str | None, is_all: bool = False
+    view: "RunView", document: Document, output: Output, *, url: str | None, lists_all_items: bool = False
 ) -> None:
     """Write the nodes of a run as a table, then its requests, answers, usage, error and notes."""
     output.print(with_link(summary_line(view, document), url))
     for line in filter(None, [phase_line(document, is_closed=view.is_closed), *reason_lines(document)]):
         output.print(line)
-    _print_nodes(view, document, output, is_all=is_all)
+    _print_nodes(view, document, output, lists_all_items=lists_all_items)
     for request in document["waiting_for"][:_REQUESTS_SHOWN]:
-        until = deadline_text(request, now=time.time())
-        output.print(f"{request_line(request)}{f' ({until})' if until else ''}")
+        deadline = deadline_text(request, now=time.time())
+        output.print(f"{request_line(request)}{f' ({deadline})' if deadline else ''}")
         for line in following_lines(request):
             output.print(f"  {line}")
         output.print(f"  {answer_command(request)}")
     if (omitted := len(document["waiting_for"]) - _REQUESTS_SHOWN) > 0:
         output.print(f"and {omitted:,} more requests; `dagwright status {one_line(view.workflow_id)} --json` lists all")
-    for line in bound_lines(document.get("lookups", [])):
+    for line in found_entity_lines(document.get("lookups", [])):
         output.print(line)
     if view.is_closed:
         _print_answers(view, output)
@@ -295,12 +295,12 @@ def _print_status(
         output.print(f"note: {one_line(note['message'], limit=1_000)}")
 
 
-def _print_nodes(view: "RunView", document: Document, output: Output, *, is_all: bool) -> None:
+def _print_nodes(view: "RunView", document: Document, output: Output, *, lists_all_items: bool) -> None:
     """Write the table of nodes, with the rows of large maps that `status_rows` selects."""
     table = Table(box=None, show_header=True, header_style="dim", padding=(0, 2, 0, 0))
     for name in ("", "node", "tool", "attempts", f"time ({zone_at(time.time())})", ""):
         table.add_column(name, overflow="fold")
-    rows = status_rows(document["nodes"], lambda name: _node_of(view, name), is_all=is_all)
+    rows = status_rows(document["nodes"], lambda name: _node_of(view, name), lists_all_items=lists_all_items)
     for line in rows.counts:
         output.print(line)
     for name in rows.names:
@@ -308,14 +308,14 @@ def _print_nodes(view: "RunView", document: Document, output: Output, *, is_all:
         status = node_status(node)
         mark, style = MARKS[status]
         call = view.pending.get(name) if node["status"] == "running" else None
-        in_flight = call_text(call, now=time.time()) if call is not None else ""
+        call_state = call_text(call, now=time.time()) if call is not None else ""
         table.add_row(
             Text(f"{mark} {status.value}", style=style),
             Text(one_line(name)),
             Text(one_line(work_text(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
             str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
             _time_text(node),
-            Text(one_line("; ".join(filter(None, [in_flight, node_text(node), overrides_text(node)])))),
+            Text(one_line("; ".join(filter(None, [call_state, node_text(node), overrides_text(node)])))),
         )
     if document["nodes"]:
         output.show(table)
@@ -326,13 +326,13 @@ def _print_nodes(view: "RunView", document: Document, output: Output, *, is_all:
 
 def _print_answers(view: "RunView", output: Output) -> None:
     """Write the answers to the requests of a run."""
-    closed = view.scheduler.features.feedback.requests.closed.items() if view.scheduler is not None else ()
-    answered = [(name, closing) for name, closing in closed if closing.outcome != "closed"]
-    for name, closing in answered[:_REQUESTS_SHOWN]:
+    closings = view.scheduler.features.feedback.requests.closed.items() if view.scheduler is not None else ()
+    answers = [(name, closing) for name, closing in closings if closing.outcome != "closed"]
+    for name, closing in answers[:_REQUESTS_SHOWN]:
         output.print(f"{one_line(name)}: {one_line(closing_text(closing.to_json()), limit=300)}")
-    if len(answered) > _REQUESTS_SHOWN:
+    if len(answers) > _REQUESTS_SHOWN:
         output.print(
-            f"and {len(answered) - _REQUESTS_SHOWN:,} more answers; `dagwright explain {one_line(view.workflow_id)}"
+            f"and {len(answers) - _REQUESTS_SHOWN:,} more answers; `dagwright explain {one_line(view.workflow_id)}"
             " --node N` shows the answers of a node"
         )
 
@@ -354,7 +354,7 @@ def _print_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[s
     """Write the facts about a node, one per line, and its result at the end."""
     title = f" ({one_line(node['title'])})" if node["title"] else ""
     output.print(f"{one_line(node_id)}{title}: {node_status(node).value}")
-    error, cached, reused = node["error"] or {}, node["lineage"].get("cached"), node["lineage"].get("reused")
+    error, cache_entry, reuse = node["error"] or {}, node["lineage"].get("cached"), node["lineage"].get("reused")
     facts = {
         "run": node.get("run_id"),
         "tool": node["tool"],
@@ -363,8 +363,8 @@ def _print_node(node_id: str, node: Mapping[str, Any], notes: Sequence[Mapping[s
         "items": item_text(node),
         "started": node["started_at"] and local_date(seconds_of(node["started_at"])),
         "ended": node["ended_at"] and local_date(seconds_of(node["ended_at"])),
-        "from the cache": cached and _cache_text(cached),
-        "reused from": reused and f"{reused['node_id']} of the run {reused['run_id']}",
+        "from the cache": cache_entry and _cache_text(cache_entry),
+        "reused from": reuse and f"{reuse['node_id']} of the run {reuse['run_id']}",
         "needs": ", ".join(node["lineage"]["inputs"]),
         "manual": "; ".join(map(override_text, node["lineage"].get("overrides", ()))),
         "decided": "; ".join(map(closing_text, node["lineage"].get("answers", ()))),
@@ -400,13 +400,13 @@ def _result_text(result: Any) -> str:
     return "\n".join(f"{name}:\n{text}" if "\n" in text else f"{name}: {text}" for name, text in texts)
 
 
-def _cache_text(cached: Mapping[str, Any]) -> str:
-    made_on = local_date(seconds_of(cached["made_at"]))
-    return f"made {made_on} by {cached['node_id']} of the run {cached['run_id']}"
+def _cache_text(cache_entry: Mapping[str, Any]) -> str:
+    made_at = local_date(seconds_of(cache_entry["made_at"]))
+    return f"made {made_at} by {cache_entry['node_id']} of the run {cache_entry['run_id']}"
 
 
 def _time_text(node: Mapping[str, Any]) -> str:
     if node["started_at"] is None:
         return ""
-    started = local_time(seconds_of(node["started_at"]))
-    return f"{started} – {local_time(seconds_of(node['ended_at']))}" if node["ended_at"] else started
+    start_text = local_time(seconds_of(node["started_at"]))
+    return f"{start_text} – {local_time(seconds_of(node['ended_at']))}" if node["ended_at"] else start_text

@@ -1,4 +1,4 @@
-"""Select the nodes that `status` lists: counts and failures of large maps, and the rest with `--all-items`."""
+"""Select the nodes that `status` lists: counts and failures of large_maps maps, and the rest with `--all-items`."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -8,11 +8,11 @@ from typing import Any
 from dagwright.interfaces.cli.output import one_line
 
 ITEMS_LISTED = 20
-"""Maximum number of items of a map that are all listed."""
+"""A map with at most this many items is listed completely."""
 _FAILED = ("failed", "blocked", "cancelled")
 _OPEN = ("waiting", "running")
-_MAX_NODES_OF_KIND = 20
-"""Maximum number of failed items, and of open items, that are listed of a larger map."""
+_MAX_ITEMS_OF_KIND = 20
+"""Maximum number of failed items, and of open items, that are listed for a larger map."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,30 +30,34 @@ class StatusRows:
     omitted: int
 
 
-def status_rows(nodes: Mapping[str, Mapping[str, Any]], node_of: Callable[[str], str], *, is_all: bool) -> StatusRows:
+def status_rows(
+    nodes: Mapping[str, Mapping[str, Any]], node_of: Callable[[str], str], *, lists_all_items: bool
+) -> StatusRows:
     """Select the nodes that `status` lists.
 
     Args:
         nodes: nodes of the document.
-        node_of: returns the node of a name: the map of an item, a node itself.
-        is_all: list every item.
+        node_of: returns the ID of the node to which a node or item belongs.
+        lists_all_items: list every item.
     """
     items_of: dict[str, list[str]] = {}
-    for name in () if is_all else nodes:
+    for name in () if lists_all_items else nodes:
         if (node := node_of(name)) != name:
             items_of.setdefault(node, []).append(name)
-    large = {node: items for node, items in items_of.items() if len(items) > ITEMS_LISTED}
+    large_maps = {node: items for node, items in items_of.items() if len(items) > ITEMS_LISTED}
     hidden: set[str] = set()
-    for items in large.values():
+    for items in large_maps.values():
         hidden |= {*items} - _listed_items(nodes, items)
-    counts = [_counts_line(node, Counter(str(nodes[item]["status"]) for item in large[node])) for node in large]
+    counts = [
+        _counts_line(node, Counter(str(nodes[item]["status"]) for item in large_maps[node])) for node in large_maps
+    ]
     return StatusRows(counts, [name for name in nodes if name not in hidden], len(hidden))
 
 
 def _listed_items(nodes: Mapping[str, Mapping[str, Any]], items: Sequence[str]) -> set[str]:
-    failed = [item for item in items if nodes[item]["status"] in _FAILED]
+    failed_items = [item for item in items if nodes[item]["status"] in _FAILED]
     open_items = [item for item in items if nodes[item]["status"] in _OPEN]
-    return {*failed[:_MAX_NODES_OF_KIND], *open_items[:_MAX_NODES_OF_KIND]}
+    return {*failed_items[:_MAX_ITEMS_OF_KIND], *open_items[:_MAX_ITEMS_OF_KIND]}
 
 
 def _counts_line(node: str, counts: Mapping[str, int]) -> str:

@@ -35,7 +35,7 @@ class PauseToolRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResumeToolRequest:
-    """Arguments of `tool resume`. `ramp` is a duration as written."""
+    """Arguments of `tool resume`. `ramp` is an unparsed duration."""
 
     tool: ToolName
     ramp: Annotated[
@@ -74,7 +74,7 @@ def cancel(
         str | None, typer.Option("--node", metavar="N", help="Cancel only this node: sum, sum[north], archive/check.")
     ] = None,
     branch: Annotated[
-        bool, typer.Option("--branch", help="With --node: also cancel the nodes that cannot run without it.")
+        bool, typer.Option("--branch", help="With --node: also cancel the nodes that cannot run without this node.")
     ] = False,
     json: Json = False,
 ) -> int:

@@ -10,8 +10,8 @@ from temporalio.client import Client
 
 from dagwright.core.model.times import format_datetime
 from dagwright.core.text import format_count
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.server import ServerUnreachable
@@ -35,7 +35,7 @@ from dagwright.store.clean_up import (
 
 @dataclass(frozen=True, slots=True)
 class _StoreReport:
-    """Content of the store. `reason` states why values are kept, or why it is unknown which can be removed."""
+    """Content of the store. `reason` states why values are kept, or why it is unknown which values can be removed."""
 
     location: str
     usage: StoreUsage
@@ -72,7 +72,7 @@ def show(_: None, output: Output) -> int:
 
 
 def prune(is_confirmed: bool, output: Output) -> int:
-    """Remove values that no run can need any more; without `is_confirmed` only report them.
+    """Remove values that no run can need any more; without `is_confirmed`, only report them.
 
     Raises:
         CommandError: it is unknown which values runs need; nothing was removed.
@@ -104,7 +104,7 @@ def prune(is_confirmed: bool, output: Output) -> int:
         else:
             _print_clean_up(report, output)
             if report.usage.removable != Amount() or report.cache_usage.expired.count:
-                output.print("nothing was removed; `dagwright store prune --yes` removes it")
+                output.print("nothing was removed; `dagwright store prune --yes` removes these values")
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -119,19 +119,24 @@ def adopt(is_confirmed: bool, output: Output) -> int:
         own_id = await store.identify()
         async with open_read_connection(settings, output) as connection:
             read_or_adopt = adopt_store if is_confirmed else _read_published_store
-            before = await read_or_adopt(connection.client, store, task_queue=settings.task_queue)
-        previous = None if before is None else {"id": before.store_id, "store": before.location}
-        is_published = before is not None and before.store_id == own_id
+            previous = await read_or_adopt(connection.client, store, task_queue=settings.task_queue)
+        previous_json = None if previous is None else {"id": previous.store_id, "store": previous.location}
+        is_published = previous is not None and previous.store_id == own_id
         if output.is_json:
             status = "adopted" if is_confirmed else "dry_run"
             document = {"status": status, "task_queue": settings.task_queue, "store": store.location, "id": own_id}
-            output.document({**document, "before": previous})
+            output.document({**document, "before": previous_json})
             return ExitCode.COMPLETED
-        other = "no store is published yet" if before is None else f"it was {before.location} (ID {before.store_id})"
-        if is_confirmed or is_published:
-            output.print(f"task queue {settings.task_queue} uses {store.location} (ID {own_id}); {other}")
+        if previous is None:
+            previous_text = "no store is published yet"
         else:
-            output.print(f"`--yes` makes task queue {settings.task_queue} use {store.location} (ID {own_id}); {other}")
+            previous_text = f"the previous store was {previous.location} (ID {previous.store_id})"
+        if is_confirmed or is_published:
+            output.print(f"task queue {settings.task_queue} uses {store.location} (ID {own_id}); {previous_text}")
+        else:
+            output.print(
+                f"`--yes` makes task queue {settings.task_queue} use {store.location} (ID {own_id}); {previous_text}"
+            )
         return ExitCode.COMPLETED
 
     return run_async(work, output)

@@ -1,10 +1,10 @@
-"""`temporal`: Temporal's own command line, with the program and the server of this folder."""
+"""`temporal`: run the Temporal CLI against the local server of the state directory."""
 
 import os
 from collections.abc import Sequence
 
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.server import LocalServer, configured_server

@@ -8,9 +8,9 @@ from dagwright.client.errors import CommandRejected
 from dagwright.client.service_tools import KnownTools
 from dagwright.core.model.times import format_elapsed_time, parse_duration
 from dagwright.core.text import format_count
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.command_arguments import author_name
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection, open_read_connection
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, one_line
@@ -87,9 +87,9 @@ def paused_line(pause: ToolPause) -> str:
 
 
 async def _pause(client: Client, tool: str, *, by: str | None, reason: str | None) -> str:
-    before = await pause_tool(client, tool, by=by, reason=reason)
-    if before is not None:
-        return f"{tool} is already paused: {before.message}"
+    earlier_pause = await pause_tool(client, tool, by=by, reason=reason)
+    if earlier_pause is not None:
+        return f"{tool} is already paused: {earlier_pause.message}"
     return f"{tool} is paused: running calls finish, no new calls start; `dagwright tool resume {tool}` resumes it"
 
 

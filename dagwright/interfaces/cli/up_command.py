@@ -2,10 +2,10 @@
 
 from dagwright.client.connecting import prepare_to_start
 from dagwright.core.plugins import installed_plugins
-from dagwright.interfaces.cli.async_runs import InterruptHandling, run_async
 from dagwright.interfaces.cli.background import start_gateway, start_worker
 from dagwright.interfaces.cli.background_settings import reject_other_settings
 from dagwright.interfaces.cli.command_connection import command_settings
+from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.run_host import settings_with_plans, templates_of
@@ -55,18 +55,18 @@ def up(request: UpRequest, output: Output) -> int:
 
 
 def down(_: None, output: Output) -> int:
-    """End the workers, gateway, server and plugin servers of this folder; the exit code is 0 also if none runs."""
+    """End the workers, gateway, server and plugin servers of this folder; the exit code is always 0."""
     settings = command_settings()
 
     async def work(_: InterruptHandling) -> int:
-        ended = await LocalServer(settings).stop()
+        ended_names = await LocalServer(settings).stop()
         # After the workers: a worker that drains may still need these servers.
         for plugin in installed_plugins():
             if plugin.plugin.stop is not None:
-                ended += await plugin.load(plugin.plugin.stop)(settings)
-        message = f"ended: {', '.join(ended)}" if ended else "nothing was running here"
+                ended_names += await plugin.load(plugin.plugin.stop)(settings)
+        message = f"ended: {', '.join(ended_names)}" if ended_names else "nothing was running here"
         if output.is_json:
-            output.document({"status": "down", "ended": ended, "message": message})
+            output.document({"status": "down", "ended": ended_names, "message": message})
         else:
             output.print(message)
         return ExitCode.COMPLETED

@@ -26,7 +26,7 @@ from dagwright.worker.serving import prepare_to_serve, serving
 
 
 def worker(request: WorkerRequest, output: Output) -> int:
-    """Run a worker until SIGINT or SIGTERM; with `--json`, write a document when it is ready.
+    """Run a worker until SIGINT or SIGTERM; with `--json`, write a document when the worker is ready.
 
     Raises:
         CommandError: another process that serves runs of the folder has other settings.
@@ -45,14 +45,14 @@ def worker(request: WorkerRequest, output: Output) -> int:
 
 async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> None:
     await prepare_to_serve(settings, toolset)
-    stopped = stop_signal()
+    stop_event = stop_signal()
     log = structlog.stdlib.get_logger("dagwright.worker")
     with closing(ExitWatchdog()) as exit_watchdog:
         async with (
             open_connection(settings) as connection,
             serving_with_settings(settings),
             # Before the worker: the process must be reported as alive while the worker starts and drains.
-            _health(settings, connection.client, toolset.store, stopped=stopped),
+            _health(settings, connection.client, toolset.store, stop_event=stop_event),
             serving(connection.client, toolset, task_queue=settings.task_queue, capacity=capacity_of(settings)),
         ):
             if connection.server.is_new:
@@ -67,19 +67,19 @@ async def _serve(settings: Settings, toolset: Toolset, *, output: Output) -> Non
                 output.document(
                     {"status": "serving", "address": connection.server.address, "task_queues": queues}, is_line=True
                 )
-            await stopped.wait()
+            await stop_event.wait()
             log.info("worker stopping", writes_in_flight=writes_in_flight.count)
-            exit_watchdog.open(ExitCode.COMPLETED)
+            exit_watchdog.start(ExitCode.COMPLETED)
 
 
 @asynccontextmanager
 async def _health(
-    settings: Settings, client: Client, store: PayloadStore, *, stopped: asyncio.Event
+    settings: Settings, client: Client, store: PayloadStore, *, stop_event: asyncio.Event
 ) -> AsyncIterator[None]:
     """Serve the health endpoints at `DAGWRIGHT_HEALTH_ADDRESS`, if set.
 
     Args:
-        stopped: set when the worker starts to drain.
+        stop_event: set when the worker starts to drain.
 
     Raises:
         CommandError: the address is not available.
@@ -104,5 +104,7 @@ async def _health(
             raise ConnectionError(f"the Temporal server has seen no poll of task queue {settings.task_queue!r}")
 
     structlog.stdlib.get_logger("dagwright.process.health").info("health endpoints", address=address_of(listener))
-    async with serving_health(listener, Readiness({"temporal": check_poller, "store": store.check}, stopped=stopped)):
+    async with serving_health(
+        listener, Readiness({"temporal": check_poller, "store": store.check}, stopped=stop_event)
+    ):
         yield

@@ -103,7 +103,7 @@ def test_name_that_no_activity_can_have_is_rejected(tmp_path: Path) -> None:
     [
         ("[1]", "agents.json is not a file of agents: expected an object with the key 'agents'"),
         ('{"agent": {}}', "agents.json: /agent: unknown key; did you mean 'agents'?"),
-        ('{"agents": {}}', "agents.json: /agents: expected an object of agents by name, with at least one"),
+        ('{"agents": {}}', "agents.json: /agents: expected an object that maps names to agents, not empty"),
         ("{", "the agents: "),
     ],
 )

@@ -102,7 +102,7 @@ def test_class_is_found_by_its_module_next_to_the_file_or_by_a_bare_name(tmp_pat
     with pytest.raises(AgentsUnreadable) as caught:
         load_classes(a="minds_of_a_test:Thinkr")
     assert str(caught.value) == "agents.json: /agents/a/class_name: there is no class 'Thinkr' in minds_of_a_test"
-    with pytest.raises(ToolLoadError, match=r"no class 'Mind' comes with Dagwright \(ReasoningAgent does\)"):
+    with pytest.raises(ToolLoadError, match="Dagwright has no class 'Mind', only ReasoningAgent"):
         load_class("Mind", folder=tmp_path)
 
 

@@ -96,7 +96,7 @@ def test_unreadable_database_is_logged(url: str, stored_agents: StoredAgents, ca
     database.dispose()
     with caplog.at_level(logging.WARNING, logger="dagwright.agents.agent_database"):
         assert stored_cards(url) == ()
-    assert "the agents in the database are not known: " in caplog.text
+    assert "the agents in the database cannot be loaded: " in caplog.text
     assert "agent_card.card" in caplog.text
 
 

@@ -154,7 +154,7 @@ def test_command_group_with_the_name_of_a_command_is_rejected(
 ) -> None:
     with using_plugins([write_plugin(tmp_path, "loud", PLUGIN.format("commands={'run': 'x:y'}"))], tmp_path):
         assert run_command_line(["--help"]) == 2
-    message = "the plugin 'loud' of the distribution loud-dist contributes the command 'run', which Dagwright has"
+    message = "the plugin 'loud' of the distribution loud-dist contributes the command 'run', but Dagwright has"
     assert message in " ".join(capfd.readouterr().err.split())
 
 

@@ -103,7 +103,7 @@ def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_interrupted_load_can_be_continued(monkeypatch: pytest.MonkeyPatch, run: Run, number: signal.Signals) -> None:
     before = signal.getsignal(number)
     with monkeypatch.context() as first:
-        first.setattr(EntityDatabase, "release_write_lock", lambda _: signal.raise_signal(number))
+        first.setattr(EntityDatabase, "pause_between_writes", lambda _: signal.raise_signal(number))
         with pytest.raises(CommandError) as error:
             load("parties.csv", Output())
     message = "interrupted; 2 of 3 rows were loaded and stay; load the file again for the rest"

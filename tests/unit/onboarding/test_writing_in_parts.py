@@ -82,7 +82,7 @@ def test_locked_load_runs_again(
         if number == before:
             holder.execute("BEGIN IMMEDIATE")
 
-    monkeypatch.setattr(EntityDatabase, "release_write_lock", lambda _: hold(next(gaps)))
+    monkeypatch.setattr(EntityDatabase, "pause_between_writes", lambda _: hold(next(gaps)))
     hold(0)
     parties = path.with_suffix(".csv")
     parties.write_text("name,kind\nAnn Lee,person\nBen Ray,person\nCy Poe,person\n", encoding="utf-8")

@@ -191,11 +191,11 @@ async def test_other_queue_or_server_is_rejected(
         reject_other_settings(settings)
     assert str(error.value) == (
         f"the worker in the background of {folder} was started with another value of {variable}, and serves only"
-        " that: use the same value, or end it with `dagwright down` (`watch --no-worker` works), or use another"
+        " that value: use the same value, or end it with `dagwright down` (`watch --no-worker` works), or use another"
         " DAGWRIGHT_STATE_DIR"
     )
     no_client = cast(Client, None)
-    with pytest.raises(CommandError, match="and serves only that"):
+    with pytest.raises(CommandError, match="and serves only that value"):
         async with served_here_or_elsewhere(
             no_client, load_toolset(settings), settings=settings, report=reports.append
         ):

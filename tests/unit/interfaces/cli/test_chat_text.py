@@ -11,7 +11,6 @@ from rich.console import Console
 
 from dagwright.client.sessions import SessionView
 from dagwright.interfaces.cli import chat_command
-from dagwright.interfaces.cli.async_runs import InterruptHandling
 from dagwright.interfaces.cli.chat_command import Chat, ChatResources
 from dagwright.interfaces.cli.chat_input import Interrupted
 from dagwright.interfaces.cli.chat_text import (
@@ -24,6 +23,7 @@ from dagwright.interfaces.cli.chat_text import (
     status_line,
     unknown_command,
 )
+from dagwright.interfaces.cli.command_loop import InterruptHandling
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.goal_commands import AskRequest, ChatRequest
 from dagwright.interfaces.cli.output import Output

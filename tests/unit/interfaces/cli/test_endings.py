@@ -15,8 +15,8 @@ from dagwright.history.run_view import RunView
 from dagwright.interfaces.cli.output import Output
 from dagwright.interfaces.cli.run_and_watch import FollowedRun
 from dagwright.interfaces.cli.run_summary import (
-    bound_lines,
     failure_lines,
+    found_entity_lines,
     print_answer,
     print_end,
     print_result,
@@ -143,7 +143,7 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
     assert bound == "'John Smith' is John Smith (person, GB, person_1): exact name"
     assert first_result == '@result_1 any: {"id": "fund_1"}'
     assert ["role_1" in "".join(output), "fund_1" in "".join(output)] == [True, False]
-    lines = [*bound_lines([_JOHN] * 43)]
+    lines = [*found_entity_lines([_JOHN] * 43)]
     assert (len(lines), lines[-1]) == (41, "and 3 more lookups")
 
 
@@ -158,7 +158,7 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
     ],
 )
 def test_greeting_of_a_followed_run(followed: FollowedRun, while_open: str, when_closed: str) -> None:
-    assert (followed.greeting(has_ended=False), followed.greeting(has_ended=True)) == (while_open, when_closed)
+    assert (followed.first_line(has_ended=False), followed.first_line(has_ended=True)) == (while_open, when_closed)
 
 
 @pytest.mark.parametrize(

@@ -100,9 +100,9 @@ def test_invalid_fields_are_asked_for_again(typing: Typing, capsys: pytest.Captu
     assert questions == [*["How much? (a whole number): "] * 4, *others]
     assert capsys.readouterr().out.splitlines() == [
         "check, for ann",
-        "type a whole number, not 'many'",
+        "enter a whole number, not 'many'",
         "0 is less than the minimum of 1",
-        "type a whole number, not ''",
+        "enter a whole number, not ''",
     ]
 
 
@@ -111,11 +111,11 @@ def test_invalid_fields_are_asked_for_again(typing: Typing, capsys: pytest.Captu
     [
         ({"type": "boolean"}, ["perhaps", "Y"], True, ["answer yes or no"]),
         ({"type": "boolean"}, ["no"], False, []),
-        ({"type": "array", "items": {"type": "integer"}}, ["1, b", "1, 2"], [1, 2], ["type a whole number, not 'b'"]),
+        ({"type": "array", "items": {"type": "integer"}}, ["1, b", "1, 2"], [1, 2], ["enter a whole number, not 'b'"]),
         ({"type": "array"}, ['["a, b", 1]'], ["a, b", 1], []),
         ({"type": "array"}, ["north, south"], ["north", "south"], []),
-        ({"type": "object"}, ["a: 1", '{"a": 1}'], {"a": 1}, ["type a JSON object, not 'a: 1'"]),
-        ({"type": "number"}, ["x", "2.5"], 2.5, ["type a number, not 'x'"]),
+        ({"type": "object"}, ["a: 1", '{"a": 1}'], {"a": 1}, ["enter a JSON object, not 'a: 1'"]),
+        ({"type": "number"}, ["x", "2.5"], 2.5, ["enter a number, not 'x'"]),
         ({"enum": ["EU", 7]}, ["us", "eu"], "EU", ["choose one of EU, 7"]),
         ({"enum": ["EU", 7]}, ["7"], 7, []),
     ],

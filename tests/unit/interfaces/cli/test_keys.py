@@ -51,7 +51,7 @@ def test_key_is_added_listed_and_removed(path: Path, capsys: pytest.CaptureFixtu
 
 def test_key_is_written_to_stdout_alone(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run_command_line(["keys", "list"])
-    assert "the API needs none" in capsys.readouterr().out
+    assert "the API needs no key" in capsys.readouterr().out
     assert run_command_line(["keys", "add", "ann"]) == 0
     shown = capsys.readouterr()
     assert KeyFile(path).caller_of(shown.out.strip()) is not None

@@ -14,7 +14,7 @@ import asyncio
 import pytest
 
 from dagwright.interfaces.cli import process_exit
-from dagwright.interfaces.cli.async_runs import run_async
+from dagwright.interfaces.cli.command_loop import run_async
 from dagwright.interfaces.cli.output import Output
 
 process_exit.LEAVING_S = %s
@@ -53,7 +53,7 @@ _BOTH = """import os, signal
     os.kill(os.getpid(), signal.SIGINT)
 """
 _WRITES = """from dagwright.process.drain import writes_in_flight
-    interrupt_handling.exit_watchdog.open(3)
+    interrupt_handling.exit_watchdog.start(3)
     with writes_in_flight.counting_call():
         await asyncio.sleep(2)
         print("done", flush=True)
@@ -66,8 +66,8 @@ _WRITES = """from dagwright.process.drain import writes_in_flight
         ("pass", 0.3, signal.SIGTERM, (130, "", ["interrupted", _LEFT])),
         # Two simultaneous signals are sent at once.
         (_BOTH, 60, None, (130, "", ["interrupted"])),
-        ("interrupt_handling.exit_watchdog.open(3)", 0.3, None, (3, "", [_LEFT])),
-        ("interrupt_handling.exit_watchdog.open(3); return 0", 0.3, None, (0, "", [])),
+        ("interrupt_handling.exit_watchdog.start(3)", 0.3, None, (3, "", [_LEFT])),
+        ("interrupt_handling.exit_watchdog.start(3); return 0", 0.3, None, (0, "", [])),
         # A write that still works ends first.
         (_WRITES, 0.3, None, (3, "done\n", [_LEFT])),
     ],

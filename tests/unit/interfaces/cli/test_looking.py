@@ -27,11 +27,11 @@ def _node_of(name: str) -> str:
 
 
 def test_large_map_shows_counts_and_open_or_failed_items() -> None:
-    rows = status_rows(_nodes(300), _node_of, is_all=False)
+    rows = status_rows(_nodes(300), _node_of, lists_all_items=False)
     assert rows.counts == ["order: 300 items: 1 blocked, 1 failed, 1 running, 297 completed"]
     assert (rows.names, rows.omitted) == (["order", "order[3]", "order[7]", "order[8]", "sum"], 297)
-    for nodes, is_all in ((_nodes(20), False), (_nodes(300), True)):
-        rows = status_rows(nodes, _node_of, is_all=is_all)
+    for nodes, lists_all_items in ((_nodes(20), False), (_nodes(300), True)):
+        rows = status_rows(nodes, _node_of, lists_all_items=lists_all_items)
         assert (rows.counts, rows.names, rows.omitted) == ([], [*nodes], 0)
 
 

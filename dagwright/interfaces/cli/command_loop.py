@@ -16,7 +16,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class InterruptHandling:
     """How a command reacts to Ctrl-C.
 
-    The command opens the exit watchdog as soon as it only waits for running steps.
+    The command starts the exit watchdog when only running steps are left to wait for.
 
     Args:
         text: message that is shown when the command is interrupted; the command may replace it.
@@ -32,8 +32,8 @@ class InterruptHandling:
 def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], output: Output) -> int:
     """Run a command and return its exit code.
 
-    The first SIGINT or SIGTERM cancels the command, so that running steps can finish. The second one ends the process
-    immediately, and so does the watchdog some seconds after the first if a step does not finish.
+    The first SIGINT or SIGTERM cancels the command, so that running steps can finish. A second signal ends the process
+    immediately. If a step does not finish within some seconds of the first signal, the watchdog ends the process.
 
     Args:
         work: creates the coroutine of the command.
@@ -62,7 +62,7 @@ def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], out
                 loop.remove_signal_handler(signal_number)
                 signal.signal(signal_number, leave_at_once)
             output.log(interrupt_handling.text)
-            interrupt_handling.exit_watchdog.open(ExitCode.INTERRUPTED)
+            interrupt_handling.exit_watchdog.start(ExitCode.INTERRUPTED)
             task.cancel()
 
         for number in _SIGNALS:
