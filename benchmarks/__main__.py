@@ -28,7 +28,7 @@ SETS = {
     "large": LARGE_ROWS,
     "lists": LIST_ROWS,
 }
-"""The rows of plans, of the gateway and streamed texts, those that take long, and lists of many runs."""
+"""Set -> its rows: rows of plans, of the gateway and streamed texts, rows that take long, and lists of many runs."""
 ROWS = {name: row for rows in SETS.values() for name, row in rows.items()}
 PAIRS = 9
 _RESULTS = Path(__file__).resolve().parent / "results"
@@ -40,10 +40,10 @@ async def measure(rows: list[str], pairs: int) -> list[Figure]:
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         async with open_bench(Path(name)) as bench:
             for row in rows:
-                before = time.monotonic()
+                started_at = time.monotonic()
                 row_figures = await ROWS[row](bench, pairs)
                 figures += row_figures
-                print(f"{table(row_figures)}\n({row}: {time.monotonic() - before:.0f} s)\n", file=sys.stderr)
+                print(f"{table(row_figures)}\n({row}: {time.monotonic() - started_at:.0f} s)\n", file=sys.stderr)
     return figures
 
 

@@ -43,7 +43,7 @@ async def pause(seconds: float, value: int) -> int:
 
 @workflow.defn(name="FanOutBaseline", sandboxed=False)
 class FanOutBaselineWorkflow:
-    """One activity, its many dependents, and one that depends on all of them."""
+    """One activity, its many dependents, and an activity that depends on all of them."""
 
     @workflow.run
     async def run(self, width: int = FAN_WIDTH) -> int:

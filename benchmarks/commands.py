@@ -12,31 +12,31 @@ _ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class CommandOutcome:
     """Outcome of a command.
 
     Args:
-        code: exit code.
-        seconds: duration, including its start.
+        exit_code: exit code.
+        seconds: duration, including the start of the program.
         peak_gb: peak memory, in 10^9 bytes.
-        last_output: the end of its output.
+        last_output: the end of the output.
     """
 
-    code: int
+    exit_code: int
     seconds: float
     peak_gb: float
     last_output: str
 
 
-def run_to_end(command: Sequence[str]) -> Ended:
+def run_to_end(command: Sequence[str]) -> CommandOutcome:
     """Run a command in the root of the checkout; block until it ends."""
     with tempfile.TemporaryFile() as output:
-        before = time.perf_counter()
+        started_at = time.perf_counter()
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, cwd=_ROOT)
         _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - before
+        seconds = time.perf_counter() - started_at
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         last_output = output.read()[-500:].decode("utf-8", "replace")
     # Linux counts in KiB.
-    return Ended(process.returncode, seconds, usage.ru_maxrss * 1024 / 1e9, last_output)
+    return CommandOutcome(process.returncode, seconds, usage.ru_maxrss * 1024 / 1e9, last_output)

@@ -52,30 +52,34 @@ def _party(number: int, kind: str, name: str, country: str) -> dict[str, Any]:
     }
 
 
-def _random_words(chance: random.Random, count: int) -> list[str]:
+def _random_words(generator: random.Random, count: int) -> list[str]:
     syllables = _SYLLABLES.split()
     words: dict[str, None] = {}
     while len(words) < count:
-        words["".join(chance.choices(syllables, k=chance.randint(2, 4))).title()] = None
+        words["".join(generator.choices(syllables, k=generator.randint(2, 4))).title()] = None
     return list(words)
 
 
-def _skewed_choice(chance: random.Random, words: list[str]) -> str:
-    return words[int(len(words) * chance.random() ** 3)]
+def _skewed_choice(generator: random.Random, words: list[str]) -> str:
+    return words[int(len(words) * generator.random() ** 3)]
 
 
-def _swap_letters(chance: random.Random, name: str) -> str:
+def _swap_letters(generator: random.Random, name: str) -> str:
     """Swap two letters of the first word of a name."""
-    position = chance.randrange(0, len(name.split(maxsplit=1)[0]) - 1)
+    position = generator.randrange(0, len(name.split(maxsplit=1)[0]) - 1)
     return name[:position] + name[position + 1] + name[position] + name[position + 2 :]
 
 
-def _misspelt(chance: random.Random, name: str) -> str:
+def _misspell(generator: random.Random, name: str) -> str:
     """Double a letter in the first word of a name and drop a letter in the second."""
-    first, second, *others = name.split()
-    doubled, dropped = chance.randrange(1, len(first)), chance.randrange(1, len(second))
+    first, second, *other_words = name.split()
+    doubled_at, dropped_at = generator.randrange(1, len(first)), generator.randrange(1, len(second))
     return " ".join(
-        [first[:doubled] + first[doubled - 1] + first[doubled:], second[:dropped] + second[dropped + 1 :], *others]
+        [
+            first[:doubled_at] + first[doubled_at - 1] + first[doubled_at:],
+            second[:dropped_at] + second[dropped_at + 1 :],
+            *other_words,
+        ]
     )
 
 
@@ -84,24 +88,24 @@ def generate_parties(count: int) -> Iterator[tuple[dict[str, Any], str | None, s
 
     Half are persons; a few names are very common and most are rare, as in a register.
     """
-    chance = random.Random(SEED)
-    first, last, company_words = (_random_words(chance, number) for number in (3_000, 40_000, 30_000))
+    generator = random.Random(SEED)
+    first, last, company_words = (_random_words(generator, number) for number in (3_000, 40_000, 30_000))
     for number in range(count):
         kind = ("person", "person", "company", "fund")[number % 4]
         alias = None
         if kind == "person":
-            given, family = _skewed_choice(chance, first), _skewed_choice(chance, last)
-            name = f"{given} {family}"
-            alias = f"{given[0]}. {family}" if number % 40 == 0 else None
+            given_name, family_name = _skewed_choice(generator, first), _skewed_choice(generator, last)
+            name = f"{given_name} {family_name}"
+            alias = f"{given_name[0]}. {family_name}" if number % 40 == 0 else None
         else:
-            house = f"{_skewed_choice(chance, company_words)} {_skewed_choice(chance, company_words)}"
+            base_name = f"{_skewed_choice(generator, company_words)} {_skewed_choice(generator, company_words)}"
             if kind == "company":
-                name = f"{house} {chance.choice(_SECTORS)} {chance.choice(_FORMS)}"
+                name = f"{base_name} {generator.choice(_SECTORS)} {generator.choice(_FORMS)}"
             else:
-                name = f"{house} {chance.choice(_STRATEGIES)} Fund {chance.randint(1, 9)}"
-            alias = f"{house} {number}" if number % 10 == 3 else None
+                name = f"{base_name} {generator.choice(_STRATEGIES)} Fund {generator.randint(1, 9)}"
+            alias = f"{base_name} {number}" if number % 10 == 3 else None
         yield (
-            _party(number, kind, name, chance.choice(_COUNTRIES)),
+            _party(number, kind, name, generator.choice(_COUNTRIES)),
             alias,
             f"{number:020d}" if kind != "person" else None,
         )
@@ -136,10 +140,10 @@ def fill(url: str, count: int) -> list[tuple[str, str]]:
     return sample
 
 
-Question = Callable[[random.Random, str], str]
+MakeSearchText = Callable[[random.Random, str], str]
 
-_KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], Question]] = {
-    "identifier": (("company", "fund"), lambda chance, _name: f"{chance.randrange(1000) * 4 + 2:020d}"),
+_KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], MakeSearchText]] = {
+    "identifier": (("company", "fund"), lambda generator, _name: f"{generator.randrange(1000) * 4 + 2:020d}"),
     "exact name": (("person", "company", "fund"), lambda _chance, name: name.upper()),
     "alias": (("person",), lambda _chance, name: f"{name[0]}. {name.split()[1]}"),
     "legal form aside": (("company",), lambda _chance, name: " ".join(name.split()[:3]) + " LLC"),
@@ -148,24 +152,24 @@ _KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], Question]] = {
     "beginnings": (("company", "fund"), lambda _chance, name: " ".join(word[:4] for word in name.split()[:3])),
     "swapped letters": (("person",), _swap_letters),
     "one word too many": (("company", "fund"), lambda _chance, name: f"{name} Feeder"),
-    "near miss": (("person", "company", "fund"), _misspelt),
-    "nothing like it": (("person",), lambda chance, _name: " ".join(chance.sample(["zwyq", "xkvj", "uqux"], 2))),
+    "near miss": (("person", "company", "fund"), _misspell),
+    "nothing like it": (("person",), lambda generator, _name: " ".join(generator.sample(["zwyq", "xkvj", "uqux"], 2))),
 }
 """Kinds of search: the matching kinds of parties, and how the search text is derived from a name."""
 
 
 def measure(database: EntityDatabase, sample: list[tuple[str, str]]) -> list[Figure]:
     """Return two figures for each kind of search; the kinds alternate, so that other load affects all of them."""
-    chance = random.Random(SEED)
+    generator = random.Random(SEED)
     times: dict[str, list[float]] = {search_kind: [] for search_kind in _KINDS_OF_SEARCH}
     hit_counts: dict[str, int] = dict.fromkeys(_KINDS_OF_SEARCH, 0)
     for _ in range(SEARCHES):
-        for search_kind, (kinds, question) in _KINDS_OF_SEARCH.items():
-            name, kind = chance.choice([entry for entry in sample if entry[1] in kinds])
-            text = question(chance, name)
-            before = time.perf_counter()
+        for search_kind, (kinds, make_text) in _KINDS_OF_SEARCH.items():
+            name, kind = generator.choice([entry for entry in sample if entry[1] in kinds])
+            text = make_text(generator, name)
+            started_at = time.perf_counter()
             findings = database.read(partial(find_parties, search_text=text, entity_type=kind))
-            times[search_kind].append((time.perf_counter() - before) * 1_000)
+            times[search_kind].append((time.perf_counter() - started_at) * 1_000)
             hit_counts[search_kind] += bool(findings.hits or findings.near)
     figures = []
     for search_kind, durations_ms in times.items():
@@ -187,10 +191,12 @@ def main() -> int:
         sample = fill(url, options.parties)
         database = EntityDatabase(url)
         try:
-            before = time.monotonic()
+            started_at = time.monotonic()
             database.read(lambda session: session.connection())
-            indexed = Figure("building the index of an earlier store", time.monotonic() - before, None, unit="s")
-            figures = [indexed, *measure(database, sample)]
+            index_figure = Figure(
+                "building the index of an earlier store", time.monotonic() - started_at, None, unit="s"
+            )
+            figures = [index_figure, *measure(database, sample)]
         finally:
             database.dispose()
     print(table(figures))
@@ -198,7 +204,7 @@ def main() -> int:
         backend = url.partition(":")[0].partition("+")[0]
         document = {"parties": options.parties, "figures": [figure_to_json(figure) for figure in figures]}
         description = f"{options.parties:,} parties, {backend}, {SEARCHES} searches of each kind"
-        save_as(_RESULTS, f"entities-{backend}", text=table(figures), document=document, often=description)
+        save_as(_RESULTS, f"entities-{backend}", text=table(figures), document=document, repetitions=description)
     return 1 if any(figure.verdict == "lost" for figure in figures) else 0
 
 

@@ -1,4 +1,4 @@
-"""Results of a benchmark: figures with goals, judged, written as JSON and as a table."""
+"""Figures of a benchmark with their goals and verdicts, as JSON and as a table."""
 
 import json
 import os
@@ -40,17 +40,25 @@ class Figure:
         """`reached`; `missed` within the slack; `lost` beyond it; `reported` without a goal."""
         if self.goal is None:
             return "reported"
-        past = self.goal / self.value if self.is_floor else self.value / self.goal
-        return "reached" if past <= 1 else "missed" if past <= SLACK else "lost"
+        excess = self.goal / self.value if self.is_floor else self.value / self.goal
+        return "reached" if excess <= 1 else "missed" if excess <= SLACK else "lost"
 
 
 def ratio_figure(
-    name: str, above: Sequence[float], below: Sequence[float], *, goal: float | None = None, is_floor: bool = False
+    name: str,
+    numerators: Sequence[float],
+    denominators: Sequence[float],
+    *,
+    goal: float | None = None,
+    is_floor: bool = False,
 ) -> Figure:
     """Return the ratio of two medians as a figure, with the samples."""
-    over, under = statistics.median(above), statistics.median(below)
-    samples = {"median": [_short(over), _short(under)], "samples": [_shorten(above), _shorten(below)]}
-    return Figure(name, over / under, goal, is_floor=is_floor, measured=samples)
+    numerator, denominator = statistics.median(numerators), statistics.median(denominators)
+    samples = {
+        "median": [_short(numerator), _short(denominator)],
+        "samples": [_shorten(numerators), _shorten(denominators)],
+    }
+    return Figure(name, numerator / denominator, goal, is_floor=is_floor, measured=samples)
 
 
 def median_figure(name: str, samples: Sequence[float], *, goal: float, unit: str) -> Figure:
@@ -62,17 +70,17 @@ def table(figures: Sequence[Figure]) -> str:
     """Format the figures as a Markdown table."""
     lines = ["| figure | measured | goal | |", "|---|---|---|---|"]
     for figure in figures:
-        word = "at least" if figure.is_floor else "at most"
-        bound = f"{word} {figure.goal:g} {figure.unit}" if figure.goal is not None else ""
-        measured = f"{figure.value:.3g} {figure.unit}{_medians(figure)}"
-        lines.append(f"| {figure.name} | {measured} | {bound} | {figure.verdict} |")
+        bound_word = "at least" if figure.is_floor else "at most"
+        bound = f"{bound_word} {figure.goal:g} {figure.unit}" if figure.goal is not None else ""
+        value_text = f"{figure.value:.3g} {figure.unit}{_medians(figure)}"
+        lines.append(f"| {figure.name} | {value_text} | {bound} | {figure.verdict} |")
     return "\n".join(lines)
 
 
 def save(figures: Sequence[Figure], folder: Path, *, name: str, pairs: int) -> None:
     """Write `<name>.json` and `<name>.md`."""
     rows = [figure_to_json(figure) for figure in figures]
-    save_as(folder, name, text=table(figures), document={"pairs": pairs, "figures": rows}, often=f"{pairs} pairs")
+    save_as(folder, name, text=table(figures), document={"pairs": pairs, "figures": rows}, repetitions=f"{pairs} pairs")
 
 
 def figure_to_json(figure: Figure) -> dict[str, Any]:
@@ -80,11 +88,11 @@ def figure_to_json(figure: Figure) -> dict[str, Any]:
     return {**asdict(figure), "verdict": figure.verdict}
 
 
-def save_as(folder: Path, name: str, *, text: str, document: Mapping[str, Any], often: str) -> None:
+def save_as(folder: Path, name: str, *, text: str, document: Mapping[str, Any], repetitions: str) -> None:
     """Write `<name>.json` with a document and `<name>.md` with a text, both with details of the machine.
 
     Args:
-        often: number of repetitions, in words.
+        repetitions: number of repetitions, in words.
     """
     load = round(os.getloadavg()[0], 1)
     machine = {
@@ -94,10 +102,10 @@ def save_as(folder: Path, name: str, *, text: str, document: Mapping[str, Any], 
         "system": f"{platform.system()} {platform.machine()}",
     }
     folder.mkdir(exist_ok=True)
-    written = json.dumps({"machine": machine, **document}, indent=1)
-    (folder / f"{name}.json").write_text(written + "\n", encoding="utf-8")
-    about = f"{machine['cores']} cores, Python {machine['python']}, {often}, load {load} at the end."
-    (folder / f"{name}.md").write_text(f"{text}\n\n{about}\n", encoding="utf-8")
+    json_text = json.dumps({"machine": machine, **document}, indent=1)
+    (folder / f"{name}.json").write_text(json_text + "\n", encoding="utf-8")
+    note = f"{machine['cores']} cores, Python {machine['python']}, {repetitions}, load {load} at the end."
+    (folder / f"{name}.md").write_text(f"{text}\n\n{note}\n", encoding="utf-8")
 
 
 def _medians(figure: Figure) -> str:

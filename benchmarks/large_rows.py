@@ -24,9 +24,9 @@ _TENTH = 10
 _TIMEOUT_S = 3_600.0
 
 
-async def million(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
+async def million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure 1,000,000 pure nodes with three dependencies each."""
-    return await _flat(
+    return await _compare_with_tenth(
         bench,
         f"{PURE_NODES:,} pure nodes",
         small=shapes.large(PURE_NODES // _TENTH, tool=shapes.PURE_NO_OP),
@@ -38,7 +38,7 @@ async def million(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
 
 async def continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure 20,000 ordinary activities, which need several executions of the workflow."""
-    return await _flat(
+    return await _compare_with_tenth(
         bench,
         f"{ORDINARY_NODES:,} ordinary steps",
         small=shapes.large(ORDINARY_NODES // _TENTH),
@@ -49,7 +49,7 @@ async def continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: AR
 
 async def large_map(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure a `for_each` of 100,000 items."""
-    return await _flat(
+    return await _compare_with_tenth(
         bench,
         f"a map of {MAP_ITEMS:,} items",
         small=shapes.map_of_items(MAP_ITEMS // _TENTH),
@@ -58,10 +58,10 @@ async def large_map(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 -
     )
 
 
-LARGE_ROWS: dict[str, Row] = {"million": million, "continued": continue_as_new, "map": large_map}
+LARGE_ROWS: dict[str, Row] = {"million": million_pure_nodes, "continued": continue_as_new, "map": large_map}
 
 
-async def _flat(
+async def _compare_with_tenth(
     bench: Bench,
     name: str,
     *,
@@ -70,7 +70,7 @@ async def _flat(
     count: int,
     goal_s: float | None = None,
 ) -> list[Figure]:
-    """Run a tenth and the whole; the figures are the cost of a node in both, and the memory of the worker."""
+    """Run a plan at a tenth of its size and at full size, and compare the costs of a node."""
     tenth_s, tenth_gb = await _run(bench, small)
     whole_s, whole_gb = await _run(bench, large)
     cost = [whole_s / count], [tenth_s / (count / _TENTH)]
@@ -88,11 +88,11 @@ async def _run(bench: Bench, plan: shapes.Plan) -> tuple[float, float]:
     compiled = await asyncio.to_thread(lambda: prepare_plan(check_plan(plan, tools), {}))
     queue = f"large-{uuid4().hex[:8]}"
     async with recovery_worker(bench, queue) as worker:
-        before = time.perf_counter()
+        started_at = time.perf_counter()
         started = await runs_on(bench.connection, bench.settings, queue=queue).start(StartRequest(compiled))
         handle = bench.client.get_workflow_handle(started.workflow_id)
         document = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
-        seconds = time.perf_counter() - before
+        seconds = time.perf_counter() - started_at
         memory_gb = worker.peak_gb()
     if document["status"] != "completed":
         raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}: {document.get('error')}")

@@ -34,7 +34,7 @@ SIGNAL_S = 0.5
 RECOVERY_S = 5.0
 WATCHERS = 100
 WATCHERS_RATIO = 1.2
-_FEW = 3
+_REPETITIONS = 3
 
 Tools = Mapping[str, ToolDeclaration]
 
@@ -43,7 +43,7 @@ async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 
     """Measure 100,000 pure nodes with three dependencies each, and the cost of a node compared with 10,000."""
     tools = one_queue_toolset(bench.settings).declarations()
     large, small = [], []
-    for _ in range(_FEW):
+    for _ in range(_REPETITIONS):
         large.append(await _run_plan(bench, shapes.large(PURE_LARGE, tool=shapes.PURE_NO_OP), tools))
         small.append(await _run_plan(bench, shapes.large(PURE_SMALL, tool=shapes.PURE_NO_OP), tools))
     activations = [await _longest_activation_s(sample.handle) for sample in large]
@@ -61,16 +61,18 @@ async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 
 async def slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
     """Measure slow nodes next to many pure ones against the same nodes alone, and the latency of a signal."""
     tools = one_queue_toolset(bench.settings).declarations()
-    beside, alone = await in_turns(
-        min(pairs, _FEW),
+    samples_beside, samples_alone = await in_turns(
+        min(pairs, _REPETITIONS),
         partial(_run_plan, bench, shapes.slow_and_pure(shapes.MIXED_PURE), tools),
         partial(_run_plan, bench, shapes.slow_and_pure(0), tools),
     )
     title = "slow nodes beside pure nodes: makespan of the slow nodes"
-    together, apart = [[await _slow_makespan_s(one.handle) for one in samples] for samples in (beside, alone)]
-    latencies = [await _signal_latency_s(bench, tools) for _ in range(_FEW)]
+    makespans_beside_s, makespans_alone_s = [
+        [await _slow_makespan_s(sample.handle) for sample in samples] for samples in (samples_beside, samples_alone)
+    ]
+    latencies = [await _signal_latency_s(bench, tools) for _ in range(_REPETITIONS)]
     return [
-        ratio_figure(title, together, apart, goal=MIXED_RATIO),
+        ratio_figure(title, makespans_beside_s, makespans_alone_s, goal=MIXED_RATIO),
         median_figure("slow nodes beside pure nodes: latency of a signal", latencies, goal=SIGNAL_S, unit="s"),
     ]
 
@@ -79,7 +81,7 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
     """Measure the time from a kill -9 of the worker, restarted at once, until every chain has progressed."""
     tools = one_queue_toolset(bench.settings).declarations()
     samples = []
-    for _ in range(_FEW):
+    for _ in range(_REPETITIONS):
         queue = f"recovery-{uuid4().hex[:8]}"
         runs = runs_on(bench.connection, bench.settings, queue=queue)
         async with recovery_worker(bench, queue) as worker:
@@ -91,25 +93,25 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
             await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
             document = await handle.query(wire.QUERY_STATUS)
         _assert_all_ones(document)
-        samples.append(all_chains_on_s(await _events(handle), killed_at))
+        samples.append(all_chains_continued_after_s(await _events(handle), killed_at))
     return [median_figure("killed worker: time until every chain continues", samples, goal=RECOVERY_S, unit="s")]
 
 
 async def watchers(bench: Bench, pairs: int) -> list[Figure]:
     """Measure a run with a hundred watchers in one process against the same run with one watcher."""
     tools = one_queue_toolset(bench.settings).declarations()
-    many, one = await in_turns(
+    many_watchers, one_watcher = await in_turns(
         min(pairs, 5),
         partial(_run_watched_layers, bench, tools, WATCHERS),
         partial(_run_watched_layers, bench, tools, 1),
     )
     title = f"{WATCHERS} watchers in one process"
-    return [ratio_figure(title, seconds_of(many), seconds_of(one), goal=WATCHERS_RATIO)]
+    return [ratio_figure(title, seconds_of(many_watchers), seconds_of(one_watcher), goal=WATCHERS_RATIO)]
 
 
 async def _run_plan(bench: Bench, plan: shapes.Plan, tools: Tools) -> Sample:
     """Run a plan; its check and compilation are not measured, as `check` has its own row."""
-    return await run_compiled_plan(bench.one_queue, prepare_plan(check_plan(plan, tools), {}), client=bench.client)
+    return await run_compiled_plan(bench.one_queue_runs, prepare_plan(check_plan(plan, tools), {}), client=bench.client)
 
 
 async def _events(handle: WorkflowHandle[Any, Any]) -> Sequence[HistoryEvent]:
@@ -130,23 +132,23 @@ async def _longest_activation_s(handle: WorkflowHandle[Any, Any]) -> float:
 async def _slow_makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
     """Return the time from the run's start to the end of its last slow node."""
     events = await _events(handle)
-    slow = {
+    slow_event_ids = {
         event.event_id
         for event in events
         if event.activity_task_scheduled_event_attributes.activity_type.name == shapes.PAUSE
     }
-    ended = [
+    end_times = [
         event_time(event)
         for event in events
-        if event.activity_task_completed_event_attributes.scheduled_event_id in slow
+        if event.activity_task_completed_event_attributes.scheduled_event_id in slow_event_ids
     ]
-    return max(ended) - event_time(events[0])
+    return max(end_times) - event_time(events[0])
 
 
 async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     """Return the time from sending `cancel` among pure nodes to the first reaction of the workflow."""
     compiled = prepare_plan(check_plan(shapes.slow_and_pure(shapes.MIXED_PURE), tools), {})
-    started = await bench.one_queue.start(StartRequest(compiled))
+    started = await bench.one_queue_runs.start(StartRequest(compiled))
     handle = bench.client.get_workflow_handle(started.workflow_id)
     await _wait_for_ends(handle, 1)
     sent_at = time.time()
@@ -155,65 +157,67 @@ async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     with suppress(WorkflowFailureError):
         await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     events = await _events(handle)
-    signalled = next(
+    signal_event_id = next(
         event.event_id for event in events if event.event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     )
-    answers = (
+    reaction_types = (
         EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED,
         EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCELED,
     )
-    answered = [event_time(event) for event in events if event.event_id > signalled and event.event_type in answers]
-    return min(answered) - sent_at
+    reaction_times = [
+        event_time(event) for event in events if event.event_id > signal_event_id and event.event_type in reaction_types
+    ]
+    return min(reaction_times) - sent_at
 
 
 async def _wait_for_ends(handle: WorkflowHandle[Any, Any], count: int) -> None:
     """Wait until the given number of activities has ended."""
     async with asyncio.timeout(RUN_TIMEOUT_S):
-        ended = 0
-        while ended < count:
+        ended_count = 0
+        while ended_count < count:
             events = await _events(handle)
-            ended = sum(event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED for event in events)
+            ended_count = sum(event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED for event in events)
             await asyncio.sleep(0.05)
 
 
-def all_chains_on_s(events: Sequence[HistoryEvent], killed_at: float) -> float:
+def all_chains_continued_after_s(events: Sequence[HistoryEvent], killed_at: float) -> float:
     """Return the time from the kill until every chain has completed a node.
 
     Raises:
         RuntimeError: a chain completed no node after the kill, or the run started a node twice.
     """
-    names: dict[int, str] = {}
-    first: dict[str, float] = {}
+    node_ids: dict[int, str] = {}
+    first_completions: dict[str, float] = {}
     for event in events:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
+            node_ids[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED and event_time(event) > killed_at:
-            chain = names[event.activity_task_completed_event_attributes.scheduled_event_id].partition("-")[0]
-            first.setdefault(chain, event_time(event))
-    again = [name for name, count in Counter(names.values()).items() if count > 1]
-    if again:
-        raise RuntimeError(f"completed nodes ran again: {again[:5]}")
-    if len(first) != shapes.SLOW_CHAINS:
-        raise RuntimeError(f"of {shapes.SLOW_CHAINS} chains only {sorted(first)} continued after the kill")
-    return max(first.values()) - killed_at
+            chain = node_ids[event.activity_task_completed_event_attributes.scheduled_event_id].partition("-")[0]
+            first_completions.setdefault(chain, event_time(event))
+    repeated = [name for name, count in Counter(node_ids.values()).items() if count > 1]
+    if repeated:
+        raise RuntimeError(f"completed nodes ran again: {repeated[:5]}")
+    if len(first_completions) != shapes.SLOW_CHAINS:
+        raise RuntimeError(f"of {shapes.SLOW_CHAINS} chains only {sorted(first_completions)} continued after the kill")
+    return max(first_completions.values()) - killed_at
 
 
 def _assert_all_ones(document: Mapping[str, Any]) -> None:
-    wrong = [name for name, node in document["nodes"].items() if node["result"] != 1]
-    if document["status"] != "completed" or wrong:
-        raise RuntimeError(f"the run ended as {document['status']}; wrong values: {wrong[:5]}")
+    wrong_nodes = [name for name, node in document["nodes"].items() if node["result"] != 1]
+    if document["status"] != "completed" or wrong_nodes:
+        raise RuntimeError(f"the run ended as {document['status']}; wrong values: {wrong_nodes[:5]}")
 
 
 async def _run_watched_layers(bench: Bench, tools: Tools, count: int) -> Sample:
     """Run layers of nodes while the given number of watchers follows the run."""
     compiled = prepare_plan(check_plan(shapes.layers(), tools), {})
-    before = time.perf_counter()
-    started = await bench.one_queue.start(StartRequest(compiled))
+    started_at = time.perf_counter()
+    started = await bench.one_queue_runs.start(StartRequest(compiled))
     handle = bench.client.get_workflow_handle(started.workflow_id)
-    watching = [asyncio.create_task(watch(bench, started.workflow_id)) for _ in range(count)]
+    watch_tasks = [asyncio.create_task(watch(bench, started.workflow_id)) for _ in range(count)]
     await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
-    seconds = time.perf_counter() - before
-    statuses = await asyncio.wait_for(asyncio.gather(*watching), RUN_TIMEOUT_S)
+    seconds = time.perf_counter() - started_at
+    statuses = await asyncio.wait_for(asyncio.gather(*watch_tasks), RUN_TIMEOUT_S)
     if set(statuses) != {"completed"}:
         raise RuntimeError(f"the watchers saw {sorted(set(statuses))}")
     return Sample(seconds, 0, handle)
@@ -222,7 +226,7 @@ async def _run_watched_layers(bench: Bench, tools: Tools, count: int) -> Sample:
 async def watch(bench: Bench, workflow_id: str) -> str:
     """Follow a run to its end and return its final status."""
     status = "unknown"
-    async for update in bench.one_queue.subscriptions.subscribe(workflow_id):
+    async for update in bench.one_queue_runs.subscriptions.subscribe(workflow_id):
         status = update.view.status
     return status
 

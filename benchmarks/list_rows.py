@@ -1,4 +1,4 @@
-"""The row of lists: how long each takes while 10,000 runs wait for a person.
+"""The row of lists: how long each list takes while 10,000 runs wait for a person.
 
 No worker serves these runs: their search attributes and memos are those of runs waiting for an approval. A list reads
 nothing else.
@@ -36,9 +36,9 @@ _AWAITING = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
 async def lists(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure each list with 10,000 waiting runs of 100 owners."""
     await _start_waiting_runs(bench.client)
-    runs = bench.own_queue
+    runs = bench.own_queue_runs
     sessions = Sessions(bench.connection, runs, task_queue=bench.settings.task_queue)
-    measured: dict[str, Callable[[], Awaitable[object]]] = {
+    reads: dict[str, Callable[[], Awaitable[object]]] = {
         "page of 100 runs": lambda: runs.page_of_runs(limit=100),
         "runs of a state": lambda: runs.page_of_runs(limit=100, run_filter=RunFilter(status="waiting")),
         "runs of a state, no hit": lambda: runs.page_of_runs(limit=100, run_filter=RunFilter(status="failed")),
@@ -55,30 +55,30 @@ async def lists(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a r
     }
     return [
         median_figure(f"{WAITING_RUNS:,} waiting runs: {name}", await _seconds(read), goal=LIST_S, unit="s")
-        for name, read in measured.items()
+        for name, read in reads.items()
     ]
 
 
 async def _seconds(read: Callable[[], Awaitable[object]]) -> list[float]:
     samples = []
     for _ in range(_SAMPLES + 1):
-        before = time.monotonic()
+        started_at = time.monotonic()
         await read()
-        samples.append(time.monotonic() - before)
+        samples.append(time.monotonic() - started_at)
     return samples[1:]
 
 
 async def _start_waiting_runs(client: Client) -> None:
-    turns = asyncio.Semaphore(_STARTS_AT_ONCE)
+    start_slots = asyncio.Semaphore(_STARTS_AT_ONCE)
 
     async def start(number: int) -> None:
-        async with turns:
+        async with start_slots:
             await _start_waiting_run(client, number)
 
     await asyncio.gather(*map(start, range(WAITING_RUNS)))
-    give_up_at = time.monotonic() + _TIMEOUT_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while (await client.count_workflows(f"{wire.SEARCH_AWAITING} IS NOT NULL")).count < WAITING_RUNS:
-        if time.monotonic() > give_up_at:
+        if time.monotonic() > deadline:
             raise RuntimeError("the server does not list the waiting runs")
         await asyncio.sleep(1.0)
 

@@ -2,7 +2,7 @@
 
 Each measurement has a fresh server and one worker, and starts all of its runs at once: those of a plan of 20 nodes in
 layers, or the same graph as a hand-written workflow whose activities have the same options. The sides alternate, and
-each has a warm-up. CPU times are those of the processes, so other load on the machine affects them less than times.
+each has a warm-up. CPU times are those of the processes, so other load on the machine affects them less than durations.
 Afterwards, many runs wait for a person.
 The results are in `results/many.*`; the exit code is 1 only if a goal is missed by more than half.
 """
@@ -32,7 +32,7 @@ from benchmarks.processes import (
     TOOLS_FILE,
     KillableWorker,
     cpu_s,
-    python,
+    python_command,
     rss_bytes,
     runs_on,
 )
@@ -73,12 +73,12 @@ class BenchServer:
 
     Args:
         start: starts a run of the measured graph.
-        server: process ID of the server.
+        server_pid: process ID of the server.
     """
 
     client: Client
     start: Start
-    server: int
+    server_pid: int
     worker: KillableWorker
 
 
@@ -132,8 +132,8 @@ async def bench_server(folder: Path, side: str, *, plan: shapes.Plan) -> AsyncIt
         assert server.pid is not None
         client = await dial(server.address)
         connection = Connection(client, server, await register_search_attributes(client))
-        command, start = _side(side, connection, settings, plan)
-        worker = KillableWorker([*python(settings), *command], folder / "worker.log")
+        command, start = _worker_command_and_start(side, connection, settings, plan)
+        worker = KillableWorker([*python_command(settings), *command], folder / "worker.log")
         await worker.start()
         try:
             yield BenchServer(client, start, server.pid, worker)
@@ -141,7 +141,9 @@ async def bench_server(folder: Path, side: str, *, plan: shapes.Plan) -> AsyncIt
             await worker.kill()
 
 
-def _side(side: str, connection: Connection, settings: Settings, plan: shapes.Plan) -> tuple[Sequence[str], Start]:
+def _worker_command_and_start(
+    side: str, connection: Connection, settings: Settings, plan: shapes.Plan
+) -> tuple[Sequence[str], Start]:
     """Return the command of the worker of a side, and the function that starts a run."""
     if side == BASELINE:
         command = ["-m", "benchmarks.baseline_worker", connection.server.address]
@@ -169,18 +171,18 @@ async def measure(side: str, count: int) -> Measurement:
     with tempfile.TemporaryDirectory(prefix="bench-many-") as name:
         async with bench_server(Path(name), side, plan=shapes.layers(LAYERS, WIDTH)) as bench:
             await _run_all(bench, _WARM_UP, prefix="warm-up")
-            server_s, worker_s, started_at = cpu_s(bench.server), bench.worker.cpu_s(), time.time()
+            server_s, worker_s, started_at = cpu_s(bench.server_pid), bench.worker.cpu_s(), time.time()
             await _run_all(bench, count, prefix="run")
-            server_s, worker_s = cpu_s(bench.server) - server_s, bench.worker.cpu_s() - worker_s
-            found = await _read_runs(bench.client, count)
-    described = [run for run, _ in found]
+            server_s, worker_s = cpu_s(bench.server_pid) - server_s, bench.worker.cpu_s() - worker_s
+            readings = await _read_runs(bench.client, count)
+    descriptions = [run for run, _ in readings]
     return Measurement(
         server_ms=server_s / count / NODES * 1000,
         worker_ms=worker_s / count / NODES * 1000,
-        events=statistics.mean(run.history_length for run in described),
-        history_bytes=statistics.mean(_history_bytes(run) for run in described),
-        first_nodes=sorted(first - started_at for _, first in found),
-        ends=sorted(run.close_time.timestamp() - started_at for run in described if run.close_time is not None),
+        events=statistics.mean(run.history_length for run in descriptions),
+        history_bytes=statistics.mean(_history_bytes(run) for run in descriptions),
+        first_nodes=sorted(first - started_at for _, first in readings),
+        ends=sorted(run.close_time.timestamp() - started_at for run in descriptions if run.close_time is not None),
     )
 
 
@@ -193,33 +195,33 @@ async def _run_all(bench: BenchServer, count: int, *, prefix: str) -> None:
 
 async def _wait_for_count(client: Client, query: str, *, count: int) -> None:
     """Wait until a number of workflows match a query."""
-    give_up_at = time.monotonic() + _TIMEOUT_S
-    while (found := (await client.count_workflows(query)).count) < count:
-        if time.monotonic() > give_up_at:
-            raise RuntimeError(f"{found:,} of {count:,} workflows match: {query}")
+    deadline = time.monotonic() + _TIMEOUT_S
+    while (matching := (await client.count_workflows(query)).count) < count:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{matching:,} of {count:,} workflows match: {query}")
         await asyncio.sleep(_POLL_S)
 
 
 async def _read_runs(client: Client, count: int) -> Sequence[tuple[WorkflowExecutionDescription, float]]:
     """Return the description of each run, and the start of its first node in seconds since the epoch."""
-    turns = asyncio.Semaphore(_MAX_CONCURRENT_READS)
+    read_slots = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
     async def read(number: int) -> tuple[WorkflowExecutionDescription, float]:
-        async with turns:
+        async with read_slots:
             handle = client.get_workflow_handle(f"run-{number}")
-            described = await handle.describe()
-            if described.status is None or described.status.name != "COMPLETED":
+            description = await handle.describe()
+            if description.status is None or description.status.name != "COMPLETED":
                 raise RuntimeError(f"the run {handle.id} has not completed")
             async for event in handle.fetch_history_events():
                 if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
-                    return described, event_time(event)
+                    return description, event_time(event)
             raise RuntimeError(f"no node of the run {handle.id} has started")
 
     return await asyncio.gather(*map(read, range(count)))
 
 
-def _history_bytes(described: WorkflowExecutionDescription) -> int:
-    return described.raw_description.workflow_execution_info.history_size_bytes
+def _history_bytes(description: WorkflowExecutionDescription) -> int:
+    return description.raw_description.workflow_execution_info.history_size_bytes
 
 
 async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
@@ -227,18 +229,21 @@ async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
     ours: list[Measurement] = []
     theirs: list[Measurement] = []
     for number in range(pairs):
-        turns = [(side, ours), (BASELINE, theirs)]
-        for name, into in turns if number % 2 else reversed(turns):
-            into.append(await measure(name, count))
-            print(f"{count:,} runs, {name}: {into[-1].line()}", file=sys.stderr, flush=True)
+        sides = [(side, ours), (BASELINE, theirs)]
+        for name, measurements in sides if number % 2 else reversed(sides):
+            measurements.append(await measure(name, count))
+            print(f"{count:,} runs, {name}: {measurements[-1].line()}", file=sys.stderr, flush=True)
 
-    def figure(what: str, of: Callable[[Measurement], float], goal: float | None = None) -> Figure:
-        title = f"{count:,} runs of {NODES} nodes: {what}"
+    def figure(quantity: str, value_of: Callable[[Measurement], float], goal: float | None = None) -> Figure:
+        title = f"{count:,} runs of {NODES} nodes: {quantity}"
         return ratio_figure(
-            title, [of(measurement) for measurement in ours], [of(measurement) for measurement in theirs], goal=goal
+            title,
+            [value_of(measurement) for measurement in ours],
+            [value_of(measurement) for measurement in theirs],
+            goal=goal,
         )
 
-    medians, last = (
+    median_ends, last_ends = (
         [statistics.median(measurement.ends) for measurement in ours],
         [measurement.ends[-1] for measurement in ours],
     )
@@ -252,44 +257,46 @@ async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
         figure("first node, p99", lambda measurement: _quantile(measurement.first_nodes, 0.99)),
         figure("end of a run, p50", lambda measurement: _quantile(measurement.ends, 0.5)),
         figure("end of a run, p99", lambda measurement: _quantile(measurement.ends, 0.99)),
-        ratio_figure(f"{count:,} runs: end of the median run of the last", medians, last, goal=MEDIAN_OF_LAST),
+        ratio_figure(f"{count:,} runs: end of the median run of the last", median_ends, last_ends, goal=MEDIAN_OF_LAST),
     ]
 
 
-async def waiting(count: int) -> list[Figure]:
+async def measure_waiting_runs(count: int) -> list[Figure]:
     """Measure runs that wait for a person: memory, CPU time while idle, and a restart of the worker."""
 
-    def report(what: str, value: float, unit: str) -> Figure:
-        return Figure(f"{count:,} runs wait for a person: {what}", value, None, unit=unit)
+    def waiting_figure(quantity: str, value: float, unit: str) -> Figure:
+        return Figure(f"{count:,} runs wait for a person: {quantity}", value, None, unit=unit)
 
     with tempfile.TemporaryDirectory(prefix="bench-many-") as name:
         async with bench_server(Path(name), DAGWRIGHT, plan=shapes.asking(1)) as bench:
             await _wait_for_person(bench, "warm-up", _WARM_UP)
-            processes = {"server": bench.server, "worker": bench.worker.pid}
-            before = {role: rss_bytes(pid) for role, pid in processes.items()}
-            started = time.monotonic()
+            processes = {"server": bench.server_pid, "worker": bench.worker.pid}
+            initial_bytes = {role: rss_bytes(pid) for role, pid in processes.items()}
+            started_at = time.monotonic()
             await _wait_for_person(bench, "run", count)
-            figures = [report("time until all wait", time.monotonic() - started, "s")]
+            figures = [waiting_figure("time until all wait", time.monotonic() - started_at, "s")]
             for role, pid in processes.items():
-                per_run = (rss_bytes(pid) - before[role]) / count
-                figures.append(report(f"memory of the {role} per run", per_run, "B"))
-            spent = {role: cpu_s(pid) for role, pid in processes.items()}
+                per_run = (rss_bytes(pid) - initial_bytes[role]) / count
+                figures.append(waiting_figure(f"memory of the {role} per run", per_run, "B"))
+            initial_cpu_s = {role: cpu_s(pid) for role, pid in processes.items()}
             await asyncio.sleep(_IDLE_S)
             for role, pid in processes.items():
-                share = (cpu_s(pid) - spent[role]) / _IDLE_S
-                figures.append(report(f"CPU of the {role} while idle", share * 100, "% of a core"))
-            started = time.monotonic()
+                share = (cpu_s(pid) - initial_cpu_s[role]) / _IDLE_S
+                figures.append(waiting_figure(f"CPU of the {role} while idle", share * 100, "% of a core"))
+            started_at = time.monotonic()
             await bench.worker.kill_and_start_again()
             await _answer(bench.client, f"run-{count - 1}")
-            figures.append(report("restart of the worker to an answered run", time.monotonic() - started, "s"))
+            figures.append(
+                waiting_figure("restart of the worker to an answered run", time.monotonic() - started_at, "s")
+            )
             return figures
 
 
 async def _wait_for_person(bench: BenchServer, prefix: str, count: int) -> None:
-    turns = asyncio.Semaphore(_MAX_CONCURRENT_READS)
+    start_slots = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
     async def start(number: int) -> None:
-        async with turns:
+        async with start_slots:
             await bench.start(f"{prefix}-{number}")
 
     await asyncio.gather(*map(start, range(count)))
@@ -311,7 +318,7 @@ async def _measure_all(options: argparse.Namespace) -> list[Figure]:
     figures: list[Figure] = []
     for count in map(int, options.runs.split(",")):
         figures += await compare(count, pairs=options.pairs, side=ONE_QUEUE_SIDE if options.one_queue else DAGWRIGHT)
-    return [*figures, *(await waiting(options.waiting) if options.waiting else ())]
+    return [*figures, *(await measure_waiting_runs(options.waiting) if options.waiting else ())]
 
 
 def main() -> int:
@@ -329,7 +336,7 @@ def main() -> int:
     print(table(figures))
     if not options.quick:
         document = {"pairs": options.pairs, "figures": [figure_to_json(each) for each in figures]}
-        save_as(_RESULTS, "many", text=table(figures), document=document, often=f"{options.pairs} pairs")
+        save_as(_RESULTS, "many", text=table(figures), document=document, repetitions=f"{options.pairs} pairs")
     return 1 if any(figure.verdict == "lost" for figure in figures) else 0
 
 

@@ -1,4 +1,4 @@
-"""The row of people's answers: how soon a waiting node starts, beside an ordinary node, and with many watchers."""
+"""The row of people's answers: how soon a waiting node starts, against an ordinary node, and with many watchers."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ _BETWEEN_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class _Answered:
+class _AnswerTimes:
     """Measurements of one run with requests.
 
     Args:
@@ -41,26 +41,34 @@ class _Answered:
 async def answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure the effect of an answer against the dispatch of a node in the same run, and with watchers."""
     await _answer_requests(bench, watchers=0)
-    alone, watched = await _answer_requests(bench, watchers=0), await _answer_requests(bench, watchers=WATCHERS)
+    times_alone, times_watched = (
+        await _answer_requests(bench, watchers=0),
+        await _answer_requests(bench, watchers=WATCHERS),
+    )
     return [
         ratio_figure(
-            "from an answer to the start of the dependent node", alone.effects, alone.dispatches, goal=ANSWER_RATIO
+            "from an answer to the start of the dependent node",
+            times_alone.effects,
+            times_alone.dispatches,
+            goal=ANSWER_RATIO,
         ),
         ratio_figure(
             f"from an answer to the start of the dependent node, {WATCHERS} watchers",
-            watched.effects,
-            alone.effects,
+            times_watched.effects,
+            times_alone.effects,
             goal=WATCHED_RATIO,
         ),
     ]
 
 
-async def _answer_requests(bench: Bench, *, watchers: int) -> _Answered:
+async def _answer_requests(bench: Bench, *, watchers: int) -> _AnswerTimes:
     """Answer the requests of a run one after the other."""
     tools = one_queue_toolset(bench.settings).declarations()
-    started = await bench.one_queue.start(StartRequest(prepare_plan(check_plan(shapes.asking(_ANSWERS), tools), {})))
+    started = await bench.one_queue_runs.start(
+        StartRequest(prepare_plan(check_plan(shapes.asking(_ANSWERS), tools), {}))
+    )
     handle = bench.client.get_workflow_handle(started.workflow_id)
-    watching = [asyncio.create_task(watch(bench, started.workflow_id)) for _ in range(watchers)]
+    watch_tasks = [asyncio.create_task(watch(bench, started.workflow_id)) for _ in range(watchers)]
     sent_at: dict[str, float] = {}
     for number in range(_ANSWERS):
         sent_at[f"after{number}"] = time.time()
@@ -68,31 +76,31 @@ async def _answer_requests(bench: Bench, *, watchers: int) -> _Answered:
         await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
         await asyncio.sleep(_BETWEEN_S)
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
-    await asyncio.wait_for(asyncio.gather(*watching), RUN_TIMEOUT_S)
+    await asyncio.wait_for(asyncio.gather(*watch_tasks), RUN_TIMEOUT_S)
     if document["status"] != "completed":
         raise RuntimeError(f"the run {handle.id} ended as {document['status']}")
     starts, ends = _times((await handle.fetch_history()).events)
-    return _Answered(
+    return _AnswerTimes(
         effects=[starts[name] - at for name, at in sent_at.items()],
-        dispatches=[starts[f"behind{number}"] - ends[f"after{number}"] for number in range(_ANSWERS)],
+        dispatches=[starts[f"next{number}"] - ends[f"after{number}"] for number in range(_ANSWERS)],
     )
 
 
 def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """Return the start and end times of the activities."""
-    names: dict[int, str] = {}
+    node_ids: dict[int, str] = {}
     starts: dict[str, float] = {}
     ends: dict[str, float] = {}
     for event in events:
         attributes: Any
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
-            names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
+            node_ids[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
             attributes = event.activity_task_started_event_attributes
-            starts[names[attributes.scheduled_event_id]] = event_time(event)
+            starts[node_ids[attributes.scheduled_event_id]] = event_time(event)
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
             attributes = event.activity_task_completed_event_attributes
-            ends[names[attributes.scheduled_event_id]] = event_time(event)
+            ends[node_ids[attributes.scheduled_event_id]] = event_time(event)
     return starts, ends
 
 

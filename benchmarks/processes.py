@@ -40,19 +40,19 @@ class Bench:
     Args:
         client: client of Dagwright's server, which Dagwright's runs and the baseline share.
         connection: connection to the same server.
-        one_queue: starts Dagwright runs there, with the tools on the queue of the workflows.
-        own_queue: starts runs there whose tools have their own queue, as those of `--tools` do.
-        plain: client of a default server with its database in a file, and a baseline worker.
-        in_memory: client of the same with its database in memory.
+        one_queue_runs: starts Dagwright runs on that server, with the tools on the queue of the workflows.
+        own_queue_runs: starts runs on that server whose tools have their own queue, as those of `--tools` do.
+        default_client: client of a default server with its database in a file, and a baseline worker.
+        in_memory_client: client of a default server with its database in memory, and a baseline worker.
         settings: settings of Dagwright's server, with a temporary state folder.
     """
 
     client: Client
     connection: Connection
-    one_queue: Runs
-    own_queue: Runs
-    plain: Client
-    in_memory: Client
+    one_queue_runs: Runs
+    own_queue_runs: Runs
+    default_client: Client
+    in_memory_client: Client
     settings: Settings
 
 
@@ -63,7 +63,7 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(LocalServer(settings).hold())
         client = await dial(server.address)
-        missing = await register_search_attributes(client)
+        missing_attributes = await register_search_attributes(client)
         plain = await stack.enter_async_context(_plain_server(settings, "--db-filename", str(folder / "plain.db")))
         in_memory = await stack.enter_async_context(_plain_server(settings))
         workers = {
@@ -75,8 +75,8 @@ async def open_bench(folder: Path) -> AsyncIterator[Bench]:
         }
         for name, command in workers.items():
             log = folder / f"{name}.log"
-            await stack.enter_async_context(running([*python(settings), *command], log=log))
-        connection = Connection(client, server, missing)
+            await stack.enter_async_context(run_process([*python_command(settings), *command], log=log))
+        connection = Connection(client, server, missing_attributes)
         one_queue = runs_on(connection, settings, queue=ONE_QUEUE)
         own_queue = open_runs(connection, settings)
         yield Bench(client, connection, one_queue, own_queue, await dial(plain), await dial(in_memory), settings)
@@ -140,12 +140,12 @@ def _times_of(pid: int) -> list[str]:
 
 def children_cpu_s(pid: int) -> float:
     """Return the CPU time of the children of a process, running and ended, in seconds."""
-    running = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
-    ended = sum(map(int, _times_of(pid)[2:]))
-    return ended / os.sysconf("SC_CLK_TCK") + sum(map(_cpu_or_nothing, running))
+    running_children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    ended_ticks = sum(map(int, _times_of(pid)[2:]))
+    return ended_ticks / os.sysconf("SC_CLK_TCK") + sum(map(_cpu_s_or_zero, running_children))
 
 
-def _cpu_or_nothing(pid: str) -> float:
+def _cpu_s_or_zero(pid: str) -> float:
     try:
         return cpu_s(int(pid))
     except FileNotFoundError:
@@ -166,7 +166,7 @@ def _memory_bytes(pid: int, field: str) -> int:
 async def recovery_worker(bench: Bench, queue: str) -> AsyncIterator[KillableWorker]:
     """Run a worker for the tools and workflows on a queue inside the block."""
     address = bench.connection.server.address
-    command = [*python(bench.settings), "-m", "benchmarks.one_queue_worker", address, queue]
+    command = [*python_command(bench.settings), "-m", "benchmarks.one_queue_worker", address, queue]
     worker = KillableWorker(command, bench.settings.state_dir.parent / f"{queue}.log")
     await worker.start()
     try:
@@ -180,14 +180,14 @@ def runs_on(connection: Connection, settings: Settings, *, queue: str) -> Runs:
     return open_runs(connection, settings.model_copy(update={"task_queue": queue}))
 
 
-def python(settings: Settings) -> list[str]:
+def python_command(settings: Settings) -> list[str]:
     """Return the start of a command that runs Python in the bench's state folder."""
     unset = [part for name in _UNSET for part in ("-u", name)]
     return ["env", *unset, f"DAGWRIGHT_STATE_DIR={settings.state_dir}", "DAGWRIGHT_LOG_LEVEL=warning", sys.executable]
 
 
 @asynccontextmanager
-async def running(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
+async def run_process(command: Sequence[str], *, log: Path) -> AsyncIterator[None]:
     """Run a process inside the block; if it exits early, print the end of its log."""
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
@@ -215,7 +215,7 @@ async def _plain_server(settings: Settings, *options: str) -> AsyncIterator[str]
     port = free_port()
     address = f"127.0.0.1:{port}"
     command = [str(binary.path), "server", "start-dev", "--headless", "--port", str(port), *options]
-    async with running(command, log=settings.state_dir.parent / f"plain-{port}.log"):
+    async with run_process(command, log=settings.state_dir.parent / f"plain-{port}.log"):
         async with asyncio.timeout(_START_TIMEOUT_S):
             await _wait_for_response(address)
         yield address

@@ -22,7 +22,7 @@ from benchmarks import shapes
 from benchmarks.commands import run_to_end
 from benchmarks.figures import Figure, median_figure, ratio_figure
 from benchmarks.one_queue_worker import one_queue_toolset
-from benchmarks.processes import BASELINE_QUEUE, TOOLS_FILE, Bench, cpu_s, python
+from benchmarks.processes import BASELINE_QUEUE, TOOLS_FILE, Bench, cpu_s, python_command
 from dagwright.client.runs import Runs
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.compiled import CompiledPlan
@@ -147,18 +147,18 @@ async def _prepared_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[li
     """Run a compiled plan and the hand-written workflow."""
     tools = one_queue_toolset(bench.settings).declarations()
     compiled = prepare_plan(check_plan(shape.make_plan(), tools), {})
-    ours = partial(run_compiled_plan, bench.one_queue, compiled, client=bench.client)
+    ours = partial(run_compiled_plan, bench.one_queue_runs, compiled, client=bench.client)
     return await in_turns(pairs, ours, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
 
 
 async def _checked_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
     """Run a plan as `run` does, and the hand-written workflow."""
     tools = one_queue_toolset(bench.settings).declarations()
-    ours = partial(dagwright, bench.one_queue, shape.make_plan(), tools=tools, client=bench.client)
+    ours = partial(run_checked_plan, bench.one_queue_runs, shape.make_plan(), tools=tools, client=bench.client)
     return await in_turns(pairs, ours, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
 
 
-async def pure(bench: Bench, pairs: int) -> list[Figure]:
+async def pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
     """Measure nodes per second of pure tools against the same graph of hand-written activities.
 
     From the start of the run to its result; the time with check and compilation is reported separately.
@@ -175,7 +175,7 @@ async def pure(bench: Bench, pairs: int) -> list[Figure]:
     return figures
 
 
-async def short(bench: Bench, pairs: int) -> list[Figure]:
+async def short_calls(bench: Bench, pairs: int) -> list[Figure]:
     """Measure graphs of `batch` tools, whose short calls share activities, against the hand-written graphs.
 
     From the start of the run to its result, as for the hand-written workflow.
@@ -194,13 +194,13 @@ async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the chain with tools of `--tools`, which have their own queue.
 
     Activities of another queue are never started eagerly, so each costs a round trip through the server's matching. A
-    chain pays that for every node, one after the other. The run is started on the queue of its tools to avoid it.
+    chain pays that for every node, one after the other. The run is started on the queue of its tools to avoid this.
     """
     shape = _SHAPES[_CHAIN][0]
     tools = load_toolset(bench.settings, [TOOLS_FILE]).declarations()
     ours, theirs = await in_turns(
         pairs,
-        partial(dagwright, bench.own_queue, shape.make_plan(), tools=tools, client=bench.client),
+        partial(run_checked_plan, bench.own_queue_runs, shape.make_plan(), tools=tools, client=bench.client),
         partial(_run_baseline, bench.client, shape.workflow_type),
     )
     title = f"{_CHAIN}, tools of `--tools`: time"
@@ -217,17 +217,17 @@ async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
     assert server is not None
 
     async def measure_cpu_s(run: Run) -> float:
-        before = cpu_s(server)
+        initial_cpu_s = cpu_s(server)
         await asyncio.gather(*(run() for _ in range(_MANY_RUNS)))
-        return cpu_s(server) - before
+        return cpu_s(server) - initial_cpu_s
 
     ours, theirs = [], []
     for number in range(min(pairs, FEW_SAMPLES) + 1):
-        one = await measure_cpu_s(partial(run_compiled_plan, bench.own_queue, compiled, client=bench.client))
-        other = await measure_cpu_s(partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
+        our_cpu_s = await measure_cpu_s(partial(run_compiled_plan, bench.own_queue_runs, compiled, client=bench.client))
+        their_cpu_s = await measure_cpu_s(partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
         if number:
-            ours.append(one)
-            theirs.append(other)
+            ours.append(our_cpu_s)
+            theirs.append(their_cpu_s)
     return [ratio_figure("300 runs of 20 nodes at once: CPU time of the server", ours, theirs, goal=SERVER_CPU_RATIO)]
 
 
@@ -236,14 +236,14 @@ async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
     tools = one_queue_toolset(bench.settings).declarations()
     ours, theirs = await in_turns(
         pairs,
-        partial(dagwright, bench.one_queue, shapes.stragglers(), tools=tools, client=bench.client),
+        partial(run_checked_plan, bench.one_queue_runs, shapes.stragglers(), tools=tools, client=bench.client),
         partial(_run_baseline, bench.client, _STRAGGLERS),
     )
-    makespans = [await _makespan_s(one.handle) for one in ours]
-    critical = [shapes.STRAGGLERS_CRITICAL_PATH_S] * len(makespans)
-    figure = ratio_figure("20 chains with stragglers: makespan", makespans, critical, goal=MAKESPAN_RATIO)
-    baseline = [await _makespan_s(one.handle) for one in theirs]
-    return [figure, ratio_figure("20 chains with stragglers, hand-written: makespan", baseline, critical)]
+    makespans = [await _makespan_s(sample.handle) for sample in ours]
+    critical_paths_s = [shapes.STRAGGLERS_CRITICAL_PATH_S] * len(makespans)
+    figure = ratio_figure("20 chains with stragglers: makespan", makespans, critical_paths_s, goal=MAKESPAN_RATIO)
+    baseline = [await _makespan_s(sample.handle) for sample in theirs]
+    return [figure, ratio_figure("20 chains with stragglers, hand-written: makespan", baseline, critical_paths_s)]
 
 
 async def servers(bench: Bench, pairs: int) -> list[Figure]:
@@ -254,12 +254,20 @@ async def servers(bench: Bench, pairs: int) -> list[Figure]:
     """
     figures = []
     for name, (shape, _) in _SHAPES.items():
-        tuned = partial(_run_baseline, bench.client, shape.workflow_type)
-        slow, fast = await in_turns(pairs, partial(_run_baseline, bench.plain, shape.workflow_type), tuned)
+        run_on_tuned_server = partial(_run_baseline, bench.client, shape.workflow_type)
+        default_samples, tuned_samples = await in_turns(
+            pairs, partial(_run_baseline, bench.default_client, shape.workflow_type), run_on_tuned_server
+        )
         title = f"{name}: default server"
-        figures.append(ratio_figure(title, seconds_of(slow), seconds_of(fast), goal=SERVER_RATIO, is_floor=True))
-        slow, fast = await in_turns(FEW_SAMPLES, partial(_run_baseline, bench.in_memory, shape.workflow_type), tuned)
-        figures.append(ratio_figure(f"{title}, in memory", seconds_of(slow), seconds_of(fast)))
+        figures.append(
+            ratio_figure(
+                title, seconds_of(default_samples), seconds_of(tuned_samples), goal=SERVER_RATIO, is_floor=True
+            )
+        )
+        default_samples, tuned_samples = await in_turns(
+            FEW_SAMPLES, partial(_run_baseline, bench.in_memory_client, shape.workflow_type), run_on_tuned_server
+        )
+        figures.append(ratio_figure(f"{title}, in memory", seconds_of(default_samples), seconds_of(tuned_samples)))
     return figures
 
 
@@ -270,13 +278,13 @@ async def start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
     samples = []
     for _ in range(FEW_SAMPLES + 1):
         workflow_id = f"start-up-{uuid4().hex[:8]}"
-        before = time.time()
+        started_at = time.time()
         command = ["starter.py", "run", str(plan), "--tools", TOOLS_FILE, "--id", workflow_id, "--json"]
-        ended = await asyncio.to_thread(run_to_end, [*python(bench.settings), *command])
-        if ended.code:
-            raise RuntimeError(f"the command `run` ended with exit code {ended.code}: {ended.last_output}")
+        outcome = await asyncio.to_thread(run_to_end, [*python_command(bench.settings), *command])
+        if outcome.exit_code:
+            raise RuntimeError(f"the command `run` ended with exit code {outcome.exit_code}: {outcome.last_output}")
         first, _ = await _work_times(bench.client.get_workflow_handle(workflow_id))
-        samples.append(first - before)
+        samples.append(first - started_at)
     return [median_figure("`run` to its first node", samples[1:], goal=START_UP_S, unit="s")]
 
 
@@ -284,21 +292,27 @@ async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a r
     """Measure the command `check` for a plan of 100,000 nodes."""
     plan = bench.settings.state_dir.parent / "large.json"
     plan.write_text(json.dumps(shapes.large(CHECKED_NODES, tool=shapes.PURE_NO_OP)), encoding="utf-8")
-    command = [*python(bench.settings), "starter.py", "check", str(plan), "--tools", TOOLS_FILE, "--json"]
-    ended = [await asyncio.to_thread(run_to_end, command) for _ in range(FEW_SAMPLES)]
-    if ended[0].code:
-        raise RuntimeError(f"the command `check` ended with exit code {ended[0].code}: {ended[0].last_output}")
+    command = [*python_command(bench.settings), "starter.py", "check", str(plan), "--tools", TOOLS_FILE, "--json"]
+    outcomes = [await asyncio.to_thread(run_to_end, command) for _ in range(FEW_SAMPLES)]
+    if outcomes[0].exit_code:
+        raise RuntimeError(
+            f"the command `check` ended with exit code {outcomes[0].exit_code}: {outcomes[0].last_output}"
+        )
     return [
-        median_figure("`check` of 100,000 nodes: time", [one.seconds for one in ended], goal=CHECK_S, unit="s"),
-        median_figure("`check` of 100,000 nodes: memory", [one.peak_gb for one in ended], goal=CHECK_GB, unit="GB"),
+        median_figure(
+            "`check` of 100,000 nodes: time", [outcome.seconds for outcome in outcomes], goal=CHECK_S, unit="s"
+        ),
+        median_figure(
+            "`check` of 100,000 nodes: memory", [outcome.peak_gb for outcome in outcomes], goal=CHECK_GB, unit="GB"
+        ),
     ]
 
 
 BASIC_ROWS: dict[str, Row] = {
     "hand": against_baseline,
     "hand-wide": against_baseline_wide,
-    "pure": pure,
-    "short": short,
+    "pure": pure_graphs,
+    "short": short_calls,
     "own-queue": own_queue,
     "many-runs": many_runs,
     "stragglers": stragglers,
@@ -313,40 +327,44 @@ Run = Callable[[], Awaitable[Sample]]
 
 async def in_turns(count: int, first: Run, second: Run) -> tuple[list[Sample], list[Sample]]:
     """Run both sides alternately, `count` times, after one warm-up pair."""
-    of_first, of_second = [], []
+    first_samples, second_samples = [], []
     for number in range(count + 1):
         if number % 2:
             first_sample, second_sample = await first(), await second()
         else:
             second_sample, first_sample = await second(), await first()
         if number:
-            of_first.append(first_sample)
-            of_second.append(second_sample)
-    return of_first, of_second
+            first_samples.append(first_sample)
+            second_samples.append(second_sample)
+    return first_samples, second_samples
 
 
-async def dagwright(runs: Runs, plan: shapes.Plan, *, tools: Mapping[str, ToolDeclaration], client: Client) -> Sample:
+async def run_checked_plan(
+    runs: Runs, plan: shapes.Plan, *, tools: Mapping[str, ToolDeclaration], client: Client
+) -> Sample:
     """Run a plan as `run` does: check, compile, start and wait; all of it is measured."""
-    before = time.perf_counter()
-    return await run_compiled_plan(runs, prepare_plan(check_plan(plan, tools), {}), client=client, before=before)
+    started_at = time.perf_counter()
+    return await run_compiled_plan(
+        runs, prepare_plan(check_plan(plan, tools), {}), client=client, started_at=started_at
+    )
 
 
 async def run_compiled_plan(
-    runs: Runs, compiled: CompiledPlan, *, client: Client, before: float | None = None
+    runs: Runs, compiled: CompiledPlan, *, client: Client, started_at: float | None = None
 ) -> Sample:
-    """Run a compiled plan; measure from `before`, a reading of the performance counter, or from now."""
-    before = time.perf_counter() if before is None else before
+    """Run a compiled plan; measure from `started_at`, a value of the performance counter, or from now."""
+    started_at = time.perf_counter() if started_at is None else started_at
     started = await runs.start(StartRequest(compiled))
     handle = client.get_workflow_handle(started.workflow_id)
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
-    seconds = time.perf_counter() - before
+    seconds = time.perf_counter() - started_at
     if document["status"] != "completed":
         raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}")
     return await _sample(handle, seconds)
 
 
 async def _run_baseline(client: Client, workflow_type: str, size: tuple[int, ...] = ()) -> Sample:
-    before = time.perf_counter()
+    started_at = time.perf_counter()
     handle: WorkflowHandle[Any, Any] = await client.start_workflow(
         workflow_type,
         args=size,
@@ -355,7 +373,7 @@ async def _run_baseline(client: Client, workflow_type: str, size: tuple[int, ...
         id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
     )
     await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
-    return await _sample(handle, time.perf_counter() - before)
+    return await _sample(handle, time.perf_counter() - started_at)
 
 
 def seconds_of(samples: Sequence[Sample]) -> list[float]:
@@ -378,9 +396,9 @@ async def _makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
 async def _work_times(handle: WorkflowHandle[Any, Any]) -> tuple[float, float]:
     """Return the start of the first activity and the end of the last one, in seconds since the epoch."""
     history = await handle.fetch_history()
-    started = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
-    ended = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-    return min(started), max(ended)
+    start_times = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
+    end_times = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+    return min(start_times), max(end_times)
 
 
 def _times(events: Sequence[Any], kind: int) -> list[float]:

@@ -1,6 +1,6 @@
 """The measured graphs, as plans for Dagwright; `baseline.py` has the same graphs as workflows.
 
-Each function returns a plan document. Values are passed along the edges in both, so that both move the same data.
+Each function returns a plan document. Plans and workflows pass the same values along the same edges.
 """
 
 from collections.abc import Sequence
@@ -43,9 +43,9 @@ def layers(count: int = LAYERS, width: int = LAYER_WIDTH, *, tool: str = NO_OP) 
     """Return `count` layers of `width` nodes; each node depends on the whole previous layer."""
     nodes = [_call(f"n0-{index}", index, tool=tool) for index in range(width)]
     for layer in range(1, count):
-        before = [f"n{layer - 1}-{index}" for index in range(width)]
+        previous_layer = [f"n{layer - 1}-{index}" for index in range(width)]
         nodes += [
-            _call(f"n{layer}-{index}", f"{{{{{before[index]}.result}}}}", tool=tool, needs=before)
+            _call(f"n{layer}-{index}", f"{{{{{previous_layer[index]}.result}}}}", tool=tool, needs=previous_layer)
             for index in range(width)
         ]
     return {"nodes": nodes}
@@ -61,9 +61,9 @@ def stragglers() -> Plan:
     nodes = [_pause("start", STEP_S, value=1)]
     for number in range(CHAINS):
         for step in range(CHAIN_STEPS):
-            before = f"c{number}-{step - 1}" if step else "start"
+            previous_step = f"c{number}-{step - 1}" if step else "start"
             seconds = STRAGGLER_S if is_straggler(number, step) else STEP_S
-            nodes.append(_pause(f"c{number}-{step}", seconds, value=f"{{{{{before}.result}}}}"))
+            nodes.append(_pause(f"c{number}-{step}", seconds, value=f"{{{{{previous_step}.result}}}}"))
     nodes.append(_pause("end", STEP_S, value=1, needs=[f"c{number}-{CHAIN_STEPS - 1}" for number in range(CHAINS)]))
     return {"nodes": nodes}
 
@@ -80,12 +80,12 @@ def slow_chains() -> Plan:
 
 
 def asking(count: int) -> Plan:
-    """Return `count` requests to a person, each with a node waiting for the answer and a dependent of the node."""
+    """Return `count` requests to a person, each with a node that waits for the answer, and a dependent of that node."""
     nodes: list[Plan] = []
     for number in range(count):
         nodes.append({"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Continue?"}})
         nodes.append(_call(f"after{number}", number, needs=[f"ask{number}"], tool=NO_OP))
-        nodes.append(_call(f"behind{number}", f"{{{{after{number}.result}}}}", tool=NO_OP))
+        nodes.append(_call(f"next{number}", f"{{{{after{number}.result}}}}", tool=NO_OP))
     return {"nodes": nodes}
 
 

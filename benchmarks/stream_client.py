@@ -2,9 +2,9 @@
 
     python -m benchmarks.stream_client HOST PORT COUNT RUN...
 
-Opens `COUNT` streams of each run, prints `reading` when each has received an event, and at the end one JSON document.
-It implements only the necessary HTTP, so that the gateway is measured: asyncio protocols read the streams, and events
-that are equal in several streams are decoded once.
+Opens `COUNT` streams of each run, prints `reading` when each has received an event, and prints one JSON document at
+the end. It implements only the necessary HTTP, so that the gateway is measured: asyncio protocols read the streams,
+and events that are equal in several streams are decoded once.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from dagwright.process import event_loop
 
-AT_ONCE = 50
+OPENED_AT_ONCE = 50
 """Streams that are opened at the same time."""
 _END_EVENTS = frozenset({"run.completed", "run.failed", "run.cancelled"})
 _ENDED = ("completed", "failed", "skipped", "blocked", "cancelled")
@@ -32,24 +32,24 @@ class StreamContent:
 
     Args:
         nodes: node -> statuses, in the order of arrival.
-        late: seconds from the end of a node until the client read it, after the start of the stream.
+        delays: seconds from the end of a node until the client read it, for nodes that end after the stream has opened.
     """
 
     nodes: dict[str, list[str]] = field(default_factory=dict)
     ids: list[str] = field(default_factory=list)
-    late: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
+    delays: array = field(default_factory=lambda: array("d"))  # type: ignore[type-arg]
     ends: int = 0
 
 
 @lru_cache(maxsize=256)
-def _event(block: str) -> tuple[str | None, str, Any]:
+def _parse_event(block: str) -> tuple[str | None, str, Any]:
     """Return id, type and content of an event."""
     fields = dict(line.split(": ", 1) for line in block.split("\n"))
     return fields.get("id"), fields.get("event", ""), json.loads(fields.get("data", "null"))
 
 
 @lru_cache(maxsize=4096)
-def _at(text: str) -> float:
+def _timestamp(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
@@ -63,7 +63,7 @@ class Stream(asyncio.Protocol):
         self._request = request
         self._bytes = b""
         self._text = ""
-        self._is_inside = False
+        self._is_past_head = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send the request."""
@@ -74,14 +74,14 @@ class Stream(asyncio.Protocol):
         """Process received data: the head, then parts of events in chunks."""
         now = time.time()
         self._bytes += received
-        if not self._is_inside:
-            head, found, rest = self._bytes.partition(b"\r\n\r\n")
-            if not found:
+        if not self._is_past_head:
+            head, separator, rest = self._bytes.partition(b"\r\n\r\n")
+            if not separator:
                 return
             if b" 200 " not in head.split(b"\r\n", 1)[0]:
                 self._fail(f"answered {head[:80]!r}")
                 return
-            self._is_inside, self._bytes = True, rest
+            self._is_past_head, self._bytes = True, rest
         while (size_end := self._bytes.find(b"\r\n")) >= 0:
             size = int(self._bytes[:size_end], 16)
             end = size_end + 2 + size
@@ -89,7 +89,7 @@ class Stream(asyncio.Protocol):
                 return
             self._text += self._bytes[size_end + 2 : end].decode()
             self._bytes = self._bytes[end + 2 :]
-            self._take(now)
+            self._process_events(now)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the stream unless it has ended."""
@@ -100,21 +100,21 @@ class Stream(asyncio.Protocol):
             if not future.done():
                 future.set_exception(RuntimeError(text))
 
-    def _take(self, now: float) -> None:
+    def _process_events(self, now: float) -> None:
         while "\n\n" in self._text:
             block, _, self._text = self._text.partition("\n\n")
             if block.startswith(":"):
                 continue
-            id, name, content = _event(block)
-            self._note(id or "", name, content, now)
+            id, name, content = _parse_event(block)
+            self._record_event(id or "", name, content, now)
 
-    def _note(self, id: str, name: str, content: Mapping[str, Any], now: float) -> None:
+    def _record_event(self, id: str, name: str, content: Mapping[str, Any], now: float) -> None:
         received = self.received
         received.ids.append(id)
         if name.startswith("node."):
             received.nodes.setdefault(content["node_id"], []).append(content["status"])
             if self.opened.done() and content["status"] in _ENDED:
-                received.late.append(now - _at(content["ended_at"]))
+                received.delays.append(now - _timestamp(content["ended_at"]))
         elif name in _END_EVENTS:
             received.ends += 1
             if not self.ended.done():
@@ -123,19 +123,19 @@ class Stream(asyncio.Protocol):
             self.opened.set_result(None)
 
 
-async def read(host: str, port: int, runs: list[str], *, count: int) -> list[Stream]:
+async def read_streams(host: str, port: int, runs: list[str], *, count: int) -> list[Stream]:
     """Open `count` streams of each run, print when all are open, and return them at their end."""
     loop = asyncio.get_running_loop()
     streams: list[Stream] = []
     run_ids = [run for _ in range(count) for run in runs]
-    for place in range(0, len(run_ids), AT_ONCE):
-        opened = []
-        for run in run_ids[place : place + AT_ONCE]:
+    for start in range(0, len(run_ids), OPENED_AT_ONCE):
+        new_streams = []
+        for run in run_ids[start : start + OPENED_AT_ONCE]:
             request = f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode()
             _, stream = await loop.create_connection(lambda request=request: Stream(request), host, port)  # type: ignore[misc]
-            opened.append(stream)
-        await asyncio.gather(*(stream.opened for stream in opened))
-        streams += opened
+            new_streams.append(stream)
+        await asyncio.gather(*(stream.opened for stream in new_streams))
+        streams += new_streams
     print("reading", flush=True)
     await asyncio.gather(*(stream.ended for stream in streams))
     return streams
@@ -145,43 +145,43 @@ def problem_with(received: StreamContent) -> str | None:
     """Return the problem of a stream; `None` if every event came once and in order."""
     for node, reported_states in received.nodes.items():
         states = _without_waits(reported_states)
-        ended = [state for state in states if state in _ENDED]
-        if ended != ["completed"] or states[-1] != "completed" or len(set(states)) != len(states):
+        end_states = [state for state in states if state in _ENDED]
+        if end_states != ["completed"] or states[-1] != "completed" or len(set(states)) != len(states):
             return f"{node}: {states}"
-    places = [tuple(map(int, id.rstrip("we").split("-"))) for id in received.ids]
-    if places != sorted(places):
+    positions = [tuple(map(int, id.rstrip("we").split("-"))) for id in received.ids]
+    if positions != sorted(positions):
         return f"ids go back: {received.ids}"
     return None if received.ends == 1 else f"{received.ends} ends"
 
 
 def _without_waits(states: Sequence[str]) -> list[str]:
-    """Drop waits for a worker, after which a started node is reported as running once more."""
-    found: list[str] = []
+    """Remove waits for a worker, after which a started node is reported as running again."""
+    remaining_states: list[str] = []
     for state in states:
-        if state == "running" and found[-2:] == ["running", "waiting"]:
-            found.pop()
+        if state == "running" and remaining_states[-2:] == ["running", "waiting"]:
+            remaining_states.pop()
         else:
-            found.append(state)
-    return found
+            remaining_states.append(state)
+    return remaining_states
 
 
 async def main() -> None:
     """Read the streams of the command line and report the delays."""
     host, port, count, *runs = sys.argv[1:]
-    started = time.process_time()
-    streams = await read(host, int(port), runs, count=int(count))
-    late = sorted(each for stream in streams for each in stream.received.late)
+    initial_cpu_s = time.process_time()
+    streams = await read_streams(host, int(port), runs, count=int(count))
+    delays = sorted(each for stream in streams for each in stream.received.delays)
     nodes = {len(stream.received.nodes) for stream in streams}
     document = {
         "streams": len(streams),
         "nodes": sorted(nodes),
-        "events": len(late),
+        "events": len(delays),
         "wrong": [each for stream in streams if (each := problem_with(stream.received)) is not None][:5],
-        "cpu_s": round(time.process_time() - started, 2),
-        "p50_s": late[len(late) // 2],
-        "p95_s": late[int(len(late) * 0.95)],
-        "p99_s": late[int(len(late) * 0.99)],
-        "max_s": late[-1],
+        "cpu_s": round(time.process_time() - initial_cpu_s, 2),
+        "p50_s": delays[len(delays) // 2],
+        "p95_s": delays[int(len(delays) * 0.95)],
+        "p99_s": delays[int(len(delays) * 0.99)],
+        "max_s": delays[-1],
     }
     print(json.dumps(document), flush=True)
 

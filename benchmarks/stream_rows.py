@@ -1,7 +1,7 @@
 """Benchmark rows of streams: a thousand clients of one gateway, and two hundred concurrent starts through it.
 
 Gateway, worker, server and clients are separate processes. The delay of an event is the time from the end of a node
-until a client has read it. It is compared with that of a concurrent reader of the same runs without a gateway.
+until a client has read it. It is compared with the delay of a concurrent reader of the same runs without a gateway.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from uuid import uuid4
 import httpx
 
 from benchmarks.figures import Figure
-from benchmarks.processes import TOOLS_FILE, Bench, python
+from benchmarks.processes import TOOLS_FILE, Bench, python_command
 from benchmarks.rows import RUN_TIMEOUT_S, Row
 from dagwright.interfaces.http.run_events import node_document
 
@@ -40,7 +40,7 @@ DIRECT_RUNS = 10
 ANSWERS = 20
 """Requests that are answered while all streams are open."""
 _SETTLED_S = 12.0
-"""Time of the first memory reading."""
+"""Time from the opening of the streams to the first reading of the memory."""
 _PORT_FILE = "gateway.url"
 _STARTED_AT_ONCE = {"plan": 1, "nodes": [{"id": "wait", "tool": "pause", "arguments": {"seconds": 2}}]}
 
@@ -69,23 +69,28 @@ async def streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         chains = EVENTS_PER_S // 2
         # A run with the same load and without readers.
-        unread = await _start(http, _chains(chains, LONG_S // 2, 1.0))
-        alone = await _answer_requests(http)
-        await bench.client.get_workflow_handle(unread).result()
-        one = await _read(bench, gateway, [await _start(http, _chains(chains, LONG_S, 1.0))], asking=http)
+        unread_run = await _start(http, _chains(chains, LONG_S // 2, 1.0))
+        answers_without_streams = await _answer_requests(http)
+        await bench.client.get_workflow_handle(unread_run).result()
+        read_of_one_run = await _read(
+            bench, gateway, [await _start(http, _chains(chains, LONG_S, 1.0))], answer_client=http
+        )
         each_s = RUNS / chains
         plan = _chains(1, round(LONG_S / each_s), each_s)
         runs = list(await asyncio.gather(*(_start(http, plan) for _ in range(RUNS))))
-        many = await _read(bench, gateway, runs)
+        read_of_many_runs = await _read(bench, gateway, runs)
     return [
-        *_figures(f"{STREAMS:,} streams of one run", one),
+        *_figures(f"{STREAMS:,} streams of one run", read_of_one_run),
         Figure(
             f"answer while {STREAMS:,} streams are open",
-            _middle(one.answers) / _middle(alone),
+            _median(read_of_one_run.answers) / _median(answers_without_streams),
             ANSWER_RATIO,
-            measured={"median": [_middle(one.answers), _middle(alone)], "samples": [one.answers, list(alone)]},
+            measured={
+                "median": [_median(read_of_one_run.answers), _median(answers_without_streams)],
+                "samples": [read_of_one_run.answers, list(answers_without_streams)],
+            },
         ),
-        *_figures(f"{STREAMS // RUNS} streams of each of {RUNS} runs", many),
+        *_figures(f"{STREAMS // RUNS} streams of each of {RUNS} runs", read_of_many_runs),
     ]
 
 
@@ -93,23 +98,23 @@ async def starts(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a 
     """Measure 200 runs that are started through the gateway at once."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         await _start(http, _STARTED_AT_ONCE)
-        before = time.perf_counter()
+        started_at = time.perf_counter()
 
         async def start_run() -> tuple[str, float]:
             run = await _start(http, _STARTED_AT_ONCE)
-            return run, time.perf_counter() - before
+            return run, time.perf_counter() - started_at
 
         starts_of_runs = await asyncio.gather(*(start_run() for _ in range(RUNS)))
         await asyncio.gather(*(bench.client.get_workflow_handle(run).result() for run, _ in starts_of_runs))
-        took = time.perf_counter() - before
+        duration_s = time.perf_counter() - started_at
     return [
         Figure(f"{RUNS} runs started at once through the gateway", max(at for _, at in starts_of_runs), None, unit="s"),
-        Figure("the same until all have ended, each after a step of 2 s", took, None, unit="s"),
+        Figure("the same until all have ended, each after a step of 2 s", duration_s, None, unit="s"),
     ]
 
 
 @dataclass(frozen=True, slots=True)
-class _Read:
+class _ReadResult:
     """Result of reading the streams.
 
     Args:
@@ -127,9 +132,9 @@ class _Read:
     answers: Sequence[float]
 
 
-def _figures(name: str, read: _Read) -> list[Figure]:
+def _figures(name: str, read: _ReadResult) -> list[Figure]:
     direct = read.direct[int(len(read.direct) * 0.95)]
-    about = {
+    samples = {
         "median": [round(read.client_report["p95_s"], 4), round(direct, 4)],
         "samples": [dict(read.client_report), {"gateway_cores": round(read.cpu, 2)}],
     }
@@ -139,7 +144,7 @@ def _figures(name: str, read: _Read) -> list[Figure]:
             read.client_report["p95_s"] - direct,
             ADDED_S,
             unit="s",
-            measured=about,
+            measured=samples,
         ),
         Figure(
             f"{name}: memory of the gateway, at the end against the start",
@@ -151,81 +156,86 @@ def _figures(name: str, read: _Read) -> list[Figure]:
 
 
 async def _read(
-    bench: Bench, gateway: Gateway, runs: Sequence[str], *, asking: httpx.AsyncClient | None = None
-) -> _Read:
+    bench: Bench, gateway: Gateway, runs: Sequence[str], *, answer_client: httpx.AsyncClient | None = None
+) -> _ReadResult:
     """Read runs with all streams and directly, to their end; answer requests meanwhile if there is a client for it."""
     host, port = gateway.url.removeprefix("http://").split(":")
     command = ["-m", "benchmarks.stream_client", host, port, str(STREAMS // len(runs)), *runs]
     client = await asyncio.create_subprocess_exec(
-        *python(bench.settings), *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
+        *python_command(bench.settings), *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
     assert client.stdout is not None
     try:
         async with asyncio.timeout(RUN_TIMEOUT_S):
             if await client.stdout.readline() != b"reading\n":
                 raise RuntimeError("the streams could not be opened")
-        reading = asyncio.gather(*(_directly(bench, run) for run in runs[:DIRECT_RUNS]))
-        cpu, at = gateway.cpu_s(), time.perf_counter()
-        answers = await _answer_requests(asking) if asking is not None else []
-        await asyncio.sleep(max(0.0, at + _SETTLED_S - time.perf_counter()))
-        first, last = gateway.memory_mb(), 0.0
-        ended = asyncio.create_task(client.stdout.readline())
-        while not ended.done():
-            last = gateway.memory_mb()
-            await asyncio.wait({ended}, timeout=0.5)
-        cores = (gateway.cpu_s() - cpu) / (time.perf_counter() - at)
-        client_report = json.loads(await ended)
-        direct = sorted(each for some in await reading for each in some)
+        direct_reads = asyncio.gather(*(_read_directly(bench, run) for run in runs[:DIRECT_RUNS]))
+        initial_cpu_s, started_at = gateway.cpu_s(), time.perf_counter()
+        answers = await _answer_requests(answer_client) if answer_client is not None else []
+        await asyncio.sleep(max(0.0, started_at + _SETTLED_S - time.perf_counter()))
+        first_mb, last_mb = gateway.memory_mb(), 0.0
+        report_task = asyncio.create_task(client.stdout.readline())
+        while not report_task.done():
+            last_mb = gateway.memory_mb()
+            await asyncio.wait({report_task}, timeout=0.5)
+        cores = (gateway.cpu_s() - initial_cpu_s) / (time.perf_counter() - started_at)
+        client_report = json.loads(await report_task)
+        direct = sorted(each for delays in await direct_reads for each in delays)
     finally:
         if client.returncode is None:
             client.terminate()
         await client.wait()
     if client_report["wrong"] or client_report["streams"] != STREAMS:
         raise RuntimeError(f"streams did not report every event once and in order: {client_report}")
-    return _Read(client_report, direct, (first, last), cores, answers)
+    return _ReadResult(client_report, direct, (first_mb, last_mb), cores, answers)
 
 
-async def _directly(bench: Bench, run: str) -> list[float]:
+async def _read_directly(bench: Bench, run: str) -> list[float]:
     """Return the delays of a reader in this process for the ends of nodes, after its start."""
-    late: list[float] = []
-    async with aclosing(bench.own_queue.subscriptions.subscribe(run)) as updates:
+    delays: list[float] = []
+    async with aclosing(bench.own_queue_runs.subscriptions.subscribe(run)) as updates:
         has_started = False
         async for update in updates:
             now = time.time()
             nodes = [node_document(update, task) for task in update.changed] if has_started else []
-            ended = [node["ended_at"] for node in nodes if node["status"] == "completed"]
-            late += [now - datetime.fromisoformat(at).timestamp() for at in ended]
+            end_times = [node["ended_at"] for node in nodes if node["status"] == "completed"]
+            delays += [now - datetime.fromisoformat(at).timestamp() for at in end_times]
             has_started = True
-    return late
+    return delays
 
 
 async def _answer_requests(http: httpx.AsyncClient) -> list[float]:
     """Answer the requests of a run through the gateway; return the seconds from each answer to its effect."""
     nodes: list[dict[str, Any]] = []
     for number in range(ANSWERS):
-        ask = {"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Continue?"}}
-        after = {"id": f"after{number}", "tool": "no_op", "arguments": {"value": 1}, "depends_on": [f"ask{number}"]}
-        nodes += [ask, after]
+        request_node = {"id": f"ask{number}", "human": {"type": "CLARIFICATION", "prompt": "Continue?"}}
+        waiting_node = {
+            "id": f"after{number}",
+            "tool": "no_op",
+            "arguments": {"value": 1},
+            "depends_on": [f"ask{number}"],
+        }
+        nodes += [request_node, waiting_node]
     run = await _start(http, {"plan": 1, "nodes": nodes})
     while len((await http.get(f"/v1/runs/{run}/feedback")).json()["data"]) < ANSWERS:
         await asyncio.sleep(0.1)
-    sent: list[float] = []
+    sent_at: list[float] = []
     for number in range(ANSWERS):
-        sent.append(time.time())
+        sent_at.append(time.time())
         answer = await http.post(f"/v1/runs/{run}/feedback", json={"request": f"ask{number}", "answer": "yes"})
         answer.raise_for_status()
         await asyncio.sleep(0.1)
     while (document := (await http.get(f"/v1/runs/{run}")).json())["status"] in ("running", "waiting"):
         await asyncio.sleep(0.1)
     started = [document["nodes"][f"after{number}"]["started_at"] for number in range(ANSWERS)]
-    return [round(datetime.fromisoformat(each).timestamp() - at, 4) for each, at in zip(started, sent, strict=True)]
+    return [round(datetime.fromisoformat(each).timestamp() - at, 4) for each, at in zip(started, sent_at, strict=True)]
 
 
 async def _start(http: httpx.AsyncClient, plan: Mapping[str, Any]) -> str:
     """Start a run through the gateway."""
-    answer = await http.post("/v1/runs", json={"plan": plan})
-    answer.raise_for_status()
-    return str(answer.json()["run_id"])
+    response = await http.post("/v1/runs", json={"plan": plan})
+    response.raise_for_status()
+    return str(response.json()["run_id"])
 
 
 def _chains(count: int, length: int, each_s: float) -> dict[str, Any]:
@@ -241,7 +251,7 @@ def _chains(count: int, length: int, each_s: float) -> dict[str, Any]:
     return {"plan": 1, "title": "Chains", "nodes": nodes}
 
 
-def _middle(samples: Sequence[float]) -> float:
+def _median(samples: Sequence[float]) -> float:
     return sorted(samples)[len(samples) // 2]
 
 
@@ -251,7 +261,7 @@ async def _gateway(bench: Bench) -> AsyncIterator[Gateway]:
     file = bench.settings.state_dir / f"{uuid4().hex[:8]}-{_PORT_FILE}"
     options = ["serve", "--no-worker", "--port", "0", "--tools", TOOLS_FILE, "--address-file", str(file)]
     process = await asyncio.create_subprocess_exec(
-        *python(bench.settings),
+        *python_command(bench.settings),
         "starter.py",
         *options,
         stdin=asyncio.subprocess.DEVNULL,

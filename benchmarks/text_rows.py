@@ -1,6 +1,6 @@
 """The row of texts: how soon a client reads the text that a model writes in a run, compared with the model itself.
 
-The official client calls both through the gateway, and the same scripted model answers slowly.
+The official client calls the run and the model through the gateway; the same scripted model answers both slowly.
 """
 
 import statistics
@@ -34,7 +34,7 @@ _PLAN = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ReadDelays:
     """Delays of a reader compared with the model's output.
 
     Args:
@@ -47,18 +47,18 @@ class Read:
 
 
 async def texts(bench: Bench, pairs: int) -> list[Figure]:
-    """Measure the first word and later ones, alternately for the model itself and for a run."""
-    read: dict[str, list[Read]] = {DIRECT: [], RUN: []}
+    """Measure the first word and later words, alternately for the model itself and for a run."""
+    delays_by_name: dict[str, list[ReadDelays]] = {DIRECT: [], RUN: []}
     async with ModelServer(*script()) as model, _gateway(bench, model) as client:
         for pair in range(pairs + 1):
             for name in (DIRECT, RUN) if pair % 2 else (RUN, DIRECT):
-                found = await _read(client, model, name)
+                delays = await _read(client, model, name)
                 # The first pair is a warm-up.
                 if pair:
-                    read[name].append(found)
-    firsts = {name: [one.first_s for one in found] for name, found in read.items()}
+                    delays_by_name[name].append(delays)
+    firsts = {name: [each.first_s for each in delays] for name, delays in delays_by_name.items()}
     direct, run = (statistics.median(firsts[name]) for name in (DIRECT, RUN))
-    later = sorted(each for one in read[RUN] for each in one.each_s)
+    later = sorted(delay for each in delays_by_name[RUN] for delay in each.each_s)
     samples = {"median": [round(run, 4), round(direct, 4)], "samples": [[round(s, 4) for s in firsts[RUN]]]}
     return [
         Figure(
@@ -98,9 +98,9 @@ async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenA
         yield client
 
 
-async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> Read:
+async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> ReadDelays:
     """Send one request and read the response to its end."""
-    before, received, came = "" if name == DIRECT else '{"answer": "', 0, list[tuple[float, int]]()
+    prefix, received, arrivals = "" if name == DIRECT else '{"answer": "', 0, list[tuple[float, int]]()
     stream = await client.chat.completions.create(
         model=name, messages=[{"role": "user", "content": "How is the weather?"}], stream=True
     )
@@ -108,12 +108,12 @@ async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> Read:
         message = (chunk.choices[0].delta.content or "") if chunk.choices else ""
         if message:
             received += len(message)
-            came.append((time.time(), received))
+            arrivals.append((time.time(), received))
     if received != len(_WORDS):
         raise RuntimeError(f"{received} of {len(_WORDS)} characters came from {name}")
     sent = model.sent_at[-1]
-    late = [at - sent[(len(before) + count - 1) // _PIECE] for at, count in came]
-    return Read(came[0][0] - sent[len(before) // _PIECE], late)
+    delays = [at - sent[(len(prefix) + count - 1) // _PIECE] for at, count in arrivals]
+    return ReadDelays(arrivals[0][0] - sent[len(prefix) // _PIECE], delays)
 
 
 TEXT_ROWS: dict[str, Row] = {"texts": texts}

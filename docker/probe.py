@@ -19,10 +19,10 @@ def status_of(port: int, path: str) -> int:
     with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as connection:
         connection.settimeout(TIMEOUT_S)
         connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode("ascii"))
-        first = connection.makefile("rb").readline(256).split()
-    if len(first) < 2 or not first[0].startswith(b"HTTP/") or not first[1].isdigit():
+        status_words = connection.makefile("rb").readline(256).split()
+    if len(status_words) < 2 or not status_words[0].startswith(b"HTTP/") or not status_words[1].isdigit():
         raise OSError("the response is not HTTP")
-    return int(first[1])
+    return int(status_words[1])
 
 
 if __name__ == "__main__":

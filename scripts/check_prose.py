@@ -1,7 +1,7 @@
 """Report words and sentence patterns of a list, each with the words to use instead.
 
 It reads docstrings, comments and messages of Python files, comments and strings of JavaScript files, comments of the
-Makefile, and the text of Markdown files outside of code blocks. Of tests, it reads comments and docstrings only, since
+Makefile, and the text of Markdown files outside of code blocks. In tests, it reads comments and docstrings only, since
 other strings are data or quote the product.
 
     python scripts/check_prose.py [--count] [PATH ...]
@@ -135,15 +135,15 @@ def findings(path: Path) -> Iterator[tuple[int, str, str]]:
     if reader is _prose_of_python and path.is_relative_to(ROOT / "tests"):
         reader = _prose_of_tests
     for line, prose, is_first in reader(text):
-        visible = re.sub(r"`[^`]*`|\{[^}]*\}|\]\([^)]*\)", "``", prose)
+        visible_text = re.sub(r"`[^`]*`|\{[^}]*\}|\]\([^)]*\)", "``", prose)
         for pattern, advice in _PATTERNS:
-            for match in pattern.finditer(visible):
+            for match in pattern.finditer(visible_text):
                 # Words in capitals are not prose, such as SQL.
                 if not match.group().isupper():
                     yield line, match.group().strip(), advice
         for pattern, advice in _FIRST_PATTERNS if is_first else []:
-            if first := pattern.match(visible):
-                yield line, first.group().strip(), advice
+            if first_match := pattern.match(visible_text):
+                yield line, first_match.group().strip(), advice
 
 
 def _prose_of_python(text: str) -> Iterator[tuple[int, str, bool]]:

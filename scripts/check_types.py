@@ -1,7 +1,7 @@
 """Check types with mypy, and that mypy reports the mistakes in `tests/typing/*_errors.py`.
 
-`python scripts/check_types.py PATHS`. In a file `*_errors.py` each line with `# E: TEXT` has an error with that text,
-and no other line has one. One run of mypy does both: it takes half a minute without its cache.
+`python scripts/check_types.py PATHS`. In a file `*_errors.py` each line with `# E: TEXT` has an error with that
+text, and no other line has an error. One run of mypy checks both, because a run takes half a minute without its cache.
 """
 
 import re
@@ -18,7 +18,7 @@ _ERROR = re.compile(r"^(?P<file>[^:]+):(?P<line>\d+): error: (?P<text>.*)$")
 
 
 def main() -> int:
-    """Print all problems and return the exit code: 0 without any."""
+    """Print all problems and return the exit code: 0 without problems."""
     files = [path.relative_to(ROOT).as_posix() for path in FILES_WITH_ERRORS]
     output, crash, _ = api.run(["--strict", "--no-pretty", *sys.argv[1:], *files])
     lines = output.splitlines()
@@ -30,21 +30,23 @@ def main() -> int:
 
 def unexpected_results(file: str, lines: list[str]) -> list[str]:
     """Return the differences between the errors that a file expects and the errors in the output of mypy."""
-    expected = {
+    expected_texts = {
         number: match[1]
         for number, line in enumerate((ROOT / file).read_text("utf-8").splitlines(), 1)
         if (match := _EXPECTED.search(line))
     }
-    reported = [
+    reported_errors = [
         (int(error["line"]), error["text"]) for error in map(_ERROR.match, lines) if error and error["file"] == file
     ]
-    unexpected = [
+    unexpected_errors = [
         f"{file}:{number}: error that the file does not expect: {text}"
-        for number, text in reported
-        if expected.get(number, "\n") not in text
+        for number, text in reported_errors
+        if expected_texts.get(number, "\n") not in text
     ]
-    missing = sorted(expected.keys() - {number for number, _ in reported})
-    return unexpected + [f"{file}:{number}: expected, not reported: {expected[number]}" for number in missing]
+    missing_lines = sorted(expected_texts.keys() - {number for number, _ in reported_errors})
+    return unexpected_errors + [
+        f"{file}:{number}: expected, not reported: {expected_texts[number]}" for number in missing_lines
+    ]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python scripts/format_markdown.py [--check] [PATH ...]
 
-Without paths it formats the files in `FORMATTED`.
+Without paths, it formats the files in `FORMATTED_PATHS`.
 """
 
 import argparse
@@ -15,7 +15,7 @@ import mdformat
 
 ROOT = Path(__file__).resolve().parents[1]
 
-FORMATTED = (
+FORMATTED_PATHS = (
     "README.md",
     "CONTRIBUTING.md",
     "docs",
@@ -47,15 +47,15 @@ def main() -> int:
     """Format the files; with `--check`, report the files that are not formatted and return exit code 1."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is not formatted")
-    parser.add_argument("paths", nargs="*", help="files and folders; default: those that are checked")
+    parser.add_argument("paths", nargs="*", help="files and folders; default: the files that are checked")
     options = parser.parse_args()
-    changed = list(_changed_files(options.paths or FORMATTED))
-    for path, text in changed:
+    changed_files = list(_changed_files(options.paths or FORMATTED_PATHS))
+    for path, text in changed_files:
         if options.check:
             sys.stderr.write(f"{path.relative_to(ROOT)} is not formatted; run: make docs-format\n")
         else:
             path.write_text(text, encoding="utf-8")
-    return 1 if changed and options.check else 0
+    return 1 if changed_files and options.check else 0
 
 
 def _changed_files(names: Sequence[str]) -> Iterator[tuple[Path, str]]:
@@ -63,9 +63,9 @@ def _changed_files(names: Sequence[str]) -> Iterator[tuple[Path, str]]:
         target = ROOT / name
         for path in sorted(target.rglob("*.md")) if target.is_dir() else [target]:
             text = path.read_text(encoding="utf-8")
-            formatted = format_markdown(text)
-            if formatted != text:
-                yield path, formatted
+            formatted_text = format_markdown(text)
+            if formatted_text != text:
+                yield path, formatted_text
 
 
 def format_markdown(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Record `make demo` as docs/run.svg: its lines appear at the times of a real run, but long pauses are shortened.
+"""Record `make demo` as docs/run.svg: lines of output appear at the times of a real run, with long pauses shortened.
 
 The colours follow the scheme that the reader prefers, light or dark.
 
@@ -72,20 +72,20 @@ class Line:
     shown_s: float
 
 
-def recorded_lines(state_dir: Path) -> Iterator[Line]:
+def record_lines(state_dir: Path) -> Iterator[Line]:
     """Run the demo and yield its lines between the first and the last command, without links."""
     command = [sys.executable, "-m", "examples.order_demo"]
     variables = {**environ, "DAGWRIGHT_STATE_DIR": str(state_dir), "NO_COLOR": "1"}
     with subprocess.Popen(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        last = time.monotonic()
+        previous_line_at = time.monotonic()
         shown_s = 0.0
         is_shown = False
         for line in process.stdout:
-            now = time.monotonic()
-            shortest, longest = PAUSES_S[line.startswith("$")]
-            shown_s += max(shortest, min(now - last, longest)) if is_shown else 0
-            last = now
+            line_at = time.monotonic()
+            min_pause_s, max_pause_s = PAUSES_S[line.startswith("$")]
+            shown_s += max(min_pause_s, min(line_at - previous_line_at, max_pause_s)) if is_shown else 0
+            previous_line_at = line_at
             is_shown = is_shown or line.startswith(FIRST_LINE)
             if is_shown and not line.startswith("Temporal UI"):
                 yield Line(line.rstrip(), shown_s)
@@ -97,12 +97,14 @@ def recorded_lines(state_dir: Path) -> Iterator[Line]:
 
 def draw(lines: Iterable[Line]) -> str:
     """Return the recording as an SVG that shows one line after the other."""
-    listed = [*lines]
-    width = round(max(len(line.text) for line in listed) * COLUMN_PX + 2 * MARGIN_PX)
-    height = BAR_PX + len(listed) * ROW_PX + MARGIN_PX
-    drawn = [_draw_line(line, y=BAR_PX + (number + 1) * ROW_PX) for number, line in enumerate(listed) if line.text]
+    all_lines = [*lines]
+    width = round(max(len(line.text) for line in all_lines) * COLUMN_PX + 2 * MARGIN_PX)
+    height = BAR_PX + len(all_lines) * ROW_PX + MARGIN_PX
+    drawn_lines = [
+        _draw_line(line, y=BAR_PX + (number + 1) * ROW_PX) for number, line in enumerate(all_lines) if line.text
+    ]
     sizes = {"width": width, "height": height, "inner_width": width - 1, "inner_height": height - 1}
-    return _PICTURE.format(**sizes, lines="\n".join(drawn))
+    return _PICTURE.format(**sizes, lines="\n".join(drawn_lines))
 
 
 def _draw_line(line: Line, *, y: int) -> str:
@@ -123,10 +125,10 @@ def main() -> None:
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "docs/run.svg"
     with tempfile.TemporaryDirectory() as folder:
         try:
-            picture = draw(recorded_lines(Path(folder)))
+            picture = draw(record_lines(Path(folder)))
         finally:
-            stop = [sys.executable, "-P", "-m", "dagwright", "down"]
-            subprocess.run(stop, cwd=folder, env={**environ, "DAGWRIGHT_STATE_DIR": folder}, check=True)
+            stop_command = [sys.executable, "-P", "-m", "dagwright", "down"]
+            subprocess.run(stop_command, cwd=folder, env={**environ, "DAGWRIGHT_STATE_DIR": folder}, check=True)
     target.write_text(picture, encoding="utf-8")
 
 

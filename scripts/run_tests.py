@@ -40,7 +40,7 @@ _GET_SERVER = (
     "import asyncio; from dagwright.server.binary import get_binary; from dagwright.settings import Settings; "
     "asyncio.run(get_binary(Settings().cache_home, preferred_version=None))"
 )
-_MEMORY = Path("/dev/shm")
+_MEMORY_FOLDER = Path("/dev/shm")
 _MIN_FREE_BYTES = 6 << 30
 """Six processes keep up to half a gigabyte each; the rest is a reserve."""
 _PROGRESS_INTERVAL_S = 60
@@ -58,7 +58,7 @@ _MARKERS_OF_STAGE: dict[str, tuple[tuple[set[str], ...], set[str]]] = {
     "slow-alone": (({"slow"}, {"alone"}), set(FOREIGN)),
     "foreign": (({*FOREIGN},), set()),
 }
-"""Stage -> sets of markers, of each of which a file must have one; and markers that exclude a file in `pytestmark`."""
+"""Stage -> sets of markers, of which a file must have one each; and markers that must not be in `pytestmark`."""
 
 
 @dataclass
@@ -72,8 +72,8 @@ class Stage:
     """Its tests measure time, so other programs of the machine may disturb them."""
     duration_s: float = 0.0
     exit_code: int | None = None
-    failed: list[str] = field(default_factory=list)
-    retried: list[str] = field(default_factory=list)
+    failed_tests: list[str] = field(default_factory=list)
+    passed_on_retry: list[str] = field(default_factory=list)
     """Tests that failed first and passed when retried; only a stage that measures time retries."""
     file_durations_s: dict[str, float] = field(default_factory=dict)
     """File -> total duration of its tests."""
@@ -83,12 +83,12 @@ def all_stages() -> dict[str, Stage]:
     """Return the stages in the order in which they run."""
     foreign = " or ".join(FOREIGN)
     # With two processes per core these stages use less than half of the CPU time: they wait for servers and processes.
-    waiting = int(os.environ.get("PROCESSES", 3 * _CORES))
+    waiting_processes = int(os.environ.get("PROCESSES", 3 * _CORES))
     stages = (
         Stage("fast", f"not (server or waits or slow or alone or {foreign})", _CORES),
-        Stage("server", f"(server or waits) and not (slow or alone or {foreign})", waiting),
+        Stage("server", f"(server or waits) and not (slow or alone or {foreign})", waiting_processes),
         Stage("alone", f"alone and not (slow or {foreign})", 1, may_retry=True),
-        Stage("slow", f"slow and not (alone or {foreign})", waiting),
+        Stage("slow", f"slow and not (alone or {foreign})", waiting_processes),
         Stage("slow-alone", f"slow and alone and not ({foreign})", 1, may_retry=True),
         Stage("foreign", foreign, 2 * _CORES),
     )
@@ -120,36 +120,36 @@ def _markers_in(text: str) -> set[str]:
     return set(_MARKER.findall(text))
 
 
-def _longest_first(file: str) -> tuple[bool, bool, int]:
+def _start_order(file: str) -> tuple[bool, bool, int]:
     """Return a sort key: groups first, then files with slow tests, then large files, to leave no long file for last."""
     path = ROOT / file.partition("::")[0]
     return not _group_of(file), "mark.slow" not in path.read_text(encoding="utf-8"), -path.stat().st_size
 
 
-def run(stage: Stage, paths: list[str], ends_at: float) -> None:
+def run_stage(stage: Stage, paths: list[str], ends_at: float) -> None:
     """Run a stage until its end, or until the time is over."""
-    files = sorted(files_of(stage, paths), key=_longest_first)
+    files = sorted(files_of(stage, paths), key=_start_order)
     if stage.name == "foreign" and files and not install_programs():
         stage.exit_code = 1
         return
     print(f"\n=== stage {stage.name}: {len(files)} files, {stage.processes} processes", flush=True)
-    started = time.monotonic()
+    started_at = time.monotonic()
     stage.exit_code = _pytest(stage, files, ends_at) if files else 0
     if stage.exit_code == NO_TESTS_COLLECTED:
         stage.exit_code = 0
     # In other stages a failure would repeat; a test that measures time may have been disturbed by other load.
-    if stage.may_retry and 0 < len(stage.failed) <= MAX_RETRIED and stage.exit_code == 1:
+    if stage.may_retry and 0 < len(stage.failed_tests) <= MAX_RETRIED and stage.exit_code == 1:
         _retry(stage, ends_at)
-    stage.duration_s = time.monotonic() - started
+    stage.duration_s = time.monotonic() - started_at
 
 
 def _retry(stage: Stage, ends_at: float) -> None:
     """Run the failed tests of a stage once more, and store the tests that pass now."""
-    failed_first, stage.failed = stage.failed, []
+    failed_first, stage.failed_tests = stage.failed_tests, []
     print(f"\n=== stage {stage.name}: failed tests once more", flush=True)
     stage.exit_code = _pytest(stage, failed_first, ends_at)
     if stage.exit_code in (0, 1):
-        stage.retried = [name for name in failed_first if name not in stage.failed]
+        stage.passed_on_retry = [name for name in failed_first if name not in stage.failed_tests]
 
 
 def _pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
@@ -246,7 +246,7 @@ def _add_report(stage: Stage, report: Path) -> None:
         if file:
             stage.file_durations_s[file] = stage.file_durations_s.get(file, 0.0) + float(case.get("time", 0))
         if case.find("failure") is not None or case.find("error") is not None:
-            stage.failed.append(f"{file}::{name}")
+            stage.failed_tests.append(f"{file}::{name}")
 
 
 def install_server() -> None:
@@ -264,9 +264,9 @@ def install_programs() -> bool:
 @contextmanager
 def fast_temporary_files() -> Iterator[None]:
     """Put the folders of tests in memory if it is large enough: on a disk, tests wait until each write is flushed."""
-    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _MIN_FREE_BYTES
+    has_room = _MEMORY_FOLDER.is_dir() and shutil.disk_usage(_MEMORY_FOLDER).free > _MIN_FREE_BYTES
     with TemporaryDirectory(
-        prefix="dagwright-tests-", dir=_MEMORY if has_room else None, ignore_cleanup_errors=True
+        prefix="dagwright-tests-", dir=_MEMORY_FOLDER if has_room else None, ignore_cleanup_errors=True
     ) as folder:
         os.environ["PYTEST_DEBUG_TEMPROOT"] = folder
         yield
@@ -301,12 +301,16 @@ def summarize(stages: list[Stage]) -> None:
         print(f"{time_s:6.0f} s  {file}")
     if not any(stage.name == "foreign" for stage in stages):
         print(f"=== omitted: slow tests, tests that need {', '.join(FOREIGN)} (see make test-all)")
-    retried = [name for stage in stages for name in stage.retried]
-    if retried:
-        print(f"=== {len(retried)} passed when retried (a defect of the test or of the code)", *retried, sep="\n")
-    failed = [name for stage in stages for name in stage.failed]
-    if failed:
-        print(f"=== {len(failed)} failed", *failed, sep="\n")
+    passed_on_retry = [name for stage in stages for name in stage.passed_on_retry]
+    if passed_on_retry:
+        print(
+            f"=== {len(passed_on_retry)} passed when retried (a defect of the test or of the code)",
+            *passed_on_retry,
+            sep="\n",
+        )
+    failed_tests = [name for stage in stages for name in stage.failed_tests]
+    if failed_tests:
+        print(f"=== {len(failed_tests)} failed", *failed_tests, sep="\n")
     sys.stdout.flush()
 
 
@@ -322,24 +326,24 @@ def main() -> int:
     for path in options.paths:
         if not (ROOT / path.partition("::")[0]).exists():
             parser.error(f"no such file: {path}")
-    known = all_stages()
+    stages_by_name = all_stages()
     names = options.stages.split(",")
-    if unknown := [name for name in names if name not in known]:
-        parser.error(f"no such stage: {unknown[0]}; stages are {', '.join(known)}")
+    if unknown := [name for name in names if name not in stages_by_name]:
+        parser.error(f"no such stage: {unknown[0]}; stages are {', '.join(stages_by_name)}")
     shutil.rmtree(REPORTS, ignore_errors=True)
     REPORTS.mkdir(parents=True)
     ends_at = time.time() + 60 * options.minutes
     if "slow" in names:
         # Property tests make an eighth of their examples otherwise (tests/support/example_counts.py).
         os.environ["TEST_EXAMPLES"] = "full"
-    stages = [known[name] for name in names]
+    stages = [stages_by_name[name] for name in names]
     with ExitStack() as stack:
         if names != ["fast"]:
             install_server()
             stack.enter_context(fork_server())
         stack.enter_context(fast_temporary_files())
         for stage in stages:
-            run(stage, options.paths, ends_at)
+            run_stage(stage, options.paths, ends_at)
             if stage.exit_code == TIMED_OUT:
                 break
     summarize(stages)

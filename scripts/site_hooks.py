@@ -58,7 +58,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         # Strict mode reports a link to a file that does not exist.
         return f"{match[1]}{repository}/{path}" if (ROOT / path).exists() else match[0]
 
-    # Code in fences has no links: only the text between them is rewrite_link.
+    # Code in fences has no links, so links are rewritten only in the text between the fences.
     parts = _FENCE.split(markdown)
     texts = [_LINK.sub(rewrite_link, part) if number % 2 == 0 else part for number, part in enumerate(parts)]
     return "".join(texts)

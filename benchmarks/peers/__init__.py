@@ -1,1 +1,1 @@
-"""The same graphs on other engines, each in a virtual environment of its own: `python -m benchmarks.peers`."""
+"""The same graphs on other engines, each in its own virtual environment: `python -m benchmarks.peers`."""

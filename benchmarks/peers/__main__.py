@@ -1,8 +1,9 @@
 """`python -m benchmarks.peers [--rounds N] [--kills N]`: the same graphs on Dagwright, Temporal, LangGraph and DBOS.
 
-In each round every engine runs every graph once, and another engine is first, so that other load on the machine affects
-all of them. The first round is a warm-up. Each result is compared with the result computed without an engine. Writes
-`results/peers.json` and `results/peers.md`; the exit code is 1 only if a figure exceeds 1.5 times its goal.
+In each round every engine runs every graph once, and each round starts with another engine, so that other load on the
+machine affects all of them. The first round is a warm-up. Each result is compared with the result computed without an
+engine. Writes `results/peers.json` and `results/peers.md`; the exit code is 1 only if a figure exceeds 1.5 times its
+goal.
 """
 
 import argparse
@@ -19,9 +20,9 @@ import temporalio.service
 from benchmarks.figures import Figure, figure_to_json, median_figure, save_as, table
 from benchmarks.peers import environments, graphs, tools
 from benchmarks.peers.crashes import Crash, crash_and_resume
-from benchmarks.peers.engines import Dagwright, Embedded, Engine, HandWritten
+from benchmarks.peers.engines import DagwrightEngine, EmbeddedEngine, Engine, HandWrittenEngine
 from benchmarks.peers.tables import Samples, crash_table, engine_table
-from benchmarks.processes import KillableWorker, python
+from benchmarks.processes import KillableWorker, python_command
 from dagwright.client.runs import open_runs
 from dagwright.server import Connection, LocalServer
 from dagwright.server.binary import SERVER_VERSION
@@ -60,30 +61,30 @@ async def _on_temporal(settings: Settings, connection: Connection) -> list[Engin
     connection = Connection(client, server, await register_search_attributes(client))
     assert server.pid is not None
     folder = settings.state_dir.parent
-    hand_written_worker = [*python(settings), "-m", "benchmarks.peers.temporal_graphs", server.address]
-    hand_written = HandWritten(
+    hand_written_worker = [*python_command(settings), "-m", "benchmarks.peers.temporal_graphs", server.address]
+    hand_written = HandWrittenEngine(
         "hand-written Temporal workflow",
         folder / "hand-written",
         client=client,
-        server=server.pid,
+        server_pid=server.pid,
         worker=KillableWorker(hand_written_worker, folder / "hand-written.log"),
     )
-    worker = KillableWorker([*python(settings), "worker.py", "--tools", _TOOLS_FILE], folder / "worker.log")
+    worker = KillableWorker([*python_command(settings), "worker.py", "--tools", _TOOLS_FILE], folder / "worker.log")
     declarations = load_toolset(settings, [_TOOLS_FILE]).declarations()
-    ours: list[Engine] = [
-        Dagwright(
+    dagwright_engines: list[Engine] = [
+        DagwrightEngine(
             name,
             folder / f"dagwright-{prefix}ledger",
             runs=open_runs(connection, settings),
             tools=declarations,
             prefix=prefix,
             client=client,
-            server=server.pid,
+            server_pid=server.pid,
             worker=worker,
         )
         for name, prefix in (("Dagwright", ""), (BATCH, tools.SHORT))
     ]
-    return [*ours, hand_written]
+    return [*dagwright_engines, hand_written]
 
 
 def _embedded_engines(folder: Path) -> list[Engine]:
@@ -94,10 +95,15 @@ def _embedded_engines(folder: Path) -> list[Engine]:
         ("LangGraph, `async` (its default)", "langgraph", ["async"]),
         ("DBOS", "dbos", []),
     ):
-        own = folder / "-".join([engine, *arguments])
-        own.mkdir()
-        command = [environments.python_of(engine, cache_home), "-m", f"benchmarks.peers.{engine}_graphs", str(own)]
-        engines.append(Embedded(name, own / graphs.LEDGER, [*command, *arguments]))
+        engine_folder = folder / "-".join([engine, *arguments])
+        engine_folder.mkdir()
+        command = [
+            environments.python_of(engine, cache_home),
+            "-m",
+            f"benchmarks.peers.{engine}_graphs",
+            str(engine_folder),
+        ]
+        engines.append(EmbeddedEngine(name, engine_folder / graphs.LEDGER, [*command, *arguments]))
     return engines
 
 
@@ -111,7 +117,7 @@ async def measure(rounds: int, kills: int) -> tuple[Samples, dict[str, list[Cras
             for number in range(rounds + 1):
                 for graph in graphs.GRAPHS:
                     for engine in _rotate(engines, number - 1):
-                        await _measure_one(samples if number else Samples(), engine, graph, expected[graph])
+                        await _measure_run(samples if number else Samples(), engine, graph, expected[graph])
                 sys.stderr.write(f"round {number} of {rounds}\n")
             for number in range(kills):
                 for engine in _rotate(engines, number):
@@ -119,12 +125,12 @@ async def measure(rounds: int, kills: int) -> tuple[Samples, dict[str, list[Cras
     return samples, crashes
 
 
-async def _measure_one(samples: Samples, engine: Engine, graph: str, expected: int) -> None:
-    before = engine.cpu_s()
+async def _measure_run(samples: Samples, engine: Engine, graph: str, expected: int) -> None:
+    initial_cpu_s = engine.cpu_s()
     outcome = await engine.run(graph, f"peer-{uuid4().hex[:12]}")
     if outcome.result != expected:
         raise RuntimeError(f"{engine.name}, {graph}: the result is {outcome.result}, expected {expected}")
-    samples.add(engine.name, graph, seconds=outcome.seconds, cpu_s=engine.cpu_s() - before)
+    samples.add(engine.name, graph, seconds=outcome.seconds, cpu_s=engine.cpu_s() - initial_cpu_s)
 
 
 def _rotate(engines: Sequence[Engine], number: int) -> list[Engine]:
@@ -163,10 +169,10 @@ def main() -> int:
     document = {
         "rounds": options.rounds,
         "samples": samples.to_json(),
-        "crashes": {name: [crash.to_json() for crash in found] for name, found in crashes.items()},
+        "crashes": {name: [crash.to_json() for crash in engine_crashes] for name, engine_crashes in crashes.items()},
         "goals": [figure_to_json(goal) for goal in goals],
     }
-    save_as(_RESULTS, "peers", text=text, document=document, often=f"{options.rounds} rounds")
+    save_as(_RESULTS, "peers", text=text, document=document, repetitions=f"{options.rounds} rounds")
     return 1 if any(goal.verdict == "lost" for goal in goals) else 0
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from benchmarks.peers import graphs
-from benchmarks.peers.engines import Embedded, Engine
+from benchmarks.peers.engines import EmbeddedEngine, Engine
 
 _STEPS_BEFORE_KILL = 20
 _TIMEOUT_S = 60.0
@@ -23,7 +23,7 @@ class Crash:
 
     Args:
         resumed_after_s: time from the kill to the next completed step.
-        repeated_steps: steps that ran more than once.
+        repeated_steps: number of additional executions of steps.
     """
 
     resumed_after_s: float
@@ -38,18 +38,18 @@ async def crash_and_resume(engine: Engine) -> Crash:
     """Kill an engine after twenty steps, start it again at once, and wait for the result of the run."""
     engine.ledger.unlink(missing_ok=True)
     run_id = f"crash-{uuid4().hex[:12]}"
-    running = asyncio.create_task(engine.run(graphs.EFFECT_CHAIN, run_id))
+    run_task = asyncio.create_task(engine.run(graphs.EFFECT_CHAIN, run_id))
     await _until(lambda: len(_steps(engine.ledger)) >= _STEPS_BEFORE_KILL)
     await engine.kill()
     killed_at, last_step = time.monotonic(), max(_steps(engine.ledger))
-    if isinstance(engine, Embedded):
+    if isinstance(engine, EmbeddedEngine):
         with suppress(RuntimeError, ConnectionError):
-            await running
+            await run_task
     await engine.start()
-    resuming = asyncio.create_task(engine.resume(run_id)) if running.done() else running
+    result_task = asyncio.create_task(engine.resume(run_id)) if run_task.done() else run_task
     await _until(lambda: max(_steps(engine.ledger)) > last_step)
     resumed_after_s = time.monotonic() - killed_at
-    outcome = await resuming
+    outcome = await result_task
     steps = _steps(engine.ledger)
     if outcome.result != graphs.EFFECTS or {*steps} != {*range(graphs.EFFECTS)}:
         raise RuntimeError(f"{engine.name} lost steps after a kill: {sorted({*range(graphs.EFFECTS)} - {*steps})}")

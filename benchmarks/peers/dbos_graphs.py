@@ -1,7 +1,7 @@
 """The graphs on DBOS with a SQLite database.
 
-`python -m benchmarks.peers.dbos_graphs FOLDER` serves requests. A process continues the runs of an earlier one by
-itself when it starts.
+`python -m benchmarks.peers.dbos_graphs FOLDER` serves requests. When a process starts, it continues the runs
+of an earlier process by itself.
 """
 
 import asyncio

@@ -73,20 +73,20 @@ class ServedEngine(Engine):
 
     Args:
         client: client of the server.
-        server: process ID of the server.
+        server_pid: process ID of the server.
         worker: the worker.
     """
 
-    def __init__(self, name: str, ledger: Path, *, client: Client, server: int, worker: KillableWorker) -> None:
+    def __init__(self, name: str, ledger: Path, *, client: Client, server_pid: int, worker: KillableWorker) -> None:
         super().__init__(name, ledger)
         self._client = client
-        self._server = server
+        self._server_pid = server_pid
         self._worker = worker
 
     async def resume(self, run_id: str) -> Outcome:
-        before = time.perf_counter()
+        started_at = time.perf_counter()
         result = await asyncio.wait_for(self._client.get_workflow_handle(run_id).result(), _TIMEOUT_S)
-        return Outcome(time.perf_counter() - before, self._value_of(result))
+        return Outcome(time.perf_counter() - started_at, self._value_of(result))
 
     async def kill(self) -> None:
         await self._worker.kill()
@@ -95,18 +95,18 @@ class ServedEngine(Engine):
         await self._worker.start()
 
     def cpu_s(self) -> float:
-        return time.process_time() + self._worker.cpu_s() + cpu_s(self._server)
+        return time.process_time() + self._worker.cpu_s() + cpu_s(self._server_pid)
 
     def _value_of(self, result: Any) -> int:
         return int(result)
 
 
-class HandWritten(ServedEngine):
+class HandWrittenEngine(ServedEngine):
     """The graphs as hand-written workflows."""
 
     async def run(self, graph: str, run_id: str) -> Outcome:
         arguments = [str(self.ledger)] if graph == graphs.EFFECT_CHAIN else []
-        before = time.perf_counter()
+        started_at = time.perf_counter()
         handle: WorkflowHandle[Any, Any] = await self._client.start_workflow(
             WORKFLOWS[graph].run,
             args=arguments,
@@ -115,10 +115,10 @@ class HandWritten(ServedEngine):
             task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
         )
         result = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
-        return Outcome(time.perf_counter() - before, self._value_of(result))
+        return Outcome(time.perf_counter() - started_at, self._value_of(result))
 
 
-class Dagwright(ServedEngine):
+class DagwrightEngine(ServedEngine):
     """The graphs as compiled plans.
 
     Args:
@@ -128,9 +128,16 @@ class Dagwright(ServedEngine):
     """
 
     def __init__(
-        self, name: str, ledger: Path, *, runs: Runs, tools: Mapping[str, ToolDeclaration], prefix: str, **served: Any
+        self,
+        name: str,
+        ledger: Path,
+        *,
+        runs: Runs,
+        tools: Mapping[str, ToolDeclaration],
+        prefix: str,
+        **served_options: Any,
     ) -> None:
-        super().__init__(name, ledger, **served)
+        super().__init__(name, ledger, **served_options)
         self._runs = runs
         self._plans: dict[str, CompiledPlan] = {
             graph: prepare_plan(check_plan(plan_of(graph, prefix=prefix, ledger=str(ledger)), tools), {})
@@ -138,18 +145,18 @@ class Dagwright(ServedEngine):
         }
 
     async def run(self, graph: str, run_id: str) -> Outcome:
-        before = time.perf_counter()
+        started_at = time.perf_counter()
         started = await self._runs.start(StartRequest(self._plans[graph], workflow_id=run_id))
         handle = self._client.get_workflow_handle(started.workflow_id)
         document = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
-        return Outcome(time.perf_counter() - before, self._value_of(document))
+        return Outcome(time.perf_counter() - started_at, self._value_of(document))
 
     def _value_of(self, result: Any) -> int:
         return int(result["output"])
 
 
-class Embedded(Engine):
-    """An engine in a process of its own environment, which answers requests on its pipes."""
+class EmbeddedEngine(Engine):
+    """An engine in a process with its own environment, which responds to requests on its pipes."""
 
     def __init__(self, name: str, ledger: Path, command: Sequence[str]) -> None:
         super().__init__(name, ledger)

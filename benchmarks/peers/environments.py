@@ -11,27 +11,27 @@ _FOLDER = Path(__file__).resolve().parent
 
 
 def python_of(name: str, cache_home: Path) -> str:
-    """Return the Python of an engine's environment, which is made once for each version of its lock file."""
+    """Return the Python of an engine's environment, which is created once for each version of its lock file."""
     lock = (_FOLDER / f"{name}.txt").read_bytes()
-    made_from = hashlib.sha256(lock + sys.version.encode()).hexdigest()[:12]
-    folder = cache_home / "dagwright" / f"peer-{name}-{made_from}"
+    digest = hashlib.sha256(lock + sys.version.encode()).hexdigest()[:12]
+    folder = cache_home / "dagwright" / f"peer-{name}-{digest}"
     python = folder / "bin" / "python"
-    complete = folder / "complete"
-    if not complete.exists():
-        sys.stderr.write(f"installing {name} into an environment of its own\n")
+    completion_marker = folder / "complete"
+    if not completion_marker.exists():
+        sys.stderr.write(f"installing {name} into its own environment\n")
         shutil.rmtree(folder, ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
         # The lock is complete: pip must not resolve again.
         options = ["--quiet", "--disable-pip-version-check", "--require-hashes", "--no-deps"]
         subprocess.run([str(python), "-m", "pip", "install", *options, "-r", str(_FOLDER / f"{name}.txt")], check=True)
-        complete.touch()
+        completion_marker.touch()
     return str(python)
 
 
 def locked_version(name: str, package: str) -> str:
     """Return the version of a package in the lock file of an engine."""
     lock = (_FOLDER / f"{name}.txt").read_text(encoding="utf-8")
-    found = re.search(rf"^{re.escape(package)}==(\S+)", lock, re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^{re.escape(package)}==(\S+)", lock, re.MULTILINE)
+    if match is None:
         raise RuntimeError(f"{name}.txt does not lock {package!r}")
-    return found[1]
+    return match[1]

@@ -52,8 +52,8 @@ def checksum(texts: list[str]) -> int:
 def append(ledger: str, number: int) -> int:
     """Take some time, append the number of the step to the ledger, and return the number of the next step."""
     time.sleep(EFFECT_S)
-    with Path(ledger).open("a", encoding="ascii") as lines:
-        lines.write(f"{number}\n")
+    with Path(ledger).open("a", encoding="ascii") as file:
+        file.write(f"{number}\n")
     return number + 1
 
 

@@ -65,15 +65,15 @@ def _rotation(index: int) -> Any:
 
 def _layers() -> StateGraph:
     graph = StateGraph(FanState)
-    before: list[str] = [START]
+    previous_layer: list[str] = [START]
     for layer in range(graphs.LAYERS):
         names = [f"n{layer}-{index}" for index in range(graphs.LAYER_WIDTH)]
         for index, name in enumerate(names):
             graph.add_node(name, _layer_node(layer, index))
-            graph.add_edge(before if len(before) > 1 else START, name)
-        before = names
+            graph.add_edge(previous_layer if len(previous_layer) > 1 else START, name)
+        previous_layer = names
     graph.add_node("join", lambda state: {"value": graphs.total(_layer(state, graphs.LAYERS - 1))})
-    graph.add_edge(before, "join")
+    graph.add_edge(previous_layer, "join")
     graph.add_edge("join", END)
     return graph
 
@@ -100,8 +100,8 @@ def _in_order(leaves: dict[int, Any]) -> list[Any]:
 
 
 def _in_sequence(graph: StateGraph, names: list[str]) -> StateGraph:
-    for before, after in zip([START, *names], [*names, END], strict=True):
-        graph.add_edge(before, after)
+    for source, target in zip([START, *names], [*names, END], strict=True):
+        graph.add_edge(source, target)
     return graph
 
 
@@ -132,8 +132,8 @@ def main() -> None:
 
     def run(graph: str, run_id: str, is_resumed: bool) -> int:
         config = {"configurable": {"thread_id": run_id}, "recursion_limit": 1_000}
-        given = None if is_resumed else {"value": 0}
-        return int(compiled[graph].invoke(given, config, durability=durability)["value"])
+        graph_input = None if is_resumed else {"value": 0}
+        return int(compiled[graph].invoke(graph_input, config, durability=durability)["value"])
 
     serving.serve(run)
 

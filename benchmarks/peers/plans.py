@@ -23,11 +23,11 @@ def plan_of(graph: str, *, prefix: str, ledger: str = "") -> Plan:
 
 
 def _chain(prefix: str) -> Plan:
-    later = [
+    later_steps = [
         _total(prefix, f"step{index}", [f"{{{{step{index - 1}.result}}}}", 1])
         for index in range(1, graphs.CHAIN_LENGTH)
     ]
-    return {"nodes": [_total(prefix, "step0", [1]), *later], "output": f"{{{{{later[-1]['id']}.result}}}}"}
+    return {"nodes": [_total(prefix, "step0", [1]), *later_steps], "output": f"{{{{{later_steps[-1]['id']}.result}}}}"}
 
 
 def _fan_out(prefix: str) -> Plan:
@@ -38,12 +38,14 @@ def _fan_out(prefix: str) -> Plan:
 
 def _layers(prefix: str) -> Plan:
     nodes: list[Plan] = []
-    before: list[str] = []
+    previous_results: list[str] = []
     for layer in range(graphs.LAYERS):
-        added = [_total(prefix, f"n{layer}-{index}", [index, *before]) for index in range(graphs.LAYER_WIDTH)]
-        before = [f"{{{{{node['id']}.result}}}}" for node in added]
-        nodes += added
-    return {"nodes": [*nodes, _total(prefix, "join", before)], "output": "{{join.result}}"}
+        layer_nodes = [
+            _total(prefix, f"n{layer}-{index}", [index, *previous_results]) for index in range(graphs.LAYER_WIDTH)
+        ]
+        previous_results = [f"{{{{{node['id']}.result}}}}" for node in layer_nodes]
+        nodes += layer_nodes
+    return {"nodes": [*nodes, _total(prefix, "join", previous_results)], "output": "{{join.result}}"}
 
 
 def _documents(prefix: str) -> Plan:

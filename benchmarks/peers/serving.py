@@ -1,4 +1,4 @@
-"""The side of another engine's process: it runs the graphs whose names it reads from stdin, one a line.
+"""Main loop of another engine's process: run the graphs whose names are read from stdin, one per line.
 
 A request is `{"graph": NAME, "id": ID}`, with `"resume": true` for a run that an earlier process left unfinished.
 The response is `{"seconds": FLOAT, "result": INT}`; the first line is `{"ready": true}`.
@@ -18,9 +18,9 @@ def serve(run: RunGraph) -> None:
     _respond({"ready": True})
     for line in sys.stdin:
         request = json.loads(line)
-        before = time.perf_counter()
+        started_at = time.perf_counter()
         result = run(request["graph"], request["id"], request.get("resume", False))
-        _respond({"seconds": time.perf_counter() - before, "result": result})
+        _respond({"seconds": time.perf_counter() - started_at, "result": result})
 
 
 def _respond(message: dict[str, object]) -> None:

@@ -9,7 +9,7 @@ from benchmarks.peers.crashes import Crash
 
 
 class Samples:
-    """Seconds and CPU seconds of the runs: (engine, graph) -> one for each round."""
+    """Seconds and CPU seconds of the runs: (engine, graph) -> a value for each round."""
 
     def __init__(self) -> None:
         self.seconds: dict[tuple[str, str], list[float]] = {}
@@ -50,10 +50,10 @@ def crash_table(crashes: Mapping[str, Sequence[Crash]]) -> str:
     rows = [
         [
             engine,
-            f"{statistics.median(crash.resumed_after_s for crash in found):.2f}",
-            " ".join(str(crash.repeated_steps) for crash in found),
+            f"{statistics.median(crash.resumed_after_s for crash in engine_crashes):.2f}",
+            " ".join(str(crash.repeated_steps) for crash in engine_crashes),
         ]
-        for engine, found in crashes.items()
+        for engine, engine_crashes in crashes.items()
     ]
     return _markdown([graphs.EFFECT_CHAIN, "seconds to the next step after `kill -9`", "repeated steps"], rows)
 

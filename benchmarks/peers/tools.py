@@ -57,7 +57,7 @@ async def short_checksum(texts: list[str]) -> int:
     return graphs.checksum(texts)
 
 
-# Declared `read` for its heartbeat timeout of 3 s; the 30 s of other effects are not the subject here.
+# Declared `read` for its heartbeat timeout of 3 s; the 30 s of other effects are not measured here.
 @tool(effects="read")
 async def append(ledger: str, number: int) -> int:
     """Append a number to the ledger after some time."""

@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.planning.asking import Planned, plan_all
+from benchmarks.planning.asking import PlannedRequest, plan_all
 from benchmarks.planning.cases import read_cases
 from benchmarks.planning.report import report, table
 from dagwright.llm import Endpoint, ModelClient
@@ -22,7 +22,7 @@ from dagwright.settings import Settings
 PARALLEL = 4
 
 
-async def measure(options: argparse.Namespace, *, model: str, endpoint: Endpoint) -> list[Planned]:
+async def measure(options: argparse.Namespace, *, model: str, endpoint: Endpoint) -> list[PlannedRequest]:
     """Return the plans of the model for each request."""
     config = ModelConfig(model=model, temperature=options.temperature, seed=options.seed)
     planning_options = PlanningOptions(config, plans=options.repairs + 1)

@@ -19,7 +19,7 @@ from dagwright.planning.plan_and_execute.goal_spec import PLAN, REPAIR, goal_fro
 
 
 @dataclass(frozen=True, slots=True)
-class Try:
+class Attempt:
     """One response of the model.
 
     Args:
@@ -34,92 +34,94 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRequest:
     """The plans of a model for one request.
 
     Args:
-        tries: its responses; only the last one may have a valid plan.
+        attempts: responses of the model; only the last one may have a valid plan.
         usage: token usage of all calls.
         failure: the failure of a model call, if any.
     """
 
     case: Case
-    tries: Sequence[Try]
+    attempts: Sequence[Attempt]
     usage: Usage
     failure: ModelFailure | None = None
 
     @property
-    def first(self) -> PlanFacts | None:
+    def first_facts(self) -> PlanFacts | None:
         """Return the facts of the first plan; `None` if it was invalid."""
-        return self.tries[0].facts if self.tries else None
+        return self.attempts[0].facts if self.attempts else None
 
     @property
-    def last(self) -> PlanFacts | None:
+    def last_facts(self) -> PlanFacts | None:
         """Return the facts of the last plan; `None` if it was invalid."""
-        return self.tries[-1].facts if self.tries else None
+        return self.attempts[-1].facts if self.attempts else None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON for a report."""
-        tries = [
+        attempts = [
             {
                 "text": attempt.text,
                 "valid": attempt.facts is not None,
                 "problems": [problem.to_json() for problem in attempt.problems],
             }
-            for attempt in self.tries
+            for attempt in self.attempts
         ]
         return {
             "request": self.case.words,
-            "tries": tries,
+            "tries": attempts,
             "usage": self.usage.to_json(),
             "failure": None if self.failure is None else str(self.failure),
         }
 
 
-async def plan_all(cases: Cases, client: ModelClient, *, options: PlanningOptions, parallel: int) -> list[Planned]:
+async def plan_all(
+    cases: Cases, client: ModelClient, *, options: PlanningOptions, parallel: int
+) -> list[PlannedRequest]:
     """Plan each request with a model; return the results in order.
 
     Args:
         parallel: maximum number of concurrent requests.
     """
-    room = asyncio.Semaphore(parallel)
+    request_slots = asyncio.Semaphore(parallel)
 
-    async def plan_when_free(case: Case) -> Planned:
-        async with room:
+    async def plan_when_free(case: Case) -> PlannedRequest:
+        async with request_slots:
             return await plan_one(case, cases, client, options=options)
 
     return await asyncio.gather(*(plan_when_free(case) for case in cases.requests))
 
 
-async def plan_one(case: Case, cases: Cases, client: ModelClient, *, options: PlanningOptions) -> Planned:
+async def plan_one(case: Case, cases: Cases, client: ModelClient, *, options: PlanningOptions) -> PlannedRequest:
     """Plan a request with a model; repair an invalid plan as often as a run would."""
     plan, _ = prepare_goal(case.words, cases.tools, options)
     goal = goal_from_json(plan.extender)
-    tries: list[Try] = []
+    attempts: list[Attempt] = []
     usage = NO_USAGE
-    while len(tries) < options.plans and (not tries or tries[-1].facts is None):
-        call = plan_request(goal, _messages(case, cases, tries), purpose=REPAIR if tries else PLAN).call
+    while len(attempts) < options.plans and (not attempts or attempts[-1].facts is None):
+        call = plan_request(goal, _messages(case, cases, attempts), purpose=REPAIR if attempts else PLAN).call
         try:
             answer = await client.complete(call)
         except ModelFailure as failure:
-            return Planned(case, tries, usage + failure.usage, failure)
+            return PlannedRequest(case, attempts, usage + failure.usage, failure)
         usage += answer.usage
-        tries.append(_read(answer.output, answer.text, cases))
-    return Planned(case, tries, usage)
+        attempts.append(_parse_response(answer.output, answer.text, cases))
+    return PlannedRequest(case, attempts, usage)
 
 
-def _messages(case: Case, cases: Cases, tries: Sequence[Try]) -> list[Message]:
+def _messages(case: Case, cases: Cases, attempts: Sequence[Attempt]) -> list[Message]:
     """Return the conversation so far: each invalid plan, followed by its problems."""
     messages: list[Message] = [*planning_messages(case.words, build_catalogue(cases.tools), can_replan=True)]
-    for attempt in tries:
+    for attempt in attempts:
         messages += [Message(role="assistant", content=attempt.text), user(repair_message(attempt.problems))]
     return messages
 
 
-def _read(output: Any, text: str, cases: Cases) -> Try:
+def _parse_response(output: Any, text: str, cases: Cases) -> Attempt:
     try:
-        read = parse_plan(output, text, cases.tools)
+        parsed = parse_plan(output, text, cases.tools)
     except PlanInvalid as invalid:
-        return Try(text, None, invalid.problems)
-    written: Mapping[str, Any] = read.document
-    return Try(text, facts_of_plan(dict(written), tools=cases.tools))
+        return Attempt(text, None, invalid.problems)
+    document: Mapping[str, Any] = parsed.document
+    return Attempt(text, facts_of_plan(dict(document), tools=cases.tools))

@@ -18,8 +18,8 @@ class Case:
 
     Args:
         words: text of the request.
-        plan: in the plan format.
-        facts: facts of that plan.
+        plan: expected plan, in the plan format.
+        facts: facts of the expected plan.
     """
 
     words: str
@@ -41,10 +41,10 @@ def read_cases(path: Path = REQUESTS_FILE) -> Cases:
     Raises:
         PlanInvalid: the file is not YAML, or a plan in it is invalid.
     """
-    found: Any = read_yaml(path.read_text(encoding="utf-8"), name=path.name)
-    tools = {name: _tool(name, case) for name, case in found["tools"].items()}
+    content: Any = read_yaml(path.read_text(encoding="utf-8"), name=path.name)
+    tools = {name: _tool(name, case) for name, case in content["tools"].items()}
     requests = []
-    for case in found["requests"]:
+    for case in content["requests"]:
         plan = {"plan": 1, "nodes": case["nodes"]}
         requests.append(Case(case["words"], plan, facts_of_plan(plan, tools=tools)))
     return Cases(tools, requests)

@@ -33,11 +33,11 @@ class Shape:
     """A graph of calls.
 
     Args:
-        before: for each call, the indices of the earlier calls whose results it needs.
+        dependencies: for each call, the indices of the earlier calls whose results it needs.
     """
 
     name: str
-    before: Sequence[Sequence[int]]
+    dependencies: Sequence[Sequence[int]]
 
 
 def independent(size: int) -> Shape:
@@ -47,44 +47,48 @@ def independent(size: int) -> Shape:
 
 def chain(size: int) -> Shape:
     """Return calls that each depend on the previous one."""
-    return Shape("chain", [(place - 1,) if place else () for place in range(size)])
+    return Shape("chain", [(index - 1,) if index else () for index in range(size)])
 
 
 def calls_and_joins(size: int) -> Shape:
-    """Return calls of which the last third depends on two of the others each."""
+    """Return calls; each call of the last third depends on two of the other calls."""
     joins = size // 3
-    return Shape("mixed", [*[()] * (size - joins), *[(2 * place, 2 * place + 1) for place in range(joins)]])
+    return Shape("mixed", [*[()] * (size - joins), *[(2 * index, 2 * index + 1) for index in range(joins)]])
 
 
 SHAPES: Sequence[Callable[[int], Shape]] = (independent, chain, calls_and_joins)
 
 
-def _topic(place: int) -> str:
-    return f"average monthly rent of a flat with two rooms in {_CITIES[place]}"
+def _topic(index: int) -> str:
+    return f"average monthly rent of a flat with two rooms in {_CITIES[index]}"
 
 
 def plan_text(shape: Shape) -> str:
     """Return the plan of a model that follows the prompt."""
     nodes = []
-    for place, before in enumerate(shape.before):
-        arguments = {"topic": _topic(place)}
-        if before:
-            arguments["known"] = "; ".join(f"{{{{{_id(other)}.result}}}}" for other in before)
-        title = f"Look up the rents of {_CITIES[place]}"
-        nodes.append({"id": _id(place), "title": title, "tool": TOOL, "arguments": arguments})
+    for index, dependencies in enumerate(shape.dependencies):
+        arguments = {"topic": _topic(index)}
+        if dependencies:
+            arguments["known"] = "; ".join(f"{{{{{_id(dependency)}.result}}}}" for dependency in dependencies)
+        title = f"Look up the rents of {_CITIES[index]}"
+        nodes.append({"id": _id(index), "title": title, "tool": TOOL, "arguments": arguments})
     return json.dumps({"nodes": nodes, "title": "Compare the rents of cities"})
 
 
-def _id(place: int) -> str:
-    return _CITIES[place].lower()
+def _id(index: int) -> str:
+    return _CITIES[index].lower()
 
 
-def turns(shape: Shape) -> Sequence[Mapping[str, Any]]:
+def agent_turns(shape: Shape) -> Sequence[Mapping[str, Any]]:
     """Return the arguments of an agent's successive calls, including the results that it copies."""
     return [
-        {"topic": _topic(place)}
-        | ({"known": "; ".join(statement_about(_topic(other)) for other in before)} if before else {})
-        for place, before in enumerate(shape.before)
+        {"topic": _topic(index)}
+        | (
+            {"known": "; ".join(statement_about(_topic(dependency)) for dependency in dependencies)}
+            if dependencies
+            else {}
+        )
+        for index, dependencies in enumerate(shape.dependencies)
     ]
 
 
@@ -101,8 +105,8 @@ def at_once(answer: Completion, message: str) -> Completion:
 def planner_script(run: str, shape: Shape, *, is_streamed: bool) -> Sequence[Step]:
     """Return the model's responses to the planner and the synthesizer of a run."""
     message = plan_text(shape)
-    streamed = slow(text(message), characters=PIECE_CHARACTERS, each_s=PIECE_S)
-    plan = streamed if is_streamed else at_once(text(message), message)
+    streamed_plan = slow(text(message), characters=PIECE_CHARACTERS, each_s=PIECE_S)
+    plan = streamed_plan if is_streamed else at_once(text(message), message)
     return (
         step(plan, metadata={"run": run, "purpose": PLAN}, is_streamed=is_streamed),
         step(at_once(text(ANSWER_WORDS), ANSWER_WORDS), metadata={"run": run, "purpose": ANSWER}),
@@ -113,6 +117,6 @@ def agent_script(run: str, shape: Shape) -> Sequence[Step]:
     """Return the model's responses to an agent that calls one tool per turn."""
     calls = [
         at_once(tool_call(TOOL, **arguments), TOOL + json.dumps(arguments, ensure_ascii=False))
-        for arguments in turns(shape)
+        for arguments in agent_turns(shape)
     ]
     return [step(answer, metadata={"run": run}) for answer in (*calls, at_once(text(ANSWER_WORDS), ANSWER_WORDS))]

@@ -5,7 +5,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from benchmarks.planning.asking import Planned
+from benchmarks.planning.asking import PlannedRequest
 from benchmarks.planning.score import Scores, score
 from dagwright.core.model.states import NO_USAGE, Usage
 
@@ -17,33 +17,35 @@ _SCORE_LABELS = {
 }
 
 
-def scores_of(planned: Sequence[Planned]) -> tuple[Scores, Scores]:
+def scores_of(planned: Sequence[PlannedRequest]) -> tuple[Scores, Scores]:
     """Return the scores of the first plans, and of the plans after repair."""
     return (
-        score((each.case.facts, each.first) for each in planned),
-        score((each.case.facts, each.last) for each in planned),
+        score((each.case.facts, each.first_facts) for each in planned),
+        score((each.case.facts, each.last_facts) for each in planned),
     )
 
 
-def usage_of(planned: Sequence[Planned]) -> Usage:
+def usage_of(planned: Sequence[PlannedRequest]) -> Usage:
     """Return the token usage of all calls."""
     return reduce(add, (each.usage for each in planned), NO_USAGE)
 
 
-def table(planned: Sequence[Planned]) -> str:
+def table(planned: Sequence[PlannedRequest]) -> str:
     """Format the scores as a Markdown table, followed by the usage and the failures."""
     first, last = scores_of(planned)
-    before, after = first.to_json(), last.to_json()
+    first_json, last_json = first.to_json(), last.to_json()
     lines = ["| | first plans | after repair |", "|---|---|---|"]
     lines.append(f"| plans that can be run | {first.valid} of {first.answers} | {last.valid} of {last.answers} |")
-    lines += [f"| {name} | {_number(before[key])} | {_number(after[key])} |" for key, name in _SCORE_LABELS.items()]
+    lines += [
+        f"| {name} | {_number(first_json[key])} | {_number(last_json[key])} |" for key, name in _SCORE_LABELS.items()
+    ]
     usage = usage_of(planned)
     message = f"{usage.calls} calls, {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
-    failed = _without_plan(planned)
-    return "\n".join([*lines, "", message + ".", *(["", "Without a plan:", *failed] if failed else [])])
+    failure_lines = _without_plan(planned)
+    return "\n".join([*lines, "", message + ".", *(["", "Without a plan:", *failure_lines] if failure_lines else [])])
 
 
-def report(planned: Sequence[Planned], *, model: str) -> dict[str, Any]:
+def report(planned: Sequence[PlannedRequest], *, model: str) -> dict[str, Any]:
     """Return the JSON report: the scores, and each request with all responses."""
     first, last = scores_of(planned)
     return {
@@ -59,16 +61,16 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _without_plan(planned: Sequence[Planned]) -> list[str]:
+def _without_plan(planned: Sequence[PlannedRequest]) -> list[str]:
     """Return a line for each request without a plan; a single line if all have the same reason."""
-    reasons = {each.case.words: _why(each) for each in planned if each.last is None}
-    if len(reasons) == len(planned) > 1 and len(different := set(reasons.values())) == 1:
-        return [f"- all {len(reasons)} requests: {different.pop()}"]
-    return [f"- {text}: {why}" for text, why in reasons.items()]
+    reasons = {each.case.words: _why(each) for each in planned if each.last_facts is None}
+    if len(reasons) == len(planned) > 1 and len(distinct_reasons := set(reasons.values())) == 1:
+        return [f"- all {len(reasons)} requests: {distinct_reasons.pop()}"]
+    return [f"- {text}: {reason}" for text, reason in reasons.items()]
 
 
-def _why(planned: Planned) -> str:
+def _why(planned: PlannedRequest) -> str:
     if planned.failure is not None:
         return str(planned.failure)
-    problem = planned.tries[-1].problems[0]
+    problem = planned.attempts[-1].problems[0]
     return f"{problem.code}: {problem.message}"

@@ -24,8 +24,8 @@ from temporalio.api.history.v1 import HistoryEvent
 
 from benchmarks.figures import Figure, figure_to_json, ratio_figure, save_as, table
 from benchmarks.planning import round_workers
-from benchmarks.planning.streaming import Place
-from benchmarks.processes import Bench, KillableWorker, python
+from benchmarks.planning.streaming import ModelBench
+from benchmarks.processes import Bench, KillableWorker, python_command
 from benchmarks.rows import RUN_TIMEOUT_S, event_time
 from dagwright.core.boundary import wire
 from dagwright.planner import RoundsOptions, prepare_rounds
@@ -71,26 +71,26 @@ class Gaps:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class QuestionServer:
     """The server for questions, and the only worker."""
 
-    place: Place
+    bench: ModelBench
     worker: KillableWorker
 
 
 @dataclass(frozen=True, slots=True)
-class AtOnce:
+class ConcurrentQuestions:
     """Many concurrent questions.
 
     Args:
-        whole_s: from the first start to the last answer.
-        each_s: for each question, from its start to its answer.
+        total_s: from the first start to the last answer.
+        durations_s: for each question, from its start to its answer.
         cpu_s: CPU time of the worker for all of them.
         peak_gb: peak memory of the worker until then, in 10^9 bytes.
     """
 
-    whole_s: float
-    each_s: Sequence[float]
+    total_s: float
+    durations_s: Sequence[float]
     cpu_s: float
     peak_gb: float
 
@@ -102,23 +102,25 @@ def script() -> Sequence[Step]:
         answer = {"reasoning": "On.", "action": "continue", "sub_goals": _sub_goals(number)}
         steps.append(step(json_text(answer), last=f"This is round {number} of", times=ANY_NUMBER))
     last = {"from_sub_goal": _id(ROUNDS, 0, _LENGTH), "slot": "report"}
-    enough = {"reasoning": "All is noted.", "action": "done", "synthesis_inputs": {"report": last}}
-    steps.append(step(json_text(enough), last=f"This is round {ROUNDS + 1} of", times=ANY_NUMBER))
+    done = {"reasoning": "All is noted.", "action": "done", "synthesis_inputs": {"report": last}}
+    steps.append(step(json_text(done), last=f"This is round {ROUNDS + 1} of", times=ANY_NUMBER))
     return [*steps, step(ANSWER, metadata={"purpose": "answer"}, times=ANY_NUMBER)]
 
 
-def _id(number: int, chain: int, place: int) -> int:
-    return 100 * number + 10 * chain + place
+def _id(number: int, chain: int, position: int) -> int:
+    return 100 * number + 10 * chain + position
 
 
 def _sub_goals(number: int) -> list[dict[str, Any]]:
     sub_goals = []
     for chain in range(_CHAINS):
-        for place in range(_LENGTH):
-            name = f"{number}.{chain}.{place}"
-            before = {"from_sub_goal": _id(number, chain, place - 1), "slot": "noted"}
-            inputs = {"before": before} if place else {}
-            sub_goals.append({"id": _id(number, chain, place), "worker": "note", "description": name, "inputs": inputs})
+        for position in range(_LENGTH):
+            name = f"{number}.{chain}.{position}"
+            previous = {"from_sub_goal": _id(number, chain, position - 1), "slot": "noted"}
+            inputs = {"previous": previous} if position else {}
+            sub_goals.append(
+                {"id": _id(number, chain, position), "worker": "note", "description": name, "inputs": inputs}
+            )
             sub_goals[-1]["params"] = {"name": name}
     noted = {"from_sub_goal": _id(number, 0, _LENGTH - 1), "slot": "noted"}
     document = {
@@ -132,7 +134,7 @@ def _sub_goals(number: int) -> list[dict[str, Any]]:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[Served]:
+async def serving() -> AsyncIterator[QuestionServer]:
     """Run a server, one worker and the scripted model inside the block."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         settings = Settings(state_dir=Path(name) / "state")
@@ -140,32 +142,32 @@ async def serving() -> AsyncIterator[Served]:
             client = await dial(server.address)
             await register_search_attributes(client)
             environment = [f"OPENAI_BASE_URL={model.base_url}", "OPENAI_API_KEY=any", "DAGWRIGHT_MODEL=scripted"]
-            command = ["env", *environment, *python(settings), "worker.py", "--tools", _TOOLS_FILE]
+            command = ["env", *environment, *python_command(settings), "worker.py", "--tools", _TOOLS_FILE]
             worker = KillableWorker(command, Path(name) / "worker.log")
             await worker.start()
             try:
-                yield Served(Place(client, model, settings), worker)
+                yield QuestionServer(ModelBench(client, model, settings), worker)
             finally:
                 await worker.kill()
 
 
-async def environment(place: Place, name: str) -> tuple[Gaps, float]:
+async def ask_question(bench: ModelBench, name: str) -> tuple[Gaps, float]:
     """Ask one question; return its gaps and its duration in seconds."""
-    tools = load_toolset(place.settings, [_TOOLS_FILE]).declarations()
+    tools = load_toolset(bench.settings, [_TOOLS_FILE]).declarations()
     plan, _ = prepare_rounds("Which name was noted?", tools, RoundsOptions(limits=RoundsLimits(synthesis="model")))
-    started = time.monotonic()
-    handle: Any = await place.client.start_workflow(
+    started_at = time.monotonic()
+    handle: Any = await bench.client.start_workflow(
         wire.WORKFLOW_PLAN_AND_EXECUTE,
         run_input_to_json(RunInput(compiled=plan)),
         id=name,
         task_queue=wire.DEFAULT_TASK_QUEUE,
     )
     await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
-    took = time.monotonic() - started
+    duration_s = time.monotonic() - started_at
     document = await handle.query(wire.QUERY_STATUS)
-    if (wrong := problem_with(document)) is not None:
-        raise RuntimeError(f"unexpected result of {name}: {wrong}")
-    return gaps_of((await handle.fetch_history()).events), took
+    if (problem := problem_with(document)) is not None:
+        raise RuntimeError(f"unexpected result of {name}: {problem}")
+    return gaps_of((await handle.fetch_history()).events), duration_s
 
 
 def problem_with(document: Mapping[str, Any]) -> str | None:
@@ -176,82 +178,88 @@ def problem_with(document: Mapping[str, Any]) -> str | None:
     rounds = document["rounds"]["rounds"]
     if [each["sub_goals"] for each in rounds] != [*expected, []]:
         return f"{len(rounds)} rounds, with unplanned sub-goals"
-    again = [name for name, node in document["nodes"].items() if node["status"] != "completed" or node["attempts"] > 1]
-    return f"{', '.join(again[:5])} did not complete in one attempt" if again else None
+    repeated = [
+        name for name, node in document["nodes"].items() if node["status"] != "completed" or node["attempts"] > 1
+    ]
+    return f"{', '.join(repeated[:5])} did not complete in one attempt" if repeated else None
 
 
 def gaps_of(events: Sequence[HistoryEvent]) -> Gaps:
     """Return the gaps of a question, round by round."""
-    started, ended = _times(events)
+    starts, ends = _times(events)
     planners = ["plan", *(f"plan#{number}" for number in range(2, ROUNDS + 2))]
-    after, before, ordinary = [], [], []
+    after_answer, before_planner, ordinary = [], [], []
     for number in range(1, ROUNDS + 1):
         names = [f"sg{sub_goal['id']}" for sub_goal in _sub_goals(number)]
-        after.append(min(started[name] for name in names) - ended[planners[number - 1]])
-        before.append(started[planners[number]] - max(ended[name] for name in names))
+        after_answer.append(min(starts[name] for name in names) - ends[planners[number - 1]])
+        before_planner.append(starts[planners[number]] - max(ends[name] for name in names))
         for sub_goal in _sub_goals(number):
             for source in sub_goal["inputs"].values():
-                ordinary.append(started[f"sg{sub_goal['id']}"] - ended[f"sg{source['from_sub_goal']}"])
-    return Gaps(after, before, ordinary)
+                ordinary.append(starts[f"sg{sub_goal['id']}"] - ends[f"sg{source['from_sub_goal']}"])
+    return Gaps(after_answer, before_planner, ordinary)
 
 
 def _times(events: Sequence[HistoryEvent]) -> tuple[Mapping[str, float], Mapping[str, float]]:
     """Return the start and end times of the activities, in seconds since the epoch."""
     names: dict[int, str] = {}
-    started: dict[str, float] = {}
-    ended: dict[str, float] = {}
+    starts: dict[str, float] = {}
+    ends: dict[str, float] = {}
     for event in events:
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             names[event.event_id] = event.activity_task_scheduled_event_attributes.activity_id
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED:
-            started[names[event.activity_task_started_event_attributes.scheduled_event_id]] = event_time(event)
+            starts[names[event.activity_task_started_event_attributes.scheduled_event_id]] = event_time(event)
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-            ended[names[event.activity_task_completed_event_attributes.scheduled_event_id]] = event_time(event)
-    return started, ended
+            ends[names[event.activity_task_completed_event_attributes.scheduled_event_id]] = event_time(event)
+    return starts, ends
 
 
-async def answered_at_once(served: Served, name: str, number: int) -> AtOnce:
+async def ask_concurrently(server: QuestionServer, name: str, number: int) -> ConcurrentQuestions:
     """Ask many questions concurrently."""
-    started, before_s = time.monotonic(), served.worker.cpu_s()
-    answers = await asyncio.gather(*(environment(served.place, f"{name}-{place}") for place in range(number)))
-    whole_s, cpu_s = time.monotonic() - started, served.worker.cpu_s() - before_s
-    return AtOnce(whole_s, [took for _, took in answers], cpu_s, served.worker.peak_gb())
+    started_at, before_s = time.monotonic(), server.worker.cpu_s()
+    answers = await asyncio.gather(*(ask_question(server.bench, f"{name}-{index}") for index in range(number)))
+    total_s, cpu_s = time.monotonic() - started_at, server.worker.cpu_s() - before_s
+    return ConcurrentQuestions(total_s, [duration_s for _, duration_s in answers], cpu_s, server.worker.peak_gb())
 
 
 async def measure(questions: int, at_once: int) -> list[Figure]:
     """Return the figures: gaps and times of sequential questions, and the cost of concurrent ones."""
-    async with serving() as served:
-        await environment(served.place, "warm")
-        before_s = served.worker.cpu_s()
-        alone = [await environment(served.place, f"question-{number}") for number in range(questions)]
-        alone_s = (served.worker.cpu_s() - before_s) / questions
-        batches = [await answered_at_once(served, f"at-once-{name}", at_once) for name in ("first", "second")]
-    return figures_of([gaps for gaps, _ in alone], alone_s, batches)
+    async with serving() as server:
+        await ask_question(server.bench, "warm")
+        before_s = server.worker.cpu_s()
+        sequential = [await ask_question(server.bench, f"question-{number}") for number in range(questions)]
+        single_cpu_s = (server.worker.cpu_s() - before_s) / questions
+        batches = [await ask_concurrently(server, f"at-once-{name}", at_once) for name in ("first", "second")]
+    return figures_of([gaps for gaps, _ in sequential], single_cpu_s, batches)
 
 
-def figures_of(gaps: Sequence[Gaps], alone_s: float, batches: Sequence[AtOnce]) -> list[Figure]:
+def figures_of(gaps: Sequence[Gaps], single_cpu_s: float, batches: Sequence[ConcurrentQuestions]) -> list[Figure]:
     """Build the figures.
 
     Args:
         gaps: gaps of the sequential questions.
-        alone_s: CPU time of the worker for one of them.
+        single_cpu_s: CPU time of the worker for one sequential question.
         batches: the batches of concurrent questions, in order.
     """
     ordinary = [1000 * gap for each in gaps for gap in each.ordinary]
-    after = [1000 * gap for each in gaps for gap in each.after_answer]
-    before = [1000 * gap for each in gaps for gap in each.before_planner]
-    number = len(batches[0].each_s)
+    after_answer = [1000 * gap for each in gaps for gap in each.after_answer]
+    before_planner = [1000 * gap for each in gaps for gap in each.before_planner]
+    number = len(batches[0].durations_s)
     title = f"{number} questions of {ROUNDS} rounds at once on one worker"
-    cpu = [batch.cpu_s / number for batch in batches]
-    whole = [round(batch.whole_s, 2) for batch in batches]
-    slowest = [max(batch.each_s) for batch in batches]
-    usual = [statistics.median(batch.each_s) for batch in batches]
+    cpu_s_per_question = [batch.cpu_s / number for batch in batches]
+    totals_s = [round(batch.total_s, 2) for batch in batches]
+    slowest = [max(batch.durations_s) for batch in batches]
+    medians = [statistics.median(batch.durations_s) for batch in batches]
     return [
-        ratio_figure("from the planner's response to the first worker tool, ms", after, ordinary, goal=MAX_RATIO),
-        ratio_figure("from the last worker tool to the planner, ms", before, ordinary, goal=MAX_RATIO),
-        Figure(title, statistics.median(whole), None, unit="s", measured={"samples": whole}),
-        ratio_figure(f"{title}, CPU of the worker for one : alone, s", cpu, [alone_s], goal=CPU_RATIO),
-        ratio_figure(f"{title}, slowest : median", slowest, usual, goal=FAIR_RATIO),
+        ratio_figure(
+            "from the planner's response to the first worker tool, ms", after_answer, ordinary, goal=MAX_RATIO
+        ),
+        ratio_figure("from the last worker tool to the planner, ms", before_planner, ordinary, goal=MAX_RATIO),
+        Figure(title, statistics.median(totals_s), None, unit="s", measured={"samples": totals_s}),
+        ratio_figure(
+            f"{title}, CPU of the worker for one : alone, s", cpu_s_per_question, [single_cpu_s], goal=CPU_RATIO
+        ),
+        ratio_figure(f"{title}, slowest : median", slowest, medians, goal=FAIR_RATIO),
         ratio_figure(
             f"{title}, memory after twice as many, GB", [batches[-1].peak_gb], [batches[0].peak_gb], goal=MEMORY_RATIO
         ),
@@ -275,7 +283,9 @@ def main(arguments: list[str] | None = None) -> int:
     print(table(figures))
     if (options.questions, options.at_once) == (QUESTIONS, AT_ONCE):
         rows = [figure_to_json(figure) for figure in figures]
-        save_as(_RESULTS, "rounds", text=table(figures), document={"figures": rows}, often=f"{QUESTIONS} questions")
+        save_as(
+            _RESULTS, "rounds", text=table(figures), document={"figures": rows}, repetitions=f"{QUESTIONS} questions"
+        )
     return 1 if any(figure.verdict == "lost" for figure in figures) else 0
 
 

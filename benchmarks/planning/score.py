@@ -1,8 +1,8 @@
 """Compare a model's plans with the expected ones: F1 of nodes, edges and arguments, as in TaskBench.
 
 Each plan yields four sets: its tools, the pairs of tools that an edge joins, the pairs of a tool and an argument name,
-and these with the argument's value. A tool called twice is in its set once, and a value from another node is the name
-of that node's tool, so plans are compared without their ids. Members are counted over all plans together (micro
+and these pairs with the argument's value. A tool called twice is in its set once, and a value from another node is the
+name of that node's tool, so plans are compared without their ids. Members are counted over all plans together (micro
 average), and F1 is the harmonic mean of precision and recall.
 
 A response without a valid plan predicts nothing, and so costs recall; TaskBench omits such responses and reports
@@ -57,29 +57,29 @@ class Score:
     """Score of one kind of sets.
 
     Args:
-        found: members that were predicted and expected, over all plans.
+        matched: members that were predicted and expected, over all plans.
         predicted, expected: total number of members.
     """
 
-    found: int
+    matched: int
     predicted: int
     expected: int
 
     @property
     def precision(self) -> float:
         """Share of the predicted members that were expected; 0 without predictions."""
-        return self.found / self.predicted if self.predicted else 0.0
+        return self.matched / self.predicted if self.predicted else 0.0
 
     @property
     def recall(self) -> float:
         """Share of the expected members that were predicted; 0 without expectations."""
-        return self.found / self.expected if self.expected else 0.0
+        return self.matched / self.expected if self.expected else 0.0
 
     @property
     def f1(self) -> float | None:
         """Harmonic mean of both; `None` without expected and predicted members."""
-        both = self.predicted + self.expected
-        return 2 * self.found / both if both else None
+        total = self.predicted + self.expected
+        return 2 * self.matched / total if total else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +100,17 @@ class Scores:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON for a report."""
-        named: Mapping[str, Score] = {
+        score_by_name: Mapping[str, Score] = {
             "node_f1": self.nodes,
             "edge_f1": self.edges,
             "argument_name_f1": self.argument_names,
             "argument_value_f1": self.argument_values,
         }
-        return {"answers": self.answers, "valid": self.valid, **{name: score.f1 for name, score in named.items()}}
+        return {
+            "answers": self.answers,
+            "valid": self.valid,
+            **{name: score.f1 for name, score in score_by_name.items()},
+        }
 
 
 def facts_of_plan(plan: JsonValue, *, tools: Mapping[str, ToolDeclaration] | None = None) -> PlanFacts:
@@ -168,25 +172,29 @@ def _without_ids(value: Any, names: Mapping[str, str]) -> Any:
     return map_texts(value, replace_references)
 
 
-def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known: Collection[str] | None = None) -> Scores:
+def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known_tools: Collection[str] | None = None) -> Scores:
     """Score predicted plans against expected ones.
 
     Args:
         pairs: (expected, predicted); `None` is a response without a valid plan.
-        known: names of tools; other predicted tools do not count, as in TaskBench. `None` counts all, so that an
+        known_tools: names of tools; other predicted tools do not count, as in TaskBench. `None` counts all, so that an
             unknown tool costs precision.
     """
     compared = list(pairs)
-    both = [(expected, predicted or NOTHING) for expected, predicted in compared]
+    facts_of_pairs = [(expected, predicted or NOTHING) for expected, predicted in compared]
     nodes = [
-        (expected.tools, predicted.tools if known is None else predicted.tools & frozenset(known))
-        for expected, predicted in both
+        (expected.tools, predicted.tools if known_tools is None else predicted.tools & frozenset(known_tools))
+        for expected, predicted in facts_of_pairs
     ]
     return Scores(
         nodes=_micro(nodes),
-        edges=_micro((expected.edges, predicted.edges) for expected, predicted in both),
-        argument_names=_micro((expected.argument_names, predicted.argument_names) for expected, predicted in both),
-        argument_values=_micro((expected.argument_values, predicted.argument_values) for expected, predicted in both),
+        edges=_micro((expected.edges, predicted.edges) for expected, predicted in facts_of_pairs),
+        argument_names=_micro(
+            (expected.argument_names, predicted.argument_names) for expected, predicted in facts_of_pairs
+        ),
+        argument_values=_micro(
+            (expected.argument_values, predicted.argument_values) for expected, predicted in facts_of_pairs
+        ),
         answers=len(compared),
         valid=sum(predicted is not None for _, predicted in compared),
     )

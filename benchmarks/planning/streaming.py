@@ -24,8 +24,8 @@ from temporalio.client import Client
 from benchmarks.figures import save_as
 from benchmarks.planning import slow_tools
 from benchmarks.planning.paced import SHAPES, TOKEN_CHARACTERS, TOOL, Shape, agent_script, plan_text, planner_script
-from benchmarks.planning.streaming_report import Comparison, RunTimes, comparison, report, written_figure
-from benchmarks.processes import python, running
+from benchmarks.planning.streaming_report import Comparison, RunTimes, comparison_table, report, written_figure
+from benchmarks.processes import python_command, run_process
 from benchmarks.rows import RUN_TIMEOUT_S, event_time
 from dagwright.core.boundary import wire
 from dagwright.planner import PlanningOptions, prepare_goal
@@ -63,8 +63,8 @@ class Run:
     @property
     def id(self) -> str:
         """Return its workflow ID."""
-        warm = "" if self.is_counted else "-warm"
-        return f"{self.shape.name}-{len(self.shape.before)}-{self.way}-{self.repeat}{warm}"
+        suffix = "" if self.is_counted else "-warm"
+        return f"{self.shape.name}-{len(self.shape.dependencies)}-{self.way}-{self.repeat}{suffix}"
 
     def script(self) -> Sequence[Step]:
         """Return the model's responses."""
@@ -74,7 +74,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModelBench:
     """The server of the runs, and the model that they call."""
 
     client: Client
@@ -84,19 +84,19 @@ class Place:
 
 def runs_of(sizes: Sequence[int], repeats: int) -> list[Run]:
     """Return all runs in order: a warm-up of each way, then the ways alternately."""
-    warm = [Run(SHAPES[0](min(sizes)), way, 0, is_counted=False) for way in WAYS]
-    counted = [
-        Run(make(size), WAYS[(turn + repeat) % len(WAYS)], repeat)
+    warm_ups = [Run(SHAPES[0](min(sizes)), way, 0, is_counted=False) for way in WAYS]
+    counted_runs = [
+        Run(make_shape(size), WAYS[(turn + repeat) % len(WAYS)], repeat)
         for repeat in range(repeats)
-        for make in SHAPES
+        for make_shape in SHAPES
         for size in sizes
         for turn in range(len(WAYS))
     ]
-    return warm + counted
+    return warm_ups + counted_runs
 
 
 @asynccontextmanager
-async def serving(runs: Sequence[Run]) -> AsyncIterator[Place]:
+async def serving(runs: Sequence[Run]) -> AsyncIterator[ModelBench]:
     """Run a server, a worker with the slow tool and the scripted model inside the block."""
     steps = [step for run in runs for step in run.script()]
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
@@ -105,56 +105,60 @@ async def serving(runs: Sequence[Run]) -> AsyncIterator[Place]:
             client = await dial(server.address)
             await register_search_attributes(client)
             environment = [f"OPENAI_BASE_URL={model.base_url}", "OPENAI_API_KEY=any", "DAGWRIGHT_MODEL=scripted"]
-            command = ["env", *environment, *python(settings), "worker.py", "--tools", _TOOLS_FILE]
-            async with running(command, log=Path(name) / "worker.log"):
-                yield Place(client, model, settings)
+            command = ["env", *environment, *python_command(settings), "worker.py", "--tools", _TOOLS_FILE]
+            async with run_process(command, log=Path(name) / "worker.log"):
+                yield ModelBench(client, model, settings)
 
 
 async def measure(sizes: Sequence[int], repeats: int) -> list[Comparison]:
     """Return the times of the runs, by shape and size."""
     runs = runs_of(sizes, repeats)
     times_by_plan: dict[tuple[str, int, str], list[RunTimes]] = {}
-    async with serving(runs) as place:
+    async with serving(runs) as bench:
         for run in runs:
-            times = await _measure_run(place, run)
+            times = await _measure_run(bench, run)
             print(f"{run.id}: first tool after {times.first_call_s:.2f} s, end {times.end_s:.2f} s", file=sys.stderr)
             if run.is_counted:
-                times_by_plan.setdefault((run.shape.name, len(run.shape.before), run.way), []).append(times)
-    shapes = [make(size) for make in SHAPES for size in sizes]
+                times_by_plan.setdefault((run.shape.name, len(run.shape.dependencies), run.way), []).append(times)
+    shapes = [make_shape(size) for make_shape in SHAPES for size in sizes]
     return [
         Comparison(
             shape.name,
-            len(shape.before),
+            len(shape.dependencies),
             round(len(plan_text(shape)) / TOKEN_CHARACTERS),
-            **{way: times_by_plan[shape.name, len(shape.before), way] for way in WAYS},
+            **{way: times_by_plan[shape.name, len(shape.dependencies), way] for way in WAYS},
         )
         for shape in shapes
     ]
 
 
-async def _measure_run(place: Place, run: Run) -> RunTimes:
+async def _measure_run(bench: ModelBench, run: Run) -> RunTimes:
     started_at = time.time()
-    tools = {TOOL: load_toolset(place.settings, [_TOOLS_FILE]).declarations()[TOOL]}
+    tools = {TOOL: load_toolset(bench.settings, [_TOOLS_FILE]).declarations()[TOOL]}
     if run.way == TURNS:
         spec = AgentSpec("helper", tools=tools)
         plan = agent_plan(spec, prompt="Answer the request with the results of the tools.", results={})
-        kind, run_input = wire.WORKFLOW_RUN_AGENT, RunInput(compiled=plan, inputs={OBJECTIVE: _WORDS})
+        workflow_type, run_input = wire.WORKFLOW_RUN_AGENT, RunInput(compiled=plan, inputs={OBJECTIVE: _WORDS})
     else:
         plan, _ = prepare_goal(_WORDS, tools, PlanningOptions(streams=run.way == STREAMED))
-        kind, run_input = wire.WORKFLOW_PLAN_AND_EXECUTE, RunInput(compiled=plan)
-    handle: Any = await place.client.start_workflow(
-        kind, run_input_to_json(run_input), id=run.id, task_queue=wire.DEFAULT_TASK_QUEUE
+        workflow_type, run_input = wire.WORKFLOW_PLAN_AND_EXECUTE, RunInput(compiled=plan)
+    handle: Any = await bench.client.start_workflow(
+        workflow_type, run_input_to_json(run_input), id=run.id, task_queue=wire.DEFAULT_TASK_QUEUE
     )
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
-    calls = [call for call in place.model.calls if call.metadata.get("run") == run.id]
+    calls = [call for call in bench.model.calls if call.metadata.get("run") == run.id]
     events = (await handle.fetch_history()).events
     starts = tool_starts(events)
-    if document["status"] != "completed" or len(starts) != len(run.shape.before) or len(calls) != len(run.script()):
+    if (
+        document["status"] != "completed"
+        or len(starts) != len(run.shape.dependencies)
+        or len(calls) != len(run.script())
+    ):
         raise RuntimeError(f"unexpected result of {run.id}: {len(starts)} tool calls, {json.dumps(document)}")
     return RunTimes(
         first_call_s=min(starts) - started_at,
         end_s=event_time(events[-1]) - started_at,
-        written=_written_share(place.model, calls[0], min(starts)),
+        written=_written_share(bench.model, calls[0], min(starts)),
     )
 
 
@@ -189,12 +193,18 @@ def main(arguments: list[str] | None = None) -> int:
     sizes = tuple(int(size) for size in options.sizes.split(","))
     if not all(3 <= size <= 9 for size in sizes) or options.repeats < 1:
         parser.error("--sizes must be from 3 to 9, and --repeats at least 1")
-    compared = asyncio.run(measure(sizes, options.repeats))
-    print(comparison(compared))
+    comparisons = asyncio.run(measure(sizes, options.repeats))
+    print(comparison_table(comparisons))
     if sizes == SIZES:
-        often = f"{options.repeats} runs of each"
-        save_as(_RESULTS, "streaming", text=comparison(compared), document=report(compared), often=often)
-    return 1 if written_figure(compared).verdict == "lost" else 0
+        repetitions = f"{options.repeats} runs of each"
+        save_as(
+            _RESULTS,
+            "streaming",
+            text=comparison_table(comparisons),
+            document=report(comparisons),
+            repetitions=repetitions,
+        )
+    return 1 if written_figure(comparisons).verdict == "lost" else 0
 
 
 if __name__ == "__main__":

@@ -62,36 +62,34 @@ _HEAD = (
 )
 
 
-def comparison(compared: Sequence[Comparison]) -> str:
+def comparison_table(comparisons: Sequence[Comparison]) -> str:
     """Format the medians as a Markdown table in seconds, followed by the goal."""
     lines = [_HEAD, "|---|" + "---:|" * 9]
-    for compared_runs in compared:
+    for comparison in comparisons:
         cells = [
-            compared_runs.shape,
-            f"{compared_runs.nodes}",
-            f"{compared_runs.tokens}",
-            f"{compared_runs.written_percent:.0f} %",
+            comparison.shape,
+            f"{comparison.nodes}",
+            f"{comparison.tokens}",
+            f"{comparison.written_percent:.0f} %",
         ]
-        cells += [
-            _median(runs, _first_call_s) for runs in (compared_runs.streamed, compared_runs.whole, compared_runs.turns)
-        ]
-        cells += [_median(runs, _end_s) for runs in (compared_runs.streamed, compared_runs.whole, compared_runs.turns)]
+        cells += [_median(runs, _first_call_s) for runs in (comparison.streamed, comparison.whole, comparison.turns)]
+        cells += [_median(runs, _end_s) for runs in (comparison.streamed, comparison.whole, comparison.turns)]
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", table([written_figure(compared)])])
+    return "\n".join([*lines, "", table([written_figure(comparisons)])])
 
 
-def written_figure(compared: Sequence[Comparison]) -> Figure:
+def written_figure(comparisons: Sequence[Comparison]) -> Figure:
     """Return the worst value of all plans with the goal."""
-    measured = {f"{each.shape} of {each.nodes}": round(each.written_percent, 1) for each in compared}
+    measured = {f"{each.shape} of {each.nodes}": round(each.written_percent, 1) for each in comparisons}
     name = "largest share of a plan written when its first tool starts"
     return Figure(name, max(measured.values()), MAX_WRITTEN_PERCENT, unit="%", measured=measured)
 
 
-def report(compared: Sequence[Comparison]) -> dict[str, Any]:
+def report(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the JSON report."""
     return {
-        "figures": [figure_to_json(written_figure(compared))],
-        "plans": [each.to_json() for each in compared],
+        "figures": [figure_to_json(written_figure(comparisons))],
+        "plans": [each.to_json() for each in comparisons],
     }
 
 
@@ -103,5 +101,5 @@ def _end_s(times: RunTimes) -> float:
     return times.end_s
 
 
-def _median(runs: Sequence[RunTimes], part: Callable[[RunTimes], float]) -> str:
-    return f"{statistics.median(part(each) for each in runs):.2f} s"
+def _median(runs: Sequence[RunTimes], value_of: Callable[[RunTimes], float]) -> str:
+    return f"{statistics.median(value_of(each) for each in runs):.2f} s"

@@ -1,8 +1,8 @@
 """`python -m benchmarks.workers [--workers 2,4,8,2+2] [--runs N]`: several workers on one server with PostgreSQL.
 
-Each worker is in a network namespace of its own, with a state folder of its own; they share a payload store and the
-ledger of their effects. `2+2` are two workers for runs and two for tools. The CPU time per node of
-workers, server and database is measured for each of them.
+Each worker has its own network namespace and state folder; all workers share a payload store and the ledger of their
+effects. `2+2` are two workers for runs and two for tools. The CPU time per node of workers, server and database is
+measured for each number of workers.
 Then half of the workers are killed while runs continue, and each effect is counted. Writes `results/workers.json` and
 `results/workers.md`; the exit code is 1 if an effect was duplicated or lost, or a run did not complete.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.figures import save_as
 from benchmarks.workers.fleet import Fleet, open_fleet
 from benchmarks.workers.networks import WorkerNetwork, worker_networks
-from benchmarks.workers.phases import Cost, Killed, measure_cost, measure_kills
+from benchmarks.workers.phases import Cost, KillResult, measure_cost, measure_kills
 from benchmarks.workers.production_server import ProductionServer, production_server
 from dagwright.settings import Settings, WorkerRole
 
@@ -32,13 +32,13 @@ def roles_of(text: str) -> list[WorkerRole]:
     first, separator, second = text.partition("+")
     if not separator:
         return ["all"] * int(first)
-    executing: list[WorkerRole | None] = ["workflows"] * int(first)
-    calling: list[WorkerRole | None] = ["tools"] * int(second)
-    return [role for pair in zip_longest(executing, calling) for role in pair if role is not None]
+    workflow_roles: list[WorkerRole | None] = ["workflows"] * int(first)
+    tool_roles: list[WorkerRole | None] = ["tools"] * int(second)
+    return [role for pair in zip_longest(workflow_roles, tool_roles) for role in pair if role is not None]
 
 
-async def measure(fleets: list[list[WorkerRole]], runs: int) -> tuple[list[Cost], list[Killed], str]:
-    """Return the cost and the kills for each list of workers, and the kind of network."""
+async def measure(fleets: list[list[WorkerRole]], runs: int) -> tuple[list[Cost], list[KillResult], str]:
+    """Return the cost and the kills for each list of workers, and a description of their networks."""
     costs, kills = [], []
     with tempfile.TemporaryDirectory(prefix="bench-workers-") as name, ExitStack() as stack:
         folder = Path(name)
@@ -46,22 +46,22 @@ async def measure(fleets: list[list[WorkerRole]], runs: int) -> tuple[list[Cost]
         async with production_server(folder / "temporal", Settings().cache_home) as server:
             for number, roles in enumerate(fleets):
                 async with open_fleet(folder / str(number), server, networks[: len(roles)], roles=roles) as fleet:
-                    cost, killed = await _measure_fleet(fleet, server, runs)
+                    cost, kill_result = await _measure_fleet(fleet, server, runs)
                 costs.append(cost)
-                kills.append(killed)
+                kills.append(kill_result)
     return costs, kills, network
 
 
-async def _measure_fleet(fleet: Fleet, server: ProductionServer, runs: int) -> tuple[Cost, Killed]:
+async def _measure_fleet(fleet: Fleet, server: ProductionServer, runs: int) -> tuple[Cost, KillResult]:
     await fleet.warm_up()
     cost = await measure_cost(fleet, server, runs)
-    killed = await measure_kills(fleet, runs)
-    sys.stderr.write(f"{fleet.name} workers: {cost}\n{killed}\n")
-    return cost, killed
+    kill_result = await measure_kills(fleet, runs)
+    sys.stderr.write(f"{fleet.name} workers: {cost}\n{kill_result}\n")
+    return cost, kill_result
 
 
 def _networks(stack: ExitStack, count: int) -> tuple[list[WorkerNetwork], str]:
-    """Return a network for each worker, and what kind it is."""
+    """Return a network for each worker, and a description of the networks."""
     try:
         return stack.enter_context(worker_networks(count)), "each worker in its own network namespace"
     except RuntimeError as error:
@@ -83,7 +83,7 @@ def _cost_table(costs: list[Cost]) -> str:
     return "\n".join(lines)
 
 
-def _kill_table(kills: list[Killed]) -> str:
+def _kill_table(kills: list[KillResult]) -> str:
     lines = [
         "| workers | killed | runs | lost runs | nodes | repeated `write` | missing effects | `outcome_unknown` | "
         "repeated `idempotent` calls |",
@@ -109,7 +109,7 @@ def main() -> int:
     text = f"{_cost_table(costs)}\n\n{_kill_table(kills)}\n\nPostgreSQL with `fsync`; {network}."
     print(text)
     document = {"costs": [cost.to_json() for cost in costs], "kills": [kill.to_json() for kill in kills]}
-    save_as(_RESULTS, "workers", text=text, document=document, often=f"{options.runs} runs at once")
+    save_as(_RESULTS, "workers", text=text, document=document, repetitions=f"{options.runs} runs at once")
     return 0 if all(kill.tally.is_right for kill in kills) and all(cost.tally.is_right for cost in costs) else 1
 
 

@@ -18,9 +18,13 @@ def effects_plan(ledger: str) -> dict[str, Any]:
     """Return layers of nodes with effects; half of them are `write`, and a failed one does not stop its dependents."""
     nodes = []
     for layer in range(LAYERS):
-        before = [f"{{{{n{layer - 1}-{index}.result}}}}" for index in range(WIDTH)] if layer else []
+        previous_results = [f"{{{{n{layer - 1}-{index}.result}}}}" for index in range(WIDTH)] if layer else []
         for index in range(WIDTH):
-            call = {"id": f"n{layer}-{index}", "arguments": {"ledger": ledger, "after": before}, "heartbeat": "2s"}
+            call = {
+                "id": f"n{layer}-{index}",
+                "arguments": {"ledger": ledger, "after": previous_results},
+                "heartbeat": "2s",
+            }
             if index % 2:
                 nodes.append({**call, "tool": _WRITE, "on_error": {"value": 0}})
             else:
@@ -38,8 +42,8 @@ class Tally:
         repeated_writes: keys of `write` nodes that are in the ledger more than once.
         missing: completed nodes without an entry.
         unplanned: keys in the ledger that belong to no node.
-        unknown: `write` nodes that failed with `outcome_unknown`: the change was made or not.
-        repeated_idempotent: keys of `idempotent` nodes that are there more than once: the service sees one change.
+        unknown: `write` nodes that failed with `outcome_unknown`: the change may have been made.
+        repeated_idempotent: keys of `idempotent` nodes that are in the ledger more than once, which is permitted.
         lost_runs: runs that are not completed.
     """
 
@@ -75,15 +79,15 @@ def tally(documents: Mapping[str, Document], keys: Sequence[str]) -> Tally:
         for execution, document in documents.items()
         for node_id, node in document["nodes"].items()
     }
-    failed = {key: node["error"]["code"] for key, node in nodes.items() if node["error"] is not None}
+    failure_codes = {key: node["error"]["code"] for key, node in nodes.items() if node["error"] is not None}
     repeated = Counter(nodes[key]["tool"] for key, count in counts.items() if key in nodes and count > 1)
     return Tally(
         nodes=len(nodes),
         once=sum(counts[key] == 1 for key in nodes),
         repeated_writes=repeated[_WRITE],
-        missing=sum(not counts[key] and key not in failed for key in nodes),
+        missing=sum(not counts[key] and key not in failure_codes for key in nodes),
         unplanned=sum(key not in nodes for key in counts),
-        unknown=sum(code == "outcome_unknown" for code in failed.values()),
+        unknown=sum(code == "outcome_unknown" for code in failure_codes.values()),
         repeated_idempotent=repeated[_IDEMPOTENT],
         lost_runs=sum(document["status"] != "completed" for document in documents.values()),
     )

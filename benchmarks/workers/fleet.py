@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.processes import KillableWorker, python
+from benchmarks.processes import KillableWorker, python_command
 from benchmarks.workers import tools
 from benchmarks.workers.effects import Document, effects_plan
 from benchmarks.workers.networks import WorkerNetwork
@@ -49,7 +49,7 @@ class Fleet:
     ledger: Path
 
     @property
-    def callers(self) -> int:
+    def tool_worker_count(self) -> int:
         """Return the number of workers that call tools."""
         return len(self.roles) - self.roles.count("workflows")
 
@@ -75,11 +75,13 @@ class Fleet:
         """Run plans until each worker has had a call."""
         try:
             async with asyncio.timeout(_READY_TIMEOUT_S):
-                while len(Counter(pid for _, pid in self.entries())) < self.callers:
+                while len(Counter(pid for _, pid in self.entries())) < self.tool_worker_count:
                     await asyncio.gather(*(self.run() for _ in range(2 * len(self.workers))))
         except TimeoutError as error:
             logs = [path.read_text(encoding="utf-8")[-500:] for path in sorted(self.ledger.parent.glob("*.log"))]
-            raise RuntimeError("\n".join([f"not all of {self.callers} workers take calls:", *logs])) from error
+            raise RuntimeError(
+                "\n".join([f"not all of {self.tool_worker_count} workers take calls:", *logs])
+            ) from error
         self.ledger.unlink()
 
 
@@ -121,7 +123,7 @@ def _payloads(folder: Path) -> Path:
 
 
 def _worker(folder: Path, number: int, port: int, network: WorkerNetwork, *, role: WorkerRole) -> KillableWorker:
-    *environment, interpreter = python(Settings(state_dir=folder / f"state-{number}"))
+    *environment, interpreter = python_command(Settings(state_dir=folder / f"state-{number}"))
     variables = [f"TEMPORAL_ADDRESS={network.host}:{port}", f"DAGWRIGHT_PAYLOAD_STORE={_payloads(folder)}"]
     variables.append(f"DAGWRIGHT_SERVE={role}")
     command = [*network.command, *environment, *variables, interpreter, "worker.py", "--tools", TOOLS_FILE]

@@ -47,7 +47,7 @@ def worker_networks(count: int) -> Iterator[list[WorkerNetwork]]:
 
 
 def _connect(name: str, number: int) -> None:
-    """Connect a namespace with the machine by a pair of interfaces; they end with the namespace."""
+    """Connect a namespace with the machine by a pair of interfaces, which are deleted with the namespace."""
     link = f"dw{os.getpid() % 1_000_000}-{number}"
     _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", name)
     _ip("address", "add", f"{_PREFIX}.{number}.1/30", "dev", link)
@@ -61,6 +61,6 @@ def _ip(*arguments: str) -> None:
     program = shutil.which("ip")
     if program is None:
         raise RuntimeError("the program `ip` is missing")
-    ended = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise RuntimeError(f"`ip {' '.join(arguments)}` failed: {ended.stderr.strip()}")
+    outcome = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    if outcome.returncode:
+        raise RuntimeError(f"`ip {' '.join(arguments)}` failed: {outcome.stderr.strip()}")

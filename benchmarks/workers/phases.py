@@ -41,7 +41,7 @@ class Cost:
 
 
 @dataclass(frozen=True, slots=True)
-class Killed:
+class KillResult:
     """Runs during which workers were killed.
 
     Args:
@@ -65,14 +65,14 @@ class Killed:
 
 async def measure_cost(fleet: Fleet, server: ProductionServer, runs: int) -> Cost:
     """Measure runs that start at once, without a kill."""
-    before, started_at = _cpu_s(fleet, server), time.monotonic()
-    documents = await _all(fleet, runs)
-    seconds, after = time.monotonic() - started_at, _cpu_s(fleet, server)
+    initial_cpu_s, started_at = _cpu_s(fleet, server), time.monotonic()
+    documents = await _run_all(fleet, runs)
+    seconds, final_cpu_s = time.monotonic() - started_at, _cpu_s(fleet, server)
     workers_ms, server_ms, database_ms = (
-        round(1000 * (end - start) / (runs * NODES), 2) for start, end in zip(before, after, strict=True)
+        round(1000 * (end - start) / (runs * NODES), 2) for start, end in zip(initial_cpu_s, final_cpu_s, strict=True)
     )
     calls = Counter(pid for _, pid in fleet.entries())
-    shares = [calls[pid] / calls.total() for pid in calls] + [0.0] * (fleet.callers - len(calls))
+    shares = [calls[pid] / calls.total() for pid in calls] + [0.0] * (fleet.tool_worker_count - len(calls))
     return Cost(
         workers=fleet.name,
         nodes_per_s=round(runs * NODES / seconds, 1),
@@ -85,16 +85,16 @@ async def measure_cost(fleet: Fleet, server: ProductionServer, runs: int) -> Cos
     )
 
 
-async def measure_kills(fleet: Fleet, runs: int) -> Killed:
+async def measure_kills(fleet: Fleet, runs: int) -> KillResult:
     """Kill half of the workers one after the other while runs continue, and start each again at once."""
     started_at = time.monotonic()
-    running = asyncio.create_task(_all(fleet, runs))
+    runs_task = asyncio.create_task(_run_all(fleet, runs))
     victims = fleet.workers[: max(1, len(fleet.workers) // 2)]
     for number, victim in enumerate(victims, start=1):
         await _until_effects(fleet, runs * NODES * number // (len(victims) + 2))
         await victim.kill_and_start_again()
-    documents = await running
-    return Killed(
+    documents = await runs_task
+    return KillResult(
         workers=fleet.name,
         killed=len(victims),
         runs=runs,
@@ -103,9 +103,9 @@ async def measure_kills(fleet: Fleet, runs: int) -> Killed:
     )
 
 
-async def _all(fleet: Fleet, runs: int) -> dict[str, Document]:
-    started: list[Coroutine[Any, Any, tuple[str, Document]]] = [fleet.run() for _ in range(runs)]
-    return dict(await asyncio.gather(*started))
+async def _run_all(fleet: Fleet, runs: int) -> dict[str, Document]:
+    run_coroutines: list[Coroutine[Any, Any, tuple[str, Document]]] = [fleet.run() for _ in range(runs)]
+    return dict(await asyncio.gather(*run_coroutines))
 
 
 async def _until_effects(fleet: Fleet, count: int) -> None:
@@ -116,9 +116,9 @@ async def _until_effects(fleet: Fleet, count: int) -> None:
 
 def _tally_of(fleet: Fleet, documents: dict[str, Document]) -> Tally:
     """Compare the runs with the ledger, and remove the ledger."""
-    found = tally(documents, [key for key, _ in fleet.entries()])
+    result = tally(documents, [key for key, _ in fleet.entries()])
     fleet.ledger.unlink()
-    return found
+    return result
 
 
 def _cpu_s(fleet: Fleet, server: ProductionServer) -> tuple[float, float, float]:

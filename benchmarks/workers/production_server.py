@@ -118,8 +118,8 @@ def _run_script(name: str, environment: Mapping[str, str]) -> None:
     program = shutil.which("sh")
     assert program is not None
     command: Sequence[str] = [program, str(_ROOT / "docker" / name)]
-    ended = subprocess.run(
+    outcome = subprocess.run(
         command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=180, check=False
     )
-    if ended.returncode:
-        raise RuntimeError(f"{name} failed:\n{ended.stdout[-1000:]}{ended.stderr[-1000:]}")
+    if outcome.returncode:
+        raise RuntimeError(f"{name} failed:\n{outcome.stdout[-1000:]}{outcome.stderr[-1000:]}")

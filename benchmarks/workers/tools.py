@@ -7,12 +7,12 @@ from pathlib import Path
 from dagwright.tools import context, tool
 
 HOLD_S = 0.01
-"""Time of a call after its effect, in which its worker may be killed."""
+"""Time that a call takes after its effect, during which its worker may be killed."""
 
 
 @tool(effects="write")
 async def write_key(ledger: str, after: list[int]) -> int:
-    """Append the key; never repeated after it was called."""
+    """Append the key; a call that has started is never repeated."""
     return await _append(ledger, after)
 
 

@@ -59,7 +59,7 @@ _PARTS: Mapping[str, Callable[[], str]] = {
     "tools": tools.tool_sections,
 }
 """Name in the comment `generated: NAME` -> function that returns the part as Markdown."""
-_MARKED = re.compile(r"<!-- generated: (?P<name>[^>]+) -->\n.*?<!-- end of generated -->", re.DOTALL)
+_GENERATED_PART = re.compile(r"<!-- generated: (?P<name>[^>]+) -->\n.*?<!-- end of generated -->", re.DOTALL)
 
 
 def main() -> int:
@@ -70,13 +70,13 @@ def main() -> int:
     is_stale = False
     for path in sorted((ROOT / "docs").rglob("*.md")):
         text = path.read_text(encoding="utf-8")
-        if (written := with_generated_parts(text)) == text:
+        if (new_text := with_generated_parts(text)) == text:
             continue
         is_stale = True
         if is_checking:
             sys.stderr.write(f"{path.relative_to(ROOT)} is out of date; run: make docs-reference\n")
         else:
-            path.write_text(written, encoding="utf-8")
+            path.write_text(new_text, encoding="utf-8")
     return 1 if is_stale and is_checking else 0
 
 
@@ -86,13 +86,13 @@ def with_generated_parts(page: str) -> str:
     Raises:
         KeyError: a comment `generated: NAME` has an unknown name.
     """
-    if _MARKED.search(page) is None:
+    if _GENERATED_PART.search(page) is None:
         return page
-    return format_markdown(_MARKED.sub(_part, page))
+    return format_markdown(_GENERATED_PART.sub(_part, page))
 
 
-def _part(mark: re.Match[str]) -> str:
-    return f"<!-- generated: {mark['name']} -->\n\n{_PARTS[mark['name']]().strip()}\n\n<!-- end of generated -->"
+def _part(match: re.Match[str]) -> str:
+    return f"<!-- generated: {match['name']} -->\n\n{_PARTS[match['name']]().strip()}\n\n<!-- end of generated -->"
 
 
 if __name__ == "__main__":

@@ -26,8 +26,8 @@ _DEFAULTS = Settings.model_construct()
 
 def scopes_table() -> str:
     """Return a row for each scope: name and permissions."""
-    described = fields(f"{_HTTP}/callers.py", "KeyScope")
-    rows = [(code(scope), sentence(described[scope.name])) for scope in KeyScope]
+    descriptions = fields(f"{_HTTP}/callers.py", "KeyScope")
+    rows = [(code(scope), sentence(descriptions[scope.name])) for scope in KeyScope]
     return table(("Scope", "Permits"), [(code(LOOK), "Reading only."), *rows])
 
 
@@ -47,11 +47,11 @@ def key_limits_table() -> str:
 
 def body_limits_table() -> str:
     """Return a row for each limit of bodies: operations, bytes and JSON values."""
-    paths: dict[BodyLimit, list[str]] = {}
-    for path, limit in _operations():
-        paths.setdefault(limit, []).append(code(path))
-    del paths[DEFAULT_BODY_LIMIT]
-    rows = [(", ".join(listed), *_size(limit)) for limit, listed in paths.items()]
+    operations_by_limit: dict[BodyLimit, list[str]] = {}
+    for operation, limit in _operations():
+        operations_by_limit.setdefault(limit, []).append(code(operation))
+    del operations_by_limit[DEFAULT_BODY_LIMIT]
+    rows = [(", ".join(operations), *_size(limit)) for limit, operations in operations_by_limit.items()]
     return table(("Request", "Bytes", "JSON values"), [*rows, ("all others", *_size(DEFAULT_BODY_LIMIT))])
 
 

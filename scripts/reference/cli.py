@@ -37,8 +37,8 @@ def _commands() -> Iterator[tuple[str, str, Any]]:
         command = program.get_command(context, name)
         panel = command.rich_help_panel if isinstance(command.rich_help_panel, str) else "Other"
         if hasattr(command, "list_commands"):
-            for each in command.list_commands(context):
-                yield panel, f"{name} {each}", command.get_command(context, each)
+            for subcommand in command.list_commands(context):
+                yield panel, f"{name} {subcommand}", command.get_command(context, subcommand)
         else:
             yield panel, name, command
 

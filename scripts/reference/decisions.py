@@ -18,12 +18,12 @@ def decisions_index() -> str:
     """
     rows = []
     for path in sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md")):
-        first = _DECISION.match(path.read_text(encoding="utf-8"))
-        if first is None:
+        match = _DECISION.match(path.read_text(encoding="utf-8"))
+        if match is None:
             raise ValueError(
                 f"{path.relative_to(ROOT)}: expected `# N. Title`, `Area: AREA. Status: STATUS.` and one sentence, "
                 "with an empty line after each"
             )
-        link = f"[{first['title']}]({path.name})"
-        rows.append((first["number"], link, first["area"], first["status"], first["summary"]))
+        link = f"[{match['title']}]({path.name})"
+        rows.append((match["number"], link, match["area"], match["status"], match["summary"]))
     return table(("Number", "Decision", "Area", "Status", "In one sentence"), rows)

@@ -12,9 +12,9 @@ def exceptions_table() -> str:
     """Return a row for each name of `dagwright.errors`: name, base class and meaning."""
     rows = []
     for name in errors.__all__:
-        kind = getattr(errors, name)
-        base = kind.__mro__[1].__name__ if issubclass(kind, Exception) else ""
-        rows.append((code(name), code(base), first_paragraph(kind.__doc__)))
+        error_class = getattr(errors, name)
+        base = error_class.__mro__[1].__name__ if issubclass(error_class, Exception) else ""
+        rows.append((code(name), code(base), first_paragraph(error_class.__doc__)))
     return table(("Exception", "Base", "Meaning"), rows)
 
 

@@ -95,19 +95,19 @@ def _is_common(status: str, response: Mapping[str, Any]) -> bool:
 
 
 def _content(content: Mapping[str, Any]) -> str:
-    kinds = [
+    type_names = [
         _event_stream(media_type)
         if kind == "text/event-stream"
         else type_name(media_type.get("schema", {}), link=_LINK)
         for kind, media_type in content.items()
     ]
-    return " or ".join(dict.fromkeys(kinds))
+    return " or ".join(dict.fromkeys(type_names))
 
 
 def _event_stream(content: Mapping[str, Any]) -> str:
     schema = content.get("schema") or content.get("itemSchema") or {}
-    named = type_name(schema, link=_LINK)
-    return "event stream" if named in ("any JSON", "string") else f"event stream of {named}"
+    event_type = type_name(schema, link=_LINK)
+    return "event stream" if event_type in ("any JSON", "string") else f"event stream of {event_type}"
 
 
 def schemas() -> str:

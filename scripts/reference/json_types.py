@@ -6,7 +6,7 @@ from typing import Any
 
 from scripts.reference.markdown import code
 
-_PATTERN_DURATION = "(ms|s|m|h|d)$"
+_DURATION_PATTERN_END = "(ms|s|m|h|d)$"
 _RANGES = (("minimum", "≥"), ("exclusiveMinimum", ">"), ("maximum", "≤"), ("exclusiveMaximum", "<"))
 
 
@@ -14,12 +14,12 @@ def type_name(schema: Mapping[str, Any], *, link: str | None = None) -> str:
     """Return the type of a JSON Schema as Markdown, such as ``"a" or list of string``.
 
     Args:
-        link: format of a link to another type, with `{name}`; without it the name is code.
+        link: format of a link to another type, with `{name}`; without `link`, the name is formatted as code.
     """
     kinds = dict.fromkeys(filter(None, _kinds(schema, link)))
     # Null means that the field is not given; the column of defaults shows that.
-    named = [kind for kind in kinds if kind != "null"] or list(kinds)
-    return " or ".join(named) or "any JSON"
+    names = [kind for kind in kinds if kind != "null"] or list(kinds)
+    return " or ".join(names) or "any JSON"
 
 
 def _kinds(schema: Mapping[str, Any], link: str | None) -> Iterator[str]:
@@ -41,7 +41,7 @@ def _kinds(schema: Mapping[str, Any], link: str | None) -> Iterator[str]:
     elif schema.get("type") == "array":
         items = type_name(schema.get("items", {}), link=link)
         yield f"list of {items}" if items != "any JSON" else "list"
-    elif schema.get("type") == "string" and str(schema.get("pattern", "")).endswith(_PATTERN_DURATION):
+    elif schema.get("type") == "string" and str(schema.get("pattern", "")).endswith(_DURATION_PATTERN_END):
         yield "duration"
     elif "type" in schema:
         is_number = schema["type"] in ("integer", "number")

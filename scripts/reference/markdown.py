@@ -54,10 +54,10 @@ def fields(module: str, class_name: str) -> dict[str, str]:
 
 def _descriptions(body: Sequence[ast.stmt]) -> dict[str, str]:
     descriptions: dict[str, str] = {}
-    for documented, after in itertools.pairwise(body):
-        text = after.value if isinstance(after, ast.Expr) else None
+    for statement, next_statement in itertools.pairwise(body):
+        text = next_statement.value if isinstance(next_statement, ast.Expr) else None
         if isinstance(text, ast.Constant) and isinstance(text.value, str):
-            descriptions |= dict.fromkeys(_names_of(documented), text.value)
+            descriptions |= dict.fromkeys(_names_of(statement), text.value)
     return descriptions
 
 

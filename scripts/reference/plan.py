@@ -56,33 +56,39 @@ def examples() -> Iterator[tuple[str, Mapping[str, Any], str]]:
                 yield f"{document_class.__name__}.{name}", schema, match["example"]
 
 
-def _rows(kind: type[BaseModel], module: str) -> Iterator[tuple[str, ...]]:
-    for name, schema, description in _fields(kind, module):
+def _rows(document_class: type[BaseModel], module: str) -> Iterator[tuple[str, ...]]:
+    for name, schema, description in _fields(document_class, module):
         example = _EXAMPLE.search(description)
         if example is None:
-            raise ValueError(f"{module}: {kind.__name__}.{name} needs an example at the end of its description")
+            raise ValueError(
+                f"{module}: {document_class.__name__}.{name} needs an example at the end of its description"
+            )
         yield (
             code(name),
             type_name(schema, link="#{name}"),
-            _default(schema, is_required=name in _schema_of(kind).get("required", ())),
+            _default(schema, is_required=name in _schema_of(document_class).get("required", ())),
             sentence(_EXAMPLE.sub("", description)),
             code(f"{name}: {example['example']}"),
         )
 
 
-def _fields(kind: type[BaseModel], module: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
-    descriptions = fields(module, kind.__name__)
-    for attribute, field in kind.model_fields.items():
+def _fields(document_class: type[BaseModel], module: str) -> Iterator[tuple[str, Mapping[str, Any], str]]:
+    descriptions = fields(module, document_class.__name__)
+    for attribute, field in document_class.model_fields.items():
         name = field.alias or attribute
         if attribute not in descriptions:
-            raise ValueError(f"{module}: {kind.__name__}.{attribute} needs a description after its definition")
-        yield name, _schema_of(kind)["properties"][name], descriptions[attribute]
+            raise ValueError(
+                f"{module}: {document_class.__name__}.{attribute} needs a description after its definition"
+            )
+        yield name, _schema_of(document_class)["properties"][name], descriptions[attribute]
 
 
-def _schema_of(kind: type[BaseModel]) -> Mapping[str, Any]:
+def _schema_of(document_class: type[BaseModel]) -> Mapping[str, Any]:
     schema = plan_schema()
-    schema_of_kind: Mapping[str, Any] = schema if kind is model.PlanDocument else schema["$defs"][kind.__name__]
-    return schema_of_kind
+    class_schema: Mapping[str, Any] = (
+        schema if document_class is model.PlanDocument else schema["$defs"][document_class.__name__]
+    )
+    return class_schema
 
 
 def _default(schema: Mapping[str, Any], *, is_required: bool) -> str:

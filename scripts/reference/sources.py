@@ -12,7 +12,7 @@ _FOLDERS = ("dagwright", "activities", "workflows")
 
 
 def calls_of(name: str) -> Sequence[ast.Call]:
-    """Return the calls of a function, class or method of this name, without its module or object."""
+    """Return the calls of a function, class or method with this name, in any module or class."""
     return _index().calls[name]
 
 

@@ -31,6 +31,6 @@ def _execution_statuses(status: RunStatus) -> list[str]:
     by_execution = {WorkflowExecutionStatus.RUNNING: RunStatus.RUNNING, **STATUS_OF_EXECUTION}
     return [
         execution.name.replace("_", " ").capitalize()
-        for execution, listed in by_execution.items()
-        if status in (listed, *REFINED_STATUSES.get(listed, ()))
+        for execution, run_status in by_execution.items()
+        if status in (run_status, *REFINED_STATUSES.get(run_status, ()))
     ]

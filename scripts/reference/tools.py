@@ -28,8 +28,10 @@ def _section(tool: ToolDeclaration) -> str:
 def _effects(tool: ToolDeclaration) -> str:
     if tool.effects_by is None:
         return code(tool.effects)
-    listed = ", ".join(f"{code(effects)} for `{value}`" for value, effects in tool.effects_by["effects"].items())
-    return f"by `{tool.effects_by['argument']}`: {listed}, {code(tool.effects)} otherwise"
+    effects_by_value = ", ".join(
+        f"{code(effects)} for `{value}`" for value, effects in tool.effects_by["effects"].items()
+    )
+    return f"by `{tool.effects_by['argument']}`: {effects_by_value}, {code(tool.effects)} otherwise"
 
 
 def _limits(tool: ToolDeclaration) -> Iterator[str]:

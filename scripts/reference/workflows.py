@@ -69,14 +69,14 @@ def session_messages() -> str:
     return _messages(SessionWorkflow)
 
 
-def _messages(kind: type) -> str:
-    return table(("Message", "Kind", "Payload", "Meaning"), _rows(kind))
+def _messages(workflow_class: type) -> str:
+    return table(("Message", "Kind", "Payload", "Meaning"), _rows(workflow_class))
 
 
-def _rows(kind: type) -> Iterator[Sequence[str]]:
+def _rows(workflow_class: type) -> Iterator[Sequence[str]]:
     kinds: dict[str, list[str]] = {}
     meanings: dict[str, str] = {}
-    definition = workflow._Definition.must_from_class(kind)
+    definition = workflow._Definition.must_from_class(workflow_class)
     for name, handlers in (
         ("signal", definition.signals),
         ("update", definition.updates),

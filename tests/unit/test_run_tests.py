@@ -64,14 +64,14 @@ def test_stages_of_one_process_retry(name: str, runs: int, folder: Path, monkeyp
 
     def fails_first(stage: Stage, tests: list[str], ends_at: float) -> int:
         results.append(tests)
-        stage.failed += ["test_it.py::test_it"] if len(results) == 1 else []
-        return 1 if stage.failed else 0
+        stage.failed_tests += ["test_it.py::test_it"] if len(results) == 1 else []
+        return 1 if stage.failed_tests else 0
 
     monkeypatch.setattr(run_tests, "_pytest", fails_first)
     stage = all_stages()[name]
-    run_tests.run(stage, ["."], ends_at=0.0)
+    run_tests.run_stage(stage, ["."], ends_at=0.0)
     retried = ["test_it.py::test_it"] if runs == 2 else []
-    assert (len(results), stage.retried, stage.exit_code) == (runs, retried, 2 - runs)
+    assert (len(results), stage.passed_on_retry, stage.exit_code) == (runs, retried, 2 - runs)
 
 
 def test_processes_share_the_files_of_a_stage(tmp_path: Path) -> None:
@@ -139,9 +139,9 @@ def test_unknown_path_or_stage_is_rejected(argument: str, monkeypatch: pytest.Mo
 def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: pytest.CaptureFixture[str]) -> None:
     fast, server = Stage("fast", "", 2), Stage("server", "", 4)
     fast.exit_code, fast.duration_s = 1, 12.0
-    fast.failed.append("tests/test_a.py::test_b")
+    fast.failed_tests.append("tests/test_a.py::test_b")
     fast.file_durations_s.update({"tests/test_a.py": 3})
-    server.retried.append("tests/test_b.py::test_c")
+    server.passed_on_retry.append("tests/test_b.py::test_c")
     summarize([fast, server])
     assert capsys.readouterr().out.splitlines()[1:] == [
         "=== stages",
@@ -169,7 +169,7 @@ def test_slow_runs_make_all_examples(stages: str, count: int, tmp_path: Path, mo
     monkeypatch.setattr("sys.argv", ["run_tests.py", f"--stages={stages}"])
     monkeypatch.setattr(run_tests, "REPORTS", tmp_path / "reports")
     monkeypatch.setenv("PYTEST_DEBUG_TEMPROOT", "")
-    monkeypatch.setattr(run_tests, "run", store_count)
+    monkeypatch.setattr(run_tests, "run_stage", store_count)
     monkeypatch.setattr(run_tests, "install_server", lambda: None)
     monkeypatch.setattr(run_tests, "fork_server", nullcontext)
     assert run_tests.main() == 0

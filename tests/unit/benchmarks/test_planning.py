@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.planning.asking import Planned, plan_all
+from benchmarks.planning.asking import PlannedRequest, plan_all
 from benchmarks.planning.cases import read_cases
 from benchmarks.planning.report import report, table
 from dagwright.llm import Endpoint, ModelClient
@@ -38,7 +38,7 @@ def expected_steps(*omitted: int) -> list[Step]:
     return [step(json_text(expected_plan(place)), last=prompt_end(place)) for place in places]
 
 
-async def planned_with(server: ModelServer, **asked: Any) -> list[Planned]:
+async def planned_with(server: ModelServer, **asked: Any) -> list[PlannedRequest]:
     async with ModelClient(Endpoint(server.base_url, "key"), model="small") as client:
         return await plan_all(CASES, client, options=PlanningOptions(**asked), parallel=4)
 
@@ -78,11 +78,11 @@ async def test_repaired_plan_counts_after_repair_and_an_invalid_one_does_not() -
     steps = [step(invalid_text, last=prompt_end(0)), repaired, step("No.", text=prompt_end(1), times=3)]
     async with ModelServer(*steps, *expected_steps(0, 1)) as server:
         planned = await planned_with(server, plans=3)
-    assert [len(each.tries) for each in planned] == [2, 3, *[1] * 18]
+    assert [len(each.attempts) for each in planned] == [2, 3, *[1] * 18]
     actual = report(planned, model="small")
     assert (actual["first"]["valid"], actual["after_repair"]["valid"], actual["usage"]["calls"]) == (18, 19, 23)
     assert actual["requests"][0]["tries"][0]["problems"][0]["code"] == "invalid_arguments"
-    problems = [problem.to_json() for problem in planned[1].tries[2].problems]
+    problems = [problem.to_json() for problem in planned[1].attempts[2].problems]
     assert actual["requests"][1]["tries"][2] == {"text": "No.", "valid": False, "problems": problems}
     tools = [len(case.facts.tools) for case in CASES.requests]
     nodes = 2 * sum(tools[2:]) / (2 * sum(tools[2:]) + tools[0] + tools[1])

@@ -31,13 +31,13 @@ def test_facts_of_a_plan_name_tools_instead_of_ids() -> None:
 def test_scores_of_recorded_plans_match_manual_counts() -> None:
     scores = score(PAIRS)
     # Tools: 2 of 2, then read_file and send_mail of 3 with an unexpected one, then none of 1.
-    assert scores.nodes == Score(found=4, predicted=5, expected=6)
+    assert scores.nodes == Score(matched=4, predicted=5, expected=6)
     # Edges: 1 of 1; the second plan has read → send → translate, so none of read → sum → send.
-    assert scores.edges == Score(found=1, predicted=3, expected=3)
+    assert scores.edges == Score(matched=1, predicted=3, expected=3)
     # Names: 2; then path, to and body of 4, with an unexpected subject and text; then none of 1.
-    assert scores.argument_names == Score(found=5, predicted=7, expected=7)
+    assert scores.argument_names == Score(matched=5, predicted=7, expected=7)
     # Values: 2; then the path only.
-    assert scores.argument_values == Score(found=3, predicted=7, expected=7)
+    assert scores.argument_values == Score(matched=3, predicted=7, expected=7)
     assert (scores.answers, scores.valid) == (3, 2)
     assert scores.to_json() == {
         **{"answers": 3, "valid": 2, "node_f1": pytest.approx(8 / 11), "edge_f1": pytest.approx(1 / 3)},
@@ -48,7 +48,7 @@ def test_scores_of_recorded_plans_match_manual_counts() -> None:
 
 def test_unknown_tools_count_only_without_a_list_of_tools() -> None:
     known = ["search", "calculator", "read_file", "summarize", "send_mail"]
-    assert score(PAIRS, known=known).nodes == Score(found=4, predicted=4, expected=6)
+    assert score(PAIRS, known_tools=known).nodes == Score(matched=4, predicted=4, expected=6)
 
 
 def test_repeated_calls_of_a_tool_count_once_and_plans_of_any_dialect_are_compared() -> None:

@@ -4,7 +4,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from benchmarks.limit_rows import all_chains_on_s
+from benchmarks.limit_rows import all_chains_continued_after_s
 
 
 def history_of(*ends: tuple[str, int]) -> list[HistoryEvent]:
@@ -24,15 +24,15 @@ BEFORE = (("c0-0", 90), ("c1-0", 91), ("c2-0", 92), ("c3-0", 93))
 
 def test_time_to_continue_is_that_of_the_last_chain() -> None:
     after = [("c0-1", 101), ("c0-2", 102), ("c0-3", 103), ("c0-4", 104), ("c1-1", 105), ("c2-1", 106), ("c3-1", 109)]
-    assert all_chains_on_s(history_of(*BEFORE, *after, ("c3-2", 110)), 100.0) == 9.0
+    assert all_chains_continued_after_s(history_of(*BEFORE, *after, ("c3-2", 110)), 100.0) == 9.0
 
 
 def test_chain_that_ends_is_reported() -> None:
     with pytest.raises(RuntimeError, match=r"of 4 chains only \['c0', 'c1'\] continued after the kill"):
-        all_chains_on_s(history_of(*BEFORE, ("c0-1", 101), ("c1-1", 102)), 100.0)
+        all_chains_continued_after_s(history_of(*BEFORE, ("c0-1", 101), ("c1-1", 102)), 100.0)
 
 
 def test_repeated_run_of_a_completed_step_is_reported() -> None:
     after = [(f"c{number}-1", 101 + number) for number in range(4)]
     with pytest.raises(RuntimeError, match=r"completed nodes ran again: \['c2-0'\]"):
-        all_chains_on_s(history_of(*BEFORE, *after, ("c2-0", 106)), 100.0)
+        all_chains_continued_after_s(history_of(*BEFORE, *after, ("c2-0", 106)), 100.0)

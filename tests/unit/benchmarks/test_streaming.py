@@ -36,7 +36,7 @@ def test_streamed_plan_is_read_and_has_the_edges_of_its_shape(make: Callable[[in
     nodes = dict(parsed.document)["nodes"]
     positions = {node["id"]: position for position, node in enumerate(nodes)}
     edges = [tuple(positions[name] for name in referenced_nodes(node["arguments"])) for node in nodes]
-    assert (parsed.notes, edges) == ([], [tuple(dependencies) for dependencies in shape.before])
+    assert (parsed.notes, edges) == ([], [tuple(dependencies) for dependencies in shape.dependencies])
     assert len(parsed.planned.nodes) == size
 
 
