@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from dagwright.client.errors import OptionInvalid
-from dagwright.client.options import RequestOptions, duration_s, model_config, reject_foreign_options, run_options
+from dagwright.client.options import RequestOptions, duration_s, model_config, reject_inapplicable_options, run_options
 from dagwright.client.requests import TextRequest, prepare_request
 from dagwright.client.starts import StartRequest
 from dagwright.planning.plan_and_execute.goal_spec import context_from_json
@@ -30,7 +30,7 @@ def prepare_ask(start: AskStart, toolset: Toolset, session: SessionRecord | None
         OptionInvalid: an option is invalid.
     """
     options = start.options
-    reject_foreign_options(options)
+    reject_inapplicable_options(options)
     try:
         context = context_from_json(options.get("context", {}))
     except ValueError as error:

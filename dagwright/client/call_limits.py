@@ -32,8 +32,8 @@ class Limit:
     """A limit of calls across all runs.
 
     Args:
-        subject: tool, model, owner or template that it applies to, such as `tool:http_request`.
-        limit: its text, such as `20/s concurrency=5`; `None` if the calls are only held.
+        subject: tool, model, owner or template that the limit applies to, such as `tool:http_request`.
+        limit: text of the limit, such as `20/s concurrency=5`; `None` if calls are held without a limit.
         is_declared: whether workers declare it; otherwise it was set at run time.
         by: person who set it, if given.
         running: calls that run with a lease; only a concurrency limit has leases. `None` if the limit does not respond.
@@ -67,8 +67,10 @@ async def set_limit(client: TemporalClient, subject: str, limit: str, tools: Kno
         raise CommandRejected(str(error)) from None
     if parsed_subject.kind == "tool":
         await tools.check_can_be("limited", parsed_subject.name)
-    before = await server_limits.set_limit(client, parsed_subject, parsed_limit, task_queue=tools.task_queue, by=by)
-    return limit_of(server_limits.LimitUse(before.apply_change({"chosen": str(parsed_limit), "by": by})))
+    replaced_settings = await server_limits.set_limit(
+        client, parsed_subject, parsed_limit, task_queue=tools.task_queue, by=by
+    )
+    return limit_of(server_limits.LimitUse(replaced_settings.apply_change({"chosen": str(parsed_limit), "by": by})))
 
 
 async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
@@ -85,11 +87,11 @@ async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
         parsed_subject = parse_subject(subject)
     except CallLimitInvalid as error:
         raise CommandRejected(str(error)) from None
-    before = await server_limits.remove_limit(client, parsed_subject)
-    if before is None:
+    settings = await server_limits.remove_limit(client, parsed_subject)
+    if settings is None:
         raise NoSuchLimit(f"{parsed_subject} has no limit")
-    declared = None if before.chosen is None or before.declared is None else str(before.declared)
-    return RemovedLimit(str(parsed_subject), str(before.limit), declared)
+    declared = None if settings.chosen is None or settings.declared is None else str(settings.declared)
+    return RemovedLimit(str(parsed_subject), str(settings.limit), declared)
 
 
 async def read_limits(client: TemporalClient) -> list[Limit]:

@@ -22,7 +22,7 @@ from dagwright.client.events import CursorInvalid
 from dagwright.client.feedback.feedback_request import Inbox, to_feedback_request
 from dagwright.client.feedback.inbox import InboxFilter, read_requests
 from dagwright.client.list_cursors import ListCursor
-from dagwright.client.options import AskOptions, StartOptions, duration_s, read_tags, without_none
+from dagwright.client.options import AskOptions, StartOptions, duration_s, validate_tags, without_none
 from dagwright.client.plan_starts import (
     PlanSource,
     PlanStart,
@@ -100,7 +100,7 @@ class Client:
         Args:
             address: `HOST:PORT`; by default the server that Temporal's environment variables or config file name, or
                 else the local server of the state folder, which is started if it does not run.
-            namespace: by default the one of the environment or config file, or else `default`.
+            namespace: by default the namespace of the environment or config file, or else `default`.
             settings: by default those of the environment.
             keep_server: leave a local server running until `dagwright down`, such as for its UI.
 
@@ -125,10 +125,10 @@ class Client:
     @classmethod
     @checks_arguments
     def from_temporal(cls, client: TemporalClient, *, settings: Settings | None = None) -> "PendingClient":
-        """Use a connected client of Temporal's SDK; closing the `Client` leaves it open.
+        """Use a connected client of Temporal's SDK; closing the `Client` leaves the SDK's client open.
 
         Args:
-            settings: by default those of the environment; their server is ignored.
+            settings: by default those of the environment; the server in the settings is ignored.
 
         Raises:
             ConverterUnusable: the data converter of the client does not encode JSON values as `json/plain`.
@@ -195,7 +195,7 @@ class Client:
         await self.close()
 
     async def close(self) -> None:
-        """Close the client and its open workers; stop the local server that it started if no other process uses it."""
+        """Close the client, its open workers, and a local server that the client started and no other process uses."""
         if not self._is_closed:
             self._check_usable()
             self._is_closed = True
@@ -316,7 +316,7 @@ class Client:
             status=status,
             title=title,
             since=_parse_start_time(since),
-            tags=read_tags(tags or {}),
+            tags=validate_tags(tags or {}),
             session=session,
             template=template,
         )
@@ -334,9 +334,9 @@ class Client:
         type: RequestType | None = None,
         older_than: Duration | None = None,
     ) -> Inbox:
-        """List the open feedback requests of all runs, the oldest of a page first.
+        """List the open feedback requests of all runs, oldest first within a page.
 
-        The first page has the requests of the newest runs. Of a run with many requests, a page has the first ones;
+        The first page has the requests of the newest runs. A run with many requests is listed with its first requests;
         `Run.feedback_requests` returns all of them. `FeedbackRequest.is_shortened` marks requests with cut texts.
 
         Args:
@@ -345,7 +345,7 @@ class Client:
             after: `cursor` of the previous page; `None` lists the first page. The last page has no cursor.
             assignee: only requests to this person; `anyone` for requests without an assignee.
             type: only requests of this type, such as `APPROVAL`.
-            older_than: only requests that are open for longer.
+            older_than: only requests that have been open for longer than this.
 
         Raises:
             OptionInvalid: `limit` or `older_than` is invalid.
@@ -372,7 +372,7 @@ class Client:
         return await pause_tool(self._services, name, await self._known_tools(), reason=reason, by=by)
 
     async def resume_tool(self, name: str, *, ramp: Duration | None = None, by: str | None = None) -> ResumedTool:
-        """Resume a paused tool. The calls that waited start over a period.
+        """Resume a paused tool. The waiting calls start gradually over a period.
 
         Args:
             ramp: the period; by default a tenth of a second for each call, and at least 10 s.
@@ -452,7 +452,7 @@ class Client:
 
     @contextmanager
     def _serving(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> Iterator[None]:
-        """Compile plans against the tools of a worker while the block lasts; `close` ends the block early."""
+        """Compile plans against the tools of a worker while the block lasts; `close` closes the worker."""
         with self._tools.serving(toolset):
             self._open_workers.append(close)
             try:
@@ -467,14 +467,14 @@ class Client:
     async def _prepare_start(self, request: PlanStart, toolset: Toolset, session: StoredSession | None) -> StartRequest:
         context = {**(session.names if session is not None else {}), **request.options.get("context", {})}
         dialect = request.options.get("dialect") or request.plan.dialect
-        compiled = await self._tools.compile_plan(
+        start = await self._tools.compile_plan(
             lambda tools: prepare_start(request, tools, session),
             toolset,
             request.plan.document,
             context=context,
             dialect=dialect,
         )
-        return replace(compiled, tools=toolset.references)
+        return replace(start, tools=toolset.references)
 
     async def _find_existing(
         self, request: PlanStart, toolset: Toolset, invalid: PlanInvalid, *, run_id: str | None
@@ -488,15 +488,15 @@ class Client:
             raise invalid
         try:
             start = prepare_start(replace(request, allow_unknown_tools=True), toolset.declarations())
-            existing = await self._services.runs.find(replace(start, workflow_id=run_id))
+            existing_run = await self._services.runs.find(replace(start, workflow_id=run_id))
         except (PlanInvalid, RunIdInUse):
             raise invalid from None
-        if existing is None:
+        if existing_run is None:
             raise invalid
-        return existing
+        return existing_run
 
     async def _start_run(self, start: StartRequest) -> Run:
-        """Start a run; log a warning if no worker of this program can run it and the server ends with the client."""
+        """Start a run; log a warning if this program has no worker for the run and the server stops with the client."""
         services = self._services
         started = await services.runs.start(start)
         has_own_server = services.connection.server.is_new and not LocalServer(services.settings).is_persistent()
@@ -550,8 +550,8 @@ class PendingClient:
 
 _LOG = logging.getLogger("dagwright.client")
 _OWN_SERVER_WARNING = (
-    "the run %s waits for a worker on a local server that this client has started and that ends with it: open a Worker "
-    "in this program, run `dagwright up` before it, or set TEMPORAL_ADDRESS to the server of your workers"
+    "the run %s waits for a worker on a local server that stops when this client closes: open a Worker in this "
+    "program, run `dagwright up` before the program, or set TEMPORAL_ADDRESS to the server of your workers"
 )
 _NOT_CONNECTED_MESSAGE = (
     "the client is not connected: write `client = await Client.connect()` or `async with Client.connect() as client`, "
@@ -561,7 +561,7 @@ _MISSING_TOOL_CODES = ("unknown_tool", "unknown_agent")
 
 
 def _wait_silently(_: Turn) -> None:
-    """Report nothing; with a callback, `start_turn` waits for the running turn of the session."""
+    """Callback that reports nothing: only with a callback, `start_turn` waits for the running turn of the session."""
 
 
 def _check_limit(limit: int) -> None:

@@ -29,29 +29,29 @@ class ClientTools:
     def __init__(self, services: "Services") -> None:
         self._services = services
         self._base: Toolset | None = None
-        self._served: list[Toolset] = []
+        self._served_toolsets: list[Toolset] = []
         self._load_lock = asyncio.Lock()
 
     @property
     def serving_count(self) -> int:
         """Number of open workers of the client."""
-        return len(self._served)
+        return len(self._served_toolsets)
 
     @contextmanager
     def serving(self, toolset: Toolset) -> Iterator[None]:
         """Compile plans against the tools of a worker while the block lasts.
 
         Raises:
-            ToolLoadError: another open worker has a different tool of the same name, or serves one of the queues with
-                other tools.
+            ToolLoadError: another open worker has a different tool of the same name, or serves a queue of this worker
+                with different tools.
         """
-        for other in self._served:
-            _reject_conflict(toolset, other)
-        self._served.append(toolset)
+        for other_toolset in self._served_toolsets:
+            _reject_conflict(toolset, other_toolset)
+        self._served_toolsets.append(toolset)
         try:
             yield
         finally:
-            self._served.remove(toolset)
+            self._served_toolsets.remove(toolset)
 
     async def toolset(self, tools: Sequence[ToolSource] = ()) -> Toolset:
         """Return the tools that plans of the client may use.
@@ -64,8 +64,8 @@ class ClientTools:
             StoreMismatch: the workers use another payload store.
         """
         base = await self._load_base()
-        passed = [await self._load(tools)] if tools else []
-        return merged_toolset(base, [*passed, *self._served])
+        passed_toolsets = [await self._load(tools)] if tools else []
+        return merged_toolset(base, [*passed_toolsets, *self._served_toolsets])
 
     async def compile_plan(
         self,
@@ -80,7 +80,7 @@ class ClientTools:
 
         Args:
             compile_with: compiles the plan against tools; it runs in a thread.
-            plan: as it was written.
+            plan: the plan as it was written.
 
         Raises:
             PlanInvalid: the plan is invalid.
@@ -93,32 +93,35 @@ class ClientTools:
                 raise
             task_queue = self._services.settings.task_queue
             try:
-                published = await published_tools_of_plan(
+                published_tools = await published_tools_of_plan(
                     plan, tools, self._services.store, task_queue=task_queue, context=context, dialect=dialect
                 )
             except PlanInvalid:
                 raise invalid from None
-            if not published:
+            if not published_tools:
                 raise
-        return await asyncio.to_thread(compile_with, {**tools, **published})
+        return await asyncio.to_thread(compile_with, {**tools, **published_tools})
 
     async def _with_published_declarations(self, toolset: Toolset) -> Tools:
         """Return the declarations of a toolset, with the published declarations of passed tools.
 
-        A worker, such as one with a `DagwrightPlugin`, may serve a function on another queue than its module names.
-        The published declaration has that queue.
+        A worker, such as one with a `DagwrightPlugin`, may serve a function on another queue than the function's module
+        names. The published declaration has the worker's queue.
         """
         tools = toolset.declarations()
-        passed = [
+        passed_names = [
             spec.name for spec in toolset.user_tools if spec.function is not None and not self._is_served(spec.name)
         ]
-        published = await find_published_tools(
-            self._services.store, passed, task_queue=self._services.settings.task_queue
+        published_tools = await find_published_tools(
+            self._services.store, passed_names, task_queue=self._services.settings.task_queue
         )
-        return {**tools, **{name: tool for name, tool in published.items() if tool.version == tools[name].version}}
+        return {
+            **tools,
+            **{name: tool for name, tool in published_tools.items() if tool.version == tools[name].version},
+        }
 
     def _is_served(self, name: str) -> bool:
-        return any(served.user_tools.get(name) is not None for served in self._served)
+        return any(served.user_tools.get(name) is not None for served in self._served_toolsets)
 
     async def _load_base(self) -> Toolset:
         async with self._load_lock:
@@ -133,7 +136,7 @@ class ClientTools:
         return await asyncio.to_thread(load_toolset, self._services.settings, given=read_given_tools(tools))
 
 
-def _reject_conflict(toolset: Toolset, other: Toolset) -> None:
+def _reject_conflict(toolset: Toolset, other_toolset: Toolset) -> None:
     """Reject a worker whose calls would fail or wait because of another worker.
 
     Raises:
@@ -141,9 +144,11 @@ def _reject_conflict(toolset: Toolset, other: Toolset) -> None:
     """
     for spec in toolset.user_tools:
         # One function may be served on several queues.
-        if (other_spec := other.user_tools.get(spec.name)) is not None and other_spec.version != spec.version:
-            raise ToolLoadError(f"Duplicate tool {spec.name!r}: another worker of this client has a different one")
-    tools, other_tools = _tools_by_queue(toolset), _tools_by_queue(other)
+        if (other_spec := other_toolset.user_tools.get(spec.name)) is not None and other_spec.version != spec.version:
+            raise ToolLoadError(
+                f"Duplicate tool {spec.name!r}: another worker of this client has a different tool of this name"
+            )
+    tools, other_tools = _tools_by_queue(toolset), _tools_by_queue(other_toolset)
     for queue, names in tools.items():
         if queue in other_tools and names != other_tools[queue]:
             # A worker delays calls of unknown tools by up to half a minute.

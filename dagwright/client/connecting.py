@@ -24,7 +24,7 @@ async def prepare_to_start(connection: Connection, settings: Settings, toolset: 
     record_protected_paths(settings, toolset.environment.protected)
     await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
     await claim_store(toolset.store, connection.client)
-    # Running workers may have other cards.
+    # Running workers may have other agent cards.
     await publish_cards(toolset.store, toolset.agents)
 
 

@@ -1,8 +1,8 @@
 """Map the states of a run to events. Pure.
 
 Durable events depend only on the history of the run: the same two positions in the history give the same durable
-events in the same order, in any process, so a cursor can count them. Live events depend on when the run was read,
-for example that a node waits for a worker. A client that resumes the stream may receive live events again.
+events in the same order, in any process, so a cursor can count them. Live events, such as `node.waiting`, depend on
+when the run was read. A client that resumes the stream may receive live events again.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -140,7 +140,7 @@ class EventMapper:
         self._run = run
         self._reported = reported
         self._child_requests: dict[str, str | None] = {}
-        """ReportedState open requests of sub-plans: ID -> node."""
+        """Reported open requests of sub-plans: ID -> node."""
 
     def events(self, moment: EventMoment, *, is_closed: bool) -> MomentEvents:
         """Return the events of a moment.
@@ -179,8 +179,8 @@ class EventMapper:
         yield _Timed(_SortKey(-inf, 0), started)
 
     def _pause_event(self, moment: EventMoment) -> "Iterator[_Timed]":
-        paused, before = moment.facts.paused, self._reported.paused_at
-        if (None if paused is None else paused.at) == before:
+        paused = moment.facts.paused
+        if (None if paused is None else paused.at) == self._reported.paused_at:
             return
         if paused is not None:
             self._reported.paused_at = paused.at
@@ -200,11 +200,11 @@ class EventMapper:
             )
 
     def _status_event(self, view: "RunView") -> Iterator[AnyRunEvent]:
-        status, before = RunStatus(view.status), self._reported.status
+        status, previous_status = RunStatus(view.status), self._reported.status
         self._reported.status = status
-        if status is RunStatus.WAITING and before is not status:
+        if status is RunStatus.WAITING and previous_status is not status:
             yield RunStatusEvent(type="run.waiting", run_id=self._run_id, status=status, reason=view.reason)
-        elif status is RunStatus.RUNNING and before is RunStatus.WAITING:
+        elif status is RunStatus.RUNNING and previous_status is RunStatus.WAITING:
             yield RunStatusEvent(type="run.running", run_id=self._run_id, status=status)
 
     def _end_event(self, view: "RunView") -> AnyRunEvent:
@@ -225,21 +225,23 @@ class EventMapper:
             yield from self._events_of_task(task, state, moment.facts.tasks[task])
 
     def _events_of_task(self, task: str, state: TaskState, facts: TaskFacts) -> "Iterator[_Timed]":
-        reported, end = self._reported, (facts.status, state.attempts)
+        reported, recorded_state = self._reported, (facts.status, state.attempts)
         previous_state, reported.tasks[task] = reported.tasks.get(task), state
-        before, reported.recorded[task] = reported.recorded.get(task), end
+        previous_recorded, reported.recorded[task] = reported.recorded.get(task), recorded_state
         if facts.status in _NOT_STARTED:
             reported.started.discard(task)
         else:
             is_restart = (
-                before is not None and before[0].is_final and (facts.status is NodeStatus.RUNNING or end[1] > before[1])
+                previous_recorded is not None
+                and previous_recorded[0].is_final
+                and (facts.status is NodeStatus.RUNNING or state.attempts > previous_recorded[1])
             )
             if is_restart or (task not in reported.started and _has_started(state, facts)):
                 reported.started.add(task)
                 yield _timed_start(self._node_event("started", task, state, facts), facts)
             elif state.status is NodeStatus.RUNNING and _is_waiting(previous_state):
                 yield _timed_live(self._node_event("resumed", task, state, facts))
-        if facts.status.is_final and before != end:
+        if facts.status.is_final and previous_recorded != recorded_state:
             yield _timed_end(self._node_event(facts.status.value, task, state, facts), facts)
         elif _is_waiting(state) and state != previous_state:
             yield _timed_live(self._node_event("waiting", task, state, facts))
@@ -302,7 +304,7 @@ class EventMapper:
             by=closing.by or None,
             note=closing.note or None,
         )
-        # A default or a policy may answer a request at once.
+        # A default or a policy may answer a request when it opens; then the closing follows the opening.
         rank = 4 if closing.at == closing.requested_at else -1
         return _Timed(_key_of_request(request_id, moment.view, at=closing.at, rank=rank), event)
 
@@ -334,7 +336,7 @@ class _SortKey(NamedTuple):
 
     Args:
         number: number of the node in the plan.
-        item: number of the item. A map starts before its items and recorded after them.
+        item: number of the item. A map starts before its items and ends after them.
     """
 
     at: float

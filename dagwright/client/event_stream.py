@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dagwright.client.event_mapping import EventMapper, EventMoment, moment_at, reported_state_at
 from dagwright.client.events import AnyRunEvent, CursorInvalid, EventCursor, TextDelta
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagwright.client.event_mapping import MomentEvents
     from dagwright.client.runs import Runs
 
-T = TypeVar("T", bound=AnyRunEvent)
+
 _STATUSES_WITH_ANSWER = (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
 
 
@@ -45,7 +45,7 @@ class EventStream:
         self._text = DeliveredText(after.text)
 
     async def events(self) -> AsyncGenerator[AnyRunEvent, None]:
-        """Yield the events until the run has ended; close the generator if it is left early.
+        """Yield the events until the run has ended; close the generator to stop early.
 
         Raises:
             RunNotFound: there is no such run.
@@ -82,7 +82,9 @@ class EventStream:
         """
         last = (self._cursor.partial or self._cursor.complete).cursor
         if last != START and (end := (await reader.read()).cursor) < last:
-            raise CursorInvalid(f"{str(self._cursor)!r} is not a cursor of the run {self._run_id!r}: it ends at {end}")
+            raise CursorInvalid(
+                f"{str(self._cursor)!r} is not a cursor of the run {self._run_id!r}: its history ends at {end}"
+            )
 
     def _updates(self, after: SubscriptionCursor | None) -> AsyncGenerator[RunMoment | TextPart, None]:
         moments = follow(self._runs, self._run_id, after=after)
@@ -93,7 +95,7 @@ class EventStream:
     async def _rest_of_moment(
         self, reader: RunReader, mapper: EventMapper, cursor: SubscriptionCursor
     ) -> list[AnyRunEvent]:
-        """Return the events of the moment at which the client stopped, without the durable events that it has."""
+        """Return the events of the moment at which the client stopped, without the durable events it has received."""
         snapshot, view = await reader.snapshot_at(cursor.cursor), await reader.read()
         moment_events = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
         return [*self._with_cursors(moment_events, cursor, skipped=self._cursor.count)]
@@ -105,7 +107,7 @@ class EventStream:
 
         Args:
             cursor: position of the moment.
-            skipped: number of durable events of the moment that the client has already.
+            skipped: number of durable events of the moment that the client has received.
         """
         previous = self._cursor
         if cursor.has_marks and not previous.complete.has_marks:
@@ -139,7 +141,7 @@ class EventStream:
         )
 
     async def _rest_of_text(self, view: RunView) -> TextPart | None:
-        """Return the end of the answer, which the model may have written after the last read of its text."""
+        """Return the end of the answer, which the model may have written after the text was last read."""
         if view.status not in _STATUSES_WITH_ANSWER:
             return None
         output = (await self._runs.document(view))["output"]

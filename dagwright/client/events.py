@@ -6,7 +6,7 @@
     feedback.requested feedback.answered feedback.expired feedback.closed
     text.delta
 
-Intermediate states of a node between two reads are omitted, such as the failure of a node that was retried since.
+Intermediate states of a node between two reads are omitted, such as the failure of a node that has been retried.
 The start of a node and all requests for feedback are always reported.
 """
 
@@ -26,7 +26,7 @@ from dagwright.history.text_stream import NO_TEXT, TextMark
 
 
 class CursorInvalid(DagwrightError, ValueError):
-    """The text is not an event cursor; pass the `cursor` of an event, or `None` for the start."""
+    """The text is not a cursor of this stream or list; pass the `cursor` of an entry, or `None` for the start."""
 
 
 _START_CURSOR = SubscriptionCursor(START)
@@ -110,7 +110,7 @@ ClosingType = Literal["feedback.answered", "feedback.expired", "feedback.closed"
 
 
 def run_event_type(status: str) -> RunEventType:
-    """Return the type of the event that reports a run status; a run with failed nodes is completed."""
+    """Return the type of the event that reports a run status; for `completed_with_failures`, `run.completed`."""
     event_status = RunStatus.COMPLETED if status == RunStatus.COMPLETED_WITH_FAILURES else status
     return cast("RunEventType", f"run.{event_status}")
 
@@ -215,7 +215,7 @@ class TextDelta(RunEvent):
     """A piece of a model's response.
 
     Args:
-        node_id: node of the model call; `None` for the rest of a response that was read after it was complete.
+        node_id: node of the model call; `None` for the rest of a response, read after the response was complete.
         offset: offset of the piece in the response, in characters.
         starts_over: discard earlier pieces; the response starts with this piece.
     """

@@ -20,14 +20,16 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
     from dagwright.history.run_view import RunView
 
-Declared = Mapping[str, Mapping[str, Any]]
-InputConverter = Callable[[Declared, Mapping[str, Any]], tuple[Mapping[str, Any], Sequence[Problem]]]
+DeclaredInputs = Mapping[str, Mapping[str, Any]]
+InputConverter = Callable[[DeclaredInputs, Mapping[str, Any]], tuple[Mapping[str, Any], Sequence[Problem]]]
 """Converts inputs to the types that a plan declares; returns the values and the problems."""
 
 
-def keep_inputs(declared: Declared, inputs: Mapping[str, Any]) -> tuple[Mapping[str, Any], Sequence[Problem]]:
+def keep_inputs(
+    declared_inputs: DeclaredInputs, inputs: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], Sequence[Problem]]:
     """Return the declared inputs unchanged, because they have their types already."""
-    return {name: value for name, value in inputs.items() if name in declared}, ()
+    return {name: value for name, value in inputs.items() if name in declared_inputs}, ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +162,17 @@ async def start_fork(draft: "ForkDraft", *, runs: "Runs", forks: "Forks", option
         StoreUnavailable: the store is unavailable.
     """
     input_fields = await forks.create_run_input(draft)
-    origin = await runs.group_of(draft.origin)
-    tags = origin.tags if options.tags is None else options.tags
+    origin_group = await runs.group_of(draft.origin)
+    tags = origin_group.tags if options.tags is None else options.tags
     run_options = RunStartOptions(
         deadline_s=input_fields.deadline_s,
         policy=input_fields.policy,
         needs_approval=input_fields.needs_approval,
         approved_by=input_fields.approved_by,
-        owner=origin.owner,
+        owner=origin_group.owner,
         input_fields=input_fields,
         tags=tags,
-        fairness=origin.fairness,
+        fairness=origin_group.fairness,
     )
     title = f"fork of {draft.origin}"
     request = StartRequest(

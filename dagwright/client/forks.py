@@ -130,17 +130,18 @@ class Forks:
         """
         if view.scheduler is None or view.run_input is None:
             raise ForkRejected(f"the plan of {view.workflow_id!r} is not known; start the plan again with `run`")
-        old, run_input = view.scheduler, view.run_input
+        original_scheduler, run_input = view.scheduler, view.run_input
         if run_input.parent is not None:
             parent = run_input.parent.workflow_id
             raise ForkRejected(f"{view.workflow_id!r} is a part of the run {parent!r}: fork the run {parent!r}")
-        changed = {name for name in {*inputs, *old.state.inputs} if inputs.get(name) != old.state.inputs.get(name)}
-        differences = ForkDifferences(changed, frozenset(rerun))
+        run_inputs = original_scheduler.state.inputs
+        changed_inputs = {name for name in {*inputs, *run_inputs} if inputs.get(name) != run_inputs.get(name)}
+        differences = ForkDifferences(changed_inputs, frozenset(rerun))
         source = Source(view.workflow_id, run_input.scope or view.first_run_id, is_open=not view.is_closed)
         fork_scheduler = create_scheduler(plan, inputs)
         # The analysis of a large plan must not block the event loop.
         reuse, prediction = await asyncio.to_thread(
-            _reuse_and_prediction, fork_scheduler, old, source=source, differences=differences
+            _reuse_and_prediction, fork_scheduler, original_scheduler, source=source, differences=differences
         )
         unknown = [name for name in rerun if not _has_task(name, fork_scheduler, prediction)]
         if unknown:
@@ -152,6 +153,7 @@ class Forks:
             raise ForkRejected("; ".join(reuse.problems[:5]))
         plan_json = await asyncio.to_thread(plan_to_json, plan)
         content = {"of": view.first_run_id, "plan": plan_json, "inputs": dict(inputs), "rerun": sorted(rerun)}
+        has_same_plan = _has_same_plan(original_scheduler, plan, reuse)
         return ForkDraft(
             origin=view.workflow_id,
             workflow_id=_id_of_fork(view.workflow_id, content),
@@ -159,10 +161,10 @@ class Forks:
             inputs=inputs,
             prediction=prediction,
             table=reuse.table,
-            input_fields=_inherited_input(view, run_input, has_same_plan=_has_same_plan(old, plan, reuse)),
+            input_fields=_inherited_input(view, run_input, has_same_plan=has_same_plan),
             effects=_effects_of(plan, prediction),
             content=content,
-            omitted=_omitted_nodes(old.plan, plan),
+            omitted=_omitted_nodes(original_scheduler.plan, plan),
         )
 
     async def create_run_input(self, draft: ForkDraft) -> RunInput:
@@ -174,7 +176,7 @@ class Forks:
         """
         await self._renew(draft.plan, draft.table)
         results = format_count(len(draft.prediction.reused), "result")
-        message = f"a fork of the run {draft.origin!r}, which takes over {results} at once"
+        message = f"a fork of the run {draft.origin!r}; {results} reused"
         notes = [{"code": "forked", "node_id": None, "message": message}]
         snapshot = await self._snapshot(draft.origin, draft.plan, draft.table, max_bytes=MAX_INLINE_SNAPSHOT_BYTES)
         return replace(draft.input_fields, snapshot=replace(snapshot, notes=notes))
@@ -283,25 +285,25 @@ class Forks:
 
 
 def _reuse_and_prediction(
-    fork_scheduler: "RunScheduler", old: "RunScheduler", *, source: Source, differences: ForkDifferences
+    fork_scheduler: "RunScheduler", original_scheduler: "RunScheduler", *, source: Source, differences: ForkDifferences
 ) -> tuple[ReusableResults, ForkPrediction]:
     """Return the results that a fork reuses, and the nodes that it would execute."""
-    reuse = reusable_results(old, fork_scheduler.plan, source=source, differences=differences)
-    return reuse, predict_fork(fork_scheduler, old, reuse, differences=differences)
+    reuse = reusable_results(original_scheduler, fork_scheduler.plan, source=source, differences=differences)
+    return reuse, predict_fork(fork_scheduler, original_scheduler, reuse, differences=differences)
 
 
-def _omitted_nodes(old: CompiledPlan, plan: CompiledPlan) -> list[str]:
+def _omitted_nodes(original_plan: CompiledPlan, plan: CompiledPlan) -> list[str]:
     """Return the nodes of the run that the fork omits because a planner plans them again."""
     if not (plan.has_planner or plan.is_non_interactive):
         return []
     fork_nodes = {node.id for node in plan.nodes}
-    return [node.id for node in without_compensation(old).nodes if node.id not in fork_nodes]
+    return [node.id for node in without_compensation(original_plan).nodes if node.id not in fork_nodes]
 
 
-def _has_same_plan(old: "RunScheduler", plan: CompiledPlan, reuse: ReusableResults) -> bool:
+def _has_same_plan(original_scheduler: "RunScheduler", plan: CompiledPlan, reuse: ReusableResults) -> bool:
     """Return whether a fork has the same plan as the original run."""
     names = [node.id for node in plan.nodes[: plan.written_count]]
-    return not reuse.changed_nodes and names == [node.id for node, _ in old.state.visible_nodes()]
+    return not reuse.changed_nodes and names == [node.id for node, _ in original_scheduler.state.visible_nodes()]
 
 
 def _inherited_input(view: "RunView", run_input: RunInput, *, has_same_plan: bool) -> RunInput:
@@ -347,35 +349,35 @@ def with_current_tools(
         advice = "give the intended plan as the `plan` of the fork"
         if plan.has_planner:
             advice += f", or add {PLAN!r} to `rerun` to have the model plan again"
-        raise ForkRejected(f"nodes of this run have superseded others; {advice}")
-    declared = {}
+        raise ForkRejected(f"nodes of this run have superseded other nodes; {advice}")
+    declarations = {}
     # A plan may declare tools for nodes that only an answer adds.
-    called = with_compensating_tools([node.tool for node in plan.nodes], plan.tools)
+    called_tools = with_compensating_tools([node.tool for node in plan.nodes], plan.tools)
     for name, tool in plan.tools.items():
         current = tools.get(name)
-        if current is not None and current.effects is not tool.effects and name in called:
+        if current is not None and current.effects is not tool.effects and name in called_tools:
             raise ForkRejected(
                 f"the effects of {name!r} are {current.effects.value} now; give the intended plan as the `plan` of the "
                 "fork"
             )
-        declared[name] = current or tool
+        declarations[name] = current or tool
     nodes = [
         replace(node, sub_plan=with_current_tools(node.sub_plan, tools)) if node.sub_plan is not None else node
         for node in plan.nodes
     ]
-    return replace(plan, nodes=nodes, tools=declared)
+    return replace(plan, nodes=nodes, tools=declarations)
 
 
 def _started_sub_plans(scheduler: "RunScheduler") -> Sequence[str]:
-    started = []
+    task_ids = []
     for node, record in scheduler.state.visible_nodes():
         if node.kind == "plan":
             tasks = [(f"{node.id}[{item.key}]", item.record) for item in record.items if item.map_batch is None]
             tasks = tasks or [(node.id, record)]
-            started += [
+            task_ids += [
                 name for name, task_record in tasks if task_record.attempts or task_record.status is NodeStatus.RUNNING
             ]
-    return started
+    return task_ids
 
 
 def _has_task(name: str, scheduler: "RunScheduler", prediction: ForkPrediction) -> bool:
@@ -395,8 +397,8 @@ def _has_task(name: str, scheduler: "RunScheduler", prediction: ForkPrediction) 
 def _has_node(plan: CompiledPlan, name: str) -> bool:
     """Return whether a sub-plan has the named node, or may have the named item."""
     nodes = {node.id: node for node in plan.nodes[: plan.written_count]}
-    first = nodes.get(_node_of(name))
-    if name in nodes or (first is not None and first.for_each is not None):
+    map_node = nodes.get(_node_of(name))
+    if name in nodes or (map_node is not None and map_node.for_each is not None):
         return True
     splits = [(nodes.get(name[:at]), name[at + 1 :]) for at, sign in enumerate(name) if sign == "/"]
     return any(node and node.sub_plan and _has_node(node.sub_plan, rest) for node, rest in splits)
@@ -424,5 +426,5 @@ def _id_of_fork(origin: str, content: Mapping[str, Any]) -> str:
 
 def unknown_rerun(name: str, plan: CompiledPlan) -> str:
     """Return the message for a node or item that a fork does not have."""
-    near = suggestion(name, [node.id for node in plan.nodes])
-    return f"rerun {name!r}: the fork has no such node or item" + (f"; {near}" if near else "")
+    hint = suggestion(name, [node.id for node in plan.nodes])
+    return f"rerun {name!r}: the fork has no such node or item" + (f"; {hint}" if hint else "")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class GraphListing:
-    """Streams the nodes and edges of a run, which may be too many for the memory.
+    """Streams the nodes and edges of a run, which may be too many to hold in memory.
 
     Args:
         view: the run.
@@ -40,7 +40,7 @@ class GraphListing:
         for edge in self._view.graph()["edges"]:
             yield edge
         try:
-            async for needed, node in self._region_graphs.edges():
-                yield [needed, node]
+            async for dependency, node in self._region_graphs.edges():
+                yield [dependency, node]
         except StoreError as error:
             self.notes = [unreadable_note(error)]

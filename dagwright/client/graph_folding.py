@@ -57,12 +57,12 @@ class _Box:
 
     def to_json(self, box_id: str) -> dict[str, Any]:
         status = next((status for status in _WORST_FIRST if self.counts[status]), NodeStatus.PENDING)
-        drawn = {"node_id": box_id, "title": self.title, "status": status.value, "tool": self.tool or None}
+        document = {"node_id": box_id, "title": self.title, "status": status.value, "tool": self.tool or None}
         if self.counts.total() == 1:
             partial = {"partial": True} if self.is_partial else {}
-            return {**drawn, **partial, **({"group": self.group} if self.group is not None else {})}
+            return {**document, **partial, **({"group": self.group} if self.group is not None else {})}
         states = [f"{count:,} {status.value}" for status, count in sorted(self.counts.items())]
-        return {**drawn, "states": ", ".join(states)}
+        return {**document, "states": ", ".join(states)}
 
 
 def diagram_of(scheduler: "RunScheduler") -> dict[str, Any]:
@@ -138,10 +138,10 @@ def _merge(boxes: Sequence[_Box], positions: Sequence[int], merged_positions: Ma
     """
     first, last = boxes[positions[0]], boxes[positions[-1]]
     needs = list(dict.fromkeys(merged_positions[needed] for position in positions for needed in boxes[position].needs))
-    external = [needed for needed in needs if needed != merged_positions[positions[0]]]
+    external_needs = [needed for needed in needs if needed != merged_positions[positions[0]]]
     if len(positions) == 1:
-        return replace(first, needs=external, group=None)
+        return replace(first, needs=external_needs, group=None)
     counts = sum((boxes[position].counts for position in positions), Counter[NodeStatus]())
     tools = Counter(boxes[position].tool or "plan" for position in positions)
     tool_names = ", ".join(name for name, _ in tools.most_common(3)) + (", …" if len(tools) > 3 else "")
-    return _Box(f"{counts.total():,} nodes: {first.name} … {last.name}", tool_names, first.tool, counts, external)
+    return _Box(f"{counts.total():,} nodes: {first.name} … {last.name}", tool_names, first.tool, counts, external_needs)

@@ -22,7 +22,7 @@ _PATTERN = re.compile(rf"({_OPEN}|[0-9]{{1,19}})\.([0-9]{{1,19}})\.({_UUID})")
 
 @dataclass(frozen=True, slots=True)
 class ListCursor:
-    """The position of a list after one execution.
+    """The position in a list directly after one execution.
 
     Args:
         closed_at: when the execution ended, in nanoseconds since the epoch; `None` if it is open.
@@ -94,5 +94,5 @@ async def executions_from(
 
 
 def page_size_for(limit: int) -> int:
-    """Return the server's page size for a page of a list: one more than its rows, to see whether more rows follow."""
+    """Return the server's page size for a page of `limit` rows: one more, to see whether more rows follow."""
     return min(limit + 1, MAX_PAGE_SIZE)

@@ -16,9 +16,9 @@ from dagwright.plans.drawing_text import shorten_line, single_line
 
 _MIN_INTERVAL_S = 0.3
 """Minimum interval between two drawings."""
-_LARGE_INTERVAL_S = 2.0
+_LARGE_GRAPH_INTERVAL_S = 2.0
 """Minimum interval for a large graph, whose drawing has over 100 KB."""
-_LARGE_NODES = 150
+_MAX_SMALL_GRAPH_NODES = 150
 """Graphs with more nodes are large."""
 _TICK_S = 1.0
 """Interval at which durations are redrawn without any change."""
@@ -54,38 +54,38 @@ async def show_progress(run: WatchedRun, *, view: ProgressView | None = None) ->
     Raises:
         RunNotFound: there is no such run.
     """
-    display = view or default_view()
-    changed = asyncio.Event()
-    watcher = asyncio.create_task(_watch(run, changed))
+    progress_view = view or default_view()
+    change_event = asyncio.Event()
+    watcher = asyncio.create_task(_watch(run, change_event))
     try:
         while not watcher.done():
-            changed.clear()
+            change_event.clear()
             drawing = await run.draw()
-            display.show(drawing)
-            await _next_change(changed, drawing, watcher)
+            progress_view.show(drawing)
+            await _next_change(change_event, drawing, watcher)
         await watcher
-        display.show(await run.draw())
+        progress_view.show(await run.draw())
     finally:
         watcher.cancel()
         await asyncio.gather(watcher, return_exceptions=True)
 
 
-async def _watch(run: WatchedRun, changed: asyncio.Event) -> None:
+async def _watch(run: WatchedRun, change_event: asyncio.Event) -> None:
     try:
         events: Any = run.events()
         async with aclosing(events):
             async for _ in events:
-                changed.set()
+                change_event.set()
     finally:
-        changed.set()
+        change_event.set()
 
 
-async def _next_change(changed: asyncio.Event, drawing: Drawing, watcher: "asyncio.Task[None]") -> None:
-    """Wait for the next change, within the minimum and maximum interval."""
-    interval = _LARGE_INTERVAL_S if len(drawing.nodes) > _LARGE_NODES else _MIN_INTERVAL_S
+async def _next_change(change_event: asyncio.Event, drawing: Drawing, watcher: "asyncio.Task[None]") -> None:
+    """Wait for the next change: at least the minimum interval, then at most one tick."""
+    interval = _LARGE_GRAPH_INTERVAL_S if len(drawing.nodes) > _MAX_SMALL_GRAPH_NODES else _MIN_INTERVAL_S
     await asyncio.wait({watcher}, timeout=interval)
     try:
-        await asyncio.wait_for(changed.wait(), _TICK_S)
+        await asyncio.wait_for(change_event.wait(), _TICK_S)
     except TimeoutError:
         return
 
@@ -95,7 +95,7 @@ def default_view() -> ProgressView:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     if shell is None or getattr(shell, "kernel", None) is None:
         return LineView()
-    # Not a dependency of the package; notebooks have it installed.
+    # IPython is not a dependency of the package; notebooks have it installed.
     display: Any = import_module("IPython.display")
     return NotebookView(lambda html: display.display(display.HTML(html), display_id=True))
 
@@ -113,7 +113,7 @@ class NotebookView:
         self._handle: Any = None
 
     def show(self, drawing: Drawing) -> None:
-        """Replace the drawing shown before."""
+        """Replace the previous drawing."""
         if self._handle is None:
             self._handle = self._display(drawing.to_html())
         else:

@@ -49,27 +49,27 @@ async def read_node_view(runs: "Runs", workflow_id: str, node: str, *, full: boo
         NodeNotFound: the run has no such node, or does not know it yet.
     """
     name = normalize("NFC", node)
-    top = await runs.reader(workflow_id).read()
+    top_view = await runs.reader(workflow_id).read()
     try:
-        resolved = await resolve_path(top, name, open_reader=runs.reader)
-        view = await runs.view_of_item(resolved.view, resolved.name)
-    except (ItemNotStarted, SubPlanNotStarted) as unknown:
-        raise NodeNotFound(str(unknown)) from None
-    document = await runs.document(view, full=full, only=resolved.name)
-    node_document = document["nodes"].get(resolved.name)
+        location = await resolve_path(top_view, name, open_reader=runs.reader)
+        view = await runs.view_of_item(location.view, location.name)
+    except (ItemNotStarted, SubPlanNotStarted) as error:
+        raise NodeNotFound(str(error)) from None
+    document = await runs.document(view, full=full, only=location.name)
+    node_document = document["nodes"].get(location.name)
     if node_document is None:
-        raise NodeNotFound(_no_node_message(document, resolved.name, view.workflow_id))
-    child_run = {} if view.workflow_id == top.workflow_id else {"run_id": view.workflow_id}
-    arguments = None if view.scheduler is None else arguments_for_display(view.scheduler.state, resolved.name)
+        raise NodeNotFound(_no_node_message(document, location.name, view.workflow_id))
+    child_run = {} if view.workflow_id == top_view.workflow_id else {"run_id": view.workflow_id}
+    arguments = None if view.scheduler is None else arguments_for_display(view.scheduler.state, location.name)
     full_document = {
         "node_id": name,
         **child_run,
-        **_failed_items(view, resolved.name),
+        **_failed_items(view, location.name),
         **node_document,
         "arguments": arguments,
     }
     return NodeView(
-        full_document, [note for note in document["notes"] if _is_about(note, resolved.name, full_document)]
+        full_document, [note for note in document["notes"] if _is_about(note, location.name, full_document)]
     )
 
 
@@ -89,10 +89,10 @@ def _no_node_message(document: Mapping[str, Any], name: str, workflow_id: str) -
     """Return the message for a node or item that has no document, with a hint."""
     for note in document["notes"]:
         if note["code"] == REGION_UNREADABLE:
-            # It is unknown whether the node exists.
+            # The unreadable region may contain the node.
             return f"{name!r} is not shown: {note['message']}"
-    near = get_close_matches(name, list(document["nodes"]), 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    matches = get_close_matches(name, list(document["nodes"]), 1)
+    hint = f"; did you mean {matches[0]!r}?" if matches else ""
     return f"the run {workflow_id!r} has no node {name!r}{hint}"
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar, cast
 
 from dagwright.client.errors import OptionInvalid
-from dagwright.client.starts import NO_EXTRAS, AnyProfile, RunStartOptions
+from dagwright.client.starts import NO_INPUT_FIELDS, AnyProfile, RunStartOptions
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.model.times import MAX_DURATION, Duration, parse_duration
@@ -33,7 +33,7 @@ class RunSettings(TypedDict, total=False):
         budget: limits of the run: any of `tokens`, `money`, `calls`, `nodes` and `time`. At a limit, the run requests
             more (`on_limit` is `ask`, the default) or ends (`finish`).
         model: model of the run; the default is that of the worker's settings.
-        tags: key -> value, by which lists of runs are filtered.
+        tags: key -> value; lists of runs can be filtered by tags.
         approve_plan: request approval of the plan before it runs.
         compensate: undo completed calls, the last one first, if the run does not complete.
         interactive: whether the run may request feedback; true by default.
@@ -132,7 +132,7 @@ def run_options(options: RunSettings) -> RunStartOptions:
     """
     is_interactive = options.get("interactive", True)
     input_fields = replace(
-        NO_EXTRAS,
+        NO_INPUT_FIELDS,
         budget=_budget(options["budget"], is_interactive=is_interactive) if "budget" in options else None,
         compensate=options.get("compensate", False),
         is_interactive=is_interactive,
@@ -141,7 +141,7 @@ def run_options(options: RunSettings) -> RunStartOptions:
         duration_s("deadline", options["deadline"]) if "deadline" in options else None,
         read_policy(options["policy"]) if "policy" in options else None,
         input_fields=input_fields,
-        tags=read_tags(options.get("tags", {})),
+        tags=validate_tags(options.get("tags", {})),
         fairness=_fairness(options),
     )
 
@@ -181,19 +181,19 @@ def duration_s(option: str, duration: Duration) -> float:
     return seconds
 
 
-def reject_foreign_options(options: RequestOptions) -> None:
+def reject_inapplicable_options(options: RequestOptions) -> None:
     """Reject options that the profile of a request does not have.
 
     Raises:
         OptionInvalid: there is such an option; the message names the option and the profile.
     """
     profile = options.get("profile", "plan")
-    foreign = {
+    inapplicable_options = {
         "plan": [*_ROUNDS_OPTIONS, *_INTENTS_OPTIONS],
         "intents": [*_ROUNDS_OPTIONS, "max_replans"],
         "rounds": [*_INTENTS_OPTIONS, *_PLAN_OPTIONS],
     }
-    for name in foreign.get(profile, ()):
+    for name in inapplicable_options.get(profile, ()):
         if options.get(name):
             raise OptionInvalid(f"the profile {profile!r} has no option {name!r}")
 
@@ -213,8 +213,8 @@ def _fairness(options: RunSettings) -> Fairness | None:
         raise OptionInvalid(f"fairness: {error}") from None
 
 
-def read_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
-    """Validate tags.
+def validate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
+    """Validate tags and return them.
 
     Raises:
         OptionInvalid: a tag is invalid, or there are too many.

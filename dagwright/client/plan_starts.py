@@ -36,7 +36,7 @@ PlanSource = Plan | Mapping[str, Any] | str | Path
 
 
 def plan_tools(plan: PlanSource) -> Sequence[ToolSpec]:
-    """Return the tools that a plan built in Python was given."""
+    """Return the tools that were added to a plan built in Python."""
     return plan.tools if isinstance(plan, Plan) else ()
 
 
@@ -138,9 +138,9 @@ def prepare_start(
     context = {name.removeprefix("@"): value for name, value in caller_options.get("context", {}).items()}
     names = {**(session.names if session is not None else {}), **context}
     checked, repairs = _check_plan(start, tools, context=names)
-    chosen = options.policy or (session.policy if session is not None else None)
-    by_model = caller_options.get("approve_plan", False)
-    policy = chosen or default_policy("model" if by_model else "person")
+    chosen_policy = options.policy or (session.policy if session is not None else None)
+    needs_plan_approval = caller_options.get("approve_plan", False)
+    policy = chosen_policy or default_policy("model" if needs_plan_approval else "person")
     if problems := [*policy_problems(checked, policy), *unused_inputs(checked, start.inputs)]:
         raise PlanInvalid(problems)
     prepare = (
@@ -152,8 +152,8 @@ def prepare_start(
     notes = tuple(repair.to_note().to_json() for repair in summarized_repairs(repairs)[:MAX_NOTES])
     options = replace(
         options,
-        policy=chosen,
-        needs_approval=by_model or (policy.approves_changes and changes_of(compiled) > 0),
+        policy=chosen_policy,
+        needs_approval=needs_plan_approval or (policy.approves_changes and changes_of(compiled) > 0),
         input_fields=replace(options.input_fields, model=model, notes=notes),
     )
     # The session may change before the run starts, so only the arguments of the caller identify the run.
@@ -173,6 +173,6 @@ def _check_plan(
     checked, repairs = check_written_plan(
         raw, tools, dialect=dialect, context=context, allow_unknown_tools=allow_unknown_tools
     )
-    if cut := [repair for repair in repairs if repair.code == CUT_OFF]:
-        raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {cut[0].message}")])
+    if cut_repairs := [repair for repair in repairs if repair.code == CUT_OFF]:
+        raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {cut_repairs[0].message}")])
     return checked, repairs

@@ -155,7 +155,7 @@ def _prepare_rounds(
         request.synthesis or defaults.synthesis,
     )
     plan, note = prepare_rounds(request.text, tools, RoundsOptions(request.config, limits, turns, request.title))
-    # The run is identified by the request and its worker tools, not by the session or by options such as a deadline.
+    # The run is identified by the request and the worker tools, not by the session or by options such as a deadline.
     identity = {
         "goal": request.text.strip(),
         "profile": "rounds",
@@ -179,7 +179,7 @@ class TurnRequest:
     Args:
         name: name of the session.
         request: request in natural language.
-        prepare: returns the run for the state of the session, directly or as an awaitable.
+        prepare: returns the start request for the state of the session, directly or as an awaitable.
     """
 
     name: str
@@ -188,8 +188,8 @@ class TurnRequest:
 
     async def start_of(self, session: SessionRecord) -> StartRequest:
         """Prepare the run for the state of the session."""
-        prepared = self.prepare(session)
-        return prepared if isinstance(prepared, StartRequest) else await prepared
+        start = self.prepare(session)
+        return start if isinstance(start, StartRequest) else await start
 
 
 async def start_turn(
@@ -203,12 +203,12 @@ async def start_turn(
     Raises:
         TurnRejected: the session rejects the turn.
     """
-    latest: StartRequest | None = None
+    latest_start: StartRequest | None = None
 
     async def prepare(session: SessionRecord) -> PreparedTurn:
-        nonlocal latest
-        latest = await turn.start_of(session)
-        return PreparedTurn(turn.request, await runs.encode(latest), latest.options.policy)
+        nonlocal latest_start
+        latest_start = await turn.start_of(session)
+        return PreparedTurn(turn.request, await runs.encode(latest_start), latest_start.options.policy)
 
     started = await sessions.start_turn(turn.name, prepare, run=run, on_busy=on_busy)
-    return started, latest or await turn.start_of(SessionRecord(turn.name))
+    return started, latest_start or await turn.start_of(SessionRecord(turn.name))

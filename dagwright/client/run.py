@@ -13,7 +13,7 @@ from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_fork, sta
 from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.live_progress import show_progress
 from dagwright.client.node_view import read_node_view
-from dagwright.client.options import PolicyOption, read_policy, read_tags
+from dagwright.client.options import PolicyOption, read_policy, validate_tags
 from dagwright.client.plan_starts import PlanSource, read_plan
 from dagwright.client.results import MAX_RESULT_BYTES, NodeResult, RunResult, node_of, read_nodes, read_result
 from dagwright.client.run_drawing import read_drawing
@@ -105,8 +105,8 @@ class Run:
     async def result(self, *, raise_on_failure: bool = True, max_bytes: int | None = MAX_RESULT_BYTES) -> RunResult:
         """Wait until the run has ended and return its result.
 
-        If the run waits for a worker, or for a tool that is missing or paused, a warning of the logger
-        `dagwright.client` names it.
+        If the run waits for a worker, or for a tool that is missing or paused, the logger `dagwright.client` logs a
+        warning with the name of the queue or tool.
 
         Args:
             raise_on_failure: raise an error if the run did not complete.
@@ -114,7 +114,7 @@ class Run:
 
         Raises:
             RunFailed: the run failed; `problems` has the reasons, `result` has the completed nodes.
-            RunCancelled: it was cancelled.
+            RunCancelled: the run was cancelled.
             OptionInvalid: `max_bytes` is negative.
         """
         view = await wait_for_end(self._services.runs, self._id, on_update=WaitNotices().warn)
@@ -145,7 +145,7 @@ class Run:
         return await read_result(await self._view(), self._services.store, max_bytes=max_bytes)
 
     async def document(self) -> dict[str, Any]:
-        """Return the run as it is now as the JSON document of `dagwright result --json`."""
+        """Return the current state of the run as the JSON document of `dagwright result --json`."""
         return await self._services.runs.document(await self._view())
 
     async def node(self, node_id: str) -> NodeResult:
@@ -204,7 +204,7 @@ class Run:
 
         Args:
             request: ID of the request or of its node; `None` if the run has a single open request. An answer to a
-                request that is not open yet is kept until the node asks.
+                request that is not open yet is stored until the request opens.
             answer: fields of the answer, such as `approved=True`, `selected="retry"`, `text="..."` or `data={...}`; see
                 `FeedbackAnswer`.
 
@@ -213,7 +213,7 @@ class Run:
             PlanInvalid: `nodes` are invalid.
         """
         services, nodes = self._services, answer.get("nodes", ())
-        tools = await RunTools(services, self._id, self._tools).declarations(nodes) if nodes else {}
+        tools = await RunTools(services, self._id, self._tools).publish_and_declare(nodes) if nodes else {}
         return await RunFeedback(services.runs.feedback, services.steering, self._id, tools).send(request, answer)
 
     # Steering.
@@ -250,7 +250,7 @@ class Run:
         return await self._send(Command.cancel_node(node_id, branch=branch), CommandAuthor(by, reason))
 
     async def retry(self, node_id: str, *, arguments: Mapping[str, Any] | None = None, by: str | None = None) -> str:
-        """Retry a node that has ended, and run what depends on it. Raises as `pause`.
+        """Retry a node that has ended, and run its dependents. Raises as `pause`.
 
         Args:
             arguments: replace the arguments in the plan.
@@ -273,7 +273,7 @@ class Run:
             PlanInvalid: the nodes are invalid.
             CommandRejected, RunClosed: as `pause`.
         """
-        tools = await RunTools(self._services, self._id, self._tools).declarations(nodes)
+        tools = await RunTools(self._services, self._id, self._tools).publish_and_declare(nodes)
         node_list = json_argument([*nodes], "nodes", function="add_nodes")
         return await self._services.steering.add_nodes(self._id, node_list, tools=tools, by=by)
 
@@ -290,13 +290,13 @@ class Run:
         """
         if not limits:
             raise TypeError("set_limits() needs at least one of max_parallel, deadline and budget")
-        changed: dict[str, Any] = {**limits}
+        new_limits: dict[str, Any] = {**limits}
         if (deadline := limits.get("deadline")) is not None:
             try:
-                changed["deadline"] = format_duration(deadline)
+                new_limits["deadline"] = format_duration(deadline)
             except ValueError as error:
                 raise OptionInvalid(f"deadline: {error}") from None
-        return await self._send(Command.set_limits(changed), CommandAuthor(by, reason))
+        return await self._send(Command.set_limits(new_limits), CommandAuthor(by, reason))
 
     async def set_policy(self, policy: PolicyOption, *, by: str | None = None) -> str:
         """Change which calls require approval.
@@ -329,7 +329,7 @@ class Run:
         run_id: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> "Run":
-        """Start a new run that reuses all results unaffected by a change; equal forks are one run.
+        """Start a new run that reuses all results unaffected by a change; if the same fork exists, return its run.
 
         Args:
             plan: plan of the fork; by default the plan of this run.
@@ -340,15 +340,15 @@ class Run:
 
         Raises:
             PlanInvalid: the plan or the inputs are invalid.
-            RunIdInUse: the ID belongs to another run, or the same fork has other tags than `tags`.
+            RunIdInUse: the ID belongs to another run, or the same fork was started with other tags than `tags`.
             OptionInvalid: a tag is invalid.
             ForkRejected: the fork would repeat an effect that must not happen twice, or a result is lost.
         """
         services, tools = self._services, RunTools(self._services, self._id, self._tools)
         draft = await self._draft(_fork_changes(plan, inputs, rerun), tools)
         forks = Forks(services.runs.reader, services.store)
-        chosen = None if tags is None else read_tags(tags)
-        options = ForkOptions(tools=await tools.references(), run_id=run_id, tags=chosen)
+        fork_tags = None if tags is None else validate_tags(tags)
+        options = ForkOptions(tools=await tools.references(), run_id=run_id, tags=fork_tags)
         started = await start_fork(draft, runs=services.runs, forks=forks, options=options)
         return Run(self._find_services, started.workflow_id, tools=self._tools)
 
@@ -396,7 +396,7 @@ class Run:
         runs = self._services.runs
         forks = Forks(runs.reader, self._services.store)
         nodes = [node for plan in changes.plans for node in _nodes_of(plan)]
-        declarations = await tools.declarations(nodes)
+        declarations = await tools.publish_and_declare(nodes)
         return await draft_fork(self._id, changes, runs=runs, forks=forks, tools=declarations)
 
 

@@ -68,10 +68,10 @@ async def follow(
         RunNotFound: there is no such run.
         RPCError: the server has not responded for a minute.
     """
-    pending = PendingRequests(runs.feedback, workflow_id)
+    poller = PendingRequests(runs.feedback, workflow_id)
     async with aclosing(runs.subscriptions.subscribe(workflow_id, after=after)) as updates:
         async for update in updates:
-            requests = [] if update.view.is_closed else await pending.read(update.view)
+            requests = [] if update.view.is_closed else await poller.read(update.view)
             unanswered = (
                 [request for request in requests if request_key(request) not in answered] if answered else requests
             )
@@ -86,13 +86,13 @@ async def wait_for_end(
     Args:
         on_update: called with the run after each change.
     """
-    last: RunView | None = None
+    last_view: RunView | None = None
     async with aclosing(runs.subscriptions.subscribe(workflow_id)) as updates:
         async for update in updates:
-            last = update.view
-            on_update(last)
-    assert last is not None
-    return last
+            last_view = update.view
+            on_update(last_view)
+    assert last_view is not None
+    return last_view
 
 
 async def interleave(main: AsyncGenerator[T, None], other: AsyncGenerator[S, None]) -> AsyncGenerator[T | S, None]:

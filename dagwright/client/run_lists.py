@@ -1,7 +1,7 @@
 """Lists of runs: filters as visibility queries and summaries from search attributes and memo.
 
-A list reads no history, so its cost does not depend on the runs. How fresh it is:
-docs/contributing/internals/lists.md.
+A list reads no history, so its cost does not depend on the size of the runs.
+docs/contributing/internals/lists.md describes how current the entries are.
 """
 
 import logging
@@ -98,8 +98,8 @@ class RunFilter:
     def query(self) -> str:
         """Return the visibility query for these runs.
 
-        It may match a few more runs, which `matches` excludes: a database may ignore the case of titles and tags, a
-        query contains IDs up to the first character that it cannot contain, and a run that continued as new may have
+        It may match a few more runs, which `matches` excludes. A database may ignore the case of titles and tags. A
+        prefix of IDs is cut at the first character that a query cannot contain. A run that continued as new may have
         started before its current execution.
         """
         # A run that continued as new is listed once, by its newest execution.
@@ -205,7 +205,7 @@ REFINED_STATUSES = {
     RunStatus.RUNNING: (RunStatus.WAITING,),
     RunStatus.COMPLETED: (RunStatus.COMPLETED_WITH_FAILURES, RunStatus.CANCELLED),
 }
-"""State by the status of the execution -> states that its search attribute distinguishes."""
+"""Status by the execution -> more precise statuses that the search attribute may have."""
 
 
 def listed_status(execution: WorkflowExecution) -> RunStatus:
@@ -213,9 +213,11 @@ def listed_status(execution: WorkflowExecution) -> RunStatus:
 
     The attribute is written at most once in five seconds, and not when a run is terminated.
     """
-    by_execution = STATUS_OF_EXECUTION.get(execution.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)
+    execution_status = STATUS_OF_EXECUTION.get(execution.status or WorkflowExecutionStatus.RUNNING, RunStatus.RUNNING)
     attribute = execution.typed_search_attributes.get(STATE)
-    return next((status for status in REFINED_STATUSES.get(by_execution, ()) if status == attribute), by_execution)
+    return next(
+        (status for status in REFINED_STATUSES.get(execution_status, ()) if status == attribute), execution_status
+    )
 
 
 _ERROR_OF_EXECUTION = {

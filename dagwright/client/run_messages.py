@@ -87,7 +87,7 @@ async def _send_as_update(
     """Send an update and return the run's reply; `None` if no worker handled the update in time."""
     update = asyncio.create_task(handle.execute_update(kind.update, message))
     # A cancelled update fails later, when no caller awaits it: retrieve its error, so that none is logged.
-    update.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+    update.add_done_callback(lambda task: task.cancelled() or task.exception())
     try:
         done, _ = await asyncio.wait([update], timeout=timeout_s)
         if not done:
@@ -107,31 +107,31 @@ async def _send_as_update(
 
 
 def _signal_reply(subject: str, workflow_id: str, *, timeout_s: float) -> str:
-    """Return the sentence that reports a signal in the history of a run, and how the run will apply it."""
+    """Return the reply for a message sent as a signal: why, and when the run applies the message."""
     return (
         f"no worker responded within {timeout_s:g} s, so {subject} was sent as a signal; it is applied as soon as a "
-        f"worker serves the run, as `dagwright watch {shlex.quote(workflow_id)}` does"
+        f"worker serves the run; `dagwright watch {shlex.quote(workflow_id)}` starts a worker"
     )
 
 
 def _expected_rejection(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
-    """Return why a run will reject a signal, after the pending signals in its history; `None` if it will accept it."""
+    """Apply the pending signals to a copy of the run; return why the run would then reject this signal, or `None`."""
     handler = CommandHandler(Notes())
     # The scheduler is not shared, so it can be changed here.
-    for at, pending_name, read in view.pending_commands():
-        handler.handle(pending_name, read, through="signal", scheduler=view.scheduler, at=at)
+    for at, pending_name, read_message in view.pending_commands():
+        handler.handle(pending_name, read_message, through="signal", scheduler=view.scheduler, at=at)
     return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
 
 
 def rejection_of_pending(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
-    """Return why a run will reject a pending signal, after the earlier signals in its history.
+    """Apply the earlier pending signals to a copy of the run; return why the run would reject this pending signal.
 
     Returns:
         `None` also if a worker has handled the signal already.
     """
     handler = CommandHandler(Notes())
-    for at, pending_name, read in view.pending_commands():
-        result = handler.handle(pending_name, read, through="signal", scheduler=view.scheduler, at=at)
-        if (pending_name, read()) == (name, message):
+    for at, pending_name, read_message in view.pending_commands():
+        result = handler.handle(pending_name, read_message, through="signal", scheduler=view.scheduler, at=at)
+        if (pending_name, read_message()) == (name, message):
             return result.refusal
     return None

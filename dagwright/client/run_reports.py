@@ -73,7 +73,7 @@ class Lineage:
     """Sources of the result of a node.
 
     Args:
-        inputs: IDs of the nodes whose results it reads or waits for.
+        inputs: IDs of the nodes whose results the node reads or waits for.
         arguments: arguments of its call, as far as they are known; secrets are masked.
         cached: run and node that produced a result from the cache.
         reused: run and node that produced a reused result.
@@ -108,7 +108,8 @@ class Lineage:
 def lineage_of(document: Mapping[str, Any]) -> Lineage:
     """Return the lineage of a node from its document."""
     lineage = document["lineage"]
-    listed = {name: tuple(lineage.get(name, ())) for name in ("answers", "files", "urls", "model_calls", "tool_calls")}
+    list_names = ("answers", "files", "urls", "model_calls", "tool_calls")
+    lists = {name: tuple(lineage.get(name, ())) for name in list_names}
     return Lineage(
         node_id=document["node_id"],
         inputs=tuple(lineage["inputs"]),
@@ -122,13 +123,13 @@ def lineage_of(document: Mapping[str, Any]) -> Lineage:
         reused=lineage.get("reused"),
         commands=tuple(lineage.get("overrides", ())),
         omitted=lineage.get("omitted", 0),
-        **listed,
+        **lists,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ForkPreview:
-    """Effect of a fork before it starts.
+    """Predicted effect of a fork that has not been started.
 
     Args:
         run_id: ID of the fork; the same fork always has the same ID.

@@ -31,8 +31,8 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
 ) -> RunResult:
     """Run a plan to its end on the server that `Client.connect` finds or starts, with a worker in this process.
 
-    It blocks until the run ends, also in a notebook. A request for feedback is printed to stderr, with the ways to
-    answer it from another terminal or program. After Ctrl-C, the same call with its `run_id` continues the run.
+    The call blocks until the run ends, also in a notebook. A request for feedback is printed to stderr, with the ways
+    to answer it from another terminal or program. After Ctrl-C, the same call with its `run_id` continues the run.
 
     Args:
         plan: as in `Client.start`.
@@ -60,12 +60,12 @@ def run(  # noqa: PLR0913 - each is one part of a run, by keyword
     # Failures are reported by the result, so their warnings are not logged.
     configure_default_logging(run_settings, level="error")
     logging.getLogger("dagwright.client").setLevel(logging.WARNING)
-    served = [*tools, *plan_tools(plan)]
+    all_tools = [*tools, *plan_tools(plan)]
 
     async def run_to_end() -> RunResult:
-        async with Client.connect(settings=run_settings) as client, Worker(client, served, agents):
-            started = await client.start(plan, inputs=inputs, run_id=run_id, **options)
-            return await print_requests(started, started.result(raise_on_failure=raise_on_failure))
+        async with Client.connect(settings=run_settings) as client, Worker(client, all_tools, agents):
+            started_run = await client.start(plan, inputs=inputs, run_id=run_id, **options)
+            return await print_requests(started_run, started_run.result(raise_on_failure=raise_on_failure))
 
     with LoopThread() as loop:
         return loop.run(run_to_end())

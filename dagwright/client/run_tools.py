@@ -27,7 +27,7 @@ class RunTools:
     """Tools of one run: tools of the client, tools of the start request, and tools that workers have published.
 
     Args:
-        source: the tools of the client; `None` loads the tools that the run was started with.
+        source: tools of the client, in addition to the tools that the run was started with; `None` without a client.
     """
 
     def __init__(self, services: "Services", run_id: str, source: ToolsetSource | None) -> None:
@@ -43,33 +43,33 @@ class RunTools:
         """
         return await self._services.runs.tools_of(self._run_id)
 
-    async def declarations(self, nodes: Sequence[Any] = ()) -> Mapping[str, ToolDeclaration]:
-        """Return the tools that nodes can call: tool name -> declaration.
+    async def publish_and_declare(self, nodes: Sequence[Any] = ()) -> Mapping[str, ToolDeclaration]:
+        """Publish the agent cards of the tools, and return the tools that nodes can call: tool name -> declaration.
 
         Args:
             nodes: as in a plan; unknown tools that they name are read from the tool directory.
 
         Raises:
             RunNotFound: there is no such run.
-            ToolLoadError: the tools that the run was started with cannot be loaded, and there are no others.
+            ToolLoadError: the tools that the run was started with cannot be loaded, and the client has no tools.
         """
-        declared: dict[str, ToolDeclaration] = {}
+        declarations: dict[str, ToolDeclaration] = {}
         for toolset in await self._toolsets():
             await publish_cards(toolset.store, toolset.agents)
-            declared |= toolset.declarations()
-        missing = [name for name in dict.fromkeys(find_tool_names(nodes)) if name not in declared]
+            declarations |= toolset.declarations()
+        missing_names = [name for name in dict.fromkeys(find_tool_names(nodes)) if name not in declarations]
         settings = self._services.settings
-        return declared | dict(
-            await find_published_tools(self._services.store, missing, task_queue=settings.task_queue)
+        return declarations | dict(
+            await find_published_tools(self._services.store, missing_names, task_queue=settings.task_queue)
         )
 
     async def _toolsets(self) -> Sequence[Toolset]:
         references = await self.references()
-        loading = asyncio.to_thread(load_toolset, self._services.settings, references)
+        load = asyncio.to_thread(load_toolset, self._services.settings, references)
         if self._source is None:
-            return [await loading]
+            return [await load]
         toolsets = []
         # The modules of another process may not be importable here.
         with suppress(ToolLoadError):
-            toolsets.append(await loading)
+            toolsets.append(await load)
         return [*toolsets, await self._source.toolset()]

@@ -115,30 +115,31 @@ class Runs:
             RunIdInUse: a run with this ID has another plan, other inputs or another model.
             RunIdInvalid: the ID is invalid.
         """
-        encoded = await self.encode(request)
-        chosen = checked_run_id(request.workflow_id) if request.workflow_id is not None else new_run_id()
+        encoded_start = await self.encode(request)
+        run_id = checked_run_id(request.workflow_id) if request.workflow_id is not None else new_run_id()
+        missing_attributes = self._connection.missing_search_attributes
         try:
             handle = await self._client.start_workflow(
-                encoded.workflow,
-                encoded.content,
-                id=chosen,
-                task_queue=encoded.task_queue or self._task_queue,
+                encoded_start.workflow,
+                encoded_start.content,
+                id=run_id,
+                task_queue=encoded_start.task_queue or self._task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
-                memo=encoded.memo,
-                search_attributes=attributes_at_start(encoded.memo, missing=self._connection.missing_search_attributes),
-                static_summary=encoded.title,
+                memo=encoded_start.memo,
+                search_attributes=attributes_at_start(encoded_start.memo, missing=missing_attributes),
+                static_summary=encoded_start.title,
                 task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
-                priority=fair_priority(encoded.fairness),
+                priority=fair_priority(encoded_start.fairness),
             )
         except WorkflowAlreadyStartedError as error:
-            refused = error
+            start_error = error
         else:
-            return Started(chosen, handle.first_execution_run_id or "", is_new=True)
+            return Started(run_id, handle.first_execution_run_id or "", is_new=True)
         # Outside of the handler, so that `RunIdInUse` does not show the server's error as its context.
-        existing = await self.find_same(chosen, encoded)
-        if existing is None:
-            raise refused
-        return existing
+        existing_run = await self.find_same(run_id, encoded_start)
+        if existing_run is None:
+            raise start_error
+        return existing_run
 
     async def find(self, request: StartRequest) -> Started | None:
         """Return the run that `start` would attach to; `None` if there is no such run. Start nothing.
@@ -152,39 +153,39 @@ class Runs:
         """Encode a start request; see `encode_start`."""
         return await encode_start(request, self._store, has_webhook=self._has_webhook)
 
-    async def find_same(self, workflow_id: str, encoded: EncodedStart) -> Started | None:
+    async def find_same(self, workflow_id: str, encoded_start: EncodedStart) -> Started | None:
         """Return the run with this ID if it has the same plan, inputs and model; `None` if there is no such run.
 
         Raises:
             RunIdInUse: the run has another plan, other inputs or another model.
         """
-        existing = await self._find(workflow_id)
-        if existing is None:
+        execution = await self._find(workflow_id)
+        if execution is None:
             return None
-        digest = (await existing.memo()).get(wire.MEMO_DIGEST)
-        if digest != encoded.digest:
-            raise RunIdInUse(await self._other_run_message(workflow_id, digest, encoded))
-        return Started(workflow_id, existing.run_id, is_new=False)
+        digest = (await execution.memo()).get(wire.MEMO_DIGEST)
+        if digest != encoded_start.digest:
+            raise RunIdInUse(await self._other_run_message(workflow_id, digest, encoded_start))
+        return Started(workflow_id, execution.run_id, is_new=False)
 
-    async def _other_run_message(self, workflow_id: str, digest: Any, encoded: EncodedStart) -> str:
+    async def _other_run_message(self, workflow_id: str, digest: Any, encoded_start: EncodedStart) -> str:
         """Return how the existing run with this ID differs from the start request.
 
         Args:
             digest: fingerprint of plan, inputs and model of the existing run.
-            encoded: the start request with the same ID.
+            encoded_start: the start request with the same ID.
         """
-        source, inputs, model = encoded.source, encoded.inputs, encoded.model
+        source, inputs, model = encoded_start.source, encoded_start.inputs, encoded_start.model
         difference = "another plan, other inputs or another model"
-        # A workflow without a digest was not started as a run of a start request.
+        # A workflow without a digest was not started by a start request.
         view = await self.reader(workflow_id).read() if isinstance(digest, str) else None
         if view is not None and view.run_input is not None:
             run_inputs = view.run_input.inputs
             names = [name for name in dict.fromkeys([*inputs, *run_inputs]) if _differ(name, inputs, run_inputs)]
-            listed = ", ".join(map(repr, names[:_MAX_NAMES])) + (" …" if len(names) > _MAX_NAMES else "")
-            other = f"other inputs ({listed})"
+            names_text = ", ".join(map(repr, names[:_MAX_NAMES])) + (" …" if len(names) > _MAX_NAMES else "")
+            other_inputs = f"other inputs ({names_text})"
             differences = {
                 "another plan": digest != digest_of(source, run_inputs, view.run_input.model),
-                other: bool(names),
+                other_inputs: bool(names),
                 "another model": model != view.run_input.model,
             }
             difference = " and ".join(message for message, exists in differences.items() if exists) or difference
@@ -217,14 +218,14 @@ class Runs:
         summaries: list[RunSummary] = []
         page_size = page_size_for(limit)
         executions = executions_from(self._client, run_filter.query(), after=after, page_size=page_size)
-        number, cursor = 0, None
+        run_count, cursor = 0, None
         async for cursor, run in executions:
-            number += 1
+            run_count += 1
             memo = await readable_memo(run)
             if run_filter.matches(run, memo):
                 summaries.append(replace(run_summary(run, memo), cursor=None if cursor is None else str(cursor)))
             # A filter that excludes most runs of the query must not read all of them.
-            if len(summaries) == limit or number - len(summaries) == page_size:
+            if len(summaries) == limit or run_count - len(summaries) == page_size:
                 break
         return summaries, cursor
 
@@ -368,10 +369,10 @@ class Runs:
             RunNotFound: there is no such run.
             NodeNotFound: the run has no such node, or does not know it yet.
         """
-        explaining = RunExplainer(self.reader, self._store)
+        explainer = RunExplainer(self.reader, self._store)
         if node:
-            return await explaining.explain_node(workflow_id, normalize("NFC", node))
-        return await explaining.explain_run(workflow_id)
+            return await explainer.explain_node(workflow_id, normalize("NFC", node))
+        return await explainer.explain_run(workflow_id)
 
     def graph(self, view: RunView) -> GraphListing:
         return GraphListing(view, self._store)
@@ -398,8 +399,8 @@ class Runs:
             raise
 
 
-def _differ(name: str, some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
-    return name not in some or name not in others or some[name] != others[name]
+def _differ(name: str, inputs: Mapping[str, Any], other_inputs: Mapping[str, Any]) -> bool:
+    return name not in inputs or name not in other_inputs or inputs[name] != other_inputs[name]
 
 
 def open_runs(connection: Connection, settings: Settings) -> Runs:

@@ -11,7 +11,7 @@ from temporalio.service import RPCError
 from dagwright.server.errors import server_error
 
 
-class Connected(Protocol):
+class HasAddress(Protocol):
     """An object whose methods send requests to a server."""
 
     @property
@@ -20,24 +20,24 @@ class Connected(Protocol):
         ...
 
 
-Public = TypeVar("Public", bound=type)
+PublicClass = TypeVar("PublicClass", bound=type)
 
 
-def reports_server_errors(public: Public) -> Public:
+def reports_server_errors(public_class: PublicClass) -> PublicClass:
     """Make the public methods of a class raise `ServerError` or `ServerUnreachable` instead of the SDK's `RPCError`."""
-    for name, method in [*vars(public).items()]:
+    for name, method in [*vars(public_class).items()]:
         if name.startswith("_"):
             continue
         if inspect.iscoroutinefunction(method):
-            setattr(public, name, _of_coroutine(method))
+            setattr(public_class, name, _reporting_coroutine(method))
         elif inspect.isasyncgenfunction(method):
-            setattr(public, name, _of_generator(method))
-    return public
+            setattr(public_class, name, _reporting_generator(method))
+    return public_class
 
 
-def _of_coroutine(method: Callable[..., Any]) -> Callable[..., Any]:
+def _reporting_coroutine(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    async def call(self: Connected, /, *args: Any, **kwargs: Any) -> Any:
+    async def call(self: HasAddress, /, *args: Any, **kwargs: Any) -> Any:
         try:
             return await method(self, *args, **kwargs)
         except RPCError as error:
@@ -46,9 +46,9 @@ def _of_coroutine(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _of_generator(method: Callable[..., Any]) -> Callable[..., Any]:
+def _reporting_generator(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
-    async def iterate(self: Connected, /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
+    async def iterate(self: HasAddress, /, *args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
         try:
             async with aclosing(method(self, *args, **kwargs)) as items:
                 async for item in items:

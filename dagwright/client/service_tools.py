@@ -32,12 +32,12 @@ class KnownTools:
         Raises:
             CommandRejected: there is no such tool, or its calls cannot be paused or limited.
         """
-        declared = await find_tool(self.declarations, self.store, name, task_queue=self.task_queue)
-        if declared is None:
+        declaration = await find_tool(self.declarations, self.store, name, task_queue=self.task_queue)
+        if declaration is None:
             hint = suggestion(name, self.declarations) or "start a worker that has it, or name its file with --tools"
             raise CommandRejected(f"there is no tool {name!r:.80}; {hint}")
-        if declared.effects is Effects.PURE:
+        if declaration.effects is Effects.PURE:
             raise CommandRejected(f"{name!r:.80} cannot be {action}: it is pure, so it calls no service")
-        if declared.is_foreign:
+        if declaration.is_foreign:
             message = "a worker of another application serves it; stop that worker, and the calls wait"
             raise CommandRejected(f"{name!r:.80} cannot be {action}: {message}")

@@ -1,4 +1,4 @@
-"""The public handle of a session: runs in sequence, each with the results of the earlier ones."""
+"""The public handle of a session: runs in sequence, each with the results of earlier runs."""
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -81,10 +81,10 @@ class SessionState:
 @checks_methods
 @reports_server_errors
 class Session:
-    """A session: its first turn creates it, and any process can have a handle of it.
+    """Handle of a session. The first turn creates the session.
 
     Args:
-        session_id: its name.
+        session_id: name of the session.
     """
 
     def __init__(self, client: SessionClient, session_id: str) -> None:
@@ -149,7 +149,7 @@ class Session:
         return await self._client.start(plan, inputs=inputs, run_id=run_id, tools=tools, session=self._id, **options)
 
     async def state(self) -> SessionState:
-        """Return the session as it is now.
+        """Return the current state of the session.
 
         Raises:
             SessionNotFound: the session does not exist yet.
@@ -163,7 +163,7 @@ class Session:
         return (await self.state()).turns
 
     async def end(self) -> str:
-        """End the session after its current run: it accepts no more turns. Return a sentence that confirms it.
+        """End the session after its current run; it accepts no more turns. Return a confirmation.
 
         Raises:
             SessionNotFound: there is no open session.

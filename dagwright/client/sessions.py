@@ -47,10 +47,9 @@ if TYPE_CHECKING:
 POLL_INTERVAL_S = 0.5
 """Interval, in seconds, between two reads of a session that a client waits for."""
 TURN_TIMEOUT_S = 60.0
-"""How long a turn waits for a worker, in seconds; a worker that was just started needs some of them."""
-SETTLE_TIMEOUT_S = 3.0
-"""How long the session may take to receive the end of a run, in seconds."""
-
+"""How long a turn waits for a worker, in seconds. A new worker needs some seconds to start."""
+STATE_TIMEOUT_S = 3.0
+"""How long to wait, in seconds, until the state of a session shows the end of a run or of the session."""
 MAX_REJECTIONS = 100
 """How often a turn is prepared again because the session has accepted another turn first."""
 
@@ -70,8 +69,8 @@ class SessionView:
 
     Args:
         session: state of the session.
-        is_open: whether it accepts more turns.
-        run_id: its newest execution; empty if the session does not exist yet.
+        is_open: whether the session accepts more turns.
+        run_id: run ID of the newest execution; empty if the session does not exist yet.
     """
 
     session: SessionRecord
@@ -118,11 +117,11 @@ class PreparedTurn:
 
 
 PrepareTurn = Callable[[SessionRecord], Awaitable[PreparedTurn]]
-"""PrepareTurn a turn for the current state of the session."""
+"""Prepares a turn for the current state of the session."""
 OnBusy = Callable[[Turn], None]
-"""Report a running turn that has to end before this turn can start; called once for each such turn."""
+"""Callback for a running turn that has to end before this turn can start; called once for each such turn."""
 EnsureServed = Callable[[], Awaitable[None]]
-"""Ensure that a worker serves a turn."""
+"""Callback that ensures that a worker serves a turn."""
 
 
 async def _do_nothing() -> None:
@@ -153,7 +152,7 @@ class Sessions:
         """Return the open session with this name, or else a new, empty session.
 
         Raises:
-            SessionNotFound: another workflow has its ID, or it cannot be read.
+            SessionNotFound: another workflow has the session's ID, or the session cannot be read.
         """
         view = await self._find_view(name)
         return view if view is not None and view.is_open else SessionView(SessionRecord(name))
@@ -167,12 +166,12 @@ class Sessions:
         view = await self._find_view(name)
         if view is None:
             raise SessionNotFound(f"there is no session {name!r}")
-        if not view.is_open and (running := view.session.running) is not None:
-            await self._add_outcome(view.session, running.run)
+        if not view.is_open and (running_turn := view.session.running) is not None:
+            await self._add_outcome(view.session, running_turn.run)
         return view
 
     async def _add_outcome(self, session: SessionRecord, run: str) -> None:
-        """Add the outcome of the last run, which the session has not received because it was terminated first."""
+        """Add the outcome of the last run to a session that was terminated before it received the outcome."""
         try:
             view = await self._runs.reader(run).read()
         except RunNotFound:
@@ -187,9 +186,9 @@ class Sessions:
 
         An answer that is no longer in the store remains truncated.
         """
-        stored = [(turn.run, turn.response_ref) for turn in session.turns if turn.response_ref is not None]
-        full_texts = await asyncio.gather(*(self._runs.stored_text(ref) for _, ref in stored))
-        texts = {run: text.strip() for (run, _), text in zip(stored, full_texts, strict=True) if text is not None}
+        answer_refs = [(turn.run, turn.response_ref) for turn in session.turns if turn.response_ref is not None]
+        full_texts = await asyncio.gather(*(self._runs.stored_text(ref) for _, ref in answer_refs))
+        texts = {run: text.strip() for (run, _), text in zip(answer_refs, full_texts, strict=True) if text is not None}
         return session.with_answers(texts)
 
     async def page_of_sessions(
@@ -200,7 +199,7 @@ class Sessions:
         Unreadable sessions are omitted.
 
         Args:
-            prefix: prefix of their names.
+            prefix: prefix of the session names.
             after: where the page starts; `None` for the newest session.
         """
         query = f"WorkflowType = '{wire.WORKFLOW_SESSION}' AND ExecutionStatus != 'ContinuedAsNew'"
@@ -224,7 +223,7 @@ class Sessions:
 
         Args:
             prepare: prepares the turn; called again if the session has changed since.
-            run: ID of the run and of the turn: sending it twice starts one turn. `None` generates an ID.
+            run: ID of the run and of the turn; a second call with the same ID starts no turn. `None` generates an ID.
             on_busy: called for a turn that is running; without it, the method does not wait for a busy session.
 
         Raises:
@@ -233,8 +232,8 @@ class Sessions:
             RunIdInvalid: the ID is invalid.
             SessionNotFound: another workflow has the ID of the session.
         """
-        if run is not None and (existing := await self._existing_run(name, prepare, run=run)) is not None:
-            return existing
+        if run is not None and (existing_run := await self._existing_run(name, prepare, run=run)) is not None:
+            return existing_run
         run = run or new_run_id()
         rejections = 0
         while True:
@@ -261,14 +260,14 @@ class Sessions:
     async def _existing_run(self, name: str, prepare: PrepareTurn, *, run: str) -> Started | None:
         """Return the run of a turn that was sent before; `None` if no run has its ID."""
         turn = await self._prepare((await self.read(name)).session, prepare)
-        existing = await self._runs.find_same(checked_run_id(run), turn.start)
-        if existing is not None:
+        existing_run = await self._runs.find_same(checked_run_id(run), turn.start)
+        if existing_run is not None:
             _check_session_of(name, await self._client.get_workflow_handle(run).describe())
             await self._ensure_served()
-        return existing
+        return existing_run
 
     async def _free_session(self, name: str, *, run: str, on_busy: OnBusy | None) -> SessionRecord:
-        """Return the session as soon as no turn is running, or as soon as it has the turn of a run.
+        """Return the session as soon as no turn is running, or as soon as it has a turn with the ID `run`.
 
         Raises:
             TurnRejected: a turn is running, and `on_busy` is missing.
@@ -276,14 +275,14 @@ class Sessions:
         reported_run: str | None = None
         while True:
             session = (await self.read(name)).session
-            running = session.running
-            if running is None or session.turn_of(run) is not None:
+            running_turn = session.running
+            if running_turn is None or session.turn_of(run) is not None:
                 return session
             if on_busy is None:
-                raise _busy_error(name, running.run)
-            if running.run != reported_run:
-                reported_run = running.run
-                on_busy(running)
+                raise _busy_error(name, running_turn.run)
+            if running_turn.run != reported_run:
+                reported_run = running_turn.run
+                on_busy(running_turn)
             await asyncio.sleep(POLL_INTERVAL_S)
 
     async def _prepare(self, session: SessionRecord, prepare: PrepareTurn) -> PreparedTurn:
@@ -342,9 +341,9 @@ class Sessions:
         deadline = time.monotonic() + TURN_TIMEOUT_S
         while True:
             try:
-                described = await self._client.get_workflow_handle(run).describe()
-                _check_session_of(name, described)
-                return Started(run, described.run_id, is_new=True)
+                description = await self._client.get_workflow_handle(run).describe()
+                _check_session_of(name, description)
+                return Started(run, description.run_id, is_new=True)
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
@@ -357,7 +356,7 @@ class Sessions:
 
     async def wait_for_turn_end(self, name: str, run: str) -> None:
         """Wait for a limited time until the session has received the end of a run."""
-        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        deadline = time.monotonic() + STATE_TIMEOUT_S
         while time.monotonic() < deadline:
             turn = (await self.read(name)).session.turn_of(run)
             if turn is None or turn.ended_at is not None:
@@ -378,27 +377,27 @@ class Sessions:
         except RPCError as error:
             if error.status is not RPCStatusCode.NOT_FOUND:
                 raise
-        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        deadline = time.monotonic() + STATE_TIMEOUT_S
         while time.monotonic() < deadline:
             view = await self.find(name)
             if not view.is_open:
                 return "has ended"
-            if (running := view.session.running) is not None and view.session.is_ending:
-                return f"accepts no more requests, and ends with the run {running.run}"
+            if (running_turn := view.session.running) is not None and view.session.is_ending:
+                return f"accepts no more requests, and ends with the run {running_turn.run}"
             await asyncio.sleep(0.1)
         return "ends as soon as a worker serves it"
 
     async def _find_view(self, name: str) -> SessionView | None:
         try:
-            described = await self._client.get_workflow_handle(session_id(name)).describe()
+            description = await self._client.get_workflow_handle(session_id(name)).describe()
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 return None
             raise
-        if described.workflow_type != wire.WORKFLOW_SESSION:
+        if description.workflow_type != wire.WORKFLOW_SESSION:
             raise SessionNotFound(f"{session_id(name)!r} is a run, not a session: choose another name")
         try:
-            return await _view_of(described)
+            return await _view_of(description)
         except ValueError as error:
             raise SessionNotFound(f"the session {name!r} cannot be read: {error}") from None
 
@@ -428,9 +427,10 @@ def _check_session_of(name: str, run: WorkflowExecution) -> None:
         RunIdInUse: the run does not belong to the session.
     """
     if run.parent_id != session_id(name):
-        other = name_of_session(run.parent_id) if run.parent_id is not None else None
-        owner_text = f"of the session {other!r}" if other is not None else "outside of sessions"
-        raise RunIdInUse(f"the id {run.id!r} belongs to a run {owner_text}, and not of {name!r}; choose another id")
+        run_session = name_of_session(run.parent_id) if run.parent_id is not None else None
+        session_text = f"of the session {run_session!r}" if run_session is not None else "outside of sessions"
+        message = f"the id {run.id!r} belongs to a run {session_text}, not to a run of the session {name!r}"
+        raise RunIdInUse(f"{message}; choose another id")
 
 
 def _busy_error(name: str, run: str) -> TurnRejected:

@@ -23,8 +23,8 @@ from dagwright.tools.queue_names import queue_of_plan
 _DIGEST_CHARACTERS = 32
 """Hex digits (128 bits) of the fingerprint of plan, inputs and model in the memo of each run."""
 
-NO_EXTRAS = RunInput()
-"""Run input that has only plan and inputs."""
+NO_INPUT_FIELDS = RunInput()
+"""Run input without optional fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class RunStartOptions:
         needs_approval: a model wrote the plan, and the run requests approval before it calls tools.
         approved_by: person who has approved the plan already.
         owner: owner of the API key that starts the run.
-        fairness: group of runs that shares slots with the run; `None` for the runs of the same owner.
+        fairness: fairness group of the run; `None` for the group of the owner's runs.
         input_fields: further parts of the run input, such as the results that a fork reuses.
         tags: key -> value, as `protocol.run_attributes.checked_tags` returns them; lists filter by them.
     """
@@ -47,7 +47,7 @@ class RunStartOptions:
     needs_approval: bool = False
     approved_by: str | None = None
     owner: str | None = None
-    input_fields: RunInput = NO_EXTRAS
+    input_fields: RunInput = NO_INPUT_FIELDS
     tags: Mapping[str, str] = field(default_factory=dict)
     fairness: Fairness | None = None
 
@@ -85,9 +85,9 @@ class EncodedStart:
     Args:
         workflow: workflow type.
         content: workflow input.
-        source, inputs, model: identify the run; an existing run with the same ID must have the same ones.
+        source, inputs, model: identify the run; an existing run with the same ID must have the same values.
         task_queue: queue of the plan's tools, if their workers also serve the run; `None` for the default queue.
-        fairness: group of runs that shares slots with the run.
+        fairness: fairness group of the run.
     """
 
     workflow: str
@@ -116,12 +116,12 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, has_webhoo
         StoreUnavailable: the plan cannot be stored now.
     """
     plan, options = request.plan, request.options
-    sent = await split_for_transfer(plan, store)
+    transfer = await split_for_transfer(plan, store)
     is_model_written = plan.extender is None and (options.needs_approval or options.approved_by is not None)
     run_input = replace(
         options.input_fields,
-        compiled=sent.plan,
-        pages=sent.pages,
+        compiled=transfer.plan,
+        pages=transfer.pages,
         inputs=request.inputs,
         deadline_s=options.deadline_s,
         notifies=has_webhook,
@@ -129,7 +129,7 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, has_webhoo
         needs_approval=options.needs_approval,
         approved_by=options.approved_by,
     )
-    content = run_input_to_json(run_input, compiled=sent.encoded)
+    content = run_input_to_json(run_input, compiled=transfer.encoded)
     source, title = request.source or content["compiled"], summary_of(plan.title or request.title or "") or None
     memo = {
         wire.MEMO_DIGEST: digest_of(source, request.inputs, run_input.model),
@@ -148,7 +148,7 @@ async def encode_start(request: StartRequest, store: PayloadStore, *, has_webhoo
 def digest_of(source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] | None) -> str:
     """Return the fingerprint of plan, inputs and model; other options of the run are not part of it."""
     content = {"source": source, "inputs": dict(inputs), **({"model": dict(model)} if model else {})}
-    # ASCII can encode every text, lone surrogates too.
+    # With ASCII escapes, every text can be encoded, including lone surrogates.
     canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 

@@ -68,7 +68,7 @@ class Command:
 
     @classmethod
     def cancel_node(cls, node: str, *, branch: bool) -> Self:
-        """Stop a node; with `branch`, also its descendants."""
+        """Cancel a node; with `branch`, also its descendants."""
         return cls(wire.CANCEL_NODE, {"node_id": node, "branch": branch})
 
     @classmethod
@@ -162,14 +162,14 @@ class Steering:
             except FeedbackRejected as error:
                 raise CommandRejected(str(error)) from None
             message = {**message, "node_id": request_ref.request}
-        kind, target = MessageKind(name, name, "it", CommandRejected), request_ref.workflow_id
-        handle, reader = self._client.get_workflow_handle(target), RunReader(self._client, target)
+        kind, target_id = MessageKind(name, name, "the command", CommandRejected), request_ref.workflow_id
+        handle, reader = self._client.get_workflow_handle(target_id), RunReader(self._client, target_id)
         try:
             return await send_message(handle, kind, message, reader=reader, timeout_s=self._timeout_s)
         except RPCError as error:
             if error.status not in _NO_RUN_STATUSES:
                 raise
-            raise await self._closed_or_missing(target, root=workflow_id, error=error) from None
+            raise await self._closed_or_missing_error(target_id, root=workflow_id, error=error) from None
 
     async def add_nodes(
         self, workflow_id: str, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration], by: str | None
@@ -186,8 +186,8 @@ class Steering:
         """
         view = await self._open_view(workflow_id)
         # The check of many nodes must not block the event loop.
-        checked = await asyncio.to_thread(_check_nodes, view, nodes, tools=tools)
-        return await self._send(workflow_id, wire.ADD_NODES, {**checked, "by": by})
+        nodes_message = await asyncio.to_thread(_nodes_message, view, nodes, tools=tools)
+        return await self._send(workflow_id, wire.ADD_NODES, {**nodes_message, "by": by})
 
     async def nodes_of_answer(
         self, request_ref: RequestRef, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]
@@ -209,21 +209,21 @@ class Steering:
             and (closing := view.scheduler.features.feedback.requests.closed.get(request_ref.request)) is not None
         ):
             raise FeedbackRejected(closing.reason(request_ref.request))
-        return await asyncio.to_thread(_check_nodes, view, nodes, tools=tools)
+        return await asyncio.to_thread(_nodes_message, view, nodes, tools=tools)
 
     async def _open_view(self, workflow_id: str) -> RunView:
         view = await RunReader(self._client, workflow_id).read()
         if view.is_closed:
-            raise await self._closed_or_missing(workflow_id)
+            raise await self._closed_or_missing_error(workflow_id)
         return view
 
-    async def _closed_or_missing(
+    async def _closed_or_missing_error(
         self, workflow_id: str, *, root: str | None = None, error: RPCError | None = None
     ) -> RunClosed | RunNotFound | CommandRejected:
         try:
             await self._client.get_workflow_handle(workflow_id).describe()
-        except RPCError as unknown:
-            if unknown.status in _NO_RUN_STATUSES:
+        except RPCError as describe_error:
+            if describe_error.status in _NO_RUN_STATUSES:
                 return RunNotFound(f"there is no run {workflow_id!r:.200}")
             raise
         if error is not None and error.status is RPCStatusCode.INVALID_ARGUMENT:
@@ -249,8 +249,8 @@ def _reject_invalid(message: Mapping[str, Any]) -> None:
         raise CommandRejected(str(error)) from None
 
 
-def _check_nodes(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
-    """Return nodes as they are sent, with the declarations of tools that the run may not know.
+def _nodes_message(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
+    """Check nodes; return the message that adds them, with the declarations of tools that the run might lack.
 
     Raises:
         PlanInvalid: the nodes are invalid, or too large for a message to a run.

@@ -36,28 +36,28 @@ class _Synchronous(Protocol[Target_co]):
     def _target(self) -> Target_co: ...
 
 
-def _wait(
+def _blocking(
     method: Callable[Concatenate[Target_co, P], Coroutine[Any, Any, Result]],
 ) -> Callable[Concatenate[_Synchronous[Target_co], P], Result]:
     """Return a blocking method that waits for the result of an asynchronous method."""
 
-    def wait(self: _Synchronous[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    def call(self: _Synchronous[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return self._loop.run(method(self._target, *args, **kwargs))
 
-    functools.update_wrapper(wait, method)
-    return wait
+    functools.update_wrapper(call, method)
+    return call
 
 
-def _wait_for_run(
+def _blocking_returning_run(
     method: Callable[Concatenate[Target_co, P], Coroutine[Any, Any, Run]],
 ) -> Callable[Concatenate[_Synchronous[Target_co], P], "SyncRun"]:
-    """Like `_wait`, for a method that returns a `Run`; the blocking method returns a `SyncRun`."""
+    """Like `_blocking`, for a method that returns a `Run`; the blocking method returns a `SyncRun`."""
 
-    def wait(self: _Synchronous[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
+    def call(self: _Synchronous[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
         return SyncRun(self._loop, self._loop.run(method(self._target, *args, **kwargs)))
 
-    functools.update_wrapper(wait, method)
-    return wait
+    functools.update_wrapper(call, method)
+    return call
 
 
 def _iterate(loop: LoopThread, items: AsyncGenerator[Item, None]) -> Iterator[Item]:
@@ -88,30 +88,30 @@ class SyncRun:
         """ID of the run."""
         return self._target.id
 
-    status = _wait(Run.status)
-    result = _wait(Run.result)
-    watch = _wait(Run.watch)
-    snapshot = _wait(Run.snapshot)
-    document = _wait(Run.document)
-    url = _wait(Run.url)
-    node = _wait(Run.node)
-    feedback = _wait(Run.feedback)
-    cancel = _wait(Run.cancel)
-    pause = _wait(Run.pause)
-    resume = _wait(Run.resume)
-    cancel_node = _wait(Run.cancel_node)
-    retry = _wait(Run.retry)
-    set_result = _wait(Run.set_result)
-    add_nodes = _wait(Run.add_nodes)
-    set_limits = _wait(Run.set_limits)
-    set_policy = _wait(Run.set_policy)
-    limits = _wait(Run.limits)
-    policy = _wait(Run.policy)
-    fork = _wait_for_run(Run.fork)
-    preview_fork = _wait(Run.preview_fork)
-    explain = _wait(Run.explain)
-    lineage = _wait(Run.lineage)
-    draw = _wait(Run.draw)
+    status = _blocking(Run.status)
+    result = _blocking(Run.result)
+    watch = _blocking(Run.watch)
+    snapshot = _blocking(Run.snapshot)
+    document = _blocking(Run.document)
+    url = _blocking(Run.url)
+    node = _blocking(Run.node)
+    feedback = _blocking(Run.feedback)
+    cancel = _blocking(Run.cancel)
+    pause = _blocking(Run.pause)
+    resume = _blocking(Run.resume)
+    cancel_node = _blocking(Run.cancel_node)
+    retry = _blocking(Run.retry)
+    set_result = _blocking(Run.set_result)
+    add_nodes = _blocking(Run.add_nodes)
+    set_limits = _blocking(Run.set_limits)
+    set_policy = _blocking(Run.set_policy)
+    limits = _blocking(Run.limits)
+    policy = _blocking(Run.policy)
+    fork = _blocking_returning_run(Run.fork)
+    preview_fork = _blocking(Run.preview_fork)
+    explain = _blocking(Run.explain)
+    lineage = _blocking(Run.lineage)
+    draw = _blocking(Run.draw)
 
     def events(self, *, after: str | None = None, text: bool = False) -> Iterator[AnyRunEvent]:
         """Yield the events of the run until it has ended, as `Run.events`."""
@@ -122,11 +122,11 @@ class SyncRun:
                 yield event
 
     def feedback_requests(self) -> list[FeedbackRequest]:
-        """Return the open requests, as `Run.feedback_requests`; `feedback(request.id, ...)` answers one."""
+        """Return the open requests, as `Run.feedback_requests`; `feedback(request.id, ...)` answers a request."""
         return [replace(request, run=None) for request in self._loop.run(self._target.feedback_requests())]
 
     def nodes(self) -> Iterator[NodeResult]:
-        """Yield the nodes and items as they are now, as `Run.nodes`."""
+        """Yield the current nodes and items, as `Run.nodes`."""
         return _iterate(self._loop, self._target.nodes())
 
 
@@ -142,11 +142,11 @@ class SyncSession:
         """ID of the session."""
         return self._target.id
 
-    ask = _wait_for_run(Session.ask)
-    start = _wait_for_run(Session.start)
-    state = _wait(Session.state)
-    turns = _wait(Session.turns)
-    end = _wait(Session.end)
+    ask = _blocking_returning_run(Session.ask)
+    start = _blocking_returning_run(Session.start)
+    state = _blocking(Session.state)
+    turns = _blocking(Session.turns)
+    end = _blocking(Session.end)
 
 
 class SyncClient:
@@ -228,17 +228,17 @@ class SyncClient:
             if not self._loop.is_closed:
                 self._loop.run(worker.__aexit__(None, None, None))
 
-    start = _wait_for_run(Client.start)
-    ask = _wait_for_run(Client.ask)
-    list_runs = _wait(Client.list_runs)
-    _inbox = _wait(Client.inbox)
-    list_sessions = _wait(Client.list_sessions)
-    pause_tool = _wait(Client.pause_tool)
-    resume_tool = _wait(Client.resume_tool)
-    paused_tools = _wait(Client.paused_tools)
-    set_call_limit = _wait(Client.set_call_limit)
-    remove_call_limit = _wait(Client.remove_call_limit)
-    call_limits = _wait(Client.call_limits)
+    start = _blocking_returning_run(Client.start)
+    ask = _blocking_returning_run(Client.ask)
+    list_runs = _blocking(Client.list_runs)
+    _inbox = _blocking(Client.inbox)
+    list_sessions = _blocking(Client.list_sessions)
+    pause_tool = _blocking(Client.pause_tool)
+    resume_tool = _blocking(Client.resume_tool)
+    paused_tools = _blocking(Client.paused_tools)
+    set_call_limit = _blocking(Client.set_call_limit)
+    remove_call_limit = _blocking(Client.remove_call_limit)
+    call_limits = _blocking(Client.call_limits)
 
     @functools.wraps(Client.inbox)
     def inbox(self, **filters: Any) -> Inbox:

@@ -55,11 +55,11 @@ async def pause_tool(
     """
     await tools.check_can_be("paused", tool)
     client = services.connection.client
-    before = await tool_pauses.pause_tool(client, tool, by=by, reason=reason)
-    paused = before or await tool_pauses.find_tool_pause(client, tool)
-    if paused is None:
-        raise CommandRejected(f"{tool!r} was resumed meanwhile")
-    return _to_paused_tool(paused)
+    earlier_pause = await tool_pauses.pause_tool(client, tool, by=by, reason=reason)
+    pause = earlier_pause or await tool_pauses.find_tool_pause(client, tool)
+    if pause is None:
+        raise CommandRejected(f"{tool!r} was result meanwhile")
+    return _to_paused_tool(pause)
 
 
 async def resume_tool(services: "Services", tool: str, *, ramp_s: float | None, by: str | None) -> ResumedTool:
@@ -71,17 +71,15 @@ async def resume_tool(services: "Services", tool: str, *, ramp_s: float | None, 
     Raises:
         CommandRejected: the tool is not paused, and none of its calls waits.
     """
-    resumed = await tool_pauses.resume_tool(services.connection.client, tool, by=by, ramp_s=ramp_s)
-    if resumed.pause is None and not resumed.calls:
+    result = await tool_pauses.resume_tool(services.connection.client, tool, by=by, ramp_s=ramp_s)
+    if result.pause is None and not result.calls:
         raise CommandRejected(f"{tool!r:.80} is not paused, and none of its calls waits")
-    return ResumedTool(tool, resumed.calls, resumed.runs, timedelta(seconds=resumed.ramp_s))
+    return ResumedTool(tool, result.calls, result.runs, timedelta(seconds=result.ramp_s))
 
 
 async def paused_tools(services: "Services") -> list[PausedTool]:
     """Return all paused tools, by name."""
-    return [
-        _to_paused_tool(paused_tool) for paused_tool in await tool_pauses.list_paused_tools(services.connection.client)
-    ]
+    return [_to_paused_tool(pause) for pause in await tool_pauses.list_paused_tools(services.connection.client)]
 
 
 def _to_paused_tool(pause: tool_pauses.ToolPause) -> PausedTool:

@@ -42,18 +42,18 @@ class RequestSource(Protocol):
 class WaitNotices:
     """Warns once about each queue without workers, missing tool and paused tool that a run waits for.
 
-    The warnings are of the logger `dagwright.client`.
+    The warnings go to the logger `dagwright.client`.
     """
 
     def __init__(self) -> None:
-        self._warned: set[str] = set()
+        self._reported_reasons: set[str] = set()
 
     def warn(self, view: "RunView") -> None:
-        """Warn about the reasons for which the run waits, except those that were warned about before."""
+        """Warn about each reason why the run waits, once per reason."""
         for note in view.notes:
             message, remedy = str(note["message"]), _REMEDIES.get(str(note["code"]))
-            if remedy is not None and (reason := message.partition(";")[0]) not in self._warned:
-                self._warned.add(reason)
+            if remedy is not None and (reason := message.partition(";")[0]) not in self._reported_reasons:
+                self._reported_reasons.add(reason)
                 _LOG.warning("the run %r waits: %s; in Python, %s", view.workflow_id, message, remedy)
 
 
@@ -83,7 +83,7 @@ async def print_requests(run: RequestSource, work: Awaitable[Result], *, output:
 
 
 def request_text(request: FeedbackRequest) -> str:
-    """Return the text that describes a request, and how to answer it from elsewhere."""
+    """Return the text that describes a request, and how to answer it from another terminal or program."""
     option, argument = _ANSWERS.get(request.type, _TEXT_ANSWER)
     options = f" {[choice.get('id') if isinstance(choice, dict) else choice for choice in request.options or ()]}"
     return (

@@ -20,9 +20,7 @@ def main() -> int:
         if not is_checking:
             file.write_text(text, encoding="utf-8")
         elif not file.is_file() or file.read_text(encoding="utf-8") != text:
-            sys.stderr.write(
-                f"docs/reference/schemas/planner/{file.name} differs from the model; run: make docs-schema\n"
-            )
+            sys.stderr.write(f"docs/reference/schemas/planner/{file.name} is out of date; run: make docs-schema\n")
             code = 1
     return code
 

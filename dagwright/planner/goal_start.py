@@ -80,8 +80,8 @@ class PlanningOptions:
     @property
     def may_need_approval(self) -> bool:
         """Whether a person may have to approve the plan before it runs."""
-        by_policy = self.policy is not None and self.policy.approves_changes
-        return self.approve_plan or self.confidence is not None or by_policy
+        policy_needs_approval = self.policy is not None and self.policy.approves_changes
+        return self.approve_plan or self.confidence is not None or policy_needs_approval
 
 
 def prepare_goal(
@@ -182,11 +182,13 @@ def _reject_too_large(plan: CompiledPlan, tools: Mapping[str, ToolDeclaration]) 
     if size_bytes <= ARGUMENTS_LIMIT_BYTES and not _is_too_large(plan):
         return
     cards = sorted(agent_cards(tools), key=lambda card: encoded_size(card.to_json()), reverse=True)
-    largest = ", ".join(f"{card.name!r} ({encoded_size(card.to_json()):,} bytes)" for card in cards[:_MAX_NAMED_AGENTS])
+    named_cards = cards[:_MAX_NAMED_AGENTS]
+    largest_agents = ", ".join(f"{card.name!r} ({encoded_size(card.to_json()):,} bytes)" for card in named_cards)
     text = f"the agents and tools that a plan may use have {size_bytes:,} bytes together"
     message = f"{text}; at most {ARGUMENTS_LIMIT_BYTES:,} are allowed"
-    hint = f"the largest agents are {largest}: shorten their prompts" if largest else "describe tools in fewer words"
-    raise GoalRejected("too_large", message, hint=f"{hint}, or name fewer in `agents` and `tools`")
+    agents_hint = f"the largest agents are {largest_agents}: shorten their prompts"
+    hint = f"{agents_hint if cards else 'describe tools in fewer words'}, or name fewer in `agents` and `tools`"
+    raise GoalRejected("too_large", message, hint=hint)
 
 
 def _is_too_large(plan: CompiledPlan) -> bool:
@@ -197,7 +199,7 @@ def _is_too_large(plan: CompiledPlan) -> bool:
     return False
 
 
-_FIELDS = (
+_GOAL_FIELDS = (
     "goal", "config", "approve_plan", "plan_only", "max_repairs", "max_replans",
     "profile", "context", "turns", "confidence",
 )  # fmt: skip
@@ -224,7 +226,7 @@ def goal_from_document(
         document: `{"goal", "config": settings of the model calls, "approve_plan", "plan_only", "max_repairs",
             "max_replans", "profile", "context", "turns", "confidence"}`; only `goal` is required.
         policy: as in `PlanningOptions`.
-        context: names of the session, in addition to those of the document, which take precedence.
+        context: names of the session, in addition to the names of the document, which take precedence.
 
     Raises:
         PlanInvalid: the document is invalid or the request cannot be planned for.
@@ -259,11 +261,11 @@ def goal_from_document(
 
 
 def _field_problems(document: Mapping[str, Any], profile: Any) -> Iterator[Problem]:
-    """Yield unknown fields, invalid flags, an unknown profile, and fields that the profile does not have."""
+    """Yield problems for unknown fields, invalid flags, an unknown profile, and fields of other profiles."""
     for name in document:
-        if name not in _FIELDS:
+        if name not in _GOAL_FIELDS:
             message = f"a request has no field {name!r:.60}"
-            yield Problem("invalid_field", message, pointer(str(name)), hint=suggestion(name, _FIELDS))
+            yield Problem("invalid_field", message, pointer(str(name)), hint=suggestion(name, _GOAL_FIELDS))
     for name in _FLAGS:
         if not isinstance(document.get(name, False), bool):
             yield Problem("invalid_field", f"{name} must be true or false", pointer(name))

@@ -40,7 +40,7 @@ def parse_intents(
     """Parse intents that a model wrote or a person edited. The list may be empty if there is an explanation.
 
     Args:
-        plan: the answer, if it fits the response format or comes from a person; null to extract it from the text.
+        plan: the answer, if it fits the response format or comes from a person; `None` to extract it from the text.
         text: the whole text of the model's answer.
         tools: the verbs.
         context: names of the session, each with its `id`.
@@ -95,9 +95,9 @@ def _with_decoded_fields(answer: Mapping[str, Any]) -> tuple[dict[str, Any], lis
 
     The response format makes models write such strings, and an answer that does not fit the format arrives undecoded.
     """
-    decoded, repairs = dict(answer), list[Repair]()
+    decoded_answer, repairs = dict(answer), list[Repair]()
     if isinstance(intents := answer.get("intents"), list):
-        decoded["intents"] = [
+        decoded_answer["intents"] = [
             _with_decoded_groups(intent) if isinstance(intent, dict) else intent for intent in intents
         ]
     confidence = answer.get("confidence")
@@ -106,19 +106,19 @@ def _with_decoded_fields(answer: Mapping[str, Any]) -> tuple[dict[str, Any], lis
         and isinstance(decoded_number := _decode_json_text(confidence), int | float)
         and not isinstance(decoded_number, bool)
     ):
-        decoded["confidence"] = decoded_number
+        decoded_answer["confidence"] = decoded_number
         repairs.append(
             Repair("number_as_text", f"the confidence {confidence!r:.40} was read as a number", None, "/confidence")
         )
-    return decoded, repairs
+    return decoded_answer, repairs
 
 
 def _with_decoded_groups(intent: Mapping[str, Any]) -> dict[str, Any]:
-    decoded = dict(intent)
+    decoded_intent = dict(intent)
     for name in _GROUPS:
         if isinstance(text := intent.get(name), str) and isinstance(group := _decode_json_text(text), dict | None):
-            decoded[name] = group
-    return decoded
+            decoded_intent[name] = group
+    return decoded_intent
 
 
 def _decode_json_text(text: str) -> Any:
@@ -168,7 +168,7 @@ def _answer_problems(answer: Any) -> Iterator[Problem]:
 def _compensating_calls(
     document: Document, tools: Mapping[str, ToolDeclaration], verbs: Mapping[str, ToolDeclaration]
 ) -> Iterator[Problem]:
-    """Yield the intents that call a compensating tool."""
+    """Yield a problem for each intent that calls a compensating tool."""
     for index, node in enumerate(document.plan["nodes"]):
         if (name := node.get("tool")) in tools and name not in verbs:
             message = f"{name!r} is not a verb: it only compensates other calls"
@@ -176,7 +176,7 @@ def _compensating_calls(
 
 
 def _entities_in_params(answer: Any, document: Document, tools: Mapping[str, ToolDeclaration]) -> Iterator[Problem]:
-    """Yield entities in `params`: a model does not know entity ids, so it invented the value."""
+    """Yield a problem for each entity in `params`: a model does not know entity ids, so it invented the value."""
     for index, (intent, node) in enumerate(zip(answer["intents"], document.plan["nodes"], strict=True)):
         verb = tools.get(node.get("tool") or "")
         params = intent.get("params") if verb is not None and isinstance(intent, dict) else None
@@ -232,13 +232,14 @@ def _explanation_text(answer: Mapping[str, Any]) -> str:
 
 
 def _lookups_text(lookups: Sequence[Lookup]) -> str:
-    searched = [lookup for lookup in lookups if lookup.known_as is None]
-    if not searched:
+    searched_lookups = [lookup for lookup in lookups if lookup.known_as is None]
+    if not searched_lookups:
         return ""
     entries = [
-        f"{one_line(lookup.search_text, limit=80)!r} ({lookup.entity_type})" for lookup in searched[:_MAX_LOOKUPS]
+        f"{one_line(lookup.search_text, limit=80)!r} ({lookup.entity_type})"
+        for lookup in searched_lookups[:_MAX_LOOKUPS]
     ]
-    omitted_count = len(searched) - len(entries)
+    omitted_count = len(searched_lookups) - len(entries)
     return f"Looked up first: {', '.join(entries)}" + (f", and {omitted_count} more" if omitted_count else "")
 
 

@@ -42,7 +42,7 @@ PLANNED_BYTES = 192 * 1024
 """Limit for the JSON of a parsed plan, which is part of the history and of the run state from then on."""
 _MAX_PROBLEMS = 200
 _PROBLEMS_CHARACTERS = 48 * 1024
-_IGNORED = ("output", "deadline", "on_failure")
+_IGNORED_FIELDS = ("output", "deadline", "on_failure")
 """Fields of a plan that are ignored, because the run has its own values."""
 
 
@@ -127,11 +127,11 @@ def parse_plan(
     tool `EXISTING_NODE`, for the nodes of the run that a replan may refer to.
 
     Args:
-        plan: the plan, if it fits the response format or comes from a person; null to extract it from the text.
+        plan: the plan, if it fits the response format or comes from a person; `None` to extract it from the text.
         text: the whole text of the model's answer.
         tools: tools that the plan may use.
-        accepted: nodes that have already started, as written; they belong to the plan even if it does not repeat
-            them.
+        accepted: nodes that have already started, as written; they belong to the plan even if the answer does not
+            repeat them.
         inline_agents: whether the policy of the run allows agents that the plan defines.
         replan_context: state of the run, for a replan.
 
@@ -143,7 +143,7 @@ def parse_plan(
         checked, repairs = _check_answer(
             plan, text, _with_existing_node(tools, replan_context), accepted=_with_stand_ins(accepted, replan_context)
         )
-        checked, repairs = _with_free_ids(
+        checked, repairs = _with_unreserved_ids(
             checked,
             repairs,
             _with_existing_node(tools, replan_context),
@@ -161,9 +161,9 @@ def parse_plan(
     inline_agent_problems = [] if inline_agents else _inline_agent_problems(checked)
     if problems := [*cut_off_problems, *problems_of(checked, referable_ids=referable_ids), *inline_agent_problems]:
         raise PlanInvalid(problems)
-    parsed = build_parsed_plan(checked, repairs, referable_ids=referable_ids)
-    reject_oversized_plan(parsed)
-    return parsed
+    parsed_plan = build_parsed_plan(checked, repairs, referable_ids=referable_ids)
+    reject_oversized_plan(parsed_plan)
+    return parsed_plan
 
 
 def build_parsed_plan(
@@ -178,23 +178,23 @@ def build_parsed_plan(
         PlanInvalid: the plan uses something that cannot run, or a part of the plan is too large.
     """
     compiled = compile_with_planner(checked)
-    restricted = with_policy_approval(
+    restricted_plan = with_policy_approval(
         replace(compiled, output=None, output_bindings=(), deadline_s=None, on_failure="continue")
     )
-    plan = with_tools_for_answers(with_agents(restricted, checked.tools), checked.tools)
+    plan = with_tools_for_answers(with_agents(restricted_plan, checked.tools), checked.tools)
     try:
         reject_too_large(plan)
     except PlanTooLarge as error:
         raise PlanInvalid([Problem("too_large", str(error), node=error.node)]) from None
-    added = replace(restricted, nodes=tuple(node for node in restricted.nodes if node.id not in referable_ids))
+    new_nodes = tuple(node for node in restricted_plan.nodes if node.id not in referable_ids)
     return ParsedPlan(
         PlannedNodes(
             _with_nested_regions(plan), {name: tool for name, tool in plan.tools.items() if name != EXISTING_NODE.name}
         ),
         _without_stand_ins(checked.document.plan, referable_ids=referable_ids),
-        *summary_and_described_ids(restricted, referable_ids=frozenset(referable_ids)),
+        *summary_and_described_ids(restricted_plan, referable_ids=frozenset(referable_ids)),
         [*(repair.to_note() for repair in summarized_repairs(repairs)), *_notes_of(checked)],
-        changes_of(added),
+        changes_of(replace(restricted_plan, nodes=new_nodes)),
     )
 
 
@@ -221,7 +221,7 @@ def _check_answer(
     try:
         return check_plan(plan, tools, dialect=dialect, accepted=accepted), ()
     except PlanInvalid as invalid:
-        # Models also misspell tool names here. Discard a repair that leaves a problem.
+        # Models misspell tool names in structured answers too. A repair that leaves a problem is discarded.
         try:
             return check_written_plan(json.dumps(plan), tools, dialect="plan", accepted=accepted)
         except PlanInvalid:
@@ -250,7 +250,7 @@ def _without_stand_ins(document: Mapping[str, Any], *, referable_ids: Sequence[s
     return {**document, "nodes": [node for node in document["nodes"] if node.get("tool") != EXISTING_NODE.name]}
 
 
-def _with_free_ids(
+def _with_unreserved_ids(
     checked: CheckedPlan, repairs: Sequence[Repair], tools: Mapping[str, ToolDeclaration], *, accepted: Sequence[Any]
 ) -> tuple[CheckedPlan, Sequence[Repair]]:
     """Rename nodes whose ids are reserved for the run, if the change is unambiguous."""
@@ -338,7 +338,7 @@ def problems_of(checked: CheckedPlan, *, referable_ids: Sequence[str] = ()) -> I
 
 
 def _secret_problems(checked: CheckedPlan) -> Iterator[Problem]:
-    """Yield the nodes that use a secret: a prompt injection could have the secret sent anywhere."""
+    """Yield a problem for each node that uses a secret: a prompt injection could send the secret anywhere."""
     for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
         if references.has_secrets:
             at = checked.document.written_pointer(pointer("nodes", index))
@@ -349,14 +349,14 @@ def _secret_problems(checked: CheckedPlan) -> Iterator[Problem]:
 
 
 def _inline_agent_problems(checked: CheckedPlan) -> Iterator[Problem]:
-    """Yield the agents that the plan defines, for a policy that allows only existing agents."""
+    """Yield a problem for each agent that the plan defines, for a policy that allows only existing agents."""
     for problem in policy_problems(checked, CHANGES_ASK):
         yield replace(problem, hint="use a listed agent, or tools")
 
 
 def _notes_of(checked: CheckedPlan) -> Iterator[Note]:
     plan_document = checked.document.plan
-    for name in _IGNORED:
+    for name in _IGNORED_FIELDS:
         if plan_document.get(name) is not None:
             yield Note("ignored", f"{name!r} is ignored in a plan that a model wrote")
     for node in checked.nodes:
@@ -374,7 +374,7 @@ def with_policy_approval(plan: CompiledPlan) -> CompiledPlan:
 def _node_with_policy_approval(node: CompiledNode) -> CompiledNode:
     sub_plan = None if node.sub_plan is None else with_policy_approval(node.sub_plan)
     approval = "policy" if node.approval == "never" else node.approval
-    # Only an author declares a call idempotent; its arguments show whether a request only reads.
+    # A model may not declare a call idempotent. `read` stays: it follows from the arguments of the call.
     effects = None if node.effects == Effects.IDEMPOTENT else node.effects
     return replace(node, approval=approval, effects=effects, sub_plan=sub_plan)
 

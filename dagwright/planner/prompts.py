@@ -45,9 +45,8 @@ Rules:
 "{{search.result}}" is the whole result, "{{search.result[0].link}}" a part.
 - Write a reference alone in its string to keep the type of the value.
 - Never invent a value that a node has to find.
-- Use "depends_on" only for a node that must run first without being named in a reference. A reference already makes the
-  \
-node wait.
+- Use "depends_on" only for a node that must run first without being named in a reference. A reference already makes \
+the node wait.
 - Let nodes run at the same time: make a node wait only if it needs the other one.
 - Write "for_each": "{{search.result}}" to run a node once for each element of a list. In its arguments, "{{item}}" \
 is the element. Its result is the list of the results.
@@ -128,11 +127,11 @@ def turns_message(turns: Sequence[str]) -> str:
         turns: at least one turn, newest last.
     """
     *older, newest = turns[-MAX_TURNS_IN_PROMPT:]
-    recent = [
+    shortened_turns = [
         *(cut_for_model(text.strip(), TURN_CHARACTERS) for text in older),
         cut_for_model(newest.strip(), NEWEST_TURN_CHARACTERS),
     ]
-    entries = [f"- {json_line(text)}" for text in recent]
+    entries = [f"- {json_line(text)}" for text in shortened_turns]
     return "\n".join(["Earlier requests of this session, the newest last:", *entries])
 
 
@@ -143,7 +142,7 @@ def accepted_message(nodes: Sequence[Any]) -> str:
         "These nodes of your plan have been started already and are part of the plan:\n"
         f"{node_lines}\n"
         "Refer to them by their ids.\n"
-        "If you repeat one, do not change it.\n"
+        "If you repeat such a node, do not change it.\n"
         "Do not give their ids to other nodes."
     )
 
@@ -153,7 +152,7 @@ def interrupted_message(nodes: Sequence[Any]) -> str:
     return f"Your last answer ended before the plan was complete.\n{accepted_message(nodes)}\nWrite the plan again."
 
 
-_REPAIRS: Mapping[Profile | Literal["rounds"], tuple[str, str]] = {
+_REPAIR_TEXTS: Mapping[Profile | Literal["rounds"], tuple[str, str]] = {
     "plan": (
         "This plan cannot be run:",
         "Fix every problem.\nKeep everything else unchanged.\nWrite the whole plan again as one JSON object.",
@@ -182,7 +181,7 @@ def repair_message(problems: Sequence[Problem], *, profile: Profile | Literal["r
         else:
             omitted += 1
     omitted_note = [f"- and {omitted} more problems"] if omitted else []
-    opening, instructions = _REPAIRS[profile]
+    opening, instructions = _REPAIR_TEXTS[profile]
     return "\n".join([opening, *entries, *omitted_note, instructions])
 
 

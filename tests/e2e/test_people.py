@@ -93,7 +93,7 @@ async def test_answer_without_a_worker_is_sent_by_signal(command_line: CommandLi
     assert (left.code, left.stdout) == (
         0,
         "no worker responded within 3 s, so the answer was sent as a signal; it is applied as soon as a worker serves "
-        "the run, as `dagwright watch asks-alone` does\n",
+        "the run; `dagwright watch asks-alone` starts a worker\n",
     )
     assert second_result.code == 2
     assert re.fullmatch(r"'check' was answered by ann at \S+ \(approved, through signal\)\n", second_result.stderr)

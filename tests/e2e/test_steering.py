@@ -186,9 +186,9 @@ async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLi
     watched = await command_line("watch", "nobody-serves", "--json")
 
     message = (
-        "no worker responded within 3 s, so it was sent as a signal; it is applied as soon as a worker serves the run, "
+        "no worker responded within 3 s, so the command was sent as a signal; it is applied as soon as a worker serves "
+        "the run; `dagwright watch nobody-serves` starts a worker"
     )
-    message += "as `dagwright watch nobody-serves` does"
     assert [(done.code, done.stdout) for done in (limited, left)] == [(0, f"nobody-serves: {message}\n")] * 2
     assert (second_result.code, second_result.stderr) == (2, "the run is being stopped already\n")
     assert (watched.code, watched.document["status"]) == (3, "cancelled")

@@ -92,7 +92,7 @@ async def test_fork_with_another_input_does_what_that_reaches(runs: Runs, bench:
         "b": ("completed", f"{unique} 3.0", None),
     }
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("other", "2.0", "3.0")] == [1, 1, 1]
-    assert document["notes"][0]["message"] == (f"a fork of the run {first_run.id!r}, which takes over 1 result at once")
+    assert document["notes"][0]["message"] == f"a fork of the run {first_run.id!r}; 1 result reused"
     reused = document["nodes"]["other"]["lineage"]["reused"]
     assert reused == {"run_id": first_run.id, "node_id": "other"}
     view = await RunReader(runs.client, second.id).read()

@@ -158,7 +158,7 @@ async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_be
     async with serve_script(plan, again, "It is 2.", other, "It is 4.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "give_up"))
         assert (await checked_document(runs, handle))["output"] == "It is 2."
-        with pytest.raises(ForkRejected, match="have superseded others"):
+        with pytest.raises(ForkRejected, match="have superseded other nodes"):
             await _draft(runs, handle.id)
         draft = await _draft(runs, handle.id, "plan#2")
         assert [*draft.prediction.reused] == ["plan", "read", "b"]

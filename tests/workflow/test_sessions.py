@@ -167,13 +167,13 @@ async def test_id_of_a_run_outside_the_session_is_refused(bench: SessionBench, u
     await eventually(knows_no_turn)
     with pytest.raises(RunIdInUse) as other:
         await take(names[2])
-    assert f"belongs to a run of the session {owner!r}, and not of {names[2]!r}" in str(other.value)
+    assert f"belongs to a run of the session {owner!r}, not to a run of the session {names[2]!r}" in str(other.value)
     plan = {"plan": 1, "nodes": [node]}
     compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
     await bench.started.start(StartRequest(compiled, plan, workflow_id=alone))
     with pytest.raises(RunIdInUse) as outside:
         await take(owner, alone)
-    assert f"belongs to a run outside of sessions, and not of {owner!r}" in str(outside.value)
+    assert f"belongs to a run outside of sessions, not to a run of the session {owner!r}" in str(outside.value)
     bench.runs.take(bench.client.get_workflow_handle(alone))
     for name in names[:2]:
         with suppress(SessionNotFound):

@@ -24,8 +24,8 @@ _MAX_CONCURRENT_RUNS = 8
 """Runs that are answered concurrently."""
 _MAX_LISTED_NAMES = 20
 
-Extras = Callable[[RequestRef], Awaitable[Mapping[str, Any]]]
-"""Callable that returns additional fields of the answer for the run with the request, such as nodes for its plan."""
+ExtraContentReader = Callable[[RequestRef], Awaitable[Mapping[str, Any]]]
+"""Returns additional fields of the answer for the run with the request, such as nodes for the plan of that run."""
 
 
 class NoOpenRequest(DagwrightError):
@@ -145,28 +145,32 @@ def find_target(run: str, open_requests: Sequence[OpenRequest], request: str | N
 
     If the request is not open, the target has no requests: the request may be answered already, or be opened later.
     """
-    chosen = choose_requests(open_requests, request, for_all=for_all)
-    return AnswerTarget.of(run, chosen) if chosen else AnswerTarget(run, str(request))
+    chosen_requests = choose_requests(open_requests, request, for_all=for_all)
+    return AnswerTarget.of(run, chosen_requests) if chosen_requests else AnswerTarget(run, str(request))
 
 
-async def no_extras(_: RequestRef) -> Mapping[str, Any]:
+async def no_extra_content(_: RequestRef) -> Mapping[str, Any]:
     """Return no additional fields."""
     return {}
 
 
 async def send_answer(
-    feedback: "NamespaceRequests", target: AnswerTarget, answer: Answer, *, extras: Extras = no_extras
+    feedback: "NamespaceRequests",
+    target: AnswerTarget,
+    answer: Answer,
+    *,
+    read_extra_content: ExtraContentReader = no_extra_content,
 ) -> AnswerOutcome:
-    """Send an answer to each run with a matching request; if none is open, send it to the request with that name."""
+    """Send an answer to each run with an open request of the target; if none is open, to the target's name."""
     slots = asyncio.Semaphore(_MAX_CONCURRENT_RUNS)
 
-    async def send(request_ref: RequestRef | None) -> AnswerResult:
+    async def send(open_ref: RequestRef | None) -> AnswerResult:
         async with slots:
-            ref = request_ref
+            ref = open_ref
             try:
                 ref = ref or await feedback.request_ref_of(target.run, target.name)
-                full = replace(answer, content={**answer.content, **await extras(ref)})
-                message = await feedback.answer(ref, full)
+                full_answer = replace(answer, content={**answer.content, **await read_extra_content(ref)})
+                message = await feedback.answer(ref, full_answer)
                 return AnswerResult(True, _with_path(message, ref, target.name), request_ref=ref)
             except ItemNotNamed as error:
                 return AnswerResult(False, str(error), is_ambiguous=True)
@@ -194,11 +198,11 @@ async def next_request(feedback: "NamespaceRequests", outcome: AnswerOutcome) ->
     target, results = outcome.target, outcome.results
     if len(results) != 1 or not results[0].is_accepted or results[0].request_ref is None:
         return None
-    following = await feedback.request_after(results[0].request_ref)
-    if following is None:
+    following_document = await feedback.request_after(results[0].request_ref)
+    if following_document is None:
         return None
     path = "".join(target.name.rpartition("/")[:2])
-    return {**following, "request_id": f"{path}{following['request_id']}", "run_id": target.run}
+    return {**following_document, "request_id": f"{path}{following_document['request_id']}", "run_id": target.run}
 
 
 def _with_path(message: str, request_ref: RequestRef | None, name: str) -> str:

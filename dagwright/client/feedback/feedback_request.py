@@ -22,12 +22,12 @@ class FeedbackAnswer(TypedDict, total=False):
     """Arguments of an answer. The type of the request decides which are valid.
 
     Args:
-        approved: for an APPROVAL; also valid: `reason`, and with True `arguments` and `remember`.
-        reason: why it is approved or rejected.
+        approved: for an APPROVAL. `reason` is also valid; with `approved=True` also `arguments` and `remember`.
+        reason: why the request is approved or rejected.
         arguments: replace the arguments of the call.
         remember: approve further calls of this tool in the run without a request.
         selected: for a SELECTION, the ID of an option or several IDs; also valid: `value` and `arguments`.
-        value: the result of a failed node, with the option `value`.
+        value: the new result of a failed node; only with the option `value`.
         text: for a CLARIFICATION or GUIDANCE.
         nodes: for a GUIDANCE, nodes to add to the plan.
         data: for an INFORMATION, the fields of its schema.
@@ -50,8 +50,9 @@ class FeedbackAnswer(TypedDict, total=False):
     for_all: bool
 
 
-_OTHER_FIELDS = ("by", "note", "for_all", "nodes")
-_CONTENT_FIELDS = ("approved", "selected", "text", "data")
+_NON_CONTENT_FIELDS = ("by", "note", "for_all", "nodes")
+_EXCLUSIVE_FIELDS = ("approved", "selected", "text", "data")
+"""Fields of which an answer has exactly one."""
 
 
 class Answerable(Protocol):
@@ -170,14 +171,14 @@ def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
     Raises:
         FeedbackRejected: not exactly one of `approved`, `selected`, `text` and `data` is given.
     """
-    given_fields = [name for name in _CONTENT_FIELDS if name in answer] or (["text"] if "nodes" in answer else [])
+    given_fields = [name for name in _EXCLUSIVE_FIELDS if name in answer] or (["text"] if "nodes" in answer else [])
     if len(given_fields) != 1:
         problem = f"{' and '.join(given_fields)} exclude each other" if given_fields else "an answer is missing"
         raise FeedbackRejected(f"{problem}: give one of approved=, selected=, text= and data=")
     content = {
         name: json_argument(value, name, function="feedback")
         for name, value in answer.items()
-        if name not in _OTHER_FIELDS
+        if name not in _NON_CONTENT_FIELDS
     }
     if "selected" in content:
         selected = content["selected"]
@@ -219,11 +220,11 @@ class RunFeedback:
         if nodes and len(target.requests) > 1:
             raise FeedbackRejected("nodes can be added once only: answer a single request with `nodes`")
 
-        async def extras(request_ref: RequestRef) -> Mapping[str, Any]:
+        async def read_nodes(request_ref: RequestRef) -> Mapping[str, Any]:
             return await self.steering.nodes_of_answer(request_ref, nodes, tools=self.tools) if nodes else {}
 
         full_answer = Answer(content, answer.get("by"), answer.get("note"))
-        outcome = await send_answer(self.feedback, target, full_answer, extras=extras)
+        outcome = await send_answer(self.feedback, target, full_answer, read_extra_content=read_nodes)
         if not outcome.is_accepted:
             hint = "; for_all=True answers all of them" if outcome.is_ambiguous else ""
             raise FeedbackRejected(f"{outcome.message}{hint}")

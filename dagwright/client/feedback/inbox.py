@@ -1,6 +1,6 @@
 """The inbox: open requests of all runs, page by page, from search attributes and memos.
 
-No history is read. The memo of a run has its first requests and the number of all; reading the run returns all of them.
+No history is read. The memo of a run has its first open requests and the total number of its open requests.
 """
 
 import logging
@@ -23,7 +23,7 @@ from dagwright.server import Connection
 
 _LOG = logging.getLogger(__name__)
 _MAX_EXCLUDED_PAGES = 2
-"""Number of server pages without a matching request after which a page of the inbox ends."""
+"""Maximum number of runs without a matching request that one page of the inbox reads, in server pages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class InboxFilter:
         """Return whether a request matches.
 
         Args:
-            owner: owner of its run.
+            owner: owner of the request's run.
         """
         document = request.document
         return (
@@ -111,26 +111,26 @@ async def read_inbox(
     """
     connection.require_search_attributes()
     page_size = page_size_for(limit)
-    listed: list[OpenRequest] = []
+    listed_requests: list[OpenRequest] = []
     omitted: dict[str, int] = {}
-    excluded = 0
+    runs_without_match = 0
     cursor: ListCursor | None = None
     executions = executions_from(connection.client, inbox_filter.query(), after=after, page_size=page_size)
     async for next_cursor, run in executions:
         cursor = next_cursor
         memo = await readable_memo(run)
         owner = owner_of(run, memo)
-        requests, missing = _listed_requests(run, memo)
-        matching = [request for request in requests if inbox_filter.matches(request, owner=owner)]
-        listed += matching
-        excluded += not matching
-        if missing > 0 and inbox_filter.owner in (None, owner):
+        requests, omitted_count = _listed_requests(run, memo)
+        matching_requests = [request for request in requests if inbox_filter.matches(request, owner=owner)]
+        listed_requests += matching_requests
+        runs_without_match += not matching_requests
+        if omitted_count > 0 and inbox_filter.owner in (None, owner):
             root = root_in(memo) or run.id
-            omitted[root] = omitted.get(root, 0) + missing
-        if len(listed) >= limit or excluded == _MAX_EXCLUDED_PAGES * page_size:
+            omitted[root] = omitted.get(root, 0) + omitted_count
+        if len(listed_requests) >= limit or runs_without_match == _MAX_EXCLUDED_PAGES * page_size:
             break
-    listed.sort(key=lambda request: str(request.document["opened_at"]))
-    return InboxPage(listed, cursor, omitted)
+    listed_requests.sort(key=lambda request: str(request.document["opened_at"]))
+    return InboxPage(listed_requests, cursor, omitted)
 
 
 async def read_requests(
@@ -158,7 +158,7 @@ def _awaiting_condition(name: str) -> str:
 
 
 def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[Sequence[OpenRequest], int]:
-    """Return the requests in the memo of a run, and the number of its other requests: 1 if the memo is invalid."""
+    """Return the requests in the memo of a run, and the number of requests that it omits: 1 if the memo is invalid."""
     root, path = root_in(memo) or run.id, path_in(memo)
     try:
         listed = requests_from_json(memo[wire.MEMO_REQUESTS])

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_reader import RunReader
 
 UPDATE_TIMEOUT_S = 3.0
-"""Timeout of the answer's update, in seconds, before it is sent as a signal."""
+"""Seconds to wait for the answer's update; after that, the answer is sent as a signal."""
 _MAX_CONCURRENT_HISTORIES = 8
 """Maximum number of sub-plan histories read concurrently: a thousand readers would slow the runs."""
 _POLL_INTERVAL_S = 0.2
@@ -159,9 +159,9 @@ class NamespaceRequests:
         # The answer is accepted already. It may end the run and its local server, so errors are ignored.
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
-                while (following := following_request(await reader.read(), request_ref.request)) is None:
+                while (next_request := following_request(await reader.read(), request_ref.request)) is None:
                     await asyncio.sleep(_POLL_INTERVAL_S)
-                return following.to_json(request_ref.workflow_id) if isinstance(following, Request) else None
+                return next_request.to_json(request_ref.workflow_id) if isinstance(next_request, Request) else None
         return None
 
     async def request_ref_of(self, workflow_id: str, request: str) -> RequestRef:
@@ -234,7 +234,7 @@ def _requests_of_run(view: RunView) -> list[OpenRequest]:
 
 
 def following_request(view: RunView, request: str) -> Request | Literal["nothing"] | None:
-    """Return the next request of the lookup that received the answer to a request; `nothing` if there will be none.
+    """Return the next request of the lookup that received the answer to a request; `nothing` if none will follow.
 
     Returns:
         `None` while the lookup is running. For tools other than lookups, `nothing`: they may run for hours.
@@ -246,8 +246,8 @@ def following_request(view: RunView, request: str) -> Request | Literal["nothing
     if not override.answers or override.answers[-1]["request_id"] != request:
         # The next request was answered as well.
         return "nothing"
-    if (following := scheduler.features.feedback.requests.of_task(task_id)) is not None:
-        return following
+    if (next_request := scheduler.features.feedback.requests.of_task(task_id)) is not None:
+        return next_request
     record = scheduler.record_of(task_id)
     return "nothing" if record is None or record.status.is_final else None
 

@@ -3,7 +3,7 @@
     FeedbackRejected      the run does not accept the answer; the message has the reason
     └── ItemNotNamed      several requests match; the message has their names
 
-`namespace_requests` reads and answers them.
+`namespace_requests` reads and answers the requests.
 """
 
 import re
@@ -88,9 +88,9 @@ class Answer:
 
     def to_json(self, request: str) -> dict[str, Any]:
         """Return the message to a run."""
-        declared: dict[str, Any] = {} if self.through is None else {"through": self.through}
-        declared |= {} if self.may_answer == "all" else {"may_answer": self.may_answer}
-        return {"request_id": request, "answer": self.content, "by": self.by, "note": self.note, **declared}
+        optional_fields: dict[str, Any] = {} if self.through is None else {"through": self.through}
+        optional_fields |= {} if self.may_answer == "all" else {"may_answer": self.may_answer}
+        return {"request_id": request, "answer": self.content, "by": self.by, "note": self.note, **optional_fields}
 
 
 def with_path(request: OpenRequest, run: str, tasks: Sequence[str]) -> OpenRequest:
@@ -139,11 +139,11 @@ def requests_of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenReq
 
 
 def refs_by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:
-    """Return the location for each message that answers the requests of one node: one message per run."""
-    runs: dict[str, list[OpenRequest]] = {}
+    """Return one location per run, for the messages that answer the requests of one node."""
+    requests_by_run: dict[str, list[OpenRequest]] = {}
     for request in requests:
-        runs.setdefault(request.request_ref.workflow_id, []).append(request)
+        requests_by_run.setdefault(request.request_ref.workflow_id, []).append(request)
     return [
         open_requests[0].request_ref if len(open_requests) == 1 else RequestRef(workflow_id, open_requests[0].node)
-        for workflow_id, open_requests in runs.items()
+        for workflow_id, open_requests in requests_by_run.items()
     ]

@@ -148,9 +148,9 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
     async def send(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             answer = Answer(content, author_name(request.by), request.note)
-            extras = partial(_nodes_for, connection, request.workflow_id, nodes)
+            read_extra_content = partial(_nodes_for, connection, request.workflow_id, nodes)
             feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
-            outcome = await send_answer(feedback, targets[0], answer, extras=extras)
+            outcome = await send_answer(feedback, targets[0], answer, read_extra_content=read_extra_content)
             following_request = await next_request(feedback, outcome)
         return _print_outcome(outcome, request, output, following_request=following_request)
 

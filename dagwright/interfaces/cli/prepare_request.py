@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from dagwright.client.requests import PreparedRequest, TextRequest, prepare_request
-from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
+from dagwright.client.starts import NO_INPUT_FIELDS, RunStartOptions, StartRequest
 from dagwright.interfaces.cli.command_arguments import seconds_of_option
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.interfaces.cli.goal_commands import AskRequest
@@ -84,7 +84,7 @@ def prepare_with_notes(
     options = RunStartOptions(
         deadline_s_of(request.deadline),
         read_policy(request.policy_file),
-        input_fields=replace(NO_EXTRAS, budget=budget, compensate=compensates, is_interactive=is_interactive),
+        input_fields=replace(NO_INPUT_FIELDS, budget=budget, compensate=compensates, is_interactive=is_interactive),
         tags=read_tags(request.tags),
         fairness=read_fairness(request.fairness_key, request.fairness_weight),
     )

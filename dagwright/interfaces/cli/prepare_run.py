@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from dagwright.client.starts import NO_EXTRAS, RunStartOptions, StartRequest
+from dagwright.client.starts import NO_INPUT_FIELDS, RunStartOptions, StartRequest
 from dagwright.core.boundary.limits import MAX_NOTES
 from dagwright.core.compiler.plan_text import changes_of, plan_summary
 from dagwright.core.errors import PlanInvalid, Problem
@@ -72,7 +72,7 @@ def prepare_run(
     model = None if request.model is None else {"model": request.model}
     is_compensating, is_interactive = request.is_compensating, not request.non_interactive
     input_fields = replace(
-        NO_EXTRAS, budget=budget, model=model, compensate=is_compensating, is_interactive=is_interactive
+        NO_INPUT_FIELDS, budget=budget, model=model, compensate=is_compensating, is_interactive=is_interactive
     )
     given_policy = read_policy(request.policy_file) or (session.policy if session is not None else None)
     options = RunStartOptions(

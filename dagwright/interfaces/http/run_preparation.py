@@ -15,7 +15,7 @@ from urllib.parse import quote
 from dagwright.client.errors import TurnRejected
 from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.sessions import POLL_INTERVAL_S
-from dagwright.client.starts import NO_EXTRAS, AnyProfile, RunStartOptions, StartRequest, new_run_id
+from dagwright.client.starts import NO_INPUT_FIELDS, AnyProfile, RunStartOptions, StartRequest, new_run_id
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.interfaces.http.callers import public_session_id, validated_session_name
@@ -240,7 +240,7 @@ def agent_objective(conversation: Conversation, turns: Sequence[TurnSummary]) ->
 
 def _template_start(template: Template, inputs: Mapping[str, Any], config: ModelConfig) -> StartRequest:
     plan = compile_for_requests(template.checked, inputs)
-    input_fields = replace(NO_EXTRAS, model=config.to_json() or None)
+    input_fields = replace(NO_INPUT_FIELDS, model=config.to_json() or None)
     return StartRequest(plan, template.source, dict(inputs), RunStartOptions(input_fields=input_fields))
 
 
@@ -260,7 +260,7 @@ def _agent_start(context: "GatewayContext", name: str, objective: str, settings:
         source["output_schema"] = dict(settings.schema)
         tools = {key: _with_output_schema(tool, name, settings.schema) for key, tool in tools.items()}
     plan = prepare_plan(check_plan(document, tools), inputs)
-    input_fields = replace(NO_EXTRAS, model=settings.config.to_json() or None)
+    input_fields = replace(NO_INPUT_FIELDS, model=settings.config.to_json() or None)
     return StartRequest(plan, source, inputs, RunStartOptions(input_fields=input_fields))
 
 

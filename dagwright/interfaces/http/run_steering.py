@@ -137,7 +137,7 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
 
     by = context.caller.actor_name or body.by
     answer = Answer(content, by, body.note, may_answer=may_answer)
-    outcome = await send_answer(context.runs.feedback, target, answer, extras=extra_content)
+    outcome = await send_answer(context.runs.feedback, target, answer, read_extra_content=extra_content)
     message = outcome.message
     if outcome.is_rejected:
         hint = "; `all` answers all of them" if outcome.is_ambiguous else ""

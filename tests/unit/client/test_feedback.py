@@ -197,7 +197,7 @@ async def test_answer_is_sent_by_signal_if_no_worker_responds(update: Any) -> No
     result = await _namespace_requests(namespace).answer(RequestRef("run", "check"), _ANSWER)
     assert result == (
         "no worker responded within 0.05 s, so the answer was sent as a signal; "
-        "it is applied as soon as a worker serves the run, as `dagwright watch run` does"
+        "it is applied as soon as a worker serves the run; `dagwright watch run` starts a worker"
     )
     assert namespace.sent == [UPDATE, SIGNAL]
     assert len({*namespace.command_ids}) == 1
@@ -364,11 +364,14 @@ class FakeRequests:
 
 
 async def sent_answer(fake_requests: FakeRequests, target: AnswerTarget, **more: Any) -> AnswerOutcome:
-    async def get_extras(_: RequestRef) -> Mapping[str, Any]:
+    async def read_extra_content(_: RequestRef) -> Mapping[str, Any]:
         return more
 
     return await send_answer(
-        cast("NamespaceRequests", fake_requests), target, Answer({"approved": True}), extras=get_extras
+        cast("NamespaceRequests", fake_requests),
+        target,
+        Answer({"approved": True}),
+        read_extra_content=read_extra_content,
     )
 
 

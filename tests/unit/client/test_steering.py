@@ -115,13 +115,13 @@ async def test_nodes_are_checked_outside_of_the_event_loop(
 
     monkeypatch.setattr(Steering, "_open_view", view)
     monkeypatch.setattr(Steering, "_send", accept_command)
-    actual = called_outside_of_event_loop(steering, "_check_nodes")
+    actual = called_outside_of_event_loop(steering, "_nodes_message")
     steering_client = Steering(Connection(cast("Any", None), Server("here", "default"), frozenset()))
     assert await steering_client.add_nodes("run-1", PLAN["nodes"], tools={}, by=None) == "added"
-    assert actual == {"_check_nodes": True}
+    assert actual == {"_nodes_message": True}
     actual.clear()
     await steering_client.nodes_of_answer(RequestRef("run-1", "check"), PLAN["nodes"], tools={})
-    assert actual == {"_check_nodes": True}
+    assert actual == {"_nodes_message": True}
 
 
 async def test_fork_is_checked_outside_the_event_loop(
