@@ -25,7 +25,7 @@ _MAX_CONCURRENT_RUNS = 8
 _MAX_LISTED_NAMES = 20
 
 ExtraContentReader = Callable[[RequestRef], Awaitable[Mapping[str, Any]]]
-"""Returns additional fields of the answer for the run with the request, such as nodes for the plan of that run."""
+"""Function that returns further fields of the answer for a run, such as nodes for the plan of the run."""
 
 
 class NoOpenRequest(DagwrightError):
