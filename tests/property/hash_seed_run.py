@@ -1,4 +1,4 @@
-"""Print the results of the core for fixed valid and invalid plans; `test_hash_seeds.py` runs it as a program."""
+"""Print the results of the core for fixed valid and invalid plans; `test_hash_seeds.py` runs this module."""
 
 import json
 import random
@@ -30,18 +30,18 @@ _NAMES = ["Ann Lee", "Bob Ray", "Eva Twin", "Max Ade"]
 
 
 def random_plan(source: random.Random) -> dict[str, Any]:
-    """Return a plan of a dozen nodes with every kind of edge; about half of the plans are invalid."""
+    """Return a plan of twelve nodes with every kind of edge; about half of these plans are invalid."""
     ids = [f"node {letter}" for letter in "abcdefghijkl"]
     nodes = []
     for number, name in enumerate(ids):
-        others = ids if source.random() < 0.05 else ids[:number]
-        needs = source.sample(others, min(len(others), source.randint(0, 3)))
-        reads = source.sample(others, min(len(others), source.randint(0, 2)))
+        candidates = ids if source.random() < 0.05 else ids[:number]
+        needs = source.sample(candidates, min(len(candidates), source.randint(0, 3)))
+        reads = source.sample(candidates, min(len(candidates), source.randint(0, 2)))
         document_node = node(
             name,
             *needs,
             tool=source.choice(["any", "single", "pair", "make"]),
-            arguments={f"x{place}": "<{{" + need + ".result}}>" for place, need in enumerate(reads)},
+            arguments={f"x{position}": "<{{" + need + ".result}}>" for position, need in enumerate(reads)},
             join=source.choice(["all", "all_done"]),
             on_error=source.choice(["block", "skip", {"value": {"b": 1, "a": 2}}]),
             priority=source.randint(1, 5),
@@ -76,11 +76,11 @@ def outputs_of(raw: dict[str, Any], source: random.Random, session: SessionRecor
             outputs.append([task.id, task.arguments])
         if not running:
             break
-        ended = running.pop(source.randrange(len(running)))
-        if ended.node.kind != "lookup" and source.random() < 0.05:
-            scheduler.fail(ended.id, NodeError("tool_failed", ended.id), at=1.0)
+        task = running.pop(source.randrange(len(running)))
+        if task.node.kind != "lookup" and source.random() < 0.05:
+            scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0)
         else:
-            scheduler.complete(ended.id, _answer(ended), at=1.0)
+            scheduler.complete(task.id, _result_of(task), at=1.0)
     document = result_document(scheduler, RunFacts("run", "1", notes=current_notes(scheduler)))
     turn = TurnStart(f"run {session.version}", {}, "Do it.")
     session.start_turn(turn, at=1.0)
@@ -88,13 +88,13 @@ def outputs_of(raw: dict[str, Any], source: random.Random, session: SessionRecor
     return [*outputs, graph_document(scheduler), document, session.to_json(), scheduler.status()]
 
 
-def _answer(task: Task) -> Any:
+def _result_of(task: Task) -> Any:
     match task.node.tool:
         case "find_party":
             name = task.arguments["search_text"]
             return {"entity": {"id": f"id {name}", "name": name, "kind": "person"}}
         case "bind_parties":
-            return [{**found, "reason": "exact name", "created": True} for found in task.arguments["found"]]
+            return [{**party, "reason": "exact name", "created": True} for party in task.arguments["found"]]
     return {"b": task.id, "a": 1, "id": task.id}
 
 

@@ -1,4 +1,4 @@
-"""Random plans, and a driver that runs them in a random order while it watches the rules."""
+"""Random plans, and a driver that runs a plan in a random order and checks the rules of the scheduler."""
 
 import json
 from collections import Counter
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dagwright.core.model.states import NodeError, NodeStatus, Task
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
-from tests.property.naive import Model, Step, result_of
+from tests.property.plan_model import PlanModel, Step, result_of
 from tests.support.plan_building import TOOLS, compiled_plan, plan_of
 
 DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
@@ -18,14 +18,14 @@ DONE = (NodeStatus.COMPLETED, NodeStatus.SKIPPED)
 
 @st.composite
 def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
-    """Return the nodes of a random acyclic plan, in a random order, so with references forward too."""
+    """Return the nodes of a random acyclic plan in a random order, so that a node may refer to a later node."""
     ids = [f"n{number}" for number in range(draw(st.integers(1, limit)))]
     steps: list[Step] = []
     for number, name in enumerate(ids):
         needs = draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=3)) if number else []
         kinds: list[Any] = ["all", "all", "all_done", "any"] + ([draw(st.integers(1, len(needs)))] if needs else [])
         join = draw(st.sampled_from(kinds))
-        # A node that starts before its inputs have ended reads values that depend on the order.
+        # With other joins, a node may start before its inputs have ended, and read values that depend on the order.
         reads = (
             draw(st.lists(st.sampled_from(ids[:number]), unique=True, max_size=2)) if number and join == "all" else []
         )
@@ -48,40 +48,47 @@ def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
     return tuple(draw(st.permutations(steps)))
 
 
+def without_times(value: Any) -> Any:
+    """Return a document without the times of its nodes."""
+    if isinstance(value, dict):
+        return {name: without_times(part) for name, part in value.items() if name not in ("started_at", "ended_at")}
+    return [without_times(part) for part in value] if isinstance(value, list) else value
+
+
 class Driver:
-    """Run a plan as the engine does, and asserts the rules at every step.
+    """Run a plan as the engine does, and check the rules at every step.
 
     Args:
-        choose: takes a count and returns the position of the task that ends next.
+        choose: return the position of the task that ends next; the argument is the number of running tasks.
     """
 
     def __init__(
-        self, plan: tuple[Step, ...], choose: Callable[[int], int], *, max_in_flight: int = 500, **fields: Any
+        self, plan: tuple[Step, ...], choose_position: Callable[[int], int], *, max_in_flight: int = 500, **fields: Any
     ) -> None:
         self.steps = {step.id: step for step in plan}
-        self.choose = choose
+        self.choose_position = choose_position
         self.max_in_flight = max_in_flight
         self.plan = compiled_plan(plan_of(*(step.to_json() for step in plan), **fields))
         self.scheduler = create_scheduler(self.plan, {}, max_in_flight=max_in_flight)
         self.running: list[Task] = []
         self.order: list[str] = []
         self.arguments: dict[str, Any] = {}
-        self.finals: dict[str, str] = {}
+        self.final_states: dict[str, str] = {}
 
     def run(self, *, before_each: Callable[[int], None] = lambda count: None) -> None:
-        """Run the plan to its end; `before_each` is called with the count of the tasks that ended so far."""
+        """Run the plan to its end; before each end of a task, call `before_each` with the number of ended tasks."""
         self.scheduler.start(0.0)
         count = 0
         self.start_all()
         while self.running:
             before_each(count)
-            self.end_one()
+            self.end_task()
             self.start_all()
             count += 1
-        assert self.scheduler.is_finished, "no task runs and none may start, but the plan is not finished"
+        assert self.scheduler.is_finished, "no task runs or may start, but the plan is not finished"
 
-    def go_on_elsewhere(self) -> None:
-        """Continue in another scheduler that gets only the state as JSON text."""
+    def continue_as_new(self) -> None:
+        """Continue in a new scheduler that receives only the state as JSON text."""
         before = self.scheduler
         self.scheduler = create_scheduler(self.plan, {}, max_in_flight=self.max_in_flight)
         restore_state(self.scheduler, json.loads(json.dumps(state_to_json(before))))
@@ -97,11 +104,11 @@ class Driver:
             self.order.append(task.id)
             self.arguments[task.id] = task.arguments
             self.assert_limits()
-        self.assert_no_slot_is_wasted()
+        self.assert_all_slots_are_used()
         self.assert_final_states_stay()
 
-    def end_one(self) -> None:
-        task = self.running.pop(self.choose(len(self.running)))
+    def end_task(self) -> None:
+        task = self.running.pop(self.choose_position(len(self.running)))
         if task.id in self.steps[task.node.id].fails:
             self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0)
         else:
@@ -123,61 +130,60 @@ class Driver:
                 assert all(end.is_final for end in ends)
             case "any":
                 assert not ends or any(end in DONE for end in ends)
-            case wanted:
-                assert sum(end in DONE for end in ends) >= wanted
+            case at_least:
+                assert sum(end in DONE for end in ends) >= at_least
         assert task.id not in self.order, "a task starts once"
 
-    def used(self) -> tuple[Counter[str], Counter[str]]:
-        tools = Counter(task.node.tool for task in self.running)
-        return tools, Counter(task.node.id for task in self.running)
+    def count_running(self) -> tuple[Counter[str], Counter[str]]:
+        count_of_tool = Counter(task.node.tool for task in self.running)
+        return count_of_tool, Counter(task.node.id for task in self.running)
 
     def assert_limits(self) -> None:
-        tools, nodes = self.used()
+        count_of_tool, count_of_node = self.count_running()
         assert len(self.running) <= self.max_in_flight
-        for name, count in tools.items():
+        for name, count in count_of_tool.items():
             assert count <= (TOOLS[name].max_parallel or self.max_in_flight)
-        for name, count in nodes.items():
+        for name, count in count_of_node.items():
             assert count <= (self.steps[name].max_parallel or self.max_in_flight)
 
-    def assert_no_slot_is_wasted(self) -> None:
-        tools, nodes = self.used()
+    def assert_all_slots_are_used(self) -> None:
+        count_of_tool, count_of_node = self.count_running()
         if len(self.running) >= self.max_in_flight:
             return
         for node_id, step in self.steps.items():
-            if tools[step.tool] >= (TOOLS[step.tool].max_parallel or self.max_in_flight):
+            if count_of_tool[step.tool] >= (TOOLS[step.tool].max_parallel or self.max_in_flight):
                 continue
-            if nodes[node_id] >= (step.max_parallel or self.max_in_flight):
+            if count_of_node[node_id] >= (step.max_parallel or self.max_in_flight):
                 continue
-            waiting = [node_id] if step.items is None else step.task_ids
-            for task in waiting:
+            for task in step.task_ids:
                 record = self.scheduler.record_of(task)
-                assert record is None or record.status is not NodeStatus.READY, f"{task} could start and does not"
+                assert record is None or record.status is not NodeStatus.READY, f"{task} may start but has not started"
 
     def assert_final_states_stay(self) -> None:
         for name in self.steps:
             state = self.state(name)
-            assert self.finals.get(name, state) == state, f"{name} left its final state"
+            assert self.final_states.get(name, state) == state, f"{name} left its final state"
             if state.is_final:
-                self.finals[name] = state
+                self.final_states[name] = state
 
-    def stop(self, how: str, *, reported: Callable[[], bool]) -> None:
-        """Cancel or aborts the run; `reported` says of each running task whether it heeds that."""
-        if how == "cancel":
+    def stop(self, kind: str, *, is_cancelled: Callable[[], bool]) -> None:
+        """Cancel or abort the run; `is_cancelled` decides for each running task whether it ends as cancelled."""
+        if kind == "cancel":
             self.scheduler.cancel(1.0, reason="enough")
         else:
             self.scheduler.abort(NodeError("too_large", "history is full"), 1.0)
         for task in list(self.running):
-            if reported():
+            if is_cancelled():
                 self.running.remove(task)
                 self.scheduler.task_cancelled(task.id, at=1.0, reason="requested")
 
     def ends(self) -> dict[str, str]:
-        """Return how every node ended."""
+        """Return the status of every node."""
         return {name: self.state(name).value for name in self.steps}
 
-    def assert_as_the_model(self) -> None:
-        """Check ends, blockers, results and arguments of a run that nothing has stopped against the model."""
-        model = Model(tuple(self.steps.values()))
+    def assert_same_as_model(self) -> None:
+        """Check that the statuses, blockers, results and arguments of a complete run are those of the model."""
+        model = PlanModel(tuple(self.steps.values()))
         assert self.ends() == model.ends
         for step in model.steps:
             record = self.scheduler.record_of(step.id)

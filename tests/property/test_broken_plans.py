@@ -1,4 +1,4 @@
-"""A compiled plan that anybody has changed anywhere is rejected, or it runs to its end."""
+"""A compiled plan with changed values is rejected or runs to its end."""
 
 import copy
 import random
@@ -35,48 +35,48 @@ _VALUES: tuple[Any, ...] = (
 )
 
 
-def _mutate(encoded: Any, draw: random.Random) -> Any:
+def _mutate(encoded: Any, source: random.Random) -> Any:
     changed = copy.deepcopy(encoded)
-    for _ in range(draw.choice((1, 1, 2))):
-        *path, last = draw.choice(places_of(changed)[1:])
+    for _ in range(source.choice((1, 1, 2))):
+        *path, last = source.choice(places_of(changed)[1:])
         container = changed
         for step in path:
             container = container[step]
-        if isinstance(container, dict) and draw.random() < 0.15:
+        if isinstance(container, dict) and source.random() < 0.15:
             del container[last]
         else:
-            container[last] = copy.deepcopy(draw.choice(_VALUES))
+            container[last] = copy.deepcopy(source.choice(_VALUES))
     return changed
 
 
 @pytest.mark.parametrize("seed", range(examples(40)))
-def test_changed_page_of_a_plan_is_refused_or_its_plan_runs_to_its_end(seed: int) -> None:
-    draw = random.Random(seed)
+def test_plan_with_a_changed_page_is_rejected_or_runs_to_its_end(seed: int) -> None:
+    source = random.Random(seed)
     plan = compile_plan(check(_PLAN))
     head = plan_to_json(replace(plan, nodes=()))
     page = pydantic_core.from_json(pydantic_core.to_json(nodes_to_columns(plan.nodes)))
     for _ in range(50):
         try:
-            plan = plan_of_pages(head, nodes_from_columns(_mutate(page, draw)))
+            plan = plan_of_pages(head, nodes_from_columns(_mutate(page, source)))
         except ValueError:
             continue
-        _run(create_scheduler(plan, {}), draw)
+        _run(create_scheduler(plan, {}), source)
 
 
 @pytest.mark.parametrize("seed", range(examples(40)))
-def test_changed_plan_is_refused_or_runs_to_its_end(seed: int) -> None:
-    draw = random.Random(seed)
+def test_changed_plan_is_rejected_or_runs_to_its_end(seed: int) -> None:
+    source = random.Random(seed)
     encoded = plan_to_json(compile_plan(check(_PLAN)))
     for _ in range(100):
-        changed = _mutate(encoded, draw)
+        changed = _mutate(encoded, source)
         try:
             plan = compiled_plan(changed)
         except ValueError:
             continue
-        _run(create_scheduler(plan, {}), draw)
+        _run(create_scheduler(plan, {}), source)
 
 
-def _run(scheduler: RunScheduler, draw: random.Random) -> None:
+def _run(scheduler: RunScheduler, source: random.Random) -> None:
     now = 0.0
     scheduler.start(now)
     while not scheduler.is_finished and now < 200:
@@ -84,7 +84,7 @@ def _run(scheduler: RunScheduler, draw: random.Random) -> None:
         task = scheduler.next_task(now)
         if task is None:
             break
-        if draw.random() < 0.2:
+        if source.random() < 0.2:
             scheduler.fail(task.id, NodeError("tool_failed", "no"), at=now)
         else:
             scheduler.complete(task.id, {"n": 2, "rows": [{"k": "p", "n": 1}, {"k": "q", "n": 2}]}, at=now)

@@ -1,4 +1,4 @@
-"""Used and reserved budget is counted once, over any number of executions and for any reports of child runs."""
+"""Used and reserved budget is counted once, across any number of executions and for any reports of child runs."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,90 +22,93 @@ PLAN = compiled_plan(
 )
 
 
-class Snapshot:
-    """One run that is handed on from execution to execution at any moment, with a sub-plan that asks it."""
+class BudgetedRun:
+    """A run with a budget and a sub-plan that reports to the run; the run may continue as new at any moment."""
 
     def __init__(self) -> None:
         self.scheduler = started_scheduler(PLAN, setup={"budget": Budget({"calls": 2, "tokens": 3_000})})
         self.running: list[str] = []
-        self.below = 0
-        """Reported or pending calls of the sub-plan."""
-        self.paid, self.sent_reports = NO_USAGE, NO_USAGE
+        self.child_calls = 0
+        """Number of the reported or pending calls of the sub-plan."""
+        self.used, self.reported_by_child = NO_USAGE, NO_USAGE
         self.at = 0.0
 
     @property
     def budget(self) -> Budget:
         return budget_of(self.scheduler)
 
-    def do(self, what: str, number: int) -> None:
+    def apply(self, event: str, number: int) -> None:
         self.at += 1.0
-        match what:
+        match event:
             case "start":
                 while (task := self.scheduler.next_task(self.at)) is not None:
                     self.running.append(task.id)
             case "end" if self.running:
                 self._end(self.running.pop(number % len(self.running)), number)
-            case "tell" if "sub" in self.running:
+            case "report" if "sub" in self.running:
                 self._report(number)
-            case "more" if (asked := self.scheduler.features.feedback.requests.of_task("~budget")) is not None:
-                more = {"calls": 1, "tokens": 1_000}
-                assert self.scheduler.features.feedback.answer(Feedback(asked.id, {"data": more}), self.at) is None
-            case "carry":
+            case "raise" if (request := self.scheduler.features.feedback.requests.of_task("~budget")) is not None:
+                limits = {"calls": 1, "tokens": 1_000}
+                assert self.scheduler.features.feedback.answer(Feedback(request.id, {"data": limits}), self.at) is None
+            case "continue":
                 self.scheduler = restored_scheduler(self.scheduler, PLAN)
 
     def _end(self, task_id: str, number: int) -> None:
-        is_call = task_id != "sub" or bool(self._held_in_children)
-        last = Usage(calls=1, prompt_tokens=number) if is_call else NO_USAGE
-        self.paid += last
-        usage, self.sent_reports = (
-            (self.sent_reports + last, NO_USAGE) if task_id == "sub" else (last, self.sent_reports)
+        is_call = task_id != "sub" or bool(self._reservations_of_child)
+        call_usage = Usage(calls=1, prompt_tokens=number) if is_call else NO_USAGE
+        self.used += call_usage
+        usage, self.reported_by_child = (
+            (self.reported_by_child + call_usage, NO_USAGE)
+            if task_id == "sub"
+            else (call_usage, self.reported_by_child)
         )
         self.scheduler.complete(task_id, None, at=self.at, attempt=Attempt(1, self.at, usage=usage))
 
     @property
-    def _held_in_children(self) -> list[str]:
+    def _reservations_of_child(self) -> list[str]:
         return [key for owner, key in self.budget.reservations if owner]
 
     def _report(self, number: int) -> None:
-        name, earlier = f"inner{self.below}", f"inner{self.below - 1}"
+        name, earlier = f"inner{self.child_calls}", f"inner{self.child_calls - 1}"
         settled: dict[str, Usage | None] = {}
         if ("sub", earlier) in self.budget.reservations:
-            settled[earlier] = used = Usage(calls=1, prompt_tokens=number)
-            self.paid, self.sent_reports = self.paid + used, self.sent_reports + used
+            settled[earlier] = usage = Usage(calls=1, prompt_tokens=number)
+            self.used, self.reported_by_child = self.used + usage, self.reported_by_child + usage
         if ("sub", earlier) not in self.budget.waiting_calls:
-            self.below += 1
+            self.child_calls += 1
             self.scheduler.features.budget.handle_report(
                 "sub", BudgetReport({name: 100}, settled), added_nodes=0, at=self.at
             )
 
     def check(self) -> None:
         total = self.scheduler.state.totals.usage.total
-        assert total.calls + self.sent_reports.calls == self.paid.calls
-        assert total.tokens + self.sent_reports.tokens == self.paid.tokens
+        assert total.calls + self.reported_by_child.calls == self.used.calls
+        assert total.tokens + self.reported_by_child.tokens == self.used.tokens
         assert (
-            sum((used for name, used in self.scheduler.state.totals.usage.tasks.items() if "[" not in name), NO_USAGE)
+            sum((usage for name, usage in self.scheduler.state.totals.usage.tasks.items() if "[" not in name), NO_USAGE)
             == total
         )
-        # A task that may start again has its share before it starts.
-        own = {key for owner, key in self.budget.reservations if not owner}
-        assert own >= {name for name in self.running if name != "sub"}
-        assert self.paid.calls + len(self.budget.reservations) <= self.budget.limits["calls"]
+        # Each running task has a reservation.
+        own_reservations = {key for owner, key in self.budget.reservations if not owner}
+        assert own_reservations >= {name for name in self.running if name != "sub"}
+        assert self.used.calls + len(self.budget.reservations) <= self.budget.limits["calls"]
 
 
 @settings(deadline=None)
 @given(
     events=st.lists(
-        st.tuples(st.sampled_from(["start", "start", "end", "tell", "more", "carry"]), st.integers(1, 60)), max_size=60
+        st.tuples(st.sampled_from(["start", "start", "end", "report", "raise", "continue"]), st.integers(1, 60)),
+        max_size=60,
     )
 )
-def test_usage_is_counted_once_over_all_executions(events: list[tuple[str, int]]) -> None:
-    run = Snapshot()
-    for what, number in events:
-        run.do(what, number)
+def test_usage_is_counted_once_across_executions(events: list[tuple[str, int]]) -> None:
+    run = BudgetedRun()
+    for event, number in events:
+        run.apply(event, number)
         run.check()
     for _ in range(20):
-        for what in ("start", "carry", "end", "more", "carry"):
-            run.do(what, 7)
+        for event in ("start", "continue", "end", "raise", "continue"):
+            run.apply(event, 7)
     assert all(record.status is NodeStatus.COMPLETED for record in run.scheduler.records)
-    assert run.scheduler.state.totals.usage.total == run.paid
+    assert run.scheduler.state.totals.usage.total == run.used
     assert (run.budget.reservations, run.budget.waiting_calls, run.budget.usage_by_child) == ({}, {}, {})

@@ -1,4 +1,4 @@
-"""A plan whose short calls share activities against the same plan without, and against the brute-force model."""
+"""A plan with call batches ends like the same plan without batches, and like the brute-force model."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,8 +26,8 @@ from dagwright.protocol.call_batches import (
 )
 from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.ready_calls import ReadyCall, next_call
-from tests.property.naive import Model, Step, result_of
-from tests.property.plans import steps
+from tests.property.plan_model import PlanModel, Step, result_of
+from tests.property.plans import steps, without_times
 from tests.support.example_counts import examples
 from tests.support.plan_building import compiled_plan, plan_of
 
@@ -49,22 +49,23 @@ class Run:
     """Run a plan as the engine does, in a drawn order; without `draw`, one call after the other.
 
     Args:
-        draw: returns a number from 0 to its argument.
+        draw: return a number from 0 to the argument.
     """
 
     def __init__(self, plan: CompiledPlan, fails: frozenset[str], draw: Callable[[int], int] | None) -> None:
         self.scheduler = create_scheduler(plan, {})
         self._fails, self._draw = fails, draw
-        self._left: set[str] = set()
-        self.made: list[str] = []
+        self._returned: set[str] = set()
+        """Calls that a batch returned without a result."""
+        self.completed: list[str] = []
         """Calls with a result, in order."""
 
     def run(self) -> None:
         self.scheduler.start(0.0)
         running: list[list[ReadyCall]] = []
-        again: list[ReadyCall] = []
+        restarted: list[ReadyCall] = []
         while True:
-            ready, again = again, []
+            ready, restarted = restarted, []
             while (call := next_call(self.scheduler, 0.0)) is not None:
                 ready.append(call)
             leaders = [call for call in ready if self._may_lead(call.task)]
@@ -74,20 +75,20 @@ class Run:
                 break
             calls = running.pop(self._draw(len(running) - 1) if self._draw is not None else 0)
             if self._may_lead(calls[0].task):
-                again = self._run_batch(calls)
+                restarted = self._run_batch(calls)
             else:
                 self._end(calls[0].task)
-        assert self.scheduler.is_finished, "nothing runs and nothing may start, but the plan is not finished"
+        assert self.scheduler.is_finished, "no task runs or may start, but the plan is not finished"
         assert self.scheduler.in_flight == 0
 
     def _may_lead(self, task: Task) -> bool:
-        return self._draw is not None and task.id not in self._left and can_lead(self.scheduler, task)
+        return self._draw is not None and task.id not in self._returned and can_lead(self.scheduler, task)
 
     def _end(self, task: Task) -> None:
         if task.id in self._fails:
             self.scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0)
         else:
-            self.made.append(task.id)
+            self.completed.append(task.id)
             self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0)
 
     def _run_batch(self, calls: list[ReadyCall]) -> list[ReadyCall]:
@@ -97,30 +98,30 @@ class Run:
         names, plan = followers_of(self.scheduler, tasks, task_queue=None, separate_tools=())
         keys = dict.fromkeys(names, "key")
         encoded = encode_call_batch(calls, [{}] * len(calls), plan=plan, keys=keys, parallel=9, model=None)
-        given = read_call_batch(pydantic_core.from_json(encoded))
-        followers, waiting = Followers(given), [*given.calls]
+        batch = read_call_batch(pydantic_core.from_json(encoded))
+        followers, waiting = Followers(batch), [*batch.calls]
         ended: list[CallEnd] = []
-        left: dict[str, str | None] = {}
+        returned: dict[str, str | None] = {}
         for _ in range(1 + self._draw(len(calls) + len(names))):
             if not waiting:
                 break
             call = waiting.pop(self._draw(len(waiting) - 1))
             if call.task_id in self._fails or self._draw(5) == 0:
-                left[call.task_id] = None
+                returned[call.task_id] = None
                 continue
             ended.append(self._complete_call(call))
             followers.end(call.task_id, ended[-1].payload)
             waiting += followers.next_calls()
         result = call_batch_result_from_json(
-            pydantic_core.from_json(pydantic_core.to_json(CallBatchResult(ended, left).to_json()))
+            pydantic_core.from_json(pydantic_core.to_json(CallBatchResult(ended, returned).to_json()))
         )
-        self._left |= left.keys()
+        self._returned |= returned.keys()
         running = apply_call_batch(self.scheduler, result, calls=[task.id for task in tasks], at=1.0)
         assert all(self._status_of(end.task_id) is NodeStatus.COMPLETED for end in ended), "a result was lost"
         return [call for call in calls if call.task.id in running]
 
     def _complete_call(self, call: BatchedCall) -> CallEnd:
-        self.made.append(call.task_id)
+        self.completed.append(call.task_id)
         data = pydantic_core.to_json(result_of(call.task_id, call.arguments))
         return CallEnd(call.task_id, Payload(metadata={"encoding": b"json/plain"}, data=data))
 
@@ -130,32 +131,26 @@ class Run:
 
     def document(self) -> dict[str, Any]:
         """Return the document without times."""
-        document: dict[str, Any] = _timeless(result_document(self.scheduler, _FACTS))
+        document: dict[str, Any] = without_times(result_document(self.scheduler, _FACTS))
         return document
 
 
-def _timeless(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _timeless(part) for name, part in value.items() if name not in ("started_at", "ended_at")}
-    return [_timeless(part) for part in value] if isinstance(value, list) else value
-
-
 @settings(max_examples=examples(100), deadline=None)
-@given(made=short_steps(), data=st.data())
-def test_plan_with_batches_ends_as_without(made: tuple[Step, ...], data: st.DataObject) -> None:
-    fails = frozenset().union(*(step.fails for step in made))
-    plan = compiled_plan(plan_of(*(step.to_json() for step in made)), tools=_TOOLS)
-    alone = Run(plan, fails, None)
-    alone.run()
-    together = Run(plan, fails, lambda limit: data.draw(st.integers(0, limit)))
-    together.run()
-    assert together.document() == alone.document()
-    assert sorted(together.made) == sorted(alone.made), "each call is made once"
-    model = Model(made)
-    nodes = together.document()["nodes"]
+@given(plan_steps=short_steps(), data=st.data())
+def test_plan_ends_the_same_with_and_without_call_batches(plan_steps: tuple[Step, ...], data: st.DataObject) -> None:
+    fails = frozenset().union(*(step.fails for step in plan_steps))
+    plan = compiled_plan(plan_of(*(step.to_json() for step in plan_steps)), tools=_TOOLS)
+    unbatched = Run(plan, fails, None)
+    unbatched.run()
+    batched = Run(plan, fails, lambda limit: data.draw(st.integers(0, limit)))
+    batched.run()
+    assert batched.document() == unbatched.document()
+    assert sorted(batched.completed) == sorted(unbatched.completed), "each call completes once"
+    model = PlanModel(plan_steps)
+    nodes = batched.document()["nodes"]
     assert {name: nodes[name]["status"] for name in model.ends} == model.ends
-    order = {task_id: place for place, task_id in enumerate(together.made)}
-    for step in made:
+    order = {task_id: position for position, task_id in enumerate(batched.completed)}
+    for step in plan_steps:
         for task_id in step.task_ids:
             needed = [name for name in step.dependencies if step.join == "all" and name in order]
             assert task_id not in order or all(order[name] < order[task_id] for name in needed)

@@ -1,4 +1,4 @@
-"""Properties of limits: no schedule of requests and ends exceeds a limit, and every call starts."""
+"""Properties of call limits: for any requests and ends of calls, no limit is exceeded, and every call starts."""
 
 import json
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _LIMITS = _ANY_LIMITS.filter(lambda limit: limit != CallLimit())
 
 @dataclass(frozen=True)
 class _Call:
-    """A call: when it arrives, how long it runs, how late it returns after a deferral, and how late answers are."""
+    """A call: arrival time, duration, delay of its return after a deferral, and latency of the responses."""
 
     at: float
     hold_s: float
@@ -26,18 +26,18 @@ class _Call:
 
 
 _CALLS = st.builds(_Call, st.floats(0, 20), st.floats(0, 20), st.floats(0, 8), st.floats(0, 2))
-_AT_ONCE = st.builds(_Call, st.just(1.0), st.just(0.1), st.just(0.0), st.just(0.0))
+_CONCURRENT_CALLS = st.builds(_Call, st.just(1.0), st.just(0.1), st.just(0.0), st.just(0.0))
 _PAUSES = st.tuples(st.floats(0, 5), st.floats(0, 5))
 
 
 def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) -> list[tuple[float, float]]:
-    """Return start and end of each call; each call requests as workers do, and the state travels as JSON.
+    """Return start and end of each call; calls request as workers do, and the state passes through JSON.
 
     Args:
-        pause: start and length of a pause of the workers, after which all due steps happen at once.
+        pause: start and length of a pause of the workers; all steps that became due in the pause happen at its end.
     """
 
-    def awake(at: float) -> float:
+    def after_pause(at: float) -> float:
         return sum(pause) if pause[0] <= at < sum(pause) else at
 
     state = LimitState()
@@ -53,20 +53,20 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
             if call in spans and spans[call][0] <= now:
                 state.renew(str(call), now)
         state = limit_state_from_json(json.loads(json.dumps(state.to_json())))
-        answer = state.request(limit, str(number), now, has_waited=has_waited, lead_s=lead_s)
-        start = awake(max(now + calls[number].latency_s, now + answer.delay_s))
-        late_s = start - now - answer.delay_s
-        if answer.decision == "start" and (late_s <= LATE_S or limit.rate is None):
+        response = state.request(limit, str(number), now, has_waited=has_waited, lead_s=lead_s)
+        start = after_pause(max(now + calls[number].latency_s, now + response.delay_s))
+        late_s = start - now - response.delay_s
+        if response.decision == "start" and (late_s <= LATE_S or limit.rate is None):
             spans[number] = (start, start + calls[number].hold_s)
             running.append((spans[number][1], number))
             continue
-        if answer.decision == "start":
+        if response.decision == "start":
             waiting.append((start, number, has_waited, lead_s + late_s))
         else:
-            assert answer.delay_s > 0
-            is_later = answer.decision == "later"
-            back_at = now + answer.delay_s + (calls[number].late_return_s if is_later else 0.0)
-            waiting.append((awake(max(start, back_at)), number, has_waited or is_later, lead_s))
+            assert response.delay_s > 0
+            is_later = response.decision == "later"
+            back_at = now + response.delay_s + (calls[number].late_return_s if is_later else 0.0)
+            waiting.append((after_pause(max(start, back_at)), number, has_waited or is_later, lead_s))
         waiting.sort()
     return [spans[number] for number in sorted(spans)]
 
@@ -75,7 +75,9 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
 @example(CallLimit(Rate(50, "s")), [_Call(1.0, 0.1, 0.0, 1.8)], (3.0, 1.2))
 # At a low rate, a missed start that stays booked defers the call, and without its lead the call misses the next one.
 @example(CallLimit(Rate(1, "min")), [_Call(1.0, 0.1, 0.0, 0.3)], (0.0, 0.0))
-@given(_LIMITS, st.lists(_CALLS, min_size=1, max_size=40) | st.lists(_AT_ONCE, min_size=30, max_size=40), _PAUSES)
+@given(
+    _LIMITS, st.lists(_CALLS, min_size=1, max_size=40) | st.lists(_CONCURRENT_CALLS, min_size=30, max_size=40), _PAUSES
+)
 def test_no_limit_is_exceeded_and_every_call_starts(
     limit: CallLimit, calls: list[_Call], pause: tuple[float, float]
 ) -> None:

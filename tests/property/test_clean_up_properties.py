@@ -1,4 +1,4 @@
-"""Clean-up against a model of a namespace: runs, their continuations, their sub-plans, and the values of each."""
+"""Clean-up of the store against a model of a namespace: runs, their executions, sub-plans and payloads."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ SKEW = st.integers(-11, 11).map(lambda hours: timedelta(hours=hours))
 
 @dataclass(frozen=True)
 class Execution:
-    """One run as the server has it, and when it ended (None: it is open)."""
+    """One execution as the server lists it, and when it ended; `None` if the execution is open."""
 
     run: ListedRun
     closed_at: datetime | None
@@ -25,7 +25,7 @@ class Execution:
 
 @dataclass(frozen=True)
 class Tree:
-    """A run with its continuations and sub-plans, and when each of their payloads was put by the clock of the store."""
+    """A run with its executions and sub-plans, and the put times of their payloads by the clock of the store."""
 
     executions: list[Execution]
     puts: list[datetime]
@@ -33,14 +33,19 @@ class Tree:
 
 @st.composite
 def chains(draw: st.DrawFn, name: str, *, started: datetime, root_id: str | None) -> list[Execution]:
-    """A workflow id with one to three runs, each continuing the run before; the last may be open."""
+    """Return the one to three executions of a workflow ID, each continued as new in the next; the last may be open."""
     executions: list[Execution] = []
     at = started
     for number in range(draw(st.integers(1, 3))):
         ended = at + draw(HOURS)
-        knows = number > 0 and draw(st.booleans())
+        knows_chain_start = number > 0 and draw(st.booleans())
         run = ListedRun(
-            name, f"{name}-{number}", f"{name}-0", at, chain_started_at=started if knows else None, root_id=root_id
+            name,
+            f"{name}-{number}",
+            f"{name}-0",
+            at,
+            chain_started_at=started if knows_chain_start else None,
+            root_id=root_id,
         )
         executions.append(Execution(run, ended))
         at = ended
@@ -51,15 +56,15 @@ def chains(draw: st.DrawFn, name: str, *, started: datetime, root_id: str | None
 
 @st.composite
 def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
-    """A run, up to two sub-plans that start during the run and may outlive it, and their values."""
+    """Return a run, up to two sub-plans that start during the run and may end after the run, and their payloads."""
     started = START + draw(HOURS)
     executions = draw(chains(name, started=started, root_id=None))
     root_end = executions[-1].closed_at or end
     for number in range(draw(st.integers(0, 2))):
-        starts = draw(
+        child_start = draw(
             st.sampled_from([started, started + (max(root_end, started) - started) / 2, max(root_end, started)])
         )
-        executions += draw(chains(f"{name}/{number}", started=starts, root_id=name))
+        executions += draw(chains(f"{name}/{number}", started=child_start, root_id=name))
     last = max(execution.closed_at or end for execution in executions)
     fractions = [0.0, *draw(st.lists(st.floats(0, 1), max_size=3))]
     puts = [started + (max(last, started) - started) * fraction + draw(SKEW) for fraction in fractions]
@@ -68,19 +73,19 @@ def trees(draw: st.DrawFn, name: str, *, end: datetime) -> Tree:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.data())
-def test_nothing_is_removed_that_a_run_in_sight_could_need(data: st.DataObject) -> None:
+def test_payloads_of_retained_runs_are_not_removed(data: st.DataObject) -> None:
     now = START + data.draw(HOURS) + timedelta(days=200)
     retention = timedelta(days=data.draw(st.sampled_from([1, 30, 90])))
     forest = [data.draw(trees(f"run-{number}", end=now)) for number in range(data.draw(st.integers(0, 2)))]
     lag = timedelta(hours=data.draw(st.integers(0, 11)))
 
-    def is_shown(execution: Execution) -> bool:
-        # A run is in the list at least for the retention, and not yet if it started just now.
+    def is_listed(execution: Execution) -> bool:
+        # The server lists a run some hours after its start, and then at least for the retention.
         return execution.run.started_at <= now - lag and (
             execution.closed_at is None or execution.closed_at + retention > now - lag
         )
 
-    shown = [execution.run for tree in forest for execution in tree.executions if is_shown(execution)]
+    listed_runs = [execution.run for tree in forest for execution in tree.executions if is_listed(execution)]
     needed = [
         put
         for tree in forest
@@ -92,13 +97,13 @@ def test_nothing_is_removed_that_a_run_in_sight_could_need(data: st.DataObject) 
         if put <= now + timedelta(hours=11)
     ]
     try:
-        bound = removal_bound(NamespaceRetention("default", ME, retention, shown), owners=[ME], now=now)
+        bound = removal_bound(NamespaceRetention("default", ME, retention, listed_runs), owners=[ME], now=now)
     except RetentionUnknown:
-        # Only if a visible run depends on an invisible one.
-        assert any(run.root_id or run.first_run_id != run.run_id for run in shown)
+        # This happens only if a listed run depends on a run that is not listed.
+        assert any(run.root_id or run.first_run_id != run.run_id for run in listed_runs)
         return
     assert [put for put in needed if put < bound.renewed_before] == []
-    oldest = min((run.earliest_start for run in shown), default=now)
+    oldest = min((run.earliest_start for run in listed_runs), default=now)
     assert bound.renewed_before == min(now - retention, oldest) - MARGIN
 
 
@@ -107,7 +112,7 @@ RUN = ListedRun("a", "a-0", "a-0", START)
 
 @settings(deadline=None)
 @given(st.permutations([RUN, ListedRun("b", "b-0", "b-0", START + MARGIN), ListedRun("c", "c-0", "c-0", START)]))
-def test_order_of_the_runs_changes_nothing(runs: list[ListedRun]) -> None:
+def test_removal_bound_does_not_depend_on_the_order_of_the_runs(runs: list[ListedRun]) -> None:
     bound = removal_bound(
         NamespaceRetention("default", ME, timedelta(days=1), runs), owners=[ME], now=START + timedelta(days=50)
     )

@@ -1,4 +1,4 @@
-"""A fork ends like a new run after any change, and does not repeat an effect of the original run."""
+"""After any change of its plan, a fork ends like a new run and repeats no effect of the original run."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.tools import Effects
 from dagwright.features.forks.planner import ForkDifferences, Source, predict_fork, reusable_results
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
-from tests.property.naive import Model, Step
+from tests.property.plan_model import PlanModel, Step
 from tests.property.plans import Driver, steps
 from tests.support.example_counts import examples
 from tests.support.plan_building import TOOLS, compiled_plan, configure, plan_of, restored_scheduler
@@ -27,9 +27,9 @@ def driver_of(plan: tuple[Step, ...], data: st.DataObject) -> Driver:
 
 @st.composite
 def changed_plans(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
-    """Return a plan with changes: repaired steps, other references, other items, removed and new steps."""
+    """Return a plan with changes: repaired steps, different references and items, removed and new steps."""
     removed_ids = {
-        step.id for step in plan if not any(step.id in other.dependencies for other in plan) and draw(st.booleans())
+        step.id for step in plan if not any(step.id in each.dependencies for each in plan) and draw(st.booleans())
     }
     steps_of_fork = []
     for step in plan:
@@ -51,58 +51,59 @@ def changed_plans(draw: st.DrawFn, plan: tuple[Step, ...]) -> tuple[Step, ...]:
 
 @settings(max_examples=examples(80), deadline=None)
 @given(plan=steps(), data=st.data(), stop_after=st.integers(0, 12), is_open=st.booleans())
-def test_fork_ends_as_a_new_run(plan: tuple[Step, ...], data: st.DataObject, stop_after: int, is_open: bool) -> None:
-    before = driver_of(plan, data)
-    before.scheduler.start(0.0)
-    before.start_all()
+def test_fork_ends_like_a_new_run_and_repeats_no_effect(
+    plan: tuple[Step, ...], data: st.DataObject, stop_after: int, is_open: bool
+) -> None:
+    original = driver_of(plan, data)
+    original.scheduler.start(0.0)
+    original.start_all()
     for _ in range(stop_after):
-        if before.running:
-            before.end_one()
-            before.start_all()
+        if original.running:
+            original.end_task()
+            original.start_all()
     if not is_open:
-        before.scheduler.cancel(1.0)
-        while before.running:
-            before.end_one()
-    has_result = {
-        task: before.arguments[task]
-        for task in before.order
-        if (record := before.scheduler.record_of(task)) is not None
+        original.scheduler.cancel(1.0)
+        while original.running:
+            original.end_task()
+    arguments_of_completed = {
+        task: original.arguments[task]
+        for task in original.order
+        if (record := original.scheduler.record_of(task)) is not None
         and record.status is NodeStatus.COMPLETED
         and record.error is None
     }
 
-    following = data.draw(changed_plans(plan))
-    after = driver_of(following, data)
+    changed_plan = data.draw(changed_plans(plan))
+    fork = driver_of(changed_plan, data)
     reuse = reusable_results(
-        before.scheduler, after.plan, source=Source("old", "scope", is_open=is_open), differences=ForkDifferences()
+        original.scheduler, fork.plan, source=Source("old", "scope", is_open=is_open), differences=ForkDifferences()
     )
-    prediction = predict_fork(create_scheduler(after.plan, {}), before.scheduler, reuse, differences=ForkDifferences())
-    after.scheduler = restored_scheduler(configure(after.scheduler, reuse=reuse.table), after.plan)
-    after.scheduler.reconcile(0.0)
-    scopes = run_to_the_end(after, data)
-    started = after.scheduler
+    prediction = predict_fork(create_scheduler(fork.plan, {}), original.scheduler, reuse, differences=ForkDifferences())
+    fork.scheduler = restored_scheduler(configure(fork.scheduler, reuse=reuse.table), fork.plan)
+    fork.scheduler.reconcile(0.0)
+    scopes = run_to_the_end(fork, data)
 
-    model = Model(following)
-    assert after.ends() == model.ends
-    for step in following:
-        record = started.record_of(step.id)
+    model = PlanModel(changed_plan)
+    assert fork.ends() == model.ends
+    for step in changed_plan:
+        record = fork.scheduler.record_of(step.id)
         assert record is not None
         if model.ends[step.id] == "completed":
             assert record.result == model.values[step.id]
-    for task in after.order:
-        assert has_result.get(task) != after.arguments[task], f"{task} was done again"
-        had_started = task in before.arguments and task not in has_result
-        if had_started and before.arguments[task] == after.arguments[task]:
-            assert scopes[task] == "scope", f"{task} has another key than the call that had not ended"
-        elif task in before.arguments:
-            assert scopes[task] is None, f"{task} is another effect, and needs a key of its own"
+    for task in fork.order:
+        assert arguments_of_completed.get(task) != fork.arguments[task], f"{task} was executed again"
+        had_started = task in original.arguments and task not in arguments_of_completed
+        if had_started and original.arguments[task] == fork.arguments[task]:
+            assert scopes[task] == "scope", f"{task} does not have the key of the call that had not ended"
+        elif task in original.arguments:
+            assert scopes[task] is None, f"{task} is a new effect, but has an earlier key"
     for task in prediction.reused:
-        assert task not in after.order
-    assert set(prediction.runs) <= {*after.order, *(task for task in prediction.runs if _is_final(started, task))}
+        assert task not in fork.order
+    assert set(prediction.runs) <= {*fork.order, *(task for task in prediction.runs if _is_final(fork.scheduler, task))}
 
 
 def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:
-    """Run a started scheduler to its end, sometimes in a new execution; return the scopes of the keys."""
+    """Run a started scheduler to its end, and sometimes continue as new; return the scope of the key of each task."""
     scopes: dict[str, Any] = {}
     while True:
         driver.start_all()
@@ -110,9 +111,9 @@ def run_to_the_end(driver: Driver, data: st.DataObject) -> dict[str, Any]:
         if not driver.running:
             assert driver.scheduler.is_finished
             return scopes
-        driver.end_one()
+        driver.end_task()
         if data.draw(st.integers(0, 3)) == 0:
-            driver.go_on_elsewhere()
+            driver.continue_as_new()
 
 
 def _is_final(scheduler: RunScheduler, task: str) -> bool:

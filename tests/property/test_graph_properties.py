@@ -1,4 +1,4 @@
-"""Cycles, levels and the critical path against brute force over small random graphs."""
+"""Cycles, levels and the critical path compared with brute force, for small random graphs."""
 
 from itertools import permutations
 
@@ -12,7 +12,7 @@ from tests.support.plan_building import check, node, plan_of, problems_of
 
 @st.composite
 def graphs(draw: st.DrawFn, *, limit: int = 7) -> list[list[int]]:
-    """Return dependencies of up to `limit` nodes, with cycles or without."""
+    """Return the dependencies of up to `limit` nodes, with or without cycles."""
     count = draw(st.integers(1, limit))
     return [
         draw(st.lists(st.sampled_from([other for other in range(count) if other != number] or [0]), unique=True))
@@ -24,28 +24,28 @@ def graphs(draw: st.DrawFn, *, limit: int = 7) -> list[list[int]]:
 
 @st.composite
 def acyclic_graphs(draw: st.DrawFn) -> list[list[int]]:
-    """Return dependencies without a cycle, in an order of nodes that says nothing."""
+    """Return dependencies without a cycle; the order of the nodes is random."""
     count = draw(st.integers(1, 8))
     names = draw(st.permutations(range(count)))
-    made: list[list[int]] = [[] for _ in range(count)]
-    for place, number in enumerate(names):
-        made[number] = draw(st.lists(st.sampled_from(names[:place]), unique=True)) if place else []
-    return made
+    graph: list[list[int]] = [[] for _ in range(count)]
+    for position, number in enumerate(names):
+        graph[number] = draw(st.lists(st.sampled_from(names[:position]), unique=True)) if position else []
+    return graph
 
 
 def reachable(graph: list[list[int]], start: int) -> set[int]:
-    seen: set[int] = set()
+    reached: set[int] = set()
     stack = list(graph[start])
     while stack:
         current = stack.pop()
-        if current not in seen:
-            seen.add(current)
+        if current not in reached:
+            reached.add(current)
             stack += graph[current]
-    return seen
+    return reached
 
 
 def groups_of(graph: list[list[int]]) -> list[list[int]]:
-    """Return the sets of nodes that can all reach each other, the slow way."""
+    """Return the groups of nodes that can all reach each other, by brute force."""
     reach = [reachable(graph, number) for number in range(len(graph))]
     groups = {
         tuple(other for other in range(len(graph)) if other in reach[number] and number in reach[other])
@@ -60,12 +60,12 @@ def shortest_cycle_length(graph: list[list[int]], group: list[int]) -> int:
         for nodes in permutations(group, length):
             if all(after in graph[before] for before, after in zip(nodes, (*nodes[1:], nodes[0]), strict=True)):
                 return length
-    raise AssertionError("a group without a cycle")
+    raise AssertionError("the group has no cycle")
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(graph=graphs(limit=6))
-def test_one_shortest_cycle_for_each_group_starting_at_its_first_node(graph: list[list[int]]) -> None:
+def test_each_group_has_one_shortest_cycle_that_starts_at_the_first_node(graph: list[list[int]]) -> None:
     cycles = cycles_of(graph)
     groups = groups_of(graph)
     assert sorted(cycles) == cycles
@@ -79,13 +79,13 @@ def test_one_shortest_cycle_for_each_group_starting_at_its_first_node(graph: lis
 
 @settings(max_examples=examples(100), deadline=None)
 @given(graph=graphs())
-def test_levels_exist_exactly_without_a_cycle(graph: list[list[int]]) -> None:
+def test_graph_has_levels_if_and_only_if_it_has_no_cycle(graph: list[list[int]]) -> None:
     assert (levels_of(graph) is None) == bool(groups_of(graph)) == bool(cycles_of(graph))
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(graph=acyclic_graphs())
-def test_levels_and_critical_path_are_those_of_the_longest_chains(graph: list[list[int]]) -> None:
+def test_levels_and_critical_path_come_from_the_longest_chains(graph: list[list[int]]) -> None:
     def chains_to(number: int) -> list[list[int]]:
         return [[*chain, number] for need in graph[number] for chain in chains_to(need)] or [[number]]
 
@@ -98,23 +98,23 @@ def test_levels_and_critical_path_are_those_of_the_longest_chains(graph: list[li
 
 @settings(deadline=None)
 @given(graph=graphs())
-def test_dependents_are_the_edges_read_backwards(graph: list[list[int]]) -> None:
-    backwards = dependents_of(graph)
+def test_dependents_are_the_reversed_dependencies(graph: list[list[int]]) -> None:
+    dependents = dependents_of(graph)
     assert sorted((number, need) for number, needs in enumerate(graph) for need in needs) == sorted(
-        (number, need) for need, numbers in enumerate(backwards) for number in numbers
+        (number, need) for need, numbers in enumerate(dependents) for number in numbers
     )
-    assert all(numbers == sorted(numbers) for numbers in backwards)
+    assert all(numbers == sorted(numbers) for numbers in dependents)
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(graph=graphs(limit=6))
-def test_check_reports_only_the_cycles_in_plan_order(graph: list[list[int]]) -> None:
+def test_check_reports_all_cycles_in_plan_order_and_no_other_problem(graph: list[list[int]]) -> None:
     raw = plan_of(*(node(f"n{number}", *(f"n{need}" for need in needs)) for number, needs in enumerate(graph)))
-    entries = [problem.message for problem in problems_of(raw)]
+    messages = [problem.message for problem in problems_of(raw)]
     expected = [
         "CircularDependencyError: " + " → ".join(f"n{number}" for number in (*cycle, cycle[0]))
         for cycle in cycles_of(graph)
     ]
-    assert entries == expected
+    assert messages == expected
     if not expected:
         assert check(raw).edges == sum(map(len, graph))

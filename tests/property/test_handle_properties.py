@@ -1,4 +1,4 @@
-"""Handles of nodes with any ID and any path, and schemas of any value: they name exactly the values that exist."""
+"""Handles with any node ID and path refer to the value at the path, and schemas have exactly the parts of a value."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ def handle_of(plan: Plan, node_id: str, steps: list[str | int]) -> Any:
 
 @given(_TEXTS, _STEPS)
 @example("a.result", ["b"])
-def test_text_of_a_handle_is_its_reference(node_id: str, steps: list[str | int]) -> None:
+def test_text_of_a_handle_parses_to_its_reference(node_id: str, steps: list[str | int]) -> None:
     plan = Plan()
     handle = handle_of(plan, node_id, steps)
     (node,) = plan.nodes
@@ -62,14 +62,12 @@ _VALUES = st.recursive(
 
 @example({"a": None}, None, "a")
 @given(_VALUES, _VALUES, _TEXTS | st.integers(-5, 5))
-def test_schema_of_a_value_has_exactly_its_parts(value: Any, other: Any, step: str | int) -> None:
-    schema, either = (
-        ValueSchema.of_value(value),
-        ValueSchema.any_of(ValueSchema.of_value(value), ValueSchema.of_value(other)),
-    )
+def test_schema_of_a_value_has_exactly_the_parts_of_the_value(value: Any, alternative: Any, step: str | int) -> None:
+    schema = ValueSchema.of_value(value)
+    union = ValueSchema.any_of(schema, ValueSchema.of_value(alternative))
     assert type_of(value) in schema.types
     assert find_mismatch(schema, schema) is None
-    assert find_mismatch(schema, either) is None
+    assert find_mismatch(schema, union) is None
     try:
         part = get_value(value, (step,), start="")
     except MissingValue:
@@ -77,4 +75,4 @@ def test_schema_of_a_value_has_exactly_its_parts(value: Any, other: Any, step: s
         assert schema.problem_of(step, names=JSON_NAMES) is not None
     else:
         assert schema.at((step,)) == ValueSchema.of_value(part)
-        assert either.part(step) is not None
+        assert union.part(step) is not None

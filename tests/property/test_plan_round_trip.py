@@ -14,7 +14,7 @@ from dagwright.dialects.yaml_reader import read_yaml
 from dagwright.plans.plan import Plan
 from dagwright.plans.yaml_writer import write_yaml
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
-from tests.property.naive import Step
+from tests.property.plan_model import Step
 from tests.property.plans import steps
 from tests.support.plan_building import plan_of
 
@@ -36,26 +36,28 @@ _VALUES = st.recursive(
 
 
 @given(_VALUES)
-def test_yaml_keeps_every_value(value: Any) -> None:
+def test_value_is_unchanged_after_a_round_trip_through_yaml(value: Any) -> None:
     actual = read_yaml(write_yaml(value), name="the value")
     assert repr(actual) == repr(value)
 
 
 @given(steps(), _VALUES)
-def test_generated_plans_read_back(made: tuple[Step, ...], value: Any) -> None:
+def test_generated_plan_is_unchanged_after_a_round_trip(plan_steps: tuple[Step, ...], value: Any) -> None:
     metadata: Mapping[str, Any] = {"value": value}
-    plan = Plan.parse(plan_of(*(step.to_json() for step in made), metadata=metadata))
+    plan = Plan.parse(plan_of(*(step.to_json() for step in plan_steps), metadata=metadata))
     assert Plan.parse(plan.to_yaml()) == plan
     assert Plan.parse(plan.to_dict()) == plan
-    assert [handle.id for handle in plan.nodes] == [step.id for step in made]
+    assert [handle.id for handle in plan.nodes] == [step.id for step in plan_steps]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(EXAMPLES)))
-def test_examples_read_back(path: Path) -> None:
+def test_example_is_unchanged_after_a_round_trip(path: Path) -> None:
     try:
         plan = Plan.load(path)
     except PlanInvalid:
-        assert path.name in {"agents.yaml", "script.yaml"} or path.parent.name == "maritime", "every plan can be read"
+        assert path.name in {"agents.yaml", "script.yaml"} or path.parent.name == "maritime", (
+            "the plan of the example is invalid"
+        )
         return
     assert Plan.parse(plan.to_yaml()) == plan
     assert Plan.parse(plan.document, dialect=plan.dialect) == plan
@@ -66,10 +68,10 @@ _PARTS = st.sampled_from(["", ".5", ".05", ".001", ".999", ".123"])
 
 @st.composite
 def _durations(draw: st.DrawFn) -> str:
-    unit, most = draw(
+    unit, max_number = draw(
         st.sampled_from([("ms", 999_999_999), ("s", 315_359_999), ("m", 5_255_999), ("h", 87_599), ("d", 3_649)])
     )
-    return f"{draw(st.integers(1, most))}{draw(_PARTS)}{unit}"
+    return f"{draw(st.integers(1, max_number))}{draw(_PARTS)}{unit}"
 
 
 @settings(deadline=None)
@@ -78,7 +80,6 @@ def _durations(draw: st.DrawFn) -> str:
 @example("3650d")
 @example("0.001ms")
 @example("999999999.999ms")
-def test_every_deadline_comes_back_the_same(duration: str) -> None:
-    sent_run_input = RunInput(plan={}, deadline_s=parse_duration(duration).total_seconds())
-
-    assert run_input_from_json(run_input_to_json(sent_run_input)) == sent_run_input
+def test_deadline_is_unchanged_after_a_round_trip(duration: str) -> None:
+    run_input = RunInput(plan={}, deadline_s=parse_duration(duration).total_seconds())
+    assert run_input_from_json(run_input_to_json(run_input)) == run_input

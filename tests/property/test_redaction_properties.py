@@ -1,4 +1,4 @@
-"""No form in which a secret travels to a service, or comes back from it, is shown."""
+"""Redaction hides a secret in every encoding in which a request sends it or a response returns it."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ SECRETS = st.text(ASCII | PRINTABLE, min_size=MIN_LENGTH_INSIDE_WORDS, max_size=
 
 
 def sent_forms(secret: str) -> dict[str, str]:
-    """Return the forms of a secret in a request, by location: whole texts in which the secret must not be found."""
+    """Return name -> text of the secret in each encoding that a request may have."""
     forms = {
         "plain": secret,
         "quote": quote(secret),
@@ -67,7 +67,7 @@ def httpx_forms(secret: str) -> dict[str, str]:
 @example(secret="50%25 of % é", before="", after="")
 @example(secret="\\\\server\\n\\u0041", before="\\", after="\\")
 @example(secret="a  b&amp;c'd", before="", after="")
-def test_no_form_of_a_secret_is_left_in_a_text(secret: str, before: str, after: str) -> None:
+def test_no_encoding_of_a_secret_remains_in_a_text(secret: str, before: str, after: str) -> None:
     redaction = Redaction([secret])
     for name, form in sent_forms(secret).items():
         for shown in (redaction.text(f"{before}={form}={after}"), redaction.value([f"{before}={form}={after}"])[0]):
@@ -77,28 +77,28 @@ def test_no_form_of_a_secret_is_left_in_a_text(secret: str, before: str, after: 
 
 @settings(deadline=None)
 @given(secret=SECRETS, user=st.text(ASCII, max_size=5))
-def test_a_password_is_hidden_in_the_header_that_holds_it(secret: str, user: str) -> None:
+def test_password_is_redacted_in_a_basic_authorization_header(secret: str, user: str) -> None:
     request = httpx.Request("GET", "http://x.example/", headers={})
-    [sent] = httpx.BasicAuth(user, secret).auth_flow(request)
-    header = sent.headers["Authorization"]
+    [authorized] = httpx.BasicAuth(user, secret).auth_flow(request)
+    header = authorized.headers["Authorization"]
     shown = Redaction([secret]).value({"Authorization": header})["Authorization"]
-    left = shown.removeprefix("Basic ").split("***")
-    # The rest is the user, and one or two characters that the secret shares with its neighbours.
-    assert len(left) == 2
-    assert len(left[0]) <= (len(user.encode()) + 1) * 4 / 3 + 1
-    assert len(left[1]) <= 4
+    parts = shown.removeprefix("Basic ").split("***")
+    # The parts are the user, and characters of the base64 text that also encode bits next to the secret.
+    assert len(parts) == 2
+    assert len(parts[0]) <= (len(user.encode()) + 1) * 4 / 3 + 1
+    assert len(parts[1]) <= 4
 
 
 @given(secret=SECRETS, status=st.sampled_from([200, 500]))
 @example(secret="p{a}ss|w^rd`", status=500)
 @example(secret="0000?&", status=200)
 @settings(deadline=None)
-def test_an_echo_of_a_request_shows_no_secret_as_it_was_sent(secret: str, status: int) -> None:
-    sent: list[str] = []
+def test_echoed_request_shows_no_secret_in_the_sent_encoding(secret: str, status: int) -> None:
+    sent_forms_of_secret: list[str] = []
 
     def echo(request: httpx.Request) -> httpx.Response:
         parts = [request.url.raw_path.decode(), request.headers.get("x-token", ""), request.content.decode()]
-        sent.extend(found for part in parts for found in re.findall("qqq(.+?)zzz", part, re.DOTALL))
+        sent_forms_of_secret.extend(form for part in parts for form in re.findall("qqq(.+?)zzz", part, re.DOTALL))
         return httpx.Response(status, text="\n".join(parts)[: 400 if status == 500 else None])
 
     marked = f"qqq{secret}zzz"
@@ -110,27 +110,26 @@ def test_an_echo_of_a_request_shows_no_secret_as_it_was_sent(secret: str, status
     call = HttpCall("POST", address, headers, body, frozenset(), is_repeatable=False)
     try:
         with tool_context():
-            answer = asyncio.run(_send(call, httpx.MockTransport(echo)))
-        shown = json.dumps(Redaction([secret]).value(answer), ensure_ascii=False)
+            response = asyncio.run(_send(call, httpx.MockTransport(echo)))
+        shown = json.dumps(Redaction([secret]).value(response), ensure_ascii=False)
     except GiveUp as error:
         shown = Redaction([secret]).text(str(error))
-    assert sent
-    assert [form for form in sent if form in shown] == []
+    assert sent_forms_of_secret
+    assert [form for form in sent_forms_of_secret if form in shown] == []
 
 
 @settings(deadline=None)
 @given(text=st.text(PRINTABLE | ASCII, max_size=200), secret=SECRETS)
-def test_a_text_without_a_secret_stays_as_it_is(text: str, secret: str) -> None:
-    longest = max(secret.split() or [""], key=len)
-    if not any(each.isalnum() and each.isascii() and each not in text for each in longest):
+def test_text_without_the_secret_is_unchanged(text: str, secret: str) -> None:
+    longest_word = max(secret.split() or [""], key=len)
+    if not any(each.isalnum() and each.isascii() and each not in text for each in longest_word):
         return
     if not any(len(form) >= MIN_LENGTH_INSIDE_WORDS and form[1:-1] in text for form in sent_forms(secret).values()):
         assert Redaction([secret]).text(text) == text
 
 
 @pytest.mark.parametrize("part", ["\\", "%", "'", " ", "+ ", " +", "\\ ", "\\'", "%25", "+%20", "\\u005c"])
-def test_a_secret_of_equivalent_characters_is_redacted_quickly(part: str) -> None:
-    hidden = Redaction(["a" + part * 40 + "x"])
+def test_secret_of_equivalent_characters_does_not_slow_down_redaction(part: str) -> None:
+    redaction = Redaction(["a" + part * 40 + "x"])
     for text in ("\\", "+", " ", "%25", "%", "\\'", "+%20", "%5c", "\\u005c"):
-        shown = "a" + text * 300 + "y x"
-        assert hidden.text(shown).endswith("y x")
+        assert redaction.text("a" + text * 300 + "y x").endswith("y x")

@@ -1,4 +1,4 @@
-"""References: a naive evaluator gives the same values, any id works, and what came out of a result stays text."""
+"""References resolve like in a simple evaluator, for any node ID, and text from a result is never parsed."""
 
 import json
 import re
@@ -24,11 +24,11 @@ from dagwright.core.expressions.references import (
 from dagwright.core.expressions.stored_values import Secret
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json, plan_to_json
 from dagwright.core.model.plan import RESERVED_IDS
-from tests.property.naive import as_text
+from tests.property.plan_model import as_text
 from tests.support.example_counts import examples
 from tests.support.plan_building import node, scheduler_of, start_ready_tasks
 
-# Characters that mean something in a reference, in a path or in JSON, beside plain and foreign ones.
+# Characters with a meaning in references, paths or JSON, and other characters.
 ODD = "ab.{}[]\"'\\$ /()\n€é日\N{ROCKET}"
 TEXTS = st.text(st.sampled_from(ODD + "resultx0"), max_size=12)
 KEYS = st.text(st.sampled_from(ODD + "k1"), min_size=1, max_size=6)
@@ -73,9 +73,11 @@ def escape(text: str) -> str:
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(name=IDS, found=values_with_paths())
-def test_single_reference_keeps_value_and_type(name: str, found: tuple[Any, tuple[str | int, ...], Any]) -> None:
-    value, path, expected = found
+@given(name=IDS, drawn=values_with_paths())
+def test_single_reference_resolves_to_the_value_with_its_type(
+    name: str, drawn: tuple[Any, tuple[str | int, ...], Any]
+) -> None:
+    value, path, expected = drawn
     text = "{{" + f"{name}.result{format_path(path)}" + "}}"
     template = parse_template(text, {name})
     assert template == (ResultOf(name, "result", path),)
@@ -85,15 +87,15 @@ def test_single_reference_keeps_value_and_type(name: str, found: tuple[Any, tupl
 
 @settings(max_examples=examples(100), deadline=None)
 @given(pieces=st.lists(st.tuples(TEXTS, values_with_paths()), min_size=1, max_size=3), last=TEXTS)
-def test_references_inside_of_text_give_what_a_naive_evaluator_gives(
+def test_references_inside_text_resolve_like_in_a_simple_evaluator(
     pieces: list[tuple[str, tuple[Any, tuple[str | int, ...], Any]]], last: str
 ) -> None:
     text, expected, results = "", "", {}
     for number, (before, (value, path, inner)) in enumerate(pieces):
-        # A brace or a backslash right before a reference would be another text, which has a test of its own.
-        kept = "." + before.rstrip("{\\") + "."
-        text += escape(kept) + "{{" + f"node {number}.result{format_path(path)}" + "}}"
-        expected += kept + as_text(inner)
+        # A brace or a backslash directly before a reference changes its meaning, which other tests cover.
+        prefix = "." + before.rstrip("{\\") + "."
+        text += escape(prefix) + "{{" + f"node {number}.result{format_path(path)}" + "}}"
+        expected += prefix + as_text(inner)
         results[f"node {number}"] = value
     template = parse_template(text + "." + escape(last), results)
     resolved = resolve_template(template, scope=scope_of(results))
@@ -105,7 +107,7 @@ def test_references_inside_of_text_give_what_a_naive_evaluator_gives(
 @example(tokens=["\\", "{{", "a", ".result", "}}", "{{", "b", ".result", "}}"], extra=[])
 @example(tokens=["{{", "a", ".result", "}}", " ", ".result"], extra=["a.result}} "])
 @given(tokens=st.lists(st.sampled_from(TOKENS), max_size=14), extra=st.lists(st.text("ab.}{result ", max_size=12)))
-def test_fast_path_of_the_parser_equals_the_slow_path(tokens: list[str], extra: list[str]) -> None:
+def test_fast_parser_returns_the_same_as_the_general_parser(tokens: list[str], extra: list[str]) -> None:
     text = "".join(tokens)
     ids = {"a", "b", "a b", *(name for name in extra if is_id(name))}
     try:
@@ -121,26 +123,26 @@ def test_fast_path_of_the_parser_equals_the_slow_path(tokens: list[str], extra: 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(names=st.lists(IDS | st.sampled_from(["a", "a.result", "a.result.b", "a.b"]), min_size=1, unique=True))
-def test_longest_declared_id_wins(names: list[str]) -> None:
+def test_reference_is_to_the_longest_matching_id(names: list[str]) -> None:
     for name in names:
         text = "{{" + name + ".result}}"
-        fits = [
-            other for other in names if re.match(re.escape(other) + r"\.(result|status|error)([.\[\s}]|$)", text[2:])
+        candidates = [
+            each for each in names if re.match(re.escape(each) + r"\.(result|status|error)([.\[\s}]|$)", text[2:])
         ]
         (part,) = parse_template(text, set(names))[:1]
         assert isinstance(part, ResultOf)
-        assert part.node == max(fits, key=len)
+        assert part.node == max(candidates, key=len)
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(text=TEXTS)
-def test_text_without_two_braces_is_itself(text: str) -> None:
+def test_text_without_a_reference_is_unchanged(text: str) -> None:
     assert parse_template(escape(text.replace("\\{", "")), {"a"}) == (text.replace("\\{", ""),)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(value=JSON_VALUES | st.sampled_from(["{{a.result}}", "\\{{ {{secret.KEY}} $1", "{{PLACEHOLDER_x}}"]))
-def test_text_out_of_a_result_is_never_parsed_again(value: Any) -> None:
+def test_text_from_a_result_is_not_parsed(value: Any) -> None:
     scheduler = scheduler_of(
         node("a"),
         node("b", arguments={"whole": "{{a.result}}", "inside": "<{{a.result}}>"}),
@@ -149,19 +151,19 @@ def test_text_out_of_a_result_is_never_parsed_again(value: Any) -> None:
     )
     start_ready_tasks(scheduler)
     scheduler.complete("a", value, at=1.0)
-    given_to_b = {"whole": value, "inside": f"<{as_text(value)}>"}
-    given_to_c = {"all": given_to_b, "one": value}
-    for expected in (given_to_b, given_to_c):
+    arguments_of_b = {"whole": value, "inside": f"<{as_text(value)}>"}
+    arguments_of_c = {"all": arguments_of_b, "one": value}
+    for expected in (arguments_of_b, arguments_of_c):
         (task,) = start_ready_tasks(scheduler)
         assert task.arguments == expected
         scheduler.complete(task.id, task.arguments, at=2.0)
-    assert scheduler.output() == ({"of b": given_to_b, "of c": [[given_to_c]]}, None)
+    assert scheduler.output() == ({"of b": arguments_of_b, "of c": [[arguments_of_c]]}, None)
 
 
 @settings(deadline=None)
-@given(found=values_with_paths())
-def test_written_path_reads_back(found: tuple[Any, tuple[str | int, ...], Any]) -> None:
-    _, path, _ = found
+@given(drawn=values_with_paths())
+def test_formatted_path_parses_to_the_same_path(drawn: tuple[Any, tuple[str | int, ...], Any]) -> None:
+    _, path, _ = drawn
     assert parse_path(format_path(path)) == path
 
 
@@ -178,16 +180,18 @@ REFERENCES = st.one_of(
 
 @settings(deadline=None)
 @given(template=st.lists(TEXTS | REFERENCES, min_size=1, max_size=4))
-def test_template_survives_its_way_through_json(template: list[TemplatePart]) -> None:
+def test_template_is_unchanged_after_a_round_trip_through_json(template: list[TemplatePart]) -> None:
     plan = CompiledPlan(nodes=(CompiledNode(id="a", arguments={"x": [None]}, bindings=((("x", 0), tuple(template)),)),))
     assert plan_from_json(json.loads(json.dumps(plan_to_json(plan)))) == plan
 
 
 @settings(deadline=None)
-@given(value=st.dictionaries(KEYS, JSON_VALUES, min_size=1, max_size=3), filled=JSON_VALUES, data=st.data())
-def test_filling_a_binding_changes_only_its_path(value: dict[str, Any], filled: Any, data: st.DataObject) -> None:
-    before = json.dumps(value)
+@given(value=st.dictionaries(KEYS, JSON_VALUES, min_size=1, max_size=3), result=JSON_VALUES, data=st.data())
+def test_resolved_binding_changes_only_the_value_at_its_path(
+    value: dict[str, Any], result: Any, data: st.DataObject
+) -> None:
+    value_before = json.dumps(value)
     key = data.draw(st.sampled_from(sorted(value)))
-    resolved = resolve_bindings(value, [((key,), (ResultOf("a", "result"),))], scope=scope_of({"a": filled}))
-    assert resolved == {**value, key: filled}
-    assert json.dumps(value) == before
+    resolved = resolve_bindings(value, [((key,), (ResultOf("a", "result"),))], scope=scope_of({"a": result}))
+    assert resolved == {**value, key: result}
+    assert json.dumps(value) == value_before

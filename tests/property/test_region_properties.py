@@ -1,4 +1,4 @@
-"""A plan with regions against the same plan without them, and against the brute-force model."""
+"""A plan with regions ends like the same plan without regions, and like the brute-force model."""
 
 import asyncio
 from collections.abc import Callable
@@ -37,37 +37,37 @@ from dagwright.store import PayloadStore
 from dagwright.tools import GiveUp, ToolRegistry, context, tool
 from dagwright.tools.context import Cancellation
 from dagwright.tools.environment import ToolEnvironment
-from tests.property.naive import Model, Step, result_of
-from tests.property.plans import steps
+from tests.property.plan_model import PlanModel, Step, result_of
+from tests.property.plans import steps, without_times
 from tests.support.example_counts import examples
 from tests.support.memory_store import MemoryStore
 from tests.support.plan_building import compiled_plan, plan_of
 
-_DECLARED = (
+_DECLARATIONS = (
     ToolDeclaration("any", Effects.READ),
     ToolDeclaration("single", Effects.PURE, max_parallel=1),
     ToolDeclaration("pure", Effects.PURE, task_queue="one", version="v1"),
     ToolDeclaration("elsewhere", Effects.PURE, task_queue="two"),
 )
-_TOOLS = {declared.name: declared for declared in _DECLARED}
+_TOOLS = {declaration.name: declaration for declaration in _DECLARATIONS}
 _FACTS = RunFacts("run", "1")
 
 
 def pure_tools(fails: frozenset[str]) -> ToolRegistry:
     """Return the tools of the regions; they fail for the nodes in `fails`."""
 
-    def answer(arguments: dict[str, Any]) -> Any:
+    def result_or_failure(arguments: dict[str, Any]) -> Any:
         if context().node in fails:
             raise GiveUp(context().node)
         return result_of(context().node, arguments)
 
     @tool(effects="pure")
     def pure(**arguments: Any) -> Any:
-        return answer(arguments)
+        return result_or_failure(arguments)
 
     @tool(effects="pure")
     async def elsewhere(**arguments: Any) -> Any:
-        return answer(arguments)
+        return result_or_failure(arguments)
 
     return ToolRegistry.of(pure, elsewhere)
 
@@ -75,15 +75,15 @@ def pure_tools(fails: frozenset[str]) -> ToolRegistry:
 @st.composite
 def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
     names = st.sampled_from(["any", "pure", "pure", "pure", "elsewhere", "single"])
-    plain = st.sampled_from([True, True, False])
-    made = []
+    is_simple = st.sampled_from([True, True, False])
+    mixed = []
     for step in draw(steps(limit=12)):
         changed = replace(step, tool=draw(names))
-        if draw(plain):
+        if draw(is_simple):
             changed = replace(changed, items=None, join="all", max_parallel=None)
             changed = replace(changed, fails=frozenset({step.id} if step.fails else ()))
-        made.append(changed)
-    return tuple(made)
+        mixed.append(changed)
+    return tuple(mixed)
 
 
 class Run:
@@ -93,7 +93,7 @@ class Run:
         self,
         plan: CompiledPlan,
         fails: frozenset[str],
-        choose: Callable[[int], int],
+        choose_position: Callable[[int], int],
         *,
         store: PayloadStore | None = None,
     ) -> None:
@@ -101,12 +101,12 @@ class Run:
         self.scheduler = create_scheduler(plan, {"word": "w"})
         self._plan = plan
         self._fails = fails
-        self._choose = choose
+        self._choose_position = choose_position
         self._registry = pure_tools(fails)
         self.tools = {spec.name: spec for spec in self._registry}
-        self.slices: list[list[str]] = []
+        self.batches: list[list[str]] = []
 
-    def run(self, *, is_carried: bool = False) -> None:
+    def run(self, *, continues_as_new: bool = False) -> None:
         self.scheduler.start(0.0)
         running: list[ReadyCall] = []
         while True:
@@ -114,17 +114,17 @@ class Run:
                 running.append(ready)
             if not running:
                 break
-            ready = running.pop(self._choose(len(running)))
+            ready = running.pop(self._choose_position(len(running)))
             task = ready.task
             if task.node.kind == "region":
-                self._run_slice(task.id, ready.arguments)
+                self._run_batch(task.id, ready.arguments)
             else:
                 self._end(task)
-            if is_carried:
+            if continues_as_new:
                 snapshot = state_to_json(self.scheduler)
                 self.scheduler = create_scheduler(self._plan, {"word": "w"})
                 restore_state(self.scheduler, snapshot)
-        assert self.scheduler.is_finished, "nothing runs and nothing may start, but the plan is not finished"
+        assert self.scheduler.is_finished, "no task runs or may start, but the plan is not finished"
 
     def _end(self, task: Task) -> None:
         attempt = Attempt(tool_version=self.tools[task.node.tool].version if task.node.tool in self.tools else "")
@@ -133,16 +133,16 @@ class Run:
         else:
             self.scheduler.complete(task.id, result_of(task.id, task.arguments), at=1.0, attempt=attempt)
 
-    def run_what_hangs_on_none(self, ordinary: frozenset[str]) -> dict[str, str]:
-        """Run all tasks that can run while no ordinary node ends; return the states.
+    def run_independent_of(self, ordinary: frozenset[str]) -> dict[str, str]:
+        """Run all tasks that can run while no ordinary node ends; return the status of every node.
 
-        Ordinary nodes that are ready count as running: a limit of parallel calls holds back other nodes then.
+        Ordinary nodes that are ready are returned as running, because a limit of parallel calls may delay their start.
         """
         self.scheduler.start(0.0)
         while (ready := next_call(self.scheduler, 0.0)) is not None:
             task = ready.task
             if task.node.kind == "region":
-                self._run_slice(task.id, ready.arguments)
+                self._run_batch(task.id, ready.arguments)
             elif task.node.id not in ordinary:
                 self._end(task)
         states = {node.id: record.status for node, record in self.scheduler.state.visible_nodes()}
@@ -151,124 +151,120 @@ class Run:
             for name, status in states.items()
         }
 
-    def _run_slice(self, task_id: str, encoded: bytes) -> None:
+    def _run_batch(self, task_id: str, encoded: bytes) -> None:
         message = pydantic_core.from_json(encoded)
         if "inner" in message:
-            self._run_inner_slice(task_id, message)
+            self._run_offloaded_batch(task_id, message)
             return
-        given = read_batch(message)
-        names = {node.tool for node in given.plan.nodes if node.kind == "tool"}
-        assert len({_TOOLS[name].task_queue for name in names}) == 1, "a region holds tools of one queue"
+        batch = read_batch(message)
+        names = {node.tool for node in batch.plan.nodes if node.kind == "tool"}
+        assert len({_TOOLS[name].task_queue for name in names}) == 1, "the tools of a region have one queue"
         calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
-        region = RegionBatch(start_scheduler(given), self.tools, calls=calls)
+        region = RegionBatch(start_scheduler(batch), self.tools, calls=calls)
         region.run()
         calls.close()
-        answer = region.result()
-        assert answer["ended"], "a slice ends at least one node"
-        self.slices.append([entry[0] for entry in answer["ended"]])
-        apply_result(self.scheduler, task_id, Payload(data=pydantic_core.to_json(answer)), at=1.0)
+        result = region.result()
+        assert result["ended"], "a batch ends at least one node"
+        self.batches.append([entry[0] for entry in result["ended"]])
+        apply_result(self.scheduler, task_id, Payload(data=pydantic_core.to_json(result)), at=1.0)
 
-    def _run_inner_slice(self, task_id: str, message: dict[str, Any]) -> None:
+    def _run_offloaded_batch(self, task_id: str, message: dict[str, Any]) -> None:
         """Run a batch of an offloaded region, as a new worker does."""
-        given = read_offloaded_batch(message)
-        inner = restore_region(asyncio.run(fetch_region(given, self.store)), given)
+        batch = read_offloaded_batch(message)
+        inner = restore_region(asyncio.run(fetch_region(batch, self.store)), batch)
         calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
         region = RegionBatch(inner.scheduler, self.tools, calls=calls, inline_results=inner.region.exports)
         region.run()
         calls.close()
         ref = asyncio.run(self.store.put(inner.report(region)))
-        self.slices.append([inner.region.plan.nodes[number].id for number in region.ended_nodes()])
+        self.batches.append([inner.region.plan.nodes[number].id for number in region.ended_nodes()])
         apply_result(self.scheduler, task_id, Payload(data=inner.result(region, ref)), at=1.0)
 
     def document(self) -> dict[str, Any]:
         """Return the document and the graph without times."""
-        return {**_timeless(result_document(self.scheduler, _FACTS)), "graph": graph_document(self.scheduler)}
-
-
-def _timeless(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _timeless(part) for name, part in value.items() if name not in ("started_at", "ended_at")}
-    return [_timeless(part) for part in value] if isinstance(value, list) else value
+        return {**without_times(result_document(self.scheduler, _FACTS)), "graph": graph_document(self.scheduler)}
 
 
 def _without_order(node: dict[str, Any]) -> dict[str, Any]:
-    """Return the document of a node without the parts that depend on the order of blockers, which a region lacks."""
+    """Return the document of a node without the order of its blockers, which a region does not report."""
     if node["status"] != "blocked":
         return node
     return {**node, "blocked_by": sorted(node["blocked_by"]), "error": None}
 
 
-async def inner_documents(insides: OffloadedNodes) -> dict[str, Any]:
-    return {node.id: _timeless(node.document) async for node in insides.nodes()}
+async def offloaded_documents(offloaded: OffloadedNodes) -> dict[str, Any]:
+    return {node.id: without_times(node.document) async for node in offloaded.nodes()}
 
 
-def plans_of(made: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan, CompiledPlan]:
-    plain = compiled_plan(plan_of(*(step.to_json() for step in made), **fields), tools=_TOOLS)
+def plans_of(plan_steps: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan, CompiledPlan]:
+    plain = compiled_plan(plan_of(*(step.to_json() for step in plan_steps), **fields), tools=_TOOLS)
     return plain, plan_from_json(pydantic_core.from_json(pydantic_core.to_json(plan_to_json(with_regions(plain)))))
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(made=mixed_steps())
-def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(made: tuple[Step, ...]) -> None:
-    plain, plan = plans_of(made)
-    count = len(plain.nodes)
+@given(plan_steps=mixed_steps())
+def test_contracted_graph_is_acyclic_and_keeps_every_node_and_edge(plan_steps: tuple[Step, ...]) -> None:
+    plan_without_regions, plan = plans_of(plan_steps)
+    count = len(plan_without_regions.nodes)
     assert plan.written_count == count
     assert [(node.id, node.dependencies) for node in plan.nodes[:count]] == [
-        (node.id, node.dependencies) for node in plain.nodes
+        (node.id, node.dependencies) for node in plan_without_regions.nodes
     ]
     regions = range(count, len(plan.nodes))
-    unit = {member: region for region in regions for member in plan.nodes[region].members}
-    assert sorted(unit) == [number for number, node in enumerate(plan.nodes) if node.kind == "reported"]
+    vertex_of = {member: region for region in regions for member in plan.nodes[region].members}
+    assert sorted(vertex_of) == [number for number, node in enumerate(plan.nodes) if node.kind == "reported"]
     edges: list[set[int]] = [set() for _ in plan.nodes]
     for number, node in enumerate(plan.nodes):
         for needed in node.dependencies:
-            if unit.get(number, number) != unit.get(needed, needed):
-                edges[unit.get(number, number)].add(unit.get(needed, needed))
+            if vertex_of.get(number, number) != vertex_of.get(needed, needed):
+                edges[vertex_of.get(number, number)].add(vertex_of.get(needed, needed))
     assert cycles_of([sorted(edge) for edge in edges]) == []
     for region in regions:
         members = plan.nodes[region].members
         assert len(members) > 1
-        assert edges[region] == {unit.get(needed, needed) for needed in plan.nodes[region].dependencies}
-        place = {member: position for position, member in enumerate(members)}
+        assert edges[region] == {vertex_of.get(needed, needed) for needed in plan.nodes[region].dependencies}
+        position_of = {member: position for position, member in enumerate(members)}
         for member in members:
-            assert all(place.get(needed, -1) < place[member] for needed in plan.nodes[member].dependencies)
+            assert all(position_of.get(needed, -1) < position_of[member] for needed in plan.nodes[member].dependencies)
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(made=mixed_steps(), data=st.data(), slice_s=st.sampled_from([0.0, 10.0]), is_carried=st.booleans())
-def test_regions_change_no_end(made: tuple[Step, ...], data: st.DataObject, slice_s: float, is_carried: bool) -> None:
-    fails = frozenset().union(*(step.fails for step in made))
-    plain, plan = plans_of(made)
-    alone = Run(plain, fails, lambda count: 0)
-    alone.run()
-    together = Run(plan, fails, lambda count: data.draw(st.integers(0, count - 1)))
-    with patch.object(region_batches, "REGION_BATCH_S", slice_s):
-        together.run(is_carried=is_carried)
-    assert together.document() == alone.document()
-    model = Model(made)
-    assert {name: node["status"] for name, node in together.document()["nodes"].items() if name in model.ends} == (
-        model.ends
-    )
-    entries = [name for names in together.slices for name in names]
-    assert len(entries) == len(set(entries)), "a reported entry runs again"
+@given(plan_steps=mixed_steps(), data=st.data(), batch_s=st.sampled_from([0.0, 10.0]), continues_as_new=st.booleans())
+def test_plan_ends_the_same_with_and_without_regions(
+    plan_steps: tuple[Step, ...], data: st.DataObject, batch_s: float, continues_as_new: bool
+) -> None:
+    fails = frozenset().union(*(step.fails for step in plan_steps))
+    plan_without_regions, plan = plans_of(plan_steps)
+    run_without_regions = Run(plan_without_regions, fails, lambda count: 0)
+    run_without_regions.run()
+    run_with_regions = Run(plan, fails, lambda count: data.draw(st.integers(0, count - 1)))
+    with patch.object(region_batches, "REGION_BATCH_S", batch_s):
+        run_with_regions.run(continues_as_new=continues_as_new)
+    assert run_with_regions.document() == run_without_regions.document()
+    model = PlanModel(plan_steps)
+    assert {
+        name: node["status"] for name, node in run_with_regions.document()["nodes"].items() if name in model.ends
+    } == (model.ends)
+    node_ids = [name for names in run_with_regions.batches for name in names]
+    assert len(node_ids) == len(set(node_ids)), "a reported node ran again"
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(made=mixed_steps())
-def test_pure_nodes_wait_for_no_more_than_without_regions(made: tuple[Step, ...]) -> None:
-    """When no ordinary node can end any more, every node that depends on no ordinary one has ended."""
-    ordinary = frozenset(step.id for step in made if step.tool in ("any", "single") or step.items is not None)
-    fails = frozenset().union(*(step.fails for step in made))
-    plain, plan = plans_of(made)
-    alone = Run(plain, fails, lambda count: 0).run_what_hangs_on_none(ordinary)
-    assert Run(plan, fails, lambda count: 0).run_what_hangs_on_none(ordinary) == alone
+@given(plan_steps=mixed_steps())
+def test_regions_do_not_delay_pure_nodes(plan_steps: tuple[Step, ...]) -> None:
+    """While no ordinary node ends, the same nodes end as without regions."""
+    ordinary = frozenset(step.id for step in plan_steps if step.tool in ("any", "single") or step.items is not None)
+    fails = frozenset().union(*(step.fails for step in plan_steps))
+    plan_without_regions, plan = plans_of(plan_steps)
+    run_without_regions = Run(plan_without_regions, fails, lambda count: 0).run_independent_of(ordinary)
+    assert Run(plan, fails, lambda count: 0).run_independent_of(ordinary) == run_without_regions
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(made=mixed_steps())
-def test_fail_fast_with_regions_ends_every_node(made: tuple[Step, ...]) -> None:
-    fails = frozenset().union(*(step.fails for step in made))
-    _, plan = plans_of(made, on_failure="fail_fast")
+@given(plan_steps=mixed_steps())
+def test_fail_fast_with_regions_ends_every_node(plan_steps: tuple[Step, ...]) -> None:
+    fails = frozenset().union(*(step.fails for step in plan_steps))
+    _, plan = plans_of(plan_steps, on_failure="fail_fast")
     run = Run(plan, fails, lambda count: 0)
     run.run()
     statuses = {node["status"] for node in run.document()["nodes"].values()}
@@ -277,19 +273,19 @@ def test_fail_fast_with_regions_ends_every_node(made: tuple[Step, ...]) -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(
-    made=mixed_steps(),
+    plan_steps=mixed_steps(),
     data=st.data(),
-    slice_s=st.sampled_from([0.0, 10.0]),
-    is_carried=st.booleans(),
+    batch_s=st.sampled_from([0.0, 10.0]),
+    continues_as_new=st.booleans(),
     fields=st.sampled_from([{}, {"output": {"n0": "{{n0.result}}", "text": "<{{n0.status}}>"}}]),
 )
-def test_plan_whose_regions_lie_in_the_store_ends_as_without(
-    made: tuple[Step, ...], data: st.DataObject, slice_s: float, is_carried: bool, fields: dict[str, Any]
+def test_plan_ends_the_same_with_and_without_offloaded_regions(
+    plan_steps: tuple[Step, ...], data: st.DataObject, batch_s: float, continues_as_new: bool, fields: dict[str, Any]
 ) -> None:
-    fails = frozenset().union(*(step.fails for step in made))
-    plain, plan = plans_of(made, **fields)
-    alone = Run(plain, fails, lambda count: 0)
-    alone.run()
+    fails = frozenset().union(*(step.fails for step in plan_steps))
+    plan_without_regions, plan = plans_of(plan_steps, **fields)
+    run_without_regions = Run(plan_without_regions, fails, lambda count: 0)
+    run_without_regions.run()
     store = MemoryStore()
     with (
         patch.object(offloaded_regions, "OFFLOADED_MEMBERS", 2),
@@ -297,24 +293,24 @@ def test_plan_whose_regions_lie_in_the_store_ends_as_without(
         patch.object(pages, "INLINE_PLAN_BYTES", 10**9),
     ):
         sent = asyncio.run(split_for_transfer(plan, store)).plan
-    together = Run(sent, fails, lambda count: data.draw(st.integers(0, count - 1)), store=store)
-    with patch.object(region_batches, "REGION_BATCH_S", slice_s):
-        together.run(is_carried=is_carried)
-    expected, actual = alone.document(), together.document()
+    run_with_regions = Run(sent, fails, lambda count: data.draw(st.integers(0, count - 1)), store=store)
+    with patch.object(region_batches, "REGION_BATCH_S", batch_s):
+        run_with_regions.run(continues_as_new=continues_as_new)
+    expected, actual = run_without_regions.document(), run_with_regions.document()
     assert (actual["status"], actual["output"], actual["error"]) == (
         expected["status"],
         expected["output"],
         expected["error"],
     )
-    insides = OffloadedNodes(together.scheduler, store)
-    every_node = {**actual["nodes"], **asyncio.run(inner_documents(insides))}
+    offloaded = OffloadedNodes(run_with_regions.scheduler, store)
+    every_node = {**actual["nodes"], **asyncio.run(offloaded_documents(offloaded))}
     assert sorted(every_node) == sorted(expected["nodes"])
     for name, node in every_node.items():
         assert _without_order(node) == _without_order(expected["nodes"][name])
-        one = asyncio.run(insides.find(name))
-        assert one is None or _timeless(one.document) == node
-    assert counts_of(together.scheduler.plan, together.scheduler.records) == counts_of(
-        alone.scheduler.plan, alone.scheduler.records
+        offloaded_node = asyncio.run(offloaded.find(name))
+        assert offloaded_node is None or without_times(offloaded_node.document) == node
+    assert counts_of(run_with_regions.scheduler.plan, run_with_regions.scheduler.records) == counts_of(
+        run_without_regions.scheduler.plan, run_without_regions.scheduler.records
     )
-    reported_ids = [name for names in together.slices for name in names]
-    assert len(reported_ids) == len(set(reported_ids)), "a reported entry runs again"
+    reported_ids = [name for names in run_with_regions.batches for name in names]
+    assert len(reported_ids) == len(set(reported_ids)), "a reported node ran again"

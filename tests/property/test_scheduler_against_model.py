@@ -1,4 +1,4 @@
-"""The scheduler against the brute-force model: order of completions, limits, stops and stray events do not matter."""
+"""The scheduler ends like the brute-force model for any order of completions, limits, stops and unexpected events."""
 
 import itertools
 from dataclasses import replace
@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dagwright.core.model.states import NodeError, NodeStatus
-from tests.property.naive import Model, Step
+from tests.property.plan_model import PlanModel, Step
 from tests.property.plans import Driver, steps
 from tests.support.example_counts import examples
 
@@ -21,18 +21,18 @@ NODE_STATES = {"completed", "failed", "skipped", "blocked", "cancelled"}
     max_in_flight=st.sampled_from([1, 2, 500]),
     moments=st.just(frozenset[int]()) | st.frozensets(st.integers(0, 12), max_size=6),
 )
-def test_every_node_ends_as_in_the_model_for_every_order_and_interruption(
+def test_every_node_ends_as_in_the_model_for_any_order_and_continue_as_new(
     plan: tuple[Step, ...], data: st.DataObject, max_in_flight: int, moments: frozenset[int]
 ) -> None:
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight)
 
-    def interrupt(count: int) -> None:
+    def maybe_continue_as_new(count: int) -> None:
         if count in moments:
-            driver.go_on_elsewhere()
+            driver.continue_as_new()
             driver.start_all()
 
-    driver.run(before_each=interrupt)
-    driver.assert_as_the_model()
+    driver.run(before_each=maybe_continue_as_new)
+    driver.assert_same_as_model()
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -40,32 +40,31 @@ def test_every_node_ends_as_in_the_model_for_every_order_and_interruption(
     plan=steps(),
     data=st.data(),
     stop_after=st.integers(0, 6),
-    how=st.sampled_from(["cancel", "abort", "fail_fast"]),
+    kind=st.sampled_from(["cancel", "abort", "fail_fast"]),
     max_in_flight=st.sampled_from([1, 500]),
 )
-def test_stop_at_any_moment_ends_every_node_and_starts_nothing_more(
-    plan: tuple[Step, ...], data: st.DataObject, stop_after: int, how: str, max_in_flight: int
+def test_stop_at_any_moment_ends_every_node(
+    plan: tuple[Step, ...], data: st.DataObject, stop_after: int, kind: str, max_in_flight: int
 ) -> None:
-    fields = {"on_failure": "fail_fast"} if how == "fail_fast" else {}
+    fields = {"on_failure": "fail_fast"} if kind == "fail_fast" else {}
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)), max_in_flight=max_in_flight, **fields)
     scheduler = driver.scheduler
 
     scheduler.start(0.0)
     driver.start_all()
     for count in itertools.count():
-        if count == stop_after and how != "fail_fast":
-            driver.stop(how, reported=lambda: data.draw(st.booleans()))
+        if count == stop_after and kind != "fail_fast":
+            driver.stop(kind, is_cancelled=lambda: data.draw(st.booleans()))
         if not driver.running:
             break
-        driver.end_one()
+        driver.end_task()
         driver.start_all()
-    assert scheduler.is_finished
     assert (scheduler.in_flight, scheduler.is_finished) == (0, True)
     ends = driver.ends()
     assert set(ends.values()) <= NODE_STATES
     if not scheduler.is_stopped:
-        assert ends == Model(plan).ends
-    elif how == "cancel":
+        assert ends == PlanModel(plan).ends
+    elif kind == "cancel":
         assert scheduler.status() == "cancelled"
     else:
         assert scheduler.status() == "failed"
@@ -78,10 +77,10 @@ def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...
     driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
     scheduler = driver.scheduler
 
-    def disturb(count: int) -> None:
+    def send_unexpected_events(count: int) -> None:
         running = {task.id for task in driver.running}
-        known = [task for step in plan for task in {step.id, *step.task_ids} if scheduler.record_of(task) is not None]
-        for task in known:
+        tasks = [task for step in plan for task in {step.id, *step.task_ids} if scheduler.record_of(task) is not None]
+        for task in tasks:
             record = scheduler.record_of(task)
             assert record is not None
             if task in running or record.status is NodeStatus.RUNNING:
@@ -96,28 +95,28 @@ def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...
                     scheduler.task_cancelled(task, at=9.0)
             assert (record.status, record.result, record.error, record.attempts, scheduler.in_flight) == before
 
-    driver.run(before_each=disturb)
-    assert driver.ends() == Model(plan).ends
+    driver.run(before_each=send_unexpected_events)
+    assert driver.ends() == PlanModel(plan).ends
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(plan=steps(), data=st.data())
 def test_ready_nodes_start_by_priority_then_plan_order(plan: tuple[Step, ...], data: st.DataObject) -> None:
-    free = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
-    driver = Driver(free, lambda count: data.draw(st.integers(0, count - 1)))
-    place = {
+    unlimited_plan = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
+    driver = Driver(unlimited_plan, lambda count: data.draw(st.integers(0, count - 1)))
+    rank = {
         task: (step.priority, number, position)
-        for number, step in enumerate(free)
+        for number, step in enumerate(unlimited_plan)
         for position, task in enumerate(step.task_ids)
     }
     scheduler = driver.scheduler
     scheduler.start(0.0)
     while True:
-        before = len(driver.order)
+        started_count = len(driver.order)
         driver.start_all()
-        together = driver.order[before:]
-        assert together == sorted(together, key=place.__getitem__)
+        started = driver.order[started_count:]
+        assert started == sorted(started, key=rank.__getitem__)
         if not driver.running:
             break
-        driver.end_one()
+        driver.end_task()
     assert scheduler.is_finished

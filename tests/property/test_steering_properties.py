@@ -1,4 +1,4 @@
-"""Acts of people between the events of a run, in any order: it stays sound, and comes to its end."""
+"""Commands between the events of a run, in any order: the state of the run stays consistent, and the run ends."""
 
 import math
 from typing import Any
@@ -38,12 +38,12 @@ def _plans(draw: st.DrawFn) -> dict[str, Any]:
     return plan_of(*nodes)
 
 
-def _drawn_act(draw: st.DataObject, scheduler: RunScheduler) -> RunCommand:
+def _draw_command(draw: st.DataObject, scheduler: RunScheduler) -> RunCommand:
     names = [name for node in scheduler.state.visible_nodes() for name in _names_of(*node)]
-    ended = [name for name in names if _has_failed(scheduler, name)]
-    name = draw.draw(st.sampled_from(ended or names) if draw.draw(st.booleans()) else st.sampled_from(names))
-    base = scheduler.plan.written_count
-    new = CompiledNode(f"x{base}", tool="any", dependencies=(draw.draw(st.integers(0, base - 1)),))
+    failed_names = [name for name in names if _has_failed(scheduler, name)]
+    name = draw.draw(st.sampled_from(failed_names or names) if draw.draw(st.booleans()) else st.sampled_from(names))
+    node_count = scheduler.plan.written_count
+    new = CompiledNode(f"x{node_count}", tool="any", dependencies=(draw.draw(st.integers(0, node_count - 1)),))
     commands: tuple[RunCommand, ...] = (
         Pause(),
         Resume(),
@@ -51,13 +51,13 @@ def _drawn_act(draw: st.DataObject, scheduler: RunScheduler) -> RunCommand:
         RetryNode(name),
         RetryNode(name, {"by": "hand"}),
         SetResult(name, "by hand"),
-        AddNodes(Extension(base, (new,))),
+        AddNodes(Extension(node_count, (new,))),
         SetLimits(
             draw.draw(st.sampled_from([None, 1, 2, 500])), draw.draw(st.sampled_from([None, 3.0, 9.0, math.inf]))
         ),
     )
     if draw.draw(st.integers(0, 19)) == 0:
-        # Nothing comes behind it.
+        # A rare command, because the run ends after a cancellation.
         return Cancel()
     return draw.draw(st.sampled_from(commands))
 
@@ -67,11 +67,11 @@ def _has_failed(scheduler: RunScheduler, name: str) -> bool:
     return record is not None and record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)
 
 
-def _names_of(each: CompiledNode, record: Any) -> list[str]:
-    return [each.id, *(f"{each.id}[{item.key}]" for item in record.items)]
+def _names_of(node: CompiledNode, record: Any) -> list[str]:
+    return [node.id, *(f"{node.id}[{item.key}]" for item in record.items)]
 
 
-def _answer(draw: st.DataObject, scheduler: RunScheduler, at: float) -> None:
+def _answer_request(draw: st.DataObject, scheduler: RunScheduler, at: float) -> None:
     request = draw.draw(st.sampled_from([*scheduler.features.feedback.requests.open]))
     answers: list[Any] = [{"text": "so"}, *({"action": action} for action in ("retry", "skip", "stop")), {"odd": 1}]
     before = state_to_json(scheduler)
@@ -79,7 +79,7 @@ def _answer(draw: st.DataObject, scheduler: RunScheduler, at: float) -> None:
         assert state_to_json(scheduler) == before
 
 
-def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
+def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
     assert scheduler.is_finished == all(record.status.is_final for record in scheduler.records)
     assert scheduler.in_flight == len(tasks_in_flight(scheduler))
     assert scheduler.state.cancel_deadlines.keys() <= set(tasks_in_flight(scheduler))
@@ -89,35 +89,37 @@ def _check(scheduler: RunScheduler, base: CompiledPlan) -> None:
             ends = [scheduler.records[needed].status for needed in each.dependencies]
             assert all(status is NodeStatus.COMPLETED for status in ends)
     tasks = [(name, scheduler.record_of(name)) for node in scheduler.state.visible_nodes() for name in _names_of(*node)]
-    waiting = [name for name, record in tasks if record is not None and record.status is NodeStatus.WAITING]
-    assert sorted(request.task for request in scheduler.features.feedback.requests.open.values()) == sorted(waiting)
-    following = create_scheduler(base, {})
-    restore_state(following, state_to_json(scheduler))
-    assert state_to_json(following) == state_to_json(scheduler)
+    waiting_tasks = [name for name, record in tasks if record is not None and record.status is NodeStatus.WAITING]
+    assert sorted(request.task for request in scheduler.features.feedback.requests.open.values()) == sorted(
+        waiting_tasks
+    )
+    restored = create_scheduler(plan, {})
+    restore_state(restored, state_to_json(scheduler))
+    assert state_to_json(restored) == state_to_json(scheduler)
     if has_new_limits(scheduler):
-        assert (following.state.max_in_flight, following.features.deadline.deadline) == (
+        assert (restored.state.max_in_flight, restored.features.deadline.deadline) == (
             scheduler.state.max_in_flight,
             scheduler.features.deadline.deadline,
         )
 
 
 @settings(max_examples=examples(80), deadline=None)
-@given(plan=_plans(), draw=st.data())
-def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: st.DataObject) -> None:
-    base = compiled_form(check(plan))
-    scheduler = started_scheduler(base, max_in_flight=draw.draw(st.sampled_from([1, 2, 500])))
-    acts_left, at = 8, 0.0
+@given(document=_plans(), draw=st.data())
+def test_run_with_any_commands_stays_consistent_and_ends(document: dict[str, Any], draw: st.DataObject) -> None:
+    plan = compiled_form(check(document))
+    scheduler = started_scheduler(plan, max_in_flight=draw.draw(st.sampled_from([1, 2, 500])))
+    remaining_commands, at = 8, 0.0
     while not scheduler.is_finished:
         at += 1.0
         scheduler.advance(at)
-        if acts_left and draw.draw(st.booleans()):
-            acts_left -= 1
-            command, before = _drawn_act(draw, scheduler), state_to_json(scheduler)
+        if remaining_commands and draw.draw(st.booleans()):
+            remaining_commands -= 1
+            command, before = _draw_command(draw, scheduler), state_to_json(scheduler)
             if apply_command(command, scheduler, at=at) is not None:
                 assert state_to_json(scheduler) == before
-            _check(scheduler, base)
+            _assert_consistent(scheduler, plan)
             continue
-        if not acts_left:
+        if not remaining_commands:
             apply_command(Resume(), scheduler, at=at)
         scheduler.features.deadline.expire(at)
         while scheduler.next_task(at) is not None:
@@ -131,11 +133,11 @@ def test_run_that_people_steer_stays_sound_and_ends(plan: dict[str, Any], draw: 
             else:
                 scheduler.fail(task_id, tool_error(), at=at)
         elif scheduler.features.feedback.requests.open:
-            _answer(draw, scheduler, at)
-        _check(scheduler, base)
-    grown = create_scheduler(base, {})
-    restore_state(grown, state_to_json(scheduler))
-    assert (state_to_json(grown), grown.is_finished, grown.status()) == (
+            _answer_request(draw, scheduler, at)
+        _assert_consistent(scheduler, plan)
+    restored = create_scheduler(plan, {})
+    restore_state(restored, state_to_json(scheduler))
+    assert (state_to_json(restored), restored.is_finished, restored.status()) == (
         state_to_json(scheduler),
         True,
         scheduler.status(),

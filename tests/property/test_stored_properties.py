@@ -40,7 +40,7 @@ _QUERIES = st.sampled_from(["$..a", "$..name", "$[*].id", "$[0:2]", "$..[?@.id]"
 
 @st.composite
 def _paths(draw: st.DrawFn, value: Any) -> Path:
-    """Return a path into a value that most often leads somewhere."""
+    """Return a path, which exists in the value in most cases."""
     if draw(st.integers(0, 9)) == 0:
         return draw(_QUERIES)
     path: tuple[str | int, ...] = ()
@@ -56,36 +56,36 @@ def _paths(draw: st.DrawFn, value: Any) -> Path:
 
 
 def _get_or_error(value: Any, path: Path) -> Any:
-    """Return what stands at a path of a value that is here, or the reason why nothing does."""
+    """Return the value at a path, or the arguments of the error if the path does not exist."""
     try:
         return get_value(value, path, start="a.result")
     except MissingValue as missing:
         return missing.args
 
 
-def _put_back(found: Any, value: Any) -> Any:
-    """Return a value with all projections that the store has, as a worker loads it."""
+def _hydrate(result: Any, value: Any) -> Any:
+    """Return a result with its references replaced by parts of `value`, as a worker does, or the error arguments."""
     try:
         places = [
             (path, value_at_paths(value, part.paths, "a.result"))
-            for path, part in find_value_refs(found)
+            for path, part in find_value_refs(result)
             if isinstance(part, StoredValue)
         ]
     except UnresolvedReference as missing:
         return missing.args
-    return with_parts(found, places) if places else found
+    return with_parts(result, places) if places else result
 
 
-def _assert_same(found: Any, expected: Any, value: Any) -> None:
-    """Assert that two findings are the same: something, or that nothing is there."""
-    put_back = _put_back(found, value)
-    assert isinstance(put_back, tuple) == isinstance(expected, tuple), (put_back, expected)
-    assert put_back == expected or isinstance(expected, tuple)
+def _assert_same(actual: Any, expected: Any, value: Any) -> None:
+    """Check that two results of `_get_or_error` are the same value, or that both are errors."""
+    hydrated = _hydrate(actual, value)
+    assert isinstance(hydrated, tuple) == isinstance(expected, tuple), (hydrated, expected)
+    assert hydrated == expected or isinstance(expected, tuple)
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
-def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: st.DataObject) -> None:
+def test_path_into_a_stored_value_has_the_value_of_the_inline_value(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
     required: list[Projection] = data.draw(
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=6)
@@ -103,34 +103,34 @@ def test_every_path_into_a_stored_value_leads_where_it_leads_in_the_value(data: 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(data=st.data())
-def test_path_may_be_walked_in_two_steps(data: st.DataObject) -> None:
+def test_path_of_a_part_gives_the_same_as_the_whole_path(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
     first = data.draw(_paths(value).filter(lambda path: not isinstance(path, str)))
     required: list[Projection] = data.draw(st.lists(st.tuples(_paths(value), st.just("value")), max_size=6))
     stored = project_value(value, "sha256-v", size_bytes=1, projections=required, name="a.result")
-    expected, found = _get_or_error(value, first), _get_or_error(stored, first)
+    expected, actual = _get_or_error(value, first), _get_or_error(stored, first)
     assume(not isinstance(expected, tuple))
     second = data.draw(_paths(expected))
-    _assert_same(_get_or_error(found, second), _get_or_error(expected, second), value)
+    _assert_same(_get_or_error(actual, second), _get_or_error(expected, second), value)
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(data=st.data())
-def test_report_of_a_value_has_a_limit_for_all_projections(data: st.DataObject) -> None:
+def test_size_of_all_projections_is_limited(data: st.DataObject) -> None:
     value = data.draw(_VALUES)
-    expected: list[Projection] = data.draw(
+    required: list[Projection] = data.draw(
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=30)
     )
-    result = project_value(value, "sha256-v", size_bytes=1, projections=expected, name="a.result")
+    result = project_value(value, "sha256-v", size_bytes=1, projections=required, name="a.result")
     assert len(json.dumps(stored_to_json(result))) < 2 * (OTHER_PARTS_BYTES + DECISION_PARTS_BYTES)
     for part in result.parts.values():
         if part.state == "small":
             assert len(pydantic_core.to_json(part.value)) <= VALUE_BYTES
 
 
-# Values with a part that is in the store.
+# Values with parts in the store.
 
-_KEPT = {"sha256-a": {"id": 7, "text": "é"}, "sha256-b": [1, [2, 3]], "sha256-c": "long"}
+_STORED = {"sha256-a": {"id": 7, "text": "é"}, "sha256-b": [1, [2, 3]], "sha256-c": "long"}
 _PATHS: dict[str, list[Path]] = {
     "sha256-a": [("id",), ("text",)],
     "sha256-b": [(1,), (-1, 0), "$[*]"],
@@ -141,7 +141,7 @@ _SECRETS = {"KEY": "hush", "OTHER": "psst"}
 
 @st.composite
 def _stored_values(draw: st.DrawFn) -> StoredValue:
-    ref = draw(st.sampled_from(sorted(_KEPT)))
+    ref = draw(st.sampled_from(sorted(_STORED)))
     path = draw(st.sampled_from([(), *_PATHS[ref]]))
     return StoredValue(ref, name="n.result", paths=() if path == () else (path,))
 
@@ -155,10 +155,10 @@ _SECRET = st.sampled_from([Secret(name) for name in _SECRETS])
 
 
 def _nested_values(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    held = st.lists(inner, min_size=1, max_size=3) | st.dictionaries(_NAMES, inner, min_size=1, max_size=3)
-    part = st.sampled_from(["", "Bearer "]) | _SECRET | _stored_values() | held
+    containers = st.lists(inner, min_size=1, max_size=3) | st.dictionaries(_NAMES, inner, min_size=1, max_size=3)
+    part = st.sampled_from(["", "Bearer "]) | _SECRET | _stored_values() | containers
     return (
-        held
+        containers
         | st.builds(WorkerText, st.lists(part, min_size=2, max_size=4))
         | st.builds(lambda secret: WorkerText([secret]), _SECRET)
     )
@@ -167,40 +167,40 @@ def _nested_values(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 _ARGUMENTS = st.dictionaries(_NAMES, st.recursive(_PLAIN | _stored_values(), _nested_values, max_leaves=8), max_size=4)
 
 
-def _fill(value: Any) -> Any:
-    """Return a value with everything in its place, by the shortest way there is."""
+def _filled(value: Any) -> Any:
+    """Return a value with all stored values, secrets and texts filled in."""
     if isinstance(value, dict):
-        return {name: _fill(part) for name, part in value.items()}
+        return {name: _filled(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_fill(part) for part in value]
+        return [_filled(part) for part in value]
     if isinstance(value, StoredValue):
-        return value_at_paths(_KEPT[value.ref], value.paths, value.name)
+        return value_at_paths(_STORED[value.ref], value.paths, value.name)
     if isinstance(value, Secret):
         return _SECRETS[value.name]
-    return "".join(as_text(_fill(part)) for part in value.parts) if isinstance(value, WorkerText) else value
+    return "".join(as_text(_filled(part)) for part in value.parts) if isinstance(value, WorkerText) else value
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(arguments=_ARGUMENTS)
 @example(arguments={"a": {"ref": "sha256-a"}})
-def test_worker_tool_gets_the_arguments_of_the_plan(arguments: dict[str, Any]) -> None:
-    encoded, is_unfilled = encode(arguments, ref_for_display)
+def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None:
+    encoded, has_bindings = encode(arguments, ref_for_display)
     bindings = json.loads(json.dumps(bindings_of(arguments)))
     sent = pydantic_core.from_json(encoded)
-    assert is_unfilled == bool(bindings) == (not is_whole(arguments))
+    assert has_bindings == bool(bindings) == (not is_whole(arguments))
     for secret in _SECRETS.values():
         assert secret.encode() not in encoded
     assert secret_names(bindings) <= _SECRETS.keys()
-    assert set(stored_refs(bindings)) <= _KEPT.keys()
-    hydrate(sent, bindings, secrets=_SECRETS, load=lambda ref, paths, name: value_at_paths(_KEPT[ref], paths, name))
-    assert sent == _fill(arguments)
+    assert set(stored_refs(bindings)) <= _STORED.keys()
+    hydrate(sent, bindings, secrets=_SECRETS, load=lambda ref, paths, name: value_at_paths(_STORED[ref], paths, name))
+    assert sent == _filled(arguments)
 
 
 @settings(max_examples=examples(80), deadline=None)
 @given(value=_ARGUMENTS | _stored_values())
 @example(value={"a": {"ref": "sha256-a", "bytes": 9}})
 @example(value={"a": [{"text": "t"}, {"secret": "KEY"}, {"parts": []}]})
-def test_value_travels_between_runs_unchanged(value: Any) -> None:
+def test_value_is_unchanged_after_a_round_trip_between_runs(value: Any) -> None:
     sent = json.loads(json.dumps(value_to_json(value)))
     assert value_from_json(sent["value"], sent.get("stored")) == value
     assert ("stored" in sent) == (not is_whole(value))

@@ -15,6 +15,12 @@ def _add_places(found: list[tuple[Any, ...]], value: Any, path: tuple[Any, ...])
         _add_places(found, child, (*path, key))
 
 
+def value_at(value: Any, path: tuple[Any, ...]) -> Any:
+    for key in path:
+        value = value[key]
+    return value
+
+
 def replace_at(value: Any, path: tuple[Any, ...], new: Any) -> Any:
     if not path:
         return new

@@ -1,13 +1,13 @@
-"""A brute-force model of how a plan ends, which implements the contract independently of the scheduler.
+"""A brute-force model of the final statuses of a plan, independent of the scheduler.
 
-It has no time, queues or order: it computes the end of a node from the ends of its dependencies.
+The model has no time, queues or order: it computes the final status of a node from those of its dependencies.
 """
 
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-Ending = Literal["completed", "failed", "skipped", "blocked"]
+FinalStatus = Literal["completed", "failed", "skipped", "blocked"]
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,12 @@ class Step:
     """One node: its fields in the plan, and the outcome of its task.
 
     Args:
-        needs: ids in `depends_on`.
-        reads: ids whose results the arguments read, as a whole value and inside a text.
-        items: `None` for a single task; else the items, each with its own outcome in `fails`.
-        fails: ids of the tasks of this node that fail.
-        when: `None`, or whether the node's condition holds.
-        reads_missing_key: an argument reads a key that no result has, so its tasks fail before they start.
+        needs: IDs in `depends_on`.
+        reads: IDs of the nodes whose results the arguments read, as a whole value and inside a text.
+        items: items of `for_each`; `None` for a single task.
+        fails: IDs of the tasks of this node that fail.
+        when: whether the node's condition is true; `None` if the node has no condition.
+        reads_missing_key: whether an argument reads a key that no result has, so that the tasks fail before they start.
     """
 
     id: str
@@ -45,61 +45,61 @@ class Step:
         return list(dict.fromkeys([*self.needs, *self.reads]))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the node as a plan has it."""
-        written: dict[str, Any] = {"id": self.id, "tool": self.tool, "priority": self.priority}
-        written["depends_on"] = list(self.needs)
-        written["arguments"] = {name: "{{" + name + ".result}}" for name in self.reads}
-        written["arguments"]["text"] = "".join("<{{" + name + ".result}}>" for name in self.reads)
+        """Return the node as written in a plan."""
+        document_node: dict[str, Any] = {"id": self.id, "tool": self.tool, "priority": self.priority}
+        document_node["depends_on"] = list(self.needs)
+        document_node["arguments"] = {name: "{{" + name + ".result}}" for name in self.reads}
+        document_node["arguments"]["text"] = "".join("<{{" + name + ".result}}>" for name in self.reads)
         if self.reads_missing_key:
-            written["arguments"]["gone"] = "{{" + self.reads[0] + ".result.gone}}"
-        written["join"] = {"at_least": self.join} if isinstance(self.join, int) else self.join
-        written["on_error"] = {"value": f"{self.id}!"} if self.on_error == "value" else self.on_error
+            document_node["arguments"]["missing"] = "{{" + self.reads[0] + ".result.missing}}"
+        document_node["join"] = {"at_least": self.join} if isinstance(self.join, int) else self.join
+        document_node["on_error"] = {"value": f"{self.id}!"} if self.on_error == "value" else self.on_error
         if self.items is not None:
-            written |= {"for_each": list(self.items), "key": "{{item}}"}
+            document_node |= {"for_each": list(self.items), "key": "{{item}}"}
         if self.max_parallel is not None:
-            written["max_parallel"] = self.max_parallel
+            document_node["max_parallel"] = self.max_parallel
         if self.when is not None:
-            written["when"] = "1 < 2" if self.when else "1 > 2"
-        return written
+            document_node["when"] = "1 < 2" if self.when else "1 > 2"
+        return document_node
 
 
 @dataclass
-class Model:
-    """The whole plan; `ends` says how every node ends if nothing stops the run."""
+class PlanModel:
+    """The model of a plan; `ends` has the final status of every node if nothing stops the run."""
 
     steps: tuple[Step, ...]
     values: dict[str, Any] = field(default_factory=dict)
-    """Result of every task of a node, by node id; null if the task has no result."""
+    """Node ID -> result of the node, or the list of the results of its items; `None` without a result."""
 
     @cached_property
-    def ends(self) -> dict[str, Ending]:
-        known: dict[str, Ending] = {}
+    def ends(self) -> dict[str, FinalStatus]:
+        ends: dict[str, FinalStatus] = {}
         by_id = {step.id: step for step in self.steps}
 
-        def end_of(name: str) -> Ending:
-            if name not in known:
-                known[name] = self._end(by_id[name], {need: end_of(need) for need in by_id[name].dependencies})
-            return known[name]
+        def end_of(name: str) -> FinalStatus:
+            if name not in ends:
+                ends[name] = self._end(by_id[name], {need: end_of(need) for need in by_id[name].dependencies})
+            return ends[name]
 
         return {step.id: end_of(step.id) for step in self.steps}
 
-    def _end(self, step: Step, needs: dict[str, Ending]) -> Ending:
-        by_id = {other.id: other for other in self.steps}
+    def _end(self, step: Step, needs: dict[str, FinalStatus]) -> FinalStatus:
+        by_id = {each.id: each for each in self.steps}
         done = [name for name, end in needs.items() if end in ("completed", "skipped")]
-        passes_skip = [
+        skips_dependents = [
             name
             for name, end in needs.items()
             if end == "skipped" or (end == "failed" and by_id[name].on_error == "skip")
         ]
-        passes_failure = [name for name in needs if name not in done and name not in passes_skip]
-        expected = {"all": len(needs), "any": min(1, len(needs)), "all_done": 0}.get(str(step.join), step.join)
-        assert isinstance(expected, int)
-        runs = len(done) >= expected and not (step.join == "all" and passes_skip)
+        blocks_dependents = [name for name in needs if name not in done and name not in skips_dependents]
+        required_count = {"all": len(needs), "any": min(1, len(needs)), "all_done": 0}.get(str(step.join), step.join)
+        assert isinstance(required_count, int)
+        runs = len(done) >= required_count and not (step.join == "all" and skips_dependents)
         if not runs:
-            return "blocked" if passes_failure else "skipped"
+            return "blocked" if blocks_dependents else "skipped"
         return self._end_of_running(step)
 
-    def _end_of_running(self, step: Step) -> Ending:
+    def _end_of_running(self, step: Step) -> FinalStatus:
         self.values[step.id] = None
         if step.when is False:
             return "skipped"
@@ -114,13 +114,13 @@ class Model:
         return "completed"
 
     def arguments_of(self, step: Step) -> dict[str, Any]:
-        """Return the arguments by textual substitution of the references."""
+        """Return the arguments with the references replaced by values."""
         values = {name: self.values.get(name) for name in step.reads}
         return {**values, "text": "".join(f"<{as_text(value)}>" for value in values.values())}
 
     @property
     def blocked_by(self) -> dict[str, list[str]]:
-        """Id of a blocked node -> ids of the failed nodes that block it, in plan order."""
+        """ID of a blocked node -> IDs of the failed nodes that block this node, in plan order."""
         order = [step.id for step in self.steps]
         by_id = {step.id: step for step in self.steps}
 
@@ -135,7 +135,7 @@ class Model:
 
 
 def result_of(task: str, arguments: dict[str, Any]) -> Any:
-    """Return the result of the tools of the tests: text that looks like references, and the arguments."""
+    """Return the result of a task: the arguments, and text that resembles references but must not be resolved."""
     return {"by": task, "given": arguments["text"], "trap": "{{" + task + ".result}} \\{{ $1 }}"}
 
 

@@ -1,0 +1,49 @@
+"""A run continues in a new scheduler from JSON alone, at any moment and without loss of state."""
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.property.plan_model import Step
+from tests.property.plans import Driver, steps
+from tests.support.example_counts import examples
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(plan=steps(), max_in_flight=st.sampled_from([1, 2, 500]), moments=st.frozensets(st.integers(0, 12)))
+def test_continue_as_new_does_not_change_the_order_of_tasks_without_limits(
+    plan: tuple[Step, ...], max_in_flight: int, moments: frozenset[int]
+) -> None:
+    unlimited_plan = tuple(replace(step, tool="any", max_parallel=None) for step in plan)
+    uninterrupted = Driver(unlimited_plan, lambda count: count // 2, max_in_flight=max_in_flight)
+    uninterrupted.run()
+    continued = Driver(unlimited_plan, lambda count: count // 2, max_in_flight=max_in_flight)
+    continued.run(before_each=lambda count: continued.continue_as_new() if count in moments else None)
+    assert continued.order == uninterrupted.order
+    assert continued.scheduler.records == uninterrupted.scheduler.records
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(plan=steps(), data=st.data(), stop_after=st.integers(0, 6), kind=st.sampled_from(["cancel", "abort"]))
+def test_run_that_continues_as_new_before_and_after_a_stop_ends_as_stopped(
+    plan: tuple[Step, ...], data: st.DataObject, stop_after: int, kind: str
+) -> None:
+    driver = Driver(plan, lambda count: data.draw(st.integers(0, count - 1)))
+    driver.scheduler.start(0.0)
+    driver.start_all()
+    for _ in range(stop_after):
+        if driver.running:
+            driver.end_task()
+            driver.start_all()
+    driver.continue_as_new()
+    driver.stop(kind, is_cancelled=lambda: False)
+    driver.continue_as_new()
+    was_stopped = driver.scheduler.is_stopped
+    while driver.running:
+        driver.end_task()
+        driver.start_all()
+    assert was_stopped
+    assert driver.scheduler.is_finished
+    assert driver.scheduler.status() == ("cancelled" if kind == "cancel" else "failed")
+    assert kind == "cancel" or driver.scheduler.state.error is not None
