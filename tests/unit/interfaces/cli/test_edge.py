@@ -62,11 +62,11 @@ def test_expected_errors_are_documents_with_their_code(
     error: Exception, status: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _exit_code_of(error, tmp_path, is_json=True) == code
-    written = capsys.readouterr()
-    lost = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
-    message = lost if isinstance(error, RPCError) and status == "no_server" else "no"
-    assert json.loads(written.out) == {"status": status, "message": message}
-    assert written.err == message + "\n"
+    captured = capsys.readouterr()
+    disconnected = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
+    message = disconnected if isinstance(error, RPCError) and status == "no_server" else "no"
+    assert json.loads(captured.out) == {"status": status, "message": message}
+    assert captured.err == message + "\n"
 
 
 def test_defect_is_one_line_and_its_traceback_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,7 +97,7 @@ def test_control_characters_are_escaped() -> None:
     assert one_line("x" * 400, limit=10) == "xxxxxxxxx…"
 
 
-async def test_stdout_holds_the_documents_alone(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_stdout_has_the_documents_only(capsys: pytest.CaptureFixture[str]) -> None:
     async def parts() -> AsyncIterator[tuple[str, int]]:
         yield "a", 1
 
@@ -106,15 +106,15 @@ async def test_stdout_holds_the_documents_alone(capsys: pytest.CaptureFixture[st
         await asyncio.to_thread(print, "by a tool")
         output.document([], is_line=True)
         await output.stream(parts())
-    print("behind it")  # noqa: T201 - as whatever comes next
-    written = capsys.readouterr()
-    assert (written.out, written.err) == ('[]\n{\n  "a": 1\n}\nbehind it\n', "by a tool\n")
+    print("behind it")  # noqa: T201 - as output after the command
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ('[]\n{\n  "a": 1\n}\nbehind it\n', "by a tool\n")
 
 
 @pytest.mark.parametrize("is_json", [False, True])
-def test_full_disk_is_not_called_a_defect(is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    full = OSError(errno.ENOSPC, "No space left on device", "/data/plan.svg")
-    assert _exit_code_of(full, tmp_path, is_json=is_json) == ExitCode.FAILED
+def test_full_disk_is_reported_as_disk_full(is_json: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    disk_full = OSError(errno.ENOSPC, "No space left on device", "/data/plan.svg")
+    assert _exit_code_of(disk_full, tmp_path, is_json=is_json) == ExitCode.FAILED
     result = capsys.readouterr()
     assert result.err == "/data/plan.svg is full: No space left on device\n"
     assert is_json == ("disk_full" in result.out)
@@ -144,8 +144,8 @@ async def test_new_server_and_its_missing_run_are_reported_with_the_folder(
         yield SimpleNamespace(server=servers[-1])
 
     monkeypatch.setattr(command_connection, "open_connection", open_fake_connection)
-    place = f"on the server of {tmp_path}; a run belongs to the folder in which it was started"
-    with pytest.raises(RunNotFound, match=f"^there is no run 'x' {place}$"):
+    location = f"on the server of {tmp_path}; a run belongs to the folder in which it was started"
+    with pytest.raises(RunNotFound, match=f"^there is no run 'x' {location}$"):
         async with command_connection.open_command_connection(settings, Output(is_json=False)):
             raise RunNotFound("there is no run 'x'")
     assert capsys.readouterr().err.startswith("no server was running, so one was started")
@@ -156,13 +156,13 @@ async def test_new_server_and_its_missing_run_are_reported_with_the_folder(
     assert capsys.readouterr().err == ""
 
 
-def test_interrupted_command_says_whether_another_worker_continues_the_run(
+def test_interrupted_command_reports_whether_another_worker_continues_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(state_dir=tmp_path)
     connection: Any = SimpleNamespace(server=Server("host:1", "default", pid=1))
-    alone = interrupt_message("x", connection, settings)
-    assert alone.startswith("the run x is not ended: `dagwright watch x` continues it (")
+    without_worker = interrupt_message("x", connection, settings)
+    assert without_worker.startswith("the run x is not ended: `dagwright watch x` continues it (")
     monkeypatch.setattr(LocalServer, "workers", lambda _: [SimpleNamespace(is_running=lambda: True)])
     with_worker = interrupt_message("x", connection, settings)
     assert with_worker.startswith("the run x continues; `dagwright watch x` follows it (")

@@ -2,14 +2,13 @@
 
 import io
 import sys
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.explain.why import blocking_chain
-from dagwright.features.run_scheduler import RunScheduler, create_scheduler
+from dagwright.features.run_scheduler import RunScheduler
 from dagwright.history.run_explainer import RunExplanation
 from dagwright.history.run_view import RunView
 from dagwright.interfaces.cli.output import Output
@@ -23,7 +22,7 @@ from dagwright.interfaces.cli.run_summary import (
     summary_line,
 )
 from dagwright.interfaces.cli.show_commands import _exit_code_of_result, _result_text
-from tests.support.plan_building import compiled_plan, node, plan_of, tool_error
+from tests.support.plan_building import compiled_plan, node, plan_of, scheduler_of, started_scheduler, tool_error
 
 _TOOLS = {
     "make": ToolDeclaration("make", Effects.IDEMPOTENT, undo="unmake"),
@@ -37,20 +36,16 @@ def _final_view(scheduler: RunScheduler) -> RunView:
 
 
 def _started_run(*nodes: dict[str, Any], **fields: Any) -> RunScheduler:
-    """A run whose first node is running."""
-    scheduler = create_scheduler(compiled_plan(plan_of(*nodes, **fields)), {})
-    scheduler.start(0.0)
+    """Return a run whose first node is running."""
+    scheduler = scheduler_of(*nodes, **fields)
     scheduler.next_task(1.0)
     return scheduler
 
 
 def test_compensation_is_counted_separately() -> None:
-    scheduler = create_scheduler(
-        compiled_plan(plan_of(node("a", tool="make"), node("b", "a", tool="make")), tools=_TOOLS), {}
-    )
-    options = replace(scheduler.state.options, compensate=True, key_of=lambda scope, path: f"{scope}:{path}")
-    scheduler.set_options(options)
-    scheduler.start(0.0)
+    plan = compiled_plan(plan_of(node("a", tool="make"), node("b", "a", tool="make")), tools=_TOOLS)
+    setup = {"compensate": True, "key_of": lambda scope, path: f"{scope}:{path}"}
+    scheduler = started_scheduler(plan, setup=setup)
     while (task := scheduler.next_task(1.0)) is not None:
         if task.id == "b":
             scheduler.fail("b", tool_error("boom"), at=1.0)
@@ -76,13 +71,13 @@ def test_failed_run_has_the_same_error_in_its_document_and_in_why() -> None:
 
 
 @pytest.mark.parametrize(
-    ("is_running", "words"),
+    ("is_running", "expected_line"),
     [
         (True, "run-1: cancelled in 2.0 s; nodes: 1 cancelled"),
         (False, "run-1: cancelled in 2.0 s, after all nodes had completed; nodes: 1 completed"),
     ],
 )
-def test_cancel_that_stopped_nothing_reports_it(is_running: bool, words: str) -> None:
+def test_cancel_after_the_last_node_is_reported(is_running: bool, expected_line: str) -> None:
     scheduler = _started_run(node("a"))
     scheduler.cancel(2.0)
     if is_running:
@@ -90,7 +85,7 @@ def test_cancel_that_stopped_nothing_reports_it(is_running: bool, words: str) ->
     else:
         scheduler.complete("a", "# The answer\n\nIt is **3**.", at=3.0)
     view = _final_view(scheduler)
-    assert summary_line(view, view.document_with_refs()) == words
+    assert summary_line(view, view.document_with_refs()) == expected_line
 
 
 class _Terminal(io.StringIO):
@@ -102,11 +97,11 @@ class _Terminal(io.StringIO):
 def test_answer_is_rendered_on_a_terminal(monkeypatch: pytest.MonkeyPatch, kind: Any, is_rendered: bool) -> None:
     scheduler = _started_run(node("a"), output="{{a.result}}")
     scheduler.complete("a", "It is **3**, see [here](https://example.org).\n\n| a | b |\n|---|---|\n| 1 | 2 |", at=2.0)
-    written = kind()
-    monkeypatch.setattr(sys, "stdout", written)
+    stdout = kind()
+    monkeypatch.setattr(sys, "stdout", stdout)
     view = _final_view(scheduler)
     print_answer(view, view.document_with_refs(), Output(has_color=False))
-    result = written.getvalue()
+    result = stdout.getvalue()
     assert ("**3**" in result, "|---|" in result) == (not is_rendered, not is_rendered)
     assert "https://example.org" in result
 
@@ -119,8 +114,8 @@ def test_multiline_text_of_a_result_is_kept() -> None:
 
 def test_low_confidence_names_the_command_that_shows_the_intents() -> None:
     error = {"code": "low_confidence", "message": "not sure enough"}
-    plain = {"status": "completed", "error": None, "result": None}
-    nodes = dict.fromkeys(("plan", "read", "plan#2", "read#2"), plain)
+    completed = {"status": "completed", "error": None, "result": None}
+    nodes = dict.fromkeys(("plan", "read", "plan#2", "read#2"), completed)
     assert [*failure_lines({"run_id": "run-1", "error": error, "nodes": nodes})] == [
         "error: low_confidence: not sure enough",
         "the intents: dagwright node run-1 read#2",
@@ -138,9 +133,9 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
     scheduler.complete("@result_2", {"id": "role_1"}, at=1.0)
     view = _final_view(scheduler)
     print_end(view, {**view.document_with_refs(), "lookups": [_JOHN]}, Output())
-    first, bound, first_result, *output = capsys.readouterr().out.splitlines()
+    first, binding, first_result, *output = capsys.readouterr().out.splitlines()
     assert first.startswith("run-1: completed")
-    assert bound == "'John Smith' is John Smith (person, GB, person_1): exact name"
+    assert binding == "'John Smith' is John Smith (person, GB, person_1): exact name"
     assert first_result == '@result_1 any: {"id": "fund_1"}'
     assert ["role_1" in "".join(output), "fund_1" in "".join(output)] == [True, False]
     lines = [*found_entity_lines([_JOHN] * 43)]
@@ -171,10 +166,10 @@ def test_lost_output_is_a_failure(
     scheduler = _started_run(node("a"))
     scheduler.complete("a", 1, at=1.0)
     view = _final_view(scheduler)
-    lost = {
+    note = {
         "code": "value_lost",
         "node_id": node_id,
         "message": f"{node_id or 'output'}: the payload x is not in the store",
     }
-    print_result(view, {**view.document_with_refs(), "notes": [lost]}, Output())
-    assert (capsys.readouterr().err, _exit_code_of_result(view, [lost])) == (message, code)
+    print_result(view, {**view.document_with_refs(), "notes": [note]}, Output())
+    assert (capsys.readouterr().err, _exit_code_of_result(view, [note])) == (message, code)

@@ -18,13 +18,13 @@ def typing(monkeypatch: pytest.MonkeyPatch) -> Typing:
     """Type these lines, then Ctrl-D; return the questions as they are asked."""
 
     def prepare(*lines: str) -> list[str]:
-        left, questions = list(lines), list[str]()
+        unread, questions = list(lines), list[str]()
 
         def read(question: str) -> str:
             questions.append(question)
-            if not left:
+            if not unread:
                 raise EOFError
-            return left.pop(0)
+            return unread.pop(0)
 
         monkeypatch.setattr("builtins.input", read)
         return questions
@@ -39,8 +39,8 @@ def test_approval_is_yes_or_no(typing: Typing, capsys: pytest.CaptureFixture[str
     assert questions == ["Approve? (yes or no): "] * 2
     call = 'cbu.get with {\n  "cbu-id": "fund_1"\n}\nfund_1 is Apex (fund)'
     assert capsys.readouterr().out == f"check, for ann\nPublish?\n{call}\nanswer yes or no\n"
-    for why, reason in (("too dear", {"reason": "too dear"}), ("", {})):
-        typing("no", why)
+    for reason_text, reason in (("too dear", {"reason": "too dear"}), ("", {})):
+        typing("no", reason_text)
         assert ask_answer(open_request()) == {"approved": False, **reason}
 
 
@@ -107,7 +107,7 @@ def test_invalid_fields_are_asked_for_again(typing: Typing, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(
-    ("schema", "lines", "value", "reported"),
+    ("schema", "lines", "value", "expected_lines"),
     [
         ({"type": "boolean"}, ["perhaps", "Y"], True, ["answer yes or no"]),
         ({"type": "boolean"}, ["no"], False, []),
@@ -121,12 +121,17 @@ def test_invalid_fields_are_asked_for_again(typing: Typing, capsys: pytest.Captu
     ],
 )
 def test_field_converts_the_text_to_its_type(
-    typing: Typing, capsys: pytest.CaptureFixture[str], schema: Any, lines: list[str], value: Any, reported: list[str]
+    typing: Typing,
+    capsys: pytest.CaptureFixture[str],
+    schema: Any,
+    lines: list[str],
+    value: Any,
+    expected_lines: list[str],
 ) -> None:
     typing(*lines)
     form = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
     assert ask_answer(open_request(type="INFORMATION", prompt="", schema=form)) == {"data": {"x": value}}
-    assert capsys.readouterr().out.splitlines()[1:] == reported
+    assert capsys.readouterr().out.splitlines()[1:] == expected_lines
 
 
 def test_form_for_missing_inputs_includes_inputs_with_a_default(typing: Typing) -> None:

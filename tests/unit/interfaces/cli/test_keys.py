@@ -53,9 +53,9 @@ def test_key_is_written_to_stdout_alone(path: Path, capsys: pytest.CaptureFixtur
     run_command_line(["keys", "list"])
     assert "the API needs no key" in capsys.readouterr().out
     assert run_command_line(["keys", "add", "ann"]) == 0
-    shown = capsys.readouterr()
-    assert KeyFile(path).caller_of(shown.out.strip()) is not None
-    assert "shown only once" in shown.err
+    captured = capsys.readouterr()
+    assert KeyFile(path).caller_of(captured.out.strip()) is not None
+    assert "shown only once" in captured.err
     (id,) = KeyFile(path).keys()
     run_command_line(["keys", "list"])
     assert f"{id}  ann    run, answer, operate" in capsys.readouterr().out
@@ -65,8 +65,12 @@ def test_key_is_written_to_stdout_alone(path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_invalid_arguments_and_an_unreadable_file_are_rejected(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wrong = (("add", "a b"), ("add", "ann", "--scope", "lok"), ("add", "ann", "--scope", "look", "--scope", "run"))
-    for arguments in (*wrong, ("remove", "x")):
+    invalid_arguments = (
+        ("add", "a b"),
+        ("add", "ann", "--scope", "lok"),
+        ("add", "ann", "--scope", "look", "--scope", "run"),
+    )
+    for arguments in (*invalid_arguments, ("remove", "x")):
         code, document = run_keys(capsys, "keys", *arguments)
         assert (code, document["status"]) == (2, "bad_usage")
     path.write_text("{", encoding="utf-8")
@@ -132,12 +136,16 @@ def test_wildcard_origins_need_keys(tmp_path: Path) -> None:
         _check_origins(settings, keys, needs_keys=True)
 
 
-def test_open_ui_is_reported(path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ui_that_cannot_be_closed_is_reported(
+    path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def refuse(_: LocalServer) -> bool:
         raise ServerUnreachable("there is no program")
 
     monkeypatch.setattr(LocalServer, "close_ui", refuse)
     assert run_command_line(["keys", "add", "ann", "--json"]) == 0
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["status"] == "added"
-    assert shown.err.endswith("the Temporal UI, which does not check keys, could not be closed: there is no program\n")
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["status"] == "added"
+    assert captured.err.endswith(
+        "the Temporal UI, which does not check keys, could not be closed: there is no program\n"
+    )

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.waits
 
-_STUBBORN = """
+_STUBBORN_COMMAND = """
 import asyncio
 import pytest
 
@@ -33,7 +33,7 @@ async def work(interrupt_handling):
 
 raise SystemExit(run_async(work, Output()))
 """
-_LEFT = "a step does not end; exiting without it"
+_EXIT_MESSAGE = "a step does not end; exiting without it"
 _PIPES: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
@@ -42,17 +42,17 @@ def _line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def _start_process(first: str, *, leaving_s: float = 0.3) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, "-c", _STUBBORN % (leaving_s, first)], **_PIPES)
+def _start_process(first_statement: str, *, leaving_s: float = 0.3) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", _STUBBORN_COMMAND % (leaving_s, first_statement)], **_PIPES)
     assert _line(process) == "ready\n"
     return process
 
 
-_BOTH = """import os, signal
+_BOTH_SIGNALS = """import os, signal
     os.kill(os.getpid(), signal.SIGTERM)
     os.kill(os.getpid(), signal.SIGINT)
 """
-_WRITES = """from dagwright.process.drain import writes_in_flight
+_OPEN_WRITE = """from dagwright.process.drain import writes_in_flight
     interrupt_handling.exit_watchdog.start(3)
     with writes_in_flight.counting_call():
         await asyncio.sleep(2)
@@ -61,25 +61,25 @@ _WRITES = """from dagwright.process.drain import writes_in_flight
 
 
 @pytest.mark.parametrize(
-    ("first", "leaving_s", "sign", "ends"),
+    ("first_statement", "leaving_s", "stop_signal", "expected"),
     [
-        ("pass", 0.3, signal.SIGTERM, (130, "", ["interrupted", _LEFT])),
-        # Two simultaneous signals are sent at once.
-        (_BOTH, 60, None, (130, "", ["interrupted"])),
-        ("interrupt_handling.exit_watchdog.start(3)", 0.3, None, (3, "", [_LEFT])),
+        ("pass", 0.3, signal.SIGTERM, (130, "", ["interrupted", _EXIT_MESSAGE])),
+        # Both signals arrive at the same time.
+        (_BOTH_SIGNALS, 60, None, (130, "", ["interrupted"])),
+        ("interrupt_handling.exit_watchdog.start(3)", 0.3, None, (3, "", [_EXIT_MESSAGE])),
         ("interrupt_handling.exit_watchdog.start(3); return 0", 0.3, None, (0, "", [])),
-        # A write that still works ends first.
-        (_WRITES, 0.3, None, (3, "done\n", [_LEFT])),
+        # A write in progress ends first.
+        (_OPEN_WRITE, 0.3, None, (3, "done\n", [_EXIT_MESSAGE])),
     ],
 )
 def test_command_exits_although_a_step_does_not_end(
-    first: str, leaving_s: float, sign: signal.Signals | None, ends: tuple[int, str, list[str]]
+    first_statement: str, leaving_s: float, stop_signal: signal.Signals | None, expected: tuple[int, str, list[str]]
 ) -> None:
-    with _start_process(first, leaving_s=leaving_s) as process:
-        if sign is not None:
-            process.send_signal(sign)
-        written, message = process.communicate(timeout=60)
-    assert (process.returncode, written, message.splitlines()) == ends
+    with _start_process(first_statement, leaving_s=leaving_s) as process:
+        if stop_signal is not None:
+            process.send_signal(stop_signal)
+        output, message = process.communicate(timeout=60)
+    assert (process.returncode, output, message.splitlines()) == expected
 
 
 def test_second_ctrl_c_exits_although_a_step_blocks_the_loop() -> None:

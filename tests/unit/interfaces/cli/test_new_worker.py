@@ -34,9 +34,9 @@ def test_generated_worker_tool_and_test_work_without_changes(
     ]
     result = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("test it: "))
     command = [sys.executable, *shlex.split(result.removeprefix("test it: python "))]
-    tested = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    test_run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     # An empty folder has none of the settings of this repository, so warnings are no errors there.
-    assert ("3 passed" in tested.stdout, "warning" in tested.stdout.lower(), tested.stderr) == (True, False, "")
+    assert ("3 passed" in test_run.stdout, "warning" in test_run.stdout.lower(), test_run.stderr) == (True, False, "")
 
 
 NOT_A_NAME = "of a worker tool"

@@ -29,7 +29,7 @@ from dagwright.interfaces.cli.plan_input import (
 )
 from dagwright.interfaces.cli.request_text import answer_command
 
-ONE_KIND = "contradict each other: give one answer"
+CONTRADICTION = "contradict each other: give one answer"
 
 
 def _request(**fields: Any) -> AnswerRequest:
@@ -58,8 +58,8 @@ def test_options_become_the_answer(options: dict[str, Any], answer: Any) -> None
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"is_approved": True, "is_rejected": True}, f"--approve and --reject {ONE_KIND}"),
-        ({"text": "a", "data": "1"}, f"--text and --data {ONE_KIND}"),
+        ({"is_approved": True, "is_rejected": True}, f"--approve and --reject {CONTRADICTION}"),
+        ({"text": "a", "data": "1"}, f"--text and --data {CONTRADICTION}"),
         ({"is_rejected": True, "arguments": "{}"}, "--arguments needs --approve, or --select retry"),
         ({"text": "a", "reason": "b"}, "--reason needs --approve or --reject; --note works with every answer"),
         ({"is_rejected": True, "is_remembered": True}, "--remember needs --approve"),
@@ -95,13 +95,13 @@ def test_options_without_an_answer_are_rejected(options: dict[str, Any], sentenc
     ],
 )
 def test_text_becomes_the_declared_type(schema: dict[str, Any], text: str, value: Any) -> None:
-    typed = convert_value(schema, text)
-    assert (type(typed), typed) == (type(value), value)
+    converted = convert_value(schema, text)
+    assert (type(converted), converted) == (type(value), value)
 
 
 def test_text_of_another_type_is_rejected() -> None:
-    wrong = (("integer", "7.5"), ("integer", "true"), ("number", "NaN"), ("boolean", "1"), ("array", "{}"))
-    for kind, text in (*wrong, ("object", "x"), ("array", "[" * 100_000)):
+    invalid = (("integer", "7.5"), ("integer", "true"), ("number", "NaN"), ("boolean", "1"), ("array", "{}"))
+    for kind, text in (*invalid, ("object", "x"), ("array", "[" * 100_000)):
         with pytest.raises(ValueError, match=f"is not of type {kind}"):
             convert_value({"type": kind}, text)
 
@@ -139,10 +139,10 @@ def test_plan_of_standard_input_can_be_read_twice(monkeypatch: pytest.MonkeyPatc
 
 
 def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
-    written = "tokens=50000, money=1.50,calls=40,nodes=200,time=1.5h"
+    text = "tokens=50000, money=1.50,calls=40,nodes=200,time=1.5h"
     limits = {"tokens": 50000, "money": "1.50", "calls": 40, "nodes": 200, "time": "5400.0s"}
-    assert read_budget(written, is_interactive=True) == limits
-    assert read_budget(written, is_interactive=False) == {**limits, "on_limit": "finish"}
+    assert read_budget(text, is_interactive=True) == limits
+    assert read_budget(text, is_interactive=False) == {**limits, "on_limit": "finish"}
     assert read_budget(None, is_interactive=True) is None
     assert read_new_limits("tokens=none,calls=9") == {"tokens": None, "calls": 9}
 
@@ -154,7 +154,7 @@ TIME = "time must be a duration:"
 
 
 @pytest.mark.parametrize(
-    ("written", "problem"),
+    ("text", "problem"),
     [
         *((text, f"invalid limit '{text}'; {NO_LIMIT}") for text in ("", "tokens", "tokens=")),
         *((f"tokens={text}", f"tokens {WHOLE} '{text}'") for text in ("-5", "1.5", "NaN", "1e400", "50k")),
@@ -172,11 +172,11 @@ TIME = "time must be a duration:"
         ("on_limit=finish", "expected an object with some of tokens, money, calls, nodes, time"),
     ],
 )
-def test_invalid_budget_is_rejected_with_its_part(written: str, problem: str) -> None:
+def test_invalid_budget_is_rejected_with_its_part(text: str, problem: str) -> None:
     with pytest.raises(CommandError) as error:
-        read_budget(written, is_interactive=True)
+        read_budget(text, is_interactive=True)
     assert f": {problem}" in str(error.value)
-    assert str(error.value).startswith(f"--budget {written[:100]}")
+    assert str(error.value).startswith(f"--budget {text[:100]}")
 
 
 def test_budget_request_shows_both_commands() -> None:
@@ -187,9 +187,9 @@ def test_budget_request_shows_both_commands() -> None:
 
 
 def test_unknown_cost_is_reported_once_with_its_remedy() -> None:
-    used = Usage(calls=3, prompt_tokens=30, unpriced_calls=1, uncounted_calls=1, money=Decimal("0.5"))
-    agents = {"writer": used.to_document(), "reader": Usage(calls=1, prompt_tokens=9, unpriced_calls=1).to_document()}
-    assert usage_lines({"usage": {**used.to_document(), "agents": agents}}) == [
+    usage = Usage(calls=3, prompt_tokens=30, unpriced_calls=1, uncounted_calls=1, money=Decimal("0.5"))
+    agents = {"writer": usage.to_document(), "reader": Usage(calls=1, prompt_tokens=9, unpriced_calls=1).to_document()}
+    assert usage_lines({"usage": {**usage.to_document(), "agents": agents}}) == [
         "used: 30 tokens in 3 model calls, cost at least 0.5",
         "  agent writer: 30 tokens in 3 model calls, cost at least 0.5",
         "  agent reader: 9 tokens in 1 model call",
@@ -199,7 +199,7 @@ def test_unknown_cost_is_reported_once_with_its_remedy() -> None:
     ]
 
 
-_NAMED = sorted(
+_COMMAND_FUNCTIONS = sorted(
     (names[0].value, names[1].value)
     for file in Path(cli.__path__[0]).glob("*.py")
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
@@ -210,9 +210,9 @@ _NAMED = sorted(
 
 
 def test_commands_name_their_modules() -> None:
-    assert len(_NAMED) > 30
+    assert len(_COMMAND_FUNCTIONS) > 30
 
 
-@pytest.mark.parametrize(("module", "function"), _NAMED)
+@pytest.mark.parametrize(("module", "function"), _COMMAND_FUNCTIONS)
 def test_module_of_a_command_has_its_function(module: str, function: str) -> None:
     assert callable(getattr(importlib.import_module(f"{cli.__name__}.{module}"), function))

@@ -25,9 +25,9 @@ from tests.unit.interfaces.cli.views import START, node, start_ready, view_of
 Step = Callable[[RunScheduler], None]
 
 
-def _progress(view: RunView, *, room: int = 40, after_s: float = 2.0) -> RunRows:
+def _progress(view: RunView, *, max_rows: int = 40, after_s: float = 2.0) -> RunRows:
     assert view.scheduler is not None
-    return progress_of(view, tree_of(view.scheduler.plan), now=START + after_s, max_rows=room)
+    return progress_of(view, tree_of(view.scheduler.plan), now=START + after_s, max_rows=max_rows)
 
 
 def _complete(*names: str) -> Step:
@@ -70,7 +70,7 @@ def test_each_node_is_under_its_deepest_dependency() -> None:
 
 def test_rows_that_do_not_fit_are_counted_by_state() -> None:
     step = _fail("n95", done=[f"n{number}" for number in range(90)])
-    progress = _progress(view_of(*(node(f"n{number}") for number in range(100)), step=step), room=12)
+    progress = _progress(view_of(*(node(f"n{number}") for number in range(100)), step=step), max_rows=12)
     assert [row.name for row in progress.rows] == ["n90", "n91", "n92", "n93", "n94", "n95", "n96"]
     assert [(row.name, row.detail) for row in progress.groups] == [("3 more", "running"), ("90 more", "completed")]
     assert (progress.done, progress.total) == (91, 100)
@@ -79,7 +79,7 @@ def test_rows_that_do_not_fit_are_counted_by_state() -> None:
 
 def test_items_are_a_bar_with_remaining_time_and_failures() -> None:
     step = _fail("fan[19]", done=[f"fan[{number}]" for number in range(19)])
-    first, *items = _progress(view_of(node("fan", for_each=list(range(40))), step=step), room=4).rows
+    first, *items = _progress(view_of(node("fan", for_each=list(range(40))), step=step), max_rows=4).rows
     assert (first.name, first.done, first.total) == ("fan", 20, 40)
     assert first.eta_s == pytest.approx(2.0)
     assert [(row.name, row.detail) for row in items] == [("fan[19]", "broke"), ("fan[20]", ""), ("fan[21]", "")]
@@ -119,13 +119,13 @@ def test_durations_have_at_most_two_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "words"), [(None, "starting"), (RunInput(), "starting"), (RunInput(plan={}), "reading the plan")]
+    ("run_input", "words"), [(None, "starting"), (RunInput(), "starting"), (RunInput(plan={}), "reading the plan")]
 )
-def test_picture_without_a_plan_shows_the_state(sent: RunInput | None, words: str) -> None:
-    assert _draw(replace(view_of(node("a")), scheduler=None, run_input=sent))[-1].strip() == words
+def test_display_without_a_plan_shows_the_state(run_input: RunInput | None, words: str) -> None:
+    assert _draw(replace(view_of(node("a")), scheduler=None, run_input=run_input))[-1].strip() == words
 
 
-def test_picture_shows_signs_and_words_of_any_state() -> None:
+def test_display_shows_signs_and_words_of_any_state() -> None:
     view = view_of(node("a"), node("b", "a"), node("c"), step=_fail("a", "[bold]broke\x1b[2J", attempt=3))
     assert [" ".join(line.split()) for line in _draw(view)] == [
         "run-1 running 2.0 s",
@@ -136,14 +136,14 @@ def test_picture_shows_signs_and_words_of_any_state() -> None:
     ]
 
 
-def test_picture_ends_with_the_last_lines_of_a_running_answer() -> None:
+def test_display_ends_with_the_last_lines_of_a_running_answer() -> None:
     live = LiveDisplay(Console(width=40, height=12, no_color=True, force_terminal=False))
     live.show_answer("".join(f"line {number}\n" for number in range(50)) + f"{'long ' * 8}and the \x1b[2Jend")
-    written = live._last_lines()
+    answer_lines = live._last_lines()
     expected = ["line 48", "line 49", "long long long long long long long long", "and the \\u001b[2Jend"]
-    assert [line.plain.rstrip() for line in written] == expected
-    assert _draw(view_of(node("a")), width=40, answer_lines=written)[-4:] == expected
-    ended = _draw(view_of(node("a"), step=_complete("a")), width=40, answer_lines=written)
+    assert [line.plain.rstrip() for line in answer_lines] == expected
+    assert _draw(view_of(node("a")), width=40, answer_lines=answer_lines)[-4:] == expected
+    ended = _draw(view_of(node("a"), step=_complete("a")), width=40, answer_lines=answer_lines)
     assert not any("line" in line for line in ended)
 
 
@@ -178,11 +178,11 @@ def test_line_writer_writes_each_change_once() -> None:
 
 
 def test_line_writer_reports_a_lost_worker_once() -> None:
-    lines, both = Lines(), (node("a"), node("b"))
-    view = view_of(*both, pending={"a": PendingCall(1, LOST), "b": PendingCall(1, LOST_FINAL)})
+    lines, nodes = Lines(), (node("a"), node("b"))
+    view = view_of(*nodes, pending={"a": PendingCall(1, LOST), "b": PendingCall(1, LOST_FINAL)})
     lines.writer.show(view)
     lines.writer.show(view)
-    lines.writer.show(view_of(*both, pending={"a": PendingCall(2, "started", "activity Heartbeat timeout")}))
+    lines.writer.show(view_of(*nodes, pending={"a": PendingCall(2, "started", "activity Heartbeat timeout")}))
     assert lines == [
         "running    a  t",
         "running    b  t",
@@ -194,7 +194,7 @@ def test_line_writer_reports_a_lost_worker_once() -> None:
 
 def test_line_writer_reports_escalations_and_who_answered() -> None:
     question = {"type": "APPROVAL", "prompt": "Go?", "assignee": "ann", "deadline": "10s"}
-    asking = node("q", tool=None, human={**question, "on_timeout": {"escalate": "boss"}})
+    human_node = node("q", tool=None, human={**question, "on_timeout": {"escalate": "boss"}})
     lines = Lines()
 
     def escalate(scheduler: RunScheduler) -> None:
@@ -205,7 +205,7 @@ def test_line_writer_reports_escalations_and_who_answered() -> None:
         scheduler.features.feedback.answer(Feedback("q", {"approved": True}, by="eve"), START + 11)
 
     for step in (escalate, escalate, answer):
-        view = view_of(asking, step=step)
+        view = view_of(human_node, step=step)
         assert view.scheduler is not None
         lines.writer.show(
             view, [each.to_json("run-1") for each in view.scheduler.features.feedback.requests.open.values()]
@@ -216,7 +216,7 @@ def test_line_writer_reports_escalations_and_who_answered() -> None:
     assert ["; requested from ann at " in answered, ", escalated to boss at " in answered] == [True, True]
 
 
-def test_node_that_continued_with_a_given_value_reports_it() -> None:
+def test_node_that_continued_with_its_default_reports_it() -> None:
     view, lines = view_of(node("a", on_error={"value": 7}), step=_fail("a")), Lines()
     lines.writer.show(view)
     assert lines == ["completed  a  t  1.0 s  failed, continued with the default: broke"]
@@ -253,7 +253,7 @@ def test_request_is_a_line_with_its_answering_command() -> None:
     ]
 
 
-def test_picture_shows_the_oldest_requests_with_their_commands() -> None:
+def test_display_shows_the_oldest_requests_with_their_commands() -> None:
     requests = [open_request("check", prompt="Is this so? " * 19), *(open_request(f"n{number}") for number in range(9))]
     assert _draw(view_of(node("a")), *requests, height=24, width=72)[3:] == [
         "check waits for ann: Is this so? Is this so? Is this so? Is this so? Is",
@@ -272,7 +272,7 @@ def _which(name: str, count: int) -> dict[str, Any]:
     return open_request(name, prompt="Which?", type="SELECTION", options=options, allow_text=True)
 
 
-def test_picture_shows_options_one_a_line() -> None:
+def test_display_shows_options_one_a_line() -> None:
     assert _draw(view_of(node("a")), _which("Ann", 2), _which("Bob", 9), height=20, width=72)[3:] == [
         "Ann waits for ann: Which?",
         "  p_0: Ann (person, no. 0)",
@@ -287,9 +287,13 @@ def test_picture_shows_options_one_a_line() -> None:
     ]
 
 
-def test_picture_wraps_a_long_question_and_long_options() -> None:
-    near = "; ".join(f"Maria Garcia{number} (person, ES, born 1972-06-21, person_{number})" for number in range(4))
-    unclear = open_request("n", prompt=f"No party found for person 'Mia Gracia'; near: {near}. Write another name.")
+def test_display_wraps_a_long_question_and_long_options() -> None:
+    similar_names = "; ".join(
+        f"Maria Garcia{number} (person, ES, born 1972-06-21, person_{number})" for number in range(4)
+    )
+    unclear = open_request(
+        "n", prompt=f"No party found for person 'Mia Gracia'; near: {similar_names}. Write another name."
+    )
     label = "DIRECTOR of Apex Fund, " * 3
     options = [{"id": f"p_{n}", "label": f"Ann Lee (person, GB, {label}LEI {n})"} for n in (1, 2)]
     which = open_request("w", prompt="Which Ann?", type="SELECTION", options=options)

@@ -32,12 +32,12 @@ _FIELDS = {
     **{"name": {"type": "string"}, "more": {"type": "string"}},
 }
 _FORM = {"type": "object", "properties": _FIELDS, "required": ["amount", "sure", "tags", "zone", "quarter", "name"]}
-_FAILED = {"type": "SELECTION", "options": ["retry", "value", "skip", "stop"], "purpose": "error"}
-_FILLED = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1", "name": "TEXT"}'
+_FAILED_NODE = {"type": "SELECTION", "options": ["retry", "value", "skip", "stop"], "purpose": "error"}
+_FORM_VALUES = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1", "name": "TEXT"}'
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "command"),
     [
         ({}, f"{_START} --approve  (or --reject)"),
         ({"request_id": "sum[a b]"}, "dagwright feedback run-1 'sum[a b]' --approve  (or --reject)"),
@@ -48,12 +48,12 @@ _FILLED = '{"amount": 1, "sure": true, "tags": [], "zone": "EU", "quarter": "Q1"
         ({"type": "GUIDANCE"}, f"{_START} --text 'TEXT'"),
         ({"type": "CLARIFICATION"}, f"{_START} --text 'TEXT'"),
         ({"type": "INFORMATION"}, f"{_START} --data '{{}}'"),
-        ({"type": "INFORMATION", "schema": _FORM}, f"{_START} --data '{_FILLED}'"),
-        (_FAILED, f"{_START} --select retry  (or value --data JSON, skip, stop)"),
+        ({"type": "INFORMATION", "schema": _FORM}, f"{_START} --data '{_FORM_VALUES}'"),
+        (_FAILED_NODE, f"{_START} --select retry  (or value --data JSON, skip, stop)"),
     ],
 )
-def test_command_answers_the_request_unchanged(fields: dict[str, Any], words: str) -> None:
-    assert answer_command(open_request(**fields)) == words
+def test_command_answers_the_request_unchanged(fields: dict[str, Any], command: str) -> None:
+    assert answer_command(open_request(**fields)) == command
 
 
 def test_fields_of_a_form_are_reported_in_non_interactive_runs() -> None:
@@ -83,8 +83,8 @@ def test_options_with_labels_have_lines_and_the_command_is_short() -> None:
 
 
 def test_long_lists_are_cut_and_prompts_are_one_safe_line() -> None:
-    words = answer_command(open_request(type="SELECTION", options=list(range(30))))
-    assert words == f"{_START} --select 0  (or {', '.join(map(str, range(1, 20)))}, …)"
+    command = answer_command(open_request(type="SELECTION", options=list(range(30))))
+    assert command == f"{_START} --select 0  (or {', '.join(map(str, range(1, 20)))}, …)"
     assert join_request_ids([open_request(f"n{number}") for number in range(5)], limit=3) == "n0, n1, n2 and 2 more"
     line = request_line(open_request(prompt="Total\n\x1b[31m5", assignee=None))
     assert line == "check waits for anyone: Total \\u001b[31m5"
@@ -96,8 +96,8 @@ def test_call_that_needs_approval_is_described_in_one_short_line() -> None:
     call = 'pay with {"to": "bob\\nben", "amount": 3}'
     assert request_line(request) == f"check waits for ann: Approve 'pay'? {call}"
     assert question_lines(request) == ["Approve 'pay'?", call]
-    long = question_lines(open_request(tool="pay", arguments={"to": "x" * 1_000}))[1]
-    assert (len(long), long[:20], long[-1]) == (300, 'pay with {"to": "xxx', "…")
+    call_line = question_lines(open_request(tool="pay", arguments={"to": "x" * 1_000}))[1]
+    assert (len(call_line), call_line[:20], call_line[-1]) == (300, 'pay with {"to": "xxx', "…")
 
 
 def test_inbox_shows_age_deadline_prompt_and_command(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_plan_to_approve_is_shown_by_its_steps() -> None:
 
 
 class _Client:
-    """A server that knows the pollers of a queue and how many runs are open."""
+    """Fake client: the pollers of a queue, and the number of open runs."""
 
     namespace, identity = "default", "1@here"
 

@@ -27,7 +27,10 @@ from dagwright.protocol.documents import graph_document
 from tests.support.rounds import continue_with, done_response, ref, sub_goal
 from tests.unit.planner.test_rounds_extender import Question
 
-PICK, OTHER = sub_goal(1, "pick", "Numbers of Maersk", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
+PICK_MAERSK, PICK_EVERGREEN = (
+    sub_goal(1, "pick", "Numbers of Maersk", name="Maersk"),
+    sub_goal(2, "pick", name="Evergreen"),
+)
 NOW = 100.0
 
 
@@ -59,7 +62,9 @@ def _document_of(question: Question) -> Any:
 
 def _started_question(*, workers: Mapping[str, Any] | None = None) -> Question:
     question = Question(
-        continue_with(PICK, OTHER, reasoning="Both."), done_response(a=ref(1, "numbers")), workers=workers
+        continue_with(PICK_MAERSK, PICK_EVERGREEN, reasoning="Both."),
+        done_response(a=ref(1, "numbers")),
+        workers=workers,
     )
     question.step()
     question.step()
@@ -74,7 +79,7 @@ def test_reason_of_a_round_precedes_its_nodes() -> None:
     ]
 
 
-def test_replaced_sub_goal_is_reported_when_noticed() -> None:
+def test_superseded_sub_goal_is_reported_when_it_is_seen() -> None:
     lines: list[str] = []
     writer, question = LineWriter(lines.append), _started_question()
     question.scheduler.fail("sg1", NodeError("odd", "no"), at=NOW)
@@ -86,9 +91,9 @@ def test_replaced_sub_goal_is_reported_when_noticed() -> None:
 
 
 def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    both = sub_goal(3, "add_up", numbers=ref(1, "numbers")), sub_goal(9, "clarify", question="Which?")
+    dependents = sub_goal(3, "add_up", numbers=ref(1, "numbers")), sub_goal(9, "clarify", question="Which?")
     question = Question(
-        continue_with(PICK, *both),
+        continue_with(PICK_MAERSK, *dependents),
         done_response(all=ref(9, "clarification")),
         workers={"sg1": NodeError("tool_failed", "gone")},
     )
@@ -98,15 +103,15 @@ def test_abandoned_sub_goal_is_shown_as_failed(capsys: pytest.CaptureFixture[str
     result = _status(question, capsys)
     _print_node("sg1", sg1, [], Output())
     node = capsys.readouterr().out.splitlines()
-    drawn = mermaid(diagram_of(question.scheduler)).splitlines()
-    words = [line for line in _lines(question) if line[1] in ("sg1", "sg3")]
-    assert words == [["failed", "sg1"], ["superseded", "sg3"]]
+    diagram_lines = mermaid(diagram_of(question.scheduler)).splitlines()
+    lines = [line for line in _lines(question) if line[1] in ("sg1", "sg3")]
+    assert lines == [["failed", "sg1"], ["superseded", "sg3"]]
     # The sub-goal that never started, as it waited for the first, did not fail.
     rows = [line.split() for line in result]
     assert [row[1] for row in rows if row[2:3] in (["sg1"], ["sg3"])] == ["failed", "superseded"]
     assert "nodes: 4 completed, 1 superseded, 1 failed" in result[0]
     assert (node[0], "because: the run continues without it" in node) == ("sg1 (Numbers of Maersk): failed", True)
-    assert next(line for line in drawn if "sg1<br/>" in line).endswith('<br/>failed"]:::failed')
+    assert next(line for line in diagram_lines if "sg1<br/>" in line).endswith('<br/>failed"]:::failed')
     (reason,) = why(question.scheduler, "sg1", calls={}).reasons[:1]
     assert (reason.message, reason.detail) == ("failed, and the run continues without it", "tool_failed: gone")
 
@@ -144,40 +149,40 @@ def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[st
 def test_graph_names_workers_and_shows_what_is_partial() -> None:
     question = _started_question()
     question.scheduler.complete("sg1", {"status": "partial", "outputs": {"numbers": [1]}}, at=NOW)
-    picture = diagram_of(question.scheduler)
-    drawn = mermaid(picture)
-    assert "sg1<br/>pick · Numbers of Maersk<br/>" in drawn
-    assert next(line for line in drawn.splitlines() if "sg1<br/>" in line).endswith('<br/>partial"]:::partial')
-    assert "classDef partial " in drawn
-    assert "running" in next(line for line in drawn.splitlines() if "sg2<br/>" in line)
-    assert not is_folded(picture)
+    diagram = diagram_of(question.scheduler)
+    diagram_lines = mermaid(diagram)
+    assert "sg1<br/>pick · Numbers of Maersk<br/>" in diagram_lines
+    assert next(line for line in diagram_lines.splitlines() if "sg1<br/>" in line).endswith('<br/>partial"]:::partial')
+    assert "classDef partial " in diagram_lines
+    assert "running" in next(line for line in diagram_lines.splitlines() if "sg2<br/>" in line)
+    assert not is_folded(diagram)
 
 
 def test_graph_has_a_group_for_each_round() -> None:
     sums = [sub_goal(number + 2, "add_up", numbers=ref(number, "numbers")) for number in (1, 2)]
-    both = sub_goal(5, "compare", total=[ref(3, "total"), ref(4, "total")])
+    comparison = sub_goal(5, "compare", total=[ref(3, "total"), ref(4, "total")])
     question = Question(
-        continue_with(PICK, OTHER),
+        continue_with(PICK_MAERSK, PICK_EVERGREEN),
         continue_with(*sums),
-        continue_with(both),
+        continue_with(comparison),
         done_response(a=ref(5, "comparison")),
         workers={"sg5": {"comparison": "7 and 11"}},
         asked=RoundsOptions(limits=RoundsLimits(synthesis="model")),
     )
     question.run()
-    picture = diagram_of(question.scheduler)
-    assert {node["node_id"]: node.get("group") for node in picture["nodes"]} == {
+    diagram = diagram_of(question.scheduler)
+    assert {node["node_id"]: node.get("group") for node in diagram["nodes"]} == {
         **{"intention": None, "plan": "round 1", "sg1": "round 1", "sg2": "round 1", "plan#2": "round 2"},
         **{"sg3": "round 2", "sg4": "round 2", "plan#3": "round 3", "sg5": "round 3"},
         **{"plan#4": "round 4", "answer": None},
     }
-    assert picture["edges"] == [
+    assert diagram["edges"] == [
         *(["intention", "plan"], ["plan", "plan#2"], ["sg1", "sg3"], ["sg2", "sg4"], ["plan#2", "plan#3"]),
         *(["sg3", "sg5"], ["sg4", "sg5"], ["plan#3", "plan#4"], ["sg5", "answer"], ["plan#4", "answer"]),
     ]
     # JSON output has all edges, and the same groups.
     result = graph_document(question.scheduler)
-    assert [node.get("group") for node in result["nodes"]] == [node.get("group") for node in picture["nodes"]]
+    assert [node.get("group") for node in result["nodes"]] == [node.get("group") for node in diagram["nodes"]]
     assert ["sg1", "plan#2"] in result["edges"]
 
 
@@ -194,18 +199,18 @@ def test_problem_of_a_plan_is_shown_during_its_repair() -> None:
     writer = LineWriter(lines.append)
     question = Question(
         continue_with(sub_goal(1, "nobody"), reasoning="Again."),
-        continue_with(PICK, reasoning="Better."),
+        continue_with(PICK_MAERSK, reasoning="Better."),
         done_response(),
     )
     question.step()
     question.step()
-    repairing = question.start()
+    repair_task = question.start()
     for _ in range(2):
         writer.show(_view(question))
     (result,) = [line for line in lines if "round 1" in line and "rejected" in line]
     assert "nobody" in result
     assert result.startswith(next(line for line in lines if " plan " in line)[:8])
-    question.end(repairing)
+    question.end(repair_task)
     writer.show(_view(question))
     assert "Better." in lines[-1]
 
@@ -215,12 +220,12 @@ def test_why_reports_the_end_of_a_run_and_its_failures() -> None:
     question.scheduler.fail("sg1", NodeError("odd", "no numbers"), at=NOW)
     chain = blocking_chain(question.scheduler, calls={})
     error = {"code": "planner_repeats", "message": "the planner wants the same again"}
-    ended = RunExplanation(_view(question, is_closed=True, status="failed", error=error), "", chain)
-    assert [*lines_of(ended)][:2] == ["q has failed", "planner_repeats: the planner wants the same again"]
-    assert "the run ended by planner_repeats: " in ended.describe(str)
-    same = {"code": "odd", "message": "no numbers"}
+    explanation = RunExplanation(_view(question, is_closed=True, status="failed", error=error), "", chain)
+    assert [*lines_of(explanation)][:2] == ["q has failed", "planner_repeats: the planner wants the same again"]
+    assert "the run ended by planner_repeats: " in explanation.describe(str)
+    same_error = {"code": "odd", "message": "no numbers"}
     chain = replace(chain, reasons=[replace(reason, detail="odd: no numbers") for reason in chain.reasons])
-    assert RunExplanation(_view(question, is_closed=True, error=same), "", chain).ended_by() is None
+    assert RunExplanation(_view(question, is_closed=True, error=same_error), "", chain).ended_by() is None
 
 
 def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> None:
@@ -229,15 +234,15 @@ def test_why_of_a_continuing_round_has_the_last_reasoning_of_the_planner() -> No
     assert [*lines_of(result)][:2] == ["q is running", "Round 1 (continue): Both."]
 
 
-def test_cancelled_sub_goal_reports_it() -> None:
+def test_error_of_an_unfinished_sub_goal_names_its_state() -> None:
     assert error_of_unfinished_task(Record(NodeStatus.CANCELLED)) == "it was cancelled"
     assert error_of_unfinished_task(Record(NodeStatus.SKIPPED)) == "it was skipped"
 
 
 @pytest.mark.parametrize(
-    ("max_rounds", "advice"), [(2, ["more rounds: --max-rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])]
+    ("max_rounds", "hint"), [(2, ["more rounds: --max-rounds N, at most 50"]), (MAX_ROUNDS_LIMIT, [])]
 )
-def test_question_without_remaining_rounds_explains_how_to_allow_more(max_rounds: int, advice: list[str]) -> None:
+def test_question_without_remaining_rounds_explains_how_to_allow_more(max_rounds: int, hint: list[str]) -> None:
     names = [sub_goal(number, "pick", name=f"Carrier {number}") for number in range(1, max_rounds + 1)]
     question = Question(*map(continue_with, names), max_rounds=max_rounds)
     question.run()
@@ -245,4 +250,4 @@ def test_question_without_remaining_rounds_explains_how_to_allow_more(max_rounds
     message = "used, and the planner has not finished; finishing also needs a round"
     # Only commands have that option.
     assert document["error"]["message"] == f"all {max_rounds} rounds are {message}"
-    assert [*failure_lines(document)] == [f"error: max_rounds: all {max_rounds} rounds are {message}", *advice]
+    assert [*failure_lines(document)] == [f"error: max_rounds: all {max_rounds} rounds are {message}", *hint]

@@ -22,15 +22,15 @@ _SERVICES = ("service_client", "workflow_service", "operator_service")
 """Attributes of a client that have methods of their own."""
 
 
-class Away:
+class OfflineClient:
     """A Temporal client whose server does not respond; it records the names of the calls."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.calls: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        async def ask(*_: Any, **__: Any) -> Any:
-            self.asked.append(name)
+        async def fail(*_: Any, **__: Any) -> Any:
+            self.calls.append(name)
             raise RPCError("no", RPCStatusCode.UNAVAILABLE, b"")
 
         class Listing:
@@ -38,10 +38,10 @@ class Away:
             next_page_token = None
 
             async def fetch_next_page(self) -> None:
-                await ask()
+                await fail()
 
             async def __aiter__(self) -> AsyncIterator[Any]:
-                await ask()
+                await fail()
                 yield None
 
         if name in _SERVICES:
@@ -49,12 +49,12 @@ class Away:
             return self
         if name == "get_workflow_handle":
             return lambda *_, **__: SimpleNamespace(
-                id="run-1", describe=ask, execute_update=ask, signal=ask, cancel=ask, query=ask
+                id="run-1", describe=fail, execute_update=fail, signal=fail, cancel=fail, query=fail
             )
-        return (lambda *_, **__: Listing()) if name == "list_workflows" else ask
+        return (lambda *_, **__: Listing()) if name == "list_workflows" else fail
 
 
-Apart = tuple[httpx.AsyncClient, Away, GatewayContext]
+OfflineGateway = tuple[httpx.AsyncClient, OfflineClient, GatewayContext]
 
 
 @pytest.fixture(scope="session")
@@ -79,8 +79,8 @@ def write_plan(folder: Path, plan: Any, name: str = "double.json") -> Path:
 
 
 @pytest.fixture
-async def offline_gateway(tmp_path: Path, toolset: Toolset) -> AsyncIterator[Apart]:
-    client = Away()
+async def offline_gateway(tmp_path: Path, toolset: Toolset) -> AsyncIterator[OfflineGateway]:
+    client = OfflineClient()
     settings = Settings(state_dir=tmp_path, model="small")
     connection = Connection(cast(Any, client), Server("nowhere", "default"), frozenset())
     templates = load_templates(write_plan(tmp_path / "plans", PUBLISHED_PLAN["plan"]), toolset.declarations())
@@ -89,12 +89,12 @@ async def offline_gateway(tmp_path: Path, toolset: Toolset) -> AsyncIterator[Apa
 
 
 @pytest.fixture
-def http(offline_gateway: Apart) -> httpx.AsyncClient:
+def http(offline_gateway: OfflineGateway) -> httpx.AsyncClient:
     return offline_gateway[0]
 
 
 @pytest.fixture
-def offline_client(offline_gateway: Apart) -> Iterator[httpx.AsyncClient]:
+def offline_client(offline_gateway: OfflineGateway) -> Iterator[httpx.AsyncClient]:
     """Client of a gateway that must respond to each request without a call to Temporal."""
     yield offline_gateway[0]
-    assert not offline_gateway[1].asked
+    assert not offline_gateway[1].calls

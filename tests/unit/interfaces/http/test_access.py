@@ -21,7 +21,7 @@ from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage, StreamRese
 from tests.unit.interfaces.http.conftest import error_of
 
 
-class Guarded:
+class GuardedGateway:
     def __init__(self, folder: Path) -> None:
         self.leaving = asyncio.Event()
         self.keys = KeyFile(folder / "keys.json")
@@ -35,9 +35,9 @@ class Guarded:
         )
 
         @app.post("/body")
-        async def body(request: Request, given: dict[str, Any]) -> dict[str, Any]:
+        async def body(request: Request, fields: dict[str, Any]) -> dict[str, Any]:
             caller = request.scope[ASGI_CALLER]
-            return {"owner": caller.owner, "given": len(given), "streams": 0}
+            return {"owner": caller.owner, "given": len(fields), "streams": 0}
 
         @app.get("/stream")
         async def stream(request: Request) -> StreamingResponse:
@@ -62,16 +62,16 @@ class Guarded:
 
 
 @pytest.fixture
-def guarded_gateway(tmp_path: Path) -> Guarded:
-    return Guarded(tmp_path)
+def guarded_gateway(tmp_path: Path) -> GuardedGateway:
+    return GuardedGateway(tmp_path)
 
 
-async def test_without_keys_all_calls_are_accepted(guarded_gateway: Guarded) -> None:
+async def test_without_keys_all_calls_are_accepted(guarded_gateway: GuardedGateway) -> None:
     answers = [await guarded_gateway.http.post("/body", json={}) for _ in range(5)]
     assert [answer.json()["owner"] for answer in answers] == [None] * 5
 
 
-async def test_key_identifies_the_caller(guarded_gateway: Guarded) -> None:
+async def test_key_identifies_the_caller(guarded_gateway: GuardedGateway) -> None:
     ann = guarded_gateway.key_of("ann")
     assert (await guarded_gateway.http.post("/body", json={}, headers=ann)).json()["owner"] == "ann"
     assert (await guarded_gateway.http.get("/readyz")).status_code == 200
@@ -80,16 +80,16 @@ async def test_key_identifies_the_caller(guarded_gateway: Guarded) -> None:
         assert (*error_of(response), response.headers["www-authenticate"]) == (401, "invalid_api_key", "Bearer")
 
 
-async def test_invalid_keys_are_limited_and_valid_ones_are_not(guarded_gateway: Guarded) -> None:
-    ann, wrong = guarded_gateway.key_of("ann"), {"Authorization": "Bearer dw-x-y"}
-    answers = [await guarded_gateway.http.post("/body", json={}, headers=wrong) for _ in range(26)]
+async def test_invalid_keys_are_limited_and_valid_ones_are_not(guarded_gateway: GuardedGateway) -> None:
+    ann, invalid = guarded_gateway.key_of("ann"), {"Authorization": "Bearer dw-x-y"}
+    answers = [await guarded_gateway.http.post("/body", json={}, headers=invalid) for _ in range(26)]
     assert [answer.status_code for answer in answers] == [401] * 20 + [429] * 6
     assert (answers[-1].headers["retry-after"], error_of(answers[-1])) == ("3", (429, "rate_limit_exceeded"))
     assert (await guarded_gateway.http.post("/body", json={})).status_code == 401
     assert (await guarded_gateway.http.post("/body", json={}, headers=ann)).status_code == 200
 
 
-async def test_foreign_host_needs_a_key(guarded_gateway: Guarded) -> None:
+async def test_foreign_host_needs_a_key(guarded_gateway: GuardedGateway) -> None:
     foreign = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
     assert error_of(await guarded_gateway.http.post("/body", json={}, headers=foreign)) == (403, "foreign_host")
     assert (await guarded_gateway.http.get("/readyz", headers=foreign)).status_code == 200
@@ -97,7 +97,7 @@ async def test_foreign_host_needs_a_key(guarded_gateway: Guarded) -> None:
     assert accepted.status_code == 200
 
 
-async def test_unreadable_keys_and_drain_reject_all_requests(guarded_gateway: Guarded, tmp_path: Path) -> None:
+async def test_unreadable_keys_and_drain_reject_all_requests(guarded_gateway: GuardedGateway, tmp_path: Path) -> None:
     guarded_gateway.leaving.set()
     response = await guarded_gateway.http.post("/body", json={})
     assert (*error_of(response), response.headers["retry-after"]) == (503, "draining", "2")
@@ -107,7 +107,7 @@ async def test_unreadable_keys_and_drain_reject_all_requests(guarded_gateway: Gu
     assert error_of(await guarded_gateway.http.post("/body", json={})) == (503, "keys_unreadable")
 
 
-async def test_too_many_requests_have_a_retry_after(guarded_gateway: Guarded) -> None:
+async def test_too_many_requests_have_a_retry_after(guarded_gateway: GuardedGateway) -> None:
     ann = guarded_gateway.key_of("ann")
     answers = [await guarded_gateway.http.post("/body", json={}, headers=ann) for _ in range(4)]
     assert [answer.status_code for answer in answers] == [200] * 3 + [429]
@@ -115,7 +115,7 @@ async def test_too_many_requests_have_a_retry_after(guarded_gateway: Guarded) ->
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_too_large_body_is_rejected(guarded_gateway: Guarded, is_streamed: bool) -> None:
+async def test_too_large_body_is_rejected(guarded_gateway: GuardedGateway, is_streamed: bool) -> None:
     async def pieces() -> AsyncIterator[bytes]:
         yield b'{"a":"'
         for _ in range(20):
@@ -128,19 +128,19 @@ async def test_too_large_body_is_rejected(guarded_gateway: Guarded, is_streamed:
     assert "100 bytes" in response.json()["error"]["message"]
 
 
-async def test_stream_counts_until_it_has_ended(guarded_gateway: Guarded) -> None:
-    during = (await guarded_gateway.http.get("/stream", headers=guarded_gateway.key_of("ann"))).text
-    assert during == ": True False\n\n"
+async def test_stream_counts_until_it_has_ended(guarded_gateway: GuardedGateway) -> None:
+    text = (await guarded_gateway.http.get("/stream", headers=guarded_gateway.key_of("ann"))).text
+    assert text == ": True False\n\n"
     assert StreamReservation(guarded_gateway.usage, guarded_gateway.id).reserve()
 
 
-NAMED = AllowedHosts(["gateway", "api.example.com"], ["https://a.example.com"])
+HOSTS = AllowedHosts(["gateway", "api.example.com"], ["https://a.example.com"])
 
 
 def _code(hosts: AllowedHosts, host: str | None, origin: str | None = None) -> str | None:
     document = {name: value for name, value in (("host", host), ("origin", origin)) if value is not None}
-    refused = hosts.rejection(Headers(document))
-    return None if refused is None else refused[0]
+    rejection = hosts.rejection(Headers(document))
+    return None if rejection is None else rejection[0]
 
 
 ALLOWED_HOSTS = ("localhost", "LOCALHOST:8484", "[::1]:8484", "10.0.0.7", "gateway:8484", None)
@@ -149,7 +149,7 @@ ALLOWED_ORIGINS = [
     ("localhost:8484", "http://localhost:8484"),
     ("10.0.0.7:8484", "http://10.0.0.7:8484"),
     ("localhost:8484", "https://a.example.com"),
-    # A proxy that ends TLS and asks by an address of its own.
+    # A proxy that terminates TLS and forwards to the address of the gateway.
     ("127.0.0.1:8484", "https://api.example.com"),
 ]
 FOREIGN_ORIGINS = ["https://evil.example.com", "http://localhost:3000", "http://localhost", "null", "", "http://["]
@@ -167,7 +167,7 @@ FOREIGN_ORIGINS = ["https://evil.example.com", "http://localhost:3000", "http://
 def test_hosts_and_origins_of_the_gateway_and_allowed_ones_are_accepted(
     host: str | None, origin: str | None, code: str | None
 ) -> None:
-    assert _code(NAMED, host, origin) == code
+    assert _code(HOSTS, host, origin) == code
 
 
 def test_listening_host_and_wildcards() -> None:
@@ -177,6 +177,6 @@ def test_listening_host_and_wildcards() -> None:
     assert _code(hosts, "box.example.com:8484", "http://box.example.com:3000") == "foreign_origin"
     assert _code(AllowedHosts(), "box.example.com:8484") == "foreign_host"
     assert _code(AllowedHosts(["*"], ["*"]), "evil.example.com", "https://evil.example.com") is None
-    # A host alone allows no page.
+    # An allowed host does not allow foreign origins.
     assert _code(AllowedHosts(["*"]), "a.example.com", "https://evil.example.com") == "foreign_origin"
     assert (split_at_commas(None), split_at_commas(" a, b,")) == ([], ["a", "b"])

@@ -22,7 +22,7 @@ from dagwright.interfaces.http.request_fields import gateway_options, run_metada
 from dagwright.planning.model_calls.model_failure import ModelError, ModelFailure
 from dagwright.protocol.failures import run_error_of
 from dagwright.protocol.sessions import SessionNameInvalid
-from tests.unit.interfaces.http.conftest import Apart
+from tests.unit.interfaces.http.conftest import OfflineGateway
 from tests.unit.interfaces.http.test_document import DOCUMENT, OPERATIONS
 
 
@@ -53,14 +53,14 @@ def test_events_and_nodes_have_schemas() -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/runs", "/v1/nothing", "/console/"])
-async def test_answer_has_the_id_of_its_request(offline_gateway: Apart, path: str) -> None:
+async def test_answer_has_the_id_of_its_request(offline_gateway: OfflineGateway, path: str) -> None:
     http, _, _ = offline_gateway
-    own = (await http.get(path, headers={"X-Request-Id": "order-4711:1"})).headers["x-request-id"]
-    others = [(await http.get(path)).headers["x-request-id"] for _ in range(2)]
+    given_id = (await http.get(path, headers={"X-Request-Id": "order-4711:1"})).headers["x-request-id"]
+    generated_ids = [(await http.get(path)).headers["x-request-id"] for _ in range(2)]
     invalid = (await http.get(path, headers={"X-Request-Id": "a b" * 100})).headers["x-request-id"]
-    assert own == "order-4711:1"
-    assert all(re.fullmatch("req_[0-9a-f]{32}", each) for each in (*others, invalid))
-    assert len({*others, invalid}) == 3
+    assert given_id == "order-4711:1"
+    assert all(re.fullmatch("req_[0-9a-f]{32}", each) for each in (*generated_ids, invalid))
+    assert len({*generated_ids, invalid}) == 3
 
 
 def _node(status: str, message: str | None = None) -> dict[str, Any]:
@@ -132,9 +132,12 @@ async def _connection_closing_server(keys: list[str | None]) -> AsyncIterator[st
 
 
 @pytest.mark.parametrize(
-    ("headers", "sent"), [({}, [None, None]), ({"Idempotency-Key": "order-4711"}, ["order-4711", "order-4711"])]
+    ("headers", "expected_keys"),
+    [({}, [None, None]), ({"Idempotency-Key": "order-4711"}, ["order-4711", "order-4711"])],
 )
-async def test_client_retries_with_the_same_idempotency_key(headers: Mapping[str, str], sent: list[str | None]) -> None:
+async def test_client_retries_with_the_same_idempotency_key(
+    headers: Mapping[str, str], expected_keys: list[str | None]
+) -> None:
     keys: list[str | None] = []
     async with (
         _connection_closing_server(keys) as address,
@@ -144,7 +147,7 @@ async def test_client_retries_with_the_same_idempotency_key(headers: Mapping[str
             await client.chat.completions.create(
                 model="plan/publish", messages=[{"role": "user", "content": "{}"}], extra_headers=headers
             )
-    assert keys == sent
+    assert keys == expected_keys
     assert openai.DEFAULT_MAX_RETRIES == 2
 
 
@@ -194,8 +197,8 @@ def test_ids_options_and_defects_are_reported_in_terms_of_the_api() -> None:
     ids = [error_for(error) for error in (RunIdInvalid("x"), SessionNameInvalid("x"))]
     assert [(each.code, each.param) for each in ids] == [("invalid_run_id", None), ("invalid_session_id", "session_id")]
     assert error_for(ForkRejected(FORK)).message == FORK.removeprefix("--")
-    used = error_for(RunIdInUse(f"{ID_IN_USE}; choose another id"))
-    assert used.message == f"{ID_IN_USE}; send another request with another Idempotency-Key"
+    id_error = error_for(RunIdInUse(f"{ID_IN_USE}; choose another id"))
+    assert id_error.message == f"{ID_IN_USE}; send another request with another Idempotency-Key"
     assert set(_MODEL_ERRORS) == set(ModelError)
     assert [api_error(error) for error in (ZeroDivisionError(), rpc(RPCStatusCode.INTERNAL))] == [None, None]
 

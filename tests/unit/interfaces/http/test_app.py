@@ -20,7 +20,7 @@ from dagwright.interfaces.http.run_preparation import run_id_of_key
 from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 from dagwright.process.health import Readiness
 from dagwright.process.listening import address_of, listening, open_socket
-from tests.unit.interfaces.http.conftest import Apart, client_of, error_of
+from tests.unit.interfaces.http.conftest import OfflineGateway, client_of, error_of
 
 
 def chat(model: str, **more: Any) -> bytes:
@@ -40,15 +40,17 @@ PLAN: dict[str, Any] = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator",
     ],
 )
 async def test_unreachable_temporal_is_reported_as_unavailable(
-    offline_gateway: Apart, method: str, path: str, body: Any
+    offline_gateway: OfflineGateway, method: str, path: str, body: Any
 ) -> None:
     http, client, _ = offline_gateway
     answer = await http.request(method, path, json=body)
     assert (error_of(answer), int(answer.headers["retry-after"]) >= 1) == ((503, "unavailable"), True), answer.text
-    assert client.asked
+    assert client.calls
 
 
-async def test_slow_request_reports_the_missing_server(offline_gateway: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_request_reports_the_missing_server(
+    offline_gateway: OfflineGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     _, client, context = offline_gateway
 
     async def page_of_runs(**_: Any) -> Any:
@@ -58,10 +60,12 @@ async def test_slow_request_reports_the_missing_server(offline_gateway: Apart, m
     monkeypatch.setattr(app, "UpstreamTimeoutMiddleware", partial(UpstreamTimeoutMiddleware, check_interval_s=0.01))
     async with client_of(context) as http:
         assert error_of(await http.get("/v1/runs")) == (503, "unavailable")
-    assert client.asked == ["check_health"]
+    assert client.calls == ["check_health"]
 
 
-async def test_empty_idempotency_key_counts_as_no_key(offline_gateway: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_empty_idempotency_key_counts_as_no_key(
+    offline_gateway: OfflineGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     http, _, context = offline_gateway
     requests: list[str] = []
 
@@ -129,12 +133,12 @@ async def test_unknown_status_form_data_and_invalid_metadata_are_rejected(offlin
 
 async def test_plan_is_checked_without_a_server(offline_client: httpx.AsyncClient) -> None:
     written = "plan: 1\nnodes: [{id: a, tool: calculater}]"
-    good, text = [
+    valid, invalid = [
         (await offline_client.post("/v1/plans/check", json={"plan": plan})).json() for plan in (PLAN, written)
     ]
-    assert (good["status"], good["node_count"], good["errors"]) == ("valid", 1, [])
-    (error,) = text["errors"]
-    assert (text["status"], error["code"], error["line"]) == ("invalid", "unknown_tool", 2)
+    assert (valid["status"], valid["node_count"], valid["errors"]) == ("valid", 1, [])
+    (error,) = invalid["errors"]
+    assert (invalid["status"], error["code"], error["line"]) == ("invalid", "unknown_tool", 2)
 
 
 async def test_published_plan_is_returned_as_its_example(offline_client: httpx.AsyncClient) -> None:
@@ -164,14 +168,14 @@ async def test_invalid_inputs_name_their_field(offline_client: httpx.AsyncClient
         assert document["error"]["param"] == param
 
 
-async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offline_gateway: Apart) -> None:
+async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offline_gateway: OfflineGateway) -> None:
     http, client, _ = offline_gateway
     each = {"tool": "calculator", "arguments": {"expression": "{{item}} * 2"}, "for_each": "{{PLACEHOLDER_some}}"}
     nodes = [*PLAN["nodes"], {"id": "each", "when": "sum.result > 2 && inputs.go", **each}]
     plan = {"plan": 1, "inputs": {"go": {"type": "boolean"}, "some": {"type": "array"}}, "nodes": nodes}
     checked = (await http.post("/v1/plans/check", json={"plan": plan})).json()
     response = await http.post("/v1/runs", json={"plan": plan, "inputs": {"go": True, "some": [1]}})
-    assert (checked["status"], response.status_code, client.asked != []) == ("valid", 503, True), checked["errors"]
+    assert (checked["status"], response.status_code, client.calls != []) == ("valid", 503, True), checked["errors"]
 
 
 @pytest.mark.parametrize("depth", [120, 9_000])
@@ -194,25 +198,27 @@ async def test_too_deeply_nested_body_is_rejected(
     assert "deep" in answer.json()["error"]["message"]
 
 
-async def test_pages_of_other_sites_and_ports_are_rejected(offline_gateway: Apart) -> None:
+async def test_pages_of_other_sites_and_ports_are_rejected(offline_gateway: OfflineGateway) -> None:
     http, client, context = offline_gateway
     cancel = "/v1/runs/run-1/cancel"
-    refused = [error_of(await http.get("/v1/runs", headers={"Host": "evil.example.com"}))]
-    refused += [
+    errors = [error_of(await http.get("/v1/runs", headers={"Host": "evil.example.com"}))]
+    errors += [
         error_of(await http.post(cancel, headers={"Origin": each})) for each in ("https://x.example.com", "null")
     ]
-    assert refused == [(403, "foreign_host"), *[(403, "foreign_origin")] * 2]
-    async with client_of(context, host="127.0.0.1", url="http://127.0.0.1:8484") as other:
-        answer = await other.post(cancel, headers={"Origin": "http://127.0.0.1:3000"})
-        assert (error_of(answer), client.asked) == ((403, "foreign_origin"), [])
-        assert (await other.post(cancel, headers={"Origin": "http://127.0.0.1:8484"})).status_code == 503
-    client.asked.clear()
+    assert errors == [(403, "foreign_host"), *[(403, "foreign_origin")] * 2]
+    async with client_of(context, host="127.0.0.1", url="http://127.0.0.1:8484") as local_http:
+        answer = await local_http.post(cancel, headers={"Origin": "http://127.0.0.1:3000"})
+        assert (error_of(answer), client.calls) == ((403, "foreign_origin"), [])
+        assert (await local_http.post(cancel, headers={"Origin": "http://127.0.0.1:8484"})).status_code == 503
+    client.calls.clear()
     # The console is a page of the gateway itself.
-    own = await http.post(cancel, headers={"Origin": "http://localhost"})
-    assert (own.status_code, client.asked != []) == (503, True)
+    same_origin = await http.post(cancel, headers={"Origin": "http://localhost"})
+    assert (same_origin.status_code, client.calls != []) == (503, True)
 
 
-async def test_allowed_origin_can_read_a_defect_too(offline_gateway: Apart, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_allowed_origin_can_read_an_internal_error(
+    offline_gateway: OfflineGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     page = "https://a.example.com"
     settings = offline_gateway[2].settings.model_copy(update={"api_origins": page})
 
@@ -237,7 +243,7 @@ async def test_allowed_origin_can_read_a_defect_too(offline_gateway: Apart, monk
     ],
 )
 async def test_second_cancel_reports_the_state_of_the_run(
-    offline_gateway: Apart, monkeypatch: pytest.MonkeyPatch, status: str, is_stopped: bool, message: str | None
+    offline_gateway: OfflineGateway, monkeypatch: pytest.MonkeyPatch, status: str, is_stopped: bool, message: str | None
 ) -> None:
     http, _, context = offline_gateway
 
@@ -260,7 +266,9 @@ async def test_second_cancel_reports_the_state_of_the_run(
         assert (answer.status_code, answer.json()) == (200, document)
 
 
-async def test_draining_gateway_is_not_ready(offline_gateway: Apart, offline_client: httpx.AsyncClient) -> None:
+async def test_draining_gateway_is_not_ready(
+    offline_gateway: OfflineGateway, offline_client: httpx.AsyncClient
+) -> None:
     offline_gateway[2].stopping.set()
     assert [error_of(await offline_client.get(path)) for path in ("/readyz", "/v1/runs")] == [(503, "draining")] * 2
     assert (await offline_client.get("/livez")).status_code == 200
@@ -274,20 +282,20 @@ async def test_large_policy_is_rejected(offline_client: httpx.AsyncClient) -> No
 
 
 @pytest.mark.parametrize(
-    ("proxies", "counted"), [(None, "127.0.0.1"), ("10.0.0.1", "127.0.0.1"), ("127.0.0.0/8", "9.9.9.9")]
+    ("proxies", "expected"), [(None, "127.0.0.1"), ("10.0.0.1", "127.0.0.1"), ("127.0.0.0/8", "9.9.9.9")]
 )
-async def test_client_address_is_taken_from_trusted_proxies_only(proxies: str | None, counted: str) -> None:
-    seen: list[str] = []
+async def test_client_address_is_taken_from_trusted_proxies_only(proxies: str | None, expected: str) -> None:
+    client_addresses: list[str] = []
 
     async def respond(scope: Any, _: Any, send: Any) -> None:
-        seen.append(scope["client"][0])
+        client_addresses.append(scope["client"][0])
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
     listener = open_socket("127.0.0.1", 0)
     async with listening(respond, listener, proxies=proxies), httpx.AsyncClient() as http:
         await http.get(address_of(listener), headers={"X-Forwarded-For": "9.9.9.9"})
-    assert seen == [counted]
+    assert client_addresses == [expected]
 
 
 async def test_parts_of_a_stream_are_sent_at_once() -> None:

@@ -10,20 +10,21 @@ import pytest
 import dagwright
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
-from tests.unit.interfaces.http.conftest import Apart
+from tests.unit.interfaces.http.conftest import OfflineGateway
 
 FILES = Path(dagwright.__file__).parent / "interfaces" / "console"
 ROOT = FILES.parents[2]
 VENDOR = FILES / "vendor"
-
-
 OWN_FILES = [path for path in FILES.rglob("*") if path.is_file() and not path.is_relative_to(VENDOR)]
 
 
 async def test_root_redirects_to_the_page(offline_client: httpx.AsyncClient) -> None:
     for path in ("/", "/console"):
-        moved = await offline_client.get(path)
-        assert (moved.status_code, moved.headers["location"].removeprefix("http://localhost")) == (307, "/console/")
+        redirect = await offline_client.get(path)
+        assert (redirect.status_code, redirect.headers["location"].removeprefix("http://localhost")) == (
+            307,
+            "/console/",
+        )
     page = await offline_client.get("/console/")
     assert (page.status_code, page.headers["content-type"].partition(";")[0]) == (200, "text/html")
     assert "<title>Dagwright</title>" in page.text
@@ -52,11 +53,13 @@ async def test_unchanged_file_is_not_sent_again_and_a_missing_one_is_an_error(ht
         assert (answer.status_code, answer.json()["error"]["message"] != "") == (404, True), path
 
 
-async def test_page_needs_no_key_and_the_api_does(offline_gateway: Apart) -> None:
+async def test_page_needs_no_key_and_the_api_does(offline_gateway: OfflineGateway) -> None:
     http, _, context = offline_gateway
     KeyFile(context.settings.api_keys).add("ann", list(KeyScope))
-    entries = [(await http.get(path)).status_code for path in ("/", "/console/", "/console/js/main.js", "/v1/runs")]
-    assert entries == [307, 200, 200, 401]
+    status_codes = [
+        (await http.get(path)).status_code for path in ("/", "/console/", "/console/js/main.js", "/v1/runs")
+    ]
+    assert status_codes == [307, 200, 200, 401]
     # httpx would remove `..` itself.
     assert (await http.get("/console/%2e%2e/v1/runs")).status_code == 404
 
@@ -67,15 +70,12 @@ def test_page_has_no_inline_script_or_style_and_no_foreign_address() -> None:
     assert page.count("<script") == page.count('<script type="module" src="js/') == 1
     texts = {path: path.read_text(encoding="utf-8") for path in OWN_FILES if path.suffix}
     assert [path.name for path, text in texts.items() if len(text.splitlines()) > 600] == []
-    foreign = [
+    with_foreign_address = [
         path.name
         for path, text in texts.items()
         if path.suffix in (".js", ".css", ".html") and "http" + "://" in text.replace("http://www.w3.org/", "")
     ]
-    assert foreign == []
-
-
-VENDOR = FILES / "vendor"
+    assert with_foreign_address == []
 
 
 def test_libraries_are_of_the_locked_versions_and_have_licences() -> None:

@@ -24,7 +24,7 @@ def assistant(content: Any, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": content, **more}
 
 
-def asking(call: str, name: str = "answer_feedback", arguments: Any = None) -> dict[str, Any]:
+def tool_call(call: str, name: str = "answer_feedback", arguments: Any = None) -> dict[str, Any]:
     text = arguments if isinstance(arguments, str) else json.dumps(arguments or {"run_id": "r", "request_id": "check"})
     return {"id": call, "type": "function", "function": {"name": name, "arguments": text}}
 
@@ -38,11 +38,11 @@ def test_request_is_the_last_message_with_the_system_messages() -> None:
 
 def test_earlier_messages_become_turns() -> None:
     actual = parsed_conversation(
-        user("a"), user("b"), assistant("c"), assistant(None, tool_calls=[asking("1")]), user("d"), user("e")
+        user("a"), user("b"), assistant("c"), assistant(None, tool_calls=[tool_call("1")]), user("d"), user("e")
     )
     assert actual.earlier_turns == [TurnSummary(1, "a\nb", "c"), TurnSummary(2, "d", "(no answer)")]
-    greeted = parsed_conversation(assistant("How can I help?"), user("Go."))
-    assert greeted.earlier_turns == [TurnSummary(1, "(nothing)", "How can I help?")]
+    greeting = parsed_conversation(assistant("How can I help?"), user("Go."))
+    assert greeting.earlier_turns == [TurnSummary(1, "(nothing)", "How can I help?")]
 
 
 def test_long_conversation_is_cut_as_documented() -> None:
@@ -62,12 +62,12 @@ def result(call: str, content: str = "yes") -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call, "content": content}
 
 
-def test_results_of_answer_feedback_are_answers_and_those_of_other_functions_are_not() -> None:
-    asked = assistant("Publish?", tool_calls=[asking("1"), asking("2")])
-    actual = parsed_conversation(user("a"), asked, result("1"), result("2", "no"))
+def test_results_of_answer_feedback_are_answers_and_results_of_other_functions_are_not() -> None:
+    question = assistant("Publish?", tool_calls=[tool_call("1"), tool_call("2")])
+    actual = parsed_conversation(user("a"), question, result("1"), result("2", "no"))
     assert actual.answers == [GivenAnswer("1", "r", "yes"), GivenAnswer("2", "r", "no")]
     assert not actual.has_other_results
-    actual = parsed_conversation(user("a"), assistant(None, tool_calls=[asking("1", "weather")]), result("1"))
+    actual = parsed_conversation(user("a"), assistant(None, tool_calls=[tool_call("1", "weather")]), result("1"))
     assert (actual.answers, actual.has_other_results) == ([], True)
     # A result without its call answers the run that the request names.
     assert parsed_conversation(result("1"), run="r").answers == [GivenAnswer("1", "r", "yes")]
@@ -80,7 +80,7 @@ def test_results_of_answer_feedback_are_answers_and_those_of_other_functions_are
         [assistant("I end it.")],
         [user([{"type": "image_url", "image_url": {"url": "x"}}])],
         *(
-            [assistant(None, tool_calls=[asking("1", arguments=text)]), result("1")]
+            [assistant(None, tool_calls=[tool_call("1", arguments=text)]), result("1")]
             for text in ("{}", "no JSON", '{"run_id": "\\ud800"}')
         ),
     ],

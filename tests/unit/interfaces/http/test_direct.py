@@ -67,16 +67,16 @@ async def test_stream_starts_while_the_model_still_thinks(tmp_path: Path, path: 
     answer = step("Hello.", released=released)
     async with gateway(tmp_path, answer) as (http, _), http.stream("POST", path, json=body(path)) as response:
         pieces = response.aiter_text()
-        first = await anext(pieces)
+        first_part = await anext(pieces)
         released.set()
-        result = events_of(first + "".join([piece async for piece in pieces]))
-    message = [each.content for each in result if isinstance(each.content, dict)]
+        result = events_of(first_part + "".join([piece async for piece in pieces]))
+    events = [each.content for each in result if isinstance(each.content, dict)]
     if path == CHAT:
-        written = "".join(choice["delta"].get("content") or "" for each in message for choice in each["choices"])
+        text = "".join(choice["delta"].get("content") or "" for each in events for choice in each["choices"])
     else:
-        written = message[-1]["response"]["output"][0]["content"][0]["text"]
-    assert (response.status_code, response.headers["x-routing-mode"], written) == (200, "direct", "Hello.")
-    assert [event.comment for event in events_of(first)] == [BEAT] * len(events_of(first))
+        text = events[-1]["response"]["output"][0]["content"][0]["text"]
+    assert (response.status_code, response.headers["x-routing-mode"], text) == (200, "direct", "Hello.")
+    assert [event.comment for event in events_of(first_part)] == [BEAT] * len(events_of(first_part))
 
 
 @PATHS
@@ -114,7 +114,7 @@ async def test_model_call_is_cancelled_when_the_client_disconnects(tmp_path: Pat
 
 
 @PATHS
-async def test_page_of_an_allowed_origin_can_read_that_a_retry_is_useless(tmp_path: Path, path: str) -> None:
+async def test_allowed_origin_can_read_the_header_x_should_retry(tmp_path: Path, path: str) -> None:
     async with gateway(tmp_path, HttpError(401, "No.", code="invalid_api_key")) as (http, _):
         answer = await http.post(path, json=body(path), headers={"Origin": PAGE})
     assert (answer.status_code, answer.headers["x-should-retry"]) == (503, "false")

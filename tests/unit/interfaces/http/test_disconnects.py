@@ -18,7 +18,7 @@ from dagwright.client.starts import Started
 from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http import run_preparation, run_requests
 from dagwright.interfaces.http.app import create_app
-from dagwright.interfaces.http.callers import KeyScope as Right
+from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import GatewayContext, open_context
 from dagwright.interfaces.http.feedback_calls import question_call
 from dagwright.interfaces.http.run_preparation import run_id_of_key
@@ -50,32 +50,32 @@ class _Server:
 
     Args:
         is_free: set when the previous turn has ended.
-        is_taken: set when the server may confirm a turn; it has effect at once.
-        refusal: its answer; `None` if it accepts the turn.
+        is_confirmed: set when the server may confirm a turn; the turn has effect before its confirmation.
+        refusal: error of each turn and answer; `None` if they are accepted.
     """
 
     def __init__(self) -> None:
-        self.is_free, self.is_taken = asyncio.Event(), asyncio.Event()
-        self.is_taken.set()
+        self.is_free, self.is_confirmed = asyncio.Event(), asyncio.Event()
+        self.is_confirmed.set()
         self.refusal: Exception | None = None
-        self.looks = 0
-        self.before = "run-before"
+        self.polls = 0
+        self.busy_run = "run-before"
         self.started: list[str] = []
         self.cancelled: list[str] = []
         self.answers: list[Any] = []
         self.feedback = SimpleNamespace(requests_of=self._requests_of, answer=self._answer)
         self.subscriptions = SimpleNamespace(subscribe=self._subscribe)
-        self.token_streams = SimpleNamespace(pieces=self._subscribe, was_superseded=self._was_given_up)
+        self.token_streams = SimpleNamespace(pieces=self._subscribe, was_superseded=self._was_superseded)
 
     async def _confirm_start(self) -> None:
-        await self.is_taken.wait()
+        await self.is_confirmed.wait()
         if self.refusal is not None:
             raise self.refusal
 
     async def start_turn(self, name: str, prepare: Any, *, run: str, on_busy: Any) -> Started:
-        self.looks += 1
+        self.polls += 1
         if not self.is_free.is_set():
-            raise TurnRejected("session_busy", f"the session {name!r} is at work", self.before)
+            raise TurnRejected("session_busy", f"the session {name!r} is at work", self.busy_run)
         self.started.append(run)
         await self._confirm_start()
         return Started(run, "execution", is_new=True)
@@ -102,11 +102,11 @@ class _Server:
         return [SimpleNamespace(id="check", document=QUESTION, request_ref=request_ref)] if run == "run-asking" else []
 
     async def _answer(self, request_ref: RequestRef, answer: Answer) -> None:
-        self.looks += 1
+        self.polls += 1
         await self._confirm_start()
         self.answers.append((request_ref.workflow_id, answer.content))
 
-    async def _was_given_up(self, run: str, mark: Any) -> bool:
+    async def _was_superseded(self, run: str, mark: Any) -> bool:
         return False
 
     async def _subscribe(self, run: str, reported: Any = None, *, after: Any = None) -> AsyncIterator[Any]:
@@ -115,36 +115,36 @@ class _Server:
 
 
 @dataclass(slots=True)
-class _Counted:
+class _CountingApp:
     app: ASGIApp
-    under_way: int = 0
+    active_requests: int = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self.under_way += 1
+        self.active_requests += 1
         try:
             await self.app(scope, receive, send)
         finally:
-            self.under_way -= 1
+            self.active_requests -= 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Gateway:
     context: GatewayContext
     server: _Server
-    app: _Counted
+    app: _CountingApp
     http: httpx.AsyncClient
 
-    async def ask(self, path: str, **how: Any) -> httpx.Response:
-        return await self.http.post(path, **_request(path, **how))
+    async def ask(self, path: str, **options: Any) -> httpx.Response:
+        return await self.http.post(path, **_request(path, **options))
 
-    async def leave(self, path: str, **how: Any) -> None:
+    async def leave(self, path: str, **options: Any) -> None:
         """Request a turn of the session, or answer a question, and disconnect once the server has received it."""
-        asking = asyncio.create_task(self.ask(path, **how))
-        await eventually(lambda: self.server.looks > 0)
-        asking.cancel()
+        request_task = asyncio.create_task(self.ask(path, **options))
+        await eventually(lambda: self.server.polls > 0)
+        request_task.cancel()
         with suppress(asyncio.CancelledError):
-            await asking
-        await eventually(lambda: self.app.under_way == 0)
+            await request_task
+        await eventually(lambda: self.app.active_requests == 0)
 
 
 def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = False) -> dict[str, Any]:
@@ -155,8 +155,11 @@ def _request(path: str, *, stream: bool, cancels: bool = False, answers: bool = 
         call = question_call(QUESTION, run="run-asking")
         message["messages"].append({"role": "assistant", "content": None, "tool_calls": [call]})
         message["messages"].append({"role": "tool", "tool_call_id": call["id"], "content": "Apex"})
-    own = {"session_id": "long", "cancel_on_disconnect": cancels}
-    return {"json": {"model": "plan/add", "stream": stream, **message, **own}, "headers": {"Idempotency-Key": KEY}}
+    gateway_fields = {"session_id": "long", "cancel_on_disconnect": cancels}
+    return {
+        "json": {"model": "plan/add", "stream": stream, **message, **gateway_fields},
+        "headers": {"Idempotency-Key": KEY},
+    }
 
 
 @pytest.fixture(autouse=True)
@@ -175,9 +178,9 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
     server = cast("Any", _Server())
     listener = open_socket("127.0.0.1", 0)
     url = address_of(listener)
-    async with open_context(settings, connection, toolset, templates=templates) as opened:
-        context = replace(opened, runs=server, sessions=server, steering=server)
-        app = _Counted(create_app(context))
+    async with open_context(settings, connection, toolset, templates=templates) as opened_context:
+        context = replace(opened_context, runs=server, sessions=server, steering=server)
+        app = _CountingApp(create_app(context))
         async with (
             listening(app, listener, leaving=context.stopping),
             httpx.AsyncClient(base_url=url, timeout=60) as http,
@@ -187,15 +190,15 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
             finally:
                 # Waiting tasks end, even if the test failed.
                 server.is_free.set()
-                server.is_taken.set()
+                server.is_confirmed.set()
 
 
-of_each = pytest.mark.parametrize(
+each_endpoint = pytest.mark.parametrize(
     ("path", "stream"), [(path, stream) for path in (CHAT, RESPONSES) for stream in (False, True)]
 )
 
 
-@of_each
+@each_endpoint
 @pytest.mark.parametrize(("cancels", "started"), [(False, [RUN]), (True, [])])
 async def test_turn_of_a_disconnected_client_starts_unless_the_disconnect_cancels(
     gateway: _Gateway, path: str, stream: bool, cancels: bool, started: list[str]
@@ -213,23 +216,23 @@ async def test_answer_of_a_disconnected_client_is_applied(gateway: _Gateway, str
     assert gateway.server.answers == [("run-asking", {"text": "Apex"})]
 
 
-async def _disconnect_early(gateway: _Gateway, path: str, **how: Any) -> None:
+async def _disconnect_early(gateway: _Gateway, path: str, **options: Any) -> None:
     """Disconnect before the server has confirmed."""
-    gateway.server.is_taken.clear()
-    await gateway.leave(path, **how)
+    gateway.server.is_confirmed.clear()
+    await gateway.leave(path, **options)
     assert gateway.server.cancelled == []
-    gateway.server.is_taken.set()
+    gateway.server.is_confirmed.set()
     await gateway.context.finish()
 
 
-@of_each
+@each_endpoint
 async def test_run_of_a_disconnected_client_is_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
     gateway.server.is_free.set()
     await _disconnect_early(gateway, path, stream=stream, cancels=True)
     assert (gateway.server.started, gateway.server.cancelled) == ([RUN], [RUN])
 
 
-@of_each
+@each_endpoint
 async def test_run_of_another_request_is_not_cancelled(gateway: _Gateway, path: str, stream: bool) -> None:
     gateway.server.refusal = RunIdInUse(f"the id {RUN!r} belongs to another run")
     gateway.server.is_free.set()
@@ -246,17 +249,17 @@ async def test_run_that_rejects_the_cancellation_is_not_cancelled(
     assert gateway.server.cancelled == cancelled
 
 
-@pytest.mark.parametrize(("scope", "answers"), [(Right.ANSWER, True), (Right.RUN, False)])
+@pytest.mark.parametrize(("scope", "answers"), [(KeyScope.ANSWER, True), (KeyScope.RUN, False)])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_key_without_the_scope_operate_cannot_cancel(
-    gateway: _Gateway, scope: Right, *, answers: bool, stream: bool
+    gateway: _Gateway, scope: KeyScope, *, answers: bool, stream: bool
 ) -> None:
     _, key = gateway.context.keys.add(ALL_OWNERS, [scope])
     request = _request(CHAT, stream=stream, cancels=True, answers=answers)
     request["headers"]["Authorization"] = f"Bearer {key}"
     response = await gateway.http.post(CHAT, **request)
     assert (response.status_code, "operate" in response.json()["error"]["message"]) == (403, True)
-    assert gateway.server.looks == 0
+    assert gateway.server.polls == 0
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
@@ -268,10 +271,10 @@ async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, pa
         lines = answer.aiter_lines()
         while not (seen := await anext(lines)).startswith("id: "):
             pass
-    await eventually(lambda: gateway.app.under_way == 0)
+    await eventually(lambda: gateway.app.active_requests == 0)
     headers = {"Last-Event-ID": seen.removeprefix("id: ")}
-    async with gateway.http.stream("POST", path, **request, headers=headers) as again:
-        assert (again.status_code, again.headers["x-run-id"], again.headers["x-session-id"]) == (200, run, "long")
+    async with gateway.http.stream("POST", path, **request, headers=headers) as resumed:
+        assert (resumed.status_code, resumed.headers["x-run-id"], resumed.headers["x-session-id"]) == (200, run, "long")
         gateway.server.is_free.set()
         await eventually(lambda: gateway.server.started == [run])
     await gateway.context.finish()
@@ -279,13 +282,13 @@ async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, pa
 
 
 async def test_rejected_turn_names_the_way_to_answer_the_open_request(gateway: _Gateway) -> None:
-    gateway.server.before = "run-asking"
+    gateway.server.busy_run = "run-asking"
     answer = await gateway.ask(CHAT, stream=False)
     assert error_of(answer) == (409, "session_waits_for_answer")
     assert "POST /v1/runs/run-asking/feedback" in answer.json()["error"]["message"]
 
 
-async def _background(gateway: _Gateway) -> str:
+async def _start_background_response(gateway: _Gateway) -> str:
     """Request a background response whose turn waits, and return its URL."""
     request = _request(RESPONSES, stream=False)
     request["json"]["background"] = True
@@ -295,21 +298,21 @@ async def _background(gateway: _Gateway) -> str:
 
 
 async def test_response_in_the_background_that_waits_is_found_and_cancelled_before_it_starts(gateway: _Gateway) -> None:
-    address = await _background(gateway)
+    address = await _start_background_response(gateway)
     document = (await gateway.http.get(address)).json()
-    about = {"run_id": RUN, "session_id": "long", "status": "running"}
-    assert (document["status"], document["dagwright"]) == ("in_progress", about)
-    stopped = await gateway.http.post(f"{address}/cancel")
-    assert (stopped.status_code, stopped.json()["status"]) == (200, "cancelled")
+    expected = {"run_id": RUN, "session_id": "long", "status": "running"}
+    assert (document["status"], document["dagwright"]) == ("in_progress", expected)
+    cancelled = await gateway.http.post(f"{address}/cancel")
+    assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
     gateway.server.is_free.set()
     await gateway.context.finish()
     assert (gateway.server.started, gateway.server.cancelled) == ([], [])
 
 
 async def test_turn_that_waits_is_found_by_its_owner_alone(gateway: _Gateway) -> None:
-    ann, bob = (gateway.context.keys.add(owner, list(Right))[1] for owner in ("waiting-ann", "waiting-bob"))
+    ann, bob = (gateway.context.keys.add(owner, list(KeyScope))[1] for owner in ("waiting-ann", "waiting-bob"))
     gateway.http.headers["Authorization"] = f"Bearer {ann}"
-    address = await _background(gateway)
+    address = await _start_background_response(gateway)
     assert (await gateway.http.get(address)).status_code == 200
     gateway.http.headers["Authorization"] = f"Bearer {bob}"
     assert (await gateway.http.get(address)).status_code == 404
@@ -323,21 +326,21 @@ async def _finish(gateway: _Gateway) -> None:
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_stopping_gateway_rejects_waiting_turns(gateway: _Gateway, path: str) -> None:
-    asking = asyncio.create_task(gateway.ask(path, stream=False))
-    await eventually(lambda: gateway.server.looks > 0)
+    request_task = asyncio.create_task(gateway.ask(path, stream=False))
+    await eventually(lambda: gateway.server.polls > 0)
     gateway.context.stopping.set()
-    answer = await asking
+    answer = await request_task
     await _finish(gateway)
     assert error_of(answer) == (503, "unavailable")
     assert "nothing was started, send the request again" in answer.json()["error"]["message"]
-    # Clients send it again by themselves.
+    # Clients retry a response without this header.
     assert "x-should-retry" not in answer.headers
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_stopping_gateway_ends_open_streams_of_waiting_turns(gateway: _Gateway, path: str) -> None:
     async with gateway.http.stream("POST", path, **_request(path, stream=True)) as answer:
-        await eventually(lambda: gateway.server.looks > 0)
+        await eventually(lambda: gateway.server.polls > 0)
         gateway.context.stopping.set()
         seen = (await answer.aread()).decode()
     await _finish(gateway)

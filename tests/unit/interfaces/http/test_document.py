@@ -20,11 +20,11 @@ from dagwright.interfaces.http.key_limits import KeyLimits, KeyUsage
 from dagwright.interfaces.http.request_fields import RoutingMode, StreamProgress
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.settings import Settings
-from tests.unit.interfaces.http.conftest import Apart, error_of
+from tests.unit.interfaces.http.conftest import OfflineGateway, error_of
 
 _LIMITS = KeyUsage(KeyLimits(1, 1, 1, 1_024, 1_024), lambda: 0.0)
-_PARTS = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=_LIMITS, stopping=asyncio.Event())
-DOCUMENT: dict[str, Any] = create_app(cast(GatewayContext, _PARTS)).openapi()
+_CONTEXT = SimpleNamespace(settings=Settings(), keys=KeyFile(Path("none")), usage=_LIMITS, stopping=asyncio.Event())
+DOCUMENT: dict[str, Any] = create_app(cast(GatewayContext, _CONTEXT)).openapi()
 
 
 def operations() -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -34,15 +34,15 @@ def operations() -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 
 OPERATIONS = dict(operations())
-OURS = [name for name in OPERATIONS if "/v1/runs" in name or "/v1/sessions" in name or "/v1/plans" in name]
+RUN_OPERATIONS = [name for name in OPERATIONS if "/v1/runs" in name or "/v1/sessions" in name or "/v1/plans" in name]
 
 
-NAMED = {"node_id": "sum", "name": "double"}
+PATH_VALUES = {"node_id": "sum", "name": "double"}
 """Parameters of paths without a run id -> their test values."""
 NEEDS_NO_SERVER = ("/v1/plans/check", "/v1/plans/double")
 
 
-def whole(schema: Mapping[str, Any]) -> dict[str, Any]:
+def with_components(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {**schema, "components": DOCUMENT["components"]}
 
 
@@ -68,7 +68,7 @@ def test_answer_has_an_example_that_fits(name: str) -> None:
         else:
             # An empty schema would accept any example.
             assert content["schema"]
-            jsonschema_rs.validate(whole(content["schema"]), content["example"])
+            jsonschema_rs.validate(with_components(content["schema"]), content["example"])
 
 
 @pytest.mark.parametrize("name", list(OPERATIONS))
@@ -76,7 +76,7 @@ def test_error_has_an_example_that_fits(name: str) -> None:
     document = {status: answer for status, answer in OPERATIONS[name]["responses"].items() if status >= "400"}
     for answer in document.values():
         (content,) = answer["content"].values()
-        jsonschema_rs.validate(whole(content["schema"]), content["example"])
+        jsonschema_rs.validate(with_components(content["schema"]), content["example"])
         assert {"message", "type", "code"} <= set(content["example"]["error"])
     method, path = name.split(" ")
     any_of_all = {"400", "401", "403", "429", "503"}
@@ -90,7 +90,7 @@ def test_error_has_an_example_that_fits(name: str) -> None:
     elif method == "PUT":
         assert set(document) == {*any_of_all, "404", "413"}
     elif path.startswith("/v1/"):
-        # A list exists, whatever its items are.
+        # A list exists even if it is empty.
         assert set(document) == ({*any_of_all, "404"} if "{" in path else any_of_all)
 
 
@@ -98,16 +98,22 @@ def test_error_has_an_example_that_fits(name: str) -> None:
 def test_headers_and_errors_have_the_form_of_openai(path: str) -> None:
     operation = OPERATIONS[f"POST /v1/{path}"]
     headers = {parameter["name"]: parameter for parameter in operation["parameters"] if parameter["in"] == "header"}
-    own = {"X-Routing-Mode", "X-Session-Id", "X-Stream-Progress", "X-Cancel-On-Disconnect", "Idempotency-Key"}
-    assert own <= {*headers}
+    gateway_headers = {
+        "X-Routing-Mode",
+        "X-Session-Id",
+        "X-Stream-Progress",
+        "X-Cancel-On-Disconnect",
+        "Idempotency-Key",
+    }
+    assert gateway_headers <= {*headers}
     reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
     fields = DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]]["properties"]
-    for field, header, words in (
+    for field, header, values in (
         ("routing_mode", "X-Routing-Mode", [*RoutingMode]),
         ("stream_progress", "X-Stream-Progress", [*StreamProgress]),
     ):
         for schema in (fields[field], headers[header]["schema"]):
-            assert schema["anyOf"][0] == {"type": "string", "enum": words}
+            assert schema["anyOf"][0] == {"type": "string", "enum": values}
     result = operation["responses"]
     assert {*result["200"]["headers"]} == {"X-Run-Id", "X-Session-Id", "X-Routing-Mode", "x-request-id"}
     assert "X-Run-Id" in result["422"]["headers"]
@@ -118,8 +124,8 @@ def test_stream_requested_by_an_id_names_its_progress_form(path: str) -> None:
     document = {
         (parameter["in"], parameter["name"]): parameter for parameter in OPERATIONS[f"GET /v1/{path}"]["parameters"]
     }
-    for place in (("query", "stream_progress"), ("header", "X-Stream-Progress")):
-        assert document[place]["schema"]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, place
+    for location in (("query", "stream_progress"), ("header", "X-Stream-Progress")):
+        assert document[location]["schema"]["anyOf"][0] == {"type": "string", "enum": [*StreamProgress]}, location
 
 
 def models_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
@@ -129,28 +135,28 @@ def models_of(operation: Mapping[str, Any]) -> tuple[Any, list[Any]]:
     return schema, [DOCUMENT["components"]["schemas"][reference.rpartition("/")[2]] for reference in references]
 
 
-@pytest.mark.parametrize("name", [name for name in OURS if "requestBody" in OPERATIONS[name]])
+@pytest.mark.parametrize("name", [name for name in RUN_OPERATIONS if "requestBody" in OPERATIONS[name]])
 def test_body_has_examples_that_fit(name: str) -> None:
     schema, (model,) = models_of(OPERATIONS[name])
     assert model["examples"]
     # Clients show only the description next to an optional body.
     assert "$ref" in schema or schema["examples"] == model["examples"]
     for example in model["examples"]:
-        jsonschema_rs.validate(whole(model), example)
+        jsonschema_rs.validate(with_components(model), example)
 
 
 def requests() -> Iterator[Any]:
-    for name in OURS:
+    for name in RUN_OPERATIONS:
         method, path = name.split(" ")
         for expected in OPERATIONS[name].get("parameters", ()):
-            path = path.replace(f"{{{expected['name']}}}", NAMED.get(expected["name"], "run-1"))
+            path = path.replace(f"{{{expected['name']}}}", PATH_VALUES.get(expected["name"], "run-1"))
         _, models = models_of(OPERATIONS[name])
         for number, body in enumerate([example for model in models for example in model["examples"]] or [None]):
             yield pytest.param(method, path, body, id=f"{name} {number}")
 
 
 def scope_of(method: str, path: str) -> KeyScope | None:
-    """Return the right that a request needs, according to docs/guides/api-keys.md; `None` for read-only requests."""
+    """Return the scope that a request needs, according to docs/guides/api-keys.md; `None` for read-only requests."""
     if method == "GET" or path == "/v1/plans/check":
         return None
     return KeyScope.RUN if path == "/v1/runs" else KeyScope.ANSWER if path.endswith("/feedback") else KeyScope.OPERATE
@@ -158,28 +164,28 @@ def scope_of(method: str, path: str) -> KeyScope | None:
 
 @pytest.mark.parametrize(("method", "path", "body"), list(requests()))
 async def test_example_is_accepted_with_the_scope_that_it_needs(
-    offline_gateway: Apart, method: str, path: str, body: Any
+    offline_gateway: OfflineGateway, method: str, path: str, body: Any
 ) -> None:
     http, client, context = offline_gateway
     # Only the server is missing.
     answer = await http.request(method, path, json=body)
-    assert answer.status_code == (503 if client.asked else 200), answer.text
-    assert client.asked or path in NEEDS_NO_SERVER
-    client.asked.clear()
-    needed = scope_of(method, path)
+    assert answer.status_code == (503 if client.calls else 200), answer.text
+    assert client.calls or path in NEEDS_NO_SERVER
+    client.calls.clear()
+    scope = scope_of(method, path)
     keys = KeyFile(context.settings.api_keys)
-    _, others = keys.add(ALL_OWNERS, [scope for scope in KeyScope if scope is not needed])
-    _, alone = keys.add(ALL_OWNERS, [] if needed is None else [needed])
-    if needed is not None:
-        response = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {others}"})
-        assert (error_of(response), client.asked) == ((403, "insufficient_scope"), [])
-    accepted = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {alone}"})
-    assert accepted.status_code == (503 if client.asked else 200), accepted.text
+    _, key_without_scope = keys.add(ALL_OWNERS, [each for each in KeyScope if each is not scope])
+    _, key_with_scope = keys.add(ALL_OWNERS, [] if scope is None else [scope])
+    if scope is not None:
+        response = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key_without_scope}"})
+        assert (error_of(response), client.calls) == ((403, "insufficient_scope"), [])
+    accepted = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key_with_scope}"})
+    assert accepted.status_code == (503 if client.calls else 200), accepted.text
 
 
 @pytest.mark.parametrize(("host", "status"), [("localhost", 200), ("127.0.0.1", 200), ("0.0.0.0", 404)])
 async def test_swagger_ui_and_redoc_are_on_for_localhost_only(host: str, status: int) -> None:
-    app = create_app(cast(GatewayContext, _PARTS), host=host)
+    app = create_app(cast(GatewayContext, _CONTEXT), host=host)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         for path, title in (("/docs", "Swagger UI"), ("/redoc", "ReDoc")):
             response = await client.get(path)
@@ -189,7 +195,7 @@ async def test_swagger_ui_and_redoc_are_on_for_localhost_only(host: str, status:
 async def test_swagger_ui_and_redoc_load_files_of_the_gateway_only_and_need_no_key(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     keys.add(ALL_OWNERS, [])
-    app = create_app(cast(GatewayContext, SimpleNamespace(**vars(_PARTS) | {"keys": keys})))
+    app = create_app(cast(GatewayContext, SimpleNamespace(**vars(_CONTEXT) | {"keys": keys})))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         pages = [await client.get(path) for path in ("/docs", "/redoc")]
         files = sorted({file for page in pages for file in re.findall(r'(?:src|href)="([^"]*)"', page.text)})

@@ -108,9 +108,9 @@ async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
 
 async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
     fake_feedback, text = FakeFeedback(GUIDANCE), json.dumps({"text": "see below", "nodes": NODES})
-    given = GivenAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
+    answer = GivenAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
     with pytest.raises(ApiError, match="lacks the scope 'operate'") as error:
-        await deliver_answers(gateway_context(fake_feedback, "ann", KeyScope.RUN, KeyScope.ANSWER), [given], by="ann")
+        await deliver_answers(gateway_context(fake_feedback, "ann", KeyScope.RUN, KeyScope.ANSWER), [answer], by="ann")
     assert (error.value.status, error.value.code, fake_feedback.answers) == (403, "insufficient_scope", [])
 
 

@@ -33,7 +33,7 @@ def request(kind: str, **more: Any) -> dict[str, Any]:
     return {**document, "schema": None, "options": None, "assignee": None, "deadline": None, **more}
 
 
-PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+CITY_SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
 def test_call_has_the_request_and_its_run() -> None:
@@ -70,7 +70,7 @@ def test_schema_covers_all_fields_of_an_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "text", "content"),
+    ("document", "text", "content"),
     [
         (request("APPROVAL"), '{"approved": true, "reason": "fine"}', {"approved": True, "reason": "fine"}),
         (request("APPROVAL"), "Yes.", {"approved": True}),
@@ -86,13 +86,13 @@ def test_schema_covers_all_fields_of_an_answer() -> None:
         (request("CLARIFICATION"), "{}", {"text": "{}"}),
         (request("GUIDANCE"), '{"nodes": []}', {"nodes": []}),
         (request("GUIDANCE"), "Slower.", {"text": "Slower."}),
-        (request("INFORMATION", schema=PLACE), '{"city": "Oslo"}', {"data": {"city": "Oslo"}}),
-        (request("INFORMATION", schema=PLACE), '{"data": {"city": "Oslo"}}', {"data": {"city": "Oslo"}}),
+        (request("INFORMATION", schema=CITY_SCHEMA), '{"city": "Oslo"}', {"data": {"city": "Oslo"}}),
+        (request("INFORMATION", schema=CITY_SCHEMA), '{"data": {"city": "Oslo"}}', {"data": {"city": "Oslo"}}),
     ],
 )
-def test_result_becomes_the_answer(asked: Any, text: str, content: Any) -> None:
-    assert parse_answer(asked, text) == content
-    jsonschema_rs.validate(answer_schema(asked), content)
+def test_result_becomes_the_answer(document: Any, text: str, content: Any) -> None:
+    assert parse_answer(document, text) == content
+    jsonschema_rs.validate(answer_schema(document), content)
 
 
 def _object(**properties: Any) -> dict[str, Any]:
@@ -101,16 +101,18 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 def test_schema_decides_whether_data_is_wrapped() -> None:
     inner = {**_object(x={"type": "integer"}), "additionalProperties": False}
-    own = request("INFORMATION", schema={**_object(data=inner), "required": ["data"], "additionalProperties": False})
+    with_data = request(
+        "INFORMATION", schema={**_object(data=inner), "required": ["data"], "additionalProperties": False}
+    )
     for text in ('{"data": {"data": {"x": 1}}}', '{"data": {"x": 1}}'):
-        content = parse_answer(own, text)
+        content = parse_answer(with_data, text)
         assert content == {"data": {"data": {"x": 1}}}
-        jsonschema_rs.validate(answer_schema(own), content)
+        jsonschema_rs.validate(answer_schema(with_data), content)
     ambiguous = request("INFORMATION", schema=_object(data={"type": "object"}))
     assert parse_answer(ambiguous, '{"data": {}}') == {"data": {}}
-    for asked, text in ((request("APPROVAL"), "perhaps"), (request("INFORMATION", schema=PLACE), "Oslo")):
+    for document, text in ((request("APPROVAL"), "perhaps"), (request("INFORMATION", schema=CITY_SCHEMA), "Oslo")):
         with pytest.raises(ApiError, match="that is not an answer to 'check': answer"):
-            parse_answer(asked, text)
+            parse_answer(document, text)
 
 
 _DECLARED = {"type": "function", "function": {"name": "answer_feedback"}}
@@ -153,12 +155,12 @@ def test_result_of_an_undeclared_function_is_rejected() -> None:
 
 
 def test_request_without_a_call_names_the_ways_to_answer() -> None:
-    asked = [request("APPROVAL"), request("CLARIFICATION", request_id="who", prompt="Who?", channel="inbox")]
-    assert questions_with_hint(asked[:1], run="run-1", allows_calls=True) == "Publish?"
+    document = [request("APPROVAL"), request("CLARIFICATION", request_id="who", prompt="Who?", channel="inbox")]
+    assert questions_with_hint(document[:1], run="run-1", allows_calls=True) == "Publish?"
     where = "in the console, with `dagwright feedback run-1`, or with POST /v1/runs/run-1/feedback"
     hint = f"(The run 'run-1' waits for the answer to 'who'. Answer {where}.)"
-    assert questions_with_hint(asked, run="run-1", allows_calls=True) == f"Publish?\nWho?\n\n{hint}"
-    both = hint.replace("'who'", "'check', 'who'")
-    assert questions_with_hint(asked, run="run-1", allows_calls=False) == f"Publish?\nWho?\n\n{both}"
-    assert callable_requests(asked, allows_calls=True) == asked[:1]
-    assert callable_requests(asked, allows_calls=False) == []
+    assert questions_with_hint(document, run="run-1", allows_calls=True) == f"Publish?\nWho?\n\n{hint}"
+    hint_for_both = hint.replace("'who'", "'check', 'who'")
+    assert questions_with_hint(document, run="run-1", allows_calls=False) == f"Publish?\nWho?\n\n{hint_for_both}"
+    assert callable_requests(document, allows_calls=True) == document[:1]
+    assert callable_requests(document, allows_calls=False) == []

@@ -16,7 +16,7 @@ from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.json_route import MAX_FIELDS, value_count_bound
 from dagwright.interfaces.http.key_limits import BODY_LIMITS, DEFAULT_BODY_LIMIT, BodyLimit, KeyLimits
-from tests.unit.interfaces.http.conftest import Apart, error_of
+from tests.unit.interfaces.http.conftest import OfflineGateway, error_of
 
 LIMITS = KeyLimits(requests_per_minute=1, streams=1, runs=1, body_bytes=32 * 1024 * 1024, plan_bytes=8 * 1024 * 1024)
 JSON = {"Content-Type": "application/json"}
@@ -116,7 +116,7 @@ def test_commas_in_a_text_are_not_counted_as_values() -> None:
     ],
 )
 async def test_scope_is_checked_first(
-    offline_gateway: Apart, strict_http: httpx.AsyncClient, path: str, scopes: set[KeyScope]
+    offline_gateway: OfflineGateway, strict_http: httpx.AsyncClient, path: str, scopes: set[KeyScope]
 ) -> None:
     _, key = KeyFile(offline_gateway[2].settings.api_keys).add("ann", set(KeyScope) - scopes)
     response = await strict_http.post(path, content=b"{}", headers={**JSON, "Authorization": f"Bearer {key}"})
@@ -140,7 +140,7 @@ async def test_json_must_fit_in_a_history(http: httpx.AsyncClient, content: byte
     assert error_of(await http.post("/v1/runs/run-1/feedback", content=content, headers=JSON)) == error
 
 
-async def test_unknown_fields_are_reported_up_to_a_limit(offline_gateway: Apart) -> None:
+async def test_unknown_fields_are_reported_up_to_a_limit(offline_gateway: OfflineGateway) -> None:
     http, _, _ = offline_gateway
     body = {f"field{number}": 1 for number in range(MAX_FIELDS + 1)}
     response = await http.post("/v1/runs", json=body)
@@ -150,13 +150,13 @@ async def test_unknown_fields_are_reported_up_to_a_limit(offline_gateway: Apart)
 
 @pytest.mark.waits
 async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    parsing, max_values, threads = 0, 0, set[int]()
+    parsing, max_parsing, threads = 0, 0, set[int]()
 
     def parse(body: bytes) -> Any:
-        nonlocal parsing, max_values
+        nonlocal parsing, max_parsing
         threads.add(get_ident())
         parsing += 1
-        max_values = max(max_values, parsing)
+        max_parsing = max(max_parsing, parsing)
         time.sleep(0.01)
         parsing -= 1
         return json.loads(body)
@@ -166,7 +166,7 @@ async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, mo
     answers = await asyncio.gather(*(http.post("/v1/plans/check", json=plan) for _ in range(7)))
     # One is parsed and four wait.
     assert [each >= 429 for each in sorted(answer.status_code for answer in answers)] == [False] * 5 + [True] * 2
-    assert (max_values, main_thread().ident in threads) == (1, False)
+    assert (max_parsing, main_thread().ident in threads) == (1, False)
 
 
 @pytest.mark.parametrize(
@@ -181,14 +181,14 @@ async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, mo
         ("feedback", {"answer": 1}, "note"),
     ],
 )
-async def test_reason_has_a_limit(offline_gateway: Apart, path: str, body: dict[str, Any], param: str) -> None:
+async def test_reason_has_a_limit(offline_gateway: OfflineGateway, path: str, body: dict[str, Any], param: str) -> None:
     http, client, _ = offline_gateway
     response = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_001})
     error = response.json()["error"]
     message = f"{param}: String should have at most 4000 characters"
-    assert (response.status_code, error["param"], error["message"], client.asked) == (400, param, message, [])
+    assert (response.status_code, error["param"], error["message"], client.calls) == (400, param, message, [])
     accepted = await http.post(f"/v1/runs/run-1/{path}", json={**body, param: "x" * 4_000})
-    assert (accepted.status_code, client.asked != []) == (503, True)
+    assert (accepted.status_code, client.calls != []) == (503, True)
 
 
 RUNS = "/v1/runs"

@@ -28,9 +28,9 @@ from dagwright.interfaces.http.key_limits import KeyUsage
 from dagwright.protocol.fairness import Fairness
 from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid
-from dagwright.server import Server as TemporalServer
+from dagwright.server import Server
 from tests.support.scripted_run import ScriptedRun, scripted_context
-from tests.unit.interfaces.http.conftest import Apart, error_of
+from tests.unit.interfaces.http.conftest import OfflineGateway, error_of
 
 
 def test_key_is_recognized_by_its_hash_only(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_weight_of_a_key_is_the_share_of_its_owner(tmp_path: Path) -> None:
 def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     _, text = keys.add(ALL_OWNERS, [])
-    assert [keys.caller_of(wrong) for wrong in (f"{text}x", text[:-1], "", "dw--")] == [None] * 4
+    assert [keys.caller_of(invalid) for invalid in (f"{text}x", text[:-1], "", "dw--")] == [None] * 4
     caller = keys.caller_of(text)
     assert caller is not None
     assert (caller.owner, caller.scopes, caller.can_see("ann"), caller.can_see(None)) == (None, frozenset(), True, True)
@@ -67,12 +67,12 @@ def test_invalid_keys_have_no_caller_and_the_key_of_all_owners_sees_all(tmp_path
 
 def test_keys_are_required_once_one_exists_and_changes_apply_at_once(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
-    keys, writing = KeyFile(path), KeyFile(path)
+    keys, other_keys = KeyFile(path), KeyFile(path)
     assert not keys.are_required()
-    key, text = writing.add("ann", list(KeyScope))
+    key, text = other_keys.add("ann", list(KeyScope))
     assert keys.caller_of(text) is not None
     assert keys.are_required()
-    writing.remove(key.id)
+    other_keys.remove(key.id)
     assert (keys.caller_of(text), keys.are_required()) == (None, True)
     path.unlink()
     assert (keys.are_required(), KeyFile(path).are_required()) == (True, False)
@@ -122,7 +122,7 @@ def test_owners_may_use_equal_session_names() -> None:
 
 @pytest.mark.parametrize("caller", [ANYONE, Caller("ann")])
 @pytest.mark.parametrize("name", ["a/b", ".", "..", " ..\n"])
-def test_session_that_no_url_could_name_does_not_start(caller: Caller, name: str) -> None:
+def test_session_name_that_cannot_be_in_a_url_is_rejected(caller: Caller, name: str) -> None:
     with pytest.raises(SessionNameInvalid, match="cannot be part of a URL of the API"):
         validated_session_name(caller, name)
     assert validated_session_name(caller, "...") == stored_session_name(caller, "...")
@@ -131,8 +131,8 @@ def test_session_that_no_url_could_name_does_not_start(caller: Caller, name: str
 PLAN = {"plan": 1, "nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 
 
-class Server:
-    """Records the runs that are started, their owners, and the actors of commands."""
+class FakeServer:
+    """Fake server that records the started runs, their owners, and the actors of commands."""
 
     def __init__(self) -> None:
         self.started: dict[str, str | None] = {}
@@ -146,7 +146,7 @@ class Server:
         return None
 
     async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
-        return sum(whose == owner and run not in without for run, whose in self.started.items())
+        return sum(run_owner == owner and run not in without for run, run_owner in self.started.items())
 
     async def exists(self, run: str) -> bool:
         return run in self.started
@@ -162,7 +162,7 @@ class Server:
 async def test_temporal_ui_is_shown_to_keys_that_operate(tmp_path: Path, pid: int | None) -> None:
     url = "https://temporal.example.com"
     async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
-        known = replace(context, server=TemporalServer("nowhere", "default", ui_url=url, pid=pid))
+        known = replace(context, server=Server("nowhere", "default", ui_url=url, pid=pid))
         assert known.visible_server.ui_url == url
         for scope in KeyScope:
             key, _ = context.keys.add("ann", [scope])
@@ -171,29 +171,31 @@ async def test_temporal_ui_is_shown_to_keys_that_operate(tmp_path: Path, pid: in
             assert shown == (url if scope is KeyScope.OPERATE and pid is None else None)
 
 
-Asked = tuple[httpx.AsyncClient, Server, str]
+AllOwnersGateway = tuple[httpx.AsyncClient, FakeServer, str]
 
 
 @pytest.fixture
-async def boss(tmp_path: Path) -> AsyncIterator[Asked]:
-    """A gateway with a limit of two runs per owner, and the ID of the key for all owners that is used."""
-    server = Server()
+async def all_owners_gateway(tmp_path: Path) -> AsyncIterator[AllOwnersGateway]:
+    """A gateway with a limit of two runs per owner, and the ID of its key for all owners."""
+    server = FakeServer()
     async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
         usage = KeyUsage(replace(context.usage.limits, runs=2), time.monotonic)
-        of_test = replace(context, runs=cast("Any", server), steering=cast("Any", server), usage=usage)
+        test_context = replace(context, runs=cast("Any", server), steering=cast("Any", server), usage=usage)
         key, text = context.keys.add(ALL_OWNERS, list(KeyScope))
-        transport, bearer = httpx.ASGITransport(create_app(of_test)), {"Authorization": f"Bearer {text}"}
+        transport, bearer = httpx.ASGITransport(create_app(test_context)), {"Authorization": f"Bearer {text}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=bearer) as http:
             yield http, server, key.id
 
 
-async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(boss: Asked) -> None:
-    http, server, key = boss
+async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(
+    all_owners_gateway: AllOwnersGateway,
+) -> None:
+    http, server, key = all_owners_gateway
     actual = [(await http.post("/v1/runs", json={"plan": PLAN})).status_code for _ in range(3)]
-    # Another gateway counts them by the list of the server.
+    # Another gateway counts these runs by the list of the server.
     assert (actual, [*server.started.values()]) == ([201, 201, 429], [ALL_OWNERS, ALL_OWNERS])
-    for act, more in (("pause", {}), ("limits", {"max_parallel": 10}), ("policy", {"policy": {}})):
-        answer = await http.post(f"/v1/runs/run-1/{act}", json={"by": "ann", **more})
+    for command, more in (("pause", {}), ("limits", {"max_parallel": 10}), ("policy", {"policy": {}})):
+        answer = await http.post(f"/v1/runs/run-1/{command}", json={"by": "ann", **more})
         assert (answer.status_code, server.steered.pop()) == (200, key), answer.text
     callers = [Caller(), Caller(key="5f0c"), Caller("ann", key="5f0c")]
     expected = [(None, None), (ALL_OWNERS, "5f0c"), ("ann", "ann")]
@@ -209,10 +211,10 @@ async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(boss:
     ],
 )
 async def test_key_of_one_owner_has_no_access_to_limits_across_runs(
-    offline_gateway: Apart, method: str, path: str, body: Any
+    offline_gateway: OfflineGateway, method: str, path: str, body: Any
 ) -> None:
     http, client, context = offline_gateway
     _, key = KeyFile(context.settings.api_keys).add("ann", [*KeyScope])
     response = await http.request(method, path, json=body, headers={"Authorization": f"Bearer {key}"})
-    assert (error_of(response), client.asked) == ((403, "insufficient_scope"), [])
+    assert (error_of(response), client.calls) == ((403, "insufficient_scope"), [])
     assert "all owners" in response.json()["error"]["message"]

@@ -90,9 +90,9 @@ class Server:
     exists = is_open
 
 
-async def try_start(server: Server, starts: RunQuota, run: str) -> bool:
+async def try_start(server: Server, quota: RunQuota, run: str) -> bool:
     try:
-        async with starts.reserve(run, cast(Runs, server)):
+        async with quota.reserve(run, cast(Runs, server)):
             await asyncio.sleep(0)
             server.open.add(run)
     except ApiError as error:
@@ -101,101 +101,101 @@ async def try_start(server: Server, starts: RunQuota, run: str) -> bool:
 
 
 async def test_concurrent_starts_stay_within_the_limit() -> None:
-    server, starts = Server(), RunQuota("ann", limit=3)
-    actual = await asyncio.gather(*(try_start(server, starts, f"run-{number}") for number in range(20)))
+    server, quota = Server(), RunQuota("ann", limit=3)
+    actual = await asyncio.gather(*(try_start(server, quota, f"run-{number}") for number in range(20)))
     assert sum(actual) == len(server.open) == 3
-    assert not await try_start(server, starts, "one more")
+    assert not await try_start(server, quota, "one more")
 
 
 @pytest.mark.parametrize(("limit", "words"), [(1, "may have 1 run at a time"), (2, "may have 2 runs at a time")])
 async def test_refusal_names_the_limit_of_runs(limit: int, words: str) -> None:
-    server, starts = Server(), RunQuota("ann", limit=limit)
-    assert [await try_start(server, starts, f"run-{number}") for number in range(limit)] == [True] * limit
+    server, quota = Server(), RunQuota("ann", limit=limit)
+    assert [await try_start(server, quota, f"run-{number}") for number in range(limit)] == [True] * limit
     with pytest.raises(ApiError, match=words):
-        async with starts.reserve("one more", cast(Runs, server)):
+        async with quota.reserve("one more", cast(Runs, server)):
             pass
 
 
 async def test_owner_without_budget_starts_no_run_until_the_next_day() -> None:
-    server, starts = Server(), RunQuota("ann", limit=2)
-    assert await try_start(server, starts, "known")
+    server, quota = Server(), RunQuota("ann", limit=2)
+    assert await try_start(server, quota, "known")
     server.is_used_up = True
-    assert await try_start(server, starts, "known")
+    assert await try_start(server, quota, "known")
     with pytest.raises(ApiError, match="'ann' has no model usage left: daily budget of ann") as error:
-        async with starts.reserve("new", cast(Runs, server)):
+        async with quota.reserve("new", cast(Runs, server)):
             pass
     assert error.value.status == 429
     assert 1 <= int((error.value.headers or {})["Retry-After"]) <= 86_400
 
 
-@pytest.mark.parametrize("is_seen", [True, False])
-async def test_ended_run_frees_its_place_even_if_it_was_never_listed(*, is_seen: bool) -> None:
-    server, starts = Server(), RunQuota("ann", limit=2)
-    assert [await try_start(server, starts, run) for run in ("a", "b", "c")] == [True, True, False]
-    if is_seen:
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_ended_run_frees_its_place_even_if_it_was_never_listed(*, is_listed: bool) -> None:
+    server, quota = Server(), RunQuota("ann", limit=2)
+    assert [await try_start(server, quota, run) for run in ("a", "b", "c")] == [True, True, False]
+    if is_listed:
         server.catch_up()
-        assert not await try_start(server, starts, "c")
+        assert not await try_start(server, quota, "c")
     server.open.remove("a")
-    if is_seen:
+    if is_listed:
         server.catch_up()
-    assert [await try_start(server, starts, run) for run in ("c", "d")] == [True, False]
+    assert [await try_start(server, quota, run) for run in ("c", "d")] == [True, False]
 
 
-async def test_existing_run_needs_no_place_and_a_failed_start_frees_its_place() -> None:
-    server, starts = Server(), RunQuota("ann", limit=1)
+async def test_existing_run_needs_no_slot_and_a_failed_start_frees_its_slot() -> None:
+    server, quota = Server(), RunQuota("ann", limit=1)
     with pytest.raises(OSError, match="no answer"):
-        async with starts.reserve("failed", cast(Runs, server)):
+        async with quota.reserve("failed", cast(Runs, server)):
             raise OSError("no answer")
-    assert await asyncio.gather(*(try_start(server, starts, "a") for _ in range(3))) == [True] * 3
-    assert [await try_start(server, starts, run) for run in "ab"] == [True, False]
+    assert await asyncio.gather(*(try_start(server, quota, "a") for _ in range(3))) == [True] * 3
+    assert [await try_start(server, quota, run) for run in "ab"] == [True, False]
 
 
 async def test_run_counts_once_after_some_seconds() -> None:
     now = [0.0]
-    server, starts = Server(), RunQuota("ann", limit=3, clock=lambda: now[0])
-    assert [await try_start(server, starts, run) for run in "ab"] == [True, True]
+    server, quota = Server(), RunQuota("ann", limit=3, clock=lambda: now[0])
+    assert [await try_start(server, quota, run) for run in "ab"] == [True, True]
     server.catch_up()
     now[0] = 60.0
-    assert [await try_start(server, starts, run) for run in "cd"] == [True, False]
+    assert [await try_start(server, quota, run) for run in "cd"] == [True, False]
     assert server.open == {*"abc"}
 
 
-async def test_late_count_frees_no_place_of_newer_runs() -> None:
+async def test_late_count_frees_no_slot_of_newer_runs() -> None:
     now = [0.0]
-    server, starts = Server(), RunQuota("ann", limit=1, clock=lambda: now[0])
-    late = asyncio.Event()
+    server, quota = Server(), RunQuota("ann", limit=1, clock=lambda: now[0])
+    released = asyncio.Event()
 
-    class Late(Server):
+    class SlowServer(Server):
         async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
             actual = await super().count_open_runs(owner, without=without)
-            await late.wait()
+            await released.wait()
             return actual
 
-    slow = Late()
-    slow.open = server.open
-    waits = asyncio.create_task(try_start(slow, starts, "b"))
+    slow_server = SlowServer()
+    slow_server.open = server.open
+    waiting_start = asyncio.create_task(try_start(slow_server, quota, "b"))
     await asyncio.sleep(0.001)
-    assert await try_start(server, starts, "a")
+    assert await try_start(server, quota, "a")
     server.catch_up()
     now[0] = 60.0
-    assert not await try_start(server, starts, "c")
-    late.set()
-    assert not await waits
+    assert not await try_start(server, quota, "c")
+    released.set()
+    assert not await waiting_start
 
 
 async def test_starts_do_not_queue_for_a_silent_server() -> None:
     requests: list[str] = []
 
-    class Silent(Server):
+    class SilentServer(Server):
         async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
             requests.append(owner)
             await asyncio.Event().wait()
             return 0
 
-    starts = RunQuota("ann", limit=3)
-    starting = [asyncio.create_task(try_start(Silent(), starts, f"run-{number}")) for number in range(5)]
+    quota = RunQuota("ann", limit=3)
+    tasks = [asyncio.create_task(try_start(SilentServer(), quota, f"run-{number}")) for number in range(5)]
     await asyncio.sleep(0.01)
     assert requests == ["ann"] * 5
-    for task in starting:
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*starting, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)

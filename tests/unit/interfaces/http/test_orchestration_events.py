@@ -27,11 +27,11 @@ def update(view: RunView, **states: NodeStatus) -> RunUpdate:
 
 
 async def events_of(*updates: RunUpdate) -> list[NamedEvent]:
-    async def coming() -> AsyncGenerator[RunUpdate, None]:
-        for update in updates:
-            yield update
+    async def run_updates() -> AsyncGenerator[RunUpdate, None]:
+        for each in updates:
+            yield each
 
-    return named_events_of("".join([text async for text in orchestration_events(coming(), session_run="run-1")]))
+    return named_events_of("".join([text async for text in orchestration_events(run_updates(), session_run="run-1")]))
 
 
 def gateway_that_sends(first: RunUpdate) -> GatewayContext:
@@ -59,7 +59,7 @@ async def test_request_event_has_the_waiting_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "expected"),
+    ("end", "expected"),
     [
         (update(ENDED), True),
         (update(ENDED, a=NodeStatus.CANCELLED, b=NodeStatus.SKIPPED), True),
@@ -68,10 +68,10 @@ async def test_request_event_has_the_waiting_node() -> None:
         (update(replace(ENDED, status="running", is_closed=False)), False),
     ],
 )
-async def test_stream_of_a_run_that_ends_without_an_event_is_complete(first: RunUpdate, expected: bool) -> None:
-    assert await has_received_all(gateway_that_sends(first), "run-1", AT_FIVE) is expected
-    (*_, last) = [None, *await events_of(update(replace(ENDED, is_closed=False), a=NodeStatus.RUNNING), first)]
+async def test_stream_of_a_run_that_ends_without_an_event_is_complete(end: RunUpdate, expected: bool) -> None:
+    assert await has_received_all(gateway_that_sends(end), "run-1", AT_FIVE) is expected
+    (*_, last) = [None, *await events_of(update(replace(ENDED, is_closed=False), a=NodeStatus.RUNNING), end)]
     assert last is not None
     # Without an event at the end, only `has_received_all` knows that the stream is complete.
     assert last.id is not None
-    assert last.id.endswith("e") is (first.view.is_closed and not expected)
+    assert last.id.endswith("e") is (end.view.is_closed and not expected)

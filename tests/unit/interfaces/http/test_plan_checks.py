@@ -22,22 +22,22 @@ LARGE = IN_PROCESS_BYTES + 1
 
 
 @dataclass
-class Pool:
-    """Fake process pool: work waits for `go`, or fails."""
+class FakePool:
+    """Fake process pool: work waits for `released`, or fails."""
 
     error: Exception | None = None
-    go: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
     running: int = 0
-    most: int = 0
+    max_running: int = 0
     cancelled: int = 0
 
     async def run(self, function: Any, *args: Any) -> Any:
         if self.error is not None:
             raise self.error
         self.running += 1
-        self.most = max(self.most, self.running)
+        self.max_running = max(self.max_running, self.running)
         try:
-            await self.go.wait()
+            await self.released.wait()
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
@@ -47,45 +47,47 @@ class Pool:
 
 
 @pytest.fixture
-def pool() -> Pool:
-    return Pool()
+def pool() -> FakePool:
+    return FakePool()
 
 
 @pytest.fixture
-def checks(pool: Pool) -> PlanChecks:
+def checks(pool: FakePool) -> PlanChecks:
     return PlanChecks(cast("Any", pool))
 
 
-async def test_large_checks_of_a_key_take_turns_and_too_many_are_rejected(checks: PlanChecks, pool: Pool) -> None:
-    work = [asyncio.create_task(checks.run("ann", LARGE, len, [1])) for _ in range(5)]
+async def test_large_checks_of_a_key_take_turns_and_too_many_are_rejected(checks: PlanChecks, pool: FakePool) -> None:
+    tasks = [asyncio.create_task(checks.run("ann", LARGE, len, [1])) for _ in range(5)]
     await eventually(lambda: pool.running == 1)
     with pytest.raises(ApiError) as error:
         await checks.run("ann", LARGE, len, [1])
     assert (error.value.status, error.value.headers["Retry-After"]) == (429, "2")
     other = asyncio.create_task(checks.run("bob", LARGE, len, [1, 2]))
     await eventually(lambda: pool.running == 2)
-    pool.go.set()
-    assert await asyncio.gather(*work, other) == [1] * 5 + [2]
-    assert (pool.most, checks._locks) == (2, {})
+    pool.released.set()
+    assert await asyncio.gather(*tasks, other) == [1] * 5 + [2]
+    assert (pool.max_running, checks._locks) == (2, {})
 
 
-async def test_small_checks_wait_in_any_number_and_use_no_process(checks: PlanChecks, pool: Pool) -> None:
+async def test_small_checks_wait_in_any_number_and_use_no_process(checks: PlanChecks, pool: FakePool) -> None:
     pool.error = AssertionError("a small plan needs no process")
     assert await asyncio.gather(*(checks.run(None, IN_PROCESS_BYTES, len, "abc") for _ in range(50))) == [3] * 50
 
 
 @pytest.mark.parametrize(("error", "words"), [(TimeoutError(), "longer than 60 s"), (ProcessLost(), "too much memory")])
-async def test_plan_over_the_limits_is_too_large(checks: PlanChecks, pool: Pool, error: Exception, words: str) -> None:
+async def test_plan_over_the_limits_is_too_large(
+    checks: PlanChecks, pool: FakePool, error: Exception, words: str
+) -> None:
     pool.error = error
     with pytest.raises(PlanInvalid, match=words) as invalid:
         await checks.run("ann", LARGE, len, "abc")
     assert invalid.value.problems[0].code == "too_large"
     pool.error = None
-    pool.go.set()
+    pool.released.set()
     assert await checks.run("ann", LARGE, len, "abc") == 3
 
 
-async def test_check_ends_when_its_client_disconnects(checks: PlanChecks, pool: Pool) -> None:
+async def test_check_ends_when_its_client_disconnects(checks: PlanChecks, pool: FakePool) -> None:
     async def receive() -> dict[str, Any]:
         await eventually(lambda: pool.running == 1)
         return {"type": "http.disconnect"}
@@ -95,7 +97,7 @@ async def test_check_ends_when_its_client_disconnects(checks: PlanChecks, pool: 
     assert (pool.running, pool.cancelled) == (0, 1)
 
 
-async def _start_check(http: httpx.AsyncClient, plan: Any) -> Any:
+async def _check_plan(http: httpx.AsyncClient, plan: Any) -> Any:
     answer = await http.post("/v1/plans/check", json={"plan": plan})
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -108,7 +110,7 @@ async def test_check_of_a_large_plan_stops_after_a_hundred_problems(http: httpx.
         {"plan": 1, "nodes": [{"idd": number} for number in range(500)]},
         "nodes:\n" + "".join(f"- {{id: n{number}, tol: calculator}}\n" for number in range(500)),
     ):
-        answer = await _start_check(http, plan)
+        answer = await _check_plan(http, plan)
         *errors, last = answer["errors"]
         assert (answer["status"], len(errors), last["code"]) == ("invalid", MAX_PROBLEMS, TOO_MANY_PROBLEMS)
         assert {error["code"] for error in errors} == {"invalid_field"}
@@ -128,11 +130,11 @@ async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx
         return {"plan": 1, "nodes": [{"id": "sub", "plan": name, "arguments": {"number": 2}}]}
 
     for name in ("double", "double.json"):
-        assert (await _start_check(http, plan(name)))["status"] == "valid"
-    assert (await _start_check(http, json.dumps(plan("double"))))["status"] == "valid"
+        assert (await _check_plan(http, plan(name)))["status"] == "valid"
+    assert (await _check_plan(http, json.dumps(plan("double"))))["status"] == "valid"
     unknown = {"region.yaml": None, str(tmp_path / "region.yaml"): None, "doubel": "did you mean 'double'?"}
     for name, hint in unknown.items():
-        [error] = (await _start_check(http, plan(name)))["errors"]
+        [error] = (await _check_plan(http, plan(name)))["errors"]
         assert (error["code"], error["pointer"], error["node_id"]) == ("unreadable", "/nodes/0/plan", "sub")
         assert error["message"] == (
             f"the sub-plan {name!r} is a file name, but files of callers are not read: write the sub-plan itself into "

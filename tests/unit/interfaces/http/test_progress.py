@@ -14,16 +14,16 @@ from dagwright.interfaces.http.request_fields import StreamProgress
 from tests.support.scripted_run import approval_requests
 
 
-def moment(state: TaskState, record: Record, *, status: str = "running", asked: tuple[str, ...] = ()) -> RunMoment:
+def moment(state: TaskState, record: Record, *, status: str = "running", requests: tuple[str, ...] = ()) -> RunMoment:
     node = SimpleNamespace(title="Sum", tool="calculator")
     scheduler: Any = SimpleNamespace(record_of=lambda _: record, state=SimpleNamespace(node_of=lambda _: node))
     view = RunView("run-1", "first", status, None, scheduler, {}, None, None, is_closed=False)
-    return RunMoment(view, ("sum",), approval_requests(asked), {"sum": state})
+    return RunMoment(view, ("sum",), approval_requests(requests), {"sum": state})
 
 
 def events_of(progress: ProgressEvents, moment: RunMoment) -> list[tuple[str, Any]]:
-    behind = progress.status_events if moment.is_last else lambda _: ()
-    events = [cast("Any", each) for result in (progress.events, behind) for each in result(moment)]
+    status_events = progress.status_events if moment.is_last else lambda _: ()
+    events = [cast("Any", each) for result in (progress.events, status_events) for each in result(moment)]
     return [(event["type"], event["data"].get("result")) for event in events]
 
 
@@ -43,34 +43,34 @@ def test_node_is_reported_with_its_state_at_the_time_of_the_event() -> None:
 
 
 def test_run_is_reported_again_only_if_it_has_changed() -> None:
-    waits = moment(READY, READY_RECORD, status="waiting", asked=("check",))
+    waiting_moment = moment(READY, READY_RECORD, status="waiting", requests=("check",))
     before = ProgressEvents("run-1", StreamProgress.PROGRESS)
-    asked = [("feedback.requested", None), ("run.waiting", None)]
-    assert events_of(before, waits) == [("node.ready", None), *asked]
-    assert events_of(resumed_events(before), waits) == [("node.ready", None)]
+    request_events = [("feedback.requested", None), ("run.waiting", None)]
+    assert events_of(before, waiting_moment) == [("node.ready", None), *request_events]
+    assert events_of(resumed_events(before), waiting_moment) == [("node.ready", None)]
     assert events_of(resumed_events(before), moment(READY, READY_RECORD))[:1] == [("run.running", None)]
 
 
-def test_passed_states_are_left_out_except_starts_and_ends() -> None:
+def test_past_states_are_omitted_except_starts_and_ends() -> None:
     ended = moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE, status="completed")
-    lasting = [("node.completed", None), ("run.completed", None)]
-    assert events_of(ProgressEvents("run-1", StreamProgress.PROGRESS), ended) == [("node.started", None), *lasting]
-    looking = ProgressEvents("run-1", StreamProgress.PROGRESS)
-    assert events_of(looking, moment(READY, READY_RECORD)) == [("run.running", None), ("node.ready", None)]
-    continues = resumed_events(looking)
-    continues.started.add("sum")
-    assert events_of(continues, ended) == lasting
+    end_events = [("node.completed", None), ("run.completed", None)]
+    assert events_of(ProgressEvents("run-1", StreamProgress.PROGRESS), ended) == [("node.started", None), *end_events]
+    first_stream = ProgressEvents("run-1", StreamProgress.PROGRESS)
+    assert events_of(first_stream, moment(READY, READY_RECORD)) == [("run.running", None), ("node.ready", None)]
+    resumed_stream = resumed_events(first_stream)
+    resumed_stream.started.add("sum")
+    assert events_of(resumed_stream, ended) == end_events
 
 
 def test_reported_state_is_not_repeated_with_a_new_request() -> None:
-    asked = [("feedback.requested", None)]
+    request_events = [("feedback.requested", None)]
     before = ProgressEvents("run-1", StreamProgress.PROGRESS)
     assert events_of(before, moment(READY, READY_RECORD))[:1] == [("run.running", None)]
     later = resumed_events(before)
-    assert events_of(later, moment(READY, READY_RECORD, asked=("check",)))[1:] == asked
+    assert events_of(later, moment(READY, READY_RECORD, requests=("check",)))[1:] == request_events
     answered = resumed_events(later)
     assert events_of(answered, moment(READY, READY_RECORD))[1:] == []
-    assert events_of(answered, moment(READY, READY_RECORD, asked=("check",)))[1:] == asked
+    assert events_of(answered, moment(READY, READY_RECORD, requests=("check",)))[1:] == request_events
 
 
 @pytest.mark.parametrize(

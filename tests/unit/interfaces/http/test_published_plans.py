@@ -12,9 +12,9 @@ from dagwright.plans.templates import TemplateFolder
 from dagwright.server import Connection, Server
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
-from tests.unit.interfaces.http.conftest import Away, client_of, error_of, write_plan
+from tests.unit.interfaces.http.conftest import OfflineClient, client_of, error_of, write_plan
 
-Served = tuple[httpx.AsyncClient, Path]
+PublishedFolder = tuple[httpx.AsyncClient, Path]
 
 
 def _plan(title: str, tool: str = "calculator") -> Any:
@@ -23,11 +23,11 @@ def _plan(title: str, tool: str = "calculator") -> Any:
 
 
 @pytest.fixture
-async def published_folder(tmp_path: Path) -> AsyncIterator[Served]:
+async def published_folder(tmp_path: Path) -> AsyncIterator[PublishedFolder]:
     folder = write_plan(tmp_path / "plans", _plan("Double"))
     settings = Settings(state_dir=tmp_path, model="small")
     toolset = load_toolset(settings, ())
-    connection = Connection(cast("Any", Away()), Server("nowhere", "default"), frozenset())
+    connection = Connection(cast("Any", OfflineClient()), Server("nowhere", "default"), frozenset())
     plans = TemplateFolder(folder, toolset.declarations())
     async with open_context(settings, connection, toolset, plans=plans) as context, client_of(context) as http:
         yield http, folder
@@ -38,7 +38,7 @@ async def _titles(http: httpx.AsyncClient) -> dict[str, str]:
     return {each["id"]: each["dagwright"]["title"] for each in listed if each["id"].startswith("plan/")}
 
 
-async def test_new_changed_and_removed_files_are_seen_at_once(published_folder: Served) -> None:
+async def test_new_changed_and_removed_files_are_seen_at_once(published_folder: PublishedFolder) -> None:
     http, folder = published_folder
     assert await _titles(http) == {"plan/double": "Double"}
     write_plan(folder, _plan("Triple"), "triple.json")
@@ -50,7 +50,7 @@ async def test_new_changed_and_removed_files_are_seen_at_once(published_folder: 
     assert await _titles(http) == {"plan/double": "Double"}
 
 
-async def test_broken_file_reports_its_problem_and_leaves_the_others_usable(published_folder: Served) -> None:
+async def test_broken_file_reports_its_problem_and_leaves_the_others_usable(published_folder: PublishedFolder) -> None:
     http, folder = published_folder
     write_plan(folder, _plan("Broken", tool="calculater"), "broken.json")
     assert await _titles(http) == {"plan/double": "Double"}
@@ -67,7 +67,7 @@ async def test_broken_file_reports_its_problem_and_leaves_the_others_usable(publ
         assert words in answer.json()["error"]["message"]
 
 
-async def test_problems_of_files_do_not_name_folders_of_the_machine(published_folder: Served) -> None:
+async def test_problems_of_files_do_not_name_folders_of_the_machine(published_folder: PublishedFolder) -> None:
     http, folder = published_folder
 
     async def problem(name: str) -> str:

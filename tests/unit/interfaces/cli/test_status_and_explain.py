@@ -62,14 +62,14 @@ def _bound_argument(argument: str, text: str, kind: str, **more: Any) -> dict[st
     return {"argument": argument, "search_text": text, "entity_type": kind, "answers": [], **more}
 
 
-def test_party_is_shown_with_its_text_and_who_chose_it() -> None:
+def test_party_is_shown_with_its_search_text_and_the_person_who_chose_it() -> None:
     john, apex = _party("person_1", "John Smith", "person", "GB"), _party("fund_1", "Apex", "fund", None)
-    asked = {"request_id": "lookup:person:J", "answer": "selected", **_ANSWER}
-    bound = [
-        _bound_argument("entity-id", "J", "person", entity=john, reason="chosen by a person", answers=[asked]),
+    answer = {"request_id": "lookup:person:J", "answer": "selected", **_ANSWER}
+    lookups = [
+        _bound_argument("entity-id", "J", "person", entity=john, reason="chosen by a person", answers=[answer]),
         _bound_argument("cbu-id", "fund_1", "fund", entity=apex, reason="@cbu"),
     ]
-    reason = Reason("a", NodeStatus.COMPLETED, "completed", "completed", facts={"lookups": bound})
+    reason = Reason("a", NodeStatus.COMPLETED, "completed", "completed", facts={"lookups": lookups})
     lines = [*lines_of(RunExplanation(view_of(node("a")), "a", Chain([reason])))]
     assert [line.partition(" at ")[0] for line in lines[1:]] == [
         "  entity-id: 'J' (person) is John Smith (person, GB, person_1): chosen by a person",
@@ -98,8 +98,8 @@ def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
     scheduler = _run_of("Ann", "Bob")
     start_ready(scheduler)
     options = [{"id": "p1", "label": "Ann Lee (person, GB)"}, {"id": "p2", "label": "Ann Lee (person, IE)"}]
-    which = {"type": "SELECTION", "prompt": "Which Ann?", "options": options}
-    for name, raised in (("Ann", RaisedQuestion(which)), ("Bob", RaisedQuestion("Which Bob?"))):
+    question = {"type": "SELECTION", "prompt": "Which Ann?", "options": options}
+    for name, raised in (("Ann", RaisedQuestion(question)), ("Bob", RaisedQuestion("Which Bob?"))):
         assert scheduler.features.feedback.ask(f"lookup:person:{name}", raised, at=START, attempt=Attempt(1)) is None
     assert [line.partition(" It is for")[0] for line in _explanation_lines(scheduler)] == [
         "run-1 is running",
