@@ -150,5 +150,5 @@ def _spec_of(tool: ListedTool, connection: McpConnection) -> ToolSpec:
 
     schema = {"properties": {}, **(tool.declaration.input_schema or {})}
     any_object: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
-    parameters = Parameters(schema, any_object, model_parameter="arguments", extra=TypeAdapter(Any))
+    parameters = Parameters(schema, any_object, model_parameter="arguments", extra_adapter=TypeAdapter(Any))
     return ToolSpec(tool.declaration, call_remote, parameters)

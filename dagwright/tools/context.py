@@ -368,7 +368,7 @@ class ToolContext:
 
 
 MAX_READ_LOCATIONS = 1_000
-"""Recorded locations per call; the lineage contains each once and fewer in total."""
+"""Maximum number of recorded locations per call. The lineage contains each location once, up to a smaller limit."""
 
 _current: ContextVar[ToolContext | None] = ContextVar("dagwright_tool_context", default=None)
 

@@ -28,8 +28,8 @@ class Documentation:
 def parse_docstring(function: Callable[..., Any]) -> Documentation:
     """Parse the docstring of `function`; empty if it has none."""
     lines = (inspect.getdoc(function) or "").splitlines()
-    first = next((index for index, line in enumerate(lines) if _SECTION.fullmatch(line)), len(lines))
-    summary = one_line(" ".join(lines[:first]))
+    section_start = next((index for index, line in enumerate(lines) if _SECTION.fullmatch(line)), len(lines))
+    summary = one_line(" ".join(lines[:section_start]))
     return Documentation(summary, _entries(_section(lines, names=("Args", "Arguments", "Parameters"))))
 
 

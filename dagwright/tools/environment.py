@@ -28,11 +28,11 @@ class SharedResources:
     def __init__(self) -> None:
         self._resources: dict[Callable[[], Any], Any] = {}
 
-    def get(self, make: Callable[[], Resource]) -> Resource:
-        """Return the resource that `make` creates, creating it on first use."""
-        if make not in self._resources:
-            self._resources[make] = make()
-        resource: Resource = self._resources[make]
+    def get(self, create: Callable[[], Resource]) -> Resource:
+        """Return the resource that `create` creates, creating it on first use."""
+        if create not in self._resources:
+            self._resources[create] = create()
+        resource: Resource = self._resources[create]
         return resource
 
     async def close(self) -> None:
@@ -79,14 +79,15 @@ class ToolEnvironment:
     drain_limit_s: float | None = None
     resources: SharedResources = field(default_factory=SharedResources, repr=False, compare=False)
 
-    def settings_of(self, kind: type[T]) -> T:
+    def settings_of(self, settings_type: type[T]) -> T:
         """Return the settings of an application.
 
         Raises:
             GiveUp: this process has no such settings, because the plugin is not installed.
         """
-        settings = self.app_settings.get(kind)
+        settings = self.app_settings.get(settings_type)
         if settings is None:
-            raise GiveUp(f"this process has no {kind.__name__}: the plugin of {kind.__module__} is not installed")
-        assert isinstance(settings, kind)
+            name, module = settings_type.__name__, settings_type.__module__
+            raise GiveUp(f"this process has no {name}: the plugin of {module} is not installed")
+        assert isinstance(settings, settings_type)
         return settings

@@ -11,6 +11,7 @@ ToolError                 subclasses differ in what happens next
 ├── InvalidResult         final: fix the tool
 ├── ResultTooLarge        final: return less
 ├── MissingSecret         final: set the variable
+├── SecretRefused         final: bind the secret to the tool or to the host
 ├── MissingPart           final: the stored value does not have the path of a reference
 ├── ValueLost             final: a stored value is missing from the payload store, or damaged
 ├── ArgumentNotLoaded     retried: the payload store did not respond, and nothing had started

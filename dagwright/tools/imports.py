@@ -1,4 +1,4 @@
-"""Imports of a module, from its source: includes constants, namespace packages and imports inside functions."""
+"""Find the imports of a module in its source, including namespace packages, constants and imports inside functions."""
 
 import ast
 import functools
@@ -45,8 +45,8 @@ def imported_modules(module: ModuleType, file: str, *, excluded_package: str) ->
 
 
 @functools.lru_cache(maxsize=64)
-def _imported_names(text: bytes, package: str) -> tuple[str, ...]:
-    return tuple(_names_of(ast.parse(text), package))
+def _imported_names(source: bytes, package: str) -> tuple[str, ...]:
+    return tuple(_names_of(ast.parse(source), package))
 
 
 def _names_of(tree: ast.Module, package: str) -> Iterator[str]:

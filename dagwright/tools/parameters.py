@@ -27,8 +27,8 @@ from dagwright.tools.result_json import pointer_of
 
 _VALIDATOR = "function-"
 """Part of the type of a Python validator in pydantic's core schema. Such a validator may convert values in any way."""
-_CACHED = 512
-"""Cached signatures: a process loads the same tools repeatedly, and has about 100."""
+_MAX_CACHED_SIGNATURES = 512
+"""Maximum number of cached signatures: a process loads the same tools repeatedly, and has about 100 tools."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +40,17 @@ class Parameters:
         adapter: validates the complete arguments object.
         model_parameter: name of the single parameter that receives the complete object as a model; `None` for keyword
             arguments.
-        names: field of the arguments model -> keyword, for keyword arguments.
-        extra: validates arguments that have no parameter of their name; `None` rejects such arguments.
-        plain: parameters without custom validators, which accept exactly the values of the schema.
+        keyword_of_field: field of the arguments model -> keyword; empty for a model parameter.
+        extra_adapter: validates arguments that have no parameter of their name; `None` rejects such arguments.
+        plain_names: names of the parameters without custom validators: these accept exactly the values of the schema.
     """
 
     schema: Mapping[str, Any]
     adapter: TypeAdapter[Any]
     model_parameter: str | None = None
-    names: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    extra: TypeAdapter[Any] | None = None
-    plain: tuple[str, ...] = ()
+    keyword_of_field: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    extra_adapter: TypeAdapter[Any] | None = None
+    plain_names: tuple[str, ...] = ()
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the keyword arguments of the function for `arguments`; omitted ones keep their default.
@@ -67,34 +67,36 @@ class Parameters:
                 return self._keywords_of(self.adapter.validate_python(arguments))
             except ValidationError:
                 pass
-        by_name = self._by_declared_name(arguments)
-        declared = {key: value for key, value in by_name.items() if key in self.schema["properties"]}
-        extra_arguments = {key: value for key, value in by_name.items() if key not in declared}
+        named_arguments = self._by_declared_name(arguments)
+        declared_arguments = {key: value for key, value in named_arguments.items() if key in self.schema["properties"]}
+        extra_arguments = {key: value for key, value in named_arguments.items() if key not in declared_arguments}
         problems: list[str] = []
-        if self.extra is None:
+        if self.extra_adapter is None:
             problems += [f"{pointer_of((key,))}: no such parameter" for key in extra_arguments]
-        values = declared if self.model_parameter is None else by_name
-        bound = _validate(self.adapter, values, problems=problems)
-        if self.extra is not None and self.model_parameter is None:
-            extra_arguments = _validate(self.extra, extra_arguments, problems=problems)
+        values = declared_arguments if self.model_parameter is None else named_arguments
+        validated = _validate(self.adapter, values, problems=problems)
+        if self.extra_adapter is not None and self.model_parameter is None:
+            extra_arguments = _validate(self.extra_adapter, extra_arguments, problems=problems)
         if problems:
             raise InvalidArguments("Invalid arguments: " + "; ".join(problems))
         if self.model_parameter is not None:
-            return {self.model_parameter: bound}
-        return self._keywords_of(bound) | extra_arguments
+            return {self.model_parameter: validated}
+        return self._keywords_of(validated) | extra_arguments
 
-    def _keywords_of(self, bound: Any) -> dict[str, Any]:
-        keywords = bound.model_fields_set
-        return {keyword: getattr(bound, field) for field, keyword in self.names.items() if field in keywords}
+    def _keywords_of(self, model: Any) -> dict[str, Any]:
+        set_fields = model.model_fields_set
+        return {
+            keyword: getattr(model, field) for field, keyword in self.keyword_of_field.items() if field in set_fields
+        }
 
     def _by_declared_name(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        by_name: dict[str, Any] = {}
+        named_arguments: dict[str, Any] = {}
         for key, value in arguments.items():
             name = parameter_name(key, self.schema["properties"])
-            if name in by_name:
+            if name in named_arguments:
                 raise InvalidArguments(f"Invalid arguments: {pointer_of((key,))}: {name} is given twice")
-            by_name[name] = value
-        return by_name
+            named_arguments[name] = value
+        return named_arguments
 
 
 def parameters_of(function: Callable[..., Any], documentation: Documentation) -> Parameters:
@@ -106,7 +108,7 @@ def parameters_of(function: Callable[..., Any], documentation: Documentation) ->
     parameters, hints = _signature_parameters(function), hints_of(function)
     if len(parameters) == 1 and _is_model(hints.get(parameters[0].name)):
         return _model_parameters(parameters[0].name, hints[parameters[0].name])
-    return _copied_parameters(parameters, hints, described=documentation.parameters)
+    return _copied_parameters(parameters, hints, descriptions=documentation.parameters)
 
 
 def keyword_parameters(function: Callable[..., Any], documentation: Documentation) -> Parameters:
@@ -115,7 +117,9 @@ def keyword_parameters(function: Callable[..., Any], documentation: Documentatio
     Raises:
         TypeError: a parameter cannot be filled from JSON; the message names it.
     """
-    return _copied_parameters(_signature_parameters(function), hints_of(function), described=documentation.parameters)
+    return _copied_parameters(
+        _signature_parameters(function), hints_of(function), descriptions=documentation.parameters
+    )
 
 
 def _signature_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -138,23 +142,23 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         TypeError: a type is not defined where the function is defined.
     """
     annotations = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
-    inner = inspect.unwrap(function)
+    unwrapped = inspect.unwrap(function)
     scope = SimpleNamespace(__annotations__=annotations)
     try:
-        return typing.get_type_hints(scope, inner.__globals__, _closure(inner), include_extras=True)
+        return typing.get_type_hints(scope, unwrapped.__globals__, _closure(unwrapped), include_extras=True)
     except NameError as error:
         raise TypeError(f"the annotation {error.name!r} is not defined where the function is defined") from error
 
 
 def output_schema_of(function: Callable[..., Any]) -> Mapping[str, Any] | None:
     """Return the JSON Schema of a function's return value; `None` if its annotation is missing or unusable."""
-    inner = inspect.unwrap(function)
+    unwrapped = inspect.unwrap(function)
     annotations = inspect.get_annotations(function)
     if "return" not in annotations:
         return None
     scope = SimpleNamespace(__annotations__={"return": annotations["return"]})
     try:
-        hint = typing.get_type_hints(scope, inner.__globals__, _closure(inner), include_extras=True)["return"]
+        hint = typing.get_type_hints(scope, unwrapped.__globals__, _closure(unwrapped), include_extras=True)["return"]
         schema = _output_schema(_Hint(hint, repr(hint)))
     except PydanticUserError as error:
         if error.code == "typed-dict-version":
@@ -177,7 +181,7 @@ class _Hint:
         return hash(self.repr_text)
 
 
-@functools.lru_cache(maxsize=_CACHED)
+@functools.lru_cache(maxsize=_MAX_CACHED_SIGNATURES)
 def _output_schema(hint: _Hint) -> dict[str, Any]:
     return TypeAdapter(hint.type).json_schema(mode="serialization", schema_generator=_SchemaWithoutTitles)
 
@@ -201,8 +205,8 @@ def _model_parameters(name: str, hint: Any) -> Parameters:
     if schema.get("type") != "object" or ("properties" not in schema and "additionalProperties" not in schema):
         raise TypeError(f"parameter {name!r}: {hint.__name__} is not an object with named fields")
     schema.setdefault("properties", {})
-    takes_any = schema.setdefault("additionalProperties", False) is not False
-    return Parameters(schema, adapter, model_parameter=name, extra=TypeAdapter(Any) if takes_any else None)
+    accepts_extra = schema.setdefault("additionalProperties", False) is not False
+    return Parameters(schema, adapter, model_parameter=name, extra_adapter=TypeAdapter(Any) if accepts_extra else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,14 +224,15 @@ class _Keyword:
 
 
 def _copied_parameters(
-    parameters: list[inspect.Parameter], hints: dict[str, Any], *, described: Mapping[str, str]
+    parameters: list[inspect.Parameter], hints: dict[str, Any], *, descriptions: Mapping[str, str]
 ) -> Parameters:
     """Return parameters whose schema the caller may change."""
     keywords = [
-        _keyword(parameter, hints.get(parameter.name, Any), described.get(parameter.name)) for parameter in parameters
+        _keyword(parameter, hints.get(parameter.name, Any), descriptions.get(parameter.name))
+        for parameter in parameters
     ]
-    shared = _keywords(tuple(keywords))
-    return dataclasses.replace(shared, schema=copy.deepcopy(shared.schema))
+    cached_parameters = _keywords(tuple(keywords))
+    return dataclasses.replace(cached_parameters, schema=copy.deepcopy(cached_parameters.schema))
 
 
 def _keyword(parameter: inspect.Parameter, hint: Any, description: str | None) -> _Keyword:
@@ -247,29 +252,31 @@ def _keyword(parameter: inspect.Parameter, hint: Any, description: str | None) -
     )
 
 
-@functools.lru_cache(maxsize=_CACHED)
+@functools.lru_cache(maxsize=_MAX_CACHED_SIGNATURES)
 def _keywords(parameters: tuple[_Keyword, ...]) -> Parameters:
     fields: dict[str, Any] = {}
-    names: dict[str, str] = {}
-    extra: TypeAdapter[Any] | None = None
-    plain: list[str] = []
+    keyword_of_field: dict[str, str] = {}
+    extra_adapter: TypeAdapter[Any] | None = None
+    plain_names: list[str] = []
     for parameter in parameters:
         hint = parameter.hint.type
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            extra = _adapter(parameter.name, dict[str, hint])  # type: ignore[valid-type] # a run-time type
+            extra_adapter = _adapter(parameter.name, dict[str, hint])  # type: ignore[valid-type] # a run-time type
             continue
         if _VALIDATOR not in repr(_adapter(parameter.name, hint).core_schema):
-            plain.append(parameter.name)
-        field = f"parameter_{len(names)}"
-        names[field] = parameter.name
+            plain_names.append(parameter.name)
+        field = f"parameter_{len(keyword_of_field)}"
+        keyword_of_field[field] = parameter.name
         fields[field] = (hint, _field(parameter))
     model = create_model("Arguments", __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
     adapter: TypeAdapter[Any] = TypeAdapter(model)
     schema = _schema(adapter)
     schema.setdefault("properties", {})
-    if extra is not None:
-        schema["additionalProperties"] = _schema(extra).get("additionalProperties", True)
-    return Parameters(schema, adapter, names=names, extra=extra, plain=tuple(plain))
+    if extra_adapter is not None:
+        schema["additionalProperties"] = _schema(extra_adapter).get("additionalProperties", True)
+    return Parameters(
+        schema, adapter, keyword_of_field=keyword_of_field, extra_adapter=extra_adapter, plain_names=tuple(plain_names)
+    )
 
 
 def _field(parameter: _Keyword) -> Any:
@@ -288,8 +295,8 @@ def _adapter(name: str, hint: Any) -> TypeAdapter[Any]:
         adapter.json_schema()
     except (PydanticUserError, PydanticUndefinedAnnotation) as error:
         reason = _first_line(error).partition(". Set `arbitrary_types_allowed")[0]
-        hint = "use JSON types, dataclasses, TypedDicts or pydantic models"
-        raise TypeError(f"parameter {name!r} cannot be filled from JSON: {reason}; {hint}") from error
+        advice = "use JSON types, dataclasses, TypedDicts or pydantic models"
+        raise TypeError(f"parameter {name!r} cannot be filled from JSON: {reason}; {advice}") from error
     return adapter
 
 

@@ -23,7 +23,7 @@ from dagwright.tools.tool_references import (
     queue_of_reference,
 )
 
-_SAFE = re.compile(r"[^A-Za-z0-9_.-]")
+_UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]")
 _STEM_CHARACTERS = 60
 _DIGEST_CHARACTERS = 6
 """Base32 characters of the digest of a path: 30 bits. Each call in the history has the name of its queue."""
@@ -69,12 +69,12 @@ def worker_options(queue: str, references: Sequence[str], *, is_run_queue: bool)
 
 
 def is_tool_queue(queue: str) -> bool:
-    """Return whether the name of a queue is one that `queue_name` gives to the tools of a module or file."""
+    """Return whether `queue_name` returned the name of a queue, for the tools of a module or file."""
     return ":" in queue
 
 
 def _reference_of(queue: str) -> str | None:
-    """Return the module of a queue, or its file if that is in the current folder."""
+    """Return the module of a queue, or its file if the file is in the current folder."""
     suffix = queue.rpartition(":")[2]
     stem = _PATH_DIGEST.sub("", suffix)
     files = [str(absolute_path(f"{stem}{ending}")) for ending in (".py", SERVERS_SUFFIX)]
@@ -96,7 +96,7 @@ def is_queue_of(queue: str, references: Sequence[str]) -> bool:
 
 
 def queue_of_plan(plan: CompiledPlan) -> str | None:
-    """Return the queue of the run of a plan: the one with most calls of its nodes; `None` for the default.
+    """Return the queue for the run of a plan: the queue of most calls of its nodes; `None` for the default queue.
 
     The worker that serves the tools serves the workflow too, so Temporal can hand out the activities eagerly. Tools of
     other files are called on their own queues. Queues of foreign activities serve no workflows.
@@ -119,8 +119,8 @@ def _count_calls(plan: CompiledPlan, counts: Counter[str]) -> None:
 def _count_declared_tools(plan: CompiledPlan, counts: Counter[str]) -> None:
     """Count the tools that an agent or planner may call, if the plan has no nodes yet."""
     counts.update(tool.task_queue for tool in plan.tools.values() if tool.task_queue and not tool.is_foreign)
-    declared = (plan.extender or {}).get("tools")
-    for tool in declared if isinstance(declared, list) else ():
+    declared_tools = (plan.extender or {}).get("tools")
+    for tool in declared_tools if isinstance(declared_tools, list) else ():
         if isinstance(tool, Mapping) and isinstance(tool.get("task_queue"), str) and not tool.get("is_foreign"):
             counts[tool["task_queue"]] += 1
     for node in plan.nodes:
@@ -131,7 +131,7 @@ def _count_declared_tools(plan: CompiledPlan, counts: Counter[str]) -> None:
 def _suffix(reference: str) -> str:
     file = file_of_reference(reference) or (reference if is_path(reference) else None)
     if file is None:
-        return _SAFE.sub("_", reference)
+        return _UNSAFE_CHARACTERS.sub("_", reference)
     path = absolute_path(file)
     digest = base64.b32encode(hashlib.sha256(os.fsencode(path)).digest()).decode().lower()
-    return f"{_SAFE.sub('_', path.stem)[:_STEM_CHARACTERS]}-{digest[:_DIGEST_CHARACTERS]}"
+    return f"{_UNSAFE_CHARACTERS.sub('_', path.stem)[:_STEM_CHARACTERS]}-{digest[:_DIGEST_CHARACTERS]}"

@@ -32,11 +32,11 @@ class Redaction:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._secrets = sorted({secret for secret in secrets if secret}, key=lambda secret: (-len(secret), secret))
         self._secret_forms = [_SecretForms(secret) for secret in self._secrets]
-        self._long = [forms for forms in self._secret_forms if forms.length >= MIN_LENGTH_INSIDE_WORDS]
+        self._long_secrets = [forms for forms in self._secret_forms if forms.length >= MIN_LENGTH_INSIDE_WORDS]
         short_pattern = "|".join(
             forms.quoted_forms() for forms in self._secret_forms if forms.length < MIN_LENGTH_INSIDE_WORDS
         )
-        self._short = re.compile(rf"(?<!\w)(?:{short_pattern})(?!\w)") if short_pattern else None
+        self._short_secrets_pattern = re.compile(rf"(?<!\w)(?:{short_pattern})(?!\w)") if short_pattern else None
 
     def text(self, text: str) -> str:
         """Redact all secrets in `text`, including forms that are quoted for a URL or JSON."""
@@ -51,8 +51,8 @@ class Redaction:
 
     def _redact(self, value: Any) -> Any:
         if isinstance(value, str):
-            text = _redact_text(value, self._long)
-            return self._short.sub(HIDDEN, text) if self._short is not None else text
+            text = _redact_text(value, self._long_secrets)
+            return self._short_secrets_pattern.sub(HIDDEN, text) if self._short_secrets_pattern is not None else text
         if isinstance(value, list):
             return [self._redact(part) for part in value]
         if isinstance(value, dict):
@@ -100,8 +100,8 @@ class _SecretForms:
         """Return a pattern of the forms in which encoders write the secret, character by character."""
         parts = re.findall(r"[\s+]+|\\+|.", self._text, re.DOTALL)
         # Longer runs before a secret are not redacted, because the search would take quadratic time.
-        leading = _forms_of_part(parts[0], max_length=max(_MAX_LEADING_RUN, 8 * len(parts[0])))
-        return leading + "".join(map(_forms_of_part, parts[1:]))
+        first_part = _forms_of_part(parts[0], max_length=max(_MAX_LEADING_RUN, 8 * len(parts[0])))
+        return first_part + "".join(map(_forms_of_part, parts[1:]))
 
     def hide_in(self, text: str) -> str:
         """Return a text without the secret."""
@@ -163,8 +163,8 @@ def _base64_forms(secret: str) -> list[str]:
     for offset in range(3):
         text = base64.b64encode(b"\0" * offset + content).decode()
         is_last_shared = (offset + len(content)) % 3 != 0
-        first_own_character = (0, 2, 3)[offset]
-        forms.add(text[first_own_character : len(text.rstrip("=")) - is_last_shared])
+        first_exclusive_character = (0, 2, 3)[offset]
+        forms.add(text[first_exclusive_character : len(text.rstrip("=")) - is_last_shared])
     long_forms = {form for form in forms if len(form) >= MIN_LENGTH_INSIDE_WORDS}
     return sorted(
         long_forms | {form.replace("+", "-").replace("/", "_") for form in long_forms},

@@ -104,8 +104,8 @@ class ToolRegistry:
 
     def on_queues(self, queue_of: Callable[[str], str]) -> "ToolRegistry":
         """Return the same tools, with each Python tool served on the queue of its source."""
-        python = {spec.name: spec.on_queue(queue_of(self.sources[spec.name])) for spec in self.python_tools()}
-        return ToolRegistry({spec.name: python.get(spec.name, spec) for spec in self}, self.sources)
+        python_specs = {spec.name: spec.on_queue(queue_of(self.sources[spec.name])) for spec in self.python_tools()}
+        return ToolRegistry({spec.name: python_specs.get(spec.name, spec) for spec in self}, self.sources)
 
     def served_on(self, task_queue: str) -> "ToolRegistry":
         """Return the Python tools that are served on a queue."""
@@ -134,6 +134,6 @@ def check_tool_names(specs: Mapping[str, ToolSpec]) -> None:
         if spec.function is not None and spec.name in _RESERVED_NAMES:
             raise ValueError(f"The tool name {spec.name!r} belongs to an activity of Dagwright; rename the tool")
         for alias in spec.aliases:
-            other = alias if alias in specs else owners.setdefault(alias, spec.name)
-            if other != spec.name:
-                raise ValueError(f"Tool {spec.name!r}: its alias {alias!r} also belongs to the tool {other!r}")
+            owner = alias if alias in specs else owners.setdefault(alias, spec.name)
+            if owner != spec.name:
+                raise ValueError(f"Tool {spec.name!r}: its alias {alias!r} also belongs to the tool {owner!r}")

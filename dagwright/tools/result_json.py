@@ -51,10 +51,10 @@ def pointer_of(path: tuple[str | int, ...]) -> str:
 
 
 class _Converter:
-    """Converts one value; tracks the containers that it is inside of, to detect cycles."""
+    """Converts one value. Tracks the containers of the current part, to detect cycles."""
 
     def __init__(self) -> None:
-        self._inside: set[int] = set()
+        self._open_containers: set[int] = set()
 
     def convert(self, value: Any, path: tuple[str | int, ...]) -> Any:
         if value is None or isinstance(value, bool):
@@ -72,9 +72,9 @@ class _Converter:
     def _container(self, value: Any, path: tuple[str | int, ...]) -> Any:
         if len(path) >= DEPTH_LIMIT:
             raise _invalid(path, f"nested more than {DEPTH_LIMIT} deep")
-        if id(value) in self._inside:
+        if id(value) in self._open_containers:
             raise _invalid(path, "contains itself")
-        self._inside.add(id(value))
+        self._open_containers.add(id(value))
         try:
             if isinstance(value, Mapping):
                 return {_key(key, path): self.convert(part, (*path, key)) for key, part in value.items()}
@@ -82,7 +82,7 @@ class _Converter:
                 return [self.convert(part, (*path, index)) for index, part in enumerate(value)]
             return self.convert(_dump(value, path), path)
         finally:
-            self._inside.discard(id(value))
+            self._open_containers.discard(id(value))
 
 
 def _dump(value: Any, path: tuple[str | int, ...]) -> Any:

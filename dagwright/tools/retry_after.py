@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from dagwright.core.boundary.limits import MAX_DELAY_S
 
 _MAX_DELAY = timedelta(seconds=MAX_DELAY_S)
-_BUSY = (429, 503)
+_BUSY_STATUSES = (429, 503)
 """Statuses whose delay is a request to wait (RFC 6585, 4, and RFC 9110, 15.6.4)."""
 
 
@@ -37,20 +37,20 @@ def cap_delay(delay: timedelta | None) -> timedelta | None:
 
 def requesting_service(status: int | None, host: str) -> str | None:
     """Return the service that requests a delay, such as `429 from api.example.org`; `None` for any other status."""
-    return f"{status} from {host}" if status in _BUSY else None
+    return f"{status} from {host}" if status in _BUSY_STATUSES else None
 
 
 def _delay_of(value: str, now: datetime) -> timedelta | None:
     try:
         seconds = float(value)
     except ValueError:
-        return _until(value, now)
+        return _delay_until(value, now)
     if not math.isfinite(seconds):
         return None
     return timedelta(seconds=min(max(seconds, 0.0), MAX_DELAY_S))
 
 
-def _until(value: str, now: datetime) -> timedelta | None:
+def _delay_until(value: str, now: datetime) -> timedelta | None:
     try:
         date = parsedate_to_datetime(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""Declare tools: `@tool` for Python functions, `declare_activity` and `declare_workflow` for those of other workers."""
+"""Declare tools: Python functions with `@tool`, and activities and workflows of other workers by name."""
 
 import functools
 import hashlib
@@ -23,8 +23,8 @@ from dagwright.tools.parameters import Parameters, output_schema_of, parameters_
 NAME_LIMIT_BYTES = 200
 """Same as for a node ID; in Temporal, a run with an activity type of over 1,000 bytes gets stuck."""
 
-_VERSIONS_CACHED = 512
-"""Functions whose version is cached: a process has about 100 tools, and creates some of them repeatedly."""
+_MAX_CACHED_VERSIONS = 512
+"""Maximum number of cached versions: a process has about 100 tools, and creates some of them repeatedly."""
 _ATTRIBUTE = "__dagwright_tool__"
 
 EffectsName = Literal["pure", "read", "idempotent", "write"]
@@ -106,7 +106,7 @@ def tool(
     aliases: Sequence[str] = (),
 ) -> Callable[[Function], Function]: ...
 @checks_arguments
-def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
+def tool(  # noqa: PLR0913 - each is one field of the declaration, by keyword
     function: Function | None = None,
     /,
     *,
@@ -160,16 +160,16 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
         ValueError: the name, the effects, the timeout, a count or the schema is invalid.
     """
 
-    def decorate(decorated: Function) -> Function:
-        tool_name = name or str(getattr(decorated, "__name__", ""))
-        if not inspect.isfunction(decorated):
-            article = "an" if (kind := type(decorated).__name__)[0] in "aeiou" else "a"
+    def decorate(tool_function: Function) -> Function:
+        tool_name = name or str(getattr(tool_function, "__name__", ""))
+        if not inspect.isfunction(tool_function):
+            article = "an" if (kind := type(tool_function).__name__)[0] in "aeiou" else "a"
             raise TypeError(f"@tool takes a function, not {article} {kind}: write a function that calls it")
-        if inspect.isgeneratorfunction(decorated) or inspect.isasyncgenfunction(decorated):
+        if inspect.isgeneratorfunction(tool_function) or inspect.isasyncgenfunction(tool_function):
             raise TypeError(f"Tool {tool_name!r}: a generator has no result; return a list instead")
-        documentation = parse_docstring(decorated)
+        documentation = parse_docstring(tool_function)
         try:
-            parameters, output_schema = parameters_of(decorated, documentation), output_schema_of(decorated)
+            parameters, output_schema = parameters_of(tool_function, documentation), output_schema_of(tool_function)
         except TypeError as error:
             raise TypeError(f"Tool {tool_name!r}: {error}") from error
         if schema is not None:
@@ -180,7 +180,7 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 input_schema=parameters.schema,
                 max_parallel=max_parallel,
                 max_attempts=max_attempts,
-                version=version_of(decorated),
+                version=version_of(tool_function),
                 batch=batch,
                 uses_models=uses_models,
                 effects_by=None if effects_by is None else dict(effects_by),
@@ -192,31 +192,31 @@ def tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
                 resolver=None if resolver is None else resolver.to_json(),
                 description=documentation.summary,
                 output_schema=output_schema,
-                plain_parameters=parameters.plain,
+                plain_parameters=parameters.plain_names,
             ),
             effects,
             timeout=timeout,
         )
         former_names = validate_aliases(tool_name, aliases)
-        spec = ToolSpec(declaration, decorated, parameters, former_names, _limit(declaration, limit))
-        return mark_as_tool(decorated, spec)
+        spec = ToolSpec(declaration, tool_function, parameters, former_names, _limit(declaration, limit))
+        return mark_as_tool(tool_function, spec)
 
     return decorate if function is None else decorate(function)
 
 
-def _limit(declared: ToolDeclaration, limit: str | None) -> CallLimit | None:
+def _limit(declaration: ToolDeclaration, limit: str | None) -> CallLimit | None:
     if limit is None:
         return None
-    if declared.effects is Effects.PURE:
-        raise ValueError(f"Tool {declared.name!r}: a pure tool calls no service, so it has no limit")
+    if declaration.effects is Effects.PURE:
+        raise ValueError(f"Tool {declaration.name!r}: a pure tool calls no service, so it has no limit")
     try:
         return parse_limit(limit)
     except CallLimitInvalid as error:
-        raise ValueError(f"Tool {declared.name!r}: {error}") from None
+        raise ValueError(f"Tool {declaration.name!r}: {error}") from None
 
 
 @checks_arguments
-def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by keyword
+def declare_activity(  # noqa: PLR0913 - each is one field of the declaration, by keyword
     name: str,
     task_queue: str,
     *,
@@ -264,7 +264,7 @@ def declare_activity(  # noqa: PLR0913 - each is one word of the declaration, by
 
 
 @checks_arguments
-def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by keyword
+def declare_workflow(  # noqa: PLR0913 - each is one field of the declaration, by keyword
     name: str,
     task_queue: str,
     *,
@@ -299,11 +299,13 @@ def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by
     Raises:
         ValueError: a value is invalid; the message names it.
     """
-    kind = name if workflow is None else workflow
-    if not _is_name(kind):
-        raise ValueError(f"Tool {name!r}: workflow is {kind!r:.60}, expected a type of 1 to {NAME_LIMIT_BYTES} bytes")
-    if kind in wire.KNOWN_WORKFLOWS:
-        raise ValueError(f"Tool {name!r}: {kind!r} runs plans; use a node with a sub-plan instead")
+    workflow_type = name if workflow is None else workflow
+    if not _is_name(workflow_type):
+        raise ValueError(
+            f"Tool {name!r}: workflow is {workflow_type!r:.60}, expected a type of 1 to {NAME_LIMIT_BYTES} bytes"
+        )
+    if workflow_type in wire.KNOWN_WORKFLOWS:
+        raise ValueError(f"Tool {name!r}: {workflow_type!r} runs plans; use a node with a sub-plan instead")
     declaration = ToolDeclaration(
         name=name,
         input_schema=_foreign_schema(name, input_schema),
@@ -311,7 +313,7 @@ def declare_workflow(  # noqa: PLR0913 - each is one word of the declaration, by
         max_parallel=max_parallel,
         max_attempts=max_attempts,
         is_foreign=True,
-        workflow=kind,
+        workflow=workflow_type,
         undo=undo,
         sets=sets,
         returns=returns,
@@ -394,7 +396,7 @@ def _validate_name(name: str) -> None:
     except UnicodeEncodeError as error:
         raise ValueError("A tool name contains a lone surrogate (half a character)") from error
     if not 0 < size <= NAME_LIMIT_BYTES:
-        raise ValueError(f"Tool {name[:50]!r}: a name has 1 to {NAME_LIMIT_BYTES} bytes, this one {size}")
+        raise ValueError(f"Tool {name[:50]!r}: a name has 1 to {NAME_LIMIT_BYTES} bytes, not {size}")
 
 
 def _option_problems(declaration: ToolDeclaration) -> Iterator[str]:
@@ -466,11 +468,13 @@ class _CodeKey:
 
 def version_of(function: Callable[..., Any]) -> str:
     """Return 12 hex digits that change when the source of a function changes."""
-    inner = inspect.unwrap(function)
-    return _version_of(_CodeKey(inner.__code__)) if inspect.isfunction(inner) else _hash_of_code(function.__code__)
+    unwrapped = inspect.unwrap(function)
+    return (
+        _version_of(_CodeKey(unwrapped.__code__)) if inspect.isfunction(unwrapped) else _hash_of_code(function.__code__)
+    )
 
 
-@functools.lru_cache(maxsize=_VERSIONS_CACHED)
+@functools.lru_cache(maxsize=_MAX_CACHED_VERSIONS)
 def _version_of(key: _CodeKey) -> str:
     """Hash the source of a code object, cached: tokenizing the source is the slowest part of a declaration."""
     try:

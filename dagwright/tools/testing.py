@@ -53,7 +53,7 @@ class RecordedCall:
 
 
 @contextmanager
-def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by keyword
+def tool_context(  # noqa: PLR0913 - each is one value that a tool may read, by keyword
     idempotency_key: str = "test-key",
     node: str = "node",
     *,
@@ -77,12 +77,12 @@ def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by k
         effects: effects of the call.
         secret_hosts: permitted hosts of each secret in the arguments.
     """
-    recorded = RecordedCall()
+    recorded_call = RecordedCall()
 
     def send_heartbeat(details: Any, progress: Progress | None) -> None:
-        recorded.heartbeats.append(details)
+        recorded_call.heartbeats.append(details)
         if progress is not None:
-            recorded.progress.append(progress)
+            recorded_call.progress.append(progress)
 
     identity = CallIdentity(
         idempotency_key,
@@ -98,11 +98,11 @@ def tool_context(  # noqa: PLR0913 - each is one thing that a tool may see, by k
     )
     models, tool_environment = ModelAccess(ask, running_loop()), environment or ToolEnvironment(Path())
     call = ToolContext(
-        identity, recorded.cancellation, send_heartbeat=send_heartbeat, environment=tool_environment, models=models
+        identity, recorded_call.cancellation, send_heartbeat=send_heartbeat, environment=tool_environment, models=models
     )
-    recorded.read_locations = call.read_locations
+    recorded_call.read_locations = call.read_locations
     with active_context(call):
-        yield recorded
+        yield recorded_call
 
 
 async def call_worker(

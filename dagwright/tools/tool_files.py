@@ -37,9 +37,9 @@ def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegis
         if not tool_specs:
             raise ToolLoadError(f"{reference} has no tool in it: decorate a function with @tool")
         for spec in tool_specs:
-            first, owner = owners.setdefault(spec.name, (spec, reference))
-            if first is not spec:
-                raise ToolLoadError(f"Duplicate tool {spec.name!r}: in {owner} and in {reference}")
+            first_spec, first_reference = owners.setdefault(spec.name, (spec, reference))
+            if first_spec is not spec:
+                raise ToolLoadError(f"Duplicate tool {spec.name!r}: in {first_reference} and in {reference}")
     sources = {name: reference for name, (_, reference) in owners.items()}
     specs = {name: spec for name, (spec, _) in owners.items()}
     try:

@@ -17,10 +17,10 @@ _QUEUE = "queue:"
 
 
 def absolute_path(file: str) -> Path:
-    """Return the absolute path of a file, with its symbolic links.
+    """Return the absolute path of a file, without resolving symbolic links.
 
-    Symbolic links are not resolved, because the queue of the tools is named after the path: `current/tools.py` in a
-    folder of releases keeps its name when the link moves to the next release.
+    The queue of the tools is named after the path, so `current/tools.py` in a folder of releases keeps its queue when
+    the link `current` moves to the next release.
     """
     return Path(os.path.abspath(file))  # noqa: PTH100 - `resolve` follows links
 

@@ -47,7 +47,7 @@ class SubGoal:
     params: Mapping[str, Any] = field(default_factory=dict)
 
 
-def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyword
+def worker_tool(  # noqa: PLR0913 - each is one field of the declaration, by keyword
     *,
     outputs: Sequence[str],
     goal_type: GoalType,
@@ -71,7 +71,7 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
         goal_type: `deliverable` if the slots are for the answer, `support` if they are only for other worker tools.
         preconditions: when a planner may choose the tool, one sentence each.
         requires: the parameters that are required slots: the tool is not called without them.
-        same_as: own slot -> required slot of another worker tool that it can replace.
+        same_as: output slot -> required slot of other worker tools that the output slot can replace.
         name: the activity type; the function's name by default.
         effects: as for `@tool`, but `read` by default, because most worker tools look up or compute and change nothing.
         timeout, max_parallel, max_attempts, uses_models, aliases: as for `@tool`.
@@ -81,18 +81,18 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
         ValueError: the name, the description, a slot, the effects, a limit or an alias is invalid.
     """
 
-    def decorate(decorated: Function) -> Function:
-        tool_name = name or str(getattr(decorated, "__name__", ""))
-        if not inspect.isfunction(decorated):
-            raise TypeError(f"@worker_tool takes a function, not {type(decorated).__name__}")
-        documentation = parse_docstring(decorated)
+    def decorate(tool_function: Function) -> Function:
+        tool_name = name or str(getattr(tool_function, "__name__", ""))
+        if not inspect.isfunction(tool_function):
+            raise TypeError(f"@worker_tool takes a function, not {type(tool_function).__name__}")
+        documentation = parse_docstring(tool_function)
         if not documentation.summary:
             raise ValueError(
-                f"Worker {tool_name!r}: its docstring has no description, which planners need to choose it"
+                f"Worker tool {tool_name!r}: its docstring has no description, which planners need to choose it"
             )
         try:
-            parameters = keyword_parameters(decorated, documentation)
-            takes_sub_goal = _takes_sub_goal(hints_of(decorated))
+            parameters = keyword_parameters(tool_function, documentation)
+            takes_sub_goal = _takes_sub_goal(hints_of(tool_function))
             schema = _caller_schema(parameters, requires)
             card = WorkerCard(
                 description=documentation.summary,
@@ -104,23 +104,23 @@ def worker_tool(  # noqa: PLR0913 - each is one word of the declaration, by keyw
                 takes_sub_goal=takes_sub_goal,
             )
         except ValidationError as error:
-            raise ValueError(f"Worker {tool_name!r}: {_first_problem(error)}") from None
+            raise ValueError(f"Worker tool {tool_name!r}: {_first_problem(error)}") from None
         except TypeError as error:
-            raise TypeError(f"Worker {tool_name!r}: {error}") from error
+            raise TypeError(f"Worker tool {tool_name!r}: {error}") from error
         declaration = ToolDeclaration(
             name=tool_name,
             input_schema=schema,
             max_parallel=max_parallel,
             max_attempts=max_attempts,
-            version=version_of(decorated),
+            version=version_of(tool_function),
             uses_models=uses_models,
             description=card.description,
             worker=card,
         )
         declaration = validate_declaration(declaration, effects, timeout=timeout)
         former_names = validate_aliases(tool_name, aliases)
-        wrapper = _wrap(decorated, declaration)
-        return mark_as_tool(decorated, ToolSpec(declaration, wrapper, parameters, former_names))
+        wrapper = _wrap(tool_function, declaration)
+        return mark_as_tool(tool_function, ToolSpec(declaration, wrapper, parameters, former_names))
 
     return decorate
 
@@ -191,7 +191,7 @@ def to_worker_result(returned: Any, declaration: ToolDeclaration) -> WorkerResul
     assert card is not None
     sub_goal_id = sub_goal_id_of(context().node)
     result = returned if isinstance(returned, WorkerResult) else WorkerResult(outputs=returned)
-    subject = f"The worker {declaration.name!r}"
+    subject = f"The worker tool {declaration.name!r}"
     if not isinstance(result.outputs, Mapping):
         raise InvalidResult(
             f"{subject} must return a dict of its slots or a WorkerResult, not {type(returned).__name__}"

@@ -169,5 +169,5 @@ def test_rules_of_unknown_tools_and_too_long_names_are_rejected() -> None:
     with pytest.raises(ToolLoadError) as error:
         listed_tools(_server(tools={"gett": ToolRules()}), [_tool()])
     assert str(error.value) == "/mcpServers/srv/dagwright/tools: the server has no tool 'gett'; did you mean 'get'?"
-    with pytest.raises(ToolLoadError, match="a name has 1 to 200 bytes, this one 204"):
+    with pytest.raises(ToolLoadError, match="a name has 1 to 200 bytes, not 204"):
         listed_tools(_server(), [_tool("x" * 200)])

@@ -171,7 +171,7 @@ def test_version_follows_the_source() -> None:
         ({"batch": True, "effects": "pure"}, "pure calls share activities already"),
         ({"batch": True, "effects": "read", "max_parallel": 2}, "calls of a tool with max_parallel need activities"),
         ({"sets": "@cbu"}, "sets is '@cbu', expected the name without '@'"),
-        ({"name": "x" * 201}, "a name has 1 to 200 bytes, this one 201"),
+        ({"name": "x" * 201}, "a name has 1 to 200 bytes, not 201"),
         ({"name": "\ud800"}, "lone surrogate"),
     ],
 )

@@ -172,12 +172,12 @@ def test_function_that_is_not_a_worker_is_rejected() -> None:
         return {"a": x}
 
     wrong: list[tuple[Any, Mapping[str, Any], str]] = [
-        (undocumented, {}, "Worker 'undocumented': its docstring has no description"),
+        (undocumented, {}, "Worker tool 'undocumented': its docstring has no description"),
         (odd, {}, "parameter 'sub_goal' receives the sub-goal; write `sub_goal: SubGoal`"),
-        (fine, {"requires": ["y"]}, "Worker 'fine': it requires 'y', which is not a parameter"),
-        (fine, {"outputs": []}, "Worker 'fine': outputs"),
-        (fine, {"outputs": ["a", "a"]}, "Worker 'fine': outputs: duplicate name 'a'"),
-        (fine, {"goal_type": "both"}, "Worker 'fine': goal_type"),
+        (fine, {"requires": ["y"]}, "Worker tool 'fine': it requires 'y', which is not a parameter"),
+        (fine, {"outputs": []}, "Worker tool 'fine': outputs"),
+        (fine, {"outputs": ["a", "a"]}, "Worker tool 'fine': outputs: duplicate name 'a'"),
+        (fine, {"goal_type": "both"}, "Worker tool 'fine': goal_type"),
         (fine, {"effects": "none"}, "effects is 'none', expected one of"),
     ]
     for function, fields, message in wrong:
