@@ -57,9 +57,9 @@ class AccessMiddleware:
             caller = self._caller(scope)
             if self._stopping.is_set() and not _is_public(scope["path"]):
                 raise draining()
-            self._reject_too_many(caller)
+            self._enforce_request_rate(caller)
             max_bytes = self._usage.limits.body_limit(scope["method"], scope["path"]).max_bytes
-            _reject_too_large(scope, max_bytes)
+            _check_declared_size(scope, max_bytes)
         except ApiError as error:
             await error.response()(scope, receive, send)
             return
@@ -114,13 +114,13 @@ class AccessMiddleware:
             code, message = rejection
             raise ApiError(code, message)
 
-    def _reject_too_many(self, caller: Caller) -> None:
+    def _enforce_request_rate(self, caller: Caller) -> None:
         if caller.key is not None and (wait_s := self._usage.count_request(caller.key)) > 0:
             message = f"a key may make {self._usage.limits.requests_per_minute:,} requests a minute"
             raise rate_limit_error(message, retry_after_s=wait_s)
 
 
-def _reject_too_large(scope: AsgiScope, max_bytes: int) -> None:
+def _check_declared_size(scope: AsgiScope, max_bytes: int) -> None:
     declared_size = Headers(scope=scope).get("content-length") or "0"
     if declared_size.isdecimal() and int(declared_size) > max_bytes:
         raise ApiError(ErrorCode.REQUEST_TOO_LARGE, _too_large(max_bytes))

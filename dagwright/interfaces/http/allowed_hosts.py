@@ -31,8 +31,8 @@ class AllowedHosts:
     def __init__(
         self, names: Iterable[str] = (), origins: Iterable[str] = (), *, listening_host: str = _LOCALHOST
     ) -> None:
-        self._own_names = {_LOCALHOST, listening_host.lower()}
-        self._names = {name.lower() for name in names}
+        self._gateway_names = {_LOCALHOST, listening_host.lower()}
+        self._proxy_names = {name.lower() for name in names}
         self._origins = {origin.lower() for origin in origins}
 
     def rejection(self, headers: Headers) -> tuple[ErrorCode, str] | None:
@@ -41,7 +41,7 @@ class AllowedHosts:
         This protects browsers only: other clients can send any header.
         """
         host, origin = headers.get("host", "").lower(), headers.get("origin")
-        if host and not self._is_own_host(_name_of(f"//{host}")):
+        if host and not self._is_gateway_host(_name_of(f"//{host}")):
             message = f"{host!r:.100} is not a host of this gateway: add it to DAGWRIGHT_API_HOSTS"
             return ErrorCode.FOREIGN_HOST, message
         if origin is not None and not self._may_call(origin.lower(), host):
@@ -49,14 +49,16 @@ class AllowedHosts:
             return ErrorCode.FOREIGN_ORIGIN, message
         return None
 
-    def _is_own_host(self, name: str) -> bool:
-        return name in self._own_names or _is_ip_address(name) or name in self._names or ALL in self._names
+    def _is_gateway_host(self, name: str) -> bool:
+        return (
+            name in self._gateway_names or _is_ip_address(name) or name in self._proxy_names or ALL in self._proxy_names
+        )
 
     def _may_call(self, origin: str, host: str) -> bool:
         if origin in self._origins or ALL in self._origins:
             return True
         # A proxy may replace `Host` with its own name, but not `Origin`.
-        return (bool(host) and origin.partition("://")[2] == host) or _name_of(origin) in self._names
+        return (bool(host) and origin.partition("://")[2] == host) or _name_of(origin) in self._proxy_names
 
 
 def split_at_commas(text: str | None) -> list[str]:

@@ -31,8 +31,8 @@ class ReceivedAnswer:
     """The part of an answer that a client has received.
 
     Args:
-        mark: position of the client in the answer when it connected.
-        total: characters that it had received by then.
+        mark: position of the client in the answer when the client connected.
+        total: characters that the client had received by then.
     """
 
     def __init__(self, mark: TextMark = NO_TEXT, *, total: int = 0) -> None:
@@ -97,7 +97,7 @@ class AnswerStream:
         self._is_buffered = is_buffered
         self._answer = ReceivedAnswer(self.cursor.mark, total=self.cursor.total)
         self._progress = ProgressEvents(run, progress, checksums=self.cursor.run_checksums)
-        self._last: RunMoment | None = None
+        self._last_moment: RunMoment | None = None
 
     def opening_events(self, events: Sequence[T]) -> Iterator[T]:
         """Yield the opening events that the client has not received.
@@ -130,7 +130,7 @@ class AnswerStream:
     def progress_of(self, moment: RunMoment) -> list[Event]:
         """Return the progress events of a moment, which are sent in one event; may be empty."""
         events = [*self._progress.events(moment)]
-        self._last = moment if moment.is_last else None
+        self._last_moment = moment if moment.is_last else None
         self.cursor = replace(self.cursor, history=moment.cursor, run_checksums=self._progress.checksums)
         return events
 
@@ -141,9 +141,9 @@ class AnswerStream:
             error: the error that replaces the answer. After an error of the stream there are no events: the client
                 resumes.
         """
-        if self._last is None or (error is not None and not _is_final(error)):
+        if self._last_moment is None or (error is not None and not _is_final(error)):
             return []
-        events = [*self._progress.status_events(self._last)]
+        events = [*self._progress.status_events(self._last_moment)]
         self.cursor = replace(self.cursor, run_checksums=self._progress.checksums)
         return events
 
@@ -155,14 +155,14 @@ class AnswerStream:
 
     def remaining_text(self, outcome: RunOutcome) -> str:
         """Return the text that the client has not received when the run has ended or asks for feedback."""
-        check = checksum([outcome.text, [request_key(request) for request in outcome.requests]])
-        if self.cursor.closing and self.cursor.outcome_checksum in ("", check):
-            self.cursor = replace(self.cursor, outcome_checksum=check)
+        outcome_checksum = checksum([outcome.text, [request_key(request) for request in outcome.requests]])
+        if self.cursor.closing and self.cursor.outcome_checksum in ("", outcome_checksum):
+            self.cursor = replace(self.cursor, outcome_checksum=outcome_checksum)
             return ""
         text = self._answer.remaining(outcome)
         self._move_cursor()
         # The text of questions is not part of the answer, so `mark` does not cover it.
-        self.cursor = replace(self.cursor, closing=1 if outcome.requests else 0, outcome_checksum=check)
+        self.cursor = replace(self.cursor, closing=1 if outcome.requests else 0, outcome_checksum=outcome_checksum)
         return text
 
     def closing_events(self, events: Iterable[T]) -> Iterator[T]:

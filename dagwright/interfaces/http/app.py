@@ -138,14 +138,14 @@ def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
 @functools.cache
 def _routes() -> Sequence[BaseRoute]:
     """Return the routes of every application. Cached, because FastAPI's analysis of each signature is slow."""
-    shared = APIRouter(generate_unique_id_function=_operation_id)
-    include = functools.partial(shared.include_router, responses=ERROR_RESPONSES, dependencies=[_KEY_DOCS])
+    router = APIRouter(generate_unique_id_function=_operation_id)
+    include = functools.partial(router.include_router, responses=ERROR_RESPONSES, dependencies=[_KEY_DOCS])
     for module in _ROUTE_MODULES:
         include(module.router)
     include(session_routes.router, prefix="/v1/sessions")
     include(session_routes.orchestration_router, prefix="/v1/orchestration")
     include(session_routes.router, prefix="/v1/orchestration", include_in_schema=False)
-    return tuple(shared.routes)
+    return tuple(router.routes)
 
 
 _OPERATION_IDS: Mapping[str, str] = {
@@ -199,6 +199,6 @@ _OPERATION_IDS: Mapping[str, str] = {
 
 
 def _operation_id(route: APIRoute) -> str:
-    """Return the operation ID of a route: that in `_OPERATION_IDS`, else the name of its function."""
+    """Return the operation ID of a route: its entry in `_OPERATION_IDS`, or the name of its function."""
     names = [_OPERATION_IDS.get(f"{method} {route.path}") for method in sorted(route.methods or ())]
     return next(filter(None, names), route.name)

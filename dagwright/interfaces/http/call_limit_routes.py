@@ -45,7 +45,7 @@ class CallLimitDocument(BaseModel):
     """A limit of calls across all runs."""
 
     subject: str = Field(description="`tool:NAME`, `model:NAME`, `owner:NAME` or `template:NAME`.")
-    limit: str | None = Field(default=None, description="Null if there is no limit, but `held` delays the calls.")
+    limit: str | None = Field(default=None, description="Null if there is no limit, and only `held` delays the calls.")
     is_declared: bool = Field(description="Whether workers declare it; otherwise it was set at run time.")
     by: str | None = Field(default=None, description="User name of the person who set it, if known.")
     running: int | None = Field(

@@ -62,7 +62,7 @@ UNKNOWN_MODEL = "run"
 @router.post(
     "/v1/chat/completions",
     summary="Create a chat completion",
-    dependencies=[GATEWAY_HEADERS, requires_scope(KeyScope.RUN, KeyScope.ANSWER, unless=HEADER)],
+    dependencies=[GATEWAY_HEADERS, requires_scope(KeyScope.RUN, KeyScope.ANSWER, unless_header=HEADER)],
     responses=response_docs(
         ChatCompletion, examples.COMPLETION, events=(examples.CHUNKS, CompletionChunk), headers=ANSWER_HEADERS
     ),
@@ -85,8 +85,8 @@ async def complete(
         context.reserve_stream()
     target = target_of(context, body.model)
     reject_rounds(target, options)
-    if cursor is None and _is_passed_on(options, target, body):
-        return await _direct(context, {**service_body(fields), "model": target.id})
+    if cursor is None and _is_answered_by_model(options, target, body):
+        return await _respond_with_model(context, {**service_body(fields), "model": target.id})
     try:
         conversation = conversation_of(body.messages)
     except ApiError as error:
@@ -98,13 +98,13 @@ async def complete(
             or error.code != ErrorCode.UNSUPPORTED_CONTENT
         ):
             raise
-        return await _direct(context, {**service_body(fields), "model": target.id})
+        return await _respond_with_model(context, {**service_body(fields), "model": target.id})
     # The route was decided when the run of the cursor was started.
     if (
         cursor is None
         and await route_request(context, body, target, conversation, options=options) is RoutingMode.DIRECT
     ):
-        return await _direct(context, {**service_body(fields), "model": target.id})
+        return await _respond_with_model(context, {**service_body(fields), "model": target.id})
     run_request = await run_backed_request(context, body, target, conversation, options=options, cursor=cursor)
     if not body.stream:
         return await _respond_at_end(context, run_request, request)
@@ -143,7 +143,7 @@ async def stream_answer(
     return await _respond_with_stream(context, run_request, with_usage=True)
 
 
-def _is_passed_on(options: GatewayOptions, target: Target, body: ChatBody) -> bool:
+def _is_answered_by_model(options: GatewayOptions, target: Target, body: ChatBody) -> bool:
     """Return whether the messages of a request need not be read, because the model answers it in any case."""
     if target.needs_run or options.routing_mode not in (None, RoutingMode.DIRECT):
         return False
@@ -153,7 +153,7 @@ def _is_passed_on(options: GatewayOptions, target: Target, body: ChatBody) -> bo
 # Answers of the model.
 
 
-async def _direct(context: GatewayContext, body: Mapping[str, Any]) -> Response:
+async def _respond_with_model(context: GatewayContext, body: Mapping[str, Any]) -> Response:
     require_scope(context, KeyScope.RUN)
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
     if body.get("stream"):
@@ -238,17 +238,17 @@ async def _events(
         yield chunks.delta(role)
     try:
         answered = await asyncio.shield(start_task)
-        last: RunMoment | None = None
+        last_moment: RunMoment | None = None
         async with aclosing(stream.follow(context, answered=answered)) as items:
             async for item in items:
                 if isinstance(item, TextPart):
                     yield chunks.delta({"content": stream.text_of(item)})
                     continue
-                last = item
-                if events := stream.progress_of(last):
+                last_moment = item
+                if events := stream.progress_of(last_moment):
                     yield chunks.delta({}, dagwright={"events": events})
-        assert last is not None
-        outcome = await outcome_for_client(context, run_request, last)
+        assert last_moment is not None
+        outcome = await outcome_for_client(context, run_request, last_moment)
     # The status of the response is sent, so errors from here on are events of the stream.
     except Exception as error:
         failure = api_error(error)
@@ -271,7 +271,7 @@ async def _events(
 def _closing_chunks(run_request: RunBackedRequest, outcome: RunOutcome, *, with_usage: bool) -> list[dict[str, Any]]:
     """Return the chunks after the text: questions, the finish reason, and the usage."""
     calls = _calls_of(run_request, outcome)
-    choices = [_choice({"tool_calls": [{"index": index, **each}]}) for index, each in enumerate(calls)]
+    choices = [_choice({"tool_calls": [{"index": index, **call}]}) for index, call in enumerate(calls)]
     chunks: list[dict[str, Any]] = [{"choices": [choice]} for choice in choices]
     chunks.append({"choices": [_choice({}, _finish_reason(outcome))], "dagwright": outcome.run_fields})
     return [*chunks, {"choices": [], "usage": outcome.usage}] if with_usage else chunks

@@ -223,8 +223,8 @@ def context_with_plans(context: ContextDep) -> GatewayContext:
     """Return the context with the current templates. FastAPI calls it in a thread, since it reads files."""
     if context.plan_folder is None:
         return context
-    published = context.plan_folder.read()
-    return replace(context, templates=published.templates, plan_problems=published.problems)
+    published_templates = context.plan_folder.read()
+    return replace(context, templates=published_templates.templates, plan_problems=published_templates.problems)
 
 
 PlansContextDep = Annotated[GatewayContext, Depends(context_with_plans)]
@@ -244,21 +244,21 @@ class RequiredScopes:
 
     Args:
         scopes: the caller must have one of these scopes.
-        unless: a header that makes the request read-only, so that it requires no scope.
+        unless_header: a header that makes the request read-only, so that it requires no scope.
     """
 
     scopes: tuple[KeyScope, ...]
-    unless: str = ""
+    unless_header: str = ""
 
     def __call__(self, context: ContextDep, request: Request) -> None:
         """Raise `ApiError` if the caller has none of the scopes."""
-        if self.unless not in request.headers and not context.caller.scopes & set(self.scopes):
+        if self.unless_header not in request.headers and not context.caller.scopes & set(self.scopes):
             require_scope(context, self.scopes[0])
 
 
-def requires_scope(*scopes: KeyScope, unless: str = "") -> Any:
+def requires_scope(*scopes: KeyScope, unless_header: str = "") -> Any:
     """Return the dependency `RequiredScopes`."""
-    return Depends(RequiredScopes(scopes, unless))
+    return Depends(RequiredScopes(scopes, unless_header))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ ANSWER_FUNCTION = "answer_feedback"
 
 
 @dataclass(frozen=True, slots=True)
-class GivenAnswer:
+class FeedbackAnswer:
     """The result of a call of `answer_feedback`.
 
     Args:
@@ -48,7 +48,7 @@ class Conversation:
     text: str
     instructions: str = ""
     earlier_turns: Sequence[TurnSummary] = ()
-    answers: Sequence[GivenAnswer] = ()
+    answers: Sequence[FeedbackAnswer] = ()
     has_other_results: bool = False
 
     @property
@@ -115,15 +115,15 @@ def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
             if not pairs:
                 pairs.append(([], []))
             pairs[-1][1].append(text)
-    newest = pairs[-MAX_TURNS_IN_PROMPT:]
-    answers = shorten_responses(["\n".join(answer_texts) or None for _, answer_texts in newest])
+    newest_pairs = pairs[-MAX_TURNS_IN_PROMPT:]
+    answers = shorten_responses(["\n".join(answer_texts) or None for _, answer_texts in newest_pairs])
     return [
         TurnSummary(
             number,
             cut_inside("\n".join(question), max_bytes=OLDER_RESPONSE_BYTES) or "(nothing)",
             answer or ("(omitted)" if answer_texts else "(no answer)"),
         )
-        for number, ((question, answer_texts), answer) in enumerate(zip(newest, answers, strict=True), start=1)
+        for number, ((question, answer_texts), answer) in enumerate(zip(newest_pairs, answers, strict=True), start=1)
     ]
 
 
@@ -139,11 +139,11 @@ def _last_calls(messages: Sequence[ChatMessage]) -> dict[str, Mapping[str, Any]]
     return calls
 
 
-def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run: str | None) -> GivenAnswer | None:
+def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run: str | None) -> FeedbackAnswer | None:
     call = message.tool_call_id or ""
     function = calls.get(call)
     if function is None:
-        return None if run is None else GivenAnswer(call, run, text_of(message))
+        return None if run is None else FeedbackAnswer(call, run, text_of(message))
     if function.get("name") != ANSWER_FUNCTION:
         return None
     try:
@@ -153,4 +153,4 @@ def _answer_of(message: ChatMessage, calls: Mapping[str, Mapping[str, Any]], run
     if not (run_id and run_id.isprintable()):
         error_text = "the arguments of the call of answer_feedback were changed; send them back as they were received"
         raise ApiError(ErrorCode.ANSWER_REFUSED, error_text, param="messages")
-    return GivenAnswer(call, run_id, text_of(message))
+    return FeedbackAnswer(call, run_id, text_of(message))

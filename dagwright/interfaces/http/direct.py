@@ -1,4 +1,4 @@
-"""Answers of the model: requests are passed on to the model service, and its answers returned, both unchanged."""
+"""Answers of the model: requests are forwarded to the model service, and its answers are returned unchanged."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping

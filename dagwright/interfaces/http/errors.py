@@ -53,8 +53,8 @@ _MESSAGES = "messages"
 _MESSAGE_PATHS = ("/v1/chat/", "/v1/responses")
 """Paths of requests that have messages."""
 _FEEDBACK_SUFFIX = "/feedback"
-_PROBLEMS_IN_MESSAGE = 5
-_PROBLEMS_LISTED = 100
+_MAX_PROBLEMS_IN_MESSAGE = 5
+_MAX_LISTED_PROBLEMS = 100
 _RESTART_BY_COMMAND, _RESTART_BY_REQUEST = "start it again with `run`", "start it again"
 _PARSING_FAILED = "There was an error parsing the body"
 """FastAPI's message for a body that Python's JSON parser cannot parse."""
@@ -177,12 +177,12 @@ def excluded_statuses(path: str, method: str) -> set[int]:
     Args:
         path: the route, with the names of its parameters.
     """
-    excluded = {*_EXCLUDED_STATUSES.get(path, ())}
+    statuses = {*_EXCLUDED_STATUSES.get(path, ())}
     if method == "GET":
-        return excluded | ({409, 413, 422, 502} if "{" in path else {404, 409, 413, 422, 502})
+        return statuses | ({409, 413, 422, 502} if "{" in path else {404, 409, 413, 422, 502})
     if method == "DELETE":
-        excluded |= {413}
-    return excluded if path in _ANSWER_PATHS else excluded | {422, 502}
+        statuses |= {413}
+    return statuses if path in _ANSWER_PATHS else statuses | {422, 502}
 
 
 _MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
@@ -302,8 +302,8 @@ def plan_error(invalid: PlanInvalid) -> ApiError:
     """Return the error for an invalid plan or invalid inputs."""
     texts = [problem.text for problem in invalid.problems]
     code = invalid.problems[0].code if invalid.problems else "invalid"
-    errors = [problem.to_json() for problem in invalid.problems[:_PROBLEMS_LISTED]]
-    message = join_first(texts, _PROBLEMS_IN_MESSAGE, separator="; ")
+    errors = [problem.to_json() for problem in invalid.problems[:_MAX_LISTED_PROBLEMS]]
+    message = join_first(texts, _MAX_PROBLEMS_IN_MESSAGE, separator="; ")
     return ApiError(code, message, param=_MESSAGES, errors=errors)
 
 
@@ -399,6 +399,6 @@ def _http_error(error: HTTPException, request: Request) -> ApiError:
 
 
 _FRAMEWORK_CODES: Mapping[int, ErrorCode] = {
-    each.status: each for each in (ErrorCode.UNKNOWN_URL, ErrorCode.METHOD_NOT_ALLOWED, ErrorCode.REQUEST_TOO_LARGE)
+    code.status: code for code in (ErrorCode.UNKNOWN_URL, ErrorCode.METHOD_NOT_ALLOWED, ErrorCode.REQUEST_TOO_LARGE)
 }
 """Status of an error that FastAPI or Starlette raises -> code."""

@@ -89,7 +89,7 @@ _RESPONSE_DOCS = response_docs(ResponseObject, examples.RESPONSE)
 @router.post(
     "/v1/responses",
     summary="Create a response",
-    dependencies=[GATEWAY_HEADERS, requires_scope(KeyScope.RUN, KeyScope.ANSWER, unless=HEADER)],
+    dependencies=[GATEWAY_HEADERS, requires_scope(KeyScope.RUN, KeyScope.ANSWER, unless_header=HEADER)],
     responses=response_docs(
         ResponseObject, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent), headers=ANSWER_HEADERS
     ),

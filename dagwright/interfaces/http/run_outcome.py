@@ -17,7 +17,7 @@ from dagwright.history.executions import RunClosed
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.history.run_view import RunView
 from dagwright.interfaces.http.callers import public_session_id
-from dagwright.interfaces.http.conversation import GivenAnswer
+from dagwright.interfaces.http.conversation import FeedbackAnswer
 from dagwright.interfaces.http.error_codes import RUN_ERROR, RUN_FAILED_STATUS, ErrorCode
 from dagwright.interfaces.http.errors import NO_RETRY, ApiError
 from dagwright.interfaces.http.feedback_calls import (
@@ -226,7 +226,7 @@ def usage_json(used: Usage) -> dict[str, Any]:
 
 
 async def deliver_answers(
-    context: "GatewayContext", answers: Sequence[GivenAnswer], *, by: str | None
+    context: "GatewayContext", answers: Sequence[FeedbackAnswer], *, by: str | None
 ) -> set[RequestKey]:
     """Deliver the client's answers to a run; return the keys of the feedback requests that were answered.
 
@@ -255,7 +255,7 @@ async def deliver_answers(
     return answered
 
 
-async def _open_request(context: "GatewayContext", answer: GivenAnswer) -> OpenRequest | None:
+async def _open_request(context: "GatewayContext", answer: FeedbackAnswer) -> OpenRequest | None:
     """Return the request that an answer is for; `None` if the request is not open."""
     requests = await context.runs.feedback.requests_of(answer.run)
     return next((request for request in requests if call_id(request.document, run=answer.run) == answer.call), None)

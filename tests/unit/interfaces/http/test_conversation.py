@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dagwright.core.expressions.value_refs import encoded_size
-from dagwright.interfaces.http.conversation import Conversation, GivenAnswer, conversation_of
+from dagwright.interfaces.http.conversation import Conversation, FeedbackAnswer, conversation_of
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import ChatMessage
 from dagwright.planning.conversation import TurnSummary
@@ -65,12 +65,12 @@ def result(call: str, content: str = "yes") -> dict[str, Any]:
 def test_results_of_answer_feedback_are_answers_and_results_of_other_functions_are_not() -> None:
     question = assistant("Publish?", tool_calls=[tool_call("1"), tool_call("2")])
     actual = parsed_conversation(user("a"), question, result("1"), result("2", "no"))
-    assert actual.answers == [GivenAnswer("1", "r", "yes"), GivenAnswer("2", "r", "no")]
+    assert actual.answers == [FeedbackAnswer("1", "r", "yes"), FeedbackAnswer("2", "r", "no")]
     assert not actual.has_other_results
     actual = parsed_conversation(user("a"), assistant(None, tool_calls=[tool_call("1", "weather")]), result("1"))
     assert (actual.answers, actual.has_other_results) == ([], True)
     # A result without its call answers the run that the request names.
-    assert parsed_conversation(result("1"), run="r").answers == [GivenAnswer("1", "r", "yes")]
+    assert parsed_conversation(result("1"), run="r").answers == [FeedbackAnswer("1", "r", "yes")]
     assert parsed_conversation(result("1")).has_other_results
 
 

@@ -11,7 +11,7 @@ from dagwright.client.feedback.open_requests import Answer, OpenRequest, Request
 from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http.callers import Caller, KeyScope
 from dagwright.interfaces.http.context import GatewayContext
-from dagwright.interfaces.http.conversation import GivenAnswer
+from dagwright.interfaces.http.conversation import FeedbackAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
 from dagwright.interfaces.http.run_models import AnswerBody
@@ -108,7 +108,7 @@ async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
 
 async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
     fake_feedback, text = FakeFeedback(GUIDANCE), json.dumps({"text": "see below", "nodes": NODES})
-    answer = GivenAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
+    answer = FeedbackAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
     with pytest.raises(ApiError, match="lacks the scope 'operate'") as error:
         await deliver_answers(gateway_context(fake_feedback, "ann", KeyScope.RUN, KeyScope.ANSWER), [answer], by="ann")
     assert (error.value.status, error.value.code, fake_feedback.answers) == (403, "insufficient_scope", [])

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from dagwright.interfaces.http.context import GatewayContext
-from dagwright.interfaces.http.conversation import Conversation, GivenAnswer
+from dagwright.interfaces.http.conversation import Conversation, FeedbackAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.model_routes import retrieve_model
 from dagwright.interfaces.http.request_fields import RoutingMode
@@ -46,7 +46,7 @@ def test_routing_mode_determines_the_handler(
 
 @pytest.mark.parametrize("mode", [None, DIRECT, RUN, AUTO])
 def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMode | None) -> None:
-    message = Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")])
+    message = Conversation("", answers=[FeedbackAnswer("call_1", "run-1", "yes")])
     assert fixed_route(mode, Target("model", "small"), message, has_functions=True) is RUN
     if mode is not RUN:
         message = Conversation("", has_other_results=True)
@@ -60,7 +60,7 @@ def test_answers_go_to_their_run_and_other_results_to_the_model(mode: RoutingMod
         (RUN, "model", Conversation("", has_other_results=True)),
         (None, "plan", Conversation("", has_other_results=True)),
         (AUTO, "profile", Conversation("", has_other_results=True)),
-        (None, "model", Conversation("", answers=[GivenAnswer("call_1", "run-1", "yes")], has_other_results=True)),
+        (None, "model", Conversation("", answers=[FeedbackAnswer("call_1", "run-1", "yes")], has_other_results=True)),
     ],
 )
 def test_contradicting_mode_is_rejected(mode: RoutingMode | None, kind: Kind, message: Conversation) -> None:

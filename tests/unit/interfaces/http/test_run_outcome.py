@@ -18,7 +18,7 @@ from dagwright.interfaces.http import completions
 from dagwright.interfaces.http.answer_stream import ANSWER_RESTARTS, NEXT_TURN, ReceivedAnswer
 from dagwright.interfaces.http.callers import Caller
 from dagwright.interfaces.http.context import GatewayContext
-from dagwright.interfaces.http.conversation import GivenAnswer
+from dagwright.interfaces.http.conversation import FeedbackAnswer
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import call_id
 from dagwright.interfaces.http.request_fields import StreamProgress
@@ -114,7 +114,7 @@ class Asking:
 
     async def deliver(self) -> set[tuple[str, str]]:
         context: Any = SimpleNamespace(runs=SimpleNamespace(feedback=self), caller=Caller())
-        answer = GivenAnswer(call_id(self.asked[0].document, run="run-1"), "run-1", "yes")
+        answer = FeedbackAnswer(call_id(self.asked[0].document, run="run-1"), "run-1", "yes")
         return await deliver_answers(context, [answer], by=None)
 
 
