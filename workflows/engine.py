@@ -376,7 +376,7 @@ class Engine:
     def _start(self, ready: ReadyCall) -> int:
         """Start a task, or first load its arguments; return the approximate size of its command."""
         task = ready.task
-        if task.is_run:
+        if task.is_child_run:
             return self._sub_plans.start(task)
         if task.is_join:
             handle, size = start_join(self.scheduler, task)

@@ -81,7 +81,7 @@ class ProblemCode(DescribedCode):
         "Use an agent with a card, or change the policy.",
     )
     REPEATED = ("repeated", "A sub-goal that failed is repeated without a change.", "Change its parameters.")
-    RESERVED_ID = ("reserved_id", "The ID has another meaning.", "Rename the node.")
+    RESERVED_ID = ("reserved_id", "The ID is reserved for another use.", "Rename the node.")
     SELF_DEPENDENCY = ("self_dependency", "A node depends on itself.", "Remove the dependency.")
     TOO_LARGE = ("too_large", "A value is over a limit.", "See [limits](limits.md).")
     TOO_MANY_PROBLEMS = (
@@ -126,16 +126,16 @@ class FailureCode(DescribedCode):
     )
     DEPENDENCY_FAILED = (
         "dependency_failed",
-        "A node that this one needs has failed or was cancelled.",
-        "Correct that node.",
+        "A dependency of the node has failed or was cancelled.",
+        "Correct the dependency.",
     )
     DUPLICATE_KEY = ("duplicate_key", "Two items of a `for_each` have the same key.", "Choose another `key`.")
-    FAIL_FAST = ("fail_fast", "Another node failed in a plan with `on_failure: fail_fast`.", "Correct that node.")
+    FAIL_FAST = ("fail_fast", "Another node failed in a plan with `on_failure: fail_fast`.", "Correct the failed node.")
     FAILED = ("failed", "A run ended without a document.", "See the execution in the Temporal UI.")
     INVALID = (
         "invalid",
         "A value that is only known during the run is invalid.",
-        "Correct the node that made it.",
+        "Correct the node that made the value.",
     )
     INVALID_ARGUMENTS = (
         "invalid_arguments",
@@ -146,7 +146,7 @@ class FailureCode(DescribedCode):
     INVALID_FIELD = (
         "invalid_field",
         "A resolved field of the node has an invalid value.",
-        "Correct the node that made it.",
+        "Correct the node that made the value.",
     )
     INVALID_FOR_EACH = ("invalid_for_each", "The `for_each` is not a list.", "Refer to a list.")
     INVALID_KEY = ("invalid_key", "The `key` of an item is empty, too long or not a text.", "Choose another `key`.")
@@ -158,7 +158,7 @@ class FailureCode(DescribedCode):
     INVALID_RESULT = ("invalid_result", "A result does not match its schema, or is not JSON.", "Correct the tool.")
     LOOKUP_FAILED = (
         "lookup_failed",
-        "A lookup found no entity; the lookups of an application may have codes of their own.",
+        "A lookup found no entity; the lookups of an application may have other codes.",
         "Correct the name, or answer the lookup.",
     )
     LOW_CONFIDENCE = (
@@ -264,7 +264,7 @@ class FailureCode(DescribedCode):
     TOO_LARGE = ("too_large", "A value is over a limit.", "See [limits](limits.md).")
     TOOL_CHANGED = (
         "tool_changed",
-        "A tool or agent has another version than the plan was checked against.",
+        "The plan was checked with another version of a tool or agent.",
         "Check the plan again, then `fork` the run.",
     )
     TOOL_FAILED = (

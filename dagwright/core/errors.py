@@ -87,7 +87,7 @@ def problem_from_error(error: Mapping[str, Any] | None) -> Problem | None:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A remark about a valid document, such as a reference that added an edge."""
+    """A remark about a valid document, for example that a reference added an edge."""
 
     code: str
     message: str

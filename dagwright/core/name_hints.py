@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from dagwright.core.text import cut_characters, join_first
 
 _MIN_PREFIX_CHARACTERS = 3
-"""Shortest name that counts as the prefix of another one."""
+"""Shortest name that counts as the prefix of another name."""
 HINT_BUDGET = 2_000_000
 """Budget of one `NameHints`: at most half a second of CPU."""
 MAX_NAME_CHARACTERS = 60
@@ -34,8 +34,8 @@ class NameHints:
         self.remaining -= cost
         return self.remaining >= 0
 
-    def near(self, name: str | None, known: Collection[str], *, excluded: str | None = None) -> str | None:
-        """Return a suggestion for an unknown name; `None` without a near name, without a name, or without budget."""
+    def suggest(self, name: str | None, known: Collection[str], *, excluded: str | None = None) -> str | None:
+        """Return a suggestion for an unknown name; `None` if no name is given or near, or the budget is spent."""
         if name is None or len(known) > self.remaining:
             return None
         return suggestion(name, [known_name for known_name in known if known_name != excluded], hints=self)
@@ -49,14 +49,14 @@ def suggestion(name: str, known: Collection[str], *, hints: NameHints | None = N
     Args:
         hints: budget of the comparisons; without it, this suggestion alone has `HINT_BUDGET`.
     """
-    near = nearest(name, known, limit=1, hints=hints)
-    return f"did you mean {near[0]!r}?" if near else None
+    nearest_names = nearest(name, known, limit=1, hints=hints)
+    return f"did you mean {nearest_names[0]!r}?" if nearest_names else None
 
 
 def not_one_of(name: str, known: Collection[str]) -> str:
     """Return `'runing' is not one of running, waiting; did you mean 'running'?`."""
-    near = suggestion(name, known)
-    return f"{name!r:.60} is not one of {', '.join(known)}" + (f"; {near}" if near else "")
+    hint = suggestion(name, known)
+    return f"{name!r:.60} is not one of {', '.join(known)}" + (f"; {hint}" if hint else "")
 
 
 def nearest(name: str, known: Collection[str], *, limit: int, hints: NameHints | None = None) -> list[str]:
@@ -69,22 +69,22 @@ def nearest(name: str, known: Collection[str], *, limit: int, hints: NameHints |
     if len(name) > MAX_NAME_CHARACTERS or not hints.spend(len(known)):
         return []
     candidates = [known_name for known_name in known if len(known_name) <= MAX_NAME_CHARACTERS]
-    folded = name.casefold()
-    names = sorted(candidate for candidate in candidates if candidate.casefold() == folded)
-    similar = _similar(name, candidates, hints)
-    if similar is None:
+    folded_name = name.casefold()
+    names = sorted(candidate for candidate in candidates if candidate.casefold() == folded_name)
+    similar_names = _similar_names(name, candidates, hints)
+    if similar_names is None:
         return []
-    names += [known_name for _, known_name in heapq.nlargest(limit, similar)]
+    names += [known_name for _, known_name in heapq.nlargest(limit, similar_names)]
     if len(name) >= _MIN_PREFIX_CHARACTERS:
-        longer = (candidate for candidate in candidates if candidate.casefold().startswith(folded))
-        names += sorted(longer, key=lambda known_name: (len(known_name), known_name))
+        longer_names = (candidate for candidate in candidates if candidate.casefold().startswith(folded_name))
+        names += sorted(longer_names, key=lambda known_name: (len(known_name), known_name))
     return list(dict.fromkeys(names))[:limit]
 
 
-def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tuple[float, str]] | None:
+def _similar_names(name: str, candidates: Iterable[str], hints: NameHints) -> list[tuple[float, str]] | None:
     """Return (ratio, name) of similar names, as `difflib.get_close_matches`; `None` if the budget is spent."""
     matcher: difflib.SequenceMatcher[str] = difflib.SequenceMatcher(None, "", name)
-    similar = []
+    similar_names = []
     for candidate in candidates:
         characters = len(candidate) + len(name)
         if 2 * min(len(candidate), len(name)) < _MIN_RATIO * characters:
@@ -97,8 +97,8 @@ def _similar(name: str, candidates: Iterable[str], hints: NameHints) -> list[tup
         if not hints.spend(len(candidate) * len(name)):
             return None
         if (ratio := matcher.ratio()) >= _MIN_RATIO:
-            similar.append((ratio, candidate))
-    return similar
+            similar_names.append((ratio, candidate))
+    return similar_names
 
 
 SHOWN_NAME_CHARACTERS = 81
@@ -110,13 +110,17 @@ def cut_name(name: str) -> str:
     return cut_characters(name, SHOWN_NAME_CHARACTERS)
 
 
-def format_names(names: Collection[str], *, near: str = "", limit: int = 8, hints: NameHints | None = None) -> str:
-    """Return the distinct names on one line; of many names, the nearest to `near` and then the first.
+def format_names(
+    names: Collection[str], *, nearest_to: str = "", limit: int = 8, hints: NameHints | None = None
+) -> str:
+    """Return the distinct names on one line; if there are over `limit`, the nearest to `nearest_to`, then the first.
 
     Args:
-        near: an unknown name.
+        nearest_to: an unknown name.
         hints: as for `suggestion`.
     """
-    distinct = list(dict.fromkeys(names))
-    nearest_names = nearest(near, distinct, limit=limit, hints=hints) if near and len(distinct) > limit else []
-    return join_first(list(dict.fromkeys([*nearest_names, *distinct])), limit)
+    distinct_names = list(dict.fromkeys(names))
+    nearest_names: list[str] = []
+    if nearest_to and len(distinct_names) > limit:
+        nearest_names = nearest(nearest_to, distinct_names, limit=limit, hints=hints)
+    return join_first(list(dict.fromkeys([*nearest_names, *distinct_names])), limit)

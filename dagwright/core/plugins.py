@@ -119,8 +119,8 @@ def reject_duplicate(kind: str, name: str, plugin: InstalledPlugin, other: Insta
 def text_format(name: str) -> Callable[[str], Any] | None:
     """Return the function of a text format; `None` if no plugin contributes it."""
     owner = contributions("text format", lambda plugin: plugin.text_formats).get(name)
-    loaded: Callable[[str], Any] | None = None if owner is None else owner.load(owner.plugin.text_formats[name])
-    return loaded
+    parse: Callable[[str], Any] | None = None if owner is None else owner.load(owner.plugin.text_formats[name])
+    return parse
 
 
 def text_format_names() -> tuple[str, ...]:
@@ -129,14 +129,19 @@ def text_format_names() -> tuple[str, ...]:
 
 
 def plugin_packages() -> tuple[str, ...]:
-    """Return the top-level packages of all plugins, which workflows share with the process, like the engine."""
+    """Return the top-level packages of all plugins; the workflow sandbox passes them through, like the engine."""
     names = (reference for plugin in installed_plugins() for reference in _references(plugin.plugin))
     return tuple(dict.fromkeys(name.partition(":")[0].partition(".")[0] for name in names))
 
 
 def _references(plugin: Plugin) -> Iterable[str]:
-    single = (plugin.tools, plugin.settings, plugin.stop)
-    return (*filter(None, single), *plugin.worker_tools, *plugin.text_formats.values(), *plugin.commands.values())
+    single_references = (plugin.tools, plugin.settings, plugin.stop)
+    return (
+        *filter(None, single_references),
+        *plugin.worker_tools,
+        *plugin.text_formats.values(),
+        *plugin.commands.values(),
+    )
 
 
 def _plugin_of(point: EntryPoint) -> InstalledPlugin:

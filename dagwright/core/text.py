@@ -43,7 +43,7 @@ def cut_middle_for_model(text: str, max_characters: int) -> str:
 
 
 def cut_with_count(text: str, max_characters: int) -> str:
-    """Shorten a text for a model to its first `max_characters`, and add a line with the number of omitted ones."""
+    """Shorten a text for a model to its first `max_characters`, and add a line that counts the omitted characters."""
     omitted = len(text) - max_characters
     if omitted <= 0:
         return text

@@ -14,7 +14,7 @@ from dagwright.core.expressions.stored_values import (
     StoredValue,
     WorkerText,
     find_value_refs,
-    is_whole,
+    is_inline_value,
     stored_from_json,
 )
 from dagwright.core.expressions.value_refs import bindings_of, format_value_refs, ref_for_display
@@ -260,7 +260,7 @@ class _Hydrator:
 
     async def hydrate(self, value: Any, *, ref: str, node: str | None) -> Any:
         """Return a value with its stored parts; return its reference if it is too large or cannot be loaded."""
-        if is_whole(value):
+        if is_inline_value(value):
             return value if self._max_bytes is None else omit_large_values(value, ref=ref)
         if self._max_bytes is not None and _size_of(value) > self._max_bytes:
             return compact_value(value, ref=ref)

@@ -416,7 +416,7 @@ class HistoryReplay:
         record = self.scheduler.record_of(task.id)
         assert record is not None
         record.status, record.started_at = NodeStatus.READY, None
-        if task.is_run:
+        if task.is_child_run:
             self._children[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.call_id
             return True
         if is_workflow_call(self.scheduler, task.node) and not task.is_join:

@@ -109,7 +109,8 @@ class RunExplanation:
             return f"the run {self.view.workflow_id} {self.view.status.replace('_', ' ')}"
         if self.requests_before_nodes():
             return "; ".join(
-                f"{request.id} {request.waits_for.partition(chr(10))[0]}" for request in self.requests_before_nodes()
+                f"{request.id} {request.waiting_reason.partition(chr(10))[0]}"
+                for request in self.requests_before_nodes()
             )
         scheduler = self.view.scheduler
         nodes = zip(scheduler.plan.nodes, scheduler.records, strict=True) if scheduler is not None else ()

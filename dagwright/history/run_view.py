@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.expressions.stored_values import is_whole
+from dagwright.core.expressions.stored_values import is_inline_value
 from dagwright.core.model.requests import Request
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.closing_event import is_reference
@@ -119,7 +119,7 @@ class RunView:
     def reason(self) -> str:
         """Reason for which the run waits."""
         if self.scheduler is not None and self.scheduler.features.feedback.requests.open:
-            return next(iter(self.scheduler.features.feedback.requests.open.values())).waits_for
+            return next(iter(self.scheduler.features.feedback.requests.open.values())).waiting_reason
         records = [record for _, record in self.scheduler.state.visible_nodes()] if self.scheduler else []
         reasons = [record.reason for record in records if record.status is NodeStatus.WAITING and record.reason]
         default_reason = NO_FREE_SLOT if self.has_no_slot else "no worker serves its task queue"
@@ -152,4 +152,4 @@ class HistorySnapshot:
 
 def _is_summary_of(recorded: Any, value: Any, *, ref: str) -> bool:
     """Return whether the recorded form of a value in a document is only a reference."""
-    return is_reference(recorded, ref=ref) or not is_whole(value)
+    return is_reference(recorded, ref=ref) or not is_inline_value(value)

@@ -11,7 +11,7 @@ from typing import Any
 
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed_time
-from dagwright.core.model.tools import is_inline
+from dagwright.core.model.tools import is_inline_agent
 from dagwright.core.text import format_count
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.plans.drawing_svg import draw_svg
@@ -197,7 +197,7 @@ def draw_plan(checked: CheckedPlan) -> Drawing:
 def _agent_text(name: str | None) -> str:
     if name is None:
         return ""
-    return "agent" if is_inline(name) else f"agent {name}"
+    return "agent" if is_inline_agent(name) else f"agent {name}"
 
 
 def draw_run(

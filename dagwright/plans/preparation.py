@@ -19,7 +19,7 @@ from dagwright.core.model.agents import AgentCard, tool_of_agent
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
 from dagwright.core.model.policy import INLINE_HINT, INLINE_REFUSED, Policy
-from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, is_inline
+from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, is_inline_agent
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, cut_name, format_names, suggestion
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.inputs import invalid_inputs, missing_inputs
@@ -182,7 +182,7 @@ def _merged_errors(read_error: PlanInvalid, further: PlanInvalid) -> PlanInvalid
 
 def inline_card(checked: CheckedPlan, agent: str | None) -> AgentCard | None:
     """Return the card of an agent that is defined in the plan itself; `None` for other agents."""
-    if agent is None or not is_inline(agent):
+    if agent is None or not is_inline_agent(agent):
         return None
     declared = checked.tools.get(AGENT_PREFIX + agent)
     return declared.agent if declared is not None else None
@@ -228,7 +228,7 @@ def unknown_input_problems(names: Sequence[str], known: Collection[str]) -> list
             "invalid_field",
             f"the plan has no input {name!r}",
             pointer("inputs", name),
-            hint=hints.near(name, known) or (f"it has {format_names(known)}" if known else "it has none"),
+            hint=hints.suggest(name, known) or (f"it has {format_names(known)}" if known else "it has none"),
         )
         for name in map(cut_name, names[: MAX_PROBLEMS + 1])
     ]

@@ -4,7 +4,7 @@ from dagwright.core.expressions.references import BY_ID
 from dagwright.core.model.argument_checks import ENTITY_ONLY, ENTITY_OTHER_THAN, accepted_kinds, can_make, only_kinds
 from dagwright.core.model.json_schemas import ENTITY_KEYWORD, TEXT_FORMAT
 from dagwright.core.model.lookups import KNOWN_AS
-from dagwright.core.model.resolvers import Resolver, UnknownEntityType, either
+from dagwright.core.model.resolvers import Resolver, UnknownEntityType, join_kinds
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.name_hints import suggestion
 
@@ -20,7 +20,7 @@ __all__ = [
     "UnknownEntityType",
     "accepted_kinds",
     "can_make",
-    "either",
+    "join_kinds",
     "only_kinds",
     "suggestion",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
-from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole, paths_to_json
+from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_inline_value, paths_to_json
 from dagwright.core.expressions.value_refs import encode, encoded_size, format_value_refs, ref_for_display
 from dagwright.core.model.states import NodeStatus
 from dagwright.protocol.failures import FIRST_FAILED
@@ -140,7 +140,7 @@ def omit_large_values(value: Any, *, ref: str) -> Any:
     """Return a value, or its reference if it exceeds 1 MiB or is in the payload store."""
     if encoded_size(value) > INLINE_DOCUMENT_BYTES:
         return compact_value(value, ref=ref)
-    return value if is_whole(value) else format_value_refs(value, lambda part: reference_to(part, ref=ref))
+    return value if is_inline_value(value) else format_value_refs(value, lambda part: reference_to(part, ref=ref))
 
 
 def _without_sub_goals(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def progress_of(scheduler: "RunScheduler") -> NodeProgress:
     """Return the progress of a run. Complexity: linear in the nodes."""
     compensating = compensation_counts(scheduler.state)
     counts = counts_of(scheduler.plan, scheduler.records) - compensating
-    done = sum(count for status, count in counts.items() if status.has_ended)
+    done = sum(count for status, count in counts.items() if status.has_run)
     return NodeProgress(done, scheduler.plan.written_count - compensating.total())
 
 

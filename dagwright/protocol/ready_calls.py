@@ -111,7 +111,11 @@ def _check_map_batch(scheduler: "RunScheduler", task: Task) -> None:
         ValueError: a value is not JSON.
     """
     try:
-        size = len(pydantic_core.to_json(run_input_to_json(map_batch_run_input(scheduler, task)))) if task.is_run else 0
+        size = (
+            len(pydantic_core.to_json(run_input_to_json(map_batch_run_input(scheduler, task))))
+            if task.is_child_run
+            else 0
+        )
     except pydantic_core.PydanticSerializationError as error:
         raise ValueError(str(error)) from None
     if size > RUN_INPUT_LIMIT_BYTES:

@@ -14,7 +14,7 @@ from dagwright.core.errors import Problem, pointer
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_from_json
-from dagwright.core.model.lookups import bound_from_json, bound_to_json
+from dagwright.core.model.lookups import known_entities_from_json, known_entities_to_json
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.name_hints import suggestion
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
@@ -124,7 +124,7 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
     if run_input.path:
         encoded["path"] = [list(step) for step in run_input.path]
     if run_input.bound:
-        encoded["bound"] = bound_to_json(run_input.bound)
+        encoded["bound"] = known_entities_to_json(run_input.bound)
     if run_input.snapshot is not None:
         encoded["snapshot"] = snapshot_to_json(run_input.snapshot)
     if run_input.map_batch is not None:
@@ -223,7 +223,7 @@ def run_input_from_json(message: Any) -> RunInput:
             model=options.get("model"),
             session=_parent_session(message.get("session")),
             is_interactive=options.get("interactive", True),
-            bound=bound_from_json(message.get("bound", ())),
+            bound=known_entities_from_json(message.get("bound", ())),
         )
     except PlanTooLarge as error:
         raise MessageInvalid(str(error), code="too_large") from None

@@ -69,7 +69,7 @@ def test_schema_of_a_value_has_exactly_the_parts_of_the_value(value: Any, altern
     assert find_mismatch(schema, schema) is None
     assert find_mismatch(schema, union) is None
     try:
-        part = get_value(value, (step,), start="")
+        part = get_value(value, (step,), name="")
     except MissingValue:
         assert schema.part(step) is None
         assert schema.problem_of(step, names=JSON_NAMES) is not None

@@ -21,7 +21,7 @@ from dagwright.core.expressions.stored_values import (
     StoredValue,
     WorkerText,
     find_value_refs,
-    is_whole,
+    is_inline_value,
     stored_from_json,
     stored_to_json,
 )
@@ -58,7 +58,7 @@ def _paths(draw: st.DrawFn, value: Any) -> Path:
 def _get_or_error(value: Any, path: Path) -> Any:
     """Return the value at a path, or the arguments of the error if the path does not exist."""
     try:
-        return get_value(value, path, start="a.result")
+        return get_value(value, path, name="a.result")
     except MissingValue as missing:
         return missing.args
 
@@ -187,7 +187,7 @@ def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None
     encoded, has_bindings = encode(arguments, ref_for_display)
     bindings = json.loads(json.dumps(bindings_of(arguments)))
     sent = pydantic_core.from_json(encoded)
-    assert has_bindings == bool(bindings) == (not is_whole(arguments))
+    assert has_bindings == bool(bindings) == (not is_inline_value(arguments))
     for secret in _SECRETS.values():
         assert secret.encode() not in encoded
     assert secret_names(bindings) <= _SECRETS.keys()
@@ -203,4 +203,4 @@ def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None
 def test_value_is_unchanged_after_a_round_trip_between_runs(value: Any) -> None:
     sent = json.loads(json.dumps(value_to_json(value)))
     assert value_from_json(sent["value"], sent.get("stored")) == value
-    assert ("stored" in sent) == (not is_whole(value))
+    assert ("stored" in sent) == (not is_inline_value(value))

@@ -109,7 +109,8 @@ async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by
         "size": completed_node({}),
         "all": failed_node(
             "too_large: when: long.result.rows has 298,891 bytes as JSON and is in the payload store, where the run "
-            "itself cannot read it; name a smaller part of it, or compute it in a tool and read its result"
+            "itself cannot read it; refer to a smaller part, or compute the value in a tool and "
+            "read the result of the tool"
         ),
     }
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.plugins.entities import TEXT_FORMAT, either
+from dagwright.plugins.entities import TEXT_FORMAT, join_kinds
 from dagwright.tools.errors import AskPerson
 from dagwright_onboarding.catalogue import PartyKind, kinds_of_entity_type, validate_date_of_birth
 from dagwright_onboarding.entity_types import RESOLVER
@@ -268,7 +268,7 @@ class PartyResolver:
         if not party.is_active:
             raise self._ask_again(f"{party.name!r} ({party.id}) is inactive. ", previous.text, previous)
         if not self._lookup.accepts(party.kind):
-            lookup = either(RESOLVER.kinds_of(self._lookup.entity_type) or ())
+            lookup = join_kinds(RESOLVER.kinds_of(self._lookup.entity_type) or ())
             problem = f"{party.name!r} is a {party.kind}, but the lookup is for a {lookup}. "
             raise self._ask_again(problem, previous.text, previous)
         return _bound_entry(party, CHOSEN)

@@ -61,7 +61,7 @@ class ComputeBudget:
             self.remaining = max(0, remaining - _WORK_OF_REJECTION)
             raise ComputeBudgetExceeded(
                 f"it reads too much: about {work:,} units of work, and {remaining:,} of {self._limit:,} are left for "
-                "this moment of the run; compute it in a tool and read its result"
+                "this moment of the run; compute the value in a tool and read the result of the tool"
             )
 
 
@@ -71,6 +71,6 @@ class TooLargeForRun(ComputeBudgetExceeded):
     def __init__(self, name: str, size_bytes: int | None) -> None:
         size = "" if size_bytes is None else f" has {size_bytes:,} bytes as JSON and"
         super().__init__(
-            f"{name}{size} is in the payload store, where the run itself cannot read it; name a smaller part of it, "
-            "or compute it in a tool and read its result"
+            f"{name}{size} is in the payload store, where the run itself cannot read it; refer to a smaller part, or "
+            "compute the value in a tool and read the result of the tool"
         )

@@ -5,7 +5,7 @@ Each path that a condition reads (`fetch.result.rows[0].n`) becomes a variable i
 only the parts that it reads and not the whole results around them.
 
 The package of the CEL library imports an interactive shell (prompt_toolkit and more), which takes 0.15 s, longer than
-most commands take. It is imported with the first condition, and by no other module.
+most commands take. Only this module imports the package, with the first condition.
 
 This module must not import the scheduler. The only expressions that it evaluates are quoted texts.
 """
@@ -26,12 +26,12 @@ class BadCondition(ValueError):
 
     Args:
         hint: correction, if known.
-        unknown: the name that is not the ID of a node, if that is the problem.
+        unknown_node: the name that is not the ID of a node, if that is the problem.
     """
 
-    def __init__(self, message: str, *, hint: str | None = None, unknown: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, unknown_node: str | None = None) -> None:
         self.hint = hint
-        self.unknown = unknown
+        self.unknown_node = unknown_node
         super().__init__(message)
 
 
@@ -88,12 +88,12 @@ class Read:
     """A read of a value in a condition.
 
     Args:
-        variable: its name in the program.
+        variable: name of the variable in the program.
         source: start of the path; for `nodes`, `node` is the id.
         steps: object keys and list indices of the path.
         aspect: whether the value itself, its size, or its presence is read.
-        in_loop: whether it is inside a comprehension, so that it is read for every element.
-        compared: literal texts that the value is compared with by `==`, `!=` or `in`.
+        in_loop: whether the read is inside a comprehension, so that the value is read for every element.
+        compared_texts: literal texts with which the value is compared by `==`, `!=` or `in`.
     """
 
     variable: str
@@ -102,7 +102,7 @@ class Read:
     steps: Steps
     aspect: Literal["value", "size", "presence"]
     in_loop: bool
-    compared: tuple[str, ...] = ()
+    compared_texts: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -113,16 +113,16 @@ class ConditionAnalysis:
         program: the text with a variable in place of every path.
         reads: reads in the order of their position.
         names: every name in the text that could be a variable; compared with the variables that the library finds.
-        loops: number of comprehensions.
+        loop_count: number of comprehensions.
         element_reads: number of times that a comprehension reads its element.
-        signs: the text's signs, to estimate its work.
+        signs: the signs of the text, to estimate the cost of an evaluation.
         patterns: the patterns of `matches()`.
     """
 
     program: str = ""
     reads: list[Read] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
-    loops: int = 0
+    loop_count: int = 0
     element_reads: int = 0
     signs: str = ""
     patterns: list[str] = field(default_factory=list)
@@ -136,7 +136,7 @@ class ParsedCondition:
         text: as written.
         nodes: ids of the nodes whose results it reads, in the order of their first mention.
         uses_item: whether it reads `item` or `index`, so that it is evaluated for each item of a `for_each`.
-        analysis: its reads, and the program that is executed.
+        analysis: the reads, and the program that is executed.
     """
 
     text: str
@@ -145,8 +145,8 @@ class ParsedCondition:
     analysis: ConditionAnalysis = field(repr=False)
 
 
-class _TextReader:
-    """Reader of the tokens of one text from left to right."""
+class _ConditionParser:
+    """Parser of the tokens of one condition from left to right."""
 
     def __init__(self, text: str, is_node: Callable[[str], bool]) -> None:
         self.text = text
@@ -158,11 +158,11 @@ class _TextReader:
         while any(token.text.startswith(self.prefix) for token in self.tokens):
             self.prefix += "_"
         self.pieces: list[str] = []
-        self.copied = 0
+        self.copied_end = 0
         # The comprehension around the current token: the name of its element and the token that closes it.
         self.element, self.loop_end = "", -1
 
-    def read(self) -> ConditionAnalysis:
+    def parse(self) -> ConditionAnalysis:
         index = 0
         while index < len(self.tokens):
             token = self.tokens[index]
@@ -177,7 +177,7 @@ class _TextReader:
                 index += 1
             else:
                 index = self._parse_name(index)
-        self.pieces.append(self.text[self.copied :])
+        self.pieces.append(self.text[self.copied_end :])
         self.analysis.program = "".join(self.pieces)
         return self.analysis
 
@@ -189,12 +189,12 @@ class _TextReader:
             raise ValueError(f"{macro}() cannot be inside another comprehension")
         if len(self.tokens) <= index + 3 or self.tokens[index + 2].kind != "name":
             return index + 1
-        self.element, self.loop_end = self.tokens[index + 2].text, self._closing(index + 1)
-        self.analysis.loops += 1
+        self.element, self.loop_end = self.tokens[index + 2].text, self._closing_index(index + 1)
+        self.analysis.loop_count += 1
         self.analysis.names.add(self.element)
         return index + 3
 
-    def _closing(self, start: int) -> int:
+    def _closing_index(self, start: int) -> int:
         depth = 0
         for index in range(start, len(self.tokens)):
             token = self.tokens[index]
@@ -205,13 +205,15 @@ class _TextReader:
         return len(self.tokens)
 
     def _pattern(self, index: int) -> str:
-        closing = self._closing(index + 1)
+        closing = self._closing_index(index + 1)
         pattern = self.tokens[closing - 1]
         if pattern.kind != "string" or self.tokens[closing - 2].text not in ("(", ","):
             raise ValueError("the pattern of matches() must be a text in quotes")
         if "{" in pattern.text or len(pattern.text) > _MAX_PATTERN_CHARACTERS:
             # A repeat count multiplies the size of a compiled pattern: (\w{100}){2} takes 90 ms.
-            message = f"the pattern of matches() can have {_MAX_PATTERN_CHARACTERS} characters and no counts in braces"
+            message = (
+                f"the pattern of matches() has at most {_MAX_PATTERN_CHARACTERS} characters, and no counts in braces"
+            )
             raise ValueError(message)
         return pattern.text
 
@@ -232,7 +234,7 @@ class _TextReader:
         else:
             node = name
         if source == "nodes" and not self.is_node(node):
-            raise BadCondition(f"there is no node {node!r}", unknown=node)
+            raise BadCondition(f"there is no node {node!r}", unknown_node=node)
         steps, end = self._steps(end)
         self._add(index, end, source=source, node=node, steps=steps, in_loop=in_loop)
         return end
@@ -279,8 +281,8 @@ class _TextReader:
         compared = self._comparison_literals(first, end) if aspect == "value" else ()
         self.analysis.reads.append(Read(variable, source, node, steps, aspect, in_loop, compared))
         # A word may be directly before a bracket that is replaced: `1 in[...]`.
-        self.pieces += [self.text[self.copied : self.tokens[first].start], f" {variable} "]
-        self.copied = self.tokens[end - 1].end
+        self.pieces += [self.text[self.copied_end : self.tokens[first].start], f" {variable} "]
+        self.copied_end = self.tokens[end - 1].end
 
     def _comparison_literals(self, first: int, end: int) -> tuple[str, ...]:
         """Return the literal texts that a path is compared with; empty if an operand is a larger expression."""
@@ -289,7 +291,7 @@ class _TextReader:
         elif self._is_equality(first - 2):
             first_operand, literals, after = first - 3, [first - 3], end
         elif self._is_sign(end, "in") and self._is_sign(end + 1, "["):
-            after = self._closing(end + 1) + 1
+            after = self._closing_index(end + 1) + 1
             first_operand, literals = first, [*range(end + 2, after - 1, 2)]
             if not all(self._is_sign(index, ",") for index in range(end + 3, after - 1, 2)):
                 return ()
@@ -334,7 +336,7 @@ def parse_checked_condition(text: str, is_node: Callable[[str], bool]) -> Parsed
 
     Complexity: linear in the text.
     """
-    analysis = _TextReader(text, is_node).read()
+    analysis = _ConditionParser(text, is_node).parse()
     nodes = dict.fromkeys(read.node for read in analysis.reads if read.source == "nodes")
     uses_item = any(read.source in ("item", "index") for read in analysis.reads)
     return ParsedCondition(text, tuple(nodes), uses_item, analysis)

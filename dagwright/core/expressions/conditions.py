@@ -29,13 +29,14 @@ WORK_OF_EVALUATION = 10
 """Work of the smallest condition."""
 _WORK_OF_ITERATION = 2
 _WORK_OF_PATTERN = 100
-_WORK_OF_CLASS = 1_000
-"""Work of a class such as `\\w` in a pattern; its tables for Unicode take half a millisecond."""
+_WORK_OF_CHARACTER_CLASS = 1_000
+"""Work of a character class such as `\\w` in a pattern; its tables for Unicode take half a millisecond."""
 
 Measure = Callable[[Read, Any], tuple[int, int]]
-"""Function of a value: cost of passing it to the library, and length of the longest list or object in it."""
-_CLASS = re.compile(r"\\+")
-"""A class starts with one backslash in a raw text, elsewhere with two."""
+"""Function that returns the cost of passing a value to the library, and the length of the longest list or object in the
+value."""
+_CHARACTER_CLASS = re.compile(r"\\+")
+"""A character class starts with one backslash in a raw text, and with two in other texts."""
 
 _MISSING = object()
 
@@ -51,20 +52,20 @@ class ConditionValues:
     Args:
         variables: variables of the program; a missing value is not bound, so that the program fails when it reads it.
         has_missing: whether a value is null or missing.
-        unsized: type of a value without a size whose size is read, such as `a number`.
-        size, longest: sums over all values, as returned by a `Measure`.
+        unsized_type: type of a value without a size whose size is read, such as `a number`.
+        size, max_length: sums of the two results of a `Measure` over all values.
         loop_size: sum of `size` of the values inside comprehensions.
     """
 
     variables: dict[str, Any] = field(default_factory=dict)
     has_missing: bool = False
-    unsized: str = ""
+    unsized_type: str = ""
     size: int = 0
-    longest: int = 0
+    max_length: int = 0
     loop_size: int = 0
 
     def add(self, read: Read, start: Any, *, measure: Measure) -> None:
-        """Add the value of one read. `start` is the value at which its path starts."""
+        """Add the value of one read. `start` is the value at which the path of the read starts."""
         if read.aspect == "presence":
             self._add_presence(read, start)
             return
@@ -77,14 +78,14 @@ class ConditionValues:
             if isinstance(value, str):
                 value = value.encode(errors="replace")
             elif value is not _MISSING and value is not None and not isinstance(value, list | dict):
-                self.unsized = describe_type(value)
+                self.unsized_type = describe_type(value)
             value = len(value) if isinstance(value, list | dict | bytes) else _MISSING
         if value is _MISSING:
             return
         self.variables[read.variable] = value
-        size, longest = measure(read, value)
+        size, max_length = measure(read, value)
         self.size += size
-        self.longest += longest
+        self.max_length += max_length
         self.loop_size += size if read.in_loop else 0
 
     def _add_presence(self, read: Read, start: Any) -> None:
@@ -103,7 +104,7 @@ def _walk(value: Any, steps: Steps) -> Any:
     for number, step in enumerate(steps):
         if isinstance(value, StoredValue):
             try:
-                return get_value(value, steps[number:], start="")
+                return get_value(value, steps[number:], name="")
             except MissingValue:
                 return _MISSING
         if isinstance(value, dict):
@@ -137,7 +138,7 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
     """Return the cost of passing a value to the library, and the length of the longest list or object in it."""
     if not isinstance(value, list | dict):
         return (4 + len(value) // 100 if isinstance(value, str) else 1), 0
-    work, longest = 0, 0
+    work, max_length = 0, 0
     stack: list[Any] = [value]
     while stack:
         current = stack.pop()
@@ -147,7 +148,7 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
             work += 4 + len(current) // 100
         elif isinstance(current, list | dict):
             work += 4
-            longest = max(longest, len(current))
+            max_length = max(max_length, len(current))
             if isinstance(current, dict):
                 work += 4 * len(current)
                 stack += current.values()
@@ -155,7 +156,7 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
                 stack += current
         else:
             work += 1
-    return work, longest
+    return work, max_length
 
 
 def read_values(
@@ -177,35 +178,35 @@ def read_values(
     return values
 
 
-def missing_reads(condition: ParsedCondition, start_of: Callable[[Read], Any]) -> list[str]:
+def missing_reads(condition: ParsedCondition, root_value: Callable[[Read], Any]) -> list[str]:
     """Return the missing or null values that a condition reads, such as `a.result.x is missing`.
 
     Values that the condition itself checks with `has()`, and the item of a `for_each`, are omitted.
 
     Args:
-        start_of: returns the value at which the path of a read starts: a node's fields by name, or the inputs.
+        root_value: returns the value at which the path of a read starts: a node's fields by name, or the inputs.
     """
     reads = [read for read in condition.analysis.reads if read.source in ("nodes", "inputs")]
-    checked = {(read.source, read.node, read.steps) for read in reads if read.aspect == "presence"}
-    missing: dict[str, None] = {}
+    checked_paths = {(read.source, read.node, read.steps) for read in reads if read.aspect == "presence"}
+    missing_texts: dict[str, None] = {}
     for read in reads:
         paths = [read.steps[:end] for end in range(len(read.steps) + 1)]
-        if any((read.source, read.node, path) in checked for path in paths):
+        if any((read.source, read.node, path) in checked_paths for path in paths):
             continue
-        start = start_of(read)
+        start = root_value(read)
         name = read.node if read.source == "nodes" else read.source
         if read.source == "nodes" and _walk(start, read.steps[:1]) is None:
-            missing[f"{name}{format_path(read.steps[:1])} is null"] = None
+            missing_texts[f"{name}{format_path(read.steps[:1])} is null"] = None
             continue
         value = _walk(start, read.steps)
         if value is _MISSING or value is None:
-            missing[f"{name}{format_path(read.steps)} is {'missing' if value is _MISSING else 'null'}"] = None
-    return [*missing]
+            missing_texts[f"{name}{format_path(read.steps)} is {'missing' if value is _MISSING else 'null'}"] = None
+    return [*missing_texts]
 
 
-def with_item(condition: ParsedCondition, fixed: ConditionValues, *, item: Any, index: int) -> ConditionValues:
+def with_item(condition: ParsedCondition, shared_values: ConditionValues, *, item: Any, index: int) -> ConditionValues:
     """Return the values for one item of a `for_each`: the shared values, and the values of the item."""
-    values = replace(fixed, variables=dict(fixed.variables))
+    values = replace(shared_values, variables=dict(shared_values.variables))
     for read in condition.analysis.reads:
         if read.source == "item":
             values.add(read, item, measure=measure_value)
@@ -217,13 +218,18 @@ def with_item(condition: ParsedCondition, fixed: ConditionValues, *, item: Any, 
 def estimate_work(condition: ParsedCondition, values: ConditionValues) -> int:
     """Return an upper estimate of the cost of an evaluation, in units of `ComputeBudget`."""
     analysis = condition.analysis
-    patterns = sum(_WORK_OF_PATTERN + _WORK_OF_CLASS * len(_CLASS.findall(pattern)) for pattern in analysis.patterns)
-    # Every `+` may copy all of its operands once more.
-    work = WORK_OF_EVALUATION + values.size * (1 + analysis.signs.count("+")) + patterns
-    if analysis.loops:
+    pattern_work = sum(
+        _WORK_OF_PATTERN + _WORK_OF_CHARACTER_CLASS * len(_CHARACTER_CLASS.findall(pattern))
+        for pattern in analysis.patterns
+    )
+    # Each `+` may copy all of its operands again.
+    work = WORK_OF_EVALUATION + values.size * (1 + analysis.signs.count("+")) + pattern_work
+    if analysis.loop_count:
         # A comprehension iterates over a value that is read, or over a literal list with commas.
-        iterations = values.longest + analysis.signs.count(",")
-        work += iterations * (_WORK_OF_ITERATION + values.loop_size + patterns) + values.size * analysis.element_reads
+        iterations = values.max_length + analysis.signs.count(",")
+        work += (
+            iterations * (_WORK_OF_ITERATION + values.loop_size + pattern_work) + values.size * analysis.element_reads
+        )
     return work
 
 
@@ -241,7 +247,7 @@ def evaluate_condition(condition: ParsedCondition, values: ConditionValues) -> b
     except (TypeError, ValueError, RuntimeError, ArithmeticError) as error:
         if values.has_missing:
             return False
-        reason = f"{values.unsized} has no size" if values.unsized else str(error).splitlines()[0]
+        reason = f"{values.unsized_type} has no size" if values.unsized_type else str(error).splitlines()[0]
         raise ConditionFailed(f"{condition.text!r} cannot be evaluated: {reason}") from None
     if value is None:
         return False
@@ -250,8 +256,8 @@ def evaluate_condition(condition: ParsedCondition, values: ConditionValues) -> b
     return value
 
 
-_CACHED_SIZE = 1_000
-"""Size of a value over which its measured size is cached: measuring it for each node would cost too much."""
+_MIN_CACHED_SIZE = 1_000
+"""The measured size of a larger value is cached: measuring the value for each node would cost too much."""
 
 
 class ConditionEvaluator:
@@ -302,12 +308,14 @@ class ConditionEvaluator:
             first_index: index of the first of the items.
 
         Raises:
-            ComputeBudgetExceeded: the conditions of this activation would take too long; none was evaluated.
+            ComputeBudgetExceeded: the conditions of this activation would take too long; no condition was evaluated.
         """
         # Measuring thousands of items is work too: check the budget first.
         self._spend(WORK_OF_EVALUATION * len(items))
-        fixed = self._values_of(condition, scope)
-        values = [with_item(condition, fixed, item=item, index=index) for index, item in enumerate(items, first_index)]
+        shared_values = self._values_of(condition, scope)
+        values = [
+            with_item(condition, shared_values, item=item, index=index) for index, item in enumerate(items, first_index)
+        ]
         self._spend(
             sum(estimate_work(condition, item_values) for item_values in values) - WORK_OF_EVALUATION * len(items)
         )
@@ -328,7 +336,7 @@ class ConditionEvaluator:
         size = self._sizes.get(path)
         if size is None:
             size = measure_value(read, value)
-            if size[0] > _CACHED_SIZE:
+            if size[0] > _MIN_CACHED_SIZE:
                 self._sizes[path] = size
         return size
 

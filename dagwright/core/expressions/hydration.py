@@ -1,4 +1,4 @@
-"""Fill the bindings of a value with secrets, stored values, and texts made of them (see `expressions.value_refs`).
+"""Fill the bindings of a value with secrets, stored values, and texts made of both (see `expressions.value_refs`).
 
 Code that has access to the values calls this: a worker for the arguments of a call, the run reader for the result
 document of a run.
@@ -75,7 +75,7 @@ def _set_at(arguments: Any, path: Sequence[str | int], value: Any) -> None:
 
 
 def value_at_paths(value: Any, paths: Sequence[Path], name: str) -> Any:
-    """Return the value at a sequence of paths, each applied to the result of the one before.
+    """Return the value at a sequence of paths, each applied to the result of the previous path.
 
     Raises:
         UnresolvedReference: a path does not exist in the value, or takes too long.
@@ -83,7 +83,7 @@ def value_at_paths(value: Any, paths: Sequence[Path], name: str) -> Any:
     budget, current_name = worker_budget(), name
     try:
         for path in paths:
-            value = get_value(value, path, start=current_name, budget=budget)
+            value = get_value(value, path, name=current_name, budget=budget)
             current_name += format_path(path)
     except (MissingValue, ComputeBudgetExceeded) as error:
         reference = name + "".join(map(format_path, paths))

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import ComputeBudget, ComputeBudgetExceeded, TooLargeForRun
-from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue, WorkerText, is_whole
+from dagwright.core.expressions.stored_values import Path, ProjectedPart, StoredValue, WorkerText, is_inline_value
 
 if TYPE_CHECKING:
     from dagwright.core.expressions.query_analysis import Query
@@ -100,7 +100,7 @@ def _parse_query_path(text: str) -> str:
     return query
 
 
-def get_value(value: Any, path: Path, *, start: str, budget: ComputeBudget | None = None) -> Any:
+def get_value(value: Any, path: Path, *, name: str, budget: ComputeBudget | None = None) -> Any:
     """Return the value at a path; for a query the list of all matches, in document order.
 
     A part in the payload store is returned as a stored value, unless it is small and was projected.
@@ -108,7 +108,7 @@ def get_value(value: Any, path: Path, *, start: str, budget: ComputeBudget | Non
     Args:
         value: any JSON value.
         path: as returned by `parse_path`.
-        start: name of `value` in a message, such as `fetch.result`.
+        name: name of `value` in a message, such as `fetch.result`.
         budget: budget of a query; by default a full new budget.
 
     Raises:
@@ -116,66 +116,66 @@ def get_value(value: Any, path: Path, *, start: str, budget: ComputeBudget | Non
         ComputeBudgetExceeded: a query would take too long.
     """
     if isinstance(value, StoredValue):
-        return _get_stored_value(value, path, start=start)
-    if isinstance(path, str) and not is_whole(value):
-        return _query_elements(value, path, start=start)
+        return _get_stored_value(value, path, name=name)
+    if isinstance(path, str) and not is_inline_value(value):
+        return _query_elements(value, path, name=name)
     if isinstance(path, str):
         try:
             return find_matches(path, value, budget=budget or ComputeBudget())
         except QueryFailed as error:
-            raise MissingValue(f"the query {path!r} cannot be applied to {start}: {error}") from None
+            raise MissingValue(f"the query {path!r} cannot be applied to {name}: {error}") from None
         except ComputeBudgetExceeded as error:
-            raise ComputeBudgetExceeded(f"the query {path!r} on {start}: {error}") from None
+            raise ComputeBudgetExceeded(f"the query {path!r} on {name}: {error}") from None
     for number, step in enumerate(path):
         # Most steps exist, and need no text for the position.
         if isinstance(value, dict) and step in value:
             value = value[step]
             continue
-        at = start + format_path(path[:number])
+        location = name + format_path(path[:number])
         if isinstance(value, StoredValue):
-            return _get_stored_value(value, path[number:], start=at)
-        value = _get_step(value, step, at=at)
+            return _get_stored_value(value, path[number:], name=location)
+        value = _get_step(value, step, location=location)
     return value
 
 
-def _get_stored_value(value: StoredValue, path: Path, *, start: str) -> Any:
+def _get_stored_value(value: StoredValue, path: Path, *, name: str) -> Any:
     part, rest = value.at(path)
     if not isinstance(part, ProjectedPart):
         return part
     if part.state == "missing":
         raise MissingValue(part.reason)
-    return get_value(part.value, rest, start=start + format_path(path[: len(path) - len(rest)]))
+    return get_value(part.value, rest, name=name + format_path(path[: len(path) - len(rest)]))
 
 
-def _query_elements(value: Any, query: str, *, start: str) -> list[Any]:
+def _query_elements(value: Any, query: str, *, name: str) -> list[Any]:
     """Return the matches of a query in a value with stored parts, if the query reads each element alone."""
     steps = steps_for_each(query)
     if steps is None:
-        raise TooLargeForRun(f"the query {query!r} reads a value that is too large: a part of {start}", None)
+        raise TooLargeForRun(f"the query {query!r} reads a value that is too large: a part of {name}", None)
     matches = []
     for element in value if isinstance(value, list) else value.values() if isinstance(value, dict) else ():
         try:
-            matches.append(get_value(element, steps, start=start))
+            matches.append(get_value(element, steps, name=name))
         except MissingValue:
             continue
     return matches
 
 
-def _get_step(value: Any, step: str | int, *, at: str) -> Any:
+def _get_step(value: Any, step: str | int, *, location: str) -> Any:
     if isinstance(value, dict):
         key = str(step)
         if key in value:
             return value[key]
         keys = sorted(map(str, value))
-        shown = ", ".join(keys[:_SHOWN_KEYS]) + (", …" if len(keys) > _SHOWN_KEYS else "")
-        raise MissingValue(f"{key!r} not found in {at}; it has {shown or 'no keys'}")
+        key_list = ", ".join(keys[:_SHOWN_KEYS]) + (", …" if len(keys) > _SHOWN_KEYS else "")
+        raise MissingValue(f"{key!r} not found in {location}; it has {key_list or 'no keys'}")
     if isinstance(value, list):
         if not isinstance(step, int):
-            raise MissingValue(f"{step!r} not found in {at}; it is a list of {len(value)}")
+            raise MissingValue(f"{step!r} not found in {location}; it is a list of {len(value)}")
         if -len(value) <= step < len(value):
             return value[step]
-        raise MissingValue(f"[{step}] not found in {at}; it has {len(value)} items")
-    raise MissingValue(f"{step!r} not found in {at}; it is {describe_type(value)}")
+        raise MissingValue(f"[{step}] not found in {location}; it has {len(value)} items")
+    raise MissingValue(f"{step!r} not found in {location}; it is {describe_type(value)}")
 
 
 def describe_type(value: Any) -> str:
@@ -212,28 +212,28 @@ def with_parts(value: Any, parts: Iterable[tuple[tuple[str | int, ...], Any]]) -
     Raises:
         LookupError: a path does not exist in the value.
     """
-    copied: dict[tuple[str | int, ...], Any] = {}
+    copies: dict[tuple[str | int, ...], Any] = {}
     for path, part in parts:
         if not path:
             return part
         if len(path) == 1:
             # The most frequent case: a reference that is a whole argument.
-            if () not in copied:
-                copied[()] = value.copy()
-            copied[()][path[0]] = part
+            if () not in copies:
+                copies[()] = value.copy()
+            copies[()][path[0]] = part
             continue
-        _copied_container(value, path[:-1], copied)[path[-1]] = part
-    return copied.get((), value)
+        _copied_container(value, path[:-1], copies)[path[-1]] = part
+    return copies.get((), value)
 
 
-def _copied_container(value: Any, path: tuple[str | int, ...], copied: dict[tuple[str | int, ...], Any]) -> Any:
-    """Return the copy of the container at a path; its first use copies it and the containers around it."""
-    container = copied.get(path)
+def _copied_container(value: Any, path: tuple[str | int, ...], copies: dict[tuple[str | int, ...], Any]) -> Any:
+    """Return the copy of the container at a path; the first use copies the container and the containers around it."""
+    container = copies.get(path)
     if container is None:
         if path:
-            parent = _copied_container(value, path[:-1], copied)
+            parent = _copied_container(value, path[:-1], copies)
             container = parent[path[-1]] = parent[path[-1]].copy()
         else:
             container = value.copy()
-        copied[path] = container
+        copies[path] = container
     return container

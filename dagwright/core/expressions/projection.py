@@ -1,4 +1,4 @@
-"""Projections of a large value: the shape and the named parts that the run receives instead of it.
+"""Projections of a large value: the shape and the named parts that the run receives instead of the value.
 
 The worker that made the value calls this before it stores the value.
 """
@@ -26,7 +26,7 @@ PREVIEW_CHARACTERS = 200
 
 
 def worker_budget() -> ComputeBudget:
-    """Return the budget of queries in a worker process: about a minute, because they block nothing there."""
+    """Return the budget of queries in a worker process: about a minute, because queries block nothing there."""
     return ComputeBudget(100 * MAX_WORK)
 
 
@@ -37,9 +37,9 @@ def project_value(
 
     Args:
         value: the value.
-        ref: its reference in the store.
-        size_bytes: size of its JSON.
-        projections: the projections that the plan names; if not all fit, the first ones are included.
+        ref: reference of the value in the store.
+        size_bytes: size of the value as JSON.
+        projections: the projections that the plan names; if not all fit, the first projections are included.
         name: name of the value in messages, such as `fetch.result`.
     """
     budget = worker_budget()
@@ -63,7 +63,7 @@ def _part_of(
 ) -> tuple[ProjectedPart | None, int]:
     """Return a projected part and its approximate size in bytes; `None` if the query takes too long."""
     try:
-        part_value = get_value(value, path, start=name, budget=budget)
+        part_value = get_value(value, path, name=name, budget=budget)
     except MissingValue as missing:
         return ProjectedPart("missing", reason=str(missing)), len(str(missing))
     except ComputeBudgetExceeded:

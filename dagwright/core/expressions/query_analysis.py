@@ -29,7 +29,7 @@ brackets."""
 _WORK_OF_ELEMENT = 10
 """Work for each value that a query reads: five microseconds in the library."""
 
-_SINGULAR = (NameSelector, IndexSelector)
+_SINGULAR_SELECTORS = (NameSelector, IndexSelector)
 QUERY_ERRORS = (jsonpath.JSONPathError, RecursionError)
 """Errors of the library for a query and for its application to a value."""
 
@@ -40,10 +40,10 @@ class Query:
 
     Args:
         path: query as compiled by the library.
-        start: its first selectors, as long as each selects one value or a slice.
+        start: first selectors of the query, as long as each of them selects one value or a slice.
         is_flat: whether the rest reads only the elements of one list or object, and no deeper values.
         descents: number of `..`.
-        factor: how often it reads each value.
+        factor: number of times that the query reads each value.
     """
 
     path: jsonpath.JSONPath
@@ -129,10 +129,10 @@ class _Cost:
                 if isinstance(selector, Filter):
                     self.filters += 1
                     self.count_expression(selector.expression)
-                self.is_deep |= in_filter and not isinstance(selector, _SINGULAR)
+                self.is_deep |= in_filter and not isinstance(selector, _SINGULAR_SELECTORS)
         if not in_filter:
             for segment in reversed(path.segments):
-                if len(segment.selectors) != 1 or not isinstance(segment.selectors[0], _SINGULAR):
+                if len(segment.selectors) != 1 or not isinstance(segment.selectors[0], _SINGULAR_SELECTORS):
                     break
                 self.trailing_names += 1
 
@@ -148,7 +148,7 @@ class _Cost:
             self.comparisons += 1
             self.count_path(expression.path, in_filter=True)
         elif isinstance(expression, filters.FilterQuery):
-            raise ValueError("inside a filter `$` cannot be used, only `@`; it would read everything for each element")
+            raise ValueError("a filter cannot use `$`, only `@`: `$` would read the whole value again for each element")
         else:
             for child in expression.children():
                 self.count_expression(child)

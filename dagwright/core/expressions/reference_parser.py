@@ -29,12 +29,12 @@ from dagwright.core.name_hints import nearest, suggestion
 
 @dataclass(frozen=True, slots=True)
 class BadReference:
-    """An invalid reference in double braces. `unknown` is the name that is not a node ID, if that is the problem."""
+    """An invalid reference in double braces. `unknown_node` is the name without a node, if that is the problem."""
 
     text: str
     message: str
     hint: str | None = None
-    unknown: str | None = None
+    unknown_node: str | None = None
 
 
 class BadReferences(Exception):
@@ -54,15 +54,16 @@ class BadReferences(Exception):
 _FIELD_CHARACTERS = 60
 """Longest quotation of an unknown field in a message."""
 _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
-_NOT_BEFORE = ("\\", "{")
-"""Texts before a simple reference that make it ambiguous: it may be plain text, or its id may start earlier."""
+_AMBIGUOUS_ENDINGS = ("\\", "{")
+"""Endings of the text before a simple reference that make the reference ambiguous: it may be plain text, or its id may
+start earlier."""
 _SIMPLE = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
 _ID_WINDOW = MAX_ID_BYTES + 16
 """Maximum number of characters after `{{` for an id, the spaces around it, and its field."""
 _PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
 _SECRET = re.compile(r"\s*secret\.([A-Za-z0-9_]+)\s*\}\}")
 _ITEM = re.compile(r"\s*item(?=[.\[\s}])")
-_AS_INPUT = re.compile(r"(?:inputs\.)?(?!PLACEHOLDER_|inputs$)([^\W\d]\w*)")
+_INPUT_LIKE_NAME = re.compile(r"(?:inputs\.)?(?!PLACEHOLDER_|inputs$)([^\W\d]\w*)")
 """Text that looks like an input, as other formats write it."""
 _INDEX = re.compile(r"\s*index\s*\}\}")
 
@@ -92,7 +93,7 @@ def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
     pieces = _SIMPLE.split(text)
     if len(pieces) == 4:
         before, first, field, rest = pieces
-        if first not in ids or "{{" in before or "{{" in rest or "." in rest or before.endswith(_NOT_BEFORE):
+        if first not in ids or "{{" in before or "{{" in rest or "." in rest or before.endswith(_AMBIGUOUS_ENDINGS):
             return None
         reference = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
         if not before and not rest:
@@ -105,16 +106,16 @@ def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
         return None
     if "{{" in before or "{{" in between or "{{" in rest or "." in rest:
         return None
-    if before.endswith(_NOT_BEFORE) or between.endswith(_NOT_BEFORE):
+    if before.endswith(_AMBIGUOUS_ENDINGS) or between.endswith(_AMBIGUOUS_ENDINGS):
         return None
-    one = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
-    two = ResultOf(second, field_of_second)  # type: ignore[arg-type]  # the pattern names the fields
-    return tuple(part for part in (before, one, between, two, rest) if part)
+    first_reference = ResultOf(first, field)  # type: ignore[arg-type]  # the pattern names the fields
+    second_reference = ResultOf(second, field_of_second)  # type: ignore[arg-type]  # the pattern names the fields
+    return tuple(part for part in (before, first_reference, between, second_reference, rest) if part)
 
 
 def _parse_general(text: str, ids: Collection[str]) -> Template:
     parts: list[TemplatePart] = []
-    bad: list[BadReference] = []
+    bad_references: list[BadReference] = []
     literal: list[str] = []
     position = 0
     last_close = text.rfind("}}")
@@ -123,8 +124,8 @@ def _parse_general(text: str, ids: Collection[str]) -> Template:
             literal += [text[position : opening - 1], "{{"]
             position = opening + 2
             continue
-        parsed = _parse_reference(text, opening + 2, ids=ids, last_close=last_close)
-        if parsed is None:
+        reference_and_end = _parse_reference(text, opening + 2, ids=ids, last_close=last_close)
+        if reference_and_end is None:
             literal.append(text[position : opening + 1])
             position = opening + 1
             continue
@@ -132,16 +133,16 @@ def _parse_general(text: str, ids: Collection[str]) -> Template:
         if any(literal):
             parts.append("".join(literal))
         literal = []
-        reference, position = parsed
+        reference, position = reference_and_end
         if isinstance(reference, BadReference):
-            bad.append(reference)
+            bad_references.append(reference)
         else:
             parts.append(reference)
     literal.append(text[position:])
     if any(literal) or not parts:
         parts.append("".join(literal))
-    if bad:
-        raise BadReferences(bad, tuple(parts))
+    if bad_references:
+        raise BadReferences(bad_references, tuple(parts))
     return tuple(parts)
 
 
@@ -174,7 +175,7 @@ def _parse_reference(
 
 
 def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Field, int] | None:
-    best: tuple[str, Field, int] | None = None
+    longest: tuple[str, Field, int] | None = None
     for match in _FIELD.finditer(text, start, start + _ID_WINDOW):
         candidate = text[start : match.start()]
         if candidate not in ids:
@@ -183,8 +184,8 @@ def _longest_id(text: str, start: int, *, ids: Collection[str]) -> tuple[str, Fi
                 candidate = candidate.strip()
                 if candidate not in ids:
                     continue
-        best = (candidate, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
-    return best
+        longest = (candidate, match[1], match.end())  # type: ignore[assignment]  # the pattern names the fields
+    return longest
 
 
 def _parse_rest(text: str, start: int, *, path_start: int) -> tuple[Path | BadReference, int]:
@@ -219,34 +220,34 @@ def _find_close(text: str, position: int) -> int | None:
 
 
 def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
-    written = "{{" + inner + "}}"
+    reference_text = "{{" + inner + "}}"
     name = inner.strip()
     if (node_and_rest := _node_and_rest(name, ids)) is not None:
         node, rest = node_and_rest
         if not rest:
-            return BadReference(written, f"{node!r} is a node and not a value", f"write {{{{{node}.result}}}}")
+            return BadReference(reference_text, f"{node!r} is a node and not a value", f"write {{{{{node}.result}}}}")
         field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_FIELD_CHARACTERS]
         message, hint = unknown_field_problem(node, field)
-        return BadReference(written, message, hint)
+        return BadReference(reference_text, message, hint)
     match = _FIELD.search(inner + "}")
     if match is not None:
         node = inner[: match.start()].strip()
-        return BadReference(written, f"there is no node {node!r}", unknown=node)
+        return BadReference(reference_text, f"there is no node {node!r}", unknown_node=node)
     hint = _unknown_hint(name)
     node, dot, rest = name.partition(".")
     field = re.split(r"[.\[\s]", rest, maxsplit=1)[0]
     if dot and not hint.startswith("did you mean") and nearest(field, NODE_VALUE_FIELDS, limit=1):
-        return BadReference(written, f"there is no node {node.strip()!r}", unknown=node.strip())
-    return BadReference(written, "not a reference", hint)
+        return BadReference(reference_text, f"there is no node {node.strip()!r}", unknown_node=node.strip())
+    return BadReference(reference_text, "not a reference", hint)
 
 
 def _node_and_rest(name: str, ids: Collection[str]) -> tuple[str, str] | None:
     """Return the longest node id at the start of a name, and the text after it."""
-    normal = name if name.isascii() else unicodedata.normalize("NFC", name)
-    ends = [len(normal), *(match.start() for match in re.finditer(r"[.\[]", normal[:_ID_WINDOW]))]
+    normalized_name = name if name.isascii() else unicodedata.normalize("NFC", name)
+    ends = [len(normalized_name), *(match.start() for match in re.finditer(r"[.\[]", normalized_name[:_ID_WINDOW]))]
     for end in sorted(ends, reverse=True):
-        if normal[:end].strip() in ids:
-            return normal[:end].strip(), normal[end:]
+        if normalized_name[:end].strip() in ids:
+            return normalized_name[:end].strip(), normalized_name[end:]
     return None
 
 
@@ -255,18 +256,18 @@ def _unknown_hint(name: str) -> str:
     if sign and rest and _is_near(head.upper(), "PLACEHOLDER"):
         return f"did you mean {'{{'}PLACEHOLDER_{rest}{'}}'}?"
     head, sign, rest = name.partition(".")
-    if sign and rest and (near := difflib.get_close_matches(head.lower(), ("secret", "item"), n=1, cutoff=0.7)):
-        return f"did you mean {'{{'}{near[0]}.{rest}{'}}'}?"
+    if sign and rest and (near_names := difflib.get_close_matches(head.lower(), ("secret", "item"), n=1, cutoff=0.7)):
+        return f"did you mean {'{{'}{near_names[0]}.{rest}{'}}'}?"
     text = "write \\{{ where two braces are meant as text"
-    if as_input := _AS_INPUT.fullmatch(name):
-        text = f"write {{{{PLACEHOLDER_{as_input[1]}}}}} for the input {as_input[1]!r}, or {text[6:]}"
+    if match := _INPUT_LIKE_NAME.fullmatch(name):
+        text = f"write {{{{PLACEHOLDER_{match[1]}}}}} for the input {match[1]!r}, or {text[6:]}"
     return text
 
 
 def item_hint(bad: BadReference) -> str | None:
     """Return the hint for an invalid reference in a node with `for_each`, where `{{item}}` has a meaning."""
-    near = nearest(bad.text[2:-2].strip(), ("item", "index"), limit=1) if bad.unknown is None else []
-    return f"did you mean {{{{{near[0]}}}}}? {bad.hint or ''}".rstrip() if near else bad.hint
+    near_names = nearest(bad.text[2:-2].strip(), ("item", "index"), limit=1) if bad.unknown_node is None else []
+    return f"did you mean {{{{{near_names[0]}}}}}? {bad.hint or ''}".rstrip() if near_names else bad.hint
 
 
 def _is_near(name: str, known: str) -> bool:
@@ -279,9 +280,13 @@ def unknown_field_problem(node: str, field: str) -> tuple[str, str]:
     return message, suggestion(field, NODE_VALUE_FIELDS) or f"write {node}.result.{field} for a part of its result"
 
 
-def walk_texts(value: Any, *, at: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield every text inside a JSON value that can contain a reference, with its path, in document order."""
-    stack: list[tuple[tuple[str | int, ...], Any]] = [(at, value)]
+def walk_texts(value: Any, *, base: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield every text inside a JSON value that can contain a reference, with its path, in document order.
+
+    Args:
+        base: path of `value`, with which the yielded paths start.
+    """
+    stack: list[tuple[tuple[str | int, ...], Any]] = [(base, value)]
     while stack:
         path, current = stack.pop()
         if isinstance(current, str):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dagwright.core.expressions.compute_budget import ComputeBudget
 from dagwright.core.expressions.paths import MissingValue, format_path, get_value, with_parts
-from dagwright.core.expressions.stored_values import Path, Secret, StoredValue, WorkerText, is_whole
+from dagwright.core.expressions.stored_values import Path, Secret, StoredValue, WorkerText, is_inline_value
 
 if TYPE_CHECKING:
     from dagwright.core.model.compiled import Binding
@@ -111,14 +111,14 @@ def references_in(templates: Iterable[Template]) -> Iterator[Reference]:
     return (part for template in templates for part in template if not isinstance(part, str))
 
 
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_compact_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 class UnresolvedReference(Exception):
     """A reference cannot be resolved: `Missing data: <reference>: …`."""
 
     code = "missing_data"
-    """Error code of a node that fails because of it."""
+    """Error code of a node that fails because of the reference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,8 @@ def resolve_template(template: Template, *, scope: Scope) -> Any:
     """
     if len(template) == 1:
         part = template[0]
-        resolved = part if isinstance(part, str) else _value_of(part, scope)
-        return WorkerText([resolved]) if isinstance(resolved, Secret) else resolved
+        value = part if isinstance(part, str) else _value_of(part, scope)
+        return WorkerText([value]) if isinstance(value, Secret) else value
     parts = [part if isinstance(part, str) else _value_of(part, scope) for part in template]
     if all(map(_is_available, parts)):
         return "".join(map(as_text, parts))
@@ -179,12 +179,12 @@ def resolve_template(template: Template, *, scope: Scope) -> Any:
 
 def _is_available(part: Any) -> bool:
     """Return whether a value can be formatted as text here: it is not a secret, and has no stored parts."""
-    return not isinstance(part, Secret) and is_whole(part)
+    return not isinstance(part, Secret) and is_inline_value(part)
 
 
 def as_text(value: Any) -> str:
     """Return a value as part of a longer text."""
-    return value if isinstance(value, str) else _compact(value)
+    return value if isinstance(value, str) else _compact_json(value)
 
 
 def _value_of(reference: Reference, scope: Scope) -> Any:
@@ -193,11 +193,11 @@ def _value_of(reference: Reference, scope: Scope) -> Any:
             return _result_of(reference, scope)
         match reference:
             case Item(path):
-                return get_value(scope.item, path, start="item", budget=scope.budget)
+                return get_value(scope.item, path, name="item", budget=scope.budget)
             case Index():
                 return scope.index
             case Placeholder(name):
-                return get_value(scope.inputs.get(name), (), start=name)
+                return get_value(scope.inputs.get(name), (), name=name)
             case Secret():
                 return reference
     except MissingValue as error:
@@ -216,7 +216,7 @@ def _result_of(reference: ResultOf, scope: Scope) -> Any:
         return _matches_of(node, path, value, scope)
     if not path and not isinstance(value, StoredValue):
         return value
-    return get_value(value, path, start=f"{node}.{field_name}", budget=scope.budget)
+    return get_value(value, path, name=f"{node}.{field_name}", budget=scope.budget)
 
 
 def _identity_of(result: Any) -> Any:
@@ -224,12 +224,12 @@ def _identity_of(result: Any) -> Any:
         id_part, _ = result.at(("id",))
         # A list or a text has no id; an object may have none.
         is_missing = not isinstance(id_part, StoredValue) and id_part.state == "missing"
-        return result if is_missing else get_value(result, ("id",), start=result.name)
+        return result if is_missing else get_value(result, ("id",), name=result.name)
     return result["id"] if isinstance(result, dict) and "id" in result else result
 
 
 def _matches_of(node: str, query: str, value: Any, scope: Scope) -> Any:
     """Return the matches of a query in a result, cached because thousands of items may use the same query."""
     if (node, query) not in scope.query_matches:
-        scope.query_matches[node, query] = get_value(value, query, start=f"{node}.result", budget=scope.budget)
+        scope.query_matches[node, query] = get_value(value, query, name=f"{node}.result", budget=scope.budget)
     return scope.query_matches[node, query]

@@ -4,8 +4,8 @@ A result over 8 KiB never reaches the workflow. The workflow receives its refere
 plan names. All other reads of the value happen in the worker that needs it, or in the client that shows the run. So a
 JSON value of a run may contain, at any place, a `StoredValue`, or a `WorkerText` made of stored values.
 
-Both are plain classes, not dataclasses: pydantic would silently encode a dataclass as JSON, and they must never be
-mistaken for plain JSON.
+`StoredValue` and `WorkerText` are plain classes, not dataclasses: pydantic would silently encode a dataclass as JSON,
+and both must never be mistaken for plain JSON.
 """
 
 import json
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 VALUE_BYTES = 8 * 1024
-"""Maximum JSON size of a result, or of a part that the plan names; larger ones stay in the store."""
+"""Maximum JSON size of a result, or of a part that the plan names; larger values stay in the store."""
 DECISION_PARTS_BYTES = 192 * 1024
 """Maximum JSON size of all parts of one result that the run needs for decisions."""
 OTHER_PARTS_BYTES = 32 * 1024
@@ -81,14 +81,14 @@ class ProjectedPart:
 
 
 class StoredValue:
-    """A value in the payload store, or a part of one. It is immutable.
+    """A value in the payload store, or a part of such a value. It is immutable.
 
     Args:
         ref: reference of the whole value.
         name: name of the whole value in messages, such as `fetch.result`.
-        paths: paths from the whole value to this part, each applied to the result of the one before.
+        paths: paths from the whole value to this part, each applied to the result of the previous path.
         shape: shape of this part, if it is known.
-        parts: path inside of this part -> the projected part.
+        parts: path inside this part -> the projected part.
     """
 
     __slots__ = ("name", "parts", "paths", "ref", "shape")
@@ -130,9 +130,9 @@ class StoredValue:
 
         If the part was not projected, or is too large to pass on, the result is a stored value and an empty rest.
         """
-        exact = self.parts.get(path)
-        if exact is not None:
-            return (exact if exact.state in ("small", "missing") else self._narrow_to(path)), ()
+        exact_part = self.parts.get(path)
+        if exact_part is not None:
+            return (exact_part if exact_part.state in ("small", "missing") else self._narrow_to(path)), ()
         for length in range(len(path) - 1, -1, -1) if not isinstance(path, str) else ():
             part = self.parts.get(path[:length])
             if part is not None and part.state != "large":
@@ -142,23 +142,25 @@ class StoredValue:
     def _narrow_to(self, path: Path) -> "StoredValue":
         if path == ():
             return self
-        exact = self.parts.get(path)
-        inside: dict[Path, ProjectedPart] = {}
+        exact_part = self.parts.get(path)
+        inner_parts: dict[Path, ProjectedPart] = {}
         if not isinstance(path, str):
             size = len(path)
-            inside = {
+            inner_parts = {
                 key[size:]: part for key, part in self.parts.items() if not isinstance(key, str) and key[:size] == path
             }
             start = query_of(path)
-            inside |= {
+            inner_parts |= {
                 "$" + key.removeprefix(start): part
                 for key, part in self.parts.items()
                 if isinstance(key, str) and key.startswith(start)
             }
-        elif exact is not None:
-            inside = {(): exact}
-        shape = exact.shape if exact is not None else None
-        return StoredValue(self.ref, name=self.name, paths=_append_path(self.paths, path), shape=shape, parts=inside)
+        elif exact_part is not None:
+            inner_parts = {(): exact_part}
+        shape = exact_part.shape if exact_part is not None else None
+        return StoredValue(
+            self.ref, name=self.name, paths=_append_path(self.paths, path), shape=shape, parts=inner_parts
+        )
 
 
 def query_of(path: tuple[str | int, ...]) -> str:
@@ -218,7 +220,7 @@ def find_value_refs(value: Any) -> Iterator[tuple[tuple[str | int, ...], ValueRe
             ]
 
 
-def is_whole(value: Any) -> bool:
+def is_inline_value(value: Any) -> bool:
     """Return whether a value contains no stored values and no worker texts."""
     return not isinstance(value, REF_TYPES) or next(find_value_refs(value), None) is None
 
@@ -314,6 +316,6 @@ def paths_from_json(encoded: Sequence[Any]) -> tuple[Path, ...]:
     """Parse the JSON form of paths.
 
     Raises:
-        ValueError: one of them is invalid.
+        ValueError: a path is invalid.
     """
     return tuple(path_from_json(path) for path in encoded)

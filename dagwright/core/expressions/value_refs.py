@@ -1,6 +1,6 @@
 """JSON form of values with stored parts: plain JSON, and beside it the references with their paths.
 
-The two are separate so that a user's object can never be mistaken for a stored value.
+JSON and references are separate, so that a user's object can never be mistaken for a stored value.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,12 +55,12 @@ def ref_for_display(part: ValueRef) -> Any:
     """Return a readable form of a stored part in the arguments of a call, which only the worker fills in."""
     if isinstance(part, WorkerText):
         return "".join(_part_text(inner) for inner in part.parts)
-    displayed: dict[str, Any] = {"ref": part.ref}
+    display_value: dict[str, Any] = {"ref": part.ref}
     if part.paths:
-        displayed["path"] = paths_to_json(part.paths)
+        display_value["path"] = paths_to_json(part.paths)
     if part.shape is not None:
-        displayed["bytes"] = part.shape.size_bytes
-    return displayed
+        display_value["bytes"] = part.shape.size_bytes
+    return display_value
 
 
 def _part_text(part: Any) -> str:

@@ -88,7 +88,7 @@ class AgentCard(BaseModel):
     max_turns: _Turns | None = None
     """Maximum number of model calls of an `llm` agent, the last of them without tools; default 12."""
     token_limit: _Tokens | None = None
-    """Tokens of all model calls of an `llm` agent; when they are used, one final call asks the model to finish."""
+    """Tokens of all model calls of an `llm` agent; when they are used up, one final call asks the model to finish."""
     output_schema: _AnswerSchema | None = None
     """JSON Schema of the answer of an `llm` agent; default: the answer is text."""
     class_name: str | None = None
@@ -139,7 +139,9 @@ class AgentCard(BaseModel):
         for owner, names in FIELDS_OF.items():
             misplaced = sorted(name for name in names - FIELDS_OF[self.type] if getattr(self, name))
             if misplaced:
-                raise ValueError(f"{misplaced[0]!r} is for agents of type {owner}, and this one is of type {self.type}")
+                raise ValueError(
+                    f"{misplaced[0]!r} is for agents of type {owner}, and this agent is of type {self.type}"
+                )
         if self.type != "llm" and self.feedback_policy in ("always", "heuristic"):
             raise ValueError(f"feedback_policy {self.feedback_policy!r} is for agents of type llm")
         return self
@@ -180,7 +182,7 @@ class InlineAgent(BaseModel):
     max_turns: _Turns | None = None
     """Maximum number of model calls, the last of them without tools; default 12. Example: `6`"""
     token_limit: _Tokens | None = None
-    """Tokens of all model calls; when they are used, one final call asks the model to finish. Example: `20000`"""
+    """Tokens of all model calls; when they are used up, one final call asks the model to finish. Example: `20000`"""
     output_schema: _AnswerSchema | None = None
     """JSON Schema of its answer; default: the answer is text. Example: `{type: object}`"""
     feedback_policy: FeedbackPolicy = "on_request"
@@ -234,7 +236,7 @@ DECLARATION.rebuild()
 
 
 def tool_of_agent(name: str, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration | None:
-    """Return the tool of an agent: its own, else a tool that replaces it; `None` if both are missing."""
+    """Return the declaration of an agent, else a tool that replaces the agent; `None` if both are missing."""
     return tools.get(AGENT_PREFIX + name) or tools.get(name)
 
 
@@ -243,16 +245,16 @@ def agent_cards(tools: Mapping[str, ToolDeclaration]) -> Iterator[AgentCard]:
     return (tool.agent for tool in tools.values() if tool.agent is not None)
 
 
-def with_effects_of_tools(declared: ToolDeclaration, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
-    """Return a declaration with the strongest effects of its calls: for an `llm` agent, those of its tools.
+def with_effects_of_tools(declaration: ToolDeclaration, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
+    """Return a declaration whose effects, for an `llm` agent, are the strongest effects of the agent's tools.
 
     Args:
         tools: all known tools; an unknown tool counts as `write`.
     """
-    if declared.agent is None or declared.agent.type != "llm":
-        return declared
-    called = [tools[name].effects if name in tools else Effects.WRITE for name in declared.agent.tools]
-    return replace(declared, effects=strongest_effects(called))
+    if declaration.agent is None or declaration.agent.type != "llm":
+        return declaration
+    tool_effects = [tools[name].effects if name in tools else Effects.WRITE for name in declaration.agent.tools]
+    return replace(declaration, effects=strongest_effects(tool_effects))
 
 
 def strongest_effects(effects: Iterable[Effects]) -> Effects:

@@ -95,8 +95,8 @@ def _checked_object(answer: Any, allowed_keys: Collection[str], example: str) ->
         raise BadAnswer(f"expected an object such as {example}, not {_short_json(answer)}")
     for name in answer:
         if name not in allowed_keys:
-            near = suggestion(str(name), allowed_keys)
-            raise BadAnswer(f"unknown key {name!r}; expected {example}" + (f"; {near}" if near else ""))
+            hint = suggestion(str(name), allowed_keys)
+            raise BadAnswer(f"unknown key {name!r}; expected {example}" + (f"; {hint}" if hint else ""))
     return answer
 
 
@@ -268,9 +268,9 @@ def _normal_budget_answer(request: Request, answer: Any) -> dict[str, Any]:
         more = limits_from_json(data, allow_null=True)
     except ValueError as error:
         raise BadAnswer(f"{error}; expected {example}") from None
-    limited = [name for name in (request.schema or {}).get("properties", {}) if name != "finish"]
-    if unknown := [kind for kind in more if kind not in limited]:
-        raise BadAnswer(f"{unknown[0]} is not limited in this run; {', '.join(limited)} can be given")
+    limited_kinds = [name for name in (request.schema or {}).get("properties", {}) if name != "finish"]
+    if unlimited_kinds := [kind for kind in more if kind not in limited_kinds]:
+        raise BadAnswer(f"{unlimited_kinds[0]} is not limited in this run; it limits {', '.join(limited_kinds)}")
     return {"more": more}
 
 
@@ -282,9 +282,9 @@ def _normal_error_action(answer: Any) -> dict[str, Any]:
     if not isinstance(action, str) or action not in ERROR_CHOICES:
         raise BadAnswer(f"{_short_json(selected)} is not offered; select one of {', '.join(ERROR_CHOICES)}")
     normal: dict[str, Any] = {"action": action}
-    for name, belongs_to in (("value", "value"), ("arguments", "retry")):
-        if name in parts and action != belongs_to:
-            raise BadAnswer(f"{name!r} is only allowed with {belongs_to!r}, and {action!r} is selected")
+    for name, required_action in (("value", "value"), ("arguments", "retry")):
+        if name in parts and action != required_action:
+            raise BadAnswer(f"{name!r} is only allowed with {required_action!r}, and {action!r} is selected")
     if action == "value":
         if "value" not in parts:
             raise BadAnswer('the value is missing; expected {"selected": ["value"], "value": …}')

@@ -2,9 +2,9 @@
 
 The value of a reference is unknown at this time, so errors that depend on such a value are dropped.
 
-The keyword `x-dagwright-entity` in the schema of a parameter lists the kinds of entities whose ids it takes, such as
-`["company", "fund"]`. Beside it, `x-dagwright-other-than` names the parameter that must have a different entity, and
-`x-dagwright-entity-only` lists the values of other parameters that allow one kind only:
+The keyword `x-dagwright-entity` in the schema of a parameter lists the kinds of entities whose ids the parameter takes,
+such as `["company", "fund"]`. In the same schema, `x-dagwright-other-than` names the parameter that must have a
+different entity, and `x-dagwright-entity-only` lists the values of other parameters that allow one kind only:
 `{"role": {"person": ["SECRETARY"]}}`. If a tool has such a parameter, or declares `returns`, all its other
 parameters take no entity. For any other tool the kinds are unknown, and nothing is rejected.
 """
@@ -22,7 +22,7 @@ from dagwright.core.expressions.references import Lookup, Placeholder, Reference
 from dagwright.core.expressions.stored_values import BindingPath
 from dagwright.core.model.compiled import Binding
 from dagwright.core.model.json_schemas import ENTITY_KEYWORD, validator_of
-from dagwright.core.model.resolvers import Resolver, either
+from dagwright.core.model.resolvers import Resolver, join_kinds
 from dagwright.core.model.tools import ToolDeclaration, parameter_name
 from dagwright.core.model.value_schemas import JSON_NAMES, TypeNames, ValueSchema, names_of_types, type_of
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, format_names, nearest
@@ -75,7 +75,7 @@ def accepted_kinds_of_call(tool: ToolDeclaration, key: str, arguments: Mapping[s
 
 
 def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """Return the values that allow one kind of entity for an argument: other argument -> kind -> its values."""
+    """Return other argument -> kind -> values of this argument with which `key` takes only entities of the kind."""
     properties = (tool.input_schema or {}).get("properties")
     schema = properties.get(parameter_name(key, properties)) if isinstance(properties, Mapping) else None
     kinds = schema.get(ENTITY_ONLY) if isinstance(schema, Mapping) else None
@@ -97,17 +97,17 @@ class AcceptedKinds:
     @property
     def description(self) -> str:
         """The kinds and the condition, for a message."""
-        return either(self.kinds or ()) + self.condition
+        return join_kinds(self.kinds or ()) + self.condition
 
 
 def accepted_by_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> AcceptedKinds:
     """Return the kinds that an argument of one call takes, and their condition."""
-    if narrowing := only_kinds(tool, key):
+    if values_by_argument := only_kinds(tool, key):
         properties = (tool.input_schema or {})["properties"]
-        for written, value in arguments.items():
-            for kind, values in narrowing.get(parameter_name(written, properties), {}).items():
+        for argument, value in arguments.items():
+            for kind, values in values_by_argument.get(parameter_name(argument, properties), {}).items():
                 if value in values:
-                    return AcceptedKinds((kind,), f" where {written!r} is {value}")
+                    return AcceptedKinds((kind,), f" where {argument!r} is {value}")
     return AcceptedKinds(accepted_kinds(tool, key))
 
 
@@ -116,7 +116,7 @@ class EntityChecks:
     """Check the lookups and references of a plan against the kinds that its tools take.
 
     Args:
-        resolver: knows the entity types.
+        resolver: resolver of the plan, which defines the entity types.
         producers: id of a node -> the tool that makes its result.
     """
 
@@ -166,16 +166,16 @@ class EntityChecks:
         kinds = accepted.kinds
         if kinds is None:
             return
-        looked_up = self.resolver.kinds_of(lookup.entity_type)
+        searched_kinds = self.resolver.kinds_of(lookup.entity_type)
         if not kinds:
-            if looked_up is None or key not in self.resolver.terms or key not in looked_up:
+            if searched_kinds is None or key not in self.resolver.terms or key not in searched_kinds:
                 hint = f"give {key!r} as it is"
                 yield (key,), f"{tool.name}: {key!r} takes no entity, so it cannot have a lookup", hint
             return
-        if looked_up is not None and not any(kind in kinds for kind in looked_up):
-            lookup_text = f"{lookup.search_text!r:.80} is looked up as a {either(looked_up)}"
+        if searched_kinds is not None and not any(kind in kinds for kind in searched_kinds):
+            lookup_text = f"{lookup.search_text!r:.80} is looked up as a {join_kinds(searched_kinds)}"
             message = f"{tool.name}: {key!r} takes a {accepted.description}, and {lookup_text}"
-            yield (key, "entity_type"), message, f"write the entity_type {either(kinds)} if it is one"
+            yield (key, "entity_type"), message, f"write the entity_type {join_kinds(kinds)} if that is the right type"
 
     def _reference_problem(
         self, tool: ToolDeclaration, key: str, reference: ResultOf, accepted: AcceptedKinds, *, node: str
@@ -188,12 +188,12 @@ class EntityChecks:
             message = f"{tool.name}: {key!r} takes no id of another call's result, and {reference_text}"
             yield (key,), message, f"give {key!r} as it is"
             return
-        fitting = (
-            f"{other} makes a {producer.returns}"
-            for other, producer in islice(self.producers.items(), _NODES_SEARCHED)
-            if other != node and can_make(producer, kinds, self.resolver)
+        alternatives = (
+            f"{other_node} makes a {producer.returns}"
+            for other_node, producer in islice(self.producers.items(), _NODES_SEARCHED)
+            if other_node != node and can_make(producer, kinds, self.resolver)
         )
-        hint = "; ".join(islice(fitting, _NODES_LISTED))
+        hint = "; ".join(islice(alternatives, _NODES_LISTED))
         yield (key,), f"{tool.name}: {key!r} takes a {accepted.description}, and {reference_text}", hint or None
 
 
@@ -210,12 +210,12 @@ def _same_entity_problems(
     properties = tool.input_schema.get("properties") if tool.input_schema is not None else None
     if not isinstance(properties, Mapping) or len(bindings) < 2:
         return
-    others = {
+    other_parameters = {
         name: schema[ENTITY_OTHER_THAN]
         for name, schema in properties.items()
         if isinstance(schema, Mapping) and ENTITY_OTHER_THAN in schema
     }
-    if not others:
+    if not other_parameters:
         return
     # Parameters of different kinds may look up the same id; a lookup with an empty text has been reported before.
     entity_of: Mapping[Any, Any] = {
@@ -228,10 +228,14 @@ def _same_entity_problems(
         for path, template in bindings
         if len(path) == 1 and len(template) == 1 and (template[0] in entity_of or isinstance(template[0], ResultOf))
     }
-    for name, other in others.items():
+    for name, other in other_parameters.items():
         if name in entities and other in entities and entities[name][1] == entities[other][1]:
             key, other_key = entities[name][0], entities[other][0]
-            yield (key,), f"{tool.name}: {key!r} is the same entity as {other_key!r}, and must be a different one", None
+            yield (
+                (key,),
+                f"{tool.name}: {key!r} is the same entity as {other_key!r}, and must be a different entity",
+                None,
+            )
 
 
 def _kinds_of(schema: Any) -> tuple[str, ...]:
@@ -268,7 +272,7 @@ class SchemaOfTool:
         self._names_of_types = names
         self._schema = schema
         self._properties: Mapping[str, Any] = schema.get("properties", {})
-        self._names = frozenset(self._properties)
+        self._parameter_names = frozenset(self._properties)
         self._hints = NameHints(HINT_BUDGET)
 
     def problems_of(
@@ -279,24 +283,25 @@ class SchemaOfTool:
         Args:
             has_dashes: whether the dialect writes names with dashes (`order-id`), if no argument shows the spelling.
         """
-        unknown: list[BindingPath] = [path for path, _ in bindings]
+        unknown_paths: list[BindingPath] = [path for path, _ in bindings]
         written_keys: Mapping[Any, str] = {}
         by_parameter = arguments
-        if not arguments.keys() <= self._names:
+        if not arguments.keys() <= self._parameter_names:
             written_keys = {parameter_name(key, self._properties): key for key in arguments}
             by_parameter = {name: arguments[key] for name, key in written_keys.items()}
-            unknown = [(parameter_name(str(path[0]), self._properties), *path[1:]) for path in unknown]
-        if unknown:
-            by_parameter = with_parts(by_parameter, [(path, _UNKNOWN) for path in unknown])
+            unknown_paths = [(parameter_name(str(path[0]), self._properties), *path[1:]) for path in unknown_paths]
+        if unknown_paths:
+            by_parameter = with_parts(by_parameter, [(path, _UNKNOWN) for path in unknown_paths])
         if self._validator.is_valid(by_parameter):
             return
-        near = self._near_parameters(by_parameter)
+        near_parameters = self._near_parameters(by_parameter)
         for error in self._validator.iter_errors(by_parameter):
-            if near and self._missing_parameters(error) & near:
+            if near_parameters and self._missing_parameters(error) & near_parameters:
                 # A misspelt name was reported as unknown already.
                 continue
             error_path = tuple(error.instance_path)
-            if _depends_on_unknown(error_path, str(error.schema_path[-1]) if error.schema_path else "", unknown):
+            keyword = str(error.schema_path[-1]) if error.schema_path else ""
+            if _depends_on_unknown(error_path, keyword, unknown_paths):
                 continue
             error_path = (written_keys.get(str(error_path[0]), error_path[0]), *error_path[1:]) if error_path else ()
             uses_dashes = any("-" in key for key in arguments) or (
@@ -307,9 +312,11 @@ class SchemaOfTool:
     def _near_parameters(self, by_parameter: Mapping[str, Any]) -> frozenset[str]:
         """Return the missing parameters that are nearest to the unknown arguments."""
         unknown_names = (
-            [name for name in by_parameter if name not in self._names] if not by_parameter.keys() <= self._names else []
+            [name for name in by_parameter if name not in self._parameter_names]
+            if not by_parameter.keys() <= self._parameter_names
+            else []
         )
-        missing = self._names - by_parameter.keys() if unknown_names else ()
+        missing = self._parameter_names - by_parameter.keys() if unknown_names else ()
         return frozenset(
             near for name in unknown_names for near in nearest(name, sorted(missing), limit=1, hints=self._hints)
         )
@@ -336,7 +343,7 @@ class SchemaOfTool:
         if unexpected and not path:
             known = [written_name(parameter) for parameter in self._properties]
             for name in unexpected:
-                yield (name,), f"unknown argument {name!r}", self._hints.near(name, known)
+                yield (name,), f"unknown argument {name!r}", self._hints.suggest(name, known)
             return
         if self._names_of_types is not JSON_NAMES:
             yield path, *self._message_for_programmers(error, path)
@@ -372,8 +379,8 @@ class SchemaOfTool:
             return f"{label}: {message}", hint
         accepted, given_type = ValueSchema(self._schema).at(path).types, type_of(value)
         if given_type not in accepted:
-            shown = "" if value is None else f" {value!r:.60}"
-            return f"{label} takes {names_of_types(accepted, names)}, not {names[given_type]}{shown}", None
+            value_text = "" if value is None else f" {value!r:.60}"
+            return f"{label} takes {names_of_types(accepted, names)}, not {names[given_type]}{value_text}", None
         message = self._oneof_message(error) or _optional_message(error) or _short_message(error)
         return (f"{label}: {message}" if path else message), None
 
@@ -409,10 +416,9 @@ def _short_message(error: jsonschema_rs.ValidationError) -> str:
 def _not_an_option(value: Any, options: Sequence[Any], hints: NameHints) -> tuple[str, str | None]:
     """Return the message and the hint for a value that is not in an enumeration."""
     texts = [option if isinstance(option, str) else json.dumps(option) for option in options]
-    near = value if isinstance(value, str) else ""
-    return f"{json.dumps(value)[:60]} is not one of {format_names(texts, near=near, hints=hints)}", hints.near(
-        near, texts
-    )
+    name = value if isinstance(value, str) else ""
+    message = f"{json.dumps(value)[:60]} is not one of {format_names(texts, nearest_to=name, hints=hints)}"
+    return message, hints.suggest(name, texts)
 
 
 def _type_message(error: jsonschema_rs.ValidationError) -> str | None:
@@ -430,16 +436,16 @@ def _is_null_branch(branch: Sequence[jsonschema_rs.ValidationError]) -> bool:
 
 
 def problem_of_call(
-    tool: ToolDeclaration, arguments: Mapping[str, Any], *, unknown: Iterable[BindingPath] = ()
+    tool: ToolDeclaration, arguments: Mapping[str, Any], *, unknown_paths: Iterable[BindingPath] = ()
 ) -> str | None:
     """Return the problems of the arguments of one call as text, if the schema of the tool is known.
 
     Args:
-        unknown: paths of values that only a worker fills in.
+        unknown_paths: paths of values that only a worker fills in.
     """
     if tool.input_schema is None:
         return None
-    bindings: list[Binding] = [(path, ()) for path in unknown]
+    bindings: list[Binding] = [(path, ()) for path in unknown_paths]
     try:
         problems = [*islice(SchemaOfTool(tool.input_schema).problems_of(arguments, bindings), _MAX_PROBLEMS)]
     except ValueError:
@@ -452,8 +458,8 @@ def problem_of_call(
     return "; ".join(messages) or None
 
 
-def _depends_on_unknown(error_path: BindingPath, keyword: str, unknown: Sequence[BindingPath]) -> bool:
-    for path in unknown:
+def _depends_on_unknown(error_path: BindingPath, keyword: str, unknown_paths: Sequence[BindingPath]) -> bool:
+    for path in unknown_paths:
         if error_path == path or error_path[: len(path)] == path:
             return True
         if path[: len(error_path)] == error_path and (

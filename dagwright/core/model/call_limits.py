@@ -139,22 +139,22 @@ def parse_limit(text: str) -> CallLimit:
         if name in values:
             raise CallLimitInvalid(f"the limit {text!r:.200} has two parts of the same kind")
         values[name] = value
-    per_day = {name: values.get(f"{name}/day") for name in ("tokens", "money", "calls")}
-    daily = DailyBudget(**per_day) if any(per_day.values()) else None
+    daily_amounts = {name: values.get(f"{name}/day") for name in ("tokens", "money", "calls")}
+    daily = DailyBudget(**daily_amounts) if any(daily_amounts.values()) else None
     return checked_limit(CallLimit(values.get("rate"), values.get("concurrency"), values.get("tokens"), daily))
 
 
 def _parse_part(text: str) -> tuple[str, Any]:
-    if (matched := _RATE.fullmatch(text)) is not None:
-        return "rate", Rate(int(matched[1]), matched[2])
-    if (matched := _PART.fullmatch(text)) is not None:
-        return matched[1], int(matched[2])
-    if (matched := _DAILY_PART.fullmatch(text)) is not None:
-        return f"{matched[1]}/day", _daily_amount(matched[1], matched[2])
-    if (matched := _OTHER_PERIOD.fullmatch(text)) is not None:
-        per_day = "; `calls=1000/day` limits model calls per day" if matched[1] == "day" else ""
+    if (match := _RATE.fullmatch(text)) is not None:
+        return "rate", Rate(int(match[1]), match[2])
+    if (match := _PART.fullmatch(text)) is not None:
+        return match[1], int(match[2])
+    if (match := _DAILY_PART.fullmatch(text)) is not None:
+        return f"{match[1]}/day", _daily_amount(match[1], match[2])
+    if (match := _OTHER_PERIOD.fullmatch(text)) is not None:
+        daily_example = "; `calls=1000/day` limits model calls per day" if match[1] == "day" else ""
         raise CallLimitInvalid(
-            f"the period of a rate is one of {', '.join(_PERIODS_S)}, not {matched[1]!r:.40}{per_day}"
+            f"the period of a rate is one of {', '.join(_PERIODS_S)}, not {match[1]!r:.40}{daily_example}"
         )
     raise CallLimitInvalid(f"a limit is {_EXAMPLE}, not {text!r:.80}")
 
@@ -163,7 +163,7 @@ def _daily_amount(name: str, amount: str) -> int | Decimal:
     value = Decimal(amount) if name == "money" else int(amount) if amount.isdigit() else 0
     if value <= 0:
         kind = "an amount" if name == "money" else "a whole number"
-        raise CallLimitInvalid(f"{name} per day are {kind} over 0, not {amount}; pause the tools to stop them")
+        raise CallLimitInvalid(f"{name} per day must be {kind} over 0, not {amount}; to stop the tools, pause them")
     return value
 
 
@@ -176,7 +176,7 @@ def checked_limit(limit: CallLimit) -> CallLimit:
     if limit == CallLimit():
         raise CallLimitInvalid(f"a limit has at least one of {_EXAMPLE}")
     if limit.rate is not None and not 1 <= limit.rate.count <= MAX_COUNT:
-        raise CallLimitInvalid(f"a rate is at least 1 call in a period, not {limit.rate}; pause the tool to stop it")
+        raise CallLimitInvalid(f"a rate is at least 1 call in a period, not {limit.rate}; to stop the tool, pause it")
     if limit.concurrency is not None and not 1 <= limit.concurrency <= MAX_CONCURRENCY:
         raise CallLimitInvalid(f"concurrency is a number from 1 to {MAX_CONCURRENCY:,}, not {limit.concurrency}")
     if limit.tokens_per_minute is not None and not 1 <= limit.tokens_per_minute <= MAX_COUNT:

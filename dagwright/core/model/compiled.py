@@ -24,7 +24,7 @@ from dagwright.core.model.tools import (
     ROUNDS_KIND,
     Effects,
     ToolDeclaration,
-    is_inline,
+    is_inline_agent,
     worker_card_from_json,
 )
 
@@ -88,7 +88,7 @@ class CompiledNode:
         id: as written, in NFC.
         kind: `tool` calls a tool; `plan` is a child run; `human` asks a person, with the question in `arguments`;
             `region` is one activity for all its members; `lookup` is a tool call that finds an entity. A `reported`
-            node is completed by a report of its region, or of the run if the node is outside of the region.
+            node runs elsewhere: a report of its region completes it, or in the plan of a region batch, of the run.
         tool: name of the tool; empty for a sub-plan; for a region, the tool of one member.
         arguments: JSON object with null at every binding.
         bindings: texts with references inside `arguments`.
@@ -210,8 +210,8 @@ class CompiledPlan:
 
 def tool_of(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> ToolDeclaration:
     """Return the declaration of a node's tool, with the effects of the node; an undeclared tool may write."""
-    declared = tools.get(node.tool) or ToolDeclaration(node.tool)
-    return declared if node.effects is None else replace(declared, effects=Effects(node.effects))
+    tool = tools.get(node.tool) or ToolDeclaration(node.tool)
+    return tool if node.effects is None else replace(tool, effects=Effects(node.effects))
 
 
 def has_side_effects(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> bool:
@@ -242,7 +242,7 @@ def agent_tools(node: CompiledNode) -> Mapping[str, Effects] | None:
 def inline_tools(node: CompiledNode) -> Sequence[str] | None:
     """Return the tools that the inline agent of a node may call; `None` if the node has no inline agent."""
     name, tools = agent_of(node), agent_tools(node)
-    return [*tools] if tools is not None and name is not None and is_inline(name) else None
+    return [*tools] if tools is not None and name is not None and is_inline_agent(name) else None
 
 
 def first_model_node(plan: CompiledPlan) -> str | None:
@@ -317,9 +317,9 @@ def _tools_to_json(tools: Mapping[str, ToolDeclaration]) -> dict[str, Any]:
 
 def with_kind(node: CompiledNode, kind: NodeKind) -> CompiledNode:
     """Return the node with another kind; faster than `replace`, for all nodes of a large plan."""
-    changed = CompiledNode(*_VALUES_OF(node))
-    changed.kind = kind
-    return changed
+    copy = CompiledNode(*_VALUES_OF(node))
+    copy.kind = kind
+    return copy
 
 
 def plan_from_json(encoded: Mapping[str, Any]) -> CompiledPlan:
@@ -523,7 +523,7 @@ def _reference_to_json(reference: Reference) -> dict[str, Any]:
 
 
 def _reference_from_json(encoded: Mapping[str, Any]) -> Reference:
-    # This case is before the `match`, which takes three times as long: large plans have a hundred thousand references.
+    # This case is not part of the slower `match`, because large plans have a hundred thousand of these references.
     if "node" in encoded:
         return ResultOf(encoded["node"], encoded.get("field", "result"), _path_of(encoded.get("path", ())))
     match encoded:

@@ -18,7 +18,7 @@ class Document:
 
     Args:
         plan: the plan in Dagwright's own dialect, as JSON, not validated.
-        dialect: its name, such as `plan` or `tasks`.
+        dialect: name of the dialect, such as `plan` or `tasks`.
         pointers: RFC 6901 pointer into `plan` -> pointer into the document as written. The longest matching prefix
             is replaced; the rest of the pointer stays. Empty if both are the same document.
         bindings: (node index, argument key) -> the reference whose value the argument gets, for references that the

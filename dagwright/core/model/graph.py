@@ -70,11 +70,11 @@ def critical_path(dependencies: Adjacency, levels: Sequence[int]) -> list[int]:
     height = [1] * len(levels)
     following = [-1] * len(levels)
     for node in sorted(range(len(levels)), key=levels.__getitem__, reverse=True):
-        longer = height[node] + 1
+        new_height = height[node] + 1
         for dependency in dependencies[node]:
-            if longer > height[dependency]:
-                height[dependency], following[dependency] = longer, node
-            elif longer == height[dependency] and node < following[dependency]:
+            if new_height > height[dependency]:
+                height[dependency], following[dependency] = new_height, node
+            elif new_height == height[dependency] and node < following[dependency]:
                 following[dependency] = node
     current = height.index(max(height))
     path = []
@@ -139,24 +139,26 @@ def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
 
 
 def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -> tuple[list[int], int]:
-    inside = set(group)
-    best: list[int] = []
+    allowed = set(group)
+    shortest: list[int] = []
     for start in group:
-        cycle, visited = _cycle_through(dependencies, start, inside=inside, limit=len(best) - 1 if best else None)
+        cycle, visited = _cycle_through(
+            dependencies, start, allowed=allowed, limit=len(shortest) - 1 if shortest else None
+        )
         budget -= visited
         if cycle:
-            best = cycle
-        if best and (len(best) == 2 or budget <= 0):
+            shortest = cycle
+        if shortest and (len(shortest) == 2 or budget <= 0):
             break
         # Each cycle is found from its first node in plan order, so later searches can skip this start.
-        inside.discard(start)
-    return best, budget
+        allowed.discard(start)
+    return shortest, budget
 
 
 def _cycle_through(
-    dependencies: Adjacency, start: int, *, inside: set[int], limit: int | None
+    dependencies: Adjacency, start: int, *, allowed: set[int], limit: int | None
 ) -> tuple[list[int] | None, int]:
-    """Return a shortest cycle of at most `limit` nodes through `start`, and the number of visited edges."""
+    """Return a shortest cycle of `start` and `allowed` nodes, at most `limit` long, and the number of visited edges."""
     came_from = {start: start}
     depth = {start: 1}
     queue = deque([start])
@@ -170,7 +172,7 @@ def _cycle_through(
                 while cycle[-1] != start:
                     cycle.append(came_from[cycle[-1]])
                 return cycle[::-1], visited
-            if target in inside and target not in depth and (limit is None or depth[node] < limit):
+            if target in allowed and target not in depth and (limit is None or depth[node] < limit):
                 depth[target] = depth[node] + 1
                 came_from[target] = node
                 queue.append(target)

@@ -35,7 +35,7 @@ def parse_jsonpath(text: str) -> "jsonpath.JSONPath | jsonpath.CompoundJSONPath"
     try:
         return jsonpath.JSONPathEnvironment(strict=True).compile(text)
     except (jsonpath.JSONPathError, RecursionError) as error:
-        # `str` of an error at the end of a query may fail; its first argument is always available.
+        # `str` of an error at the end of a query may fail; the first argument of the error is always available.
         reason = str(error.args[0] if error.args else type(error).__name__).partition("\n")[0]
         raise ValueError(f"{text[:200]!r} is not a JSONPath query: {reason}") from None
 

@@ -12,7 +12,7 @@ from dagwright.core.expressions.reference_parser import contains_reference
 from dagwright.core.expressions.references import BY_ID, Lookup, Reference
 from dagwright.core.model.argument_checks import AcceptedKinds, accepted_by_call, accepted_kinds_of_call
 from dagwright.core.model.plan import Node
-from dagwright.core.model.resolvers import Resolver, either
+from dagwright.core.model.resolvers import Resolver, join_kinds
 from dagwright.core.model.tools import ToolDeclaration
 
 Parts = Mapping[str, Reference | Lookup]
@@ -37,7 +37,7 @@ class _SharedLookup:
     """All arguments with the same lookup, and the kinds that they have in common.
 
     Args:
-        kinds: empty if they have no kind in common.
+        kinds: empty if the arguments have no kind in common.
         uses: uses in plan order.
     """
 
@@ -49,30 +49,30 @@ class LookupKinds:
     """The lookups of one plan with the kinds that they can mean.
 
     Args:
-        nodes: by number.
-        extra: lookups and references that the dialect found, by number of the node.
-        tools: by name.
-        resolver: knows the entity types.
+        nodes: nodes of the plan by number.
+        dialect_parts: lookups and references that the dialect found, by number of the node.
+        tools: tools by name.
+        resolver: resolver of the plan, which defines the entity types.
         reads_ids: whether a text in an entity argument is the id of the entity.
     """
 
     def __init__(
         self,
         nodes: Mapping[int, Node],
-        extra: Mapping[int, Parts],
+        dialect_parts: Mapping[int, Parts],
         tools: Mapping[str, ToolDeclaration],
         *,
         resolver: Resolver,
         reads_ids: bool,
     ) -> None:
         self._resolver = resolver
-        self._extra = extra
+        self._dialect_parts = dialect_parts
         self._tools = tools
         self._reads_ids = reads_ids
         self._shared: dict[Lookup, _SharedLookup] = {}
         for index, node in nodes.items():
             tool = tools.get(node.tool or "")
-            for key, part in extra.get(index, {}).items() if tool is not None else ():
+            for key, part in dialect_parts.get(index, {}).items() if tool is not None else ():
                 if tool is not None and isinstance(part, Lookup) and self._is_of_any_kind(part):
                     self._add(part, _Use(index, node, key, accepted_by_call(tool, key, node.arguments)))
 
@@ -80,9 +80,9 @@ class LookupKinds:
         # `None`: the kinds are unknown. `()`: an argument that takes no entity needs no lookup.
         if not use.accepted.kinds:
             return
-        shared = self._shared.setdefault(lookup, _SharedLookup(self._resolver.kinds))
-        shared.kinds = tuple(kind for kind in shared.kinds if kind in use.accepted.kinds)
-        shared.uses.append(use)
+        shared_lookup = self._shared.setdefault(lookup, _SharedLookup(self._resolver.kinds))
+        shared_lookup.kinds = tuple(kind for kind in shared_lookup.kinds if kind in use.accepted.kinds)
+        shared_lookup.uses.append(use)
 
     def parts_of(self, index: int, node: Node) -> dict[str, Reference | Lookup]:
         """Return the lookups and references of a node, including the known entities in its entity arguments.
@@ -90,20 +90,20 @@ class LookupKinds:
         Complexity: linear in the arguments of the node.
         """
         parts: dict[str, Reference | Lookup] = {}
-        extra, tool = self._extra.get(index, {}), self._tools.get(node.tool or "")
-        for key, part in extra.items():
+        dialect_parts, tool = self._dialect_parts.get(index, {}), self._tools.get(node.tool or "")
+        for key, part in dialect_parts.items():
             if not isinstance(part, Lookup):
                 parts[key] = part
             elif part.known_as is None:
                 parts[key] = self._narrow_lookup(part)
             elif tool is not None and (kinds := accepted_kinds_of_call(tool, key, node.arguments)):
-                parts[key] = replace(part, entity_type=either(kinds))
+                parts[key] = replace(part, entity_type=join_kinds(kinds))
         if tool is not None and self._reads_ids:
             for key, value in node.arguments.items():
-                if key in extra or not isinstance(value, str) or contains_reference(value):
+                if key in dialect_parts or not isinstance(value, str) or contains_reference(value):
                     continue
                 if kinds := accepted_kinds_of_call(tool, key, node.arguments):
-                    parts[key] = Lookup(value, either(kinds), known_as=BY_ID)
+                    parts[key] = Lookup(value, join_kinds(kinds), known_as=BY_ID)
         return parts
 
     def _is_of_any_kind(self, lookup: Lookup) -> bool:
@@ -113,18 +113,18 @@ class LookupKinds:
         )
 
     def _narrow_lookup(self, lookup: Lookup) -> Lookup:
-        shared = self._shared.get(lookup)
-        if shared is None or len(shared.kinds) in (0, len(self._resolver.kinds)):
+        shared_lookup = self._shared.get(lookup)
+        if shared_lookup is None or len(shared_lookup.kinds) in (0, len(self._resolver.kinds)):
             return lookup
-        return replace(lookup, entity_type=either(shared.kinds))
+        return replace(lookup, entity_type=join_kinds(shared_lookup.kinds))
 
     def problems(self) -> Iterator[KindProblem]:
         """Yield a problem for each lookup whose arguments have no kind in common."""
-        for lookup, shared in self._shared.items():
-            if shared.kinds:
+        for lookup, shared_lookup in self._shared.items():
+            if shared_lookup.kinds:
                 continue
-            first, last = shared.uses[0], shared.uses[-1]
-            other = next((use for use in shared.uses if not _have_kind_in_common(use, last)), first)
+            first, last = shared_lookup.uses[0], shared_lookup.uses[-1]
+            other = next((use for use in shared_lookup.uses if not _have_kind_in_common(use, last)), first)
             message = (
                 f"{last.node.tool}: {last.key!r} takes a {last.accepted.description}, and {lookup.search_text!r:.80} is"
                 f" looked up for {other.key!r} of {other.node.id} too, which takes a {other.accepted.description}"
@@ -133,5 +133,5 @@ class LookupKinds:
             yield last.index, last.key, message, hint
 
 
-def _have_kind_in_common(one: _Use, other: _Use) -> bool:
-    return any(kind in (other.accepted.kinds or ()) for kind in one.accepted.kinds or ())
+def _have_kind_in_common(first: _Use, second: _Use) -> bool:
+    return any(kind in (second.accepted.kinds or ()) for kind in first.accepted.kinds or ())

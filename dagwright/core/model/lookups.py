@@ -30,8 +30,8 @@ KNOWN_BEFORE = "known before"
 KNOWN_AS = "known_as"
 """Argument of a find node whose entity is not searched for, and its key in the input of `bind`."""
 _DISPLAY_NAME = "called"
-"""Argument with the name of such an entity, for people."""
-_NO_FILTERS = frozenset(
+"""Argument with the display name of an entity that is not searched for."""
+_NON_FILTER_KEYS = frozenset(
     {"search_text", "entity_type", KNOWN_AS, _DISPLAY_NAME, "entity", "reason", "created", "is_interactive"}
 )
 """Keys of a lookup in documents that are not filters."""
@@ -40,7 +40,7 @@ _FOUND = "found"
 _RESOLVER_RETRY = RetryRule(max_attempts=1_000, max_delay_s=60.0)
 """A database that does not respond delays the run and must not end it."""
 _ID_TEXT_BYTES = 100
-"""Longest part of the searched text in the id of its node."""
+"""Longest part of the searched text in the id of the find node."""
 _TITLE_CHARACTERS = 200
 _ERROR_CHARACTERS = 4_000
 _DEFAULT_CODE = FailureCode.LOOKUP_FAILED.value
@@ -53,16 +53,16 @@ class KnownEntities(dict[Lookup, Mapping[str, Any]]):
     """Lookups that were resolved before a run, each with its entity.
 
     Args:
-        resolver: resolver of the plan; knows which kinds each entity type includes.
+        resolver: resolver of the plan, which defines the kinds of each entity type.
     """
 
-    def __init__(self, bound: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver) -> None:
-        super().__init__(bound)
+    def __init__(self, entities: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver) -> None:
+        super().__init__(entities)
         self.resolver = resolver
 
 
 def is_find_node(node: CompiledNode) -> bool:
-    """Return whether a node finds the entity of a lookup."""
+    """Return whether a node find_ids the entity of a lookup."""
     return node.kind == "lookup" and not node.bindings
 
 
@@ -80,18 +80,18 @@ def with_lookups(plan: CompiledPlan, lookups: Sequence[Lookup], resolver: Resolv
     """
     if not lookups:
         return plan
-    finds = _group_by_find_id(lookups, [node.id for node in plan.nodes])
-    bind = _bind_node([*finds], resolver.bind, first=len(plan.nodes))
-    number = {find_id: index for index, find_id in enumerate(finds)}
-    bound: dict[str, Reference] = {
-        lookup.input: ResultOf(bind.id, "result", (number[find_id], "entity", "id"))
-        for find_id, same_lookups in finds.items()
-        for lookup in same_lookups
+    lookup_groups = _group_by_find_id(lookups, [node.id for node in plan.nodes])
+    bind_node = _bind_node([*lookup_groups], resolver.bind, first=len(plan.nodes))
+    result_index = {find_id: index for index, find_id in enumerate(lookup_groups)}
+    entity_references: dict[str, Reference] = {
+        lookup.input: ResultOf(bind_node.id, "result", (result_index[find_id], "entity", "id"))
+        for find_id, group in lookup_groups.items()
+        for lookup in group
     }
-    bind_number = len(plan.nodes) + len(finds)
-    nodes = [_after_bind(node, bind_number, bound) for node in plan.nodes]
-    find_nodes = [_find_node(find_id, same_lookups[0], resolver.find) for find_id, same_lookups in finds.items()]
-    return replace(plan, nodes=(*nodes, *find_nodes, bind), tools={**plan.tools, **resolver.tools()})
+    bind_number = len(plan.nodes) + len(lookup_groups)
+    nodes = [_after_bind(node, bind_number, entity_references) for node in plan.nodes]
+    find_nodes = [_find_node(find_id, group[0], resolver.find) for find_id, group in lookup_groups.items()]
+    return replace(plan, nodes=(*nodes, *find_nodes, bind_node), tools={**plan.tools, **resolver.tools()})
 
 
 def _group_by_find_id(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dict[str, list[Lookup]]:
@@ -99,16 +99,16 @@ def _group_by_find_id(lookups: Sequence[Lookup], used_ids: Sequence[str]) -> dic
     prefix = "lookup"
     while any(node_id.startswith(prefix) for node_id in used_ids):
         prefix = "_" + prefix
-    finds: dict[str, list[Lookup]] = {}
+    groups: dict[str, list[Lookup]] = {}
     ids: dict[tuple[Any, ...], str] = {}
     for lookup in lookups:
         text = _id_text(lookup.search_text)
         key = (lookup.known_as, slug_of(lookup.entity_type), text, lookup.filters)
         if key not in ids:
             parts = [prefix, lookup.known_as or "", *key[1:3], *(value for _, value in lookup.filters)]
-            ids[key] = _unique_id(":".join(filter(None, parts)), key, finds)
-        finds.setdefault(ids[key], []).append(lookup)
-    return finds
+            ids[key] = _unique_id(":".join(filter(None, parts)), key, groups)
+        groups.setdefault(ids[key], []).append(lookup)
+    return groups
 
 
 def _unique_id(node_id: str, key: Sequence[Any], used_ids: Collection[str]) -> str:
@@ -136,41 +136,42 @@ def _arguments_of(lookup: Lookup) -> dict[str, Any]:
     return {**arguments, **{key: value for key, value in optional.items() if value is not None}}
 
 
-def _bind_node(finds: Sequence[str], tool: str, *, first: int) -> CompiledNode:
+def _bind_node(find_ids: Sequence[str], tool: str, *, first: int) -> CompiledNode:
     """Return the node that binds the results of find nodes.
 
     Args:
-        finds: ids of the find nodes.
+        find_ids: ids of the find nodes.
         first: number of the first find node.
     """
-    prefix = finds[0].partition(":")[0]
-    digest = hashlib.sha256("\0".join(finds).encode(errors="replace")).hexdigest()[:8]
-    bindings = tuple(((_FOUND, index), (ResultOf(find_id, "result"),)) for index, find_id in enumerate(finds))
+    prefix = find_ids[0].partition(":")[0]
+    digest = hashlib.sha256("\0".join(find_ids).encode(errors="replace")).hexdigest()[:8]
+    bindings = tuple(((_FOUND, index), (ResultOf(find_id, "result"),)) for index, find_id in enumerate(find_ids))
     return CompiledNode(
         # Equal lookups have an equal id, also when nodes are added to the plan.
         f"{prefix}s:{digest}",
         "lookup",
         "binding the found entities",
         tool,
-        {_FOUND: [None] * len(finds)},
+        {_FOUND: [None] * len(find_ids)},
         bindings,
-        tuple(range(first, first + len(finds))),
+        tuple(range(first, first + len(find_ids))),
         retry=_RESOLVER_RETRY,
-        projections=tuple(((index,), "whole") for index in range(len(finds))),
+        projections=tuple(((index,), "whole") for index in range(len(find_ids))),
     )
 
 
-def _after_bind(node: CompiledNode, bind: int, bound: Mapping[str, Reference]) -> CompiledNode:
+def _after_bind(node: CompiledNode, bind_number: int, entity_references: Mapping[str, Reference]) -> CompiledNode:
     """Return a node that waits for the bind node and reads the bound entities."""
     bindings = [
-        (path, (bound[template[0].name],))
-        if isinstance(template[0], Placeholder) and template[0].name in bound
+        (path, (entity_references[template[0].name],))
+        if isinstance(template[0], Placeholder) and template[0].name in entity_references
         else (path, template)
         for path, template in node.bindings
     ]
-    # With another join, one more edge could start the node too early; its dependencies wait for the bind node already.
-    is_waiting = not node.dependencies or node.join[0] == "all"
-    dependencies = (*node.dependencies, bind) if is_waiting else node.dependencies
+    # With another join, one more edge could start the node too early; the dependencies of the node wait for the bind
+    # node already.
+    needs_edge = not node.dependencies or node.join[0] == "all"
+    dependencies = (*node.dependencies, bind_number) if needs_edge else node.dependencies
     return replace(node, bindings=tuple(bindings), dependencies=dependencies)
 
 
@@ -186,27 +187,27 @@ def with_inherited_lookups(
 # Results of lookups.
 
 
-def bound_to_json(bound: Mapping[Lookup, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def known_entities_to_json(known_entities: Mapping[Lookup, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return lookups that were resolved before the run, each with its entity, as JSON in the form of
     `resolved_lookups`.
     """
-    return [{**_arguments_of(lookup), "entity": dict(entity)} for lookup, entity in bound.items()]
+    return [{**_arguments_of(lookup), "entity": dict(entity)} for lookup, entity in known_entities.items()]
 
 
-def bound_from_json(encoded: Any) -> dict[Lookup, dict[str, Any]]:
-    """Parse the result of `bound_to_json`; other keys of an entry are ignored.
+def known_entities_from_json(encoded: Any) -> dict[Lookup, dict[str, Any]]:
+    """Parse the result of `known_entities_to_json`; other keys of an entry are ignored.
 
     Raises:
         KeyError, TypeError, ValueError: the form is invalid.
     """
-    bound: dict[Lookup, dict[str, Any]] = {}
+    known_entities: dict[Lookup, dict[str, Any]] = {}
     for entry in encoded:
         lookup = Lookup(str(entry["search_text"]), str(entry["entity_type"]), filters_in(entry))
         entity = dict(entry["entity"])
         if not isinstance(entity.get("id"), str):
             raise ValueError(f"the entity of {lookup.search_text!r:.80} has no id")
-        bound[lookup] = entity
-    return bound
+        known_entities[lookup] = entity
+    return known_entities
 
 
 def lookup_of(node: CompiledNode) -> Lookup:
@@ -217,38 +218,38 @@ def lookup_of(node: CompiledNode) -> Lookup:
 
 def has_readable_filters(entry: Mapping[str, Any]) -> bool:
     """Return whether all filters of a lookup in a document are texts or omitted."""
-    return all(isinstance(value, str | None) for name, value in entry.items() if name not in _NO_FILTERS)
+    return all(isinstance(value, str | None) for name, value in entry.items() if name not in _NON_FILTER_KEYS)
 
 
 def filters_in(entry: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the filters of a lookup entry, in order of their names."""
-    named = ((name, value) for name, value in sorted(entry.items()) if name not in _NO_FILTERS)
+    named = ((name, value) for name, value in sorted(entry.items()) if name not in _NON_FILTER_KEYS)
     return tuple((name, value) for name, value in named if isinstance(value, str))
 
 
-def known_result(node: CompiledNode, bound: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
+def known_result(node: CompiledNode, known_entities: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
     """Return the result of a find node that needs no call: its entity is in the plan, or was resolved before the run.
 
     The bind node detects later changes of the entity.
 
     Args:
-        bound: lookups that were resolved before the run -> the entity of each.
+        known_entities: lookups that were resolved before the run -> the entity of each.
     """
     arguments = node.arguments
-    resolver = bound.resolver if isinstance(bound, KnownEntities) else UNKNOWN_RESOLVER
+    resolver = known_entities.resolver if isinstance(known_entities, KnownEntities) else UNKNOWN_RESOLVER
     if (known_as := arguments.get(KNOWN_AS)) is not None:
         kinds = [*(_kinds_of(arguments["entity_type"], resolver) or ())]
         return {"entity": {"id": arguments["search_text"]}, "reason": known_as, KNOWN_AS: known_as, "kinds": kinds}
     lookup = lookup_of(node)
-    known = bound.get(lookup) or _known_of_more_kinds(lookup, bound, resolver)
-    return None if known is None else {"entity": dict(known), "reason": KNOWN_BEFORE}
+    entity = known_entities.get(lookup) or _entity_of_wider_lookup(lookup, known_entities, resolver)
+    return None if entity is None else {"entity": dict(entity), "reason": KNOWN_BEFORE}
 
 
-def _known_of_more_kinds(
-    requested: Lookup, bound: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver
+def _entity_of_wider_lookup(
+    requested: Lookup, known_entities: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver
 ) -> Mapping[str, Any] | None:
     """Return the entity of an earlier lookup of the same text that searched all requested kinds and more."""
-    for lookup, entity in bound.items():
+    for lookup, entity in known_entities.items():
         if (lookup.search_text, lookup.filters) == (requested.search_text, requested.filters):
             kinds, searched = _kinds_of(requested.entity_type, resolver), _kinds_of(lookup.entity_type, resolver)
             is_wider = searched is None or (kinds is not None and set(kinds) <= set(searched))
@@ -272,11 +273,11 @@ def lookup_text(plan: CompiledPlan, part: Reference) -> str | None:
     """Return the lookup of a part of an argument as text; `None` for any other reference."""
     if not isinstance(part, ResultOf):
         return None
-    hidden = {node.id: node for node in plan.nodes[plan.written_count :] if node.kind == "lookup"}
-    find_id = find_id_of(hidden.get(part.node), part.path)
+    lookup_nodes = {node.id: node for node in plan.nodes[plan.written_count :] if node.kind == "lookup"}
+    find_id = find_id_of(lookup_nodes.get(part.node), part.path)
     if find_id is None:
         return None
-    arguments = hidden[find_id].arguments
+    arguments = lookup_nodes[find_id].arguments
     text, known_as = str(arguments["search_text"])[:_TITLE_CHARACTERS], arguments.get(KNOWN_AS)
     if known_as is None:
         return f"{text} ({arguments['entity_type']})"
@@ -310,19 +311,19 @@ def entities_of_call(
 
 def _text_at(result: Any, path: Path) -> str | None:
     try:
-        value = get_value(result, path, start="")
+        value = get_value(result, path, name="")
     except MissingValue:
         return None
     return value[:_TITLE_CHARACTERS] if isinstance(value, str) else None
 
 
 def has_entity(result: Any) -> bool:
-    """Return whether a lookup node has found an entity, or an entity to create."""
+    """Return whether a find node has found an entity, or decided to create one."""
     return not (isinstance(result, Mapping) and "problem" in result)
 
 
 def binding_error(result: Any) -> NodeError | None:
-    """Return the error if some lookups could not be bound, else `None`.
+    """Return the error of the lookups that could not be bound, or `None`.
 
     Args:
         result: result of the bind node.
@@ -347,10 +348,10 @@ def resolved_lookups(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[
         if record.status is NodeStatus.COMPLETED and node.id not in yielded and KNOWN_AS not in node.arguments:
             yielded.add(node.id)
             # A text with an unknown key would be read as a filter of the lookup.
-            known = {*_NO_FILTERS, *node.arguments}
+            known_keys = {*_NON_FILTER_KEYS, *node.arguments}
             yield {
                 **node.arguments,
-                **{name: value for name, value in entry.items() if name in known or not isinstance(value, str)},
+                **{name: value for name, value in entry.items() if name in known_keys or not isinstance(value, str)},
             }
 
 
@@ -358,21 +359,21 @@ def resolved_lookups_of_node(
     node: CompiledNode, plan: CompiledPlan, records: Sequence[Record]
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Yield each argument of a node with a lookup: its name, the id of the find node, and its binding."""
-    bound = {
-        find.id: {**find.arguments, **entry}
-        for find, record, entry in _bound_entries(plan, records)
+    entries = {
+        find_node.id: {**find_node.arguments, **entry}
+        for find_node, record, entry in _bound_entries(plan, records)
         if record.status is NodeStatus.COMPLETED and "entity" in entry
     }
-    binds = (
-        {hidden_node.id: hidden_node for hidden_node in plan.nodes[plan.written_count : plan.step_count]}
-        if bound
+    lookup_nodes = (
+        {lookup_node.id: lookup_node for lookup_node in plan.nodes[plan.written_count : plan.step_count]}
+        if entries
         else {}
     )
     for path, template in node.bindings:
         part = template[0]
-        find_id = find_id_of(binds.get(part.node), part.path) if isinstance(part, ResultOf) else None
-        if find_id in bound:
-            yield str(path[0]), find_id, bound[find_id]
+        find_id = find_id_of(lookup_nodes.get(part.node), part.path) if isinstance(part, ResultOf) else None
+        if find_id in entries:
+            yield str(path[0]), find_id, entries[find_id]
 
 
 def lookup_problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -389,31 +390,31 @@ def _bound_entries(
 ) -> Iterator[tuple[CompiledNode, Record, dict[str, Any]]]:
     """Yield each find node with the record of its bind node, and its entry in the result of the bind node."""
     for number in range(plan.written_count, plan.step_count):
-        bind, record = plan.nodes[number], records[number]
-        if is_bind_node(bind) and record.result is not None:
-            for find, entry in zip(_find_nodes_of(bind, plan), _entries(record.result), strict=False):
-                yield find, record, entry
+        node, record = plan.nodes[number], records[number]
+        if is_bind_node(node) and record.result is not None:
+            for find_node, entry in zip(_find_nodes_of(node, plan), _entries(record.result), strict=False):
+                yield find_node, record, entry
 
 
-def find_id_of(bind: CompiledNode | None, path: Any) -> str | None:
+def find_id_of(producer: CompiledNode | None, path: Any) -> str | None:
     """Return the id of the find node for a path in a result; `None` if no lookup is bound there.
 
     Args:
-        bind: the node that made the result.
+        producer: the node that made the result.
         path: path in the result.
     """
-    if bind is None or not is_bind_node(bind) or not isinstance(path, tuple) or not path:
+    if producer is None or not is_bind_node(producer) or not isinstance(path, tuple) or not path:
         return None
-    for binding, template in bind.bindings:
+    for binding, template in producer.bindings:
         if binding == (_FOUND, path[0]) and isinstance(template[0], ResultOf):
             return template[0].node
     return None
 
 
-def _find_nodes_of(bind: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
+def _find_nodes_of(bind_node: CompiledNode, plan: CompiledPlan) -> list[CompiledNode]:
     """Return the find nodes of a bind node, in the order of its result."""
-    nodes = {plan.nodes[number].id: plan.nodes[number] for number in bind.dependencies}
-    names = [template[0].node for _, template in bind.bindings if isinstance(template[0], ResultOf)]
+    nodes = {plan.nodes[number].id: plan.nodes[number] for number in bind_node.dependencies}
+    names = [template[0].node for _, template in bind_node.bindings if isinstance(template[0], ResultOf)]
     return [nodes[name] for name in names if name in nodes]
 
 
@@ -427,7 +428,7 @@ def _entries(result: Any) -> list[dict[str, Any]]:
 
 def _entry_at(result: StoredValue, index: int) -> dict[str, Any]:
     try:
-        entry = get_value(result, (index,), start="")
+        entry = get_value(result, (index,), name="")
     except MissingValue:
         return {}
     return entry if isinstance(entry, dict) else {}

@@ -162,16 +162,16 @@ class Human(_Strict):
     """The action at the deadline. Example: `{escalate: boss}`"""
 
 
-AGENT_NAME, AGENT_INSIDE = "name", "inside"
+AGENT_NAME, AGENT_INLINE = "name", "inside"
 """Names of the two forms of `agent`, which pydantic adds to the location of an error."""
 
 
 def _form_of_agent(value: Any) -> str:
-    return AGENT_INSIDE if isinstance(value, dict | InlineAgent) else AGENT_NAME
+    return AGENT_INLINE if isinstance(value, dict | InlineAgent) else AGENT_NAME
 
 
 AgentOfNode = Annotated[
-    Annotated[str, Tag(AGENT_NAME)] | Annotated[InlineAgent, Tag(AGENT_INSIDE)], Discriminator(_form_of_agent)
+    Annotated[str, Tag(AGENT_NAME)] | Annotated[InlineAgent, Tag(AGENT_INLINE)], Discriminator(_form_of_agent)
 ]
 
 
@@ -286,5 +286,5 @@ def question_of(human: Human) -> dict[str, Any]:
 
 
 def _encoded_step(step: OnTimeout) -> dict[str, Any] | None:
-    # Omitting defaults keeps the compiled form of plans without escalation chains.
+    # Without the defaults, plans without escalation chains keep their compiled form.
     return None if isinstance(step, str) else step.model_dump(mode="json", exclude_defaults=True)

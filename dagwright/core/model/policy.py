@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, get_args
 
-from dagwright.core.expressions.stored_values import is_whole
+from dagwright.core.expressions.stored_values import is_inline_value
 from dagwright.core.model.json_schemas import validator_of
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.name_hints import suggestion
@@ -52,21 +52,22 @@ class Rule:
 
     def may_match(self, tool: ToolDeclaration) -> bool:
         """Return whether the rule can match a call of a tool."""
-        is_named = self.tool is None or fnmatchcase(tool.name, self.tool)
-        is_compensated = self.undo is None or (tool.undo is not None and fnmatchcase(tool.undo, self.undo))
-        return is_named and is_compensated and (self.effects is None or tool.effects.value in self.effects)
+        matches_name = self.tool is None or fnmatchcase(tool.name, self.tool)
+        matches_undo = self.undo is None or (tool.undo is not None and fnmatchcase(tool.undo, self.undo))
+        return matches_name and matches_undo and (self.effects is None or tool.effects.value in self.effects)
 
-    def matches(self, tool: ToolDeclaration, arguments: Callable[[], Any]) -> bool:
+    def matches(self, tool: ToolDeclaration, get_arguments: Callable[[], Any]) -> bool:
         """Return whether the rule matches a call.
 
-        Arguments in the payload store cannot be checked: a rule with `run` then does not match, any other rule does.
+        Arguments in the payload store cannot be checked: in that case a rule with `run` does not match, and any other
+        rule matches.
         """
         if not self.may_match(tool):
             return False
         if self.arguments is None:
             return True
-        values = arguments()
-        return bool(validator_of(self.arguments).is_valid(values)) if is_whole(values) else self.then != "run"
+        values = get_arguments()
+        return bool(validator_of(self.arguments).is_valid(values)) if is_inline_value(values) else self.then != "run"
 
     def to_json(self) -> dict[str, Any]:
         """Return the rule as JSON."""
@@ -98,16 +99,16 @@ class Policy:
             return False
         return self.otherwise != "run" or any(rule.then != "run" and rule.may_match(tool) for rule in self.rules)
 
-    def verdict(self, tool: ToolDeclaration, arguments: Callable[[], Any]) -> Verdict:
+    def verdict(self, tool: ToolDeclaration, get_arguments: Callable[[], Any]) -> Verdict:
         """Return the verdict for a call.
 
         Args:
-            arguments: returns the arguments of the call; only called if a rule has a condition on them.
+            get_arguments: returns the arguments of the call; only called if a rule has a condition on the arguments.
         """
         if tool.effects is Effects.PURE:
             return "run"
         for rule in self.rules:
-            if rule.matches(tool, arguments):
+            if rule.matches(tool, get_arguments):
                 return rule.then
         return self.otherwise
 
@@ -134,15 +135,14 @@ def allow_tools(policy: Policy, tools: Collection[str]) -> Policy:
         return policy
     patterns = [(tool, re.sub(r"([*?[])", r"[\1]", tool)) for tool in tools]
     old_rules = [*policy.rules, *([Rule("ask")] if policy.otherwise == "ask" else [])]
-    room = max(0, MAX_RULES - len(old_rules))
+    max_new_rules = max(0, MAX_RULES - len(old_rules))
     rules: list[Rule] = []
     for rule in old_rules:
         if rule.then == "ask":
-            allowed = [pattern for tool, pattern in patterns if rule.tool is None or fnmatchcase(tool, rule.tool)][
-                :room
-            ]
-            rules += [replace(rule, then="run", tool=pattern) for pattern in allowed]
-            room -= len(allowed)
+            matching = [pattern for tool, pattern in patterns if rule.tool is None or fnmatchcase(tool, rule.tool)]
+            run_rules = [replace(rule, then="run", tool=pattern) for pattern in matching[:max_new_rules]]
+            rules += run_rules
+            max_new_rules -= len(run_rules)
         rules.append(rule)
     return replace(policy, rules=tuple(rules))
 
@@ -157,7 +157,7 @@ INLINE_HINT = (
 ALL_RUN = Policy()
 """The policy of a plan that a person submitted."""
 WRITES_ASK = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("write",))))
-"""Default policy for plans of models in runs that were started before `CHANGES_ASK`."""
+"""Default policy for plans of models in runs that were started before `CHANGES_ASK` existed."""
 CHANGES_ASK = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("idempotent", "write"))))
 """Default policy for a plan that a model wrote: changing calls need approval, and inline agents are refused."""
 
@@ -229,8 +229,8 @@ def _verdict_of(value: Any, path: str) -> Verdict:
 def _reject_unknown_keys(encoded: Mapping[Any, Any], known: Sequence[str], path: str) -> None:
     for name in encoded:
         if name not in known:
-            near = suggestion(str(name), known)
-            raise ValueError(f"{path}unknown key {name!r:.80}" + (f"; {near}" if near else ""))
+            hint = suggestion(str(name), known)
+            raise ValueError(f"{path}unknown key {name!r:.80}" + (f"; {hint}" if hint else ""))
 
 
 POLICY = "policy"
@@ -257,17 +257,17 @@ _DEFAULT_PORTS = {"http": "80", "https": "443"}
 
 def model_policy(request: str) -> Policy:
     """Return the default policy of a plan that a model writes for a request."""
-    named = list(dict.fromkeys(named_files(request)))[:NAMED_FILES_LIMIT]
-    path_schema: dict[str, Any] = {"enum": list(dict.fromkeys(path.rstrip("/") for path in named))}
-    if folders := [_as_pattern(path) for path in named if path.endswith("/")]:
+    paths = list(dict.fromkeys(named_files(request)))[:NAMED_FILES_LIMIT]
+    path_schema: dict[str, Any] = {"enum": list(dict.fromkeys(path.rstrip("/") for path in paths))}
+    if folders := [_as_pattern(path) for path in paths if path.endswith("/")]:
         path_schema = {
             "anyOf": [path_schema, {"pattern": f"^(\\./)?({'|'.join(folders)})", "not": {"pattern": "\\.\\."}}]
         }
     rules = [*_rules_of_hosts(request), Rule("run", tool="search_files", arguments=_WITHOUT_TEXT)]
     for tool in ("read_file", "search_files"):
-        if named:
-            paths = {"type": "object", "properties": {"path": path_schema}, "required": ["path"]}
-            rules.append(Rule("run", tool=tool, arguments=paths))
+        if paths:
+            arguments = {"type": "object", "properties": {"path": path_schema}, "required": ["path"]}
+            rules.append(Rule("run", tool=tool, arguments=arguments))
         rules.append(Rule("ask", tool=tool))
     return Policy((*CHANGES_ASK.rules[:1], *rules, *CHANGES_ASK.rules[1:]))
 
@@ -277,15 +277,15 @@ def _rules_of_hosts(request: str) -> list[Rule]:
     rules = [Rule("ask", tool="http_request")]
     if hosts := list(dict.fromkeys(named_hosts(request)))[:NAMED_HOSTS_LIMIT]:
         # The pattern requires the end of the host, so that user info before an `@` or a longer name cannot match.
-        address = {"type": "string", "pattern": f"^({'|'.join(map(_as_pattern_of_host, hosts))})([/?#]|$)"}
-        arguments = {"type": "object", "properties": {"url": address}, "required": ["url"]}
+        url_schema = {"type": "string", "pattern": f"^({'|'.join(map(_as_pattern_of_host, hosts))})([/?#]|$)"}
+        arguments = {"type": "object", "properties": {"url": url_schema}, "required": ["url"]}
         rules.insert(0, Rule("run", tool="http_request", effects=("read",), arguments=arguments))
     return rules
 
 
-def _as_pattern_of_host(named: str) -> str:
-    scheme, _, address = named.partition("://")
-    host, _, port = address.partition(":")
+def _as_pattern_of_host(address: str) -> str:
+    scheme, _, host_and_port = address.partition("://")
+    host, _, port = host_and_port.partition(":")
     schemes = ("http", "https") if scheme == "http" else ("https",)
     return "|".join(f"{_any_case(scheme)}://{_any_case(host)}{_as_pattern_of_port(scheme, port)}" for scheme in schemes)
 

@@ -26,8 +26,9 @@ BUDGET_TASK = "~budget"
 """Task id of a request for more budget; no node can have this id."""
 
 Purpose = Literal["answer", "approval", "error", "raised", "inputs", "plan", "budget"]
-"""Use of the answer: the result of a human node, approval of a call, the action for a failed node, the answer to a
-question of a running tool, missing inputs of the run, approval of the plan, or more budget."""
+"""Use of the answer. `answer`: result of a human node. `approval`: approval of a call. `error`: action for a failed
+node. `raised`: answer to a question of a running tool. `inputs`: missing inputs of the run. `plan`: approval of the
+plan. `budget`: more budget."""
 Channel = Literal["any", "inbox"]
 """Accepted sources of answers: any, or only the inbox (command line, console, API, Temporal UI)."""
 ClientChannel = Literal["tool_result", "mcp"]
@@ -52,14 +53,14 @@ class Request:
     """A question to a person. Times are seconds since the epoch.
 
     Args:
-        id: the id of its task, with the suffix `#2` and so on for later requests of the same task.
-        task: id of the node or item that waits; empty for the inputs of the run.
+        id: the id of the task, with the suffix `#2` and so on for later requests of the same task.
+        task: id of the node or item that waits; empty for a request for the inputs or the plan of the run.
         schema: for an INFORMATION, JSON Schema of the data.
         options: for a SELECTION, the options; `multiple` allows several, `allow_text` allows a text instead.
         deadline_s: seconds from the request to its deadline, and from an escalation to the next deadline.
         on_timeout: `fail`, `{"default": answer}` or `{"escalate": assignee, "then": next step}`; after an escalation,
             its `then`, or `fail`.
-        tool, arguments: for an approval, the tool and the arguments of the call; stored values are references.
+        tool, arguments: for an approval, the tool and the arguments of the call, with references to stored values.
         entities: for an approval, names of the entities in the arguments: id -> name and kind; `None` if none is known.
         checkpoint: for a question of a running tool, the state that it saved for its next call.
         channel: `inbox` rejects answers that a model client relays.
@@ -108,7 +109,7 @@ class Request:
 
     @property
     def alarm_at(self) -> float | None:
-        """Time of its next alarm: its deadline, or the next reminder."""
+        """Time of the next alarm of the request: the deadline or the next reminder, whichever is earlier."""
         times = [at for at in (self.deadline_at, self.next_reminder_at) if at is not None]
         return min(times, default=None)
 
@@ -117,12 +118,12 @@ class Request:
         """The next assignee if the deadline passes."""
         return self.on_timeout.get("escalate") if isinstance(self.on_timeout, Mapping) else None
 
-    def escalate(self, to: str, at: float) -> None:
+    def escalate(self, assignee: str, at: float) -> None:
         """Assign the request to the next assignee with a new deadline, and move to the next step of `on_timeout`."""
         assert self.deadline_s is not None
         assert isinstance(self.on_timeout, Mapping)
-        self.escalations = (*self.escalations, {"from": self.assignee, "to": to, "at": at})
-        self.assignee, self.on_timeout = to, self.on_timeout.get("then", _ON_TIMEOUT_FAIL)
+        self.escalations = (*self.escalations, {"from": self.assignee, "to": assignee, "at": at})
+        self.assignee, self.on_timeout = assignee, self.on_timeout.get("then", _ON_TIMEOUT_FAIL)
         self.deadline_at = at + self.deadline_s
         self.next_reminder_at = None if self.reminder_s is None else at + self.reminder_s
 
@@ -137,8 +138,8 @@ class Request:
         return None if self.task in ("", BUDGET_TASK) else self.task
 
     @property
-    def waits_for(self) -> str:
-        """Status text of its node."""
+    def waiting_reason(self) -> str:
+        """Reason why the node waits, such as `waits for ann: Publish it?`."""
         return f"waits for {self.assignee or 'anyone'}: {self.prompt}"
 
     def to_json(self, workflow_id: str) -> dict[str, Any]:
@@ -175,8 +176,8 @@ class Feedback:
     Args:
         request: id of the request; the id of a node with `for_each` means the requests of all its items.
         by, note: the author, and the note beside the answer.
-        may_answer: requests that the author may answer: `all`; `unassigned`, which have no assignee or are assigned to
-            `by`; or `assigned`, which are assigned to `by`.
+        may_answer: requests that the author may answer: `all`; `unassigned`: requests without an assignee or assigned
+            to `by`; `assigned`: only requests assigned to `by`.
     """
 
     request: str
@@ -199,7 +200,8 @@ class Closing:
     Args:
         outcome: the request was answered, its deadline passed, or its node ended in another way.
         answer: one word for the answer: `approved`, `rejected`, `retry`, …
-        arguments: the given arguments that replace those of the plan; for long ones, the first characters as text.
+        arguments: arguments in the answer, which replace those of the plan; the first characters as text if they are
+            long.
         requested_from, requested_at, escalations: first assignee, time of the request, and its escalations, as in
             `Request`.
     """
@@ -222,8 +224,8 @@ class Closing:
         if self.outcome == "closed":
             return f"{request_id!r} is closed: its node ended at {format_time(self.at)}"
         if self.through == "deadline":
-            passed = f"the deadline of {request_id!r} passed at {format_time(self.at)}"
-            return f"{passed}, and the default of the plan was used ({self.answer})"
+            deadline_text = f"the deadline of {request_id!r} passed at {format_time(self.at)}"
+            return f"{deadline_text}, and the default of the plan was used ({self.answer})"
         by = self.by or "a user without a name"
         return f"{request_id!r} was answered by {by} at {format_time(self.at)} ({self.answer}, through {self.through})"
 

@@ -2,8 +2,8 @@
 
 A plan names an entity by a lookup: a text, an entity type, and filters that narrow the search. The tool `find` of the
 resolver is called for each distinct lookup and may ask a person. `bind` is called once with all results, and may
-create entities that users asked for. `find` declares the resolver (`ToolDeclaration.resolver`) as JSON, so that it
-travels with a compiled plan. Plans cannot name these tools.
+create entities that users asked for. `find` declares the resolver (`ToolDeclaration.resolver`) as JSON, so that the
+resolver travels with a compiled plan. Plans cannot name these tools.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,9 +21,9 @@ class UnknownEntityType(ValueError):
 
     def __init__(self, entity_type: str, known: Mapping[str, Any]) -> None:
         self.hint = suggestion(slug_of(entity_type), known)
-        unknown, types = f"Unknown entity type {entity_type!r:.80}", f"Known types: {', '.join(known)}"
-        self.message = f"{unknown}. {types}"
-        super().__init__(f"{unknown}; {self.hint} {types}" if self.hint else self.message)
+        problem, known_types = f"Unknown entity type {entity_type!r:.80}", f"Known types: {', '.join(known)}"
+        self.message = f"{problem}. {known_types}"
+        super().__init__(f"{problem}; {self.hint} {known_types}" if self.hint else self.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,7 @@ class Resolver:
     @property
     def kinds(self) -> tuple[str, ...]:
         """The kinds of entities, in the order of the types."""
-        return tuple(
-            dict.fromkeys(
-                declared_type
-                for declared_type in self.types.values()
-                if declared_type is not None and declared_type not in self.terms
-            )
-        )
+        return tuple(dict.fromkeys(kind for kind in self.types.values() if kind is not None and kind not in self.terms))
 
     def kind_of(self, entity_type: str) -> str | None:
         """Return the kind of an entity type in any spelling (`Limited Company`); `None` is any kind of entities.
@@ -83,7 +77,7 @@ class Resolver:
         return None if None in kinds else tuple(dict.fromkeys(kind for kind in kinds if kind is not None))
 
     def tools(self) -> dict[str, ToolDeclaration]:
-        """Return the declarations of its tools for a compiled plan."""
+        """Return the declarations of the resolver's tools for a compiled plan."""
         undo = {} if self.undo is None else {self.undo: ToolDeclaration(self.undo, Effects.IDEMPOTENT)}
         return undo | {
             self.find: ToolDeclaration(self.find, Effects.READ, resolver=self.to_json()),
@@ -123,7 +117,7 @@ def callable_tools(tools: Mapping[str, ToolDeclaration]) -> dict[str, ToolDeclar
     return {name: tool for name, tool in tools.items() if name not in (resolver.find, resolver.bind)}
 
 
-def either(kinds: Sequence[str]) -> str:
+def join_kinds(kinds: Sequence[str]) -> str:
     """Return several kinds as one entity type: `company or fund`."""
     return _EITHER.join(kinds)
 

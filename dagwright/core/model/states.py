@@ -1,7 +1,7 @@
 """Records of a run: states of nodes and runs (docs/reference/states.md), model usage, and tasks.
 
-A record has the state of a node and of its items. Usage adds up, per node and agent. Tasks are the scheduler's output,
-each a node or item to run.
+A record has the state of a node and of its items. Usage is summed per node and per agent. The scheduler returns a task
+for each node or item to run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -197,9 +197,9 @@ class NodeStatus(StrEnum):
         return self in _FINAL
 
     @property
-    def has_ended(self) -> bool:
-        """Return whether a node in this state has run to an end, with or without success."""
-        return self in _ENDED
+    def has_run(self) -> bool:
+        """Return whether a node in this state has run, with or without success."""
+        return self in _RUN_STATES
 
     @property
     def is_passed(self) -> bool:
@@ -217,7 +217,7 @@ _FINAL = frozenset(
         NodeStatus.SUPERSEDED,
     }
 )
-_ENDED = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED})
+_RUN_STATES = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED})
 _PASSED = frozenset({NodeStatus.COMPLETED, NodeStatus.SKIPPED, NodeStatus.SUPERSEDED})
 
 
@@ -231,8 +231,8 @@ class RunStatus(StrEnum):
     COMPLETED = "completed"
     """Every node is completed, skipped or superseded."""
     COMPLETED_WITH_FAILURES = "completed_with_failures"
-    """A node failed, but a final node completed: one that the `output` refers to or, without `output`, one without
-    dependents."""
+    """A node failed, but a final node completed. Final nodes are the nodes in the references of `output`; without
+    `output`, the nodes without dependents."""
     FAILED = "failed"
     """No final node completed, the output cannot be resolved, a node failed under `fail_fast`, the run compensated, or
     the engine failed."""
@@ -241,7 +241,7 @@ class RunStatus(StrEnum):
 
 
 class Phase(Enum):
-    """Phase of a run as a whole. Phases follow in this order, and some may be absent."""
+    """Phase of a run as a whole. The phases occur in this order; a run may skip some of them."""
 
     ACTIVE = auto()
     """No command has ended the run."""
@@ -292,7 +292,7 @@ class Attempt:
         tool_version: version of the tool that made the outcome.
         cached: `{"made_at", "run_id", "node_id"}` of the earlier call whose outcome was reused, if any.
         usage: model usage, as far as it was reported.
-        agents: for a sub-plan, the part of the usage of each agent inside.
+        agents: for a sub-plan, the part of the usage of each agent in it.
         lineage: files and URLs that the last attempt has reported; for a sub-plan, those of the whole run.
     """
 
@@ -349,14 +349,15 @@ class ItemRecord:
 
 @dataclass(slots=True)
 class MapBatch:
-    """A map batch: consecutive items of a node; with no items it is the task that joins all results.
+    """A map batch: consecutive items of a node. A batch without items is the task that joins all results.
 
     Args:
         first: position of its first item.
         count: number of its items.
         items: the items, until they have ended.
-        counts: state -> number of its items that ended in it.
-        pieces: (reference, count) of the lists in the payload store with its results in order, if they are there.
+        counts: state -> number of items that ended in this state.
+        pieces: (reference, count) of each list in the payload store with results of the items, in order; empty if the
+            results are not in the store.
         failed_key: key of its first item that failed.
     """
 
@@ -373,10 +374,10 @@ class MapBatch:
         return f"{self.first}-{self.first + self.count - 1}" if self.count else _JOIN_KEY
 
 
-def planned_version(record: Record, declared: "ToolDeclaration | None") -> str | None:
-    """Return the tool version that the plan was compiled with, if the call ran with another one; else `None`."""
-    planned = declared.version if declared is not None else ""
-    return planned if planned and record.tool_version and planned != record.tool_version else None
+def planned_version(record: Record, tool: "ToolDeclaration | None") -> str | None:
+    """Return the tool version with which the plan was compiled, if the call ran with another version; else `None`."""
+    version = tool.version if tool is not None else ""
+    return version if version and record.tool_version and version != record.tool_version else None
 
 
 class TaskRef(NamedTuple):
@@ -405,11 +406,11 @@ class Task:
         path: typed path for the idempotency key: `[["node", id]]`, followed by `["item", key]` for an item.
         call_number: number of the batch of a region, or of the manual retry; 1 for the first.
         map_batch: for a large map, the batch of items for a child run, or the join of all results.
-        answers: answers to the questions that it asked while it ran: `{"request_id", "answer"}`, in order, with its
-            `checkpoint` if it saved one.
-        scope: scope of its idempotency key, if a fork reuses the key of another run.
-        child_snapshot: for a sub-plan in a fork, the snapshot of its run as JSON.
-        compensated_task: in a run that compensates for another run, the task that it compensates for.
+        answers: answers to the questions that the task asked while it ran: `{"request_id", "answer"}`, in order, with
+            the `checkpoint` if the task saved one.
+        scope: scope of the idempotency key of the task, if a fork reuses the key of another run.
+        child_snapshot: for a sub-plan in a fork, the snapshot of the child run as JSON.
+        compensated_task: for a compensation task that is a child run, the task whose effects it undoes.
     """
 
     id: str
@@ -425,13 +426,13 @@ class Task:
     compensated_task: "Task | None" = None
 
     @property
-    def is_run(self) -> bool:
-        """Return whether a child run executes it: a sub-plan, or a batch of a large map."""
+    def is_child_run(self) -> bool:
+        """Whether a child run executes the task: a sub-plan, or a batch of a large map."""
         return self.node.kind == "plan" or (self.map_batch is not None and self.map_batch.count > 0)
 
     @property
     def is_join(self) -> bool:
-        """Return whether it joins the results of a large map."""
+        """Whether the task joins the results of a large map."""
         return self.map_batch is not None and not self.map_batch.count
 
     @property

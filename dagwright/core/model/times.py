@@ -26,10 +26,12 @@ def format_time(seconds: float | None) -> str | None:
     """Return seconds since the epoch as RFC 3339 UTC with milliseconds."""
     if seconds is None:
         return None
-    whole = floor(seconds)
+    whole_seconds = floor(seconds)
     # As `datetime` does: rounded to microseconds, of which the last three digits are dropped.
-    milliseconds = round((seconds - whole) * 1_000_000) // 1_000
-    return f"{_second(whole)}.{milliseconds:03}Z" if milliseconds < 1_000 else f"{_second(whole + 1)}.000Z"
+    milliseconds = round((seconds - whole_seconds) * 1_000_000) // 1_000
+    return (
+        f"{_second(whole_seconds)}.{milliseconds:03}Z" if milliseconds < 1_000 else f"{_second(whole_seconds + 1)}.000Z"
+    )
 
 
 def format_datetime(moment: datetime | None) -> str | None:
@@ -39,7 +41,7 @@ def format_datetime(moment: datetime | None) -> str | None:
 
 @lru_cache(maxsize=64)
 def _second(seconds: int) -> str:
-    # Each caller formats two or three times, and most of them are within the same few seconds.
+    # Each caller formats two or three points in time, most of which are within the same few seconds.
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 

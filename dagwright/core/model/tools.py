@@ -85,9 +85,9 @@ class WorkerCard(BaseModel):
         """Return the card as JSON, without default values."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
-    def fills(self, slot: str, required: str) -> bool:
-        """Return whether its slot `slot` can be used where the slot `required` is required."""
-        return required in (slot, self.same_as.get(slot))
+    def fills(self, slot: str, required_slot: str) -> bool:
+        """Return whether the slot `slot` of the card can be used where `required_slot` is required."""
+        return required_slot in (slot, self.same_as.get(slot))
 
     def slots_problem(self, names: Collection[str], *, is_partial: bool) -> str | None:
         """Return the missing and the undeclared slots of a result; `None` if it has exactly the declared slots.
@@ -117,7 +117,7 @@ def worker_card_from_json(encoded: Any) -> WorkerCard:
 
 
 class Effects(StrEnum):
-    """Effects of a call of the tool on external state. They decide how it is run (docs/guides/tools.md)."""
+    """Effects of a call on external state. They decide how the call is run (docs/guides/tools.md)."""
 
     PURE = "pure"
     READ = "read"
@@ -146,8 +146,8 @@ class ToolDeclaration:
         max_parallel: concurrent calls of the tool in one run; `None` is unlimited.
         max_attempts: attempts including the first; 1 for `write` unless declared.
         version: short text that changes when the tool's code changes.
-        is_pinned: each call carries the version that the plan was checked against, and is rejected if the tool has
-            another version by then. For tools whose implementation changes independently of Dagwright.
+        is_pinned: each call carries the tool version with which the plan was checked, and is rejected if the version
+            has changed. For tools whose implementation changes independently of Dagwright.
         is_foreign: the activity is served by a worker of another program, so all values must be inline.
         workflow: type of the workflow that each call starts as a child of the run, instead of an activity; such a tool
             is foreign too. `None` for every other tool.
@@ -215,21 +215,21 @@ ENCODED_FIELDS: Mapping[str, type] = {
 
 
 def effects_of_call(
-    tool: ToolDeclaration, arguments: Mapping[str, Any], *, unknown: Iterable[Sequence[Any]] = ()
+    tool: ToolDeclaration, arguments: Mapping[str, Any], *, unknown_paths: Iterable[Sequence[Any]] = ()
 ) -> Effects:
     """Return the effects of a call; the effects of the tool if the deciding argument is unknown.
 
     Args:
-        unknown: paths into the arguments whose values are not known yet.
+        unknown_paths: paths into the arguments whose values are not known yet.
     """
     rule = tool.effects_by
     if rule is None:
         return tool.effects
     name = rule.get("argument")
-    if any(not path or path[0] == name for path in unknown):
+    if any(not path or path[0] == name for path in unknown_paths):
         return tool.effects
-    value, known = arguments.get(str(name), rule.get("default")), rule.get("effects")
-    effects = known.get(value) if isinstance(known, Mapping) and isinstance(value, str) else None
+    value, effects_by_value = arguments.get(str(name), rule.get("default")), rule.get("effects")
+    effects = effects_by_value.get(value) if isinstance(effects_by_value, Mapping) and isinstance(value, str) else None
     return _EFFECTS.get(effects, tool.effects) if isinstance(effects, str) else tool.effects
 
 
@@ -248,26 +248,26 @@ def problem_of_effects_rule(rule: Any) -> str | None:
 
 def with_compensating_tools(names: Iterable[str], tools: Mapping[str, ToolDeclaration]) -> list[str]:
     """Return the names of tools, followed by the tools that compensate for them, each once."""
-    distinct = list(dict.fromkeys(names))
-    compensating = (tools[name].undo for name in distinct if name in tools)
-    return list(dict.fromkeys([*distinct, *(name for name in compensating if name is not None)]))
+    tool_names = list(dict.fromkeys(names))
+    undo_names = (tools[name].undo for name in tool_names if name in tools)
+    return list(dict.fromkeys([*tool_names, *(name for name in undo_names if name is not None)]))
 
 
 def parameter_name(key: str, properties: Mapping[str, Any]) -> str:
     """Return the declared name of an argument key as written (`order-id` -> `order_id`)."""
     if key in properties:
         return key
-    underscored = key.replace("-", "_")
-    return underscored if underscored in properties else key
+    name = key.replace("-", "_")
+    return name if name in properties else key
 
 
 MODEL_TOOL = "call_model"
 """The tool whose every call is a model call."""
 PLAN_READER = "read_model_plan"
-"""The tool that reads a plan written by a model: it calls no model, and the model call has been paid for."""
+"""The tool that reads a plan written by a model. It calls no model; the call that wrote the plan is paid already."""
 PURPOSE_ANSWER = "answer"
-"""Purpose of a call that writes the answer from the existing results; a finishing run makes it even if its budget is
-used up."""
+"""Purpose of a call that writes the answer from the existing results; a run that finishes early makes this call even if
+the budget is used up."""
 AGENT_PREFIX = "agent."
 """Prefix of the tool name of an agent; the name of the agent follows."""
 AGENT_KIND, GOAL_KIND, ROUNDS_KIND = "agent", "goal", "rounds"
@@ -278,6 +278,6 @@ INLINE = " (inline)"
 """Suffix of the name of an inline agent; no card can have such a name."""
 
 
-def is_inline(agent: str) -> bool:
+def is_inline_agent(agent: str) -> bool:
     """Return whether the agent of this name is defined in a plan itself."""
     return agent.endswith(INLINE)

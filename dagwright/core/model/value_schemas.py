@@ -18,9 +18,9 @@ _MAX_STEPS = 50
 _MAX_CHOICES = 300
 """Maximum number of choices of one schema; nested choices may be circular, and their number grows exponentially."""
 _SCALARS: JsonTypes = frozenset({"boolean", "integer", "number", "string"})
-_CONVERTED: Mapping[str, JsonTypes] = {"boolean": _SCALARS, "integer": _SCALARS, "number": _SCALARS}
-"""Type of a parameter -> what pydantic's lax mode may convert to it."""
-_OPEN = ("allOf", "not", "if", "patternProperties", "$dynamicRef", "unevaluatedProperties", "dependentSchemas")
+_CONVERTIBLE_TYPES: Mapping[str, JsonTypes] = {"boolean": _SCALARS, "integer": _SCALARS, "number": _SCALARS}
+"""Type of a parameter -> types of values that pydantic's lax mode may convert to this type."""
+_OPEN_KEYWORDS = ("allOf", "not", "if", "patternProperties", "$dynamicRef", "unevaluatedProperties", "dependentSchemas")
 """Keywords that allow parts not listed in `properties` and `items`."""
 
 TypeNames = Mapping[str, str]
@@ -34,8 +34,8 @@ PYTHON_NAMES: TypeNames = {
 
 def names_of_types(types: JsonTypes, names: TypeNames) -> str:
     """Return types as text; in Python, a float may be an integer."""
-    shown = types - {"integer"} if names is PYTHON_NAMES and "number" in types else types
-    return " or ".join(sorted(names[json_type] for json_type in shown))
+    named_types = types - {"integer"} if names is PYTHON_NAMES and "number" in types else types
+    return " or ".join(sorted(names[json_type] for json_type in named_types))
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class ValueSchema:
 
     def _own_part(self, step: str | int) -> "ValueSchema | None":
         schema, types = self.schema, _types_of(self.schema)
-        if not isinstance(schema, Mapping) or any(key in schema for key in _OPEN):
+        if not isinstance(schema, Mapping) or any(key in schema for key in _OPEN_KEYWORDS):
             return ANY
         if isinstance(step, int) and "array" in types:
             return self._item(step)
@@ -163,11 +163,11 @@ class ValueSchema:
             return None
         types, known = self.types, self.properties
         if isinstance(step, str) and "object" in types:
-            near = suggestion(step, known, hints=hints)
-            return f"it has {format_names(known, near=step, hints=hints) or 'no parts'}", near
+            hint = suggestion(step, known, hints=hints)
+            return f"it has {format_names(known, nearest_to=step, hints=hints) or 'no parts'}", hint
         if isinstance(step, int) and "array" in types:
             return "it has fewer items", None
-        hint = "write [0] for its first item" if "array" in types else None
+        hint = "write [0] for the first item" if "array" in types else None
         expected = names["object" if isinstance(step, str) else "array"]
         return f"it is {names_of_types(types, names)}, not {expected}", hint
 
@@ -179,18 +179,18 @@ INTEGER = ValueSchema({"type": "integer"})
 
 
 def never_equal_problem(
-    shown: str, value: Any, constants: Sequence[Any], *, hints: NameHints | None = None
+    operand_text: str, value: Any, constants: Sequence[Any], *, hints: NameHints | None = None
 ) -> tuple[str, str | None]:
     """Return the message and the hint for a comparison that is always false.
 
     Args:
-        shown: text of the compared operand, which is always one of the constants.
-        value: value that it is compared with.
+        operand_text: text of the operand that is always one of the constants.
+        value: value with which the operand is compared.
     """
     names = [each if isinstance(each, str) else json.dumps(each) for each in constants]
-    near = suggestion(value, names, hints=hints) if isinstance(value, str) else None
-    known = format_names(names, near=value if near else "", limit=10, hints=hints)
-    return f"{shown} is never {value!r:.80}: it is one of {known}", near
+    hint = suggestion(value, names, hints=hints) if isinstance(value, str) else None
+    known_names = format_names(names, nearest_to=value if hint else "", limit=10, hints=hints)
+    return f"{operand_text} is never {value!r:.80}: it is one of {known_names}", hint
 
 
 def type_of(value: Any) -> str:
@@ -208,12 +208,13 @@ Mismatch = tuple[tuple[str | int, ...], Literal["type", "missing"]]
 def find_mismatch(given: ValueSchema, expected: ValueSchema, *, depth: int = 0) -> Mismatch | None:
     """Return the part in which no value of `given` matches `expected`; `None` if a value may match.
 
-    Like a type checker, this converts nothing, and lists of other items never match, although both may be empty.
+    Like a type checker, this converts nothing, and lists of different item types never match, although both lists may
+    be empty.
     """
     mismatches: list[Mismatch] = []
     for choice in given.choices():
-        for other in expected.choices():
-            mismatch = _mismatch_of_choice(choice, other, depth)
+        for expected_choice in expected.choices():
+            mismatch = _mismatch_of_choice(choice, expected_choice, depth)
             if mismatch is None:
                 return None
             mismatches.append(mismatch)
@@ -288,5 +289,5 @@ def _accepted_types(schema: Any) -> JsonTypes:
     if types == ALL or "enum" in schema or "const" in schema:
         return ALL
     # A date, a time or a duration may be given as a number.
-    converted = {**_CONVERTED, "string": _SCALARS} if "format" in schema else _CONVERTED
+    converted = {**_CONVERTIBLE_TYPES, "string": _SCALARS} if "format" in schema else _CONVERTIBLE_TYPES
     return frozenset().union(*(converted.get(name, frozenset({name})) for name in types))

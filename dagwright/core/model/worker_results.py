@@ -128,7 +128,7 @@ def _unwrap_stored_result(value: StoredValue) -> UnwrappedResult:
 
 def _projected_field(value: StoredValue, name: str) -> Any:
     try:
-        field_value = get_value(value, (name,), start=value.name)
+        field_value = get_value(value, (name,), name=value.name)
     except MissingValue:
         return None
     is_text = (

@@ -30,7 +30,7 @@ from dagwright.core.expressions.stored_values import (
     Path,
     ProjectedPart,
     StoredValue,
-    is_whole,
+    is_inline_value,
     stored_from_json,
     stored_to_json,
 )
@@ -88,7 +88,7 @@ class StoredList(Sequence[Any]):
         return StoredList(self.value, self.first + first, last - first)
 
     def _item(self, index: int) -> Any:
-        item = get_value(self.value, (index,), start=self.value.name)
+        item = get_value(self.value, (index,), name=self.value.name)
         if not self._projected or not isinstance(item, StoredValue):
             return item
         parts = {path: ProjectedPart("small", values[index]) for path, values in self._projected.items()}
@@ -150,7 +150,7 @@ def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | No
     if items is None:
         return None
     if not isinstance(items, list | StoredList):
-        shown = repr(as_text(items)[:60]) if is_whole(items) else describe_type(items)
+        shown = repr(as_text(items)[:60]) if is_inline_value(items) else describe_type(items)
         return NodeError("invalid_for_each", f"for_each needs a list, not {shown}")
     if len(items) > MAX_ITEMS:
         return NodeError("too_large", f"for_each has {len(items)} items; at most {MAX_ITEMS} are allowed")
@@ -200,7 +200,7 @@ def _key_of(key: Template, scope: Scope) -> str | None:
     size = 0
     for part in key:
         resolved = resolve_template((part,), scope=scope)
-        if not is_whole(resolved):
+        if not is_inline_value(resolved):
             return None
         texts.append(as_text(resolved))
         size += len(texts[-1])

@@ -33,14 +33,14 @@ class ReferenceProblem:
 
     Args:
         at: path in the node.
-        unknown: referenced node id that does not exist, if that is the problem.
+        unknown_node: referenced node id that does not exist, if that is the problem.
     """
 
     code: str
     message: str
     at: tuple[str | int, ...]
     hint: str | None = None
-    unknown: str | None = None
+    unknown_node: str | None = None
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class _Reader:
         for key, value in arguments.items():
             # Nearly every argument is a plain value, for which a walk would be expensive.
             if isinstance(value, dict | list):
-                for path, text in walk_texts(value, at=(key,)):
+                for path, text in walk_texts(value, base=(key,)):
                     self.read_argument(path, text)
             elif isinstance(value, str) and contains_reference(value):
                 self.read_argument((key,), value)
@@ -171,7 +171,7 @@ class _Reader:
                 message = f"Invalid reference: {bad.text}: {bad.message}"
                 hint = item_hint(bad) if in_item and self.node.for_each is not None else bad.hint
                 self.references.problems.append(
-                    ReferenceProblem("invalid_reference", message, at, hint, unknown=bad.unknown)
+                    ReferenceProblem("invalid_reference", message, at, hint, unknown_node=bad.unknown_node)
                 )
             self.record(error.parts, at=at, in_item=in_item, secrets_allowed=secrets_allowed)
             return None
@@ -202,9 +202,9 @@ class _Reader:
         try:
             condition = check_condition(text, self.ids.__contains__)
         except ValueError as error:
-            hint, unknown = (error.hint, error.unknown) if isinstance(error, BadCondition) else (None, None)
+            hint, unknown_node = (error.hint, error.unknown_node) if isinstance(error, BadCondition) else (None, None)
             self.references.problems.append(
-                ReferenceProblem("invalid_field", f"when: {error}", ("when",), hint, unknown=unknown)
+                ReferenceProblem("invalid_field", f"when: {error}", ("when",), hint, unknown_node=unknown_node)
             )
             return
         if condition.uses_item and self.node.for_each is None:

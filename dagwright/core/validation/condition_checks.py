@@ -61,7 +61,7 @@ def check_condition(text: str, is_node: Callable[[str], bool]) -> ParsedConditio
     condition = parse_checked_condition(text, is_node)
     for name in program.variables():
         if name not in condition.analysis.names:
-            raise BadCondition(f"there is no node {name!r}", unknown=name)
+            raise BadCondition(f"there is no node {name!r}", unknown_node=name)
     for read in condition.analysis.reads:
         if read.source == "nodes":
             _check_field(read)

@@ -55,7 +55,7 @@ class DependencyChecks:
             needed: dict[int, None] = {}
             for position, name in enumerate(node.depends_on):
                 if name not in numbers:
-                    hint = self._report.hints.near(name, numbers, excluded=node.id)
+                    hint = self._report.hints.suggest(name, numbers, excluded=node.id)
                     message = f"{node.id!r} depends on unknown node {name!r}"
                     at = ("nodes", index, "depends_on", position)
                     self._report.report_problem("unknown_dependency", message, at, node=node.id, hint=hint)

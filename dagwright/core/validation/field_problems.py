@@ -269,7 +269,7 @@ def _unknown_field(
     if len(path) > 1:
         known = _FIELDS_INSIDE.get("human" if path[0] == "approval" else str(path[0]), ())
     meant = "depends_on" if name in _DEPENDENCIES and "depends_on" in known else name
-    message = f"unknown field {label!r}" + (f"; allowed are {format_names(known, near=meant)}" if known else "")
+    message = f"unknown field {label!r}" + (f"; allowed are {format_names(known, nearest_to=meant)}" if known else "")
     hint = suggestion(meant, known)
     if path[0] == "agent" and name in MODEL_KEYS:
         hint = "an agent has no model: each request selects the model"

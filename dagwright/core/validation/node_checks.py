@@ -8,7 +8,7 @@ from dagwright.core.model.argument_checks import EntityChecks, SchemaOfTool, pro
 from dagwright.core.model.document import Document
 from dagwright.core.model.plan import Cache, Node
 from dagwright.core.model.resolvers import callable_tools, resolver_of
-from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, effects_of_call, is_inline
+from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, effects_of_call, is_inline_agent
 from dagwright.core.validation.checked_plan import CheckReport, NodeReferences
 from dagwright.core.validation.human_fields import problems_of_requests
 from dagwright.core.validation.workers import WorkerTool, problems_of_worker
@@ -25,7 +25,7 @@ def effects_of_node(
     """
     if tool is None:
         return None
-    effects = effects_of_call(tool, arguments, unknown=unknown)
+    effects = effects_of_call(tool, arguments, unknown_paths=unknown)
     if node.effects is not None and not effects.changes_nothing:
         effects = Effects(node.effects)
     return None if effects is tool.effects else effects.value
@@ -127,7 +127,7 @@ class NodeChecks:
                 )
         for name, value in (("tool", node.tool), ("agent", node.agent_name)):
             # A character has at most four bytes, so short names need not be encoded.
-            if value is not None and not 0 < len(value) <= 50 and not _is_name(value) and not is_inline(value):
+            if value is not None and not 0 < len(value) <= 50 and not _is_name(value) and not is_inline_agent(value):
                 message = f"{name} must be a name of 1 to 200 bytes"
                 self.report.report_problem("invalid_field", message, ("nodes", index, name), node=node.id)
 
@@ -222,8 +222,8 @@ class NodeChecks:
         declaration = tool_of_agent(node.agent_name, self.tools)
         if declaration is None:
             if not self.allow_unknown_tools:
-                hint = self.report.hints.near(
-                    node.agent_name, [card.name for card in agent_cards(self.tools) if not is_inline(card.name)]
+                hint = self.report.hints.suggest(
+                    node.agent_name, [card.name for card in agent_cards(self.tools) if not is_inline_agent(card.name)]
                 )
                 message = f"there is no agent {node.agent_name!r}"
                 hint = hint or _AGENT_HINT
@@ -257,7 +257,7 @@ class NodeChecks:
         renamed = next((tool.name for tool in self.tools.values() if name in tool.aliases), None)
         if renamed is not None:
             return f"the tool was renamed: write tool: {renamed}"
-        if near := self.report.hints.near(name, self.tool_names):
+        if near := self.report.hints.suggest(name, self.tool_names):
             return near
         server, dot, tool = name.partition(".")
         if server and dot and tool:

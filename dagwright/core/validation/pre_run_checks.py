@@ -145,8 +145,8 @@ def _unknown_inputs(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]
         read_names = dict.fromkeys(str(read.steps[0]) for read in reads if read.steps and read.steps[0] not in optional)
         for name in read_names:
             if name not in known:
-                hint = hints.near(name, known) or f"declare it under 'inputs', or write has(inputs.{name})"
-                known_names = format_names(declared, near=name, hints=hints)
+                hint = hints.suggest(name, known) or f"declare it under 'inputs', or write has(inputs.{name})"
+                known_names = format_names(declared, nearest_to=name, hints=hints)
                 message = f"when: there is no input {name!r}; the plan declares {known_names}"
                 yield Problem("invalid_field", message, _source_pointer(checked, index, "when"), node.id, hint)
 
@@ -183,7 +183,7 @@ def misspelt_inputs(checked: CheckedPlan, hints: NameHints) -> dict[str, str]:
     """Return the undeclared inputs with a name similar to a declared one: name -> suggestion."""
     declared = _declared_inputs(checked)
     undeclared = [name for name in checked.inputs if name not in declared] if declared else []
-    return {name: near for name in undeclared if (near := hints.near(name, declared)) is not None}
+    return {name: near for name in undeclared if (near := hints.suggest(name, declared)) is not None}
 
 
 def misspelt_keywords(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
@@ -194,7 +194,7 @@ def misspelt_keywords(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
     """
     for name, schema in checked.inputs.items():
         for key in schema:
-            near = hints.near(key, _KEYWORDS) if key not in _KEYWORDS else None
+            near = hints.suggest(key, _KEYWORDS) if key not in _KEYWORDS else None
             if near is not None:
                 message = f"inputs.{name}.{key}: {key!r} is not a keyword of JSON Schema and has no effect; {near}"
                 yield Note("unknown_keyword", message, None, pointer("inputs", name, key))

@@ -214,7 +214,7 @@ class _Checker:
         node = self._with_inline_agent(0, node)
         references = read_references(node, ids, extra={})
         for problem in references.problems:
-            if problem.unknown is None:
+            if problem.unknown_node is None:
                 at = ("nodes", 0, *problem.at)
                 self.report.report_problem(problem.code, problem.message, at, node=node.id, hint=problem.hint)
         checks = NodeChecks(self.document, self.report, tools=self.tools, allow_unknown_tools=True, producers=producers)
@@ -273,7 +273,7 @@ class _Checker:
     def _read_node(self, index: int, node: Node, numbers: Mapping[str, int], kinds: LookupKinds) -> NodeReferences:
         references = read_references(node, numbers, extra=kinds.parts_of(index, node))
         for problem in references.problems:
-            hint = problem.hint or self.hints.near(problem.unknown, numbers, excluded=node.id)
+            hint = problem.hint or self.hints.suggest(problem.unknown_node, numbers, excluded=node.id)
             self.report.report_problem(
                 problem.code, problem.message, ("nodes", index, *problem.at), node=node.id, hint=hint
             )
@@ -301,7 +301,7 @@ class _Checker:
         for path, message, hint in schema.problems_of(node.arguments, references.argument_bindings):
             self._report_argument(index, node, path, f"the sub-plan's input {message}", hint)
         for name in unknown:
-            hint = self.hints.near(name, checked.inputs)
+            hint = self.hints.suggest(name, checked.inputs)
             self._report_argument(index, node, (name,), f"the sub-plan has no input {name!r}", hint)
 
     def _sub_document(self, index: int, node: Node) -> Document | None:
@@ -344,7 +344,7 @@ class _Checker:
                 template = parse_template(text, numbers)
             except BadReferences as error:
                 for bad in error.invalid:
-                    hint = bad.hint or self.hints.near(bad.unknown, numbers)
+                    hint = bad.hint or self.hints.suggest(bad.unknown_node, numbers)
                     message = f"Invalid reference: {bad.text}: {bad.message}"
                     self.report.report_problem("invalid_reference", message, ("output", *path), node=None, hint=hint)
                 continue

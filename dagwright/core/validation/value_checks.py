@@ -140,11 +140,11 @@ class ValueChecks:
 
     def _impossible_comparisons(self, read: Read, value: ValueSchema) -> Iterator[ValueProblem]:
         """Yield a problem for each comparison of a value with a text that is not one of its listed constants."""
-        constants = value.constants if read.compared else None
+        constants = value.constants if read.compared_texts else None
         if constants is None:
             return
         shown = f"when: {read.node or read.source}{format_path(read.steps)}"
-        for text in read.compared:
+        for text in read.compared_texts:
             if text not in constants:
                 message, hint = never_equal_problem(shown, text, constants, hints=self.hints)
                 yield ValueProblem("invalid_field", message, ("when",), hint)

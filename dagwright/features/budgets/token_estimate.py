@@ -56,7 +56,7 @@ def _conversation_tokens(state: "RunState", node: CompiledNode) -> int:
 def _answer_tokens(state: "RunState", number: int) -> int:
     """Return the usage that the result of a call reports; without a report, the usage of all its attempts."""
     try:
-        used = get_value(state.records[number].result, ("usage",), start="the answer")
+        used = get_value(state.records[number].result, ("usage",), name="the answer")
         return usage_from_json(used).tokens
     except (MissingValue, ComputeBudgetExceeded, ValueError):
         return state.totals.usage.tasks.get(state.plan.nodes[number].id, NO_USAGE).tokens

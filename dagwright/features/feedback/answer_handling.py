@@ -236,7 +236,7 @@ class AnswerHandler:
         if (assignee := request.escalates_to) is not None and request.deadline_s is not None:
             request.escalate(assignee, at)
             if request.task:
-                self._state.record(self._state.items.ref(request.task)).reason = request.waits_for
+                self._state.record(self._state.items.ref(request.task)).reason = request.waiting_reason
             self._requests.schedule_alarm(request)
             self._requests.notifications.append(Notification("escalated", request, at))
             return

@@ -91,7 +91,7 @@ class ApprovalGate:
         if node.kind != "tool" or tool is None or tool.input_schema is None:
             return None
         arguments = self._state.arguments_of(ref)
-        return problem_of_call(tool, arguments, unknown=[path for path, _ in find_value_refs(arguments)])
+        return problem_of_call(tool, arguments, unknown_paths=[path for path, _ in find_value_refs(arguments)])
 
     def verdict(self, ref: TaskRef) -> str:
         """Return the verdict of the policy on a call: `run`, `ask` or `refuse`.

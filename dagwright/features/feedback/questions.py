@@ -8,7 +8,7 @@ import pydantic_core
 from pydantic import ValidationError
 
 from dagwright.core.expressions.references import as_text
-from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_whole
+from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_inline_value
 from dagwright.core.expressions.value_refs import format_value_refs, ref_for_display
 from dagwright.core.model.answers import OPTIONS, QUESTION_BYTES, BadAnswer, default_answer
 from dagwright.core.model.json_schemas import validator_of
@@ -102,7 +102,7 @@ def request_of(
 def _prompt_of(prompt: Any, name: str) -> str:
     if prompt is None or prompt == "":
         return f"Approve {name!r}?" if name else ""
-    display_value = prompt if is_whole(prompt) else format_value_refs(prompt, _ref_text)
+    display_value = prompt if is_inline_value(prompt) else format_value_refs(prompt, _ref_text)
     text = as_text(display_value)
     return cut_characters(text, PROMPT_CHARACTERS)
 
@@ -122,7 +122,7 @@ def _preview_of(part: Any) -> str:
 
 def _check_request(request: Request) -> None:
     parts = [request.schema, request.options, request.on_timeout]
-    if not is_whole(parts) or len(pydantic_core.to_json(parts)) > QUESTION_BYTES:
+    if not is_inline_value(parts) or len(pydantic_core.to_json(parts)) > QUESTION_BYTES:
         raise BadQuestion(f"options and schema of a question may have at most {QUESTION_BYTES:,} bytes as JSON")
     if request.assignee is not None and not isinstance(request.assignee, str):
         raise BadQuestion(f"assignee: expected the name of a user, not {request.assignee!r:.80}")

@@ -70,7 +70,7 @@ class RequestOpener:
             names = state.options.resolver.names_in_call(node, request.arguments, state.record_of)
             request.entities = names or None
         request.checkpoint = checkpoint
-        record.status, record.reason = NodeStatus.WAITING, request.waits_for
+        record.status, record.reason = NodeStatus.WAITING, request.waiting_reason
         if purpose == "answer":
             record.started_at = at
             if state.records[ref.node].started_at is None:

@@ -68,8 +68,8 @@ class ForkReuse(SchedulerComponent):
         if reusable is None:
             return False
         task.child_snapshot = reusable.child_snapshot
-        is_run = task.is_run or task.map_batch is not None
-        if reusable.scope is None or (is_run and reusable.fingerprint):
+        has_child_runs = task.is_child_run or task.map_batch is not None
+        if reusable.scope is None or (has_child_runs and reusable.fingerprint):
             return False
         has_same_call = (
             not reusable.fingerprint or fingerprint_of(self._state, task.ref, table=self.table) == reusable.fingerprint

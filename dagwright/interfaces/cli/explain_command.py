@@ -67,7 +67,7 @@ def lines_of(explanation: RunExplanation) -> Iterator[str]:
             yield explanation.describe(near_time)
         for open_request in requests_before_nodes[:_REQUESTS_SHOWN]:
             request = open_request.to_json(explanation.view.workflow_id)
-            yield f"{open_request.id} {open_request.waits_for.partition(chr(10))[0]}"
+            yield f"{open_request.id} {open_request.waiting_reason.partition(chr(10))[0]}"
             yield from (f"  {line}" for line in option_lines(request))
             yield f"  {answer_command(request)}"
         if (omitted := len(requests_before_nodes) - _REQUESTS_SHOWN) > 0:

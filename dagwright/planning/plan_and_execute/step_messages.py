@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pydantic_core
 
 from dagwright.core.expressions.references import ResultOf, TemplatePart
-from dagwright.core.expressions.stored_values import is_whole
+from dagwright.core.expressions.stored_values import is_inline_value
 from dagwright.core.model.compiled import Binding, CompiledNode
 from dagwright.core.model.states import Record
 from dagwright.core.text import cut_with_count
@@ -52,7 +52,7 @@ def step_messages(steps: Sequence[Step], *, first: int) -> StepMessages:
     cuts: dict[int, int] = {}
     remaining_bytes = REFERRED_BYTES
     for number, (node, record) in enumerate(steps, first):
-        size = len(pydantic_core.to_json(record.result)) if is_whole(record.result) else 0
+        size = len(pydantic_core.to_json(record.result)) if is_inline_value(record.result) else 0
         if remaining_bytes >= size:
             remaining_bytes -= size
             cuts[number] = limit

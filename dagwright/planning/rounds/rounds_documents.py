@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pydantic_core
 
-from dagwright.core.expressions.stored_values import is_whole
+from dagwright.core.expressions.stored_values import is_inline_value
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, RunStatus
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX, worker_result_of
@@ -205,7 +205,7 @@ def _limit_value(value: Any, node_id: str, compact: Compact, *, max_bytes: int) 
     if not isinstance(value, Mapping):
         # A stored value, which `compact` has already shortened.
         return compacted
-    size = len(pydantic_core.to_json(value)) if is_whole(value) else None
+    size = len(pydantic_core.to_json(value)) if is_inline_value(value) else None
     return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(compacted)[:max_bytes]}
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
-from dagwright.core.expressions.stored_values import StoredValue, is_whole
+from dagwright.core.expressions.stored_values import StoredValue, is_inline_value
 from dagwright.core.model.states import NodeError
 from dagwright.core.text import cut_bytes, cut_for_model, one_line
 from dagwright.planning.model_calls.message_preparation import json_line
@@ -184,7 +184,7 @@ def _shorten(value: Any, *, max_bytes: int) -> Any:
         shape = value.shape
         size = {"type": shape.type, "length": shape.length, "bytes": shape.size_bytes} if shape is not None else {}
         return {"truncated": "workers receive the whole value", **size, "preview": shape.preview if shape else ""}
-    if not is_whole(value):
+    if not is_inline_value(value):
         return {"truncated": "workers receive the whole value"}
     text = json.dumps(value, ensure_ascii=False)
     if (size_bytes := len(text.encode(errors="replace"))) <= max_bytes:

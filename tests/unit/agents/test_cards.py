@@ -78,7 +78,7 @@ CLASS = {"description": "Thinks", "objective_template": "x", "type": "class", "c
         (WRITER | {"model": "gpt-4o"}, "/model: unknown key; an agent has no model: each request selects the model"),
         (WRITER | {"name": "v"}, ": its key is 'w', but its name is 'v'; remove the name"),
         (WRITER | {"prompt": None}, ": an agent of type llm needs 'prompt'"),
-        (WRITER | {"class_name": "m:C"}, ": 'class_name' is for agents of type class, and this one is of type llm"),
+        (WRITER | {"class_name": "m:C"}, ": 'class_name' is for agents of type class, and this agent is of type llm"),
         (WRITER | {"type": "class"}, ": an agent of type class needs 'class_name'"),
         (WRITER | {"tools": "read_file"}, "/tools: expected a list of names, not 'read_file'"),
         (WRITER | {"prompt": "x" * 40_000}, "/prompt: a prompt has 1 to 32,768 bytes"),

@@ -149,7 +149,7 @@ def test_condition_that_is_not_a_boolean_fails(text: str, message: str) -> None:
         ("check.status.matches(check.result)", "must be a text in quotes"),
         ("check.status.matches('a' + check.result)", "must be a text in quotes"),
         (r"check.status.matches('(\\w{100}){2}')", "no counts in braces"),
-        (f"matches(check.status, '{'a' * 200}')", "can have 200 characters"),
+        (f"matches(check.status, '{'a' * 200}')", "has at most 200 characters"),
         (".check.result == 1", "there is no node '.check'"),
         ("type(check.result) == int", "there is no node 'int'"),
         ("true" + " && true" * 1_000, "at most 4000 are allowed"),

@@ -67,7 +67,7 @@ def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
     scheduler = _started_scheduler()
     tasks = start_ready_tasks(scheduler)
     assert [task.id for task in tasks] == ["m[0-299]", "m[300-599]", "m[600-899]", "m[900-1199]"]
-    assert {(task.is_run, str(task.path)) for task in tasks} == {(True, "[['node', 'm']]")}
+    assert {(task.is_child_run, str(task.path)) for task in tasks} == {(True, "[['node', 'm']]")}
     for task in reversed(tasks):
         _complete(scheduler, task)
     assert scheduler.records[0].result == [number * 2 for number in range(1_200)]
@@ -77,7 +77,7 @@ def test_results_of_map_batches_are_joined_in_the_run_or_by_a_task() -> None:
     for number, task in enumerate(tasks):
         _complete(scheduler, task, values=None, pieces=[(f"sha256-{number}", 300)])
     (join,) = start_ready_tasks(scheduler)
-    assert (join.id, join.is_run, join.is_join) == ("m[all]", False, True)
+    assert (join.id, join.is_child_run, join.is_join) == ("m[all]", False, True)
     scheduler.complete(join.id, "joined", at=3.0)
     assert scheduler.records[0].result == "joined"
     assert states(scheduler) == {"m": "completed", "z": "ready"}
@@ -149,8 +149,10 @@ def test_small_map_is_a_child_run_if_the_run_has_many_items(monkeypatch: pytest.
         compiled_plan(plan_of(*(_map(f"m{number}", 200) for number in range(4)))), max_in_flight=500
     )
     tasks = start_ready_tasks(scheduler)
-    assert [task.id for task in tasks if task.is_run] == ["m2[0-199]", "m3[0-199]"]
-    assert [task.id for task in tasks if not task.is_run] == [f"m{at}[{key}]" for at in (0, 1) for key in range(200)]
+    assert [task.id for task in tasks if task.is_child_run] == ["m2[0-199]", "m3[0-199]"]
+    assert [task.id for task in tasks if not task.is_child_run] == [
+        f"m{at}[{key}]" for at in (0, 1) for key in range(200)
+    ]
     assert scheduler.state.map_concurrency(2) == MapConcurrency(1, 500)
 
 
@@ -181,7 +183,7 @@ def test_failing_items_of_many_maps_run_in_child_runs() -> None:
     scheduler = started_run(node("a"), *maps)
     scheduler.complete("a", [{}] * 9_000, at=1.0)
     tasks = start_ready_tasks(scheduler)
-    assert [task.is_run for task in tasks] == [True] * 20 * 4
+    assert [task.is_child_run for task in tasks] == [True] * 20 * 4
     assert [len(record.items) for record in scheduler.records[1:]] == [20 + 1] * 20
 
 
@@ -233,10 +235,10 @@ def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int
     running, running_counts = start_ready_tasks(scheduler), []
     while running:
         running_counts.append(
-            sum(scheduler.state.map_concurrency(task.ref.node).items if task.is_run else 1 for task in running)
+            sum(scheduler.state.map_concurrency(task.ref.node).items if task.is_child_run else 1 for task in running)
         )
         task = running.pop(0)
-        if task.is_run:
+        if task.is_child_run:
             _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
         else:
             scheduler.complete(task.id, "done", at=2.0)

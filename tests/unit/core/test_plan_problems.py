@@ -245,11 +245,11 @@ def test_very_long_name_quickly_gets_no_suggestion() -> None:
 
 def test_hints_are_the_nearest_names_within_a_budget() -> None:
     hints = NameHints(100)
-    assert [hints.near("bok", ["book"]) for _ in range(6)] == ["did you mean 'book'?"] * 5 + [None]
+    assert [hints.suggest("bok", ["book"]) for _ in range(6)] == ["did you mean 'book'?"] * 5 + [None]
     assert nearest("serch", ["search", "searches", "perch", "zzz"], limit=3) == ["search", "perch", "searches"]
     hints = NameHints(HINT_BUDGET)
     names = [f"fetch_{word}" for word in ("books", "films", "songs", "plays", "games")]
-    assert {hints.near(f"{name}s", names) for name in names * 20} == {f"did you mean {name!r}?" for name in names}
+    assert {hints.suggest(f"{name}s", names) for name in names * 20} == {f"did you mean {name!r}?" for name in names}
 
 
 def test_unused_inputs_are_reported_up_to_the_limit_of_problems() -> None:

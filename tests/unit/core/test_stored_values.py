@@ -24,7 +24,7 @@ from dagwright.core.expressions.stored_values import (
     StoredValue,
     WorkerText,
     find_value_refs,
-    is_whole,
+    is_inline_value,
     stored_from_json,
     stored_to_json,
 )
@@ -213,7 +213,7 @@ _ARGUMENTS = {"plain": {"ref": "r"}, "held": [1, {"x": _STORED}], "token": _TOKE
 
 def test_value_refs_are_found_in_document_order_and_formatted_for_display() -> None:
     assert [path for path, _ in find_value_refs(_ARGUMENTS)] == [("held", 1, "x"), ("token",), ("both",)]
-    assert (is_whole(_ARGUMENTS), is_whole({"ref": "r"}), is_whole(None)) == (False, True, True)
+    assert (is_inline_value(_ARGUMENTS), is_inline_value({"ref": "r"}), is_inline_value(None)) == (False, True, True)
     shown = {"ref": "r", "path": [["text"]], "bytes": 9}
     assert format_value_refs(_ARGUMENTS, ref_for_display) == {
         "plain": {"ref": "r"},

@@ -4,7 +4,13 @@ from typing import Any
 
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.lookups import KnownEntities, bound_from_json, known_result, resolved_lookups, with_lookups
+from dagwright.core.model.lookups import (
+    KnownEntities,
+    known_entities_from_json,
+    known_result,
+    resolved_lookups,
+    with_lookups,
+)
 from dagwright.core.model.resolvers import Resolver
 from dagwright.features.lookups.entity_resolver import EntityResolver
 from tests.support.plan_building import started_scheduler
@@ -31,7 +37,7 @@ def test_text_added_by_the_bind_tool_is_not_a_filter_in_the_next_run() -> None:
         task = scheduler.next_task(0.0)
         assert task is not None
         scheduler.complete(task.id, result, at=0.0)
-    assert [*bound_from_json([*resolved_lookups(plan, scheduler.records)])] == [ann(city="LU")]
+    assert [*known_entities_from_json([*resolved_lookups(plan, scheduler.records)])] == [ann(city="LU")]
 
 
 def test_known_entity_of_a_removed_type_is_looked_up_again() -> None:

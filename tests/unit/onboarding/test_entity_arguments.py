@@ -74,7 +74,7 @@ def test_lookup_of_an_unaccepted_type_is_rejected(entity_type: str, kind: str) -
             "invalid_arguments",
             "/intents/0/lookups/cbu-id/entity_type",
             f"subscribe: 'cbu-id' takes a fund, and 'Apex' is looked up as a {kind}",
-            "write the entity_type fund if it is one",
+            "write the entity_type fund if that is the right type",
         )
     ]
 
@@ -150,7 +150,7 @@ def test_reference_for_an_argument_that_is_not_a_party_is_rejected() -> None:
 )
 def test_party_that_must_differ_from_another_parameter_is_rejected(groups: dict[str, Any]) -> None:
     ((code, _, message, _),) = problems_of_intents(intent("make-fund"), intent("join", **groups))
-    expected = ("invalid_arguments", "join: 'two-id' is the same entity as 'one-id', and must be a different one")
+    expected = ("invalid_arguments", "join: 'two-id' is the same entity as 'one-id', and must be a different entity")
     assert (code, message) == expected
 
 

@@ -134,7 +134,7 @@ def test_fund_has_neither_role_nor_link_at_itself() -> None:
     assert [(problem.pointer, problem.message) for problem in actual] == [
         (
             f"/intents/{number}/refs/entity-id",
-            f"{verb}: 'entity-id' is the same entity as 'cbu-id', and must be a different one",
+            f"{verb}: 'entity-id' is the same entity as 'cbu-id', and must be a different entity",
         )
         for number, verb in ((1, "cbu.link"), (2, "cbu.assign-role"))
     ]
