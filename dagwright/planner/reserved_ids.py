@@ -28,19 +28,19 @@ def rename_reserved_ids(document: Document) -> tuple[dict[str, Any], list[Repair
     is_ambiguous = any(_is_ambiguous(node_id, nodes) for node_id in reserved_ids)
     if document.bindings or document.workers or document.sub_documents or is_ambiguous:
         return None
-    renamed: dict[str, str] = {}
+    new_ids: dict[str, str] = {}
     for node_id in reserved_ids:
-        renamed[node_id] = _free_id(node_id, {*ids, *renamed.values()})
-    plan = {**document.plan, "nodes": [_with_ids(node, renamed) for node in nodes]}
+        new_ids[node_id] = _free_id(node_id, {*ids, *new_ids.values()})
+    plan = {**document.plan, "nodes": [_with_new_ids(node, new_ids) for node in nodes]}
     repairs = [
         Repair("reserved_id", f"the id {old!r}, which is reserved for the run, was changed to {new!r}", node=new)
-        for old, new in renamed.items()
+        for old, new in new_ids.items()
     ]
     return plan, repairs
 
 
 def _is_ambiguous(node_id: str, nodes: list[Any]) -> bool:
-    """Return whether an id occurs where it may or may not mean the node."""
+    """Return whether an id occurs in a place where it may not mean the node."""
     word = re.compile(rf"(?<!\w){re.escape(node_id)}(?!\w)")
     literal = re.compile(rf"\\\{{\{{\s*{re.escape(node_id)}\b")
     return any(
@@ -54,26 +54,26 @@ def _is_ambiguous(node_id: str, nodes: list[Any]) -> bool:
 def _free_id(node_id: str, taken_ids: Collection[str]) -> str:
     name = f"{node_id.replace('#', '_')}_step"
     number = 1
-    while (free := name if number == 1 else f"{name}_{number}") in taken_ids:
+    while (candidate := name if number == 1 else f"{name}_{number}") in taken_ids:
         number += 1
-    return free
+    return candidate
 
 
-def _with_ids(node: Mapping[str, Any], renamed: Mapping[str, str]) -> dict[str, Any]:
-    names = "|".join(re.escape(name) for name in sorted(renamed, key=len, reverse=True))
+def _with_new_ids(node: Mapping[str, Any], new_ids: Mapping[str, str]) -> dict[str, Any]:
+    names = "|".join(re.escape(name) for name in sorted(new_ids, key=len, reverse=True))
     reference = re.compile(rf"(\{{\{{\s*)({names})(?=\.(?:result|status|error)\b)")
 
-    def with_ids(value: Any) -> Any:
+    def with_new_ids(value: Any) -> Any:
         if isinstance(value, str):
-            return reference.sub(lambda match: match[1] + renamed[match[2]], value)
+            return reference.sub(lambda match: match[1] + new_ids[match[2]], value)
         if isinstance(value, list):
-            return [with_ids(part) for part in value]
-        return {name: with_ids(part) for name, part in value.items()} if isinstance(value, dict) else value
+            return [with_new_ids(part) for part in value]
+        return {name: with_new_ids(part) for name, part in value.items()} if isinstance(value, dict) else value
 
-    document = {name: value if name in _NO_REFERENCES else with_ids(value) for name, value in node.items()}
-    document["id"] = renamed.get(node["id"], node["id"])
+    document = {name: value if name in _NO_REFERENCES else with_new_ids(value) for name, value in node.items()}
+    document["id"] = new_ids.get(node["id"], node["id"])
     if node.get("depends_on"):
-        document["depends_on"] = [renamed.get(name, name) for name in node["depends_on"]]
+        document["depends_on"] = [new_ids.get(name, name) for name in node["depends_on"]]
     return document
 
 

@@ -32,13 +32,13 @@ _MESSAGE_CHARACTERS = 1_000
 
 
 def parse_round(output: Any, text: str, round_context: RoundContext) -> dict[str, Any]:
-    """Parse an answer: `{"valid": true, "action", "reasoning", …}`.
+    """Parse an answer into `{"valid": true, "action", "reasoning", …}`.
 
     An invalid answer results in `{"valid": false, "problems", "repair": message for the planner, "message": summary of
     the problems, "repeats": whether the answer repeats completed work}`.
 
     Args:
-        output: the answer, if it fits the response format; null to extract it from the text.
+        output: the answer, if it fits the response format; `None` to extract it from the text.
         text: the whole text of the model's answer.
         round_context: worker tools and known sub-goals, to check the answer against.
 
@@ -49,14 +49,14 @@ def parse_round(output: Any, text: str, round_context: RoundContext) -> dict[str
     answer: Any = None
     try:
         answer, repairs = _answer_document(output, text)
-        parsed = _parse_answer(answer, round_context, workers, repairs)
-        if (size := encoded_size(parsed)) > ROUND_BYTES:
+        round_document = _parse_answer(answer, round_context, workers, repairs)
+        if (size := encoded_size(round_document)) > ROUND_BYTES:
             message = f"the answer has {size:,} bytes; at most {ROUND_BYTES:,} are allowed"
             hint = "start fewer sub-goals, and let workers find long values"
             raise PlanInvalid([Problem("too_large", message, hint=hint)])
     except PlanInvalid as invalid:
         return _rejection(invalid.problems, answer)
-    return parsed
+    return round_document
 
 
 def _answer_document(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
@@ -79,11 +79,11 @@ def _parse_answer(
         if repair.code == CUT_OFF
     ]:
         raise PlanInvalid(missing_parts)
-    if not_numbers := [repair for repair in repairs if repair.code == NOT_A_NUMBER]:
+    if nan_repairs := [repair for repair in repairs if repair.code == NOT_A_NUMBER]:
         hint = "write a number, or omit the field"
         # If NaN were read as null, the message would quote a value that the planner did not write.
         raise PlanInvalid(
-            [Problem("invalid_syntax", "NaN is not a JSON number", repair.pointer, hint=hint) for repair in not_numbers]
+            [Problem("invalid_syntax", "NaN is not a JSON number", repair.pointer, hint=hint) for repair in nan_repairs]
         )
     if not isinstance(answer, Mapping):
         raise PlanInvalid([Problem("invalid_field", "the answer must be one object with 'action'")])
@@ -121,7 +121,7 @@ def _sub_goals(answer: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Pro
     """Return the problems of the sub-goals of an answer, and the sub-goals to start."""
     parser = FieldParser()
     sub_goals = parser.sub_goals(answer.get("sub_goals"), checks.workers)
-    problems = [*parser.problems, *checks.problems_of(sub_goals, parser.invalid)]
+    problems = [*parser.problems, *checks.problems_of(sub_goals, parser.invalid_goals)]
     return problems, () if problems else checks.new_sub_goals(
         [sub_goal for sub_goal in sub_goals if sub_goal is not None]
     )

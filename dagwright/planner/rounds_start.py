@@ -23,7 +23,7 @@ from dagwright.planning.rounds.rounds_spec import RoundsLimits, RoundsSpec, chec
 
 ROUNDS_PROFILE = ROUNDS_KIND
 """Name of the profile in `ask` and in requests of clients."""
-_FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "synthesis", "turns")
+_QUESTION_FIELDS = ("goal", "profile", "config", "max_rounds", "worker_timeout", "deadline", "synthesis", "turns")
 MAX_TURNS = 1_000
 """Maximum number of turns of a request; only the newest go into the prompt."""
 SHOWN_TURN_CHARACTERS = 500
@@ -69,7 +69,7 @@ def prepare_rounds(
         raise GoalRejected("no_tools", str(rejected), hint="name other worker tools in `tools`") from None
     catalogue = worker_catalogue(workers)
     question = validate_goal(text, catalogue)
-    rounds = RoundsSpec(
+    spec = RoundsSpec(
         question,
         encode_tools(catalogue.tools),
         catalogue.text,
@@ -82,12 +82,12 @@ def prepare_rounds(
         recent_turns(options.turns, characters=SHOWN_TURN_CHARACTERS),
         options.limits.synthesis,
     )
-    plan = rounds_plan(rounds, intention_messages(question, options.turns), title=summary_of(options.title or question))
+    plan = rounds_plan(spec, intention_messages(question, options.turns), title=summary_of(options.title or question))
     if (size := max(encoded_size(dict(node.arguments)) for node in plan.nodes)) > ARGUMENTS_LIMIT_BYTES // 2:
         message = (
             f"the workers and the question have {size:,} bytes together; at most {ARGUMENTS_LIMIT_BYTES // 2:,} fit"
         )
-        raise GoalRejected("too_large", message, hint="describe workers in fewer words, or ask in fewer")
+        raise GoalRejected("too_large", message, hint="describe the workers or the question in fewer words")
     return replace(plan, deadline_s=options.limits.deadline_s), catalogue.note()
 
 
@@ -130,10 +130,10 @@ def rounds_from_document(
             "invalid_field",
             f"a question that is answered in rounds has no field {name!r:.60}",
             pointer(str(name)),
-            hint=suggestion(str(name), _FIELDS),
+            hint=suggestion(str(name), _QUESTION_FIELDS),
         )
         for name in document
-        if name not in _FIELDS
+        if name not in _QUESTION_FIELDS
     ]
     config, turns = ModelConfig(), tuple[TurnSummary, ...]()
     try:

@@ -15,7 +15,7 @@ RESPONSE_FILE = Path(__file__).parent.parent.parent / "docs" / "reference" / "sc
 MAX_PLANNED_NODES = 200
 """Maximum number of nodes of a plan that a model writes: the number of nodes that a run accepts at once."""
 
-_FIELDS = (
+_NODE_FIELDS = (
     "id", "title", "tool", "agent", "human", "arguments", "objective", "depends_on", "for_each", "key", "when", "join",
     "on_error",
 )  # fmt: skip
@@ -42,12 +42,12 @@ def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
     definitions = plan["$defs"]
     human = _part_of(definitions["Human"], _HUMAN_FIELDS, required=("prompt",))
     human["properties"]["options"] = {"type": "array", "items": {"type": "string"}}
-    node = _part_of(definitions["Node"], _FIELDS, required=("id",))
+    node = _part_of(definitions["Node"], _NODE_FIELDS, required=("id",))
     node["description"] = "One step of a plan: exactly one of tool, agent and human."
     node["properties"]["on_error"] = {
         "anyOf": [{"type": "string", "enum": ["block", "skip", "ask", "replan"]}, {"$ref": "#/$defs/OnErrorValue"}]
     }
-    inline = {"InlineAgent": _part_of(definitions["InlineAgent"], _INLINE_FIELDS, required=("prompt",))}
+    inline_definitions = {"InlineAgent": _part_of(definitions["InlineAgent"], _INLINE_FIELDS, required=("prompt",))}
     agent = {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/InlineAgent"}]}
     node["properties"]["agent"] = agent if inline_agents else {"type": "string"}
     for name, description in _DESCRIPTIONS.items():
@@ -71,7 +71,7 @@ def response_schema(*, inline_agents: bool = False) -> dict[str, Any]:
         "$defs": {
             "AtLeast": definitions["AtLeast"],
             "Human": human,
-            **(inline if inline_agents else {}),
+            **(inline_definitions if inline_agents else {}),
             "Node": node,
             "JsonValue": definitions["JsonValue"],
             "OnErrorValue": definitions["OnErrorValue"],

@@ -89,8 +89,8 @@ class RoundChecks:
         outputs = self._outputs(source)
         if ref.slot in outputs:
             return None
-        declared = _name_list(outputs)
-        message = f"{source.worker!r} of sub-goal {source.id} has no slot {ref.slot!r}; its slots are {declared}"
+        slot_names = _name_list(outputs)
+        message = f"{source.worker!r} of sub-goal {source.id} has no slot {ref.slot!r}; its slots are {slot_names}"
         return Problem("invalid_reference", message, f"{at}/slot", hint=suggestion(ref.slot, list(outputs)))
 
     # Sub-goals to start.
@@ -100,21 +100,24 @@ class RoundChecks:
         return tuple(sub_goal for sub_goal in sub_goals if not self._is_pending(sub_goal))
 
     def _is_pending(self, sub_goal: PlannedSubGoal) -> bool:
-        earlier = self._known.get(sub_goal.id)
-        return earlier is not None and earlier.status == "pending" and earlier.work == self._work(sub_goal)
+        earlier_goal = self._known.get(sub_goal.id)
+        return (
+            earlier_goal is not None and earlier_goal.status == "pending" and earlier_goal.work == self._work(sub_goal)
+        )
 
     def problems_of(
-        self, sub_goals: Sequence[PlannedSubGoal | None], invalid: Mapping[int, tuple[int, Mapping[str, Input]]]
+        self, sub_goals: Sequence[PlannedSubGoal | None], invalid_goals: Mapping[int, tuple[int, Mapping[str, Input]]]
     ) -> Iterator[Problem]:
         """Yield the problems of the sub-goals of an answer.
 
         Args:
             sub_goals: sub-goals in their order, `None` for each with an invalid field.
-            invalid: sub-goals with an invalid field, as in `FieldParser.invalid`; references to them are not checked.
+            invalid_goals: sub-goals with an invalid field, as in `FieldParser.invalid_goals`; references to these
+                sub-goals are not checked.
         """
         ids: set[int] = set()
-        self._invalid_ids = invalid.keys()
-        new = {
+        self._invalid_ids = invalid_goals.keys()
+        new_goals = {
             sub_goal.id: sub_goal
             for sub_goal in self.new_sub_goals([sub_goal for sub_goal in sub_goals if sub_goal is not None])
         }
@@ -127,51 +130,56 @@ class RoundChecks:
                 message = f"two sub-goals have the id {sub_goal.id}"
                 problems.append(Problem("duplicate_id", message, pointer(*at, "id"), sub_goal.node_id))
             ids.add(sub_goal.id)
-            if sub_goal.id in new:
-                problems += self._problems_of(sub_goal, at, new)
-        for index, inputs in invalid.values():
-            problems += self._problems_of_invalid(index, inputs, new)
-        if not problems and not invalid:
-            problems += self._problems_of_graph(new)
+            if sub_goal.id in new_goals:
+                problems += self._problems_of(sub_goal, at, new_goals)
+        for index, inputs in invalid_goals.values():
+            problems += self._problems_of_invalid(index, inputs, new_goals)
+        if not problems and not invalid_goals:
+            problems += self._problems_of_graph(new_goals)
         yield from problems
 
     def _problems_of_invalid(
-        self, index: int, inputs: Mapping[str, Input], new: Mapping[int, PlannedSubGoal]
+        self, index: int, inputs: Mapping[str, Input], new_goals: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
         """Yield the invalid references of a sub-goal that has an invalid field."""
         for name, ref, position in _each_ref(inputs):
             if ref.from_sub_goal in self._invalid_ids:
                 continue
-            source = new.get(ref.from_sub_goal) or self._known.get(ref.from_sub_goal)
+            source = new_goals.get(ref.from_sub_goal) or self._known.get(ref.from_sub_goal)
             location = pointer("sub_goals", index, "inputs", name, *position)
             if (problem := self._problem_of_slot(ref, source, location)) is not None:
                 yield problem
 
     def _problems_of(
-        self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...], new: Mapping[int, PlannedSubGoal]
+        self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...], new_goals: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
-        earlier = self._known.get(sub_goal.id)
-        if earlier is not None and earlier.status not in ("failed", "pending"):
-            message = f"sub-goal {sub_goal.id} already exists: it is {earlier.status}"
+        earlier_goal = self._known.get(sub_goal.id)
+        if earlier_goal is not None and earlier_goal.status not in ("failed", "pending"):
+            message = f"sub-goal {sub_goal.id} already exists: it is {earlier_goal.status}"
             hint = "use its slots, or give new work an unused id"
             yield Problem("duplicate_id", message, pointer(*at, "id"), sub_goal.node_id, hint)
         elif (repetition := self._repetition(sub_goal)) is not None:
             yield Problem(REPEATED, repetition[0], pointer(*at), sub_goal.node_id, repetition[1])
-        yield from self._problems_of_inputs(sub_goal, at, new)
+        yield from self._problems_of_inputs(sub_goal, at, new_goals)
         yield from self._problems_of_arguments(sub_goal, at)
 
     def _repetition(self, sub_goal: PlannedSubGoal) -> tuple[str, str] | None:
         """Return the message and the hint for work that was done before."""
         work = self._work(sub_goal)
-        for earlier in self._known.values():
-            if earlier.status not in (*DONE, "failed") or earlier.work != work:
+        for earlier_goal in self._known.values():
+            if earlier_goal.status not in (*DONE, "failed") or earlier_goal.work != work:
                 continue
-            if earlier.id != sub_goal.id:
-                hint = "use its slots" if earlier.status in DONE else f"give it the id {earlier.id} to retry it"
+            if earlier_goal.id != sub_goal.id:
+                hint = (
+                    "use its slots" if earlier_goal.status in DONE else f"give it the id {earlier_goal.id} to retry it"
+                )
                 hint = f"{hint}, request different work, or write done or failed"
-                return f"the same work was done in sub-goal {earlier.id}, whose status is {earlier.status}", hint
-            if earlier.attempts >= MAX_ATTEMPTS:
-                message = f"sub-goal {sub_goal.id} failed in {earlier.attempts} attempts with the same inputs"
+                return (
+                    f"the same work was done in sub-goal {earlier_goal.id}, whose status is {earlier_goal.status}",
+                    hint,
+                )
+            if earlier_goal.attempts >= MAX_ATTEMPTS:
+                message = f"sub-goal {sub_goal.id} failed in {earlier_goal.attempts} attempts with the same inputs"
                 return message, "find another way, or write done or failed"
         return None
 
@@ -183,7 +191,7 @@ class RoundChecks:
         return worker.card.outputs if worker is not None else ()
 
     def _problems_of_inputs(
-        self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...], new: Mapping[int, PlannedSubGoal]
+        self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...], new_goals: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
         card = self.workers[sub_goal.worker].card
         yield from _problems_of_slots(sub_goal, card, at)
@@ -191,8 +199,8 @@ class RoundChecks:
             if ref.from_sub_goal in self._invalid_ids:
                 continue
             location = pointer(*at, "inputs", name, *path)
-            earlier = self._known.get(ref.from_sub_goal)
-            source = new.get(ref.from_sub_goal) or earlier
+            earlier_goal = self._known.get(ref.from_sub_goal)
+            source = new_goals.get(ref.from_sub_goal) or earlier_goal
             if (problem := self._problem_of_slot(ref, source, location)) is not None:
                 yield problem
             elif source is not None and (wrong_slot := self._wrong_slot(sub_goal, name, ref, source)) is not None:
@@ -240,13 +248,13 @@ class RoundChecks:
             group = "inputs" if path and path[0] in sub_goal.inputs else "params"
             yield Problem("invalid_arguments", message, pointer(*at, group, *path), sub_goal.node_id, hint)
 
-    def _problems_of_graph(self, new: Mapping[int, PlannedSubGoal]) -> Iterator[Problem]:
+    def _problems_of_graph(self, new_goals: Mapping[int, PlannedSubGoal]) -> Iterator[Problem]:
         """Yield the problems of sub-goals that are valid individually: a cycle, or no sub-goal that can start."""
-        if len(self._known.keys() | new.keys()) > MAX_SUB_GOALS_OF_RUN:
+        if len(self._known.keys() | new_goals.keys()) > MAX_SUB_GOALS_OF_RUN:
             message = f"the question would have more than {MAX_SUB_GOALS_OF_RUN} sub-goals"
             yield Problem("too_large", message, "/sub_goals", hint="write done with the existing slots, or failed")
             return
-        sub_goals: dict[int, PlannedSubGoal | KnownSubGoal] = {**self._known, **new}
+        sub_goals: dict[int, PlannedSubGoal | KnownSubGoal] = {**self._known, **new_goals}
         indices = {number: index for index, number in enumerate(sub_goals)}
         dependencies = [
             [indices[source] for source in sub_goal.sources if source in indices] for sub_goal in sub_goals.values()
@@ -257,36 +265,41 @@ class RoundChecks:
             )
             return
         startable: dict[int, bool] = {}
-        if new and not any(self._can_start(sub_goal, new, startable) for sub_goal in new.values()):
+        if new_goals and not any(self._can_start(sub_goal, new_goals, startable) for sub_goal in new_goals.values()):
             hint = "start a sub-goal that has all its inputs, retry a failed one, or write done or failed"
             yield Problem(
                 PRECONDITION_MISSING, "no sub-goal can start: their inputs have failed", "/sub_goals", hint=hint
             )
-        if not new:
+        if not new_goals:
             hint = "start a new sub-goal, retry a failed one, or write done or failed"
             yield Problem(
                 "empty_plan", "all of these sub-goals are already pending, and none can start", "/sub_goals", hint=hint
             )
 
     def _can_start(
-        self, sub_goal: PlannedSubGoal | KnownSubGoal, new: Mapping[int, PlannedSubGoal], startable: dict[int, bool]
+        self,
+        sub_goal: PlannedSubGoal | KnownSubGoal,
+        new_goals: Mapping[int, PlannedSubGoal],
+        startable: dict[int, bool],
     ) -> bool:
         """Return whether a sub-goal can start, in a graph without cycles; `startable` caches results by ID."""
         if sub_goal.id not in startable:
-            startable[sub_goal.id] = all(self._can_have_value(source, new, startable) for source in sub_goal.sources)
+            startable[sub_goal.id] = all(
+                self._can_have_value(source, new_goals, startable) for source in sub_goal.sources
+            )
         return startable[sub_goal.id]
 
-    def _can_have_value(self, source: int, new: Mapping[int, PlannedSubGoal], startable: dict[int, bool]) -> bool:
-        if source in new:
-            return self._can_start(new[source], new, startable)
+    def _can_have_value(self, source: int, new_goals: Mapping[int, PlannedSubGoal], startable: dict[int, bool]) -> bool:
+        if source in new_goals:
+            return self._can_start(new_goals[source], new_goals, startable)
         source_goal = self._known.get(source)
         if source_goal is None or source_goal.status == "failed":
             return False
-        return source_goal.status in DONE or self._can_start(source_goal, new, startable)
+        return source_goal.status in DONE or self._can_start(source_goal, new_goals, startable)
 
 
 def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
-    """Yield required slots that are missing, and required slots of a deliverable that the planner wrote itself.
+    """Yield problems of required slots: missing slots, and slots of a deliverable that the planner wrote itself.
 
     A planner may write a value such as a query from the person, because worker tools look it up. A deliverable would
     present the value to the person as if a worker tool had found it.

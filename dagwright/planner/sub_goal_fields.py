@@ -20,9 +20,9 @@ _MAX_ID = 10**9
 _ID = re.compile(r"\s*(?:sg|sub_goal|sub-goal)?[ _-]?([0-9]{1,9})\s*", re.IGNORECASE)
 """A number as a string, with the prefixes that models add to the id of a sub-goal."""
 MAX_DEPTH = 80
-"""Maximum nesting depth of an answer: calls, results and documents wrap it, and their limit is 100."""
+"""Maximum nesting depth of an answer. Calls, results and documents wrap the answer, and their limit is 100."""
 _GROUPS = ("inputs", "params", "synthesis_inputs", "sub_goals")
-_EXPECTED_INPUT = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a list of such'
+_EXPECTED_INPUT = 'an object such as {"from_sub_goal": 1, "slot": "…"}, or a list of such objects'
 
 
 def decode_json_strings(raw: Any) -> Any:
@@ -90,7 +90,7 @@ class FieldParser:
     def __init__(self) -> None:
         self.problems: list[Problem] = []
         """Problems found so far."""
-        self.invalid: dict[int, tuple[int, Mapping[str, Input]]] = {}
+        self.invalid_goals: dict[int, tuple[int, Mapping[str, Input]]] = {}
         """Sub-goals with an invalid field: id -> index in the answer, and the inputs that could be read."""
 
     def _report(
@@ -132,12 +132,14 @@ class FieldParser:
             self._with_declared_names(_field_or_default(raw, "inputs", {}), worker, *at, "inputs"), *at, "inputs"
         )
         if (count := sum(len(refs_of(value)) for value in inputs.values())) > MAX_REFS:
-            self._report("too_large", f"it receives {count:,} slots; at most {MAX_REFS} are allowed", *at, "inputs")
+            self._report(
+                "too_large", f"the sub-goal receives {count:,} slots; at most {MAX_REFS} are allowed", *at, "inputs"
+            )
         for name in (name for name in inputs if name in params):
             self._report("invalid_field", f"{name!r} is given twice, in params and in inputs", *at, "inputs", name)
         if len(self.problems) > problems_before or number is None or worker is None:
             if number is not None:
-                self.invalid[number] = (index, inputs)
+                self.invalid_goals[number] = (index, inputs)
             return None
         card = worker.card
         # Outputs and goal type come from the card, not from the answer.
@@ -159,10 +161,10 @@ class FieldParser:
         properties = (worker.tool.input_schema or {}).get("properties", {})
         fields: dict[Any, Any] = {}
         for name, value in raw.items():
-            declared = parameter_name(str(name), properties)
-            if declared in fields:
-                self._report("invalid_field", f"{declared!r} is given twice", *at, name)
-            fields[declared] = value
+            declared_name = parameter_name(str(name), properties)
+            if declared_name in fields:
+                self._report("invalid_field", f"{declared_name!r} is given twice", *at, name)
+            fields[declared_name] = value
         return fields
 
     def _reject_unknown(self, raw: Mapping[str, Any], known_names: Sequence[str], owner: str, *at: str | int) -> None:
@@ -184,16 +186,16 @@ class FieldParser:
         if not isinstance(raw, Mapping):
             self._report("invalid_field", f"{at[-1]!r} must be an object of name -> slot, not {raw!r:.60}", *at)
             return {}
-        by_name: dict[str, Input] = {}
+        inputs_by_name: dict[str, Input] = {}
         for name, value in raw.items():
             if isinstance(value, list):
                 refs = [self._ref(entry, *at, name, index) for index, entry in enumerate(value)]
                 if not refs:
                     self._report("invalid_field", f"the input {name!r} is an empty list", *at, name)
-                by_name[str(name)] = tuple(ref for ref in refs if ref is not None)
+                inputs_by_name[str(name)] = tuple(ref for ref in refs if ref is not None)
             elif (ref := self._ref(value, *at, name)) is not None:
-                by_name[str(name)] = ref
-        return by_name
+                inputs_by_name[str(name)] = ref
+        return inputs_by_name
 
     def _ref(self, raw: Any, *at: str | int) -> InputRef | None:
         source = sub_goal_id(raw.get("from_sub_goal")) if isinstance(raw, Mapping) else None

@@ -47,11 +47,11 @@ def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
 
     Entries that do not fit into `CATALOGUE_CHARACTERS` are omitted, and the catalogue names them.
     """
-    ordered = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
+    sorted_tools = sorted(tools.items(), key=lambda item: (item[1].agent is None, item[0]))
     entries, omitted = fit_lines(
         {
             name: json_line(_tool_entry(tool) if tool.agent is None else _agent_entry(tool.agent))
-            for name, tool in ordered
+            for name, tool in sorted_tools
         }
     )
     parts = [
@@ -65,16 +65,16 @@ def build_catalogue(tools: Mapping[str, ToolDeclaration]) -> Catalogue:
 
 def fit_lines(lines: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the lines that fit, by name, and the names of the other lines."""
-    fitting: dict[str, str] = {}
+    fitting_lines: dict[str, str] = {}
     omitted: list[str] = []
     remaining_characters = CATALOGUE_CHARACTERS
     for name, line in lines.items():
         if len(line) < remaining_characters:
-            fitting[name] = line
+            fitting_lines[name] = line
             remaining_characters -= len(line) + 1
         else:
             omitted.append(name)
-    return fitting, omitted
+    return fitting_lines, omitted
 
 
 def _agent_entry(agent: AgentCard) -> dict[str, Any]:

@@ -17,13 +17,13 @@ def intent_verbs(tools: Mapping[str, ToolDeclaration]) -> Mapping[str, ToolDecla
 
     A user's tool with the name of a built-in helper is a verb.
     """
-    compensating = {tool.undo for tool in tools.values()}
+    compensating_tools = {tool.undo for tool in tools.values()}
     return {
         name: tool
         for name, tool in callable_tools(tools).items()
         if tool.effects is not Effects.PURE
         and tool.agent is None
-        and name not in compensating
+        and name not in compensating_tools
         and not (name in BUILTIN_TOOL_NAMES and tool.task_queue is None)
     }
 
@@ -47,15 +47,15 @@ def _arguments(verb: ToolDeclaration) -> dict[str, Any]:
     if properties is None or None in kinds.values():
         return {"arguments": arguments}
     groups: dict[str, Any] = {
-        "params": {name: _without_null(properties[name]) for name, accepted in kinds.items() if not accepted},
-        "entities": {name: _entity(verb, name, accepted) for name, accepted in kinds.items() if accepted},
+        "params": {name: _without_null(properties[name]) for name, entity_kinds in kinds.items() if not entity_kinds},
+        "entities": {name: _entity(verb, name, entity_kinds) for name, entity_kinds in kinds.items() if entity_kinds},
         "required": arguments.get("required", []),
     }
     return {name: group for name, group in groups.items() if group}
 
 
 def _without_null(schema: Any) -> Any:
-    """Return the schema of an argument without the null of an optional one, with its format under the key `format`."""
+    """Return the schema of an argument without its null type, and with its text format under the key `format`."""
     if not isinstance(schema, Mapping):
         return schema
     simplified = {word: part for word, part in schema.items() if not (word == "default" and part is None)}
@@ -70,7 +70,7 @@ def _without_null(schema: Any) -> Any:
 def _entity(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[str, Any]:
     """Format an argument that takes an entity."""
     schema = (verb.input_schema or {})["properties"][name]
-    described_as = schema.get("description") if isinstance(schema, Mapping) else None
+    description = schema.get("description") if isinstance(schema, Mapping) else None
     only = only_kinds(verb, name)
-    document = {"kinds": [*kinds], **({"description": described_as} if described_as else {})}
+    document = {"kinds": [*kinds], **({"description": description} if description else {})}
     return {**document, "only": dict(only)} if only else document

@@ -7,7 +7,7 @@ from typing import Any
 from dagwright.core.text import cut_for_model, cut_middle_for_model
 
 MAX_TURNS_IN_PROMPT = 20
-"""Maximum number of earlier turns in a prompt; the newest ones."""
+"""Maximum number of earlier turns in a prompt. The newest turns are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,15 @@ def turns_from_json(encoded: Any) -> tuple[TurnSummary, ...]:
 
 
 def recent_turns(
-    turns: Sequence[TurnSummary], *, characters: int, newest: int | None = None
+    turns: Sequence[TurnSummary], *, characters: int, newest_characters: int | None = None
 ) -> tuple[TurnSummary, ...]:
     """Return the turns that go into a prompt, both sides shortened to `characters`.
 
     Args:
-        newest: limit for the sides of the newest turn; `None` for the same limit as for the others.
+        newest_characters: limit for both sides of the newest turn; `None` for `characters`.
     """
     newest_turns = turns[-MAX_TURNS_IN_PROMPT:]
     return tuple(
-        turn.shorten((newest or characters) if turn is newest_turns[-1] else characters) for turn in newest_turns
+        turn.shorten((newest_characters or characters) if turn is newest_turns[-1] else characters)
+        for turn in newest_turns
     )

@@ -241,18 +241,18 @@ class _Turn:
     def after_answer(self) -> Extension | None:
         """Return the request to a person, the next turn after the answer, or the answer as the output of the run."""
         text = self._summary.text
-        parsed = parse_answer(text, self._spec) if isinstance(text, str) else None
+        parsed_answer = parse_answer(text, self._spec) if isinstance(text, str) else None
         # If the text is in the store, only the marker is available here.
-        request = parsed or parse_answer(self._summary.marker or "", self._spec)
+        request = parsed_answer or parse_answer(self._summary.marker or "", self._spec)
         if request.problem and not self.is_last:
-            summary = f"No request was sent: {request.problem}.\nAsk again or answer without asking."
-            return self._next([(user(summary), None)], [self._node_number])
+            message = f"No request was sent: {request.problem}.\nAsk again or answer without asking."
+            return self._next([(user(message), None)], [self._node_number])
         if request.question is not None and not self.is_last:
             return self._after_request(request.question)
         if self._spec.feedback_policy == "always" and self._has_answer():
             return self._after_review()
-        if parsed is not None and parsed.text != text:
-            return self._output_extension((parsed.text, ()))
+        if parsed_answer is not None and parsed_answer.text != text:
+            return self._output_extension((parsed_answer.text, ()))
         if self.calls and not self._has_answer():
             message = f"the model was asked to finish without tools in {self._name!r}, but called tools"
             raise GoalUnreachable(NodeError("agent_unfinished", message))

@@ -15,7 +15,8 @@ from dagwright.features.feedback.questions import BadQuestion, validate_question
 from dagwright.planning.agent_loop.spec import AgentSpec
 
 _HEAD = re.compile(r"\[\[\s*FEEDBACK\b\s*([A-Za-z]*)\s*:")
-_SHORT_HEAD = re.compile(r"\[\[\s{0,9}FEEDBACK\b[^\[\]:]{0,40}:")
+_BOUNDED_HEAD = re.compile(r"\[\[\s{0,9}FEEDBACK\b[^\[\]:]{0,40}:")
+"""Start of a marker of limited length, so that the search takes linear time for answers of any length."""
 _END = re.compile(r"\s*\]\]")
 _SCHEMA = re.compile(r"\|\s*(?=\{)")
 _MARKER_CHARACTERS = 2_000
@@ -56,8 +57,8 @@ class _Marker:
 
 
 def find_marker(text: str) -> str | None:
-    """Return the first marker of an answer of any length, verbatim; `None` if there is no marker in the short form."""
-    for head in _SHORT_HEAD.finditer(text):
+    """Return the first marker of an answer of any length, verbatim, if its start matches `_BOUNDED_HEAD`."""
+    for head in _BOUNDED_HEAD.finditer(text):
         part = text[head.start() : head.start() + _MARKER_CHARACTERS]
         if (marker := _marker_at(part, 0)) is not None:
             return part[: marker.end]

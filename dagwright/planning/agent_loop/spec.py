@@ -42,7 +42,7 @@ RESULTS_CHARACTERS = 60_000
 MAX_CALLS = 64
 """Maximum number of tool calls per turn; the model is informed about the calls that were not made."""
 OBJECTIVE = "objective"
-"""Input of an agent's plan: its task."""
+"""Input of an agent's plan: the task of the agent."""
 _ASK_PERSON = "ask_person"
 _TURN = re.compile(r"turn[0-9]+(#[0-9]+)?")
 REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "INFORMATION", "GUIDANCE")
@@ -114,7 +114,7 @@ class AgentSpec:
         return self.feedback_policy != "never"
 
     @property
-    def offered(self) -> tuple[OfferedTool, ...]:
+    def offered_tools(self) -> tuple[OfferedTool, ...]:
         """Tools that are offered to the model, in declared order."""
         tools = tuple(
             OfferedTool(tool.name, tool.description, tool.input_schema or {"type": "object", "properties": {}})
@@ -139,14 +139,15 @@ class AgentSpec:
 
         Args:
             is_last: disallow tool calls in this turn.
+            before: reference to the earlier conversation, as in `ModelRequest`.
             cuts: index of a message -> number of characters after which it is truncated.
         """
         call = ModelCall(
             tuple(messages),
-            tools=self.offered,
+            tools=self.offered_tools,
             # Keep the tools in the request: earlier messages contain calls of them, and some servers require their
             # declarations.
-            tool_choice="none" if is_last and self.offered else "",
+            tool_choice="none" if is_last and self.offered_tools else "",
             output=self.output,
             labels=CallLabels(purpose=AGENT_KIND),
         )
@@ -199,7 +200,7 @@ def spec_from_json(encoded: Mapping[str, Any]) -> AgentSpec:
     if not 1 <= spec.max_turns <= TURNS_LIMIT:
         raise ValueError(f"max_turns: an agent has 1 to {TURNS_LIMIT} turns, not {spec.max_turns}")
     if spec.max_tokens is not None and (type(spec.max_tokens) is not int or spec.max_tokens < 1):
-        raise ValueError(f"max_tokens: expected a number from 1 on, not {spec.max_tokens!r:.60}")
+        raise ValueError(f"max_tokens: expected a whole number of at least 1, not {spec.max_tokens!r:.60}")
     if spec.feedback_policy not in FEEDBACK_POLICIES:
         raise ValueError(f"feedback_policy: expected one of {', '.join(FEEDBACK_POLICIES)}")
     return spec
@@ -244,7 +245,7 @@ def agent_plan(
 ) -> CompiledPlan:
     """Build the initial plan of an agent run.
 
-    Its inputs are the `objective`, and `result_input(id)` for each result in the context.
+    The inputs of the plan are the `objective`, and `result_input(id)` for each result in the context.
 
     Args:
         prompt: system message of the agent.

@@ -1,7 +1,7 @@
 """Convert the tool calls of a model into nodes of the agent's plan, or into an error message for the model.
 
 A model may call an unknown tool, or write arguments that are invalid JSON or do not match the schema of the tool. None
-of this fails the run: the model receives the error and can correct the call in its next turn.
+of these errors fails the run: the model receives the error and can correct the call in its next turn.
 """
 
 from collections.abc import Mapping
@@ -40,8 +40,8 @@ def node_of_call(call: ToolCall, spec: AgentSpec, *, node_id: str, turn_node: in
     """
     if spec.is_feedback_tool(call.name):
         ask_tool = ask_person_tool(spec.request_types)
-        question = ToolDeclaration(ask_tool.name, Effects.READ, input_schema=ask_tool.parameters)
-        return _question_node(_arguments_of(call, question), node_id, turn_node)
+        ask_declaration = ToolDeclaration(ask_tool.name, Effects.READ, input_schema=ask_tool.parameters)
+        return _question_node(_arguments_of(call, ask_declaration), node_id, turn_node)
     tool = spec.tools.get(call.name)
     if tool is None:
         raise UnknownTool(f"Unknown tool {call.name[:_NAME_CHARACTERS]!r}.")
@@ -64,7 +64,7 @@ def unknown_tool_message(name: str, spec: AgentSpec) -> str:
 
     Complexity: linear in the number of tools, about 10 µs per tool, so only one call per turn gets this list.
     """
-    tool_names = [tool.name for tool in spec.offered]
+    tool_names = [tool.name for tool in spec.offered_tools]
     name = name[:_NAME_CHARACTERS]
     if not tool_names:
         return f"Unknown tool {name!r}: no tools are available. Answer without tools."
@@ -89,8 +89,8 @@ def _arguments_of(call: ToolCall, tool: ToolDeclaration) -> Mapping[str, Any]:
 
 def _question_node(fields: Mapping[str, Any], node_id: str, turn_node: int) -> CompiledNode:
     # Without a type, a request is a CLARIFICATION, unless it has fields of another type.
-    implied = "SELECTION" if fields.get("options") else "INFORMATION" if "schema" in fields else "CLARIFICATION"
-    default_type = {} if "type" in fields else {"type": implied}
+    implied_type = "SELECTION" if fields.get("options") else "INFORMATION" if "schema" in fields else "CLARIFICATION"
+    default_type = {} if "type" in fields else {"type": implied_type}
     try:
         return human_node(validate_question_fields({**fields, **default_type}), node_id, turn_node)
     except BadQuestion as error:

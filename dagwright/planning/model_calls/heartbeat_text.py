@@ -1,7 +1,7 @@
 """Partial text of a model response, sent in the heartbeats of its call and returned by `describe`.
 
-The text is never written to history. A call that streams its text reports this with its first heartbeat, before there
-is any text.
+The text is never written to history. The first heartbeat of a streaming call reports that the call streams, before
+there is any text.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class HeartbeatText:
 
     Args:
         attempt: number of the attempt, starting at 1. The server keeps the details of an attempt until the next attempt
-            sends a heartbeat, so this identifies the attempt that wrote the text.
+            sends a heartbeat, so the number identifies the attempt that wrote the text.
         start: offset of `text` in the whole text, in characters; greater than 0 if the whole text exceeds a heartbeat.
     """
 

@@ -106,7 +106,7 @@ def test_agent_of_an_older_run_keeps_its_request_types() -> None:
     before = spec_from_json(encoded)
     message = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', before)
     assert message.question == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
-    assert "schema" not in before.offered[0].parameters["properties"]
+    assert "schema" not in before.offered_tools[0].parameters["properties"]
     assert spec_from_json(ASKING.to_json()) == ASKING
 
 
