@@ -112,7 +112,7 @@ def generate_parties(count: int) -> Iterator[tuple[dict[str, Any], str | None, s
 
 
 def fill(url: str, count: int) -> list[tuple[str, str]]:
-    """Insert the parties; return the name and kind of some of them as search targets."""
+    """Insert the parties; return the name and kind of some parties as search targets."""
     tables = [Base.metadata.tables[model.__tablename__] for model in (Party, PartyName, PartyIdentifier)]
     engine = create_engine(url)
     sample = []

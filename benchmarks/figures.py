@@ -89,7 +89,7 @@ def figure_to_json(figure: Figure) -> dict[str, Any]:
 
 
 def save_as(folder: Path, name: str, *, text: str, document: Mapping[str, Any], repetitions: str) -> None:
-    """Write `<name>.json` with a document and `<name>.md` with a text, both with details of the machine.
+    """Write `<name>.json` with a document and `<name>.md` with a text; add details of the machine to both files.
 
     Args:
         repetitions: number of repetitions, in words.

@@ -1,4 +1,4 @@
-"""The rows of the engine at its limits: many pure nodes, pure next to slow ones, a killed worker, many watchers."""
+"""The rows of the engine at its limits: many pure nodes, pure and slow nodes, a killed worker, many watchers."""
 
 import asyncio
 import time
@@ -59,7 +59,7 @@ async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 
 
 
 async def slow_beside_pure(bench: Bench, pairs: int) -> list[Figure]:
-    """Measure slow nodes next to many pure ones against the same nodes alone, and the latency of a signal."""
+    """Measure slow nodes next to many pure nodes against the same slow nodes alone, and the latency of a signal."""
     tools = one_queue_toolset(bench.settings).declarations()
     samples_beside, samples_alone = await in_turns(
         min(pairs, _REPETITIONS),

@@ -1,6 +1,6 @@
 """The row of lists: how long each list takes while 10,000 runs wait for a person.
 
-No worker serves these runs: their search attributes and memos are those of runs waiting for an approval. A list reads
+No worker serves these runs: they have the search attributes and memos of runs that wait for an approval. A list reads
 nothing else.
 """
 

@@ -1,8 +1,8 @@
 """`python -m benchmarks.many_runs [--quick] [--runs 200,1000] [--waiting N]`: the cost of many runs at once.
 
-Each measurement has a fresh server and one worker, and starts all of its runs at once: those of a plan of 20 nodes in
+Each measurement has a fresh server and one worker, and starts all of its runs at once: runs of a plan of 20 nodes in
 layers, or the same graph as a hand-written workflow whose activities have the same options. The sides alternate, and
-each has a warm-up. CPU times are those of the processes, so other load on the machine affects them less than durations.
+each has a warm-up. CPU times are measured per process, so other load on the machine affects them less than durations.
 Afterwards, many runs wait for a person.
 The results are in `results/many.*`; the exit code is 1 only if a goal is missed by more than half.
 """

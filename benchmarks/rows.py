@@ -95,7 +95,7 @@ _STRAGGLERS = "StragglersBaseline"
 
 _MANY_RUNS = 300
 _MANY_RUNS_WIDTH = 18
-"""20 nodes with the first and the last one."""
+"""Width of a fan-out of 20 nodes, which also has a first and a last node."""
 
 RUN_TIMEOUT_S = 120.0
 """A run that takes longer has lost its worker."""
@@ -125,7 +125,7 @@ async def against_baseline(bench: Bench, pairs: int) -> list[Figure]:
 
 
 async def against_baseline_wide(bench: Bench, pairs: int) -> list[Figure]:
-    """Measure the same for wide graphs, from the start of the run to its result, as for the hand-written workflow.
+    """Measure wide graphs against the hand-written workflows, from the start of the run to its result.
 
     The time with check and compilation, which a hand-written workflow does not have, is reported separately.
     """
@@ -161,7 +161,7 @@ async def _checked_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[lis
 async def pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
     """Measure nodes per second of pure tools against the same graph of hand-written activities.
 
-    From the start of the run to its result; the time with check and compilation is reported separately.
+    The time is from the start of the run to its result; the time with check and compilation is reported separately.
     """
     figures = []
     for name, (shape, goal) in _PURE_SHAPES.items():
@@ -178,7 +178,7 @@ async def pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
 async def short_calls(bench: Bench, pairs: int) -> list[Figure]:
     """Measure graphs of `batch` tools, whose short calls share activities, against the hand-written graphs.
 
-    From the start of the run to its result, as for the hand-written workflow.
+    The time is from the start of the run to its result, as for the hand-written workflow.
     """
     figures = []
     for name, (shape, goal_s) in _SHORT_SHAPES.items():
@@ -249,8 +249,8 @@ async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
 async def servers(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the hand-written workflows on a default server and on Dagwright's server.
 
-    Both have their database in a file. A server with its database in memory loses every run when it ends, so it is not
-    an alternative; its ratio is reported without a goal.
+    Both servers have their database in a file. A server with its database in memory loses every run when it ends, so it
+    is not an alternative; its ratio is reported without a goal.
     """
     figures = []
     for name, (shape, _) in _SHAPES.items():
@@ -394,7 +394,7 @@ async def _makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
 
 
 async def _work_times(handle: WorkflowHandle[Any, Any]) -> tuple[float, float]:
-    """Return the start of the first activity and the end of the last one, in seconds since the epoch."""
+    """Return the start of the first activity and the end of the last activity, in seconds since the epoch."""
     history = await handle.fetch_history()
     start_times = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
     end_times = _times(history.events, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)

@@ -27,7 +27,7 @@ Plan = dict[str, Any]
 
 
 def fan_out(width: int = FAN_WIDTH, *, tool: str = NO_OP) -> Plan:
-    """Return one node, its `width` dependents, and one that depends on all of them."""
+    """Return one node, its `width` dependents, and a node that depends on all of them."""
     leaves = [_call(f"leaf{index}", "{{root.result}}", tool=tool) for index in range(width)]
     join = _call("join", width, tool=tool, needs=[leaf["id"] for leaf in leaves])
     return {"nodes": [_call("root", 1, tool=tool), *leaves, join]}
@@ -52,7 +52,7 @@ def layers(count: int = LAYERS, width: int = LAYER_WIDTH, *, tool: str = NO_OP) 
 
 
 def is_straggler(chain_number: int, step: int) -> bool:
-    """Return whether a step is the slow one of its layer; no chain has two of them."""
+    """Return whether a step is the slow one of its layer; no chain has two slow steps."""
     return chain_number == 4 * step
 
 

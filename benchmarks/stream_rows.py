@@ -53,19 +53,19 @@ class Gateway:
     pid: int
 
     def memory_mb(self) -> float:
-        """Return its current memory, in 10^6 bytes."""
+        """Return the current memory of the gateway, in 10^6 bytes."""
         status = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
         resident = next(line.split()[1] for line in status.splitlines() if line.startswith("VmRSS:"))
         return int(resident) * 1024 / 1e6
 
     def cpu_s(self) -> float:
-        """Return its CPU time, in seconds."""
+        """Return the CPU time of the gateway, in seconds."""
         parts = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(parts[11]) + int(parts[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def streams(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
-    """Measure a thousand streams of one run, and five of each of 200 runs."""
+    """Measure a thousand streams of one run, and five streams of each of 200 runs."""
     async with _gateway(bench) as gateway, httpx.AsyncClient(base_url=gateway.url, timeout=RUN_TIMEOUT_S) as http:
         chains = EVENTS_PER_S // 2
         # A run with the same load and without readers.
@@ -158,7 +158,7 @@ def _figures(name: str, read: _ReadResult) -> list[Figure]:
 async def _read(
     bench: Bench, gateway: Gateway, runs: Sequence[str], *, answer_client: httpx.AsyncClient | None = None
 ) -> _ReadResult:
-    """Read runs with all streams and directly, to their end; answer requests meanwhile if there is a client for it."""
+    """Read runs with all streams and directly, to their end; answer requests meanwhile if there is a client."""
     host, port = gateway.url.removeprefix("http://").split(":")
     command = ["-m", "benchmarks.stream_client", host, port, str(STREAMS // len(runs)), *runs]
     client = await asyncio.create_subprocess_exec(
@@ -191,7 +191,7 @@ async def _read(
 
 
 async def _read_directly(bench: Bench, run: str) -> list[float]:
-    """Return the delays of a reader in this process for the ends of nodes, after its start."""
+    """Read a run in this process; return the delays of the node ends after the start of the reader."""
     delays: list[float] = []
     async with aclosing(bench.own_queue_runs.subscriptions.subscribe(run)) as updates:
         has_started = False

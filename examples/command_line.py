@@ -61,7 +61,7 @@ def started_command(
 
 
 def _exit_code(process: "subprocess.Popen[bytes]") -> int:
-    """Wait for a command; on Ctrl-C the terminal signals the command too, and it exits."""
+    """Wait for a command; on Ctrl-C the terminal signals the command too, and the command exits."""
     while True:
         try:
             return process.wait()

@@ -58,7 +58,7 @@ _MARKERS_OF_STAGE: dict[str, tuple[tuple[set[str], ...], set[str]]] = {
     "slow-alone": (({"slow"}, {"alone"}), set(FOREIGN)),
     "foreign": (({*FOREIGN},), set()),
 }
-"""Stage -> sets of markers, of which a file must have one each; and markers that must not be in `pytestmark`."""
+"""Stage -> sets of markers (a file must have a marker of each set), and markers that must not be in `pytestmark`."""
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Stage:
     expression: str
     processes: int
     may_retry: bool = False
-    """Its tests measure time, so other programs of the machine may disturb them."""
+    """Whether failed tests may be retried: they measure time, so other programs of the machine may disturb them."""
     duration_s: float = 0.0
     exit_code: int | None = None
     failed_tests: list[str] = field(default_factory=list)
@@ -204,7 +204,7 @@ class _Pytest:
 
 
 def _group_of(test: str) -> str:
-    """Return the group of a test file, which one process runs, because its files share a server that starts slowly."""
+    """Return the group of a test file; one process runs a group, whose files share a server that starts slowly."""
     file = ROOT / test.partition("::")[0]
     return "search" if file.is_file() and "search" in _markers_in(file.read_text(encoding="utf-8")) else ""
 

@@ -24,7 +24,7 @@ class Attempt:
 
     Args:
         text: the response.
-        facts: facts of its plan; `None` if the plan is invalid.
+        facts: facts of the plan in the response; `None` if the plan is invalid.
         problems: the problems of an invalid plan.
     """
 

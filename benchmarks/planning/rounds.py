@@ -43,8 +43,8 @@ ANSWER = "It is so."
 MAX_RATIO = 2.0
 """Maximum ratio of a gap around the planner to an ordinary dispatch in the same run."""
 CPU_RATIO = 1.3
-"""Maximum ratio of the worker's CPU time per question for many concurrent questions to that of a single one: the cost
-of their interference. Their wall-clock time depends on other load, so it has no goal."""
+"""Maximum ratio of the worker's CPU time per question for many concurrent questions to that of a single question:
+the cost of their interference. The wall-clock time of concurrent questions depends on other load, so it has no goal."""
 FAIR_RATIO = 1.5
 """Maximum ratio of the slowest concurrent question to the median: no question waits for all others."""
 MEMORY_RATIO = 1.2
@@ -62,7 +62,7 @@ class Gaps:
     Args:
         after_answer: from the planner's response to the first worker tool that it starts.
         before_planner: from the end of a round's last worker tool to the planner call.
-        ordinary: from the end of a worker tool to the start of the next one in its chain.
+        ordinary: from the end of a worker tool to the start of the next worker tool in its chain.
     """
 
     after_answer: Sequence[float]
@@ -223,7 +223,7 @@ async def ask_concurrently(server: QuestionServer, name: str, number: int) -> Co
 
 
 async def measure(questions: int, at_once: int) -> list[Figure]:
-    """Return the figures: gaps and times of sequential questions, and the cost of concurrent ones."""
+    """Return the figures: gaps and times of sequential questions, and the cost of concurrent questions."""
     async with serving() as server:
         await ask_question(server.bench, "warm")
         before_s = server.worker.cpu_s()

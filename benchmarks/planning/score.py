@@ -1,4 +1,4 @@
-"""Compare a model's plans with the expected ones: F1 of nodes, edges and arguments, as in TaskBench.
+"""Compare a model's plans with the expected plans: F1 of nodes, edges and arguments, as in TaskBench.
 
 Each plan yields four sets: its tools, the pairs of tools that an edge joins, the pairs of a tool and an argument name,
 and these pairs with the argument's value. A tool called twice is in its set once, and a value from another node is the
@@ -77,7 +77,7 @@ class Score:
 
     @property
     def f1(self) -> float | None:
-        """Harmonic mean of both; `None` without expected and predicted members."""
+        """Harmonic mean of precision and recall; `None` without expected and predicted members."""
         total = self.predicted + self.expected
         return 2 * self.matched / total if total else None
 
@@ -173,7 +173,7 @@ def _without_ids(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known_tools: Collection[str] | None = None) -> Scores:
-    """Score predicted plans against expected ones.
+    """Score predicted plans against expected plans.
 
     Args:
         pairs: (expected, predicted); `None` is a response without a valid plan.

@@ -16,8 +16,8 @@ class RunTimes:
     """Times of one run.
 
     Args:
-        first_call_s: from its start to the start of its first tool.
-        end_s: from its start to its end.
+        first_call_s: from the start of the run to the start of its first tool.
+        end_s: from the start of the run to its end.
         written: share of the plan that had been sent when the first tool started; `None` without a streamed plan.
     """
 

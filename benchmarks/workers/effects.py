@@ -15,7 +15,7 @@ Document = Mapping[str, Any]
 
 
 def effects_plan(ledger: str) -> dict[str, Any]:
-    """Return layers of nodes with effects; half of them are `write`, and a failed one does not stop its dependents."""
+    """Return layers of nodes with effects; half are `write`, and a failed `write` does not stop its dependents."""
     nodes = []
     for layer in range(LAYERS):
         previous_results = [f"{{{{n{layer - 1}-{index}.result}}}}" for index in range(WIDTH)] if layer else []
