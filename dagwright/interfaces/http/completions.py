@@ -51,7 +51,7 @@ from dagwright.interfaces.http.run_requests import (
     wait_for_outcome,
 )
 from dagwright.interfaces.http.sse import DONE, NO_MORE_EVENTS, Events, event, stream_response
-from dagwright.interfaces.http.stream_cursor import HEADER, StreamKind, cursor_in, reject_cursor_of_other
+from dagwright.interfaces.http.stream_cursor import HEADER, StreamKind, cursor_in, reject_cursor_of_other_run
 from dagwright.interfaces.http.targets import Target, target_of
 
 router = APIRouter(tags=["completions"], route_class=JsonRoute)
@@ -136,7 +136,7 @@ async def stream_answer(
     """Stream the answer from where the client stopped, until the run ends or asks for feedback."""
     context.reserve_stream()
     cursor = cursor_in(request.headers, StreamKind.CHAT)
-    reject_cursor_of_other(cursor, run_id)
+    reject_cursor_of_other_run(cursor, run_id)
     run_request = await follow_request(
         context, run_id, UNKNOWN_MODEL, options=GatewayOptions(stream_progress=stream_progress), cursor=cursor
     )

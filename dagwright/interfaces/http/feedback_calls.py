@@ -52,20 +52,20 @@ def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
     choice = body.tool_choice
     if "none" in (choice, body.function_call):
         return False
-    declared = _declared_functions(body)
+    declared_names = _declared_functions(body)
     if isinstance(choice, Mapping):
         allowed = choice.get("allowed_tools")
         allowed_tools = allowed.get("tools") if isinstance(allowed, Mapping) else [choice]
-        declared = _function_names(allowed_tools)
-    return ANSWER_FUNCTION in declared or not (declared or is_structured)
+        declared_names = _function_names(allowed_tools)
+    return ANSWER_FUNCTION in declared_names or not (declared_names or is_structured)
 
 
 def reject_undeclared_function(body: ChatBody) -> None:
     """Raise `ApiError` if a request declares functions, but not `answer_feedback`.
 
-    Its results of `answer_feedback` are error texts of a framework then, not answers of a person.
+    In this case, its results of `answer_feedback` are error texts of a framework, not answers of a person.
     """
-    if (declared := _declared_functions(body)) and ANSWER_FUNCTION not in declared:
+    if (declared_names := _declared_functions(body)) and ANSWER_FUNCTION not in declared_names:
         message = (
             f"the result of {ANSWER_FUNCTION} is not the answer of a person: the request does not declare this function"
         )
@@ -88,14 +88,16 @@ def callable_requests(requests: Sequence[RequestDocument], *, allows_calls: bool
 
 
 def questions_with_hint(requests: Sequence[RequestDocument], *, run: str, allows_calls: bool) -> str:
-    """Return the questions as text, with a hint how to answer questions that are not sent as calls."""
+    """Return the questions as text, with a hint on how to answer questions that are not sent as calls."""
     message = questions_text(requests)
-    inbox_only = [request for request in requests if not callable_requests([request], allows_calls=allows_calls)]
-    if not inbox_only:
+    uncallable_requests = [
+        request for request in requests if not callable_requests([request], allows_calls=allows_calls)
+    ]
+    if not uncallable_requests:
         return message
-    names = ", ".join(repr(request["request_id"]) for request in inbox_only)
-    places = f"in the console, with `dagwright feedback {run}`, or with POST /v1/runs/{quote(run)}/feedback"
-    return f"{message}\n\n(The run {run!r} waits for the answer to {names}. Answer {places}.)"
+    names = ", ".join(repr(request["request_id"]) for request in uncallable_requests)
+    answer_channels = f"in the console, with `dagwright feedback {run}`, or with POST /v1/runs/{quote(run)}/feedback"
+    return f"{message}\n\n(The run {run!r} waits for the answer to {names}. Answer {answer_channels}.)"
 
 
 def waiting_for(requests: Sequence[RequestDocument], *, run: str) -> list[dict[str, Any]]:
@@ -129,7 +131,7 @@ def question_call(request: RequestDocument, *, run: str) -> dict[str, Any]:
 def call_id(request: RequestDocument, *, run: str) -> str:
     """Return the ID of the call for a question. It ends with a checksum, which `is_call_id_of` verifies.
 
-    All gateways return the same ID. If the same question is asked again, the ID is another one.
+    All gateways return the same ID. If the same question is asked again, its call has another ID.
     """
     digest = _digest([run, request["request_id"], request["opened_at"]])[:16]
     return f"{_CALL_PREFIX}{digest}{_checksum(digest, run)}"
@@ -196,8 +198,8 @@ def _option_id(option: Any) -> Any:
 def parse_answer(request: RequestDocument, text: str) -> dict[str, Any]:
     """Parse the result of a call into an answer; the run validates it.
 
-    Besides an object that matches `answer_schema`, the result may be what people type: `yes`, an option, a text, or the
-    data.
+    The result may be an object that matches `answer_schema`, or a text as people type it: `yes`, an option, any text.
+    It may also be the data alone.
 
     Raises:
         ApiError: the result is not an answer.
@@ -208,9 +210,9 @@ def parse_answer(request: RequestDocument, text: str) -> dict[str, Any]:
         return value
     match kind:
         case "APPROVAL":
-            normalized = str(value).strip().lower().rstrip(".!")
-            if normalized in _YES or normalized in _NO:
-                return {"approved": normalized in _YES}
+            normalized_text = str(value).strip().lower().rstrip(".!")
+            if normalized_text in _YES or normalized_text in _NO:
+                return {"approved": normalized_text in _YES}
             raise _not_an_answer(request, 'answer {"approved": true} or {"approved": false, "reason": "…"}')
         case "SELECTION":
             return {
@@ -243,7 +245,8 @@ def _is_wrapped(value: Mapping[str, Any], request: RequestDocument) -> bool:
     schema = request.get("schema") or {}
     fields = schema.get("properties")
     has_data_field = isinstance(fields, Mapping) and "data" in fields
-    # If the schema has a field `data` itself, the value is ambiguous: it is unwrapped if only that makes it valid.
+    # If the schema itself has a field `data`, the value is ambiguous. It counts as wrapped unless it is valid as a
+    # whole and its field `data` is not.
     return not has_data_field or _is_valid(value["data"], schema) or not _is_valid(value, schema)
 
 
@@ -267,5 +270,7 @@ def _as_list(value: Any) -> list[Any]:
 
 def _not_an_answer(request: RequestDocument, message: str) -> ApiError:
     return ApiError(
-        ErrorCode.ANSWER_REFUSED, f"that is not an answer to {request['request_id']!r}: {message}", param="messages"
+        ErrorCode.ANSWER_REFUSED,
+        f"the result is not an answer to {request['request_id']!r}: {message}",
+        param="messages",
     )

@@ -24,13 +24,13 @@ from dagwright.interfaces.http.errors import ApiError
 MAX_FIELDS = 200
 """Maximum number of fields: pydantic reports an error for each unknown field."""
 _LARGE_BYTES = 4 * 1024 * 1024
-_MANY_VALUES = 20_000
+_LARGE_VALUE_COUNT = 20_000
 """Bodies with more bytes or values are parsed one at a time per key, since parsing blocks all other requests.
 
 Parsing 480,000 empty lists takes 0.6 s.
 """
 _PAUSE_FACTOR = 3.0
-"""After parsing a large body, the key's next one waits this many times as long as the parsing took."""
+"""After a large body is parsed, the next large body of the key waits for this multiple of the parsing time."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -58,13 +58,13 @@ class JsonRequest(Request):
             # `count` is an upper bound: an empty list counts twice.
             message = f"the body may have at most {max_values:,} JSON values"
             raise ApiError(ErrorCode.REQUEST_TOO_LARGE, message)
-        if count <= _MANY_VALUES and len(body) <= _LARGE_BYTES:
+        if count <= _LARGE_VALUE_COUNT and len(body) <= _LARGE_BYTES:
             self._value = _parse_json(body)
             return
         async with hold_lock():
-            started = time.monotonic()
+            started_at = time.monotonic()
             self._value = await asyncio.to_thread(_parse_json, body)
-            await asyncio.sleep(_PAUSE_FACTOR * (time.monotonic() - started))
+            await asyncio.sleep(_PAUSE_FACTOR * (time.monotonic() - started_at))
 
     async def json(self) -> Any:
         """Return the parsed body."""
@@ -88,8 +88,8 @@ class JsonRoute(APIRoute):
 
         async def handle(request: Request) -> Response:
             context = context_of(request)
-            for scope in required_scopes:
-                scope(context, request)
+            for check_scopes in required_scopes:
+                check_scopes(context, request)
             json_request = JsonRequest(request.scope, request.receive)
             limit = context.usage.limits.body_limit(request.method, request.url.path)
             hold_lock = partial(context.plan_checks.hold_lock, context.caller.key, is_large=True)
@@ -108,11 +108,11 @@ def value_count_bound(body: bytes, *, max_values: int) -> int:
     bound = _separator_bound(body)
     if bound <= max_values:
         return bound
-    plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    without_escapes = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Each value has at most four quotation marks: those of its key, and its own if it is a string.
-    if (min_values := plain.count(b'"') // 4) > max_values:
+    if (min_values := without_escapes.count(b'"') // 4) > max_values:
         return min_values
-    return _separator_bound(b"".join(plain.split(b'"')[::2]))
+    return _separator_bound(b"".join(without_escapes.split(b'"')[::2]))
 
 
 def _separator_bound(text: bytes) -> int:

@@ -104,5 +104,5 @@ async def read_policy(run_id: str, context: ContextDep) -> Response:
     responses=response_docs(CommandResponse, examples.POLICY_CHANGED),
 )
 async def set_policy(run_id: str, body: PolicyBody, context: ContextDep) -> Response:
-    """Change which calls of a run need approval. Calls that wait for an approval no longer required continue."""
+    """Change which calls of a run need approval. A waiting call continues if it needs no approval any more."""
     return json_response(await send_command(context, run_id, Command.set_policy(body.policy), CommandBody(by=body.by)))

@@ -32,8 +32,8 @@ _LOG = structlog.stdlib.get_logger("dagwright.interfaces.http")
 @router.get("/v1/models", summary="List models", responses=response_docs(ModelList, examples.MODELS))
 async def list_models(context: PlansContextDep) -> Response:
     """List the models of the service, published plans, agents and planner profiles."""
-    service = [_model_object(Target("model", name)) for name in await _service_models(context)]
-    return json_response({"object": "list", "data": [*service, *_gateway_models(context)]})
+    service_models = [_model_object(Target("model", name)) for name in await _service_models(context)]
+    return json_response({"object": "list", "data": [*service_models, *_gateway_models(context)]})
 
 
 @router.get("/v1/models/{model:path}", summary="Get a model", responses=response_docs(ModelObject, examples.MODEL))
@@ -63,8 +63,8 @@ def _gateway_models(context: GatewayContext) -> list[dict[str, Any]]:
 
 def _model_object(target: Target, **fields: Any) -> dict[str, Any]:
     owner = "dagwright" if target.needs_run else "service"
-    own_fields = {"kind": target.kind, **{name: value for name, value in fields.items() if value is not None}}
-    return {"id": target.id, "object": "model", "created": CREATED, "owned_by": owner, "dagwright": own_fields}
+    dagwright_fields = {"kind": target.kind, **{name: value for name, value in fields.items() if value is not None}}
+    return {"id": target.id, "object": "model", "created": CREATED, "owned_by": owner, "dagwright": dagwright_fields}
 
 
 async def _service_models(context: GatewayContext) -> list[str]:

@@ -4,7 +4,7 @@ The types are `node_started`, `node_completed` and `node_failed` for changes of 
 each new request, and `cancelled`. The stream ends with the run. `/v1/sessions/{session_id}/events` has events for all
 states.
 
-A run may end without such an event, for example at its deadline. Then no event has the ID of a last event, so
+A run may end without such an event, for example at its deadline. Then no event ID marks the end of the stream, so
 `has_received_all` checks whether a client that reconnects has received all events.
 """
 
@@ -40,10 +40,10 @@ def orchestration_events(updates: AsyncGenerator[RunUpdate, None], *, session_ru
 
 
 async def _orchestration_events(updates: AsyncGenerator[RunUpdate, None], session_run: str | None) -> Events:
-    requested: set[str] = set()
+    sent_request_ids: set[str] = set()
     async with aclosing(updates):
         async for update in updates:
-            events = [(document["type"], document) for document in _event_documents(update, requested)]
+            events = [(document["type"], document) for document in _event_documents(update, sent_request_ids)]
             id = str(EventId(update.position, update.view.is_closed, session_run))
             if text := simultaneous_events(events, id=id):
                 yield text
@@ -57,19 +57,19 @@ async def has_received_all(context: "GatewayContext", run: str, cursor: EventId 
     """
     updates = await with_first_update(context, run, cursor.position if cursor is not None else None)
     async with aclosing(updates):
-        first = await anext(updates)
-    return first.view.is_closed and next(_event_documents(first, set()), None) is None
+        first_update = await anext(updates)
+    return first_update.view.is_closed and next(_event_documents(first_update, set()), None) is None
 
 
-def _event_documents(update: RunUpdate, requested: set[str]) -> Iterator[Mapping[str, Any]]:
+def _event_documents(update: RunUpdate, sent_request_ids: set[str]) -> Iterator[Mapping[str, Any]]:
     for task in update.changed:
         node_fields = node_document(update, task)
         if (event_type := _NODE_EVENT_TYPES.get(update.states[task].status)) is not None:
             data = {name: value for name, value in node_fields.items() if name not in ("run_id", "node_id")}
             yield {"type": event_type, "node_id": task, "data": data}
     for request in requests_in(update.view):
-        if request["request_id"] not in requested:
-            requested.add(request["request_id"])
+        if request["request_id"] not in sent_request_ids:
+            sent_request_ids.add(request["request_id"])
             data = {"request": {name: request[name] for name in _REQUEST_FIELDS}}
             yield {"type": "human_feedback_requested", "node_id": request["node_id"], "data": data}
     if update.view.is_closed and update.view.status == RunStatus.CANCELLED:

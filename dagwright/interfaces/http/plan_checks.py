@@ -45,7 +45,7 @@ class PlanChecks:
     _locks: dict[str | None, _KeyLock] = field(default_factory=dict)
 
     async def run(
-        self, key: str | None, size_bytes: int, function: Callable[P, T], *args: P.args, **named: P.kwargs
+        self, key: str | None, size_bytes: int, function: Callable[P, T], *args: P.args, **keywords: P.kwargs
     ) -> T:
         """Run a function that checks a plan, and return its result.
 
@@ -61,9 +61,9 @@ class PlanChecks:
         is_large = size_bytes > IN_PROCESS_BYTES
         async with self.hold_lock(key, is_large=is_large):
             if not is_large:
-                return await asyncio.to_thread(function, *args, **named)
+                return await asyncio.to_thread(function, *args, **keywords)
             try:
-                return await self.pool.run(function, *args, **named)
+                return await self.pool.run(function, *args, **keywords)
             except TimeoutError:
                 raise _too_large(f"checking the plan takes longer than {CHECK_TIMEOUT_S:g} s") from None
             except ProcessLost:

@@ -78,10 +78,10 @@ async def start(body: RunBody, context: PlansContextDep, request: Request, idemp
         tools=context.toolset.references,
     )
     async with context.reserve_run(run):
-        started = await context.runs.start(start_request)
-    status = "running" if started.is_new else (await context.runs.reader(started.workflow_id).read()).status
-    document = {"run_id": started.workflow_id, "status": status, "created": started.is_new}
-    return created_run(document, started.workflow_id) if started.is_new else json_response(document)
+        start_result = await context.runs.start(start_request)
+    status = "running" if start_result.is_new else (await context.runs.reader(start_result.workflow_id).read()).status
+    document = {"run_id": start_result.workflow_id, "status": status, "created": start_result.is_new}
+    return created_run(document, start_result.workflow_id) if start_result.is_new else json_response(document)
 
 
 @router.get(
@@ -110,8 +110,8 @@ def _find_published_plan(context: GatewayContext, name: str, *, param: str) -> T
     template = context.templates.get(name)
     if template is None:
         reject_unusable(context, name, param=param)
-        near = suggestion(name, list(context.templates)) or "GET /v1/models lists them as plan/NAME"
-        raise ApiError(ErrorCode.NOT_FOUND, f"no plan {name!r:.80} is published: {near}", param=param)
+        hint = suggestion(name, list(context.templates)) or "GET /v1/models lists them as plan/NAME"
+        raise ApiError(ErrorCode.NOT_FOUND, f"no plan {name!r:.80} is published: {hint}", param=param)
     return template
 
 
@@ -119,7 +119,7 @@ async def _prepare(context: GatewayContext, body: RunBody, request: Request) -> 
     """Return the plan of a request, ready to run, and its default title.
 
     Raises:
-        ApiError: the request has not exactly one plan, or its plan is invalid.
+        ApiError: the request has no plan or two plans, or its plan is invalid.
         PlanInvalid: its inputs are invalid.
     """
     if (body.template is None) == (body.plan is None):

@@ -32,24 +32,24 @@ def with_sub_plans(context: "GatewayContext", nodes: list[Any]) -> list[Any]:
         PlanInvalid: a sub-plan is not published.
     """
     posted = posted_plan_of(context, {"nodes": nodes})
-    completed: list[Any] = include_published_plans(posted.plan, posted.published, names=posted.names)["nodes"]
-    return completed
+    complete_nodes: list[Any] = include_published_plans(posted.plan, posted.published, names=posted.names)["nodes"]
+    return complete_nodes
 
 
 async def check_in_pool(
-    context: "GatewayContext", request: Request, function: Callable[P, T], *args: P.args, **named: P.kwargs
+    context: "GatewayContext", request: Request, function: Callable[P, T], *args: P.args, **keywords: P.kwargs
 ) -> T:
     """Call a function that checks the plan of a request, and return its result. A disconnect cancels the check.
 
     Raises:
-        PlanInvalid: as the function, or the plan takes too long to check.
+        PlanInvalid: the function raised it, or the check of the plan takes too long.
         ApiError: too many plans of the caller wait for their check, or the client has disconnected.
     """
     size_bytes = len(await request.body())
 
     async def check() -> tuple[T]:
         # A tuple, since the function may return `None`, which means a disconnect below.
-        return (await context.plan_checks.run(context.caller.key, size_bytes, function, *args, **named),)
+        return (await context.plan_checks.run(context.caller.key, size_bytes, function, *args, **keywords),)
 
     result = await await_unless_disconnected(check(), request)
     if result is None:
@@ -86,6 +86,6 @@ async def nodes_with_tools(
     nodes = content.get("nodes")
     if not isinstance(nodes, list) or not nodes:
         return {}
-    completed = with_sub_plans(context, nodes)
+    complete_nodes = with_sub_plans(context, nodes)
     async with context.plan_checks.hold_lock(context.caller.key):
-        return await context.steering.nodes_of_answer(request_ref, completed, tools=context.toolset.declarations())
+        return await context.steering.nodes_of_answer(request_ref, complete_nodes, tools=context.toolset.declarations())

@@ -66,12 +66,12 @@ class ProgressEvents:
         if self._detail is StreamProgress.CONTENT:
             return
         status, open_requests = str(moment.view.status), {request_key(request) for request in moment.requests}
-        previous, self._checksums = self._checksums, (checksum([status]), checksum([sorted(open_requests)]))
-        if self._checksums[1] != previous[1]:
+        previous_checksums, self._checksums = self._checksums, (checksum([status]), checksum([sorted(open_requests)]))
+        if self._checksums[1] != previous_checksums[1]:
             for request in moment.requests:
                 if request_key(request) not in self._sent_requests:
                     yield self._request_event(request)
-        if self._checksums[0] != previous[0]:
+        if self._checksums[0] != previous_checksums[0]:
             data = {"status": status, "title": moment.view.title}
             yield self._event(run_event_type(status), None, data)
         self._sent_requests |= open_requests
@@ -83,13 +83,13 @@ class ProgressEvents:
         if scheduler is None or record is None or state is None:
             return
         node = scheduler.state.node_of(task_id)
-        common = {"title": node.title, "tool": node.tool}
+        node_fields = {"title": node.title, "tool": node.tool}
         if task_id not in self.started and has_started(state, record):
             self.started.add(task_id)
-            yield self._event("node.started", task_id, {**common, "at": format_time(record.started_at)})
+            yield self._event("node.started", task_id, {**node_fields, "at": format_time(record.started_at)})
         if state.status not in (NodeStatus.RUNNING, NodeStatus.PENDING):
             yield self._event(
-                f"node.{state.status.value}", task_id, {**common, **self._details(task_id, state, record)}
+                f"node.{state.status.value}", task_id, {**node_fields, **self._details(task_id, state, record)}
             )
 
     def _details(self, task_id: str, state: TaskState, record: Record) -> dict[str, Any]:

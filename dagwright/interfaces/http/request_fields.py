@@ -1,6 +1,6 @@
 """Request bodies: the fields of OpenAI's API that the gateway reads, and the gateway's own fields.
 
-Unknown fields are passed on to the model service; a run ignores them. Clients send the gateway's own fields in the
+Unknown fields are forwarded to the model service; a run ignores them. Clients send the gateway's own fields in the
 body, in `extra_body`, in `metadata` (some clients cannot add other fields) or in a header. A header takes precedence.
 """
 
@@ -46,7 +46,7 @@ class StreamProgress(StrEnum):
     PROGRESS = "progress"
     """Progress of the nodes of the run."""
     FULL = "full"
-    """The same, with the results of nodes."""
+    """Progress of the nodes, with their results."""
 
 
 _FIELD_HEADERS: Mapping[str, str] = {
@@ -193,7 +193,10 @@ def _stream_progress(
     ] = None,
     _: Annotated[
         StreamProgressField,
-        Header(alias="X-Stream-Progress", description="The same. It overrides the query parameter."),
+        Header(
+            alias="X-Stream-Progress",
+            description="Content of a stream in addition to the answer. It overrides the query parameter.",
+        ),
     ] = None,
 ) -> StreamProgress:
     return gateway_options({"stream_progress": stream_progress}, request.headers).stream_progress
@@ -311,13 +314,13 @@ def run_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
         raise _invalid("metadata", str(error)) from None
 
 
-def _parse_choice(kind: type[StrEnum], name: str, value: Any) -> Any:
+def _parse_choice(choices: type[StrEnum], name: str, value: Any) -> Any:
     if value is None:
         return None
     try:
-        return kind(value)
+        return choices(value)
     except ValueError:
-        raise _invalid(name, f"must be {', '.join(kind)}, not {value!r:.60}") from None
+        raise _invalid(name, f"must be {', '.join(choices)}, not {value!r:.60}") from None
 
 
 def _checked_text(name: str, value: Any) -> str | None:

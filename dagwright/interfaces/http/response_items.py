@@ -177,26 +177,28 @@ def _messages(body: ResponseBody, references: Mapping[str, str | None]) -> list[
     if isinstance(body.input, str):
         return [*messages, ChatMessage(role="user", content=body.input)]
     for index, item in enumerate(body.input):
-        kind = item.get("type", "message")
-        if kind == "function_call":
+        item_type = item.get("type", "message")
+        if item_type == "function_call":
             function = {"name": item.get("name"), "arguments": item.get("arguments")}
             call = {"id": item.get("call_id"), "type": "function", "function": function}
             if messages and messages[-1].role == "assistant":
                 messages[-1].tool_calls = [*(messages[-1].tool_calls or ()), call]
             else:
                 messages.append(ChatMessage(role="assistant", content=None, tool_calls=[call]))
-        elif kind == "function_call_output":
+        elif item_type == "function_call_output":
             messages.append(
                 ChatMessage(
                     role="tool", content=_text(item.get("output"), index), tool_call_id=str(item.get("call_id"))
                 )
             )
-        elif kind == "message" and item.get("role") in ("system", "developer", "user", "assistant"):
+        elif item_type == "message" and item.get("role") in ("system", "developer", "user", "assistant"):
             messages.append(ChatMessage(role=item["role"], content=_text(item.get("content"), index)))
-        elif kind == _REFERENCE and (answer := references.get(str(item.get("id")).removeprefix(_MESSAGE_PREFIX))):
+        elif item_type == _REFERENCE and (answer := references.get(str(item.get("id")).removeprefix(_MESSAGE_PREFIX))):
             messages.append(ChatMessage(role="assistant", content=answer))
-        elif kind not in _IGNORED_ITEM_TYPES:
-            text = f"input.{index}: items of type {kind!r:.40} are not supported; send messages and function results"
+        elif item_type not in _IGNORED_ITEM_TYPES:
+            text = (
+                f"input.{index}: items of type {item_type!r:.40} are not supported; send messages and function results"
+            )
             raise ApiError(ErrorCode.UNSUPPORTED_CONTENT, text, param="input")
     return messages
 
@@ -292,7 +294,7 @@ def response_object(body: Mapping[str, Any], ref: ResponseRef, *, status: str) -
         body: known fields of the request body.
         status: `in_progress`, `completed`, `failed` or `cancelled`.
     """
-    id, previous = ref.id, body.get("previous_response_id")
+    id, previous_id = ref.id, body.get("previous_response_id")
     return {
         "id": id,
         "object": "response",
@@ -307,7 +309,7 @@ def response_object(body: Mapping[str, Any], ref: ResponseRef, *, status: str) -
         "output": [],
         "parallel_tool_calls": True,
         # A response that answers a question of its run has the ID of the response with the question.
-        "previous_response_id": None if previous == id else previous,
+        "previous_response_id": None if previous_id == id else previous_id,
         "reasoning": {"effort": None, "summary": None},
         "store": True,
         "temperature": body.get("temperature"),
@@ -419,7 +421,7 @@ def item_end_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     events: list[dict[str, Any]] = []
     for index, item in enumerate(items):
         position = {"output_index": index, "item_id": item["id"]}
-        started = {**item, "status": "in_progress"}
+        started_item = {**item, "status": "in_progress"}
         if item["type"] == "message":
             (part,) = item["content"]
             content_position = {**position, "content_index": 0}
@@ -430,7 +432,11 @@ def item_end_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         else:
             arguments = item["arguments"]
             events += [
-                {"type": "response.output_item.added", "output_index": index, "item": {**started, "arguments": ""}},
+                {
+                    "type": "response.output_item.added",
+                    "output_index": index,
+                    "item": {**started_item, "arguments": ""},
+                },
                 {"type": "response.function_call_arguments.delta", **position, "delta": arguments},
                 {
                     "type": "response.function_call_arguments.done",
@@ -447,9 +453,9 @@ def message_start_events(item: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the events before the text of a message, which is the first item of its response."""
     (part,) = item["content"]
     content_position = {"output_index": 0, "item_id": item["id"], "content_index": 0}
-    started = {**item, "status": "in_progress", "content": []}
+    started_item = {**item, "status": "in_progress", "content": []}
     return [
-        {"type": "response.output_item.added", "output_index": 0, "item": started},
+        {"type": "response.output_item.added", "output_index": 0, "item": started_item},
         {"type": "response.content_part.added", **content_position, "part": {**part, "text": ""}},
     ]
 

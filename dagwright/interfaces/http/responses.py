@@ -71,7 +71,13 @@ from dagwright.interfaces.http.run_requests import (
     wait_for_outcome,
 )
 from dagwright.interfaces.http.sse import NO_MORE_EVENTS, Events, event, stream_response
-from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, StreamKind, cursor_in, reject_cursor_of_other
+from dagwright.interfaces.http.stream_cursor import (
+    HEADER,
+    StreamCursor,
+    StreamKind,
+    cursor_in,
+    reject_cursor_of_other_run,
+)
 from dagwright.interfaces.http.structured_output import output_form_of
 from dagwright.interfaces.http.targets import target_of
 from dagwright.planning.conversation import MAX_TURNS_IN_PROMPT, TurnSummary
@@ -111,25 +117,27 @@ async def create_response(
         context.reserve_stream()
     # The turns of a session replace referenced messages.
     answers = await _referenced_answers(context, body) if options.session is None else NO_REFERENCES
-    chat = to_chat_body(body, answers)
+    chat_body = to_chat_body(body, answers)
     target = target_of(context, body.model)
     reject_rounds(target, options)
     previous_run = None if body.previous_response_id is None else parse_response_id(body.previous_response_id).run
-    conversation = conversation_of(chat.messages, run=previous_run or run_of_referenced_question(body))
+    conversation = conversation_of(chat_body.messages, run=previous_run or run_of_referenced_question(body))
     # The route was decided when the run of the cursor was started.
     if (
         cursor is None
-        and await route_request(context, chat, target, conversation, options=options) is RoutingMode.DIRECT
+        and await route_request(context, chat_body, target, conversation, options=options) is RoutingMode.DIRECT
     ):
-        return await _direct(context, body, {**service_body(chat.model_dump(exclude_unset=True)), "model": target.id})
+        return await _respond_with_model(
+            context, body, {**service_body(chat_body.model_dump(exclude_unset=True)), "model": target.id}
+        )
     if previous_run is not None and not conversation.answers:
         options, conversation = await _with_previous_run(context, previous_run, options, conversation)
-    if body.background and output_form_of(chat) is not None:
+    if body.background and output_form_of(chat_body) is not None:
         message = (
             "background: an answer with a schema is only returned by the request that asks for it; omit background"
         )
         raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, message, param="background")
-    run_request = await run_backed_request(context, chat, target, conversation, options=options, cursor=cursor)
+    run_request = await run_backed_request(context, chat_body, target, conversation, options=options, cursor=cursor)
     response = response_object(fields, _ref(run_request), status="in_progress")
     if body.stream:
         start_task = await start_for_stream(context, run_request)
@@ -177,13 +185,13 @@ async def get_response(
         return JSONResponse(await _current_response(context, ref))
     context.reserve_stream()
     header_cursor = cursor_in(request.headers, StreamKind.RESPONSE)
-    reject_cursor_of_other(header_cursor, run)
+    reject_cursor_of_other_run(header_cursor, run)
     cursor = header_cursor
     if cursor is None and starting_after is not None:
         cursor = StreamCursor.from_sequence_number(starting_after, run)
     options = GatewayOptions(stream_progress=stream_progress)
-    followed = await follow_request(context, run, ref.model, options=options, cursor=cursor)
-    run_request = replace(followed, allows_calls=ref.allows_calls)
+    followed_request = await follow_request(context, run, ref.model, options=options, cursor=cursor)
+    run_request = replace(followed_request, allows_calls=ref.allows_calls)
     response = response_object({"background": True}, ref, status="in_progress")
     events = _events(context, run_request, response, await start_for_stream(context, run_request))
     # Status 204 only for clients that send the header: some of the others cannot read a response without a body.
@@ -200,10 +208,10 @@ async def cancel_response(response_id: str, context: ContextDep) -> Response:
     """Request cancellation of the run. A run that has ended is not changed."""
     ref = parse_response_id(response_id)
     run = ref.run
-    if active := active_starts_of(context, run):
-        for start in active:
+    if active_starts := active_starts_of(context, run):
+        for start in active_starts:
             start.start.abandoned.set()
-        await asyncio.wait(tasks := [start.task for start in active], timeout=CANCEL_TIMEOUT_S)
+        await asyncio.wait(tasks := [start.task for start in active_starts], timeout=CANCEL_TIMEOUT_S)
         # With any other result, the run may have been started.
         if all(task.done() and is_abandoned(task.exception()) for task in tasks):
             message = f"the turn {run!r} was cancelled while it waited for its session"
@@ -230,8 +238,8 @@ async def _current_response(context: GatewayContext, ref: ResponseRef) -> dict[s
     """Return the current state of a response; raises as `GatewayContext.visible_run`."""
     run = ref.run
     response = response_object({"background": True}, ref, status="in_progress")
-    if active := active_starts_of(context, run):
-        return _in_progress(response, run, public_session_id(context.caller, active[0].start.session))
+    if active_starts := active_starts_of(context, run):
+        return _in_progress(response, run, public_session_id(context.caller, active_starts[0].start.session))
     await context.visible_run(run)
     view = await context.runs.reader(run).read()
     session = await context.runs.session_of(run)
@@ -294,7 +302,7 @@ async def _answer_in(context: GatewayContext, view: RunView) -> str | None:
         return None
 
 
-async def _direct(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> Response:
+async def _respond_with_model(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> Response:
     require_scope(context, KeyScope.RUN)
     if body.background:
         message = "answers without a run are not stored: omit background, or use a run"
@@ -324,10 +332,12 @@ async def _response_events(model_task: "asyncio.Task[dict[str, Any]]") -> Events
         error_fields = {"code": api_failure.code, "message": api_failure.message, "param": api_failure.param}
         yield event({"type": _ERROR, **error_fields, "sequence_number": 0}, id="0", name=_ERROR)
         return
-    created = {**response, "status": "in_progress", "output": [], "usage": None}
-    last = {"type": "response.completed", "response": response}
-    for number, each in enumerate([{"type": _CREATED, "response": created}, *item_events(response["output"]), last]):
-        yield event({**each, "sequence_number": number}, id=str(number), name=str(each["type"]))
+    created_response = {**response, "status": "in_progress", "output": [], "usage": None}
+    completed_event = {"type": "response.completed", "response": response}
+    for number, response_event in enumerate(
+        [{"type": _CREATED, "response": created_response}, *item_events(response["output"]), completed_event]
+    ):
+        yield event({**response_event, "sequence_number": number}, id=str(number), name=str(response_event["type"]))
 
 
 async def _respond_at_end(
@@ -366,7 +376,7 @@ async def _events(
         progress=run_request.options.stream_progress,
         is_buffered=run_request.output is not None,
     )
-    first_events = [{"type": kind, "response": response} for kind in (_CREATED, _IN_PROGRESS)]
+    first_events = [{"type": event_type, "response": response} for event_type in (_CREATED, _IN_PROGRESS)]
     item = message_item("", run=run_request.run)
     opening_with_message = [*first_events, *message_start_events(item)]
 
@@ -392,7 +402,7 @@ async def _events(
         yield serialize(opening_event)
     try:
         answered = await asyncio.shield(start_task)
-        last: RunMoment | None = None
+        last_moment: RunMoment | None = None
         async with aclosing(stream.follow(context, answered=answered)) as items:
             async for next_item in items:
                 if isinstance(next_item, TextPart):
@@ -400,11 +410,11 @@ async def _events(
                         yield serialize(opening_event)
                     yield serialize(text_delta(item, stream.text_of(next_item)))
                     continue
-                last = next_item
-                if events := stream.progress_of(last):
+                last_moment = next_item
+                if events := stream.progress_of(last_moment):
                     yield serialize(progress_event(events))
-        assert last is not None
-        outcome = await outcome_for_client(context, run_request, last)
+        assert last_moment is not None
+        outcome = await outcome_for_client(context, run_request, last_moment)
     # The status of the response is sent, so errors from here on are events of the stream.
     except Exception as error:
         api_failure = api_error(error)

@@ -126,40 +126,42 @@ async def with_first_update(
     """
     updates = context.runs.subscriptions.subscribe(run, after=after)
     try:
-        first = await anext(updates)
+        first_update = await anext(updates)
     except BaseException:
         await updates.aclose()
         raise
-    return _with_first(first, updates)
+    return _with_first(first_update, updates)
 
 
-async def _with_first(first: RunUpdate, rest: AsyncGenerator[RunUpdate, None]) -> AsyncGenerator[RunUpdate, None]:
-    async with aclosing(rest):
-        yield first
-        async for update in rest:
+async def _with_first(
+    first_update: RunUpdate, updates: AsyncGenerator[RunUpdate, None]
+) -> AsyncGenerator[RunUpdate, None]:
+    async with aclosing(updates):
+        yield first_update
+        async for update in updates:
             yield update
 
 
 def node_document(update: RunUpdate, task: str) -> dict[str, Any]:
     """Return the document of a node or item that changed."""
     state = update.states[task]
-    parts: dict[str, Any] = {"run_id": update.view.workflow_id, "node_id": task}
-    parts |= {"status": state.status.value, "attempts": state.attempts}
+    fields: dict[str, Any] = {"run_id": update.view.workflow_id, "node_id": task}
+    fields |= {"status": state.status.value, "attempts": state.attempts}
     if state.reason:
-        parts["reason"] = state.reason
+        fields["reason"] = state.reason
     scheduler = update.view.scheduler
-    return parts if scheduler is None else {**parts, **_record_fields(scheduler, task, state)}
+    return fields if scheduler is None else {**fields, **_record_fields(scheduler, task, state)}
 
 
 def _record_fields(scheduler: "RunScheduler", task: str, state: TaskState) -> dict[str, Any]:
     record, node = scheduler.record_of(task), scheduler.state.node_of(task)
-    parts: dict[str, Any] = {"title": node.title, "tool": node.tool}
+    fields: dict[str, Any] = {"title": node.title, "tool": node.tool}
     # The scheduler may be newer than this update: then the fields of its record belong to a later event.
     if record is not None and record.status is state.status and record.attempts == state.attempts:
-        parts |= {"started_at": format_time(record.started_at), "ended_at": format_time(record.ended_at)}
+        fields |= {"started_at": format_time(record.started_at), "ended_at": format_time(record.ended_at)}
         if record.error is not None and state.status is NodeStatus.FAILED:
-            parts["error"] = {"code": record.error.code, "message": record.error.message}
-    return parts
+            fields["error"] = {"code": record.error.code, "message": record.error.message}
+    return fields
 
 
 def current_state(update: RunUpdate) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ ByField = Annotated[
     ),
 ]
 NoteField = Annotated[str | None, Field(max_length=REASON_CHARACTERS)]
-"""A reason or a note; the run accepts no longer one."""
+"""A reason or a note, at most as long as a run accepts."""
 
 
 class RunListItem(OpenModel):
@@ -293,7 +293,9 @@ class PlanCheck(BaseModel):
     title: str | None = None
     inputs: JsonObject | None = Field(default=None, description="JSON Schema of its inputs.")
     node_count: int
-    errors: list[JsonObject] = Field(description="All problems. For a plan sent as text with their `line`, if known.")
+    errors: list[JsonObject] = Field(
+        description="All problems; for a plan sent as text, each with its `line` if known."
+    )
 
 
 class PublishedPlan(BaseModel):

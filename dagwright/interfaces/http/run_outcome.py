@@ -116,7 +116,7 @@ async def outcome_of(
     """
     view = moment.view
     if moment.requests:
-        used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
+        usage = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
         run = view.workflow_id
         run_fields = run_fields_of(view, session=public_session_id(context.caller, session))
         run_fields["waiting_for"] = waiting_for(moment.requests, run=run)
@@ -126,7 +126,7 @@ async def outcome_of(
             # A client that expects a schema would treat the text as an invalid answer and send the request again.
             headers = {**headers_of_run(run, run_fields["session_id"]), **NO_RETRY}
             raise ApiError(ErrorCode.ANSWER_REQUIRED, message, headers=headers, run_fields=run_fields)
-        return RunOutcome(message, moment.requests, usage_json(used), run_fields, calls)
+        return RunOutcome(message, moment.requests, usage_json(usage), run_fields, calls)
     document = await context.runs.document(view)
     if session is not None:
         # The next turn needs the results that this turn saves in the session.
@@ -134,13 +134,13 @@ async def outcome_of(
     run_fields = run_fields_of(view, session=public_session_id(context.caller, session), error=document["error"])
     if view.status not in _STATUSES_WITH_ANSWER:
         raise run_error(document, run_fields)
-    used = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
+    usage = view.scheduler.state.totals.usage.total if view.scheduler is not None else NO_USAGE
     text = (
         answer_text(view, document)
         if form.output is None
         else _format_structured_output(form.output, document, run_fields)
     )
-    return RunOutcome(text, (), usage_json(used), run_fields, output=form.output)
+    return RunOutcome(text, (), usage_json(usage), run_fields, output=form.output)
 
 
 def _format_structured_output(form: OutputForm, document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> str:
@@ -167,12 +167,12 @@ def run_fields_of(view: RunView, *, session: str | None, error: Mapping[str, Any
         error: error in the document of a run that has an answer but also failures.
     """
     counts = counts_of(view.scheduler.plan, view.scheduler.records) if view.scheduler is not None else {}
-    nodes = {status.value: count for status, count in counts.items() if count}
+    node_counts = {status.value: count for status, count in counts.items() if count}
     run_fields = {
         "run_id": view.workflow_id,
         "session_id": session,
         "status": str(view.status),
-        "node_counts": nodes,
+        "node_counts": node_counts,
     }
     error_fields = ("code", "message", "node_id")
     return run_fields if error is None else {**run_fields, "error": {name: error.get(name) for name in error_fields}}
@@ -214,14 +214,14 @@ def run_error(document: Mapping[str, Any], run_fields: Mapping[str, Any]) -> Api
     return ApiError(code, message, headers=headers, run_fields=run_fields, status=RUN_FAILED_STATUS, type=RUN_ERROR)
 
 
-def usage_json(used: Usage) -> dict[str, Any]:
+def usage_json(usage: Usage) -> dict[str, Any]:
     """Return token usage in OpenAI's form."""
     return {
-        "prompt_tokens": used.prompt_tokens,
-        "completion_tokens": used.completion_tokens,
-        "total_tokens": used.tokens,
-        "prompt_tokens_details": {"cached_tokens": used.cached_tokens},
-        "completion_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
     }
 
 
@@ -248,7 +248,7 @@ async def deliver_answers(
             given_answer = Answer(content, by, through="tool_result", may_answer=context.caller.answerable_requests)
             await context.runs.feedback.answer(request.request_ref, given_answer)
         except (FeedbackRejected, RunClosed):
-            # Otherwise another client has answered the request in the meantime.
+            # If the request is no longer open, another client has answered it in the meantime.
             if await _open_request(context, answer) is not None:
                 raise
         answered.add(request_key(request.document))

@@ -1,4 +1,4 @@
-"""Prepare the run that answers a request, and start it, in its session if it has one.
+"""Prepare the run that answers a request, and start the run, as a turn of the session that the request names.
 
 The ID of a run is derived from the `Idempotency-Key`: a request that is sent twice, even to two gateways, starts one
 run.
@@ -43,7 +43,7 @@ _PROFILES_WITHOUT_SCHEMA = ("intents", "rounds")
 _AGENT_NODE = "answer"
 _OBJECTIVE = "objective"
 _TITLE_BYTES = 200
-"""Reserved for the title of a plan in the request that a session stores."""
+"""Bytes reserved for the title of a plan in the request that a session stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,21 +206,21 @@ def plan_inputs(template: Template, text: str, *, inputs: Mapping[str, Any] | No
     """
     if inputs is not None:
         return inputs
-    declared = template.checked.inputs
+    declared_inputs = template.checked.inputs
     try:
-        parsed = parse_json(text)
+        parsed_json = parse_json(text)
     except ValueError:
-        parsed = None
-    if isinstance(parsed, dict):
-        return parsed
-    if not declared or not text.strip():
+        parsed_json = None
+    if isinstance(parsed_json, dict):
+        return parsed_json
+    if not declared_inputs or not text.strip():
         return {}
-    (name, schema), *others = declared.items()
+    (name, schema), *others = declared_inputs.items()
     if not others and schema.get("type") == "string":
         return {name: text}
-    if not others and parsed is not None:
-        return {name: parsed}
-    names = ", ".join(declared)
+    if not others and parsed_json is not None:
+        return {name: parsed_json}
+    names = ", ".join(declared_inputs)
     message = f"the plan {template.name!r} takes its inputs ({names}) as a JSON object in the message, or in `inputs`"
     raise ApiError(ErrorCode.INPUTS_EXPECTED, message, param="messages")
 
@@ -265,7 +265,7 @@ def _agent_start(context: "GatewayContext", name: str, objective: str, settings:
 
 
 def _with_output_schema(tool: ToolDeclaration, agent: str, schema: Mapping[str, Any]) -> ToolDeclaration:
-    """Return the declaration, with the schema if it is that of the agent, and a model writes the agent's answers."""
+    """Return the declaration of a tool. Add the schema if the tool is the agent and a model writes its answers."""
     card = tool.agent
     if card is None or card.name != agent or card.type != "llm":
         return tool
@@ -277,14 +277,14 @@ async def start_run(context: "GatewayContext", run_start: RunStart) -> None:
 
     If the same start is in progress here, wait for it instead.
     """
-    active = next((active_start for active_start in context.active_starts if active_start.start is run_start), None)
-    if active is None:
-        active = ActiveStart(
+    active_start = next((start for start in context.active_starts if start.start is run_start), None)
+    if active_start is None:
+        active_start = ActiveStart(
             run_start, context.caller.owner, context.run_in_background(_start_within_quota(context, run_start))
         )
-        context.active_starts.append(active)
-        active.task.add_done_callback(lambda _: context.active_starts.remove(active))
-    await asyncio.shield(active.task)
+        context.active_starts.append(active_start)
+        active_start.task.add_done_callback(lambda _: context.active_starts.remove(active_start))
+    await asyncio.shield(active_start.task)
 
 
 def active_starts_of(context: "GatewayContext", run: str) -> Sequence[ActiveStart]:
@@ -329,7 +329,7 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
         except TurnRejected as rejection:
             if rejection.code != "session_busy" or rejection.run is None:
                 raise
-            await _reject_waiting(context, run_start.session, rejection.run)
+            await _reject_if_session_waits(context, run_start.session, rejection.run)
             run_start.is_waiting.set()
         await asyncio.sleep(POLL_INTERVAL_S)
         _reject_abandoned_turn(context, run_start)
@@ -348,7 +348,7 @@ def _reject_abandoned_turn(context: "GatewayContext", run_start: RunStart) -> No
         raise unavailable(f"{message}, send the request again")
 
 
-async def _reject_waiting(context: "GatewayContext", session: str, run: str) -> None:
+async def _reject_if_session_waits(context: "GatewayContext", session: str, run: str) -> None:
     """Raise `ApiError` for a turn if the current run of its session waits for feedback, which may take days."""
     open_requests = await context.runs.feedback.requests_of(run)
     if open_requests:

@@ -30,7 +30,7 @@ from dagwright.interfaces.http.run_preparation import (
     start_run,
 )
 from dagwright.interfaces.http.run_starts import START_WAIT_S, RunStart, headers_of_run
-from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, reject_cursor_of_other
+from dagwright.interfaces.http.stream_cursor import HEADER, StreamCursor, reject_cursor_of_other_run
 from dagwright.interfaces.http.structured_output import OutputForm, output_form_of
 from dagwright.interfaces.http.targets import Target
 
@@ -118,17 +118,17 @@ async def run_backed_request(
         ):
             message = f"{HEADER} is an event id of the run {cursor.run!r:.200}, and {target.id!r:.120} needs no run"
             raise ApiError(ErrorCode.INVALID_VALUE, message, param=HEADER)
-        _reject_other(context, conversation, options=options, cursor=cursor)
+        _reject_cursor_of_other_request(context, conversation, options=options, cursor=cursor)
     if options.cancel_on_disconnect:
         require_scope(context, KeyScope.OPERATE)
     if conversation.answers:
-        run_request = await _answering_request(context, body, target, conversation, options=options)
+        run_request = await _request_with_answers(context, body, target, conversation, options=options)
     # A run that waits for its session is not started if its gateway crashes. The idempotency key starts it then.
     elif cursor is not None and (options.idempotency_key is None or await _run_exists(context, cursor.run)):
         run_request = await follow_request(context, cursor.run, target.id, options=options, cursor=cursor)
     else:
         settings = AnswerSettings(model_config_of(body, target, options), output)
-        run_request = _starting_request(context, body, target, conversation, options=options, settings=settings)
+        run_request = _request_starting_run(context, body, target, conversation, options=options, settings=settings)
     return replace(
         run_request,
         by=context.caller.actor_name or body.user,
@@ -138,7 +138,7 @@ async def run_backed_request(
     )
 
 
-async def _answering_request(
+async def _request_with_answers(
     context: GatewayContext, body: ChatBody, target: Target, conversation: Conversation, *, options: GatewayOptions
 ) -> RunBackedRequest:
     """Return the request of a client that answers questions of a run; raises as `run_backed_request`."""
@@ -155,7 +155,7 @@ async def _answering_request(
     return RunBackedRequest(target.id, runs[0], conversation, options, session=session, session_id=session_id)
 
 
-def _starting_request(
+def _request_starting_run(
     context: GatewayContext,
     body: ChatBody,
     target: Target,
@@ -166,9 +166,9 @@ def _starting_request(
 ) -> RunBackedRequest:
     """Return the request of a client that starts a run; raises as `run_backed_request`."""
     require_scope(context, KeyScope.RUN)
-    choices = (body.model_extra or {}).get("n")
+    answer_count = (body.model_extra or {}).get("n")
     # `True == 1` in Python.
-    if choices not in (None, 1) or isinstance(choices, bool):
+    if answer_count not in (None, 1) or isinstance(answer_count, bool):
         raise ApiError(ErrorCode.UNSUPPORTED_PARAMETER, "n: a run returns one answer", param="n")
     start = prepare_run_start(context, target, conversation, options=options, settings=settings)
     session_id = public_session_id(context.caller, start.session)
@@ -186,8 +186,8 @@ async def follow_request(
         RunNotFound: there is no such run.
         RunIdInvalid: the ID is not valid for a run.
     """
-    active = active_starts_of(context, run)
-    start = active[0].start if active else None
+    active_starts = active_starts_of(context, run)
+    start = active_starts[0].start if active_starts else None
     session = start.session if start is not None else await context.runs.session_of(await context.visible_run(run))
     session_id = public_session_id(context.caller, session)
     return RunBackedRequest(
@@ -195,7 +195,7 @@ async def follow_request(
     )
 
 
-def _reject_other(
+def _reject_cursor_of_other_request(
     context: GatewayContext, conversation: Conversation, *, options: GatewayOptions, cursor: StreamCursor
 ) -> None:
     """Raise `ApiError` if the cursor belongs to another run than the request."""
@@ -203,7 +203,7 @@ def _reject_other(
     if options.idempotency_key is not None and not conversation.answers:
         run_ids = {run_id_of_key(options.idempotency_key, owner=context.caller.owner)}
     for run in run_ids:
-        reject_cursor_of_other(cursor, run)
+        reject_cursor_of_other_run(cursor, run)
 
 
 async def _run_exists(context: GatewayContext, run: str) -> bool:

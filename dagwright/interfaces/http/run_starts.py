@@ -60,8 +60,8 @@ class ActiveStart:
 class RunQuota:
     """The quota of running plans of one owner at this gateway.
 
-    The server counts runs about a second late. So the gateway also counts the runs that it is starting, or has started
-    within the last seconds, and simultaneous requests cannot exceed the quota. Starts at other gateways count only
+    The server counts runs about a second late. So that simultaneous requests cannot exceed the quota, the gateway also
+    counts the runs that it is starting or has started within the last seconds. Starts at other gateways count only
     after that second.
     """
 
@@ -69,8 +69,8 @@ class RunQuota:
         self._owner = owner
         self._limit = limit
         self._clock = clock
-        self._starting: set[str] = set()
-        self._started: dict[str, float] = {}
+        self._starting_runs: set[str] = set()
+        self._start_times: dict[str, float] = {}
         """Run that this gateway has started -> time of its start."""
         self._count_times: list[float] = []
         """Times of the count requests that the server has not answered yet."""
@@ -84,26 +84,26 @@ class RunQuota:
             ApiError: the owner has too many runs, or has used up its budget per day.
         """
         # Requests to the server are sent without the lock: if it does not respond, no other request has to wait.
-        used_up = await runs.used_up_budget(self._owner)
-        if used_up is not None and run not in self._starting and not await runs.exists(run):
+        exhausted_budget = await runs.used_up_budget(self._owner)
+        if exhausted_budget is not None and run not in self._starting_runs and not await runs.exists(run):
             now = time.time()
             raise rate_limit_error(
-                f"{self._owner!r} has no model usage left: {used_up}", retry_after_s=next_day(now) - now
+                f"{self._owner!r} has no model usage left: {exhausted_budget}", retry_after_s=next_day(now) - now
             )
         count_time = self._clock()
         self._count_times.append(count_time)
         try:
             open_count = await runs.count_open_runs(self._owner)
-            # Every pending count, also one that arrives later than a newer one, includes the runs started until then.
+            # Each pending count, even if it arrives after a newer count, includes the runs started until this time.
             included_until = min(self._count_times) - _COUNT_LAG_S
         finally:
             self._count_times.remove(count_time)
         async with self._lock:
-            self._started = {run_id: at for run_id, at in self._started.items() if at > included_until}
-            is_first = run not in self._starting and await self._has_room(open_count, runs)
+            self._start_times = {run_id: at for run_id, at in self._start_times.items() if at > included_until}
+            is_first = run not in self._starting_runs and await self._has_room(open_count, runs)
             if is_first:
-                self._starting.add(run)
-            elif run not in self._starting and not await runs.exists(run):
+                self._starting_runs.add(run)
+            elif run not in self._starting_runs and not await runs.exists(run):
                 count_text = format_count(self._limit, "run")
                 message = f"{self._owner!r} may have {count_text} at a time: wait for a run to end, or cancel one"
                 raise rate_limit_error(message, retry_after_s=RETRY_AFTER_S)
@@ -112,17 +112,17 @@ class RunQuota:
         finally:
             if is_first:
                 # The run may have started even if the start failed.
-                self._starting.discard(run)
-                self._started[run] = self._clock()
+                self._starting_runs.discard(run)
+                self._start_times[run] = self._clock()
 
     async def _has_room(self, open_count: int, runs: "Runs") -> bool:
         # Runs of this gateway may be counted twice here.
-        if open_count + len(self._starting) + len(self._started) < self._limit:
+        if open_count + len(self._starting_runs) + len(self._start_times) < self._limit:
             return True
-        for run in sorted(self._started):
+        for run in sorted(self._start_times):
             if not await runs.is_open(run):
-                del self._started[run]
-        gateway_runs = [*self._starting, *self._started]
+                del self._start_times[run]
+        gateway_runs = [*self._starting_runs, *self._start_times]
         if len(gateway_runs) >= self._limit:
             return False
         return len(gateway_runs) + await runs.count_open_runs(self._owner, without=gateway_runs) < self._limit

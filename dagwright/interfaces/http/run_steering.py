@@ -63,7 +63,7 @@ async def send_command(
 
 
 def actor_of(context: "GatewayContext", body: CommandBody | None) -> CommandAuthor:
-    """Return the actor and reason of a command. If the request has a key, the actor is that of the key."""
+    """Return the actor and reason of a command. For a request with a key, the actor is the owner or ID of the key."""
     command_body = body or _EMPTY_BODY
     return CommandAuthor(context.caller.actor_name or command_body.by, command_body.reason)
 
@@ -74,7 +74,9 @@ def command_result(run: str, message: str) -> dict[str, Any]:
 
 
 async def open_requests(context: "GatewayContext", run: str) -> dict[str, Any]:
-    """Return the open requests of a run and its sub-plans; for a run of another owner, those assigned to the caller.
+    """Return the open requests of a run and its sub-plans.
+
+    For a run of another owner, return only the requests that are assigned to the caller.
 
     Raises:
         RunNotFound: there is no such run.
@@ -122,14 +124,14 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
     """
     requests, may_answer = await _visible_requests(context, run)
     target = _target(requests, body, run=run)
-    answered = target.requests
-    if may_answer == "assigned" and not answered:
+    answered_requests = target.requests
+    if may_answer == "assigned" and not answered_requests:
         raise ApiError(
             ErrorCode.NOT_FOUND, f"the run {run!r:.200} has no request {body.request_id!r:.80} for this key's owner"
         )
-    content = answer_content(answered[0].document if answered else None, body)
+    content = answer_content(answered_requests[0].document if answered_requests else None, body)
     reject_nodes(context, content, may_answer)
-    if content.get("nodes") and len(answered) > 1:
+    if content.get("nodes") and len(answered_requests) > 1:
         raise _invalid_answer("nodes are added once: name one request, and omit `all`", param="request_id")
 
     async def extra_content(request_ref: RequestRef) -> Mapping[str, Any]:
@@ -141,9 +143,9 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
     message = outcome.message
     if outcome.is_rejected:
         hint = "; `all` answers all of them" if outcome.is_ambiguous else ""
-        raise _invalid_answer(f"{message}{hint}", param="answer" if answered else "request_id")
-    if (following := await next_request(context.runs.feedback, outcome)) is not None:
-        message += f"; there is another request: {following['request_id']}: {following['prompt']}"
+        raise _invalid_answer(f"{message}{hint}", param="answer" if answered_requests else "request_id")
+    if (next_open_request := await next_request(context.runs.feedback, outcome)) is not None:
+        message += f"; there is another request: {next_open_request['request_id']}: {next_open_request['prompt']}"
     return {"run_id": run, "ok": outcome.is_accepted, "message": message}
 
 
@@ -176,8 +178,8 @@ def _target(requests: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> A
         return find_target(run, requests, body.request_id, for_all=body.all)
     except NoOpenRequest:
         raise ApiError(ErrorCode.NOTHING_ASKED, f"the run {run!r} has no open requests") from None
-    except AnswerUnclear as names:
-        message = f"the run {run!r} has {len(requests):,} open requests; name one in `request_id`: {names}"
+    except AnswerUnclear as error:
+        message = f"the run {run!r} has {len(requests):,} open requests; name one in `request_id`: {error}"
         raise _invalid_answer(message, param="request_id") from None
 
 

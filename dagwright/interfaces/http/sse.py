@@ -45,9 +45,10 @@ def simultaneous_events(changes: Iterable[tuple[str, Mapping[str, Any]]], *, id:
         changes: type and content of each event.
     """
     contents = [*changes]
-    last = len(contents) - 1
+    last_index = len(contents) - 1
     return "".join(
-        event(content, id=id if number == last else None, name=name) for number, (name, content) in enumerate(contents)
+        event(content, id=id if index == last_index else None, name=name)
+        for index, (name, content) in enumerate(contents)
     )
 
 

@@ -148,14 +148,16 @@ class StreamCursor:
         """
         if number < RESPONSE_OPENING_EVENTS:
             return cls(StreamKind.RESPONSE, run, number + 1)
-        total, low = number >> _LOW_BITS, number & (1 << _LOW_BITS) - 1
+        total, low_bits = number >> _LOW_BITS, number & (1 << _LOW_BITS) - 1
         if total == 0:
-            message = f"no event of a response has the sequence_number {number}; send that of the last received event"
+            message = (
+                f"no event of a response has the sequence_number {number}; send the number of the last received event"
+            )
             raise ApiError(ErrorCode.INVALID_VALUE, message, param="starting_after")
-        if low & _TEXT_FLAG:
-            mark = TextMark("", total, low & _TEXT_FLAG - 1, bits=_LOW_BITS - 1)
+        if low_bits & _TEXT_FLAG:
+            mark = TextMark("", total, low_bits & _TEXT_FLAG - 1, bits=_LOW_BITS - 1)
             return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, mark=mark)
-        total, closing = (total, 1) if low == 0 else (total - 1, low + 1)
+        total, closing = (total, 1) if low_bits == 0 else (total - 1, low_bits + 1)
         return cls(StreamKind.RESPONSE, run, RESPONSE_OPENING_EVENTS, total=total, closing=closing)
 
 
@@ -172,7 +174,7 @@ def cursor_in(headers: Mapping[str, str], kind: StreamKind) -> StreamCursor | No
     return StreamCursor.parse(text, kind) if text else None
 
 
-def reject_cursor_of_other(cursor: StreamCursor | None, run: str) -> None:
+def reject_cursor_of_other_run(cursor: StreamCursor | None, run: str) -> None:
     """Raise `ApiError` if a cursor belongs to another run."""
     if cursor is not None and cursor.run != run:
         message = f"{HEADER} is an event id of the run {cursor.run!r:.200}, but the request is for {run!r:.200}"

@@ -18,7 +18,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.request_fields import ChatBody, parse_json
 
-_PROBLEMS_LISTED = 5
+_MAX_LISTED_PROBLEMS = 5
 _PROBLEM_CHARACTERS = 300
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _ANY_FUNCTION_CHOICES = ("required", "any")
@@ -59,7 +59,7 @@ class OutputForm:
         return json.dumps(value, ensure_ascii=False) if text is None else text
 
     def _problems_of(self, value: Any) -> list[str]:
-        errors = islice(validator_of(self.schema).iter_errors(value), _PROBLEMS_LISTED)
+        errors = islice(validator_of(self.schema).iter_errors(value), _MAX_LISTED_PROBLEMS)
         return [
             f"{'/'.join(['output', *map(str, error.instance_path)])}: {str(error.message)[:_PROBLEM_CHARACTERS]}"
             for error in errors
@@ -94,13 +94,13 @@ def output_form_of(body: ChatBody) -> OutputForm | None:
 
 
 def _form_of_response_format(requested_format: Mapping[str, Any] | None) -> OutputForm | None:
-    kind = None if requested_format is None else requested_format.get("type")
-    if requested_format is None or kind in (None, "text"):
+    format_type = None if requested_format is None else requested_format.get("type")
+    if requested_format is None or format_type in (None, "text"):
         return None
-    if kind == "json_object":
+    if format_type == "json_object":
         return OutputForm(_ANY_OBJECT, "response_format")
-    if kind != "json_schema":
-        message = f"response_format: type must be text, json_object or json_schema, not {kind!r:.40}"
+    if format_type != "json_schema":
+        message = f"response_format: type must be text, json_object or json_schema, not {format_type!r:.40}"
         raise _unsupported_parameter_error(message, "response_format")
     json_schema = requested_format.get("json_schema")
     schema = json_schema.get("schema") if isinstance(json_schema, Mapping) else None
@@ -109,21 +109,21 @@ def _form_of_response_format(requested_format: Mapping[str, Any] | None) -> Outp
 
 
 def _form_of_required_function(body: ChatBody) -> OutputForm | None:
-    required, is_named = _required_functions(body)
-    if required is None:
+    required_names, is_named = _required_functions(body)
+    if required_names is None:
         return None
-    declared = {
+    declared_functions = {
         str(function.get("name")): function
         for tool in body.tools or ()
         if isinstance(function := tool.get("function"), Mapping)
     }
-    names = [name for name in (required or declared) if name != ANSWER_FUNCTION]
+    names = [name for name in (required_names or declared_functions) if name != ANSWER_FUNCTION]
     if len(names) != 1:
         names_text = f"found {', '.join(names)}" if names else "found none"
         expected = f"the answer of a run must be the call of one function other than {ANSWER_FUNCTION}"
         message = f"tool_choice: {expected}; {names_text}"
         raise _unsupported_parameter_error(f"{message}; name it in tool_choice, or omit tool_choice", "tool_choice")
-    if (function := declared.get(names[0])) is None:
+    if (function := declared_functions.get(names[0])) is None:
         message = f"tool_choice: tools has no function {names[0]!r:.80}"
         raise ApiError(ErrorCode.INVALID_VALUE, message, param="tool_choice")
     schema = function.get("parameters") or _ANY_OBJECT
@@ -141,11 +141,11 @@ def _required_functions(body: ChatBody) -> tuple[Sequence[str] | None, bool]:
         return (), False
     if not isinstance(choice, Mapping):
         return None, False
-    allowed = choice.get("allowed_tools")
-    if isinstance(allowed, Mapping):
-        if allowed.get("mode") != "required":
+    allowed_tools = choice.get("allowed_tools")
+    if isinstance(allowed_tools, Mapping):
+        if allowed_tools.get("mode") != "required":
             return None, False
-        return [_function_name(tool) for tool in allowed.get("tools") or ()], False
+        return [_function_name(tool) for tool in allowed_tools.get("tools") or ()], False
     name = _function_name(choice)
     return (None, False) if name == ANSWER_FUNCTION else ([name], True)
 

@@ -45,8 +45,8 @@ class Target:
 
 def agents_of(context: "GatewayContext") -> dict[str, str]:
     """Return the agents that plans can call: name -> description."""
-    declared = context.toolset.declarations().values()
-    return {tool.agent.name: tool.agent.description for tool in declared if tool.agent is not None}
+    declarations = context.toolset.declarations().values()
+    return {tool.agent.name: tool.agent.description for tool in declarations if tool.agent is not None}
 
 
 def profiles_of(context: "GatewayContext") -> list[str]:
@@ -58,7 +58,7 @@ def target_of(context: "GatewayContext", model: str | None) -> Target:
     """Parse a model ID. Whether the service has a model with this ID is not checked.
 
     Raises:
-        ApiError: the ID refers to nothing.
+        ApiError: there is no such plan, agent or profile, or no model is named.
     """
     model_id = (model or context.settings.model or "").strip()
     if not model_id:
@@ -88,14 +88,14 @@ def _reject_unknown(context: "GatewayContext", model: str, name: str, *, kind: K
         return
     if kind == "plan":
         reject_unusable(context, name, param="model")
-    near = (suggestion(name, names) or "").replace("'", f"'{kind}/", 1)
+    hint = (suggestion(name, names) or "").replace("'", f"'{kind}/", 1)
     explanation = {
         "plan": _no_plan(context, name) if kind == "plan" else "",
         "agent": "--agents has no file with an agent of this name",
         "profile": f"available are {', '.join(names)}"
         + ("" if "rounds" in names else "; rounds requires worker tools in --tools"),
     }[kind]
-    message = f"the model {model!r:.120} does not exist: {near or explanation}; GET /v1/models lists all models"
+    message = f"the model {model!r:.120} does not exist: {hint or explanation}; GET /v1/models lists all models"
     raise ApiError(ErrorCode.MODEL_NOT_FOUND, message, param="model")
 
 
@@ -107,8 +107,8 @@ def reject_unusable(context: "GatewayContext", name: str, *, param: str) -> None
 
 
 def _no_plan(context: "GatewayContext", name: str) -> str:
-    if unreadable := context.plan_problems.get(""):
-        return "; ".join(unreadable)
+    if folder_problems := context.plan_problems.get(""):
+        return "; ".join(folder_problems)
     if context.plan_folder is None and not context.templates:
         return "the gateway publishes no plans; start it with --plans FOLDER"
     return f"the --plans folder has no file {name:.80}.json, {name:.80}.yaml or {name:.80}.yml"

@@ -42,21 +42,21 @@ class UpstreamTimeoutMiddleware:
         if scope["type"] != "http" or scope["method"] != "GET":
             await self._app(scope, receive, send)
             return
-        started = asyncio.Event()
+        response_started = asyncio.Event()
 
         async def send_and_record_start(message: Message) -> None:
-            started.set()
+            response_started.set()
             await send(message)
 
         async def respond() -> None:
             await self._app(scope, receive, send_and_record_start)
 
         response_task = asyncio.create_task(respond())
-        started_task = asyncio.create_task(started.wait())
+        started_task = asyncio.create_task(response_started.wait())
         try:
-            error = await self._server_error({response_task, started_task})
+            error = await self._wait_for_server_error({response_task, started_task})
             # A response that has started is sent to its end. It may have started during the last check of the server.
-            if error is None or started.is_set():
+            if error is None or response_started.is_set():
                 await response_task
                 return
         finally:
@@ -65,7 +65,7 @@ class UpstreamTimeoutMiddleware:
             await asyncio.gather(response_task, started_task, return_exceptions=True)
         await error.response()(scope, receive, send)
 
-    async def _server_error(self, tasks: "set[asyncio.Task[Any]]") -> ApiError | None:
+    async def _wait_for_server_error(self, tasks: "set[asyncio.Task[Any]]") -> ApiError | None:
         """Return the error when the server does not respond; `None` if one of the tasks ends first."""
         while True:
             done, _ = await asyncio.wait(tasks, timeout=self._check_interval_s, return_when=asyncio.FIRST_COMPLETED)

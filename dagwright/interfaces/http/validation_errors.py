@@ -32,28 +32,30 @@ def describe_errors(problems: Sequence[Problem], body: Any, body_fields: Collect
         problems: pydantic errors; each location starts with the part of the request, such as `body`.
         body_fields: fields of the body's model.
     """
-    first = problems[0]
-    problems_of_field = [problem for problem in problems if problem["loc"][:2] == first["loc"][:2]]
+    first_problem = problems[0]
+    problems_of_field = [problem for problem in problems if problem["loc"][:2] == first_problem["loc"][:2]]
     paths = [_path_of(problem, body) for problem in problems_of_field]
     # Report the most specific error: the others are about types that were not meant.
     longest_path = max(paths, key=len)
-    deepest = [problem for problem, path in zip(problems_of_field, paths, strict=True) if path == longest_path]
+    deepest_problems = [problem for problem, path in zip(problems_of_field, paths, strict=True) if path == longest_path]
     name = ".".join(cut_name(str(part)) for part in longest_path)
-    if deepest[0]["type"] == "extra_forbidden":
+    if deepest_problems[0]["type"] == "extra_forbidden":
         return name, _unknown_field(name, body_fields if len(longest_path) == 1 else ())
-    accepted = list(dict.fromkeys(_TYPES[problem["type"]] for problem in deepest if problem["type"] in _TYPES))
-    message = str(deepest[0]["msg"]).removeprefix("Value error, ")
-    value = deepest[0].get("input")
-    if deepest[0]["type"] in ("enum", "literal_error") and isinstance(value, str):
-        message = not_one_of(value, _ACCEPTED_VALUE.findall(deepest[0]["ctx"]["expected"]))
-    if accepted:
-        message = f"must be {' or '.join(filter(None, (', '.join(accepted[:-1]), accepted[-1])))}"
+    accepted_types = list(
+        dict.fromkeys(_TYPES[problem["type"]] for problem in deepest_problems if problem["type"] in _TYPES)
+    )
+    message = str(deepest_problems[0]["msg"]).removeprefix("Value error, ")
+    value = deepest_problems[0].get("input")
+    if deepest_problems[0]["type"] in ("enum", "literal_error") and isinstance(value, str):
+        message = not_one_of(value, _ACCEPTED_VALUE.findall(deepest_problems[0]["ctx"]["expected"]))
+    if accepted_types:
+        message = f"must be {' or '.join(filter(None, (', '.join(accepted_types[:-1]), accepted_types[-1])))}"
     return name, f"{name}: {message}" if name else message
 
 
 def _unknown_field(name: str, known_names: Collection[str]) -> str:
-    if near := suggestion(name, known_names):
-        return f"unknown field {name!r} ({near})"
+    if hint := suggestion(name, known_names):
+        return f"unknown field {name!r} ({hint})"
     return f"unknown field {name!r}" + (f"; allowed are {format_names(known_names, limit=20)}" if known_names else "")
 
 

@@ -111,7 +111,7 @@ def test_schema_decides_whether_data_is_wrapped() -> None:
     ambiguous = request("INFORMATION", schema=_object(data={"type": "object"}))
     assert parse_answer(ambiguous, '{"data": {}}') == {"data": {}}
     for document, text in ((request("APPROVAL"), "perhaps"), (request("INFORMATION", schema=CITY_SCHEMA), "Oslo")):
-        with pytest.raises(ApiError, match="that is not an answer to 'check': answer"):
+        with pytest.raises(ApiError, match="the result is not an answer to 'check': answer"):
             parse_answer(document, text)
 
 
