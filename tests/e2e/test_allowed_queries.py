@@ -13,7 +13,7 @@ from dagwright_maritime.search.requests import QueryInvalid, execute_query, vali
 from dagwright_maritime.search.results import bucket_list
 from dagwright_maritime.search.tables import document_table, group_tables
 from dagwright_maritime.slots import EsResults
-from tests.property.test_read_only_properties import FIELDS, LIMITS, PREFIX, RIGHT, parse_or_none
+from tests.property.test_read_only_properties import FIELDS, LIMITS, PREFIX, VALID_BODIES, parse_or_none
 from tests.support.search import LiveSearch
 
 pytestmark = pytest.mark.search
@@ -41,7 +41,7 @@ async def opensearch(search: LiveSearch) -> AsyncIterator[AsyncOpenSearch]:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(body=RIGHT)
+@given(body=VALID_BODIES)
 @example(body={"query": {"bool": {"must": [{"term": {"teu": False}}, {"range": {"eta": {"gte": "now-1d/d"}}}]}}})
 async def test_valid_query_runs_and_is_shown(opensearch: AsyncOpenSearch, body: Any) -> None:
     query = parse_or_none(INDEX, body)
