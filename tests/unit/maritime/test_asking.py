@@ -37,9 +37,9 @@ def heartbeat_details(answer: Any = None, answers: int = 0, *, model_failures: i
     return {"answer": answer, "answers": answers, "model_failures": model_failures, "search_failures": 0}
 
 
-async def request_number(server: ModelServer, before: Any = None, **more: Any) -> tuple[int, RecordedCall]:
+async def request_number(server: ModelServer, last_heartbeat: Any = None, **more: Any) -> tuple[int, RecordedCall]:
     async with ModelClient(Endpoint(server.base_url), model="small") as client:
-        with tool_context(ask=client.complete, last_heartbeat=before) as call:
+        with tool_context(ask=client.complete, last_heartbeat=last_heartbeat) as call:
             return await request_answer("Name an even number.", "data", schema=SCHEMA, parse=even, **more), call
 
 
@@ -47,7 +47,7 @@ async def test_a_model_gets_the_problems_of_its_answer() -> None:
     wrong = "Invalid answer. 3 is odd\nWrite the whole answer again."
     async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), last=wrong)) as server:
         actual, call = await request_number(server)
-    # Both calls count, and each was waited for.
+    # Each call is counted as a failure until its answer arrives.
     assert (actual, call.heartbeats) == (
         4,
         [
@@ -67,59 +67,59 @@ async def test_an_answer_that_does_not_fit_the_schema_is_repaired_too() -> None:
 async def test_answer_of_an_earlier_attempt_is_reused_if_possible() -> None:
     async with ModelServer() as server:
         assert (await request_number(server, {"answer": {"n": 6}}))[0] == 6
-    for before in ({"other": 1}, "text"):
+    for last_heartbeat in ({"other": 1}, "text"):
         async with ModelServer(json_text({"n": 8})) as server:
-            assert (await request_number(server, before))[0] == 8
+            assert (await request_number(server, last_heartbeat))[0] == 8
     async with ModelServer(step(json_text({"n": 8}), last="Invalid answer. 7 is odd")) as server:
         assert (await request_number(server, {"answer": {"n": 7}}))[0] == 8
     assert server.calls[0].messages[-2] == {"role": "assistant", "content": '{"n": 7}'}
 
 
-async def test_answer_that_another_call_checks_is_not_paid_twice() -> None:
-    async def away(_: int) -> None:
+async def test_answer_is_reused_if_its_validation_is_retried() -> None:
+    async def fail_temporarily(_: int) -> None:
         raise RetryLater("nobody is there")
 
-    async def large(found: int) -> None:
-        if found < 10:
-            raise InvalidAnswer(f"{found} is small")
+    async def accept_large(number: int) -> None:
+        if number < 10:
+            raise InvalidAnswer(f"{number} is small")
 
     async with ModelServer(json_text({"n": 4})) as server:
         with pytest.raises(RetryLater, match="nobody is there"):
-            await request_number(server, validate=away)
+            await request_number(server, validate=fail_temporarily)
     async with ModelServer(step(json_text({"n": 12}), last="Invalid answer. 4 is small")) as server:
-        assert (await request_number(server, {"answer": {"n": 4}}, validate=large))[0] == 12
+        assert (await request_number(server, {"answer": {"n": 4}}, validate=accept_large))[0] == 12
 
 
 async def attempts(ask: Callable[[], Awaitable[Any]], **more: Any) -> list[BaseException]:
     """Make attempts of one call, each with the heartbeat of the attempt before, and return their errors."""
-    failed: list[BaseException] = []
-    before = None
+    errors: list[BaseException] = []
+    last_heartbeat = None
     # As many attempts as Temporal makes.
-    while len(failed) < SERVER_ATTEMPTS:
+    while len(errors) < SERVER_ATTEMPTS:
 
-        async def asked_model(*_: Any, **__: Any) -> ModelResponse:
+        async def fake_model(*_: Any, **__: Any) -> ModelResponse:
             output = await ask()
             return ModelResponse(Message(role="assistant", content=json.dumps(output)), output=output)
 
-        with tool_context(ask=asked_model, attempt=len(failed) + 1, last_heartbeat=before) as call:
+        with tool_context(ask=fake_model, attempt=len(errors) + 1, last_heartbeat=last_heartbeat) as call:
             try:
                 await request_answer("Name an even number.", "data", schema=SCHEMA, parse=even, **more)
             except BaseException as error:
-                failed.append(error)
+                errors.append(error)
                 if isinstance(error, GiveUp) or (isinstance(error, ModelFailure) and error.action is Action.GIVE_UP):
                     break
             else:
                 break
-        before = call.heartbeats[-1] if call.heartbeats else before
-    return failed
+        last_heartbeat = call.heartbeats[-1] if call.heartbeats else last_heartbeat
+    return errors
 
 
-async def test_unresponsive_model_is_not_waited_for_like_a_search_server() -> None:
+async def test_unresponsive_model_gets_fewer_attempts_than_a_search_server() -> None:
     async def ask() -> Any:
         raise ModelFailure(ModelError.UNAVAILABLE, "no answer")
 
-    failed = await attempts(ask)
-    entries = [(error.action, error.delay) for error in failed if isinstance(error, ModelFailure)]
+    errors = await attempts(ask)
+    entries = [(error.action, error.delay) for error in errors if isinstance(error, ModelFailure)]
     # Temporal computes the delay from the number of the attempt, so each error states its own delay.
     assert entries == [
         (Action.RETRY, timedelta(seconds=1)),
@@ -129,47 +129,47 @@ async def test_unresponsive_model_is_not_waited_for_like_a_search_server() -> No
 
 
 async def test_attempts_during_an_outage_do_not_count_for_the_model() -> None:
-    message = iter([4, None, 6, None, 8])
+    numbers = iter([4, None, 6, None, 8])
     outage = iter(range(12))
 
     async def ask() -> Any:
-        number = next(message)
+        number = next(numbers)
         if number is None:
             raise ModelFailure(ModelError.BUSY, "busy", delay=timedelta(seconds=7))
         return {"n": number}
 
-    async def away(found: int) -> None:
+    async def fail_temporarily(number: int) -> None:
         if next(outage, None) is not None:
             raise RetryLater("nobody is there")
-        if found < 8:
-            raise InvalidAnswer(f"{found} is small")
+        if number < 8:
+            raise InvalidAnswer(f"{number} is small")
 
-    failed = await attempts(ask, validate=away)
-    assert [str(error) for error in failed] == [*["nobody is there"] * 12, "busy", "busy"]
-    assert [error.action for error in failed if isinstance(error, ModelFailure)] == [Action.RETRY] * 2
+    errors = await attempts(ask, validate=fail_temporarily)
+    assert [str(error) for error in errors] == [*["nobody is there"] * 12, "busy", "busy"]
+    assert [error.action for error in errors if isinstance(error, ModelFailure)] == [Action.RETRY] * 2
 
 
 async def test_no_more_answers_are_paid_for_after_an_outage_than_without_one() -> None:
-    message: list[int] = []
+    numbers: list[int] = []
     verified: set[int] = set()
 
     async def ask() -> Any:
-        message.append(2 * len(message))
-        return {"n": message[-1]}
+        numbers.append(2 * len(numbers))
+        return {"n": numbers[-1]}
 
-    async def away_at_first(found: int) -> None:
-        if found not in verified:
-            verified.add(found)
+    async def fail_once_per_number(number: int) -> None:
+        if number not in verified:
+            verified.add(number)
             raise RetryLater("nobody is there")
-        raise InvalidAnswer(f"{found} is no good")
+        raise InvalidAnswer(f"{number} is no good")
 
-    failed = await attempts(ask, validate=away_at_first)
+    errors = await attempts(ask, validate=fail_once_per_number)
     expected = [*["nobody is there"] * 4, "The model gave no valid answer in 4 attempts; last problem: 6 is no good"]
-    assert [str(error) for error in failed] == expected
-    assert message == [0, 2, 4, 6]
+    assert [str(error) for error in errors] == expected
+    assert numbers == [0, 2, 4, 6]
 
 
-async def test_answers_that_did_not_fit_count_for_all_attempts_too() -> None:
+async def test_invalid_answers_of_all_attempts_are_counted() -> None:
     script = iter([ModelError.OUTPUT_INVALID] * 2 + [ModelError.UNAVAILABLE] + [ModelError.OUTPUT_INVALID] * 2)
 
     async def ask() -> Any:
@@ -184,16 +184,16 @@ async def test_answers_that_did_not_fit_count_for_all_attempts_too() -> None:
 
 
 async def test_a_model_that_outlasts_each_attempt_ends_the_call() -> None:
-    waited: list[str] = []
+    calls: list[str] = []
 
     async def ask() -> Any:
-        waited.append("asked")
+        calls.append("asked")
         # The time of the attempt is over, or its worker dies.
         raise asyncio.CancelledError
 
-    failed = await attempts(ask)
-    assert (len(waited), len(failed)) == (3, 4)
-    assert str(failed[-1]).startswith("The model had not answered when 3 attempts ended")
+    errors = await attempts(ask)
+    assert (len(calls), len(errors)) == (3, 4)
+    assert str(errors[-1]).startswith("The model had not answered when 3 attempts ended")
 
 
 async def test_a_model_that_stays_wrong_fails_the_worker_with_its_last_problem() -> None:

@@ -51,7 +51,7 @@ async def test_stopped_server_is_waited_for(tmp_path: Path) -> None:
     assert error.value.after == RETRY_AFTER
 
 
-async def test_tool_that_is_tried_alone_has_no_search_server() -> None:
+async def test_tool_called_outside_of_a_worker_has_no_search_server() -> None:
     with tool_context(), pytest.raises(GiveUp, match="has no MaritimeSettings"):
         async with connect_search():
             pass
@@ -66,7 +66,7 @@ async def test_limits_and_prefix_are_settings() -> None:
 async def test_calls_of_a_process_share_one_client_which_is_closed_with_it() -> None:
     closed: list[AsyncOpenSearch] = []
 
-    class Telling(SearchClients):
+    class RecordingClients(SearchClients):
         async def close(self) -> None:
             closed.extend(self._clients.values())
             await super().close()
@@ -74,7 +74,7 @@ async def test_calls_of_a_process_share_one_client_which_is_closed_with_it() -> 
     environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
     actual = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dagwright_maritime.connection.SearchClients", Telling)
+        patch.setattr("dagwright_maritime.connection.SearchClients", RecordingClients)
         for _ in range(2):
             with tool_context(environment=environment):
                 async with connect_search() as search:
@@ -94,46 +94,46 @@ async def test_server_at_another_address_has_a_client_of_its_own() -> None:
 async def errors_of_attempts(*failures: RetryLater) -> list[Exception]:
     """Make attempts of one call that fail with this error, and return the error that each attempt raises."""
     environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
-    raised: list[Exception] = []
-    before = None
+    errors: list[Exception] = []
+    last_heartbeat = None
     for number, failure in enumerate(failures, start=1):
-        with tool_context(attempt=number, last_heartbeat=before, environment=environment) as call:
+        with tool_context(attempt=number, last_heartbeat=last_heartbeat, environment=environment) as call:
             with pytest.raises((RetryLater, GiveUp)) as error:
                 async with connect_search():
                     raise failure
-            raised.append(error.value)
-        before = call.heartbeats[-1] if call.heartbeats else before
+            errors.append(error.value)
+        last_heartbeat = call.heartbeats[-1] if call.heartbeats else last_heartbeat
     await environment.resources.close()
-    return raised
+    return errors
 
 
 @pytest.mark.parametrize(
-    ("kind", "advice"),
+    ("kind", "remedy"),
     [(QueryTimeout, "request less, such as fewer groups"), (ServerUnresponsive, "it answers no request: check it")],
 )
-async def test_last_attempt_reports_its_remedy(kind: type[QueryTimeout], advice: str) -> None:
+async def test_last_attempt_reports_its_remedy(kind: type[QueryTimeout], remedy: str) -> None:
     *_, last = await errors_of_attempts(*[kind("It is slow")] * 3)
     assert isinstance(last, GiveUp)
-    assert str(last).startswith(f"It is slow; 3 attempts got no response; {advice}")
+    assert str(last).startswith(f"It is slow; 3 attempts got no response; {remedy}")
 
 
 async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_server() -> None:
-    away, slow = RetryLater("nobody is there"), QueryTimeout("It is slow")
-    raised = await errors_of_attempts(*[away] * 12, slow, away, slow, away, slow)
+    outage, slow = RetryLater("nobody is there"), QueryTimeout("It is slow")
+    errors = await errors_of_attempts(*[outage] * 12, slow, outage, slow, outage, slow)
     expected = [*["nobody is there"] * 12, "It is slow", "nobody is there", "It is slow", "nobody is there"]
-    assert [str(error) for error in raised[:-1]] == expected
-    assert isinstance(raised[-1], GiveUp)
-    assert str(raised[-1]).startswith("It is slow; 3 attempts got no response")
+    assert [str(error) for error in errors[:-1]] == expected
+    assert isinstance(errors[-1], GiveUp)
+    assert str(errors[-1]).startswith("It is slow; 3 attempts got no response")
 
 
 async def test_slow_search_keeps_the_stored_model_answers() -> None:
     environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
-    before = {"answer": {"n": 4}, "answers": 2, "model_failures": 1, "search_failures": 1}
-    with tool_context(last_heartbeat=before, environment=environment) as call, pytest.raises(QueryTimeout):
+    last_heartbeat = {"answer": {"n": 4}, "answers": 2, "model_failures": 1, "search_failures": 1}
+    with tool_context(last_heartbeat=last_heartbeat, environment=environment) as call, pytest.raises(QueryTimeout):
         async with connect_search():
             raise QueryTimeout("It is slow")
     await environment.resources.close()
-    assert call.heartbeats == [{**before, "search_failures": 2}]
+    assert call.heartbeats == [{**last_heartbeat, "search_failures": 2}]
 
 
 def test_every_worker_tool_survives_a_server_outage_of_over_a_minute() -> None:

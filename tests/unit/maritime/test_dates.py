@@ -84,7 +84,7 @@ DOCUMENTS = list(name_documents())
 
 
 @pytest.mark.parametrize(
-    ("text", "kind", "meant"),
+    ("text", "kind", "expected"),
     [
         ("Maersk", "carrier", ["MAERSK"]),
         ("maersk line", "shipper", ["MAERSK"]),
@@ -104,8 +104,8 @@ DOCUMENTS = list(name_documents())
         ("Nordlicht Textil", "shipper", ["Nordlicht Textil GmbH", "Nordlicht Textilien AG"]),
     ],
 )
-def test_name_matches_the_parties_with_that_name(text: str, kind: str, meant: list[str]) -> None:
-    assert [name.name for name in rank_candidates(text, DOCUMENTS, kind=kind).meanings] == meant
+def test_name_matches_the_parties_with_that_name(text: str, kind: str, expected: list[str]) -> None:
+    assert [name.name for name in rank_candidates(text, DOCUMENTS, kind=kind).meanings] == expected
 
 
 @pytest.mark.parametrize("text", ["Acme Corp", "Acme", "acme inc"])
@@ -117,7 +117,7 @@ def test_a_name_that_three_companies_share_matches_all_of_them(text: str) -> Non
     assert problem.startswith(f"{text!r} may be one of 3 shippers: ")
 
 
-def test_a_kind_counts_only_with_a_name_of_that_kind() -> None:
+def test_kind_is_ignored_if_no_name_of_that_kind_matches() -> None:
     assert [name.kind for name in rank_candidates("Maersk", DOCUMENTS, kind="port").meanings] == ["carrier"]
 
 

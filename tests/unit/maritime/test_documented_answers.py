@@ -6,13 +6,13 @@ from typing import Any
 
 import jsonschema_rs
 
-from dagwright.agents.class_agents import PURPOSE as OF_AGENTS
-from dagwright.interfaces.http.routing import PURPOSE as OF_ROUTES
+from dagwright.agents.class_agents import PURPOSE as AGENT_PURPOSE
+from dagwright.interfaces.http.routing import PURPOSE as ROUTING_PURPOSE
 from dagwright.planning.plan_and_execute.goal_spec import PLAN, REPLAN
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLANNER, REPAIR
-from dagwright.tools.builtin.summaries import PURPOSE as OF_SUMMARIES
-from dagwright.tools.builtin.word_problems import PURPOSE as OF_CALCULATIONS
-from dagwright.tools.context import PURPOSE as OF_TOOLS
+from dagwright.tools.builtin.summaries import PURPOSE as SUMMARY_PURPOSE
+from dagwright.tools.builtin.word_problems import PURPOSE as CALCULATION_PURPOSE
+from dagwright.tools.context import PURPOSE as TOOL_PURPOSE
 from dagwright_maritime import (
     clarification,
     helpdesk,
@@ -24,7 +24,7 @@ from dagwright_maritime import (
 from dagwright_maritime.fields import read_fields
 from dagwright_maritime.metadata_prompt import answer_schema
 from tests.support.docs import ROOT
-from tests.unit.maritime.test_fields import INDEX, Server
+from tests.unit.maritime.test_fields import INDEX, FakeSearchClient
 
 PAGE = "\n".join(
     (ROOT / page).read_text(encoding="utf-8")
@@ -37,7 +37,7 @@ async def test_each_answer_fits_the_schema_that_the_model_is_given() -> None:
     rounds = json.loads(
         (ROOT / "docs" / "reference" / "schemas" / "planner" / "rounds.schema.json").read_text(encoding="utf-8")
     )
-    fields = await read_fields(Server().open_search(), INDEX)
+    fields = await read_fields(FakeSearchClient().open_search(), INDEX)
     schemas: dict[str, Any] = {
         **{"planner": rounds, "metadata_lookup": answer_schema(fields), "es_query_gen": query_prompt.ANSWER},
         **{"common_helpdesk": helpdesk.ANSWER, "clarify_question": clarification.ANSWER},
@@ -55,6 +55,17 @@ def test_each_action_of_a_planner_is_shown() -> None:
 def test_table_has_every_purpose_of_a_call() -> None:
     table = PAGE.partition("| `purpose` |")[2].partition("\n\n")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
-    of_tools = [OF_TOOLS, OF_SUMMARIES, OF_CALCULATIONS]
-    known = [PLAN, REPAIR, REPLAN, OF_AGENTS, *of_tools, ANSWER, INTENTION, PLANNER, model_answers.PURPOSE, OF_ROUTES]
+    tool_purposes = [TOOL_PURPOSE, SUMMARY_PURPOSE, CALCULATION_PURPOSE]
+    known = [
+        PLAN,
+        REPAIR,
+        REPLAN,
+        AGENT_PURPOSE,
+        *tool_purposes,
+        ANSWER,
+        INTENTION,
+        PLANNER,
+        model_answers.PURPOSE,
+        ROUTING_PURPOSE,
+    ]
     assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(known)

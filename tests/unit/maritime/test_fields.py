@@ -1,4 +1,4 @@
-"""Queries of the worker tools themselves: sent like queries of a model, and incomplete responses are not used."""
+"""Queries that worker tools write: they are checked like queries of a model, and partial responses are rejected."""
 
 from datetime import UTC, date, datetime
 from typing import Any, cast
@@ -22,37 +22,37 @@ from dagwright_maritime.search.requests import QueryTimeout
 INDEX = "maritime-shipments"
 
 
-class Server:
-    """A client with a search function and fixed responses."""
+class FakeSearchClient:
+    """A search client with a fixed response, which records the requests."""
 
     mapping: dict[str, Any] = Indices("maritime").bodies()[INDEX]["mappings"]
 
-    def __init__(self, **written: Any) -> None:
-        self.asked: list[dict[str, Any]] = []
-        self._response = {"hits": {"hits": [], "total": {"value": 0}}, **written}
+    def __init__(self, **response_fields: Any) -> None:
+        self.requests: list[dict[str, Any]] = []
+        self._response = {"hits": {"hits": [], "total": {"value": 0}}, **response_fields}
 
     @property
-    def indices(self) -> "Server":
+    def indices(self) -> "FakeSearchClient":
         return self
 
     async def get_mapping(self, *, index: str, **_: Any) -> dict[str, Any]:
-        self.asked.append({"mapping_of": index})
+        self.requests.append({"mapping_of": index})
         return {index: {"mappings": self.mapping}}
 
     async def search(self, *, index: str, body: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
-        self.asked.append({"index": index, **params, **body})
+        self.requests.append({"index": index, **params, **body})
         return self._response
 
     def open_search(self, limits: QueryLimits | None = None) -> Search:
         return Search(cast("AsyncOpenSearch", self), Indices("maritime"), limits or QueryLimits())
 
 
-class Counting(Server):
+class CountingClient(FakeSearchClient):
     """A server on which each field has as many documents as its name has characters."""
 
     async def search(self, *, index: str, body: dict[str, Any], params: dict[str, Any]) -> dict[str, Any]:
         result = await super().search(index=index, body=body, params=params)
-        fields = {name: asked["filter"]["exists"]["field"] for name, asked in body.get("aggs", {}).items()}
+        fields = {name: agg["filter"]["exists"]["field"] for name, agg in body.get("aggs", {}).items()}
         return {
             "hits": {"hits": [], "total": {"value": 7}},
             "aggregations": {name: {"doc_count": len(field)} for name, field in fields.items()},
@@ -66,23 +66,23 @@ def exists(*fields: str) -> dict[str, Any]:
 
 async def test_fields_of_any_name_and_number_are_counted() -> None:
     names = ["@timestamp", "arrival-date", "größe", "with blank", "a.b-c", *(f"f{number}" for number in range(40))]
-    server = Counting()
-    counted = {name: {"doc_count": len(name)} for name in names}
-    assert await read_groups(server.open_search(), INDEX, exists(*names)) == (7, counted)
-    assert [len(asked["aggs"]) for asked in server.asked] == [15, 15, 15]
+    server = CountingClient()
+    expected = {name: {"doc_count": len(name)} for name in names}
+    assert await read_groups(server.open_search(), INDEX, exists(*names)) == (7, expected)
+    assert [len(request["aggs"]) for request in server.requests] == [15, 15, 15]
 
 
 async def test_documents_of_an_index_without_fields_are_counted() -> None:
-    server = Counting()
+    server = CountingClient()
     assert await read_groups(server.open_search(), INDEX, {}) == (7, {})
     assert await read_values(server.open_search(), INDEX, []) == {}
-    assert ["aggs" in asked for asked in server.asked] == [False]
+    assert ["aggs" in request for request in server.requests] == [False]
 
 
 @pytest.mark.parametrize("name", ["a*", "_script", "a,b", "a^2", "", ".a", "a..b", "-a", "a\n", "x" * 101])
 async def test_patterns_and_words_of_the_server_are_no_fields(name: str) -> None:
     with pytest.raises(QueryRefused, match="is not a field name"):
-        await read_groups(Server().open_search(), INDEX, exists(name))
+        await read_groups(FakeSearchClient().open_search(), INDEX, exists(name))
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ async def test_patterns_and_words_of_the_server_are_no_fields(name: str) -> None
 )
 async def test_unknown_forms_of_the_mapping_are_ignored(meta: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     mapping = {"properties": {"teu": {"type": "long"}, "@at": {"type": "date"}}, "_meta": meta}
-    monkeypatch.setattr(Server, "mapping", mapping)
-    fields = await read_fields(Server().open_search(), INDEX)
+    monkeypatch.setattr(FakeSearchClient, "mapping", mapping)
+    fields = await read_fields(FakeSearchClient().open_search(), INDEX)
     assert list(fields.by_name.values()) == [IndexField("teu", "long"), IndexField("@at", "date")]
     assert fields.today <= datetime.now(UTC).date()
 
@@ -107,22 +107,22 @@ async def test_unknown_forms_of_the_mapping_are_ignored(meta: Any, monkeypatch: 
 async def test_short_forms_of_the_mapping_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     meta = {"fields": {"teu": {"synonyms": "volume"}, "status": "how far it is"}}
     properties = {"status": {"type": "keyword"}, "teu": {"type": "long"}}
-    monkeypatch.setattr(Server, "mapping", {"properties": properties, "_meta": meta})
-    assert list((await read_fields(Server().open_search(), INDEX)).by_name.values()) == [
+    monkeypatch.setattr(FakeSearchClient, "mapping", {"properties": properties, "_meta": meta})
+    assert list((await read_fields(FakeSearchClient().open_search(), INDEX)).by_name.values()) == [
         IndexField("teu", "long", "", ("volume",)),
         IndexField("status", "keyword", "how far it is"),
     ]
 
 
 @pytest.mark.parametrize(
-    ("written", "words"),
+    ("response_fields", "words"),
     [
         ({"timed_out": True}, "timed out"),
         ({"_shards": {"failed": 1, "total": 2}}, "1 of 2 parts of the index could not be searched"),
     ],
 )
-async def test_partial_index_list_is_rejected(written: dict[str, Any], words: str) -> None:
-    search = Server(**written, aggregations={"status": {"buckets": []}}).open_search()
+async def test_partial_index_list_is_rejected(response_fields: dict[str, Any], words: str) -> None:
+    search = FakeSearchClient(**response_fields, aggregations={"status": {"buckets": []}}).open_search()
     with pytest.raises(QueryTimeout, match=words):
         await find_name(search, "Kite Harbour")
     with pytest.raises(QueryTimeout, match=f"searched '{INDEX}' only in part"):
@@ -130,21 +130,21 @@ async def test_partial_index_list_is_rejected(written: dict[str, Any], words: st
 
 
 async def test_queries_of_a_worker_tool_are_checked_too() -> None:
-    server = Server()
+    server = FakeSearchClient()
     for index, body in (("other-index", {}), (INDEX, {"query": {"query_string": {"query": "a"}}})):
         with pytest.raises(QueryRefused):
             await run_internal_query(server.open_search(), index, body)
-    assert server.asked == []
+    assert server.requests == []
     await find_name(server.open_search(), "Kite Harbour")
-    assert (server.asked[0]["timeout"], server.asked[0]["track_total_hits"]) == ("20000ms", True)
+    assert (server.requests[0]["timeout"], server.requests[0]["track_total_hits"]) == ("20000ms", True)
 
 
 async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
-    server = Server()
+    server = FakeSearchClient()
     loaded = {"loaded": {"today": "2026-02-10"}}
     server.mapping = {**server.mapping, "_meta": {**server.mapping["_meta"], **loaded}}
     fields = await read_fields(server.open_search(), INDEX)
-    assert server.asked == [{"mapping_of": INDEX}]
+    assert server.requests == [{"mapping_of": INDEX}]
     assert [*fields.by_name] == [*SHIPMENT_FIELDS]
     # A query may name subfields, which are not listed as fields.
     assert fields.types["shipper_name.text"] == "text"
@@ -156,7 +156,7 @@ async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
 
 @pytest.mark.parametrize("index", ["secret", "maritime-*", "maritime-a,secret", "", "_all"])
 async def test_mapping_of_an_index_that_is_not_ours_is_not_read(index: str) -> None:
-    server = Server()
+    server = FakeSearchClient()
     with pytest.raises(QueryRefused, match="/index: "):
         await read_fields(server.open_search(), index)
-    assert server.asked == []
+    assert server.requests == []

@@ -94,10 +94,10 @@ def test_shares_are_of_all_documents_where_more_groups_were_found_than_asked_for
 
 def test_shares_are_of_all_documents_where_some_are_in_no_group() -> None:
     result = grouped_results(("A", 20, 300.0, 15.5), ("B", 10, 100.0, 1.0), total=40)
-    a, b, together = model_rows(tables_of([result], [""]), "by_shipper")
+    a, b, totals = model_rows(tables_of([result], [""]), "by_shipper")
     assert [(row["documents"], row["share of documents"]) for row in (a, b)] == [("20", "50 %"), ("10", "25 %")]
     # The other ten are unknown, so 400 is not a total of anything in the question.
-    assert together == {"by_shipper": "all together", "documents": "30", "share of documents": "75 %"}
+    assert totals == {"by_shipper": "all together", "documents": "30", "share of documents": "75 %"}
     assert "share of volume" not in a
 
 
@@ -110,7 +110,7 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "found", "shares"),
+    ("kind", "response", "shares"),
     [
         ({"filter": LATE}, group(200, 5.0), ["20 %"]),
         ({"missing": {"field": "transit_days"}}, group(125, 5.0), ["12.5 %"]),
@@ -145,8 +145,8 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_overlapping_groups_have_no_total(kind: dict[str, Any], found: dict[str, Any], shares: list[str]) -> None:
-    result = EsResults(total=1_000, aggregations={"of": found}, query={"aggs": {"of": {**kind, **VOLUME}}})
+def test_overlapping_groups_have_no_total(kind: dict[str, Any], response: dict[str, Any], shares: list[str]) -> None:
+    result = EsResults(total=1_000, aggregations={"of": response}, query={"aggs": {"of": {**kind, **VOLUME}}})
     rows = model_rows(tables_of([result], [""]), "of")
     assert [row["share of documents"] for row in rows] == shares
     assert [name for row in rows for name in row if name == "share of volume"] == []
@@ -156,8 +156,8 @@ def test_histogram_of_all_documents_has_totals_though_its_empty_groups_are_left_
     months = {"date_histogram": {"field": "eta_date", "calendar_interval": "month", "min_doc_count": 1}, **VOLUME}
     buckets = [group(750, 30.0, key_as_string="2025-11"), group(250, 10.0, key_as_string="2026-01")]
     result = EsResults(total=1_000, aggregations={"months": {"buckets": buckets}}, query={"aggs": {"months": months}})
-    *_, together = model_rows(tables_of([result], [""]), "months")
-    assert together == {
+    *_, totals = model_rows(tables_of([result], [""]), "months")
+    assert totals == {
         "months": "all together",
         "documents": "1,000",
         "share of documents": "100 %",
@@ -167,16 +167,16 @@ def test_histogram_of_all_documents_has_totals_though_its_empty_groups_are_left_
 
 
 def test_groups_of_a_group_have_shares_of_its_documents() -> None:
-    # The same name at two places: each figure belongs to its place.
+    # Two aggregations of the same name: each figure belongs to its own aggregation.
     aggs = {"of": {"filter": LATE, "aggs": {"of": {"terms": {"field": "carrier_name"}, **VOLUME}}}}
     carriers = {"buckets": [group(150, 30.0, key="MAERSK"), group(50, 10.0, key="ZIM")]}
     late = {"doc_count": 200, "of": carriers}
     tables = tables_of([EsResults(total=1_000, aggregations={"of": late}, query={"aggs": aggs})], [""])
     assert model_rows(tables, "of") == [{"of": "of", "documents": "200", "share of documents": "20 %"}]
-    maersk, zim, together = model_rows(tables, "of / of")
+    maersk, zim, totals = model_rows(tables, "of / of")
     assert (maersk["share of documents"], maersk["share of volume"]) == ("75 %", "75 %")
     assert (zim["share of documents"], zim["share of volume"]) == ("25 %", "25 %")
-    assert (together["documents"], together["volume"]) == ("200", "40")
+    assert (totals["documents"], totals["volume"]) == ("200", "40")
 
 
 def test_only_the_share_of_a_group_may_be_used() -> None:
@@ -274,10 +274,10 @@ def test_pages_are_not_first_documents_and_matches_are_not_added_up() -> None:
     assert titles == ["one: documents, a page of 2 of 8", "two: documents, a page of 2 of 8"]
 
 
-def test_results_with_equal_queries_are_distinguished_by_their_places() -> None:
-    same = volume(1, 1.0, "MAERSK")
-    assert labels_of([same, same]) == ["result 1", "result 2"]
-    assert labels_of([same]) == [""]
+def test_results_with_equal_queries_are_distinguished_by_their_numbers() -> None:
+    result = volume(1, 1.0, "MAERSK")
+    assert labels_of([result, result]) == ["result 1", "result 2"]
+    assert labels_of([result]) == [""]
     ranges = [
         EsResults(query={"query": {"range": {"eta_date": {"gte": "2025-10-01", "lte": "2025-12-31"}}}}),
         EsResults(query={"query": {"range": {"eta_date": {"gte": "2026-01-01"}}}}),
@@ -311,13 +311,13 @@ def test_values_of_documents_may_only_be_repeated_unchanged() -> None:
 
 
 def test_numbers_of_names_are_repeated_as_a_whole() -> None:
-    named = ["more than 1,234 TEU", "2025-10"]
-    assert unsupported_numbers("over 1234 TEU since 10/2025", [], named) == []
+    texts = ["more than 1,234 TEU", "2025-10"]
+    assert unsupported_numbers("over 1234 TEU since 10/2025", [], texts) == []
     assert unsupported_numbers("2,025 and 1,010", [], ["1 of 10", "2 and 25"]) == ["2,025", "1,010"]
 
 
 @pytest.mark.parametrize(
-    ("text", "stray"),
+    ("text", "expected"),
     [
         ("about 1,501 TEU", ["1,501"]),
         ("1.5 thousand", ["1.5"]),
@@ -328,5 +328,5 @@ def test_numbers_of_names_are_repeated_as_a_whole() -> None:
         ("8" * 60, ["8" * 60]),
     ],
 )
-def test_invented_figures_are_found(text: str, stray: list[str]) -> None:
-    assert unsupported_numbers(text, NUMBERS, ["volumes in 2025"]) == stray
+def test_invented_figures_are_found(text: str, expected: list[str]) -> None:
+    assert unsupported_numbers(text, NUMBERS, ["volumes in 2025"]) == expected

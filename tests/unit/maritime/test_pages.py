@@ -17,17 +17,17 @@ from dagwright_maritime.slots import EsQuery
 INDEX = "maritime-shipments"
 
 
-class Server:
+class FakeSearchClient:
     """A client whose server has documents 0 to `total`, one identifier each, in that order."""
 
     def __init__(self, total: int, *, has_identifier: bool = True, size: int = 0) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.requests: list[dict[str, Any]] = []
         self._total = total
         self._has_identifier = has_identifier
         self._fill = "x" * size
 
     @property
-    def indices(self) -> "Server":
+    def indices(self) -> "FakeSearchClient":
         return self
 
     async def get_mapping(self, *, index: str, **_: Any) -> dict[str, Any]:
@@ -38,23 +38,23 @@ class Server:
         return {"first": {"mappings": {}}, index: {"mappings": mappings}}
 
     async def search(self, *, body: dict[str, Any], **_: Any) -> dict[str, Any]:
-        self.asked.append(body)
+        self.requests.append(body)
         first = body["search_after"][-1] + 1 if "search_after" in body else body.get("from", 0)
         assert first + body["size"] <= 10_000 or "search_after" in body, "the server would refuse it"
-        places = range(first, min(first + body["size"], self._total))
-        hits = [{"_source": {"id": place, "fill": self._fill}, "sort": [place]} for place in places]
+        numbers = range(first, min(first + body["size"], self._total))
+        hits = [{"_source": {"id": number, "fill": self._fill}, "sort": [number]} for number in numbers]
         return {"hits": {"hits": hits, "total": {"value": self._total}}}
 
 
 @pytest.fixture
-def reach(monkeypatch: pytest.MonkeyPatch) -> Any:
-    def connect(server: Server, limits: QueryLimits) -> Server:
+def use_client(monkeypatch: pytest.MonkeyPatch) -> Any:
+    def connect(client: FakeSearchClient, limits: QueryLimits) -> FakeSearchClient:
         @asynccontextmanager
         async def connect_search() -> AsyncIterator[Search]:
-            yield Search(cast("AsyncOpenSearch", server), Indices("maritime"), limits)
+            yield Search(cast("AsyncOpenSearch", client), Indices("maritime"), limits)
 
         monkeypatch.setattr("dagwright_maritime.query_execution.connect_search", connect_search)
-        return server
+        return client
 
     return connect
 
@@ -71,57 +71,59 @@ async def pages(offset: Any = None, page_size: int = 20) -> list[list[int]]:
     raise AssertionError("the pages have no end")
 
 
-async def test_pages_end_with_one_row_for_an_answer(reach: Any) -> None:
-    reach(Server(3), QueryLimits(rows=1))
+async def test_pages_end_with_one_row_for_an_answer(use_client: Any) -> None:
+    use_client(FakeSearchClient(3), QueryLimits(rows=1))
     assert await pages() == [[0], [1], [2]]
 
 
-async def test_last_countable_documents_are_a_page_and_later_pages_continue(reach: Any) -> None:
-    reach(Server(10_003), QueryLimits())
+async def test_last_countable_documents_are_a_page_and_later_pages_continue(use_client: Any) -> None:
+    use_client(FakeSearchClient(10_003), QueryLimits())
     assert await pages(9_980) == [[*range(9_980, 10_000)], [10_000, 10_001, 10_002]]
     assert await pages(9_990) == [[*range(9_990, 10_000)], [10_000, 10_001, 10_002]]
     with pytest.raises(QueryRefused, match="from and size together are limited to 10,000 documents; use search_after"):
         await pages(10_000)
 
 
-async def test_last_page_by_a_number_has_no_more(reach: Any) -> None:
-    reach(Server(10_000), QueryLimits())
+async def test_last_page_by_a_number_has_no_more(use_client: Any) -> None:
+    use_client(FakeSearchClient(10_000), QueryLimits())
     assert await pages(9_980) == [[*range(9_980, 10_000)]]
     assert await pages(9_970) == [[*range(9_970, 9_990)], [*range(9_990, 10_000)]]
 
 
-async def test_query_with_the_maximum_number_of_sorts_has_pages(reach: Any) -> None:
-    server = reach(Server(1), QueryLimits())
+async def test_query_with_the_maximum_number_of_sorts_has_pages(use_client: Any) -> None:
+    client = use_client(FakeSearchClient(1), QueryLimits())
     sorts = ["teu", "status", "eta_date", "commodity", "carrier_name"]
     await page_query(EsQuery(index=INDEX, body={"sort": sorts}))
-    assert [next(iter(each)) for each in server.asked[0]["sort"]] == [*sorts, "shipment_id"]
+    assert [next(iter(each)) for each in client.requests[0]["sort"]] == [*sorts, "shipment_id"]
     with pytest.raises(QueryRefused, match="at most 6 sort fields are allowed"):
         await page_query(EsQuery(index=INDEX, body={"sort": [*sorts, "arrival_date"]}))
 
 
 @pytest.mark.parametrize("offset", [None, [-1]])
-async def test_oversized_page_continues_on_the_next(reach: Any, monkeypatch: pytest.MonkeyPatch, offset: Any) -> None:
+async def test_oversized_page_continues_on_the_next(
+    use_client: Any, monkeypatch: pytest.MonkeyPatch, offset: Any
+) -> None:
     # Five of these fit; a page may have twenty, and the remaining ones could be on one page.
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 1_200)
-    reach(Server(13, size=200), QueryLimits())
+    use_client(FakeSearchClient(13, size=200), QueryLimits())
     assert await pages(offset) == [[*range(5)], [*range(5, 10)], [10, 11, 12]]
 
 
-async def test_too_large_document_ends_the_pages(reach: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_large_document_ends_the_pages(use_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 100)
-    reach(Server(3, size=200), QueryLimits())
+    use_client(FakeSearchClient(3, size=200), QueryLimits())
     assert await pages() == [[]]
 
 
-async def test_index_without_the_identifier_has_no_pages(reach: Any) -> None:
-    reach(Server(3, has_identifier=False), QueryLimits())
+async def test_index_without_the_identifier_has_no_pages(use_client: Any) -> None:
+    use_client(FakeSearchClient(3, has_identifier=False), QueryLimits())
     words = r"have no field 'shipment_id', which pages need .*: run the query with es_query_exec"
     with pytest.raises(GiveUp, match=words):
         await pages()
 
 
-async def test_unknown_field_is_reported_with_the_nearest_name_before_any_request(reach: Any) -> None:
-    server = reach(Server(3), QueryLimits())
+async def test_unknown_field_is_reported_with_the_nearest_name_before_any_request(use_client: Any) -> None:
+    client = use_client(FakeSearchClient(3), QueryLimits())
     total = EsQuery(index=INDEX, body={"size": 0, "aggs": {"volume": {"sum": {"field": "tue"}}}})
     with pytest.raises(QueryRefused, match=r"/aggs/volume/sum/field: there is no field 'tue'; .*'teu'"):
         await es_query_exec(total)
@@ -129,11 +131,11 @@ async def test_unknown_field_is_reported_with_the_nearest_name_before_any_reques
     for worker in (es_query_exec, page_query):
         with pytest.raises(QueryRefused, match=r"/query/term/carier_name: there is no field .*'carrier_name'"):
             await worker(condition)
-    assert server.asked == []
+    assert client.requests == []
 
 
-async def test_page_has_the_number_of_matches_and_whether_more_follow(reach: Any) -> None:
-    reach(Server(7), QueryLimits())
+async def test_page_has_the_number_of_matches_and_whether_more_follow(use_client: Any) -> None:
+    use_client(FakeSearchClient(7), QueryLimits())
     page = await page_query(EsQuery(index=INDEX, body={}), page_size=5)
     document = {name: page.outputs["page_results"][name] for name in ("total", "has_more")}
     expected = ({"total": 7, "has_more": True}, "7 documents match. 5 on this page; more follow.")

@@ -37,11 +37,11 @@ def test_same_seed_and_day_give_the_same_shipments_however_many(shipments: list[
     assert list(islice(DataSet(TODAY, 1_000_000).shipments(), 10_000)) == shipments
 
 
-def test_another_seed_or_day_gives_others(shipments: list[Shipment]) -> None:
+def test_another_seed_or_day_gives_other_shipments(shipments: list[Shipment]) -> None:
     assert list(DataSet(TODAY, seed=1).shipments()) != shipments
     day_later = DataSet(TODAY + timedelta(days=1)).shipments()
-    first, moved = shipments[0], next(day_later)
-    assert date.fromisoformat(moved["eta_date"]) == date.fromisoformat(first["eta_date"]) + timedelta(days=1)
+    first, first_next_day = shipments[0], next(day_later)
+    assert date.fromisoformat(first_next_day["eta_date"]) == date.fromisoformat(first["eta_date"]) + timedelta(days=1)
 
 
 def test_shipments_have_the_fields_of_the_mapping_and_no_others(shipments: list[Shipment]) -> None:
@@ -78,26 +78,26 @@ def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
 def test_transit_time_is_missing_for_some_parties_and_shipments(shipments: list[Shipment]) -> None:
     arrived = [shipment for shipment in shipments if shipment["status"] == "arrived"]
     entries = [each for each in arrived if "transit_days" in each]
-    silent = {shipper.name for shipper in (*SHIPPERS, *CARRIERS) if not shipper.reports_transit_days}
-    assert silent
+    without_transit_times = {shipper.name for shipper in (*SHIPPERS, *CARRIERS) if not shipper.reports_transit_days}
+    assert without_transit_times
     assert {entry["shipper_name"] for entry in entries} == {
         shipper.name for shipper in SHIPPERS if shipper.reports_transit_days
     }
     assert {entry["carrier_name"] for entry in entries} == {
         carrier.name for carrier in CARRIERS if carrier.reports_transit_days
     }
-    could = [each for each in arrived if not {each["shipper_name"], each["carrier_name"]} & silent]
-    assert 0.9 < len(entries) / len(could) < 0.98
+    reportable = [each for each in arrived if not {each["shipper_name"], each["carrier_name"]} & without_transit_times]
+    assert 0.9 < len(entries) / len(reportable) < 0.98
     for entry in entries:
         days = (date.fromisoformat(entry["arrival_date"]) - date.fromisoformat(entry["departure_date"])).days
         assert abs(entry["transit_days"] - days) <= 0.5
 
 
 def test_three_of_the_five_top_shippers_to_los_angeles_have_transit_times(shipments: list[Shipment]) -> None:
-    bound = to_los_angeles(shipments)
-    number = Counter(each["shipper_name"] for each in bound)
+    shipments_there = to_los_angeles(shipments)
+    number = Counter(each["shipper_name"] for each in shipments_there)
     teu: Counter[str] = Counter()
-    for each in bound:
+    for each in shipments_there:
         teu[each["shipper_name"]] += each["teu"]
     top = [name for name, _ in number.most_common(5)]
     assert [name for name, _ in teu.most_common(5)] == top
@@ -112,19 +112,27 @@ def test_three_of_the_five_top_shippers_to_los_angeles_have_transit_times(shipme
 
 def test_arrivals_of_yesterday_differ_from_expected_arrivals_of_yesterday(shipments: list[Shipment]) -> None:
     yesterday = (TODAY - timedelta(days=1)).isoformat()
-    came = {shipment["shipment_id"] for shipment in shipments if shipment.get("arrival_date") == yesterday}
+    arrived = {shipment["shipment_id"] for shipment in shipments if shipment.get("arrival_date") == yesterday}
     expected = {shipment["shipment_id"] for shipment in shipments if shipment["eta_date"] == yesterday}
-    assert came - expected
-    assert expected - came
+    assert arrived - expected
+    assert expected - arrived
 
 
 def test_the_three_companies_called_acme_ship_to_houston(shipments: list[Shipment]) -> None:
-    bound = {shipment["shipper_name"] for shipment in shipments if shipment["destination_port_code"] == "USHOU"}
-    assert {name for name in bound if name.startswith("Acme")} == {"Acme Corp LLC", "Acme Corporation", "Acme Co"}
+    shipments_there = {
+        shipment["shipper_name"] for shipment in shipments if shipment["destination_port_code"] == "USHOU"
+    }
+    assert {name for name in shipments_there if name.startswith("Acme")} == {
+        "Acme Corp LLC",
+        "Acme Corporation",
+        "Acme Co",
+    }
 
 
 def test_both_carriers_of_a_comparison_ship_to_los_angeles_each_month(shipments: list[Shipment]) -> None:
-    months = Counter((angele["carrier_name"], angele["departure_date"][:7]) for angele in to_los_angeles(shipments))
+    months = Counter(
+        (shipment["carrier_name"], shipment["departure_date"][:7]) for shipment in to_los_angeles(shipments)
+    )
     for carrier in ("MAERSK", "EVERGREEN"):
         assert min(months[carrier, month] for month in ("2025-10", "2025-11", "2025-12")) > 5
 
@@ -156,18 +164,18 @@ async def peak_bytes(work: Callable[[], Awaitable[None]]) -> int:
         tracemalloc.stop()
 
 
-class TakesAll:
-    """A client whose server takes every document and keeps none."""
+class AcceptingClient:
+    """A client whose server accepts every document and stores none."""
 
     def __init__(self) -> None:
         self.indices = self
-        self.taken = 0
+        self.accepted = 0
 
     async def get_mapping(self, **_: Any) -> dict[str, Any]:
         return {"error": "there is no index"}
 
     async def bulk(self, *, body: str, **_: Any) -> dict[str, Any]:
-        self.taken += body.count("\n") // 2
+        self.accepted += body.count("\n") // 2
         await asyncio.sleep(0)
         return {"errors": False}
 
@@ -178,7 +186,7 @@ class TakesAll:
 
 
 async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = TakesAll()
+    server = AcceptingClient()
 
     async def make(documents: int) -> None:
         for _ in DataSet(TODAY, documents).shipments():
@@ -191,11 +199,11 @@ async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(mo
     few, many = 225, 450
     # The first round creates the tables, which remain.
     await send(few)
-    made = [await peak_bytes(partial(make, number)) for number in (few, many)]
-    sent = [await peak_bytes(partial(send, number)) for number in (few, many)]
-    assert server.taken > 2 * few + many
-    assert (made[1] < 1.2 * made[0], made[1] < 1_000_000) == (True, True), made
-    assert (sent[1] < 1.2 * sent[0], sent[1] < 20_000_000) == (True, True), sent
+    make_peaks = [await peak_bytes(partial(make, number)) for number in (few, many)]
+    send_peaks = [await peak_bytes(partial(send, number)) for number in (few, many)]
+    assert server.accepted > 2 * few + many
+    assert (make_peaks[1] < 1.2 * make_peaks[0], make_peaks[1] < 1_000_000) == (True, True), make_peaks
+    assert (send_peaks[1] < 1.2 * send_peaks[0], send_peaks[1] < 20_000_000) == (True, True), send_peaks
 
 
 @pytest.mark.parametrize("prefix", ["", "*", "Trade", "_x", "a,b", "a" * 101])

@@ -12,7 +12,7 @@ from dagwright_maritime.slots import EsResults, MissingValues
 HITS = [{"teu": 3, "shipper_name": "Acme | Co", "shipment_id": "SH-1"}]
 
 
-def test_shipments_are_shown_as_people_look_for_them() -> None:
+def test_table_has_the_identifying_fields_first() -> None:
     shown = show_results(EsResults(hits=HITS, total=3))["formatted_results"]
     assert shown == (
         "| shipment_id | shipper_name | teu |\n| --- | --- | ---: |\n| SH-1 | Acme \\| Co | 3 |\n\n"
@@ -23,8 +23,8 @@ def test_shipments_are_shown_as_people_look_for_them() -> None:
 def test_several_results_are_shown_one_after_the_other() -> None:
     spec = spec_of(show_results)
     assert spec is not None
-    bound = spec.bind({"es_results": [{"hits": HITS, "index": "x"}, {"total": 0}]})
-    assert show_results(**bound)["formatted_results"].splitlines()[-1] == "Nothing matches."
+    arguments = spec.bind({"es_results": [{"hits": HITS, "index": "x"}, {"total": 0}]})
+    assert show_results(**arguments)["formatted_results"].splitlines()[-1] == "Nothing matches."
     assert show_results([])["formatted_results"] == "Nothing matches."
 
 

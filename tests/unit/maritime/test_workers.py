@@ -1,4 +1,4 @@
-"""The nine workers as a set, their settings from the environment, and the helpdesk articles."""
+"""The nine worker tools, their settings from the environment, and the helpdesk articles."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from dagwright_maritime.indices import Indices
 from dagwright_maritime.settings import MaritimeSettings
 
 
-def test_nine_workers_that_fit_together_are_served(tmp_path: Path) -> None:
+def test_nine_worker_tools_that_fit_together_are_served(tmp_path: Path) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), ["dagwright_maritime"])
     cards = {name: tool.worker for name, tool in toolset.user_tools.declarations().items()}
     actual = {name: (card.goal_type, card.requires, card.outputs) for name, card in cards.items() if card is not None}
@@ -33,7 +33,7 @@ def test_nine_workers_that_fit_together_are_served(tmp_path: Path) -> None:
     }
 
 
-def test_articles_have_the_fields_of_their_index_and_ids_of_their_own() -> None:
+def test_articles_have_the_fields_of_their_index_and_unique_ids() -> None:
     actual = articles()
     fields = set(Indices("x").bodies()["x-helpdesk"]["mappings"]["properties"])
     assert len(actual) == 40
@@ -46,41 +46,43 @@ URL, PREFIX, ROWS, TIMEOUT = (f"DAGWRIGHT_OPENSEARCH_{name}" for name in ("URL",
 
 
 def test_variables_extend_the_settings_of_the_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = settings_as(MaritimeSettings, Settings(state_dir=tmp_path))
-    own = MaritimeSettings.model_fields.keys() - Settings.model_fields.keys()
-    assert {name: getattr(plain, name) for name in own} == {
+    default = settings_as(MaritimeSettings, Settings(state_dir=tmp_path))
+    maritime_names = MaritimeSettings.model_fields.keys() - Settings.model_fields.keys()
+    assert {name: getattr(default, name) for name in maritime_names} == {
         "opensearch_url": None,
         "opensearch_prefix": "maritime",
         "opensearch_max_rows": 1_000,
         "opensearch_timeout_s": 20.0,
     }
-    given = {URL: "https://me:secret@search.example.com/", PREFIX: "trade-1", ROWS: "200", TIMEOUT: "7.5"}
-    for variable, value in given.items():
+    variables = {URL: "https://me:secret@search.example.com/", PREFIX: "trade-1", ROWS: "200", TIMEOUT: "7.5"}
+    for variable, value in variables.items():
         monkeypatch.setenv(variable, value)
-    read = settings_as(MaritimeSettings, Settings(state_dir=tmp_path))
+    settings = settings_as(MaritimeSettings, Settings(state_dir=tmp_path))
     expected = Settings(state_dir=tmp_path).model_dump() | {
         "opensearch_url": "https://me:secret@search.example.com",
         "opensearch_prefix": "trade-1",
         "opensearch_max_rows": 200,
         "opensearch_timeout_s": 7.5,
     }
-    assert read.model_dump() == expected
-    assert settings_as(MaritimeSettings, read) is read
+    assert settings.model_dump() == expected
+    assert settings_as(MaritimeSettings, settings) is settings
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "wrong"),
+    ("variable", "value", "problem"),
     [
         (URL, "me:hidden@search.example.com", "expected an address such as http://127.0.0.1:9200"),
         (PREFIX, "Trade*", "expected a lower-case letter, then lower-case letters, digits, - and _, got 'Trade*'"),
     ],
 )
-def test_password_is_not_reported(variable: str, value: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_setting_is_reported_without_its_password(
+    variable: str, value: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(SettingsError) as refusal:
         list(app_settings(load_settings()))
-    assert str(refusal.value) == f"{variable} can not be used: {wrong}"
+    assert str(refusal.value) == f"{variable} can not be used: {problem}"
 
 
-def test_background_workers_must_have_the_same_settings() -> None:
+def test_maritime_settings_are_compared_with_the_background_worker() -> None:
     assert {URL, PREFIX, "DAGWRIGHT_DATABASE_URL"} <= {*_settings_of_runs(MaritimeSettings(opensearch_url="http://a"))}

@@ -1,4 +1,4 @@
-"""A store for each test, which runs with a SQLite file and with a PostgreSQL database."""
+"""A store for each test: each test runs with SQLite and with PostgreSQL."""
 
 import shutil
 from collections.abc import Iterator

@@ -18,6 +18,10 @@ def found_party(party: Party) -> dict[str, Any]:
     return {"entity": {"id": party.id, "name": party.name, "kind": party.kind}, "reason": "exact name"}
 
 
+def party_with_id(party_id: str, *kinds: str, known_as: str = "id") -> dict[str, Any]:
+    return {"entity": {"id": party_id}, "reason": known_as, "known_as": known_as, "kinds": [*kinds]}
+
+
 @pytest.fixture
 def bob(database: EntityDatabase) -> Party:
     return database.write(lambda session: add_party(session, NaturalKey(PartyKind.PERSON, "Bob", "GB")))
@@ -46,15 +50,12 @@ def test_unusable_party_is_reported_and_nothing_is_created(database: EntityDatab
 
 
 def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Party) -> None:
-    def session_party(party_id: str, *kinds: str) -> dict[str, Any]:
-        return {"entity": {"id": party_id}, "reason": "@cbu", "known_as": "@cbu", "kinds": [*kinds]}
-
-    [entry] = bind_parties(database, [session_party(bob.id, "person")], key="k")
+    [entry] = bind_parties(database, [party_with_id(bob.id, "person", known_as="@cbu")], key="k")
     assert (entry["entity"]["name"], entry["reason"]) == ("Bob", "@cbu")
     hint = "give the id of a company or fund in the context: cbu=ID"
-    failed_entries = bind_parties(
-        database, [session_party(each, "company", "fund") for each in (bob.id, "fund_x", "a\0b", "")], key="k"
-    )
+    ids = (bob.id, "fund_x", "a\0b", "")
+    requests = [party_with_id(each, "company", "fund", known_as="@cbu") for each in ids]
+    failed_entries = bind_parties(database, requests, key="k")
     assert [entry["problem"] for entry in failed_entries] == [
         {"code": "missing_context", "message": message, "hint": hint, "candidates": []}
         for message in (
@@ -65,21 +66,17 @@ def test_party_of_the_session_is_fetched_by_id(database: EntityDatabase, bob: Pa
         )
     ]
     change(database, bob, status="inactive")
-    [entry] = bind_parties(database, [session_party(bob.id, "person")], key="k")
+    [entry] = bind_parties(database, [party_with_id(bob.id, "person", known_as="@cbu")], key="k")
     assert entry["problem"]["message"] == "@cbu is person 'Bob' (GB), which is inactive."
 
 
 def test_party_given_by_its_id_is_fetched(database: EntityDatabase, bob: Party) -> None:
-    def party_by_id(party_id: str, *kinds: str) -> dict[str, Any]:
-        return {"entity": {"id": party_id}, "reason": "id", "known_as": "id", "kinds": [*kinds]}
-
-    [entry] = bind_parties(database, [party_by_id(bob.id, "person")], key="k")
+    [entry] = bind_parties(database, [party_with_id(bob.id, "person")], key="k")
     assert (entry["entity"]["name"], entry["created"]) == ("Bob", False)
     change(database, bob, status="inactive")
     hint = "give the id of a fund, or look up its name under lookups"
-    failed_entries = bind_parties(
-        database, [party_by_id("nonsense", "fund"), party_by_id("", "fund"), party_by_id(bob.id, "fund")], key="k"
-    )
+    requests = [party_with_id(each, "fund") for each in ("nonsense", "", bob.id)]
+    failed_entries = bind_parties(database, requests, key="k")
     assert [entry["problem"] for entry in failed_entries] == [
         {"code": "invalid_arguments", "message": message, "hint": hint, "candidates": []}
         for message in (

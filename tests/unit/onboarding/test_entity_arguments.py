@@ -1,4 +1,4 @@
-"""Valid lookups and references for an argument; errors before the run are in the terms of the document."""
+"""Lookups and references that an argument accepts, and the problems of others, which name parts of the document."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -99,14 +99,14 @@ def test_tool_without_declared_parties_takes_any(verb: str) -> None:
 
 
 def test_reference_of_an_unaccepted_kind_is_rejected_with_the_accepted_kinds() -> None:
-    wrong = [
+    intents = [
         intent("make-company"),
         intent("make-fund"),
         intent("subscribe", refs={"cbu-id": "@result_1"}),
         intent("subscribe", refs={"cbu-id": "@result_3"}),
         intent("make-fund", refs={"parent-id": "@result_3"}),
     ]
-    assert problems_of_intents(*wrong) == [
+    assert problems_of_intents(*intents) == [
         (
             "invalid_arguments",
             "/intents/2/refs/cbu-id",

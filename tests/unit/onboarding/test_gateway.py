@@ -34,10 +34,12 @@ def person(jurisdiction: str, born: str = "") -> NaturalKey:
 
 def reasons(gateway: EntityGateway, search_text: str, jurisdiction: str | None) -> list[list[tuple[str | None, str]]]:
     actual = gateway.find(search_text, "person", jurisdiction=jurisdiction)
-    return [[(each.jurisdiction, each.reason) for each in some] for some in (actual.hits, actual.near)]
+    return [[(each.jurisdiction, each.reason) for each in parties] for parties in (actual.hits, actual.near)]
 
 
-def test_latest_roles_distinguish(database: EntityDatabase, gateway: EntityGateway, verbs: OnboardingVerbs) -> None:
+def test_latest_roles_distinguish_parties(
+    database: EntityDatabase, gateway: EntityGateway, verbs: OnboardingVerbs
+) -> None:
     first, second = add(database, person("GB", "1970-01-01"), person("GB", "1980-01-01"))
     for number in range(4):
         fund = verbs.ensure_cbu(f"fund-{number}", CbuRequest(f"Fund {number}", "LU"))
@@ -64,7 +66,7 @@ def test_identifiers_distinguish_companies(database: EntityDatabase, gateway: En
         (None, [(None, "exact name"), ("GB", "exact name"), ("US-DE", "exact name")], []),
     ],
 )
-def test_jurisdiction_narrows(
+def test_jurisdiction_narrows_the_hits(
     database: EntityDatabase,
     gateway: EntityGateway,
     jurisdiction: str | None,

@@ -33,16 +33,16 @@ def test_header_takes_precedence_over_body_extra_body_and_metadata() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "session"), [("\u8239".encode(), "\u8239"), (b"\xfcmlaut", "\u00fcmlaut"), (b"main", "main")]
+    ("raw_header", "session"), [("\u8239".encode(), "\u8239"), (b"\xfcmlaut", "\u00fcmlaut"), (b"main", "main")]
 )
-def test_session_header_is_decoded_as_utf_8_or_latin_1(sent: bytes, session: str) -> None:
-    headers = Headers(raw=[(b"x-session-id", sent)])
+def test_session_header_is_decoded_as_utf_8_or_latin_1(raw_header: bytes, session: str) -> None:
+    headers = Headers(raw=[(b"x-session-id", raw_header)])
     assert gateway_options({}, headers) == gateway_options({"session_id": session}, {})
 
 
 def test_metadata_holds_every_field_as_text() -> None:
-    message = {"stream_progress": "full", "cancel_on_disconnect": "true", "inputs": '{"a": 1}'}
-    assert gateway_options({"metadata": message}, {}) == GatewayOptions(
+    fields = {"stream_progress": "full", "cancel_on_disconnect": "true", "inputs": '{"a": 1}'}
+    assert gateway_options({"metadata": fields}, {}) == GatewayOptions(
         stream_progress=StreamProgress.FULL, cancel_on_disconnect=True, inputs={"a": 1}
     )
     times = {"deadline": "20m", "worker_timeout": "2m"}
@@ -78,22 +78,22 @@ def test_invalid_field_is_named(body: Any, param: str) -> None:
 
 @pytest.mark.parametrize("kind", [ChatBody, ResponseBody])
 def test_max_rounds_is_an_integer_and_model_names_have_a_limit(kind: type[BaseModel]) -> None:
-    asked = {"messages": [{"role": "user", "content": "a"}]} if kind is ChatBody else {"input": "a"}
+    message = {"messages": [{"role": "user", "content": "a"}]} if kind is ChatBody else {"input": "a"}
     values: list[Any] = [True, 2.0, [], {"a": 1}]
     for value in values:
-        body = kind.model_validate({**asked, "max_rounds": value})
+        body = kind.model_validate({**message, "max_rounds": value})
         with pytest.raises(ApiError, match="max_rounds: expected a whole number from 1 to "):
             gateway_options(body.model_dump(exclude_unset=True), {})
-    assert gateway_options(kind.model_validate({**asked, "max_rounds": 2}).model_dump(), {}).max_rounds == 2
-    kind.model_validate({**asked, "model": "m" * 200})
+    assert gateway_options(kind.model_validate({**message, "max_rounds": 2}).model_dump(), {}).max_rounds == 2
+    kind.model_validate({**message, "model": "m" * 200})
     with pytest.raises(ValidationError, match="model\n  String should have at most 200 characters"):
-        kind.model_validate({**asked, "model": "m" * 201})
+        kind.model_validate({**message, "model": "m" * 201})
 
 
-def test_own_fields_are_not_passed_on() -> None:
-    own: dict[str, Any] = {"session_id": "s", "extra_body": {"a": 1}, "metadata": {"inputs": "{}"}}
-    own |= {"max_rounds": 4, "deadline": "20m", "worker_timeout": "2m"}
-    assert service_body({"model": "m", "logprobs": True, **own}) == {"model": "m", "logprobs": True}
+def test_gateway_fields_are_not_sent_to_the_model_service() -> None:
+    gateway_fields: dict[str, Any] = {"session_id": "s", "extra_body": {"a": 1}, "metadata": {"inputs": "{}"}}
+    gateway_fields |= {"max_rounds": 4, "deadline": "20m", "worker_timeout": "2m"}
+    assert service_body({"model": "m", "logprobs": True, **gateway_fields}) == {"model": "m", "logprobs": True}
     assert service_body({"metadata": {"run_model": "m", "trace": "1"}}) == {"metadata": {"trace": "1"}}
 
 

@@ -1,4 +1,4 @@
-"""The Responses API: its form to and from that of chat completions, cancellation, and results of unknown calls."""
+"""The Responses API: conversion to and from chat completions, cancellation, and results of unknown calls."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -60,20 +60,27 @@ def reference(id: Any) -> dict[str, Any]:
 YES = {"type": "function_call_output", "call_id": "call_1", "output": "yes"}
 
 
-REFERRING = ResponseBody(input=[{"role": "user", "content": "a"}, *map(reference, ("rs_1", "msg_run-1", "fc_1")), YES])
+BODY_WITH_REFERENCES = ResponseBody(
+    input=[{"role": "user", "content": "a"}, *map(reference, ("rs_1", "msg_run-1", "fc_1")), YES]
+)
 
 
 def test_references_are_replaced_by_their_answers() -> None:
-    assert referenced_runs(REFERRING) == {"run-1": 2}
-    entries = [(message.role, message.content) for message in to_chat_body(REFERRING, {"run-1": "b"}).messages]
-    assert entries == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
-    assert [message.role for message in to_chat_body(REFERRING, {"run-1": None}).messages] == ["user", "tool"]
+    assert referenced_runs(BODY_WITH_REFERENCES) == {"run-1": 2}
+    actual = [
+        (message.role, message.content) for message in to_chat_body(BODY_WITH_REFERENCES, {"run-1": "b"}).messages
+    ]
+    assert actual == [("user", "a"), ("assistant", "b"), ("tool", "yes")]
+    assert [message.role for message in to_chat_body(BODY_WITH_REFERENCES, {"run-1": None}).messages] == [
+        "user",
+        "tool",
+    ]
     assert (referenced_runs(ResponseBody(input="a")), run_of_referenced_question(ResponseBody(input="a"))) == ({}, None)
 
 
 def test_call_reference_belongs_to_the_answer_before_it() -> None:
-    assert run_of_referenced_question(REFERRING) == "run-1"
-    items = [*REFERRING.input]
+    assert run_of_referenced_question(BODY_WITH_REFERENCES) == "run-1"
+    items = [*BODY_WITH_REFERENCES.input]
     for input in (items[:4], items[3:], [*items[:3], items[4]], [*items[:2], *items[3:]], items[4:]):
         assert run_of_referenced_question(ResponseBody(input=input)) is None
 
@@ -84,7 +91,7 @@ def test_reference_to_an_item_outside_of_answers_is_rejected(id: Any) -> None:
         referenced_runs(ResponseBody(input=[reference(id)]))
 
 
-def test_options_keep_their_meaning() -> None:
+def test_options_of_a_response_become_options_of_a_completion() -> None:
     tool = {"type": "function", "name": "f", "parameters": {"type": "object"}}
     body = {"model": "m", "input": "x", "max_output_tokens": 7, "temperature": 0.5, "tools": [tool], "session_id": "s"}
     chat = to_chat_body(ResponseBody.model_validate(body))
@@ -122,30 +129,32 @@ def test_conversation_of_the_service_is_rejected(conversation: Any) -> None:
 
 
 def test_response_does_not_follow_itself() -> None:
-    own = ResponseRef("run-1", "plan/ask")
-    for before in (ResponseRef("run-0", "plan/ask").id, None, own.id):
-        result = response_object({"previous_response_id": before}, own, status="completed")
-        assert result["previous_response_id"] == (None if before == own.id else before)
+    response_ref = ResponseRef("run-1", "plan/ask")
+    for previous_id in (ResponseRef("run-0", "plan/ask").id, None, response_ref.id):
+        result = response_object({"previous_response_id": previous_id}, response_ref, status="completed")
+        assert result["previous_response_id"] == (None if previous_id == response_ref.id else previous_id)
 
 
 async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    entries: list[Any] = []
+    cancelled: list[Any] = []
 
     async def cancel(run: str, actor: Any) -> str:
-        entries.append((run, actor.by))
+        cancelled.append((run, actor.by))
         raise RunClosed(run)
 
-    async def own(run: str) -> str:
+    async def visible_run(run: str) -> str:
         return run
 
-    async def now(*_: Any) -> dict[str, Any]:
+    async def current_response(*_: Any) -> dict[str, Any]:
         return {}
 
-    monkeypatch.setattr(responses, "_current_response", now)
+    monkeypatch.setattr(responses, "_current_response", current_response)
     caller = Caller("ann", frozenset())
-    context = SimpleNamespace(visible_run=own, steering=SimpleNamespace(cancel=cancel), active_starts=[], caller=caller)
+    context = SimpleNamespace(
+        visible_run=visible_run, steering=SimpleNamespace(cancel=cancel), active_starts=[], caller=caller
+    )
     await responses.cancel_response(ResponseRef("run-1", "plan/ask").id, cast(GatewayContext, context))
-    assert entries == [("run-1", "ann")]
+    assert cancelled == [("run-1", "ann")]
 
 
 @pytest.mark.parametrize("call", ["zzz", call_id(approval_requests(["check"])[0], run="run-2")])
@@ -161,6 +170,6 @@ async def test_unknown_call_is_rejected(
         answer = await http.post("/v1/responses", json=body)
         # A request that was answered elsewhere meanwhile is skipped.
         result["call_id"] = call_id(approval_requests(["gone"])[0], run=RUN)
-        later = await http.post("/v1/responses", json=body)
+        skipped = await http.post("/v1/responses", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_tool_call")
-    assert later.status_code == 200
+    assert skipped.status_code == 200

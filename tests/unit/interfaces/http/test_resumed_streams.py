@@ -28,12 +28,12 @@ from tests.unit.interfaces.http.conftest import error_of, write_plan
 pytestmark = pytest.mark.waits
 
 READY, RUNNING, DONE = (NodeStatus.READY, 0), (NodeStatus.RUNNING, 1), (NodeStatus.COMPLETED, 1)
-AGAIN = (NodeStatus.READY, 1)
+RETRYING = (NodeStatus.READY, 1)
 WORDS = "Oslo has rain today, and Bergen has more of it."
 STEPS = (
     Step(3, {"sum": READY}),
     Step(8, {"sum": RUNNING, "more": RUNNING}),
-    Step(12, {"sum": AGAIN, "more": RUNNING}),
+    Step(12, {"sum": RETRYING, "more": RUNNING}),
     Step(17, {"sum": RUNNING, "more": DONE, "answer": RUNNING}),
     Step(24, {"sum": DONE, "more": DONE, "answer": RUNNING}),
     Step(31, {"sum": DONE, "more": DONE, "answer": DONE}, status="completed"),
@@ -67,9 +67,9 @@ BODIES: Mapping[str, Any] = {
     RESPONSES: {"input": "{}", **OPTIONS},
 }
 RESPONSE = f"{RESPONSES}/{ResponseRef(RUN, 'plan/double').id}"
-PASSING = ("node.ready", "run.running")
-"""Events that later readers do not get."""
-STARTED = {CHAT: "c", RESPONSES: "r"}
+TRANSIENT_EVENTS = ("node.ready", "run.running")
+"""Events that a reconnecting client may miss."""
+ID_PREFIXES = {CHAT: "c", RESPONSES: "r"}
 
 
 Gateway = Callable[[ScriptedRun], AbstractAsyncContextManager[httpx.AsyncClient]]
@@ -81,7 +81,7 @@ def patch_requests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def first_id(path: str) -> str:
-    return f"{RUN}/{STARTED[path]}1/1-0/0.0.00000000./0"
+    return f"{RUN}/{ID_PREFIXES[path]}1/1-0/0.0.00000000./0"
 
 
 @pytest.fixture
@@ -134,35 +134,37 @@ def rest_of(events: Sequence[Event]) -> list[Any]:
 async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gateway, path: str, name: str) -> None:
     run = replace(RUNS[name])
     async with gateway(run) as http:
-        whole = await received_events(http, path, first_id(path))
-        ids = [each.id for each in whole]
+        complete = await received_events(http, path, first_id(path))
+        ids = [each.id for each in complete]
         assert None not in ids
         for cut, id in enumerate(ids):
-            # Another gateway sees the earlier events, or starts to read when the run and its answer are further.
-            reported_looks = max(sum(bool(text_of([each])) for each in whole[: cut + 1]) - 1, 0)
+            # The next gateway starts to read at the same step, or at a later one.
+            reported_polls = max(sum(bool(text_of([each])) for each in complete[: cut + 1]) - 1, 0)
             for first in (0, 2, 4, len(run.steps) - 1):
-                run.first, run.looks = first, max(reported_looks, first)
-                both = [*whole[: cut + 1], *await received_events(http, path, str(id))]
-                assert_no_loss(run, both, whole, (cut, first))
+                run.first, run.looks = first, max(reported_polls, first)
+                joined = [*complete[: cut + 1], *await received_events(http, path, str(id))]
+                assert_no_loss(run, joined, complete, (cut, first))
     assert run.started == []
 
 
-def assert_no_loss(run: ScriptedRun, both: Sequence[Event], whole: Sequence[Event], place: tuple[int, int]) -> None:
+def assert_no_loss(
+    run: ScriptedRun, joined: Sequence[Event], complete: Sequence[Event], position: tuple[int, int]
+) -> None:
     """Check that a client with a broken stream got the same events as a client with an unbroken one."""
-    result, expected = progress_of(both), progress_of(whole)
+    result, expected = progress_of(joined), progress_of(complete)
     once = [each for each in result if each[0] != "node.ready"]
-    assert sorted(once) == sorted(set(once)), place
-    assert {each for each in expected if each[0] not in PASSING} <= set(result) <= set(expected), place
+    assert sorted(once) == sorted(set(once)), position
+    assert {each for each in expected if each[0] not in TRANSIENT_EVENTS} <= set(result) <= set(expected), position
     if run.first == 0:
-        assert (text_of(both), sorted(result)) == (text_of(whole), sorted(expected)), place
-    # Events in between that are not part of the answer may be over.
-    assert text_of(both).endswith(run.answer or "Check?\nName?"), place
-    assert text_of(both).count(ANSWER_RESTARTS) <= text_of(whole).count(ANSWER_RESTARTS), place
-    assert rest_of(both) == rest_of(whole), place
+        assert (text_of(joined), sorted(result)) == (text_of(complete), sorted(expected)), position
+    # Texts before the answer may have passed.
+    assert text_of(joined).endswith(run.answer or "Check?\nName?"), position
+    assert text_of(joined).count(ANSWER_RESTARTS) <= text_of(complete).count(ANSWER_RESTARTS), position
+    assert rest_of(joined) == rest_of(complete), position
 
 
-class Breaking(ScriptedRun):
-    """A run whose server fails once after three updates; its answer cannot be read once when it has ended."""
+class FailingRun(ScriptedRun):
+    """A run whose server fails once: after three updates, or when the answer of the ended run is read first."""
 
     __slots__ = ("fails_at", "has_failed")
     fails_at: str
@@ -188,20 +190,20 @@ class Breaking(ScriptedRun):
         return await super().document(view)
 
 
-def breaking(at: str) -> Breaking:
-    run = Breaking(STEPS, TEXTS, WORDS)
+def failing_run(at: str) -> FailingRun:
+    run = FailingRun(STEPS, TEXTS, WORDS)
     run.fails_at = at
     return run
 
 
-@pytest.mark.parametrize(("path", "way"), [(CHAT, "id"), (RESPONSES, "id"), (RESPONSES, "number")])
-async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: str, way: str) -> None:
-    run = breaking("update")
+@pytest.mark.parametrize(("path", "cursor_kind"), [(CHAT, "id"), (RESPONSES, "id"), (RESPONSES, "number")])
+async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: str, cursor_kind: str) -> None:
+    run = failing_run("update")
     async with gateway(run) as http:
         started = await received_events(http, path, first_id(path))
         assert "does not respond" in str(started[-1 if path == RESPONSES else -2].content)
         run.first, run.looks = 2, 2
-        if way == "id":
+        if cursor_kind == "id":
             rest = await received_events(http, path, str(started[-1].id))
         else:
             params = {"stream": "true", "starting_after": started[-1].content["sequence_number"]}
@@ -212,8 +214,8 @@ async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: 
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-async def test_end_follows_an_answer_that_could_not_be_read_at_once(gateway: Gateway, path: str) -> None:
-    run = breaking("answer")
+async def test_stream_ends_after_an_answer_that_was_read_at_the_second_try(gateway: Gateway, path: str) -> None:
+    run = failing_run("answer")
     async with gateway(run) as http:
         started = await received_events(http, path, first_id(path))
         rest = await received_events(http, path, str(started[-1].id))
@@ -226,24 +228,25 @@ async def test_end_follows_an_answer_that_could_not_be_read_at_once(gateway: Gat
 async def test_failure_of_the_run_is_the_end_and_is_reported_once(gateway: Gateway, path: str) -> None:
     run = ScriptedRun((*STEPS[:4], replace(STEPS[5], status="failed")), TEXTS, "")
     async with gateway(run) as http:
-        whole = await received_events(http, path, first_id(path))
-        assert "failed" in str(whole[-2 if path == CHAT else -1].content)
-        assert await received_events(http, path, str(whole[-1].id)) == []
+        complete = await received_events(http, path, first_id(path))
+        assert "failed" in str(complete[-2 if path == CHAT else -1].content)
+        assert await received_events(http, path, str(complete[-1].id)) == []
 
 
 async def test_client_that_has_received_the_end_gets_no_content(gateway: Gateway) -> None:
-    ask = {"stream": "true"}
+    stream_params = {"stream": "true"}
     for name, statuses in (("answered", [200, 204]), ("asking", [200, 200])):
         async with gateway(RUNS[name]) as http:
-            for path, params in ((f"/v1/runs/{RUN}/answer", {}), (RESPONSE, ask)):
-                whole = events_of((await http.get(path, params=params)).text)
-                behind = [
-                    await http.get(path, params=params, headers={"Last-Event-ID": str(each.id)}) for each in whole[-2:]
+            for path, params in ((f"/v1/runs/{RUN}/answer", {}), (RESPONSE, stream_params)):
+                complete = events_of((await http.get(path, params=params)).text)
+                responses = [
+                    await http.get(path, params=params, headers={"Last-Event-ID": str(each.id)})
+                    for each in complete[-2:]
                 ]
-                assert [each.status_code for each in behind] == statuses, path
-                assert (behind[0].text != "", behind[1].text) == (True, ""), path
-            number = whole[-1].content["sequence_number"]
-            later = await http.get(RESPONSE, params={**ask, "starting_after": str(number)})
+                assert [each.status_code for each in responses] == statuses, path
+                assert (responses[0].text != "", responses[1].text) == (True, ""), path
+            number = complete[-1].content["sequence_number"]
+            later = await http.get(RESPONSE, params={**stream_params, "starting_after": str(number)})
             assert (later.status_code, later.text) == (200, "")
 
 
@@ -265,15 +268,17 @@ async def test_complete_stream_has_the_whole_text(gateway: Gateway) -> None:
 @pytest.mark.parametrize("name", list(RUNS))
 async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Gateway, path: str, name: str) -> None:
     async with gateway(RUNS[name]) as http:
-        whole = await received_events(http, path, first_id(path))
-    texts = [place for place, each in enumerate(whole) if text_of([each])]
+        complete = await received_events(http, path, first_id(path))
+    texts = [position for position, each in enumerate(complete) if text_of([each])]
     ((end, last),) = [
-        (place, result[-1]) for place, each in enumerate(whole) if place > texts[-1] and (result := progress_of([each]))
+        (position, result[-1])
+        for position, each in enumerate(complete)
+        if position > texts[-1] and (result := progress_of([each]))
     ]
     assert last[0] == ("run.waiting" if name == "asking" else "run.completed")
-    assert progress_of(whole)[0][0] == "run.running"
-    assert progress_of(whole)[-1] == last
-    assert [each[0] for each in progress_of([whole[end]])] == [
+    assert progress_of(complete)[0][0] == "run.running"
+    assert progress_of(complete)[-1] == last
+    assert [each[0] for each in progress_of([complete[end]])] == [
         *["feedback.requested"] * (2 if name == "asking" else 0),
         last[0],
     ]
@@ -281,16 +286,18 @@ async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Ga
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 @pytest.mark.parametrize("looks", [1, 2, 3])
-async def test_reconnecting_client_learns_of_an_abandoned_turn(gateway: Gateway, path: str, looks: int) -> None:
+async def test_reconnecting_client_gets_the_restart_of_an_abandoned_turn(
+    gateway: Gateway, path: str, looks: int
+) -> None:
     run = replace(KILLED)
     async with gateway(run) as http:
-        whole = await received_events(http, path, first_id(path))
-        cut = next(number for number, each in enumerate(whole) if text_of([each]) == "Osaka has")
+        complete = await received_events(http, path, first_id(path))
+        cut = next(number for number, each in enumerate(complete) if text_of([each]) == "Osaka has")
         run.looks = looks
         for first in (0, len(run.steps) - 1):
             run.first = first
-            both = [*whole[: cut + 1], *await received_events(http, path, str(whole[cut].id))]
-            assert text_of(both) == text_of(whole) == f"Osaka has{ANSWER_RESTARTS}{WORDS}"
+            joined = [*complete[: cut + 1], *await received_events(http, path, str(complete[cut].id))]
+            assert text_of(joined) == text_of(complete) == f"Osaka has{ANSWER_RESTARTS}{WORDS}"
 
 
 @pytest.mark.parametrize("name", ["answered", "asking"])
@@ -298,25 +305,29 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
     run = RUNS[name]
     params = {"stream": "true"}
     async with gateway(run) as http:
-        plain = events_of((await http.get(RESPONSE, params=params)).text)
-        shown_events = events_of((await http.get(RESPONSE, params=params, headers={"X-Stream-Progress": "full"})).text)
-        numbers = [each.content["sequence_number"] for each in plain]
+        events = events_of((await http.get(RESPONSE, params=params)).text)
+        progress_events = events_of(
+            (await http.get(RESPONSE, params=params, headers={"X-Stream-Progress": "full"})).text
+        )
+        numbers = [each.content["sequence_number"] for each in events]
         assert numbers == sorted(set(numbers))
-        assert plain[0].content["type"] == "response.created"
-        assert plain[-1].content["response"]["output"][0]["content"][0]["text"] == (run.answer or "Check?\nName?")
-        assert ("node.completed", "sum") in progress_of(shown_events)
-        assert_numbers_grow([(each.content["sequence_number"], "dagwright" in each.content) for each in shown_events])
+        assert events[0].content["type"] == "response.created"
+        assert events[-1].content["response"]["output"][0]["content"][0]["text"] == (run.answer or "Check?\nName?")
+        assert ("node.completed", "sum") in progress_of(progress_events)
+        assert_numbers_grow(
+            [(each.content["sequence_number"], "dagwright" in each.content) for each in progress_events]
+        )
         for cut, number in enumerate(numbers):
             later = await http.get(RESPONSE, params={**params, "starting_after": str(number)})
-            both = [*plain[: cut + 1], *events_of(later.text)]
-            assert [each.content["sequence_number"] for each in both] == numbers or name == "answered"
-            assert text_of(both) == text_of(plain), cut
-            assert rest_of(both) == rest_of(plain), cut
-            named = await http.get(RESPONSE, params=params, headers={"Last-Event-ID": str(plain[cut].id)})
-            assert text_of([*plain[: cut + 1], *events_of(named.text)]) == text_of(plain), cut
+            joined = [*events[: cut + 1], *events_of(later.text)]
+            assert [each.content["sequence_number"] for each in joined] == numbers or name == "answered"
+            assert text_of(joined) == text_of(events), cut
+            assert rest_of(joined) == rest_of(events), cut
+            named = await http.get(RESPONSE, params=params, headers={"Last-Event-ID": str(events[cut].id)})
+            assert text_of([*events[: cut + 1], *events_of(named.text)]) == text_of(events), cut
 
 
-async def test_number_of_another_answer_starts_again(gateway: Gateway) -> None:
+async def test_sequence_number_of_another_answer_restarts_the_text(gateway: Gateway) -> None:
     async with gateway(replace(ANSWERED, texts=(PartialText("answer", 1, "Osaka"),))) as http:
         events = events_of((await http.get(RESPONSE, params={"stream": "true"})).text)
         number = next(event.content["sequence_number"] for event in events if event.content.get("delta") == "Osaka")
@@ -383,10 +394,10 @@ async def test_event_id_of_another_stream_or_run_is_rejected(gateway: Gateway) -
 
 async def test_answer_of_a_run_resumes_as_a_completion_does(gateway: Gateway) -> None:
     async with gateway(ANSWERED) as http:
-        whole = events_of((await http.get(f"/v1/runs/{RUN}/answer")).text)
-        ids = [str(each.id) for each in whole]
+        complete = events_of((await http.get(f"/v1/runs/{RUN}/answer")).text)
+        ids = [str(each.id) for each in complete]
         rest = events_of((await http.get(f"/v1/runs/{RUN}/answer", headers={"Last-Event-ID": ids[2]})).text)
-    assert text_of([*whole[:3], *rest]) == WORDS
+    assert text_of([*complete[:3], *rest]) == WORDS
     assert ids[-1] not in ids[:-1]
 
 
@@ -434,27 +445,27 @@ async def test_more_than_one_choice_is_rejected(gateway: Gateway) -> None:
     body = {**BODIES[CHAT], "stream": False}
     run = replace(ANSWERED, started=[])
     async with gateway(run) as http:
-        for many in (2, 0, True, False):
-            response = await http.post(CHAT, json={**body, "n": many})
-            assert (response.status_code, response.json()["error"]["param"]) == (400, "n"), many
+        for choices in (2, 0, True, False):
+            response = await http.post(CHAT, json={**body, "n": choices})
+            assert (response.status_code, response.json()["error"]["param"]) == (400, "n"), choices
         assert run.started == []
         assert (await http.post(CHAT, json={**body, "n": 1})).status_code == 200
 
 
-@pytest.mark.parametrize("shown", ["content", "progress", "full"])
-async def test_stream_helper_of_the_python_client_ignores_progress(gateway: Gateway, shown: str) -> None:
+@pytest.mark.parametrize("progress", ["content", "progress", "full"])
+async def test_stream_helper_of_the_python_client_ignores_progress(gateway: Gateway, progress: str) -> None:
     async with (
         gateway(ANSWERED) as http,
         openai.AsyncOpenAI(base_url=f"{http.base_url}/v1", api_key="none", max_retries=0) as client,
     ):
-        headers = {"Last-Event-ID": first_id(RESPONSES), "X-Stream-Progress": shown}
+        headers = {"Last-Event-ID": first_id(RESPONSES), "X-Stream-Progress": progress}
         stream = await client.responses.retrieve(RESPONSE.rpartition("/")[2], stream=True, extra_headers=headers)
         kinds = [each.type async for each in stream]
-        # The helper wants a stream from its first event on.
-        started = {"X-Stream-Progress": shown}
+        # The helper needs the stream from its first event.
+        started = {"X-Stream-Progress": progress}
         async with client.responses.stream(response_id=RESPONSE.rpartition("/")[2], extra_headers=started) as helper:
-            seen = [each async for each in helper]
+            received = [each async for each in helper]
             final = await helper.get_final_response()
-    entries = [each for each in seen if "dagwright" in (each.model_extra or {})]
+    entries = [each for each in received if "dagwright" in (each.model_extra or {})]
     assert (final.output_text, kinds[-1]) == (WORDS, "response.completed")
-    assert {entry.type for entry in entries} == ({"response.in_progress"} if shown != "content" else set())
+    assert {entry.type for entry in entries} == ({"response.in_progress"} if progress != "content" else set())

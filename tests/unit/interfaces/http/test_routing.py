@@ -69,27 +69,27 @@ def test_contradicting_mode_is_rejected(mode: RoutingMode | None, kind: Kind, me
     assert error.value.status == 400
 
 
-def _context(folder: Path, own: ToolRegistry | None = None) -> GatewayContext:
+def _context(folder: Path, worker_tools: ToolRegistry | None = None) -> GatewayContext:
     settings = Settings(state_dir=folder)
     toolset = load_toolset(settings)
-    toolset = toolset if own is None else replace(toolset, user_tools=own)
+    toolset = toolset if worker_tools is None else replace(toolset, user_tools=worker_tools)
     return cast("GatewayContext", SimpleNamespace(settings=settings, toolset=toolset, templates={}))
 
 
-async def test_rounds_are_a_model_only_where_there_are_workers(tmp_path: Path) -> None:
-    none, some = _context(tmp_path), _context(tmp_path, Workers().registry())
-    assert (profiles_of(none), profiles_of(some)) == (["plan", "intents"], ["plan", "intents", "rounds"])
+async def test_rounds_are_a_model_only_with_worker_tools(tmp_path: Path) -> None:
+    without_tools, with_tools = _context(tmp_path), _context(tmp_path, Workers().registry())
+    assert (profiles_of(without_tools), profiles_of(with_tools)) == (["plan", "intents"], ["plan", "intents", "rounds"])
     with pytest.raises(ApiError, match="rounds requires worker tools in --tools") as error:
-        await retrieve_model("profile/rounds", none)
+        await retrieve_model("profile/rounds", without_tools)
     assert (error.value.status, error.value.code) == (404, "model_not_found")
-    assert target_of(some, "profile/rounds") == Target("profile", "rounds")
-    assert json.loads(bytes((await retrieve_model("profile/rounds", some)).body))["id"] == "profile/rounds"
+    assert target_of(with_tools, "profile/rounds") == Target("profile", "rounds")
+    assert json.loads(bytes((await retrieve_model("profile/rounds", with_tools)).body))["id"] == "profile/rounds"
 
 
 def test_similar_model_name_is_suggested(tmp_path: Path) -> None:
-    for model, near in (
+    for model, hint in (
         ("profile/plans", "did you mean 'profile/plan'"),
         ("profile/zzzzzzzz", "available are plan, intents"),
     ):
-        with pytest.raises(ApiError, match=near):
+        with pytest.raises(ApiError, match=hint):
             target_of(_context(tmp_path), model)

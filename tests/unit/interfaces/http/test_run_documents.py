@@ -1,4 +1,4 @@
-"""Lookups of the run of a session, and the names of runs in responses."""
+"""The run that a session returns."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -38,10 +38,10 @@ def _session(*ended: str, turn: str) -> SessionRecord:
 
 
 async def test_session_returns_the_run_of_its_last_turn_to_its_owner_only() -> None:
-    for of in ("p", None):
-        assert await run_of_session(_context(_session("one", turn="shared"), shared=of), "q") == "one"
+    for session in ("p", None):
+        assert await run_of_session(_context(_session("one", turn="shared"), shared=session), "q") == "one"
         with pytest.raises(ApiError, match="has no turns"):
-            await run_of_session(_context(_session(turn="shared"), shared=of), "q")
+            await run_of_session(_context(_session(turn="shared"), shared=session), "q")
     assert await run_of_session(_context(_session(turn="one"), one="q"), "q") == "one"
     # A turn has the ID of its run before the run has started.
     assert await run_of_session(_context(_session(turn="one")), "q") == "one"

@@ -49,13 +49,13 @@ def test_header_takes_precedence_over_the_parameter() -> None:
 
 
 async def events_of(*updates: Any) -> list[NamedEvent]:
-    async def coming() -> AsyncGenerator[RunUpdate, None]:
+    async def run_updates() -> AsyncGenerator[RunUpdate, None]:
         for update in updates:
             if isinstance(update, Exception):
                 raise update
             yield update
 
-    return named_events_of("".join([text async for text in run_events(coming())]))
+    return named_events_of("".join([text async for text in run_events(run_updates())]))
 
 
 def update(view: RunView, **states: NodeStatus) -> RunUpdate:
@@ -65,8 +65,11 @@ def update(view: RunView, **states: NodeStatus) -> RunUpdate:
 async def test_each_change_is_sent_once_and_the_run_when_it_changes() -> None:
     later = replace(VIEW, cursor=Cursor(1, 9))
     waiting = replace(later, status="waiting", has_marks=True)
-    running, both = update(VIEW, a=NodeStatus.RUNNING), update(later, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING)
-    actual = await events_of(running, update(VIEW), both, update(waiting))
+    running, both_updates = (
+        update(VIEW, a=NodeStatus.RUNNING),
+        update(later, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING),
+    )
+    actual = await events_of(running, update(VIEW), both_updates, update(waiting))
     ids = [(None, "node.started"), ("1-5", "run.running"), (None, "node.completed"), ("1-9", "node.started")]
     ids.append(("1-9w", "run.waiting"))
     assert [(each.id, each.name) for each in actual] == ids
@@ -95,12 +98,12 @@ async def test_events_of_one_moment_are_encoded_once() -> None:
     ended = replace(VIEW, status="completed", is_closed=True)
     moment = replace(update(ended, a=NodeStatus.COMPLETED), derived_values=shared)
 
-    async def of_one_client() -> list[str]:
-        async def coming() -> AsyncGenerator[RunUpdate, None]:
+    async def texts_of_client() -> list[str]:
+        async def run_updates() -> AsyncGenerator[RunUpdate, None]:
             yield moment
 
-        return [text async for text in run_events(coming())]
+        return [text async for text in run_events(run_updates())]
 
-    (first,), (second,) = await of_one_client(), await of_one_client()
+    (first,), (second,) = await texts_of_client(), await texts_of_client()
     assert first is second
     assert [event.name for event in named_events_of(first)] == ["node.completed", "run.completed"]

@@ -35,7 +35,7 @@ def _context(document: Any, **more: Any) -> Any:
     return SimpleNamespace(runs=SimpleNamespace(document=read), **more)
 
 
-async def _about(error: Any) -> Any:
+async def _run_fields(error: Any) -> Any:
     context = _context({"output": "Six.", "error": error}, caller=None)
     return (await outcome_of(context, RunMoment(VIEW, (), []), session=None)).run_fields
 
@@ -48,8 +48,8 @@ async def test_answer_explains_why_its_run_is_not_completed() -> None:
         "node_counts": {},
     }
     error = {"code": "max_rounds", "message": "all 2 rounds are used", "node_id": None}
-    assert await _about(error) == {**run_fields, "error": error}
-    assert await _about(None) == run_fields
+    assert await _run_fields(error) == {**run_fields, "error": error}
+    assert await _run_fields(None) == run_fields
 
 
 async def test_answer_without_text_is_json_because_a_chat_would_show_nothing() -> None:
@@ -84,71 +84,71 @@ async def test_error_of_a_run_names_it_in_a_field_and_in_headers() -> None:
     expected = ("run-1", "main", "failed")
     assert (run_fields["run_id"], run_fields["session_id"], run_fields["status"]) == expected
     assert run_fields["error"] == {"code": "deadline", "message": "20m are over", "node_id": None}
-    named = {"X-Run-Id": "run-1", "X-Session-Id": "main", "x-should-retry": "false"}
-    assert (error.headers, error.code) == (named, "deadline")
+    headers = {"X-Run-Id": "run-1", "X-Session-Id": "main", "x-should-retry": "false"}
+    assert (error.headers, error.code) == (headers, "deadline")
     assert "failed: deadline: 20m are over" in str(error)
     # Clients retry a `server_error`, and a retry would start another run.
     assert error.type == "run_error"
 
 
-class Asking:
-    """Fake run with one request, which another client answers between the read and the answers of a client.
+class FakeRunWithRequest:
+    """Fake run with one request, which another client may answer before the answer of this client arrives.
 
     Args:
-        refusal: the error of the late answers.
-        is_taken: whether the other answer was accepted.
+        refusal: error of the answer of this client.
+        is_answered: whether the answer of the other client was accepted.
     """
 
-    def __init__(self, refusal: Exception, *, is_taken: bool) -> None:
+    def __init__(self, refusal: Exception, *, is_answered: bool) -> None:
         document = {"request_id": "check", "type": "APPROVAL", "opened_at": "2026-01-01T00:00:00Z"}
-        self.asked = [OpenRequest(document, RequestRef("run-1", "check"), "check")]
-        self._refusal, self._is_taken = refusal, is_taken
+        self.requests = [OpenRequest(document, RequestRef("run-1", "check"), "check")]
+        self._refusal, self._is_answered = refusal, is_answered
 
     async def requests_of(self, _: str) -> list[OpenRequest]:
-        return [*self.asked]
+        return [*self.requests]
 
     async def answer(self, _: RequestRef, __: Answer) -> str:
-        if self._is_taken:
-            self.asked.clear()
+        if self._is_answered:
+            self.requests.clear()
         raise self._refusal
 
     async def deliver(self) -> set[tuple[str, str]]:
         context: Any = SimpleNamespace(runs=SimpleNamespace(feedback=self), caller=Caller())
-        answer = FeedbackAnswer(call_id(self.asked[0].document, run="run-1"), "run-1", "yes")
+        answer = FeedbackAnswer(call_id(self.requests[0].document, run="run-1"), "run-1", "yes")
         return await deliver_answers(context, [answer], by=None)
 
 
 @pytest.mark.parametrize("refusal", [FeedbackRejected("'check' was answered by ann"), RunClosed("it has ended")])
 async def test_request_answered_by_another_client_counts_as_answered(refusal: Exception) -> None:
     # The run may still show the request for a moment, so the client would get it again.
-    assert await Asking(refusal, is_taken=True).deliver() == {("check", "2026-01-01T00:00:00Z")}
+    assert await FakeRunWithRequest(refusal, is_answered=True).deliver() == {("check", "2026-01-01T00:00:00Z")}
 
 
 async def test_rejected_answer_is_reported_while_the_question_stays_open() -> None:
     with pytest.raises(FeedbackRejected, match="must be"):
-        await Asking(FeedbackRejected("it must be one of three"), is_taken=False).deliver()
+        await FakeRunWithRequest(FeedbackRejected("it must be one of three"), is_answered=False).deliver()
 
 
-def _message_of(*seen: tuple[str, int, str], end: str, asked: int = 0) -> str:
+def _message_of(*parts: tuple[str, int, str], end: str, request_count: int = 0) -> str:
     """Return the text that a client receives.
 
     Args:
-        seen: node, attempt and text of each look.
-        end: the answer, or the words of the requests.
-        asked: how many requests end the answer.
+        parts: node, attempt and text of each poll.
+        end: the answer, or the text of the requests.
+        request_count: number of requests at the end.
     """
-    result, words = ReceivedAnswer(), ""
-    for node, attempt, text in seen:
-        piece = result.text.part_of(PartialText(node, attempt, text))
-        words += result.text_for(piece) if piece is not None else ""
-    return words + result.remaining(RunOutcome(end, [{"request_id": "q"}] * asked, {}, {}))
+    result, text = ReceivedAnswer(), ""
+    for node, attempt, part in parts:
+        piece = result.text.part_of(PartialText(node, attempt, part))
+        text += result.text_for(piece) if piece is not None else ""
+    return text + result.remaining(RunOutcome(end, [{"request_id": "q"}] * request_count, {}, {}))
 
 
 ANSWER, TURN = "answer", "turn1"
 
 
 @pytest.mark.parametrize(
-    ("seen", "end", "words"),
+    ("parts", "end", "text"),
     [
         ([], "Four.", "Four."),
         ([], "", ""),
@@ -162,23 +162,23 @@ ANSWER, TURN = "answer", "turn1"
         ([(TURN, 1, "Five"), ("turn1#2", 1, "Four")], "Four.", f"Five{ANSWER_RESTARTS}Four."),
     ],
 )
-def test_each_word_is_sent_once_with_restarts_marked(seen: list[tuple[str, int, str]], end: str, words: str) -> None:
-    assert _message_of(*seen, end=end) == words
+def test_each_word_is_sent_once_with_restarts_marked(parts: list[tuple[str, int, str]], end: str, text: str) -> None:
+    assert _message_of(*parts, end=end) == text
 
 
 def test_request_follows_the_text_before_it() -> None:
-    assert _message_of(end="Which?", asked=1) == "Which?"
-    assert _message_of((TURN, 1, "I found two."), end="Which?", asked=1) == f"I found two.{NEXT_TURN}Which?"
+    assert _message_of(end="Which?", request_count=1) == "Which?"
+    assert _message_of((TURN, 1, "I found two."), end="Which?", request_count=1) == f"I found two.{NEXT_TURN}Which?"
 
 
 async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    followed: list[tuple[RunBackedRequest, bool]] = []
+    calls: list[tuple[RunBackedRequest, bool]] = []
 
     async def stream_run(_: GatewayContext, call: RunBackedRequest, *, with_usage: bool) -> Response:
-        followed.append((call, with_usage))
+        calls.append((call, with_usage))
         return Response()
 
-    async def own(run: str) -> str:
+    async def visible_run(run: str) -> str:
         return run
 
     async def session_of(run: str) -> str:
@@ -189,13 +189,13 @@ async def test_key_without_scopes_may_follow_the_answer_of_a_run(monkeypatch: py
     monkeypatch.setattr(completions, "_respond_with_stream", stream_run)
     more = {"caller": Caller("ann", frozenset()), "reserve_stream": lambda: None, "active_starts": []}
     context = cast(
-        "GatewayContext", SimpleNamespace(visible_run=own, runs=SimpleNamespace(session_of=session_of), **more)
+        "GatewayContext", SimpleNamespace(visible_run=visible_run, runs=SimpleNamespace(session_of=session_of), **more)
     )
     request = Request({"type": "http", "headers": []})
     with pytest.raises(RunNotFound):
         await completions.stream_answer("run-2", request, context, stream_progress=StreamProgress.PROGRESS)
     await completions.stream_answer("run-1", request, context, stream_progress=StreamProgress.PROGRESS)
-    ((call, with_usage),) = followed
+    ((call, with_usage),) = calls
     expected = ("run-1", "ann:main", "main", StreamProgress.PROGRESS)
     assert (call.run, call.session, call.session_id, call.options.stream_progress) == expected
     assert (call.start, [*call.conversation.answers], call.options.cancel_on_disconnect, with_usage) == (

@@ -32,9 +32,9 @@ from tests.support.templates import load_templates
 _NONE, _PLAIN = GatewayOptions(), AnswerSettings(ModelConfig())
 
 
-def _context(folder: Path, own: ToolRegistry | None = None, templates: Any = None) -> GatewayContext:
+def _context(folder: Path, worker_tools: ToolRegistry | None = None, templates: Any = None) -> GatewayContext:
     toolset = load_toolset(Settings(state_dir=folder))
-    toolset = toolset if own is None else replace(toolset, user_tools=own)
+    toolset = toolset if worker_tools is None else replace(toolset, user_tools=worker_tools)
     return cast("GatewayContext", SimpleNamespace(toolset=toolset, templates=templates or {}, caller=Caller("me")))
 
 
@@ -60,10 +60,10 @@ def test_request_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     assert run.plan.extender is not None
     assert (run.plan.extender["max_rounds"], run.plan.extender["worker_timeout_s"]) == (4, 120)
     assert (run.plan.deadline_s, run.options.deadline_s, run.options.owner) == (900, 900, "me")
-    # With another number of rounds, it is another request.
+    # Requests with different rounds have different sources.
     assert (run.source["max_rounds"], run.source["worker_timeout_s"]) == (4, 120)
-    usual = _prepare(tmp_path, Target("profile", "rounds"), GatewayOptions())
-    assert (usual.plan.deadline_s, usual.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
+    default_start = _prepare(tmp_path, Target("profile", "rounds"), GatewayOptions())
+    assert (default_start.plan.deadline_s, default_start.options.deadline_s) == (QUESTION_TIMEOUT_S, None)
 
 
 def test_only_rounds_have_max_rounds_and_worker_timeout(tmp_path: Path) -> None:
@@ -120,11 +120,13 @@ def test_title_of_a_run_is_the_message_of_the_user(tmp_path: Path, target: str) 
     assert run.source["goal"] == "You are ShellGPT, an assistant.\n\nList the files here."
 
 
-def test_output_schema_is_that_of_the_request(tmp_path: Path) -> None:
+def test_run_has_the_output_schema_of_its_request(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
     settings = AnswerSettings(ModelConfig(), OutputForm(schema, "response_format"))
     context, target, conversation = _context(tmp_path), Target("profile", "plan"), Conversation("Who?")
-    run, plain = (_start(context, target, conversation, settings=each).prepare(None) for each in (settings, _PLAIN))
+    run, without_schema = (
+        _start(context, target, conversation, settings=each).prepare(None) for each in (settings, _PLAIN)
+    )
     assert goal_from_json(run.plan.extender).output_schema == run.source["output_schema"] == schema
-    # Runs that continue have a goal without the field.
-    assert "output_schema" not in {**(plain.plan.extender or {}), **plain.source}
+    # Runs that started before this field existed have a goal without the field.
+    assert "output_schema" not in {**(without_schema.plan.extender or {}), **without_schema.source}

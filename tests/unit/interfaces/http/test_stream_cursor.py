@@ -19,7 +19,7 @@ marks = st.builds(
     st.one_of(st.just(""), names),
     st.text(max_size=30),
 )
-places = st.builds(
+cursors = st.builds(
     StreamCursor,
     st.sampled_from(StreamKind),
     names,
@@ -33,37 +33,39 @@ places = st.builds(
 )
 
 
-@given(places)
-def test_event_id_has_the_complete_cursor_in_the_size_of_a_header(place: StreamCursor) -> None:
-    text = str(place)
-    assert StreamCursor.parse(text, place.kind) == place
+@given(cursors)
+def test_event_id_has_the_complete_cursor_in_the_size_of_a_header(cursor: StreamCursor) -> None:
+    text = str(cursor)
+    assert StreamCursor.parse(text, cursor.kind) == cursor
     assert text.isascii()
     assert {" ", "\n"}.isdisjoint(text)
-    by_number = replace(place, mark=replace(place.mark, check=place.mark.check & 0x7FF, bits=11))
-    assert StreamCursor.parse(str(by_number), place.kind) == by_number
+    by_number = replace(cursor, mark=replace(cursor.mark, check=cursor.mark.check & 0x7FF, bits=11))
+    assert StreamCursor.parse(str(by_number), cursor.kind) == by_number
 
 
 @given(st.lists(st.text(min_size=1, max_size=9), max_size=6), st.booleans(), st.integers(0, 9))
-def test_numbers_of_a_response_grow_and_are_its_cursor(pieces: list[str], is_asked: bool, ends: int) -> None:
-    place, result = StreamCursor(StreamKind.RESPONSE, "run-1"), list[StreamCursor]()
+def test_numbers_of_a_response_grow_and_are_its_cursor(pieces: list[str], has_requests: bool, ends: int) -> None:
+    cursor, result = StreamCursor(StreamKind.RESPONSE, "run-1"), list[StreamCursor]()
     for opening in range(1, RESPONSE_OPENING_EVENTS + 1):
-        result.append(place := replace(place, opening=opening))
+        result.append(cursor := replace(cursor, opening=opening))
     text = ""
     for piece in pieces:
         text += piece
-        result.append(place := replace(place, total=len(text), mark=TextMark("answer", len(text), text_checksum(text))))
-    if is_asked:
-        result.append(place := replace(place, total=place.total + 6, closing=1))
-    result += [place := replace(place, closing=end) for end in range(2, 2 + ends)]
+        result.append(
+            cursor := replace(cursor, total=len(text), mark=TextMark("answer", len(text), text_checksum(text)))
+        )
+    if has_requests:
+        result.append(cursor := replace(cursor, total=cursor.total + 6, closing=1))
+    result += [cursor := replace(cursor, closing=end) for end in range(2, 2 + ends)]
     numbers = [each.sequence_number for each in result]
     assert numbers == sorted(set(numbers))
     assert max(numbers) < 2**31
     for each in result:
-        known = StreamCursor.from_sequence_number(each.sequence_number, "run-1")
-        assert (known.sequence_number, known.opening, known.total, known.closing) == (
+        parsed = StreamCursor.from_sequence_number(each.sequence_number, "run-1")
+        assert (parsed.sequence_number, parsed.opening, parsed.total, parsed.closing) == (
             each.sequence_number,
             each.opening,
             each.total,
             each.closing,
         )
-        assert each.closing or known.mark.is_prefix_of(text)
+        assert each.closing or parsed.mark.is_prefix_of(text)

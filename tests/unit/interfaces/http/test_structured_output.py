@@ -50,7 +50,7 @@ def allowed_tools(*tools: Any) -> dict[str, Any]:
 
 
 REQUESTS = json.loads(Path(__file__).with_name("structured_output_requests.json").read_text(encoding="utf-8"))
-"""Bodies that the clients sent, recorded from the client itself; texts are ours, the model is omitted."""
+"""Recorded bodies of requests of the clients; their texts are replaced, and the model is omitted."""
 
 PERSON_TOOL, FINAL_TOOL = ("Person", True), ("final_result", False)
 FUNCTIONS = {
@@ -60,16 +60,16 @@ FUNCTIONS = {
 """Mode -> the function with the schema, and whether `tool_choice` names it; others use a format."""
 
 
-@pytest.mark.parametrize("sent", REQUESTS, ids=lambda sent: f"{sent['client']} {sent['mode']}")
-def test_requests_of_clients_are_understood(sent: Any) -> None:
-    fields = {"model": "plan/double", **sent["body"]}
-    is_response = sent["path"].endswith("/responses")
+@pytest.mark.parametrize("recorded", REQUESTS, ids=lambda recorded: f"{recorded['client']} {recorded['mode']}")
+def test_output_form_of_recorded_requests(recorded: Any) -> None:
+    fields = {"model": "plan/double", **recorded["body"]}
+    is_response = recorded["path"].endswith("/responses")
     form = form_of(
         to_chat_body(ResponseBody.model_validate(fields)) if is_response else ChatBody.model_validate(fields)
     )
-    by_function = "tools" in sent["body"]
-    assert (form.function, form.is_named) == (FUNCTIONS[sent["mode"]] if by_function else (None, False))
-    if "json_object" in str(sent["body"]):
+    by_function = "tools" in recorded["body"]
+    assert (form.function, form.is_named) == (FUNCTIONS[recorded["mode"]] if by_function else (None, False))
+    if "json_object" in str(recorded["body"]):
         assert form.schema == {"type": "object"}
     else:
         types = {name: each["type"] for name, each in form.schema["properties"].items()}
@@ -79,7 +79,7 @@ def test_requests_of_clients_are_understood(sent: Any) -> None:
             form.text_of({"name": "Ann", "age": "thirty"})
 
 
-def test_schema_is_that_of_the_one_function_that_may_be_the_answer() -> None:
+def test_schema_is_that_of_the_only_function_that_may_be_the_answer() -> None:
     required = {"tools": [function("answer_feedback", {}), function("final_result")], "tool_choice": "required"}
     one_allowed = {
         "tools": [function("Person"), function("other")],
@@ -109,7 +109,7 @@ def _format(kind: str, **json_schema: Any) -> dict[str, Any]:
     return {"response_format": {"type": kind, **schema}}
 
 
-REFUSED: list[Any] = [
+UNSUPPORTED: list[Any] = [
     (_format("json_schema"), "response_format"),
     (_format("json_schema", schema={"type": 1}), "response_format"),
     (_format("grammar"), "response_format"),
@@ -120,7 +120,7 @@ REFUSED: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "param"), REFUSED)
+@pytest.mark.parametrize(("fields", "param"), UNSUPPORTED)
 async def test_unsupported_output_is_rejected(offline_client: httpx.AsyncClient, fields: Any, param: str) -> None:
     body = {"model": "plan/double", "messages": MESSAGES, **fields}
     answer = await offline_client.post("/v1/chat/completions", json=body)
@@ -138,9 +138,9 @@ def test_format_and_choice_of_a_response_are_those_of_a_completion() -> None:
     expected = {"type": "json_schema", "name": "Person", "schema": PERSON, "strict": True}
     tool = {"type": "function", "name": "Person", "parameters": PERSON}
     fields = {"input": "{}", "tools": [tool], "tool_choice": {"type": "function", "name": "Person"}}
-    made = to_chat_body(ResponseBody.model_validate({**fields, "text": {"format": expected}}))
-    assert (made.response_format, made.tool_choice) == (FORMAT, named_function("Person"))
-    form = form_of(made)
+    body = to_chat_body(ResponseBody.model_validate({**fields, "text": {"format": expected}}))
+    assert (body.response_format, body.tool_choice) == (FORMAT, named_function("Person"))
+    form = form_of(body)
     assert (form.function, form.schema) == ("Person", PERSON)
 
 

@@ -43,13 +43,13 @@ def _call(tool: str, meta: Any = None, **arguments: Any) -> McpToolCall:
     return McpToolCall(cast("Any", SimpleNamespace(meta=meta)), params, described)
 
 
-def test_arguments_or_the_key_name_the_run_and_the_time_to_wait() -> None:
+def test_arguments_set_the_run_id_and_the_wait_and_the_key_is_the_default_id() -> None:
     key = {IDEMPOTENCY_KEY_META: "key"}
     for tool in ("run_plan", "ask"):
         call = _call(tool, key, run_id="mine", wait_s=3)
         assert (call.run_id, call.wait_s) == ("mine", 3.0)
         assert (_call(tool, key).run_id, _call(tool).run_id) == ("key", None)
-    # Inputs of a template mean nothing to the call.
+    # Inputs of a template are not options of the call, even if they have the names of options.
     call = _call("ship", key, id="box-7", wait_s=3)
     assert (call.run_id, call.wait_s) == ("key", WAIT_S)
     assert [_call("ship", meta).run_id for meta in (None, {}, {IDEMPOTENCY_KEY_META: 7})] == [None] * 3
@@ -58,8 +58,8 @@ def test_arguments_or_the_key_name_the_run_and_the_time_to_wait() -> None:
 
 
 class _Starter(RunStarter):
-    async def start_template(self, *given: Any, **more: Any) -> Any:
-        raise McpCallRejected("template", f"{given[0]} {given[1]} {more}")
+    async def start_template(self, *args: Any, **more: Any) -> Any:
+        raise McpCallRejected("template", f"{args[0]} {args[1]} {more}")
 
     async def start_plan(self, arguments: Any, *, run: str | None, templates: Any = None) -> Any:
         raise McpCallRejected("plan", f"{arguments} {run}")
@@ -70,12 +70,12 @@ class _Runs:
         return [RunSummary(f"{run_filter.status} {limit}", RunStatus.RUNNING, None, None, None, 0, 1)], after
 
 
-NOTHING = cast("Any", SimpleNamespace(meta=None))
+UNUSED = cast("Any", SimpleNamespace(meta=None))
 
 
 async def _result(calls: ToolHandlers, tool: str, **arguments: Any) -> types.CallToolResult:
     params = types.CallToolRequestParams(name=tool, arguments=arguments)
-    result = await calls.call(McpToolCall(NOTHING, params, calls.tools[tool]))
+    result = await calls.call(McpToolCall(UNUSED, params, calls.tools[tool]))
     assert isinstance(result, types.CallToolResult)
     return result
 
@@ -85,8 +85,8 @@ async def _call_tool(folder: Path, tool: str, **arguments: Any) -> Any:
     plan = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
     (folder / "slow.json").write_text(json.dumps(plan), encoding="utf-8")
     tools = tools_of(load_templates(folder, toolset.declarations()), toolset.declarations())
-    starter = _Starter(cast("Any", _Runs()), NOTHING, toolset)
-    calls = ToolHandlers(tools, {"slow": cast("Any", "SLOW")}, starter=starter, steering=NOTHING)
+    starter = _Starter(cast("Any", _Runs()), UNUSED, toolset)
+    calls = ToolHandlers(tools, {"slow": cast("Any", "SLOW")}, starter=starter, steering=UNUSED)
     return (await _result(calls, tool, **arguments)).structured_content
 
 
@@ -95,15 +95,15 @@ async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_witho
     by_name = await _call_tool(tmp_path, RUN_PLAN, **message)
     assert by_name == {"status": "template", "message": "SLOW {'a': 1} {'run': 'mine', 'deadline': '2m'}"}
     assert (await _call_tool(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
-    for wrong in ({}, {"plan": {}, "template": "slow"}):
-        rejected_result = await _call_tool(tmp_path, RUN_PLAN, **wrong)
+    for arguments in ({}, {"plan": {}, "template": "slow"}):
+        rejected_result = await _call_tool(tmp_path, RUN_PLAN, **arguments)
         assert rejected_result == {"status": "bad_usage", "message": "send either `plan` or `template`"}
 
 
 async def test_runs_are_listed(tmp_path: Path) -> None:
-    for message, asked in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
+    for message, expected_id in (({}, "None 20"), ({"status": "running", "limit": 3}, "running 3")):
         result = await _call_tool(tmp_path, LIST_RUNS, **message)
-        assert (result["status"], [run["run_id"] for run in result["runs"]]) == ("listed", [asked])
+        assert (result["status"], [run["run_id"] for run in result["runs"]]) == ("listed", [expected_id])
     rejected_result = await _call_tool(tmp_path, LIST_RUNS, status="runing")
     assert (rejected_result["status"], "(did you mean 'running'?)" in rejected_result["message"]) == ("bad_usage", True)
 
@@ -112,8 +112,8 @@ async def test_runs_are_listed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("depth", [98, 400])
 async def test_arguments_nest_as_deep_as_plans_may(tmp_path: Path, name: str, depth: int) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path))
-    starter = RunStarter(NOTHING, NOTHING, toolset)
-    calls = ToolHandlers(tools_of({}, toolset.declarations()), {}, starter=starter, steering=NOTHING)
+    starter = RunStarter(UNUSED, UNUSED, toolset)
+    calls = ToolHandlers(tools_of({}, toolset.declarations()), {}, starter=starter, steering=UNUSED)
     deep: Any = {}
     for _ in range(depth):
         deep = [deep]
@@ -160,19 +160,19 @@ def test_failed_run_reports_why_and_which_nodes() -> None:
 def test_every_field_of_a_result_is_in_its_schema() -> None:
     error = {"code": "boom", "message": "it broke", "retryable": False}
     nodes = {"a": {"status": "failed", "error": error}}
-    asked = [{"request_id": "x", "type": "APPROVAL", "prompt": "Go?"}]
-    result = _message_of("failed", title="T", error=error, nodes=nodes, waiting_for=asked, notes=[{"message": "n"}])
+    requests = [{"request_id": "x", "type": "APPROVAL", "prompt": "Go?"}]
+    result = _message_of("failed", title="T", error=error, nodes=nodes, waiting_for=requests, notes=[{"message": "n"}])
     [get_run] = [tool for tool in tools_of({}, {}) if tool.name == GET_RUN]
     assert get_run.output_schema is not None
     assert result.keys() == get_run.output_schema["properties"].keys()
 
 
 def test_first_of_many_requests_names_the_way_to_answer() -> None:
-    asked = [
+    requests = [
         {"request_id": "x", "type": "SELECTION", "prompt": "Which?"},
         {"request_id": "y", "type": "APPROVAL", "prompt": "Go?"},
     ]
-    result = _message_of("waiting", waiting_for=asked)
+    result = _message_of("waiting", waiting_for=requests)
     assert result["message"] == (
         "The run waits for people: Which? To answer, call answer_feedback with run_id 'w', request_id 'x' and "
         "selected. 1 more are in `waiting_for`."
@@ -180,14 +180,14 @@ def test_first_of_many_requests_names_the_way_to_answer() -> None:
 
 
 def test_request_of_the_inbox_has_no_form() -> None:
-    asked = {"request_id": "x", "type": "APPROVAL", "prompt": "Go?", "channel": "inbox"}
-    assert _message_of("waiting", waiting_for=[asked])["message"] == (
+    request = {"request_id": "x", "type": "APPROVAL", "prompt": "Go?", "channel": "inbox"}
+    assert _message_of("waiting", waiting_for=[request])["message"] == (
         "The run waits for people: Go? A person must answer in the inbox, with `dagwright feedback w x`, in the "
         "console or through the HTTP API; this server cannot."
     )
     context: Any = SimpleNamespace(protocol_version="2025-11-25")
-    assert form_for(asked, context) is None
-    assert form_for({**asked, "channel": "any"}, context) is not None
+    assert form_for(request, context) is None
+    assert form_for({**request, "channel": "any"}, context) is not None
 
 
 _PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}'
@@ -207,16 +207,19 @@ def test_every_tool_has_a_description_and_schemas() -> None:
 
 def test_run_plan_starts_published_plans(tmp_path: Path) -> None:
     declared = load_toolset(Settings()).declarations()
-    (without, *_), required = tools_of({}, declared), "plan"
+    (without_templates, *_), required = tools_of({}, declared), "plan"
     (tmp_path / "slow.json").write_text(_PLAN, encoding="utf-8")
-    (with_some, *_) = tools_of(load_templates(tmp_path, declared), declared)
-    assert (without.input_schema["required"], "template" in without.input_schema["properties"]) == ([required], False)
-    assert with_some.input_schema["properties"]["template"]["enum"] == ["slow"]
-    assert validator_of(with_some.input_schema).is_valid({"template": "slow", "wait_s": 0, "run_id": "mine"})
-    assert not validator_of(with_some.input_schema).is_valid({"template": "fast"})
+    (with_templates, *_) = tools_of(load_templates(tmp_path, declared), declared)
+    assert (without_templates.input_schema["required"], "template" in without_templates.input_schema["properties"]) == (
+        [required],
+        False,
+    )
+    assert with_templates.input_schema["properties"]["template"]["enum"] == ["slow"]
+    assert validator_of(with_templates.input_schema).is_valid({"template": "slow", "wait_s": 0, "run_id": "mine"})
+    assert not validator_of(with_templates.input_schema).is_valid({"template": "fast"})
 
 
-def test_template_named_like_a_tool_is_left_out_and_logged(tmp_path: Path) -> None:
+def test_template_named_like_a_tool_is_ignored_and_logged(tmp_path: Path) -> None:
     for name in ("ask", "plain"):
         (tmp_path / f"{name}.json").write_text(_PLAN, encoding="utf-8")
     with capture_logs() as logs:
@@ -232,9 +235,9 @@ def _plan(tool: str) -> str:
 async def test_tools_follow_changes_of_the_files(tmp_path: Path) -> None:
     (tmp_path / "double.json").write_text(_plan("calculator"), encoding="utf-8")
     toolset = load_toolset(Settings(state_dir=tmp_path))
-    nothing = cast("Any", SimpleNamespace(feedback=None))
+    unused = cast("Any", SimpleNamespace(feedback=None))
     folder = TemplateFolder(tmp_path, toolset.declarations())
-    server = create_server(runs=nothing, sessions=nothing, steering=nothing, toolset=toolset, templates=folder)
+    server = create_server(runs=unused, sessions=unused, steering=unused, toolset=toolset, templates=folder)
     async with Client(server) as client:
         before = [tool.name for tool in (await client.list_tools()).tools]
         # A file with the name of another tool must not replace it.

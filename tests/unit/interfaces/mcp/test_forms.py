@@ -66,7 +66,7 @@ def test_selection_may_be_a_list_or_a_text() -> None:
         assert form_of(_request("SELECTION", options=options)) is None
 
 
-def test_data_has_a_field_for_each_part_and_json_for_others() -> None:
+def test_data_has_a_field_for_each_property_and_json_for_lists_and_other_types() -> None:
     name = {"type": "string", "minLength": 1}
     quarter, number = {"enum": ["Q1", "Q2"], "default": "Q1"}, {"type": "integer", "minimum": 1}
     properties = {
@@ -88,14 +88,14 @@ def test_data_has_a_field_for_each_part_and_json_for_others() -> None:
             "lines": {"type": "string", "description": 'JSON that matches {"type": "array"}'},
         },
     }
-    filled = {"name": "Bob", "quarter": "", "number": 4, "odd": "1", "lines": "[1]"}
-    assert answer_of(request, filled) == {"data": {"name": "Bob", "number": 4, "odd": 1, "lines": [1]}}
+    content = {"name": "Bob", "quarter": "", "number": 4, "odd": "1", "lines": "[1]"}
+    assert answer_of(request, content) == {"data": {"name": "Bob", "number": 4, "odd": 1, "lines": [1]}}
     with pytest.raises(InvalidJson, match="the field 'lines' must contain JSON"):
         answer_of(request, {"lines": "one, two"})
 
 
 @pytest.mark.parametrize("schema", [None, {"type": "object"}, {"type": "array", "items": {"type": "integer"}}])
-def test_data_without_parts_is_one_field_of_json(schema: dict[str, Any] | None) -> None:
+def test_data_without_properties_is_one_json_field(schema: dict[str, Any] | None) -> None:
     request = _request("INFORMATION", schema=schema)
     assert list(_fields(request)) == ["data"]
     assert answer_of(request, {"data": "[1, 2]"}) == {"data": [1, 2]}

@@ -38,17 +38,17 @@ async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     starter, runs = _starter(tmp_path)
     message = {"max_rounds": 4, "worker_timeout": "2m", "timeout": "20m"}
     assert set(message) < set(_ask().input_schema["properties"])
-    compare = {"request": "Compare."}
+    request = {"request": "Compare."}
     for name in ("max_rounds", "worker_timeout"):
         with pytest.raises(McpCallRejected, match=f"{name}: only the profile rounds supports it"):
-            await starter.start_request({**compare, name: message[name]}, run=None)
+            await starter.start_request({**request, name: message[name]}, run=None)
     with pytest.raises(McpCallRejected, match="worker_timeout: "):
-        await starter.start_request({**compare, "profile": "rounds", "worker_timeout": "soon"}, run=None)
-    await starter.start_request({**compare, "profile": "rounds", **message}, run=None)
-    ((plan, terms),) = runs.started
+        await starter.start_request({**request, "profile": "rounds", "worker_timeout": "soon"}, run=None)
+    await starter.start_request({**request, "profile": "rounds", **message}, run=None)
+    ((plan, options),) = runs.started
     assert plan.extender is not None
     assert (plan.extender["max_rounds"], plan.extender["worker_timeout_s"]) == (4, 120)
-    assert (plan.deadline_s, terms.deadline_s) == (1_200, 1_200)
+    assert (plan.deadline_s, options.deadline_s) == (1_200, 1_200)
 
 
 async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -> None:
@@ -65,9 +65,9 @@ async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -
     await starter.start_plan(plan("region"), run=None, templates=templates)
     ((compiled, _),) = runs.started
     assert compiled.nodes[0].sub_plan is not None
-    for given in (templates, {}):
+    for known_templates in (templates, {}):
         with pytest.raises(PlanInvalid, match=r"write the sub-plan itself into the node \(plan: {nodes: \[…\]}\)"):
-            starter.check(plan(str(tmp_path / "other.yaml")), given)
+            starter.check(plan(str(tmp_path / "other.yaml")), known_templates)
 
 
 async def test_plan_of_a_client_cannot_waive_an_approval(tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ async def test_plan_of_a_client_cannot_waive_an_approval(tmp_path: Path) -> None
     send = {"id": "h", "tool": "http_request", "arguments": {"url": "https://x.example/", "method": "POST"}}
     sub_plan = {"nodes": [{**send, "approval": "never", "effects": "idempotent"}]}
     await starter.start_plan({"plan": {"plan": 1, "nodes": [node, {"id": "s", "plan": sub_plan}]}}, run=None)
-    ((compiled, terms),) = runs.started
+    ((compiled, options),) = runs.started
     inner = compiled.nodes[1].sub_plan
     assert inner is not None
     assert [each.approval for each in (compiled.nodes[0], inner.nodes[0])] == ["policy", "policy"]
-    assert (inner.nodes[0].effects, terms.needs_approval) == (None, True)
+    assert (inner.nodes[0].effects, options.needs_approval) == (None, True)

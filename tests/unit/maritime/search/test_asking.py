@@ -1,4 +1,4 @@
-"""Reaction to each error of a search server: rewrite the query, load the data, or retry later."""
+"""Errors of a search server, each with its handling: rewrite the query, load the data, or retry later."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -32,25 +32,25 @@ def transport_error(
 
 
 NO_INDEX = transport_error(404, "index_not_found_exception", "no such index [goods-a]")
-WRONG = transport_error(
+TEXT_FIELD = transport_error(
     400,
     "search_phase_execution_exception",
     "all shards failed",
     cause={"type": "illegal_argument_exception", "reason": "Text fields are not optimised"},
 )
-TOO_MANY = transport_error(
+TOO_MANY_GROUPS = transport_error(
     503, "search_phase_execution_exception", "", cause={"type": "too_many_buckets_exception", "reason": "65535"}
 )
 BAD_ORDER = transport_error(
     500, "aggregation_execution_exception", "", cause={"type": "illegal_argument_exception", "reason": "order"}
 )
-TOO_MUCH = transport_error(
+OUT_OF_MEMORY = transport_error(
     429,
     "search_phase_execution_exception",
     "all shards failed",
     cause={"type": "circuit_breaking_exception", "reason": "[request] Data too large, would be [2.4gb]"},
 )
-BAD_PLACE = transport_error(
+NULL_POINTER = transport_error(
     500,
     "search_phase_execution_exception",
     "all shards failed",
@@ -59,13 +59,17 @@ BAD_PLACE = transport_error(
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind", "message"),
     [
         (NO_INDEX, IndexMissing, "There is no index 'goods-a' on the search server"),
-        (WRONG, QueryInvalid, "The search server rejects the query: 400: Text fields are not optimised"),
-        (TOO_MANY, QueryInvalid, "The search server rejects the query: 503: 65535"),
-        (TOO_MUCH, QueryInvalid, "The query needs more memory than the search server has; request fewer groups or fig"),
-        (BAD_PLACE, QueryInvalid, "The search server rejects the query: 500: Cannot invoke"),
+        (TEXT_FIELD, QueryInvalid, "The search server rejects the query: 400: Text fields are not optimised"),
+        (TOO_MANY_GROUPS, QueryInvalid, "The search server rejects the query: 503: 65535"),
+        (
+            OUT_OF_MEMORY,
+            QueryInvalid,
+            "The query needs more memory than the search server has; request fewer groups or fig",
+        ),
+        (NULL_POINTER, QueryInvalid, "The search server rejects the query: 500: Cannot invoke"),
         (BAD_ORDER, QueryInvalid, "The search server rejects the query: 500: order"),
         (
             transport_error(403, "security_exception", "no"),
@@ -75,11 +79,11 @@ BAD_PLACE = transport_error(
         (exceptions.TransportError(413, "large", None), QueryInvalid, "The search server rejects the query: 413"),
     ],
 )
-def test_permanent_failure_is_final(error: exceptions.TransportError, kind: type[Exception], words: str) -> None:
+def test_permanent_failure_is_final(error: exceptions.TransportError, kind: type[Exception], message: str) -> None:
     failure = error_of(error, "goods-a")
     assert type(failure) is kind
     assert isinstance(failure, GiveUp)
-    assert str(failure).startswith(words)
+    assert str(failure).startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -109,41 +113,41 @@ def test_request_to_an_overloaded_server_is_retried_a_few_times() -> None:
 
 
 def test_repeated_reason_is_reported_once() -> None:
-    once = "failed to parse date field [soon] with format [strict_date]"
-    inner = {"type": "illegal_argument_exception", "reason": once}
-    cause = {"type": "parse_exception", "reason": f"{once}: [{once}]", "caused_by": inner}
+    reason = "failed to parse date field [soon] with format [strict_date]"
+    inner = {"type": "illegal_argument_exception", "reason": reason}
+    cause = {"type": "parse_exception", "reason": f"{reason}: [{reason}]", "caused_by": inner}
     failure = error_of(
         transport_error(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a"
     )
-    assert str(failure) == f"The search server rejects the query: 400: {once}"
+    assert str(failure) == f"The search server rejects the query: 400: {reason}"
     other = error_of(transport_error(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
     assert str(other).endswith("400: [b] is not [a]: [b]")
 
 
-class Slow:
+class SlowClient:
     """A client whose server does not respond to a search in time, and may respond to other requests."""
 
-    def __init__(self, *, lives: bool) -> None:
-        self._lives = lives
+    def __init__(self, *, responds: bool) -> None:
+        self._responds = responds
 
     async def search(self, **_: Any) -> Any:
         raise exceptions.ConnectionTimeout("TIMEOUT", "slow", TimeoutError())
 
     async def ping(self, **_: Any) -> bool:
-        return self._lives
+        return self._responds
 
 
-@pytest.mark.parametrize(("lives", "kind"), [(True, QueryTimeout), (False, ServerUnresponsive)])
-async def test_unresponsive_server_is_distinguished_from_a_slow_query(lives: bool, kind: type[QueryTimeout]) -> None:
+@pytest.mark.parametrize(("responds", "kind"), [(True, QueryTimeout), (False, ServerUnresponsive)])
+async def test_unresponsive_server_is_distinguished_from_a_slow_query(responds: bool, kind: type[QueryTimeout]) -> None:
     query = parse_query("goods-a", {}, prefix="goods", check=Check(QueryLimits()))
     with pytest.raises(QueryTimeout, match="did not answer in time when 'goods-a' was asked") as error:
-        await execute_query(cast("AsyncOpenSearch", Slow(lives=lives)), query, QueryLimits())
+        await execute_query(cast("AsyncOpenSearch", SlowClient(responds=responds)), query, QueryLimits())
     assert type(error.value) is kind
-    assert ("request less" in error.value.advice) == lives
-    assert ("dagwright_maritime.search up" in error.value.advice) != lives
+    assert ("request less" in error.value.advice) == responds
+    assert ("dagwright_maritime.search up" in error.value.advice) != responds
 
 
-class Patient:
+class RecordingClient:
     """A client that records how long each request may take."""
 
     def __init__(self) -> None:
@@ -168,8 +172,8 @@ class Patient:
 
 async def test_each_request_ends_after_the_time_of_a_query_and_the_grace() -> None:
     limits = QueryLimits(timeout_s=50.0)
-    patient = Patient()
-    client = cast("AsyncOpenSearch", patient)
+    recording_client = RecordingClient()
+    client = cast("AsyncOpenSearch", recording_client)
     body = {"sort": [{"port": "asc"}]}
     query = parse_query("goods-a", body, prefix="goods", check=Check(limits, {"port": "keyword"}))
     await execute_query(client, query, limits)
@@ -177,4 +181,4 @@ async def test_each_request_ends_after_the_time_of_a_query_and_the_grace() -> No
     assert await read_types(client, "goods-a", limits) == {"port": "keyword"}
     assert await read_mapping(client, "goods-a", limits) == {"properties": {"port": {"type": "keyword"}}}
     requests = ["search", "validate_query", "search", "get_mapping", "get_mapping"]
-    assert patient.timeouts_s == [(request, 60.0) for request in requests]
+    assert recording_client.timeouts_s == [(request, 60.0) for request in requests]

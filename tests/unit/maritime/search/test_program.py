@@ -16,10 +16,10 @@ from dagwright_maritime.search.server import LocalSearch, find_address
 from dagwright_maritime.settings import MaritimeSettings
 from tests.support.eventually import eventually
 
-_BUILDS = """
+_BUILD_SCRIPT = """
 for argument in "$@"; do case $argument in -DoutputDirectory=*) mkdir -p "${argument#*=}";; esac; done
 """
-_COMPILES = """
+_COMPILE_SCRIPT = """
 for argument in "$@"; do case $before in -d) mkdir -p "$argument";; esac; before=$argument; done
 """
 
@@ -46,9 +46,9 @@ async def test_missing_programs_are_named(programs: Path, tmp_path: Path) -> Non
     for name, needed in (("java", "Java 17"), ("mvn", "Maven"), ("javac", "a JDK")):
         with pytest.raises(
             ProgramMissing, match=rf"{name} is not on the path: install {needed}.*OPENSEARCH_URL"
-        ) as lack:
+        ) as error:
             await get_program(tmp_path / "cache")
-        assert lack.value.program == name
+        assert error.value.program == name
         write(programs, name, "")
 
 
@@ -63,8 +63,8 @@ async def test_output_of_maven_is_reported_and_nothing_is_stored(programs: Path,
 
 async def test_concurrent_builds_make_the_program_once(programs: Path, tmp_path: Path) -> None:
     write(programs, "java", "")
-    write(programs, "mvn", f"echo made >>{tmp_path}/made\n{_BUILDS}")
-    write(programs, "javac", _COMPILES)
+    write(programs, "mvn", f"echo made >>{tmp_path}/made\n{_BUILD_SCRIPT}")
+    write(programs, "javac", _COMPILE_SCRIPT)
     first, second = await asyncio.gather(*(get_program(tmp_path / "cache") for _ in range(2)))
     assert first == second == await get_program(tmp_path / "cache")
     assert (tmp_path / "made").read_text(encoding="ascii") == "made\n"
@@ -77,8 +77,8 @@ async def test_without_a_checkout_a_server_has_to_be_named(tmp_path: Path) -> No
 
 
 async def test_server_that_ends_at_once_is_reported_with_its_log(programs: Path, tmp_path: Path) -> None:
-    write(programs, "mvn", _BUILDS)
-    write(programs, "javac", _COMPILES)
+    write(programs, "mvn", _BUILD_SCRIPT)
+    write(programs, "javac", _COMPILE_SCRIPT)
     write(programs, "java", "echo of an earlier start")
     local = LocalSearch(tmp_path / "state", tmp_path / "cache")
     with pytest.raises(StartFailed):

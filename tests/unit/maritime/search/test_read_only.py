@@ -27,9 +27,11 @@ def test_empty_query_is_bounded_too() -> None:
     assert body_of({}) == {"query": {"match_all": {}}, "size": 50, "track_total_hits": True, "timeout": "5000ms"}
 
 
-@pytest.mark.parametrize(("asked", "sent"), [("2s", "2000ms"), ("1m", "5000ms"), ("20ms", "20ms"), ("0s", "1ms")])
-def test_requested_timeout_is_limited(asked: str, sent: str) -> None:
-    assert body_of({"timeout": asked})["timeout"] == sent
+@pytest.mark.parametrize(
+    ("requested", "expected"), [("2s", "2000ms"), ("1m", "5000ms"), ("20ms", "20ms"), ("0s", "1ms")]
+)
+def test_requested_timeout_is_limited(requested: str, expected: str) -> None:
+    assert body_of({"timeout": requested})["timeout"] == expected
 
 
 def test_short_forms_are_expanded() -> None:
@@ -89,7 +91,7 @@ def test_histograms_have_no_empty_groups() -> None:
         ([], "/: the body of a query must be an object"),
     ],
 )
-def test_each_problem_is_reported_with_its_place(body: Any, problem: str) -> None:
+def test_each_problem_is_reported_with_its_pointer(body: Any, problem: str) -> None:
     problems = problems_of(body)
     assert len(problems) == 1, problems
     assert problems[0].startswith(problem)
@@ -138,7 +140,7 @@ def test_each_problem_is_reported_with_its_place(body: Any, problem: str) -> Non
         ),
     ],
 )
-def test_each_problem_of_an_aggregation_is_reported_with_its_place(groups: Any, problem: str) -> None:
+def test_each_problem_of_an_aggregation_is_reported_with_its_pointer(groups: Any, problem: str) -> None:
     problems = problems_of({"aggs": groups})
     assert any(each.startswith(problem) for each in problems), problems
 

@@ -53,10 +53,10 @@ def test_long_cells_are_cut_by_their_width_on_a_screen() -> None:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.recursive(st.none() | st.floats() | st.text(), lambda inner: st.lists(inner, max_size=3), max_leaves=5))
 def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
-    shown = cell(value)
-    assert "|" not in shown.replace("\\\\", "").replace("\\|", "")
-    assert shown.isprintable() or not shown.splitlines()[1:]
-    assert len(shown) <= 2 * CELL_WIDTH + CELL_WIDTH * 20
+    text = cell(value)
+    assert "|" not in text.replace("\\\\", "").replace("\\|", "")
+    assert text.isprintable() or not text.splitlines()[1:]
+    assert len(text) <= 2 * CELL_WIDTH + CELL_WIDTH * 20
     assert len(table(["a"], [[value]]).splitlines()) == 3
 
 
@@ -76,9 +76,9 @@ def test_nothing_found_and_nothing_requested_are_distinguished() -> None:
 
 
 def test_omitted_fields_are_named() -> None:
-    shown = document_table([{f"f{number}": number for number in range(MAX_COLUMNS + 2)}], total=1, rows=20)
-    assert shown.endswith(f"Not shown: f{MAX_COLUMNS}, f{MAX_COLUMNS + 1}.")
-    assert shown.splitlines()[0].count("|") == MAX_COLUMNS + 1
+    text = document_table([{f"f{number}": number for number in range(MAX_COLUMNS + 2)}], total=1, rows=20)
+    assert text.endswith(f"Not shown: f{MAX_COLUMNS}, f{MAX_COLUMNS + 1}.")
+    assert text.splitlines()[0].count("|") == MAX_COLUMNS + 1
 
 
 def test_groups_and_their_figures_are_a_table() -> None:
