@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hypothesis import strategies as st
@@ -49,10 +49,10 @@ def steps(draw: st.DrawFn, *, limit: int = 8) -> tuple[Step, ...]:
 
 
 def without_times(value: Any) -> Any:
-    """Return a document without the times of its nodes."""
-    if isinstance(value, dict):
+    """Return a document or snapshot without the times of its nodes."""
+    if isinstance(value, Mapping):
         return {name: without_times(part) for name, part in value.items() if name not in ("started_at", "ended_at")}
-    return [without_times(part) for part in value] if isinstance(value, list) else value
+    return [without_times(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 class Driver:

@@ -1,4 +1,4 @@
-"""The runs that ask models whose histories are kept: agents, requests in words, plans on their way, and budgets."""
+"""The runs with model calls whose histories are saved: agents, text requests, streamed plans and budgets."""
 
 import json
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from tests.support.runs import Handle, Runs, document_of
 from tests.support.tools import Bench
 
 Scenario = Callable[[Runs, Bench], Awaitable[Handle]]
-"""Start a run and bring it to its end."""
+"""Run to its end, and return the handle."""
 
 
 async def _agent(runs: Runs, bench: Bench) -> Handle:
@@ -24,16 +24,16 @@ async def _agent(runs: Runs, bench: Bench) -> Handle:
     node = CompiledNode("agent", kind="plan", arguments={"objective": "Add and write."}, sub_plan=plan, timeout_s=0.0)
     handle = await runs.start_compiled_plan(CompiledPlan((node,)))
     await wait_for_requests_of_children(runs, handle, "agent/turn1.2")
-    below = runs.client.get_workflow_handle(f"{handle.id}/agent")
-    await answer(below, "turn1.2", {"approved": False, "reason": "no"})
+    child = runs.client.get_workflow_handle(f"{handle.id}/agent")
+    await answer(child, "turn1.2", {"approved": False, "reason": "no"})
     await wait_for_requests_of_children(runs, handle, "agent/turn2.ask")
-    await answer(below, "turn2.ask", {"text": "Yes"})
+    await answer(child, "turn2.ask", {"text": "Yes"})
     await document_of(handle)
     return handle
 
 
 async def _reviewed_agent(runs: Runs, bench: Bench) -> Handle:
-    """An agent of which a person sees each answer before it counts."""
+    """An agent whose answers a person reviews."""
     plan = agent(runs, feedback_policy="always")
     handle = await runs.start_compiled_plan(plan, inputs={"objective": "Write a line."})
     await wait_for_requests(runs.client, handle.id, "turn1.check")
@@ -53,7 +53,7 @@ async def _goal(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _streamed_plan(runs: Runs, bench: Bench) -> Handle:
-    """A plan whose first node starts while it is written; the stream breaks off, and the plan is then repaired."""
+    """A plan whose first node starts while the model writes; the stream breaks off, and the plan is repaired."""
     handle = await runs.start_compiled_plan(goal(runs, "Look it up.", "hold", "plus"))
     await eventually(lambda: "looked up" in bench.entered)
 
@@ -69,8 +69,8 @@ async def _streamed_plan(runs: Runs, bench: Bench) -> Handle:
 
 async def _budget(runs: Runs, bench: Bench) -> Handle:
     """Agents, two of them in a child run, that share a budget; a person raises it twice."""
-    inner = CompiledPlan((_speaker("deep"), _speaker("deeper")))
-    outer = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=inner, timeout_s=0.0), _speaker("near")))
+    inner = CompiledPlan((_agent_node("deep"), _agent_node("deeper")))
+    outer = CompiledPlan((CompiledNode("in", kind="plan", sub_plan=inner, timeout_s=0.0), _agent_node("near")))
     handle = await runs.start_compiled_plan(outer, budget={"calls": 1})
     await wait_for_requests(runs.client, handle.id, "budget")
     await answer(handle, "budget", {"data": {"calls": 1}})
@@ -81,32 +81,32 @@ async def _budget(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _replanned_goal(runs: Runs, bench: Bench) -> Handle:
-    """A plan that is made again twice: a node has failed, and the answer misses something."""
+    """A goal that is replanned twice: after a failed node, and after an answer with missing information."""
     handle = await runs.start_compiled_plan(goal(runs, "Go on.", "plus", "give_up"))
     await document_of(handle)
     return handle
 
 
-def _speaker(name: str) -> CompiledNode:
+def _agent_node(name: str) -> CompiledNode:
     plan = agent_plan(AgentSpec(name), prompt="You are brief.", results={})
     return CompiledNode(name, kind="plan", arguments={"objective": "Say a word."}, sub_plan=plan, timeout_s=0.0)
 
 
-_ADDED = plan_text(
+_PLAN_OF_SUM = plan_text(
     call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4), call("c", "give_up")
 )
-_FRAGILE = plan_text(
+_PLAN_WITH_FAILING_NODE = plan_text(
     {**call("a", "give_up"), "on_error": "replan"},
     {**call("b", "plus", left=2, right=1), "depends_on": ["a"]},
     call("c", "give_up"),
 )
 _LOOK = call("look", "hold", name="looked up")
 _SUM = call("sum", "plus", left=1, right=2)
-_SHORT = plan_text(_LOOK, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))
-_PIECE = 8
-"""Characters of one piece of a stream."""
-_BROKEN_AFTER = -(-(len(json.dumps({"nodes": [_LOOK]})) + 20) // _PIECE)
-"""Pieces with the first node in them, and not much more."""
+_PLAN_WITH_MISSING_NODE = plan_text(_LOOK, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))
+_CHUNK_CHARACTERS = 8
+"""Characters of one chunk of a stream."""
+_CHUNKS_WITH_FIRST_NODE = -(-(len(json.dumps({"nodes": [_LOOK]})) + 20) // _CHUNK_CHARACTERS)
+"""Number of the chunks up to shortly after the first node."""
 
 _ROUND: dict[str, Any] = {"times": ANY_NUMBER, "text": "Question:\nCompare them."}
 _PLANNER: dict[str, Any] = {"metadata": {"purpose": "planner"}, **_ROUND}
@@ -122,14 +122,19 @@ _STEPS_OF_ROUNDS = (
 MODEL_STEPS = (
     *_STEPS_OF_ROUNDS,
     step("I would add them up.", last="Add up.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
-    # The second attempt of a plan after a broken stream, and the repair; earlier steps would match them too.
+    # The second attempt of a plan after a broken stream, and the repair; their calls would match the next steps too.
     step(
-        slow(text(plan_text(_LOOK, _SUM, call("last", "fly"))), characters=_PIECE, each_s=0.02),
+        slow(text(plan_text(_LOOK, _SUM, call("last", "fly"))), characters=_CHUNK_CHARACTERS, each_s=0.02),
         last="Your last answer ended",
         times=ANY_NUMBER,
     ),
     step(
-        slow(text(_SHORT), characters=_PIECE, each_s=0.05, cut_after=_BROKEN_AFTER + 10),
+        slow(
+            text(_PLAN_WITH_MISSING_NODE),
+            characters=_CHUNK_CHARACTERS,
+            each_s=0.05,
+            cut_after=_CHUNKS_WITH_FIRST_NODE + 10,
+        ),
         last="Look it up.",
         metadata={"purpose": "plan"},
         times=ANY_NUMBER,
@@ -137,14 +142,14 @@ MODEL_STEPS = (
     step(
         slow(
             text(plan_text(_SUM, call("last", "plus", left="{{sum.result}}", right="{{sum.result}}"))),
-            characters=_PIECE,
+            characters=_CHUNK_CHARACTERS,
             each_s=0.02,
         ),
         text="Look it up.",
         metadata={"purpose": "repair"},
         times=ANY_NUMBER,
     ),
-    step(_FRAGILE, last="Go on.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
+    step(_PLAN_WITH_FAILING_NODE, last="Go on.", metadata={"purpose": "plan"}, times=ANY_NUMBER),
     step(
         plan_text(call("a", "plus", left=1, right=1)),
         last="'a' failed",
@@ -164,7 +169,7 @@ MODEL_STEPS = (
         metadata={"purpose": "answer"},
         times=ANY_NUMBER,
     ),
-    step(_ADDED, metadata={"purpose": "repair"}, times=ANY_NUMBER),
+    step(_PLAN_OF_SUM, metadata={"purpose": "repair"}, times=ANY_NUMBER),
     step("It is 7.", metadata={"purpose": "answer"}, times=ANY_NUMBER),
     step(
         tool_calls(("plus", {"left": 1, "right": 2}), ("write", {"name": "replay"}), ("minus", {})),
@@ -177,11 +182,11 @@ MODEL_STEPS = (
     step("A line.", last="too short", times=ANY_NUMBER),
     step("Word.", last="Say a word.", times=ANY_NUMBER),
 )
-"""Answers of the model in the scenarios."""
+"""Responses of the model in the scenarios."""
 
 
 async def _rounds(runs: Runs, bench: Bench) -> Handle:
-    """A question whose worker fails once, whose planner is repaired once, and that ends at its last round."""
+    """A question in rounds: a worker fails once, the planner is repaired once, and the last permitted round ends."""
     handle = await runs.start_compiled_plan(question(runs, "Compare them.", max_rounds=3, synthesis="model"))
     await document_of(handle)
     return handle
@@ -196,4 +201,4 @@ MODEL_SCENARIOS: dict[str, Scenario] = {
     "budget": _budget,
     "rounds": _rounds,
 }
-"""Name of the history -> the run that makes it."""
+"""Name of the history -> the scenario that produces it."""

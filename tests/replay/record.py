@@ -1,7 +1,7 @@
-"""Records the histories that `test_saved_histories` replays: `python -m tests.replay.record [NAME]…`.
+"""Record the histories that `test_saved_histories` replays: `python -m tests.replay.record [NAME]…`.
 
-Run it for a new scenario, or when the command order should change and no run of the version before can exist any more.
-Without names, all histories are recorded again. The bad histories are derived from the good ones.
+Record a history for a new scenario, or for a changed order of commands once no run of the previous version can exist.
+Without names, all histories are recorded again. The bad histories are derived from good histories.
 """
 
 import asyncio
@@ -16,19 +16,18 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from pydantic import SecretStr
 from temporalio.client import WorkflowHistory
 
 from dagwright.core.boundary import wire
 from dagwright.core.compiler.node_columns import plan_from_columns
 from dagwright.core.model.compiled import plan_to_json
 from dagwright.server import local
-from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.party_loading import load_parties
 from tests.replay.model_scenarios import MODEL_STEPS
-from tests.replay.scenarios import GO_ON_AFTER_EVENTS, SCENARIOS
+from tests.replay.scenarios import CONTINUE_AS_NEW_AFTER_EVENTS, SCENARIOS
+from tests.support.agents import model_settings
 from tests.support.ledger import Ledger
 from tests.support.rounds import Workers
 from tests.support.runs import histories_of, serving_runs
@@ -41,13 +40,13 @@ _PARTIES = Path(__file__).parents[2] / "examples" / "onboarding" / "parties.csv"
 Json = dict[str, Any]
 
 _PROCESS = re.compile(r"^[0-9]+@.+")
-"""Name of a process and its own queue in the SDK: its number and the name of its machine."""
+"""Identity of a process, which also names the sticky queue: the process ID and the host name."""
 
 
 async def record(names: Sequence[str]) -> None:
-    """Run scenarios and save their histories, then make the bad ones."""
-    await _record_on_server([name for name in names if name not in GO_ON_AFTER_EVENTS])
-    for name, events in GO_ON_AFTER_EVENTS.items():
+    """Run scenarios, save their histories, and derive the bad histories."""
+    await _record_on_server([name for name in names if name not in CONTINUE_AS_NEW_AFTER_EVENTS])
+    for name, events in CONTINUE_AS_NEW_AFTER_EVENTS.items():
         if name in names:
             with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": str(events)}):
                 await _record_on_server([name])
@@ -55,17 +54,12 @@ async def record(names: Sequence[str]) -> None:
 
 
 async def _record_on_server(names: Sequence[str]) -> None:
-    """Run scenarios on a server of their own and save their histories."""
+    """Run scenarios on a new server and save their histories."""
     with tempfile.TemporaryDirectory() as folder:
         async with live_server(Path(folder) / "server") as server, ModelServer(*MODEL_STEPS) as model:
             client = await server.start()
             bench = Bench()
-            settings = Settings(
-                state_dir=Path(folder) / "worker",
-                model="small",
-                openai_base_url=model.base_url,
-                openai_api_key=SecretStr("key"),
-            )
+            settings = model_settings(model, Path(folder) / "worker")
             database = EntityDatabase(settings.database_url)
             load_parties(database, _PARTIES)
             database.dispose()
@@ -76,8 +70,8 @@ async def _record_on_server(names: Sequence[str]) -> None:
                 for name in names:
                     handle = await SCENARIOS[name](runs, bench)
                     for number, history in enumerate(await histories_of(client, handle)):
-                        below = f"-{number}" if number else ""
-                        save_history(HISTORIES / "good" / f"{name}{below}.json", history)
+                        suffix = f"-{number}" if number else ""
+                        save_history(HISTORIES / "good" / f"{name}{suffix}.json", history)
 
 
 def save_history(path: Path, history: WorkflowHistory) -> None:
@@ -90,10 +84,10 @@ def _save(path: Path, value: Json) -> None:
 
 
 def _anonymous(value: Any) -> Any:
-    """Remove traces of the machine: names of processes, and stack traces with paths; a replay reads neither."""
+    """Remove process identities, and stack traces with paths; a replay does not read these values."""
     if isinstance(value, dict):
-        kept = {name: part for name, part in value.items() if name not in ("stackTrace", "binaryChecksum")}
-        return {name: _anonymous(part) for name, part in kept.items()}
+        portable = {name: part for name, part in value.items() if name not in ("stackTrace", "binaryChecksum")}
+        return {name: _anonymous(part) for name, part in portable.items()}
     if isinstance(value, str):
         return _PROCESS.sub("recorder", value)
     return [_anonymous(part) for part in value] if isinstance(value, list) else value
@@ -103,13 +97,13 @@ def _anonymous(value: Any) -> Any:
 
 
 def make_bad_histories() -> None:
-    """Derive each bad history from the good one of its scenario."""
-    for name, (scenario, spoil) in _SPOILERS.items():
-        saved = json.loads((HISTORIES / "good" / f"{scenario}.json").read_text(encoding="utf-8"))
-        spoiled = copy.deepcopy(saved)
-        spoil(spoiled["history"]["events"])
-        assert spoiled != saved, name
-        _save(HISTORIES / "bad" / f"{name}.json", spoiled)
+    """Derive each bad history from the good history of its scenario."""
+    for name, (scenario, change) in _CHANGES.items():
+        good = json.loads((HISTORIES / "good" / f"{scenario}.json").read_text(encoding="utf-8"))
+        bad = copy.deepcopy(good)
+        change(bad["history"]["events"])
+        assert bad != good, name
+        _save(HISTORIES / "bad" / f"{name}.json", bad)
 
 
 def _scheduled_activities(events: list[Json]) -> list[Json]:
@@ -131,16 +125,16 @@ def _swap_steps(events: list[Json]) -> None:
 
 
 def _change_plan(change: Callable[[Json], None]) -> Callable[[list[Json]], None]:
-    """Replace the input of a history by another plan, as a change of the scheduler would do."""
+    """Return a function that changes the plan in the input, so that a replay makes different commands."""
 
-    def spoil(events: list[Json]) -> None:
+    def change_events(events: list[Json]) -> None:
         payload = events[0]["workflowExecutionStartedEventAttributes"]["input"]["payloads"][0]
         message = json.loads(base64.b64decode(payload["data"]))
         message["compiled"] = plan_to_json(plan_from_columns(message["compiled"]))
         change(message["compiled"])
         payload["data"] = base64.b64encode(json.dumps(message).encode()).decode()
 
-    return spoil
+    return change_events
 
 
 def _add_root(plan: Json) -> None:
@@ -178,7 +172,7 @@ def _forget_early_nodes(events: list[Json]) -> None:
             payload["data"] = base64.b64encode(json.dumps(message).encode()).decode()
 
 
-_SPOILERS: dict[str, tuple[str, Callable[[list[Json]], None]]] = {
+_CHANGES: dict[str, tuple[str, Callable[[list[Json]], None]]] = {
     "step_renamed": ("chain", _rename_step),
     "tool_changed": ("chain", _change_tool),
     "steps_swapped": ("diamond", _swap_steps),
@@ -189,7 +183,7 @@ _SPOILERS: dict[str, tuple[str, Callable[[list[Json]], None]]] = {
     "result_changed": ("chain", _change_result),
     "early_nodes_forgotten": ("streamed", _forget_early_nodes),
 }
-"""Name of the bad history -> the scenario it is made of, and how."""
+"""Name of the bad history -> the scenario of the good history, and the change of its events."""
 
 
 if __name__ == "__main__":

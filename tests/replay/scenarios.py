@@ -1,4 +1,4 @@
-"""The runs whose histories are kept: one of each thing that decides the order of commands."""
+"""The runs whose histories are saved: one scenario for each feature that determines the order of commands."""
 
 import asyncio
 from functools import partial
@@ -161,20 +161,20 @@ _CALL_BATCH = {
 
 
 async def _call_batch(runs: Runs, bench: Bench) -> Handle:
-    """Short calls in a batch, of which one fails at first and one is slow."""
+    """Short calls in a batch; the first attempt of one call fails, and another call is slow."""
     handle = await runs.start(_CALL_BATCH)
 
-    async def has_left() -> bool:
+    async def slow_call_is_separate() -> bool:
         events = (await handle.fetch_history()).events
         return any(event.activity_task_scheduled_event_attributes.activity_id == "slow" for event in events)
 
-    await eventually(has_left)
+    await eventually(slow_call_is_separate)
     bench.open("a slow call")
     await document_of(handle)
     return handle
 
 
-_SLICES = {
+_REGION_BATCHES = {
     "nodes": [
         {"id": "root", "tool": "text", "arguments": {"size": 100_000}},
         *({"id": f"n{n}", "tool": "text", "arguments": {"size": 100_000}, "depends_on": ["root"]} for n in range(6)),
@@ -194,7 +194,7 @@ _LARGE_RESULTS = {
     ],
     "output": {"n": "{{small.result.n}}", "lengths": "{{each.result}}", "text": "{{big.result.text}}"},
 }
-_INSIDE = {
+_OFFLOADED_REGION = {
     "nodes": [
         {"id": "first", "tool": "echo", "arguments": {"n": 1}},
         _pure("a", "{{first.result.n}}"),
@@ -215,11 +215,11 @@ def _plan(plan: dict[str, Any]) -> Scenario:
 
 
 def _in_pages(plan: dict[str, Any]) -> Scenario:
-    """A plan that travels as a large one does: in pages, its regions without their insides."""
+    """Send a plan as large plans are sent: in pages, and with offloaded regions."""
 
     async def run(runs: Runs, bench: Bench) -> Handle:
-        small: dict[str, Any] = {"INLINE_PLAN_NODES": 2, "INLINE_PLAN_BYTES": 100, "PLAN_PAGE_NODES": 3}
-        with patch.multiple(pages, **small), patch.object(offloaded_regions, "OFFLOADED_MEMBERS", 4):
+        limits: dict[str, Any] = {"INLINE_PLAN_NODES": 2, "INLINE_PLAN_BYTES": 100, "PLAN_PAGE_NODES": 3}
+        with patch.multiple(pages, **limits), patch.object(offloaded_regions, "OFFLOADED_MEMBERS", 4):
             handle = await runs.start(plan)
         await document_of(handle)
         return handle
@@ -275,8 +275,8 @@ async def _cancelled_sub_plan(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
-    """One workflow task brings a signal that makes a sub-plan start, and Temporal's cancel: the signal comes first."""
-    queue, registry = f"{runs.task_queue}-of-its-own", bench.registry()
+    """One workflow task receives a signal that starts a sub-plan, and then Temporal's cancellation."""
+    queue, registry = f"{runs.task_queue}-separate", bench.registry()
     nodes = [
         {"id": "a", "tool": "hold", "arguments": {"name": "with cancel"}},
         {"id": "wrong", "plan": _SUB_PLAN_OF_X, "arguments": {"x": "{{a.error.code}}"}},
@@ -285,8 +285,8 @@ async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
     ]
     with TemporaryDirectory() as folder:
         serve = partial(serving_runs, runs.client, registry, settings=Settings(state_dir=Path(folder)), queue=queue)
-        async with serve() as first:
-            handle = await first.start({"nodes": nodes})
+        async with serve() as first_runs:
+            handle = await first_runs.start({"nodes": nodes})
             await eventually(lambda: "with cancel" in bench.entered)
             await handle.signal("pause", {})
             bench.open("with cancel")
@@ -303,7 +303,7 @@ async def _signal_with_cancel(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _unstarted_call(runs: Runs, bench: Bench) -> Handle:
-    """A `write` takes too long before its start is recorded."""
+    """A `write` times out before its start is recorded."""
 
     async def record_never(*_: Any) -> None:
         await asyncio.Event().wait()
@@ -342,8 +342,8 @@ async def _people(runs: Runs, bench: Bench) -> Handle:
     return handle
 
 
-async def _undone(runs: Runs, bench: Bench) -> Handle:
-    """A run with compensation that fails, and compensates its own calls and those of its items and its sub-plan."""
+async def _compensated_run(runs: Runs, bench: Bench) -> Handle:
+    """A failed run that compensates its calls, and the calls of its items and of its sub-plan."""
     nodes = [
         _make("a"),
         {"id": "sub", "plan": {"nodes": [_make("b")]}, "depends_on": ["a"]},
@@ -359,11 +359,11 @@ def _make(node: str, name: str = "") -> dict[str, Any]:
     return {"id": node, "tool": "make", "arguments": {"name": f"replay {node} {name}"}}
 
 
-async def _looked_up(runs: Runs, bench: Bench) -> Handle:
-    """A run that asks which party is meant, creates the party, and compensates it with the rest."""
-    sarah, nobody = ({"search_text": name, "entity_type": "person"} for name in ("Sarah Chen", "Vera Replay"))
+async def _lookup(runs: Runs, bench: Bench) -> Handle:
+    """A run that asks for the meant party, creates the party, fails and compensates all calls."""
+    sarah, unknown = ({"search_text": name, "entity_type": "person"} for name in ("Sarah Chen", "Vera Replay"))
     intents = [
-        {"verb": "make", "params": {"name": "replay"}, "refs": {}, "lookups": {"after": nobody}},
+        {"verb": "make", "params": {"name": "replay"}, "refs": {}, "lookups": {"after": unknown}},
         {"verb": "refuse", "params": {}, "refs": {"message": "@result_1"}, "lookups": {"after": sarah}},
     ]
     handle = await runs.start({"intents": intents}, compensate=True)
@@ -374,7 +374,7 @@ async def _looked_up(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _session(runs: Runs, bench: Bench) -> Handle:
-    """A session that continues in a new execution; its last run cannot parse its input, so it does not report."""
+    """A session that continues as new; its last run has an invalid input and does not report its end."""
     handle = await runs.start_raw(
         {"session_id": "replay"}, workflow_id="session-replay", workflow=wire.WORKFLOW_SESSION
     )
@@ -395,7 +395,7 @@ async def _session(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _workflow_nodes(runs: Runs, bench: Bench) -> Handle:
-    """Nodes call the workflow of another worker: one by one, for each item, and one that fails twice."""
+    """Nodes call the workflow of another worker: alone, for each item, and with two failed attempts."""
     nodes = [
         {"id": "lamp", "tool": "ship", "arguments": {"item": "lamp"}},
         {"id": "each", "tool": "ship", "for_each": ["desk", "chair"], "arguments": {"item": "{{item}}"}},
@@ -409,13 +409,13 @@ async def _workflow_nodes(runs: Runs, bench: Bench) -> Handle:
 
 
 async def _limit(runs: Runs, bench: Bench) -> Handle:
-    """A limit across runs: two calls, a change and its removal."""
+    """A call limit: two calls, a change of the limit, and its removal."""
     subject, limit = Subject("tool", "replay"), parse_limit("2/s concurrency=1")
     await set_limit(runs.client, subject, limit, task_queue=runs.task_queue, by="ann")
     await exchange(runs.client, subject, LimitMessage({"a": CallRequest(), "b": CallRequest()}))
     await set_limit(runs.client, subject, parse_limit("tokens=1000"), task_queue=runs.task_queue, by=None)
-    released = LimitMessage({"b": CallRequest(kind="model_call")}, releases=["a"], tokens=[700])
-    await exchange(runs.client, subject, released)
+    message = LimitMessage({"b": CallRequest(kind="model_call")}, releases=["a"], tokens=[700])
+    await exchange(runs.client, subject, message)
     await remove_limit(runs.client, subject)
     return runs.client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{subject}")
 
@@ -431,12 +431,12 @@ SCENARIOS: dict[str, Scenario] = {
     "sub_plans": _plan(_SUB_PLANS),
     "region": _plan(_REGION),
     "call_batch": _call_batch,
-    "slices": _plan(_SLICES),
+    "slices": _plan(_REGION_BATCHES),
     "map": _plan(_MAP),
     "long": _plan(_LONG),
     "large_results": _plan(_LARGE_RESULTS),
     "pages": _in_pages(_MIXED),
-    "inside": _in_pages(_INSIDE),
+    "inside": _in_pages(_OFFLOADED_REGION),
     "failed": _plan(_FAILED),
     "fail_fast": _plan({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _AFTER_FAILED]}),
     "deadline": _plan(_held_plan("deadline", deadline="500ms")),
@@ -449,12 +449,12 @@ SCENARIOS: dict[str, Scenario] = {
     "signal_with_cancel": _signal_with_cancel,
     "session": _session,
     "limit": _limit,
-    "undone": _undone,
-    "looked_up": _looked_up,
+    "undone": _compensated_run,
+    "looked_up": _lookup,
     "workflow_nodes": _workflow_nodes,
     "unstarted": _unstarted_call,
 }
-"""Name of the history -> the run that makes it."""
+"""Name of the history -> the scenario that produces it."""
 
-GO_ON_AFTER_EVENTS = {"long": 30, "session": 30}
-"""Scenarios whose server suggests a new execution early -> after how many events."""
+CONTINUE_AS_NEW_AFTER_EVENTS = {"long": 30, "session": 30}
+"""Scenario -> number of events after which its server suggests continue-as-new; other scenarios have no low limit."""

@@ -1,4 +1,4 @@
-"""A run in flight whose workflow type was removed fails its workflow task with a clear error, and is not ended."""
+"""An open run whose workflow type was removed: the workflow task fails with the reason, and the run stays open."""
 
 from pathlib import Path
 
@@ -25,8 +25,10 @@ async def _failure_of(history: WorkflowHistory) -> str:
     return str(outcome.replay_failure)
 
 
-@pytest.mark.parametrize(("name", "removed"), [("chain", "RunPlan"), ("session", "Session")])
-async def test_run_of_a_removed_type_is_kept_for_the_version_that_has_it(name: str, removed: str) -> None:
+@pytest.mark.parametrize(("name", "removed_type"), [("chain", "RunPlan"), ("session", "Session")])
+async def test_workflow_task_of_a_removed_type_fails_with_advice_to_deploy_the_earlier_version(
+    name: str, removed_type: str
+) -> None:
     failure = await _failure_of(load_history(_GOOD / f"{name}.json"))
-    assert f"unknown workflow type '{removed}'" in failure
+    assert f"unknown workflow type '{removed_type}'" in failure
     assert "this run started on a version that had it: deploy that version" in failure

@@ -1,4 +1,4 @@
-"""Saved histories of workflows of users that run plans; `python -m tests.replay.test_saved_callers` records them."""
+"""Saved histories of user workflows that run plans; `python -m tests.replay.test_saved_callers` records them."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ _PLANS = {"priced": PRICED, "large": _LARGE, "refused": {"nodes": [{"id": "a", "
 
 
 @pytest.mark.parametrize("path", sorted(_CALLERS.glob("*.json")), ids=lambda path: path.stem)
-async def test_workflow_that_ran_a_plan_replays(path: Path, tmp_path: Path) -> None:
+async def test_workflow_that_runs_a_plan_replays(path: Path, tmp_path: Path) -> None:
     plugin = DagwrightPlugin(settings=Settings(state_dir=tmp_path))
     await Replayer(workflows=[OrderWorkflow], plugins=[plugin]).replay_workflow(load_history(path))
 
@@ -33,14 +33,14 @@ def test_every_plan_has_a_history() -> None:
 
 
 async def record() -> None:
-    """Run the plans as children of a workflow and save its histories."""
+    """Run a workflow for each plan, which the workflow runs as a child, and save the histories."""
     with tempfile.TemporaryDirectory() as folder:
         async with live_server(Path(folder) / "server") as server:
             await server.start()
             async with open_shop(server, Path(folder), converter=DataConverter.default) as shop:
                 for name, plan in _PLANS.items():
                     order = await shop.order(plan, {})
-                    print(json.dumps(await order.result())[:200])  # noqa: T201 - for the person who records
+                    print(json.dumps(await order.result())[:200])  # noqa: T201 - a command
                     save_history(_CALLERS / f"{name}.json", await order.fetch_history())
 
 

@@ -1,7 +1,7 @@
-"""Saved histories replay with no server: the good ones to the same document, the bad ones not."""
+"""Replay of saved histories without a server: good histories give the same document, bad histories fail."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,14 @@ from dagwright.protocol.conversion import data_converter
 from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.run_snapshot import state_from_text
 from dagwright.protocol.scheduler_snapshot import state_to_json
+from tests.property.plans import without_times
 from tests.replay.record import HISTORIES
 from tests.replay.scenarios import SCENARIOS
 from tests.support.runs import assert_replays, end_of, replay, replayed_document, result_of
 
 _GOOD = sorted((HISTORIES / "good").glob("*.json"))
 _RUNS = [path for path in _GOOD if path.stem not in ("session", "session-1", "limit")]
-"""Those of runs; the others are of a session and a limit, which the reader does not read."""
+"""Histories of runs, without the histories of a session and of a limit, which the reader does not support."""
 _BAD = sorted((HISTORIES / "bad").glob("*.json"))
 
 
@@ -37,49 +38,43 @@ def test_every_scenario_has_a_history() -> None:
 
 
 @pytest.mark.parametrize("path", _GOOD, ids=lambda path: path.stem)
-async def test_good_history_replays_to_the_same_end(path: Path) -> None:
+async def test_good_history_replays_to_the_same_document(path: Path) -> None:
     await assert_replays(load_history(path))
 
 
 @pytest.mark.parametrize("path", _RUNS, ids=lambda path: path.stem)
-async def test_feed_knows_every_end_before_the_run_reports_it(path: Path) -> None:
+async def test_reader_has_every_node_status_before_the_last_event(path: Path) -> None:
     history = load_history(path)
-    projection = HistoryReplay(history.workflow_id, data_converter)
+    reader = HistoryReplay(history.workflow_id, data_converter)
     for event in history.events[:-1]:
-        await projection.apply(event)
-    await projection.complete_state()
+        await reader.apply(event)
+    await reader.complete_state()
     if path.stem in ("refused", "session-4"):
-        assert projection.scheduler is None
+        assert reader.scheduler is None
         return
-    assert projection.scheduler is not None
-    known, result = await _states_to_compare(projection.scheduler, history)
-    assert result, "nothing is compared"
-    assert known == result
+    assert reader.scheduler is not None
+    actual, expected = await _states_to_compare(reader.scheduler, history)
+    assert expected, "nothing is compared"
+    assert actual == expected
 
 
 async def _states_to_compare(scheduler: RunScheduler, history: WorkflowHistory) -> tuple[Any, Any]:
-    """Return the known states of the nodes, and the states that the run had at its end, in one of several forms."""
-    recorded = [found for event in history.events if (found := recorded_document(event)) is not None]
+    """Return the node states of the reader, and of the run at its end, in the form that the end of the history has."""
+    recorded = [document for event in history.events if (document := recorded_document(event)) is not None]
     if end_of(history) == "canceled" and not recorded:
         states = {node.id: record.status.value for node, record in scheduler.state.visible_nodes()}
         return states, {"done": "completed", "held": "cancelled", "after": "cancelled"}
     if end_of(history) == "continued":
         (next_input,) = result_of(history)
-        return _timeless(state_to_json(scheduler)), _timeless(state_from_text(next_input["snapshot"]["state"]))
+        # A run and its reader round times differently.
+        return without_times(state_to_json(scheduler)), without_times(state_from_text(next_input["snapshot"]["state"]))
     result = await replayed_document(history)
     if result.get("nodes_ref", {}).get("ref") == "history":
         # The items of a map count as nodes, so the states of the records are not enough.
-        known = counted_document(result_document(scheduler, RunFacts("run", "1")))
-        return known["nodes_ref"]["counts"], result["nodes_ref"]["counts"]
+        reader_document = counted_document(result_document(scheduler, RunFacts("run", "1")))
+        return reader_document["nodes_ref"]["counts"], result["nodes_ref"]["counts"]
     ends = {name: (node["status"], node["result"], node["error"]) for name, node in result["nodes"].items()}
     return _ends(scheduler, ends), ends
-
-
-def _timeless(snapshot: Any) -> Any:
-    """Return a snapshot as JSON without times, which a run and its readers round differently."""
-    if isinstance(snapshot, Mapping):
-        return {name: _timeless(part) for name, part in snapshot.items() if name not in ("started_at", "ended_at")}
-    return [_timeless(part) for part in snapshot] if isinstance(snapshot, list | tuple) else snapshot
 
 
 def _ends(scheduler: RunScheduler, names: Iterable[str]) -> dict[str, tuple[str, Any, Any]]:
@@ -102,7 +97,7 @@ def _good(name: str) -> Path:
     return HISTORIES / "good" / f"{name}.json"
 
 
-async def test_streamed_history_has_early_nodes_of_two_attempts_and_a_repaired_plan() -> None:
+async def test_streamed_history_has_nodes_of_two_attempts_and_a_repair() -> None:
     entries = [
         (message["attempt"], [node["id"] for node in message["nodes"]]) for message in _messages("streamed", "planned")
     ]
@@ -113,7 +108,7 @@ async def test_streamed_history_has_early_nodes_of_two_attempts_and_a_repaired_p
     assert [problem["node_id"] for problem in document["nodes"]["read"]["result"]["problems"]] == ["last"]
 
 
-async def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an_answer_missed() -> None:
+async def test_replanned_history_has_replans_for_a_failure_and_for_missing_information() -> None:
     document = await replayed_document(load_history(_good("replanned")))
     assert [document["nodes"][name]["title"] for name in ("plan#2", "plan#3")] == [
         "planning again (1 of 3): 'a' failed: tool_failed: no",
@@ -127,7 +122,7 @@ async def test_replanned_history_was_planned_again_for_a_failure_and_for_what_an
     assert document["output"] == "It is 4."
 
 
-def test_session_history_continues_in_a_new_execution_and_learns_of_a_run_that_does_not_report() -> None:
+def test_session_history_continues_as_new_and_has_a_failed_turn() -> None:
     histories = [load_history(_good(name)) for name in ("session", "session-1")]
     assert [end_of(history) for history in histories] == ["continued", "completed"]
     (result,) = result_of(histories[1])
@@ -139,8 +134,8 @@ def test_session_history_continues_in_a_new_execution_and_learns_of_a_run_that_d
 
 
 def test_budget_history_has_requests_and_two_grants_of_grandchild_runs() -> None:
-    claimed = {key for message in _messages("budget", "budget_report") for key in message["reservations"]}
-    assert claimed == {"turn1", "4:deep/turn1", "6:deeper/turn1"}
+    reservation_keys = {key for message in _messages("budget", "budget_report") for key in message["reservations"]}
+    assert reservation_keys == {"turn1", "4:deep/turn1", "6:deeper/turn1"}
     updates = [
         event.workflow_execution_update_accepted_event_attributes for event in load_history(_good("budget")).events
     ]
@@ -154,31 +149,24 @@ def test_budget_history_has_requests_and_two_grants_of_grandchild_runs() -> None
     assert (document["status"], document["usage"]["calls"]) == ("completed", 3)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "step_renamed",
-        "tool_changed",
-        "steps_swapped",
-        "step_added",
-        "step_dropped",
-        "order_changed",
-        "timer_dropped",
-        "early_nodes_forgotten",
-    ],
+_CHANGED_COMMANDS = (
+    *("step_renamed", "tool_changed", "steps_swapped", "step_added", "step_dropped", "order_changed"),
+    *("timer_dropped", "early_nodes_forgotten"),
 )
-async def test_history_of_another_order_of_commands_does_not_replay(name: str) -> None:
+
+
+@pytest.mark.parametrize("name", _CHANGED_COMMANDS)
+async def test_history_with_changed_commands_does_not_replay(name: str) -> None:
     failure, _ = await replay(load_history(HISTORIES / "bad" / f"{name}.json"))
     assert isinstance(failure, NondeterminismError)
 
 
-async def test_other_result_replays_and_is_seen_by_comparing() -> None:
+async def test_changed_result_replays_but_differs_from_the_replayed_result() -> None:
     history = load_history(HISTORIES / "bad" / "result_changed.json")
     failure, ends = await replay(history)
     assert failure is None
     assert ends != [result_of(history)]
 
 
-def test_every_bad_history_is_used() -> None:
-    used = {"step_renamed", "tool_changed", "steps_swapped", "step_added", "step_dropped", "order_changed"}
-    assert {path.stem for path in _BAD} == used | {"timer_dropped", "result_changed", "early_nodes_forgotten"}
+def test_every_bad_history_is_tested() -> None:
+    assert {path.stem for path in _BAD} == {*_CHANGED_COMMANDS, "result_changed"}

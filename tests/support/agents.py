@@ -9,8 +9,11 @@ from typing import Any
 from pydantic import SecretStr
 from temporalio.client import Client
 
+from dagwright.agents.stored_agents import AGENTS, StoredAgents
+from dagwright.core.model.agents import AgentCard
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
+from dagwright.database.database import Database
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.settings import Settings
@@ -19,14 +22,30 @@ from tests.support.runs import Document, Handle, Runs, bare, document_of, servin
 from tests.support.tools import Bench
 
 
+def model_settings(server: ModelServer, folder: Path, **fields: Any) -> Settings:
+    """Return the settings of a worker whose model is scripted."""
+    return Settings(
+        state_dir=folder,
+        model="small",
+        openai_base_url=server.base_url,
+        openai_api_key=SecretStr("key"),
+        **fields,
+    )
+
+
+def store_agents(url: str, *cards: AgentCard) -> None:
+    """Add agents to the database of agents at a URL."""
+    database = Database(url, AGENTS)
+    StoredAgents(database).add([*cards])
+    database.dispose()
+
+
 @asynccontextmanager
 async def agent_runs(
     client: Client, server: ModelServer, folder: Path, *, bench: Bench | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[Runs]:
     """Serve runs with a scripted model; each is checked and replayed at the end of the block."""
-    settings = Settings(
-        state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
-    )
+    settings = model_settings(server, folder)
     registry = (bench or Bench()).registry()
     async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
         yield runs

@@ -5,15 +5,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr
 from temporalio.client import Client
 
 from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planning.conversation import TurnSummary
-from dagwright.settings import Settings
 from dagwright.testing import ModelServer, json_text, read_script, step
 from dagwright.testing.script import Step
 from dagwright.tools import ToolRegistry, load_tools
+from tests.support.agents import model_settings
 from tests.support.goals import checked_document
 from tests.support.rounds import continue_with, ref, sub_goal
 from tests.support.runs import Document, Handle, Runs, serving_runs
@@ -51,9 +50,7 @@ async def _runs_of(
     client: Client, folder: Path, maritime: Maritime, server: ModelServer, *, more: ToolRegistry
 ) -> AsyncIterator[Runs]:
     async with server:
-        settings = Settings(
-            state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
-        )
+        settings = model_settings(server, folder)
         registry = load_tools([WORKERS]).merge(more)
         async with serving_runs(client, registry, settings=maritime.settings(settings)) as runs:
             yield runs

@@ -7,15 +7,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from pydantic import SecretStr
 from temporalio.client import Client
 
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.planner import RoundsOptions, prepare_rounds
 from dagwright.planning.rounds.rounds_spec import DEFAULT_SYNTHESIS, MAX_ROUNDS, RoundsLimits, Synthesis
-from dagwright.settings import Settings
 from dagwright.testing import ModelServer
 from dagwright.tools import AskPerson, GiveUp, SubGoal, ToolRegistry, WorkerResult, worker_tool
+from tests.support.agents import model_settings
 from tests.support.runs import Document, Runs, serving_runs
 from tests.support.tools import Bench
 
@@ -125,9 +124,7 @@ async def rounds_runs(
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
     """Serve questions with a scripted model; each run is checked and replayed at the end."""
     async with ModelServer(*script) as server:
-        settings = Settings(
-            state_dir=folder, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
-        )
+        settings = model_settings(server, folder)
         registry = (workers or Workers()).registry()
         async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
             yield server, runs

@@ -115,15 +115,17 @@ class Runs:
         plan: Any,
         *,
         inputs: Mapping[str, Any] | None = None,
+        memo: Mapping[str, Any] | None = None,
+        tools: Mapping[str, ToolDeclaration] | None = None,
         context: Mapping[str, Any] | None = None,
         dialect: str | None = None,
         **options: Any,
     ) -> Handle:
-        checked = check_plan(plan, self.tools, dialect=dialect, context=context)
+        checked = check_plan(plan, tools or self.tools, dialect=dialect, context=context)
         compiled = prepare_plan(checked, inputs or {})
         sent = await split_for_transfer(compiled, self.store)
         run_input = RunInput(compiled=sent.plan, pages=sent.pages, inputs=inputs or {}, **options)
-        return await self.start_raw(run_input_to_json(run_input))
+        return await self.start_raw(run_input_to_json(run_input), memo=memo)
 
     async def start_compiled_plan(
         self, plan: CompiledPlan, *, inputs: Mapping[str, Any] | None = None, **options: Any

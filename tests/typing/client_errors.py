@@ -1,4 +1,4 @@
-"""Mistakes in programs that type checkers report, each on its line."""
+"""Mistakes in programs; type checkers report each mistake on its line."""
 
 import dagwright
 from dagwright import Client, SyncClient, Worker, run

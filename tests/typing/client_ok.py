@@ -1,4 +1,4 @@
-"""A program that starts runs and works with them, as type checkers accept it."""
+"""A program that starts runs and uses them, without type errors."""
 
 from datetime import timedelta
 from typing import Any, assert_type
@@ -34,8 +34,8 @@ async def work(plan: Plan) -> None:
             problems: list[Problem] = [*failed.problems]
             raise DagwrightError(str(problems)) from failed
         assert_type(result, RunResult)
-    other = await Client.connect()
-    await other.close()
+    second_client = await Client.connect()
+    await second_client.close()
 
 
 with SyncClient.connect() as client, client.worker(tools=[stock]):

@@ -1,4 +1,4 @@
-"""Mistakes in plans that type checkers report, each on its line."""
+"""Mistakes in plans; type checkers report each mistake on its line."""
 
 from dagwright.plans.plan import Plan
 from dagwright.tools import declare_activity, tool

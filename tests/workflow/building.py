@@ -8,18 +8,18 @@ from dagwright.testing import ModelServer
 from tests.support.runs import Document, Handle, Runs, document_of, with_run_error
 
 Scripted = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
-"""Serve runs with a model that follows a script; gives the model's server and the runs, as `scripted_runs` does."""
+"""Serve runs with a model that follows a script; yield the model's server and the runs, as `scripted_runs` does."""
 
 
 async def ended_document(runs: Runs, handle: Handle) -> Document:
-    """Return the document of a run, after a check that its history shows the same."""
+    """Return the document of an ended run, after a check that the reader returns the same document."""
     document = await document_of(handle)
     assert (await RunReader(runs.client, handle.id).read()).document() == with_run_error(document)
     return document
 
 
 async def end_of_run(handle: Handle) -> str:
-    """Return the state that a run ended in, or the type of the error that stands instead of a document."""
+    """Return the final status of a run, or the type of its error if the run has no document."""
     try:
         return str((await document_of(handle))["status"])
     except AssertionError as error:

@@ -25,7 +25,7 @@ from tests.workflow.building import Scripted
 
 @pytest.fixture(scope="session")
 def bench() -> Bench:
-    """Effects that tests and tools share; use unique names."""
+    """State that tests and tools share; use unique names."""
     return Bench()
 
 
@@ -51,24 +51,24 @@ def workflow_cache(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def served_runs(request: pytest.FixtureRequest, *, workflow_cache: bool) -> Runs:
-    """The worker that fits; one without a cache starts with the first test that needs it."""
+    """The runs with or without a workflow cache; each worker starts with the first test that needs it."""
     return cast(Runs, request.getfixturevalue("cached_runs" if workflow_cache else "uncached_runs"))
 
 
 @pytest.fixture
 async def runs(served_runs: Runs) -> AsyncIterator[Runs]:
-    """Runs of a worker that caches workflows; each history that a test made is checked and replayed when it ends."""
+    """Runs of a worker; at the end of a test, the histories of its runs are checked and replayed."""
     yield served_runs
     await served_runs.check_runs()
 
 
 @pytest.fixture
 async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
-    """Runs whose plans call activities of a worker that is not Dagwright's."""
+    """Runs whose plans may call activities of a foreign worker."""
     async with foreign_worker(client) as tools:
-        found = with_tools(runs, tools)
-        yield found
-        await found.check_runs()
+        runs_with_tools = with_tools(runs, tools)
+        yield runs_with_tools
+        await runs_with_tools.check_runs()
 
 
 @pytest.fixture
@@ -78,36 +78,36 @@ def serve_script(client: Client, tmp_path: Path) -> Scripted:
 
 
 @pytest.fixture(scope="module")
-async def eager_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
-    """A client of a server that suggests a new execution after 150 events."""
+async def short_history_client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Client]:
+    """A client of a server that suggests continue-as-new after 150 events."""
     with patch.dict(local.DYNAMIC_CONFIG, {"limit.historyCount.suggestContinueAsNew": "150"}):
         async with live_server(tmp_path_factory.mktemp("eager")) as live:
             yield await live.start()
 
 
 @pytest.fixture(scope="module")
-def low_marks() -> Iterator[None]:
-    """Hard limits that a small run reaches, and short waits before continue-as-new and before clean-up."""
+def low_history_limits() -> Iterator[None]:
+    """History limits that a small run reaches, and short waits before continue-as-new and between parent checks."""
     with patch.multiple(limits, DRAIN_AT_EVENTS=400, DRAIN_S=0.3, SUB_PLAN_CHECK_S=0.3):
         yield
 
 
 @pytest.fixture(scope="module")
 def small_pages() -> Iterator[None]:
-    """Let plans of over 400 nodes travel in pages, and their regions lie in the payload store, instead of 2,000."""
+    """Send plans of over 400 nodes in pages and offload their regions; the usual limit is 2,000 nodes."""
     with patch.object(pages, "INLINE_PLAN_NODES", 400):
         yield
 
 
 @pytest.fixture
 def unique(request: pytest.FixtureRequest) -> str:
-    """A name that belongs to one test with one set of parameters."""
+    """A name that is unique to a test and its parameters."""
     return str(request.node.name)
 
 
 @pytest.fixture
 async def uncached_limits(client: Client, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    """List the limits and holds of calls before every call, and end them after the test."""
+    """List the limits and holds before every call, and terminate all limits after the test."""
     monkeypatch.setattr(call_limits, "FRESH_S", 0.0)
     monkeypatch.setattr(call_limits, "STALE_S", 0.0)
     yield

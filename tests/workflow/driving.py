@@ -1,6 +1,6 @@
-"""Requests in words and agents, driven by their own scheduler: models are scripted, tools run here, no server is there.
+"""Runs of text requests and agents without a server: a scheduler with scripted models and local tools.
 
-The messages to a model are those of the activity `call_model`: with the conversation before them, cut and joined.
+The messages to a model are the messages of the activity `call_model`: shortened, and after the earlier conversation.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ TOOLS = REGISTRY.declarations()
 FUNCTIONS = {spec.name: spec.function for spec in REGISTRY if spec.function is not None}
 
 
-USED = {"calls": 1, "prompt_tokens": 5, "completion_tokens": 5}
+USAGE = {"calls": 1, "prompt_tokens": 5, "completion_tokens": 5}
 
 
 class Call(NamedTuple):
@@ -48,12 +48,12 @@ class Call(NamedTuple):
     tool_choice: str
 
 
-class Driven:
-    """A run that continues until it ends or waits for a person.
+class LocalRun:
+    """A run that continues until its end or until a request to a person.
 
     Args:
-        script: responses of the model in order: a text, its tool calls (`calling`), an error, or a function of the run
-            that acts while the model writes, and returns one of these.
+        script: responses of the model in order: a text, tool calls (see `tool_calls`), an error, or a function that
+            receives the run during the model call and returns one of the former.
     """
 
     def __init__(self, plan: CompiledPlan, *script: Any, **inputs: Any) -> None:
@@ -66,10 +66,10 @@ class Driven:
         self._conversations: dict[str, list[dict[str, Any]]] = {}
         self._at = 0.0
         self.scheduler.start(self._at)
-        self._go_on()
+        self._continue()
 
     def document(self) -> Document:
-        """Return the bare document of the run as it stands."""
+        """Return the current bare document of the run."""
         return bare(json.loads(json.dumps(result_document(self.scheduler, RunFacts("run", "1")))))
 
     def final_document(self) -> Document:
@@ -95,13 +95,13 @@ class Driven:
             self.scheduler.features.feedback.answer(Feedback(self.request_of(task).id, answer, by="ann"), self._at)
             is None
         )
-        self._go_on()
+        self._continue()
 
     def command(self, command: RunCommand | UnparsedCommand) -> str | None:
-        """Apply a command; return why it is rejected."""
+        """Apply a command; return the reason of a rejection, or `None`."""
         return apply_command(command, self.scheduler, at=self._at)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         while (task := self.scheduler.next_task(self._at)) is not None:
             self._at += 1.0
             result = self._run_task(task)
@@ -113,7 +113,7 @@ class Driven:
     def _run_task(self, task: Task) -> Any:
         arguments = json.loads(json.dumps(task.arguments))
         if task.node.tool == MODEL_TOOL:
-            return self._answer(task.id, arguments)
+            return self._call_model(task.id, arguments)
         if task.node.tool == PLAN_READER:
             bench = ActivityBench(read_plan_activity(TOOLS, LargeValues(MemoryStore())))
             return json.loads(asyncio.run(bench.payload(arguments)).data)
@@ -123,36 +123,36 @@ class Driven:
         except ApplicationError as error:
             return NodeError(error.type or "", error.message)
 
-    def _answer(self, node: str, arguments: Any) -> Any:
+    def _call_model(self, node: str, arguments: Any) -> Any:
         request = request_from_json(arguments)
         call = request.call
         messages = self._conversations.get(request.before or "", []) + [
             message.model_dump(mode="json", exclude_none=True) for message in sendable_messages(request)
         ]
         tools = [tool.name for tool in call.tools]
-        asked = Call(node, call.labels.purpose, messages, call.output is not None, tools, call.tool_choice)
-        self.calls.append(asked)
-        text = self._script.pop(0)
-        text = text(self) if callable(text) else text
-        if isinstance(text, NodeError):
-            return text
-        expected = text if isinstance(text, list) else []
-        message = {"role": "assistant", "content": None if expected else text, "tool_calls": expected}
+        recorded_call = Call(node, call.labels.purpose, messages, call.output is not None, tools, call.tool_choice)
+        self.calls.append(recorded_call)
+        response = self._script.pop(0)
+        response = response(self) if callable(response) else response
+        if isinstance(response, NodeError):
+            return response
+        requested_calls = response if isinstance(response, list) else []
+        message = {"role": "assistant", "content": None if requested_calls else response, "tool_calls": requested_calls}
         self._conversations[f"ref{len(self.calls)}"] = [*messages, message]
-        answer = {"message": message, "output": _json_in(text), "model": "m", "usage": USED, "accepted": []}
-        return {**answer, "finish_reason": "stop", "conversation": f"ref{len(self.calls)}"}
+        result = {"message": message, "output": _parse_or_none(response), "model": "m", "usage": USAGE, "accepted": []}
+        return {**result, "finish_reason": "stop", "conversation": f"ref{len(self.calls)}"}
 
 
-def _json_in(message: Any) -> Any:
+def _parse_or_none(message: Any) -> Any:
     try:
         return json.loads(message)
     except (TypeError, ValueError):
         return None
 
 
-def calling(*calls: tuple[str, Any]) -> list[dict[str, Any]]:
-    """Return a model response that calls tools, given by name and arguments; a string stays a text."""
+def tool_calls(*calls: tuple[str, Any]) -> list[dict[str, Any]]:
+    """Return a model response that calls tools, given by name and arguments; a string is used as the arguments text."""
     return [
-        {"id": f"c{place}", "name": name, "arguments": given if isinstance(given, str) else json.dumps(given)}
-        for place, (name, given) in enumerate(calls)
+        {"id": f"c{number}", "name": name, "arguments": value if isinstance(value, str) else json.dumps(value)}
+        for number, (name, value) in enumerate(calls)
     ]

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import SecretStr
 from temporalio.client import Client
 
 from dagwright.agents import AgentCard, AgentContext, AgentRegistry, ClassAgent
@@ -18,6 +17,8 @@ from dagwright.testing import ModelServer, Tokens, text
 from dagwright.tools.environment import ToolEnvironment
 from tests.support.agent_bench import card_of
 from tests.support.agent_service import Reply, agent_service
+from tests.support.agents import model_settings, store_agents
+from tests.support.foreign import with_tools
 from tests.support.runs import Runs, bare, completed_node, document_of, failed_node, serving_runs
 from tests.support.tools import Bench
 
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.server
 
 
 class Writer:
-    """Asks a model what to make of its context."""
+    """Ask a model with the objective and the context."""
 
     async def run(self, objective: str, context: Mapping[str, Any], agent: AgentContext) -> Any:
         """Return the response of the model."""
@@ -35,7 +36,7 @@ class Writer:
 CLASSES: Mapping[str, type[ClassAgent]] = {"writer": Writer}
 
 
-def of_classes(name: str, **fields: Any) -> AgentCard:
+def class_card(name: str, **fields: Any) -> AgentCard:
     return card_of("class", name=name, class_name="tests:Agent", **fields)
 
 
@@ -48,13 +49,9 @@ async def serving(
         *cards, classes={name: CLASSES[name] for name in {card.name for card in cards} & {*CLASSES}}
     )
     environment = ToolEnvironment(folder, allow_private_addresses=True)
-    settings = Settings(
-        allow_private_addresses=True,
-        state_dir=folder,
-        model="small",
-        openai_base_url=server.base_url if server is not None else None,
-        openai_api_key=SecretStr("key"),
-    )
+    settings = Settings(state_dir=folder, allow_private_addresses=True)
+    if server is not None:
+        settings = model_settings(server, folder, allow_private_addresses=True)
     tools = Bench().registry().merge(agent_tools(registry, environment))
     async with serving_runs(client, tools, settings=settings) as runs:
         yield runs
@@ -76,20 +73,24 @@ async def test_class_agent_gets_results_in_order_and_reports_its_usage(client: C
     }
     async with (
         ModelServer(text("Three.", tokens=Tokens(30, 2))) as server,
-        serving(client, tmp_path, of_classes("writer", effects="read"), server=server) as runs,
+        serving(client, tmp_path, class_card("writer", effects="read"), server=server) as runs,
     ):
         handle = await runs.start(plan)
         document = await document_of(handle)
     assert (bare(document)["status"], document["output"]) == ("completed", "Three.")
     assert server.calls[0].messages == [{"role": "user", "content": "Sum up 1: {'b': {'n': 2}, 'a': {'n': 1}}"}]
     assert server.calls[0].metadata == {"run_id": handle.id, "node_id": "w", "purpose": "agent"}
-    used = document["usage"]["all"] if "all" in document["usage"] else document["usage"]
-    assert (used["calls"], used["prompt_tokens"], used["completion_tokens"]) == (1, 30, 2)
+    usage = document["usage"]["all"] if "all" in document["usage"] else document["usage"]
+    assert (usage["calls"], usage["prompt_tokens"], usage["completion_tokens"]) == (1, 30, 2)
 
 
-async def test_agent_added_while_a_worker_runs_is_called_in_the_checked_version(client: Client, tmp_path: Path) -> None:
-    first = Reply(body={"result": "first"})
-    with agent_service(first) as old, agent_service(Reply(body={"result": "second"})) as new:
+async def test_stored_agent_is_called_in_the_version_that_the_plan_was_checked_with(
+    client: Client, tmp_path: Path
+) -> None:
+    with (
+        agent_service(Reply(body={"result": "first"})) as old,
+        agent_service(Reply(body={"result": "second"})) as new,
+    ):
         async with serving(client, tmp_path) as runs:
             database = Database(f"sqlite:///{tmp_path / 'dagwright.db'}", AGENTS)
             stored = StoredAgents(database)
@@ -98,13 +99,12 @@ async def test_agent_added_while_a_worker_runs_is_called_in_the_checked_version(
                 stored.add([card])
             stored.remove("desk")
             database.dispose()
-            actual = []
+            documents = []
             for card in [*cards, card_of("service", name="desk", service_url="http://else.example.com/")]:
-                tools = {**runs.tools, **declared_agents([card]).declarations()}
-                known = Runs(client, task_queue=runs.task_queue, tools=tools, store=runs.store)
-                actual.append(await known.run({"nodes": [agent("d", "desk", "Ask")]}))
-                await known.check_runs()
-    assert [each["nodes"]["d"] for each in actual] == [
+                runs_with_card = with_tools(runs, declared_agents([card]).declarations())
+                documents.append(await runs_with_card.run({"nodes": [agent("d", "desk", "Ask")]}))
+                await runs_with_card.check_runs()
+    assert [document["nodes"]["d"] for document in documents] == [
         completed_node("first"),
         completed_node("second"),
         failed_node(
@@ -115,11 +115,10 @@ async def test_agent_added_while_a_worker_runs_is_called_in_the_checked_version(
     ]
 
 
-async def test_plan_may_name_an_agent_that_was_added_after_worker_start(client: Client, tmp_path: Path) -> None:
+async def test_plan_may_name_an_agent_that_was_stored_after_the_worker_started(client: Client, tmp_path: Path) -> None:
     with agent_service(Reply(body={"result": 5})) as service:
         async with serving(client, tmp_path) as runs:
-            database = Database(f"sqlite:///{tmp_path / 'dagwright.db'}", AGENTS)
-            StoredAgents(database).add([card_of("service", name="late", service_url=service.url, effects="read")])
-            database.dispose()
+            card = card_of("service", name="late", service_url=service.url, effects="read")
+            store_agents(f"sqlite:///{tmp_path / 'dagwright.db'}", card)
             document = await runs.run_raw({"plan": {"plan": 1, "nodes": [agent("d", "late", "Ask")]}})
     assert document["nodes"] == {"d": completed_node(5)}

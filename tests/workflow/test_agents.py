@@ -1,4 +1,4 @@
-"""Agents with the scripted model: turns, tools, limits, people, new executions, and answers that no JSON can carry."""
+"""Agents with a scripted model: concurrent tools, continue-as-new, commands, and responses with invalid JSON."""
 
 import json
 from typing import Any
@@ -14,7 +14,7 @@ from dagwright.testing import Raw, step, tool_call, tool_calls
 from tests.support.agents import agent, checked_document, messages_of, model_answer
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, plan_text
-from tests.support.goals import checked_document as goal_ended
+from tests.support.goals import checked_document as checked_goal_document
 from tests.support.people import wait_for_requests
 from tests.support.runs import chain_of, completed_node, end_of
 from tests.support.tools import Bench
@@ -23,7 +23,7 @@ from tests.workflow.building import Scripted
 pytestmark = pytest.mark.server
 
 
-async def test_tools_of_a_turn_run_at_once_for_the_next_turn(
+async def test_tools_of_a_turn_run_concurrently_before_the_next_turn(
     client: Client, serve_script: Scripted, unique: str
 ) -> None:
     bench = Bench()
@@ -57,7 +57,7 @@ async def test_tools_of_a_turn_run_at_once_for_the_next_turn(
     assert model.calls[1].tools == ["hold"]
 
 
-async def test_an_agent_continues_in_new_executions(client: Client, serve_script: Scripted) -> None:
+async def test_agent_continues_as_new_with_its_whole_conversation(client: Client, serve_script: Scripted) -> None:
     entries = ["Go on.", *(f'{{"n":{number}}}' for number in range(4))]
     steps = [step(tool_call("echo", n=number), last=last) for number, last in enumerate(entries)]
     async with serve_script(*steps, step("Done.", last='{"n":4}')) as (model, runs):
@@ -69,14 +69,14 @@ async def test_an_agent_continues_in_new_executions(client: Client, serve_script
     assert (document["status"], document["output"], len(document["nodes"])) == ("completed", "Done.", 11)
     assert executions[0] == "continued"
     assert executions[-1] == "completed"
-    # The whole conversation is there, whichever execution made it.
+    # The conversation has the messages of all executions.
     assert [role for role, _ in messages_of(model.calls[-1])] == ["system", "user", *["assistant", "tool"] * 5]
 
 
 # People.
 
 
-async def test_the_model_gets_the_end_of_calls_that_a_person_ended(serve_script: Scripted, unique: str) -> None:
+async def test_model_receives_the_outcomes_of_calls_that_a_person_ended(serve_script: Scripted, unique: str) -> None:
     bench = Bench()
     calls = tool_calls(("hold", {"name": unique}), ("write", {"name": unique}))
     async with serve_script(calls, step("Then without.", last="made by hand"), bench=bench) as (model, runs):
@@ -105,25 +105,25 @@ async def test_the_model_gets_the_end_of_calls_that_a_person_ended(serve_script:
         (f"[[FEEDBACK: {'x' * 3_000}]]", None),
     ],
 )
-def test_a_marker_is_found_in_answers_of_any_length(text: str, marker: str | None) -> None:
+def test_marker_is_found_in_answers_of_any_length(text: str, marker: str | None) -> None:
     assert find_marker(text) == marker
 
 
-# Answers that no JSON can carry.
+# Responses with invalid JSON.
 
 HALF = "half \ud800 a character"
 FIVE = plan_text(call("a", "plus", left=2, right=3))
 
 
 def raw(message: dict[str, Any], *, finish_reason: str = "stop") -> Raw:
-    """Return a completion with a message as it stands here, halves of characters and all."""
+    """Return a completion with a message that is not validated and may have lone surrogates."""
     choice = {"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", **message}}
     body = {"id": "x", "object": "chat.completion", "created": 0, "model": "small", "choices": [choice]}
     return Raw(json.dumps(body).encode(), content_type="application/json")
 
 
 def raw_stream(text: str) -> Raw:
-    """Return a streamed completion with a text as it stands here, halves of characters and all."""
+    """Return a streamed completion with a text that is not validated and may have lone surrogates."""
     choice = {"index": 0, "finish_reason": "stop", "delta": {"role": "assistant", "content": text}}
     chunk = {"id": "x", "object": "chat.completion.chunk", "created": 0, "model": "small", "choices": [choice]}
     body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n"
@@ -131,23 +131,25 @@ def raw_stream(text: str) -> Raw:
 
 
 def requested_call(name: str, arguments: str, *, call_id: str) -> dict[str, Any]:
-    """Return a tool that a model wants called."""
+    """Return a tool call in the form of the OpenAI API."""
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-async def test_invalid_json_plans_are_returned(serve_script: Scripted) -> None:
+async def test_plans_with_invalid_json_are_returned_to_the_model(serve_script: Scripted) -> None:
     infinite = '{"nodes": [{"id": "a", "tool": "plus", "arguments": {"left": 1e999, "right": 1}}]}'
-    broken = [HALF, plan_text(call(HALF, "plus", left=1, right=2)), infinite, "[" * 100_000]
-    steps = [raw_stream(text) for text in broken]
+    invalid_plans = [HALF, plan_text(call(HALF, "plus", left=1, right=2)), infinite, "[" * 100_000]
+    steps = [raw_stream(text) for text in invalid_plans]
     async with serve_script(*steps, FIVE, "5") as (server, runs):
-        actual = await goal_ended(runs, await runs.start_compiled_plan(goal(runs, "Add.", "plus", plans=5)))
-    assert (actual["status"], actual["output"], len(server.calls)) == ("completed", "5", 6)
-    reads = [node for name, node in actual["nodes"].items() if name.startswith("read")]
+        document = await checked_goal_document(
+            runs, await runs.start_compiled_plan(goal(runs, "Add.", "plus", plans=5))
+        )
+    assert (document["status"], document["output"], len(server.calls)) == ("completed", "5", 6)
+    reads = [node for name, node in document["nodes"].items() if name.startswith("read")]
     assert [node["result"]["valid"] for node in reads] == [False] * 4 + [True]
     assert server.calls[1].messages[-2]["content"] == "half \ufffd a character"
 
 
-async def test_calls_of_an_agent_that_no_json_can_carry_are_answered(serve_script: Scripted) -> None:
+async def test_tool_calls_with_invalid_json_or_ids_are_answered(serve_script: Scripted) -> None:
     calls = [
         requested_call("echo", json.dumps({"text": HALF}, ensure_ascii=False), call_id="one"),
         requested_call("echo", json.dumps({"text": HALF}), call_id="two"),
@@ -155,8 +157,8 @@ async def test_calls_of_an_agent_that_no_json_can_carry_are_answered(serve_scrip
         requested_call("echo", '{"n": 4}', call_id="one"),
         requested_call("echo", '{"n": 5}', call_id=""),
     ]
-    wants = raw({"content": None, "tool_calls": calls}, finish_reason="tool_calls")
-    async with serve_script(wants, step("Done.", last='{"n":5}')) as (server, runs):
+    response = raw({"content": None, "tool_calls": calls}, finish_reason="tool_calls")
+    async with serve_script(response, step("Done.", last='{"n":5}')) as (server, runs):
         handle = await runs.start_compiled_plan(agent(runs, "echo"), inputs={"objective": "Look."})
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Done.")

@@ -1,4 +1,4 @@
-"""Compensation: a run that does not complete undoes its calls, last call first, also over new executions."""
+"""Compensation: a run that does not complete undoes its calls, last call first, also after continue-as-new."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -7,7 +7,6 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from pydantic import SecretStr
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
@@ -18,6 +17,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.testing import ModelServer
+from tests.support.agents import model_settings
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, plan_text
 from tests.support.ledger import Ledger
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module", autouse=True)
-def small_chunks() -> Iterator[None]:
-    """Maps that are cut into runs of their own though they are small."""
+def small_map_batches() -> Iterator[None]:
+    """Split small maps into child runs too."""
     with patch.object(map_items, "MAP_BATCH_ITEMS", 10):
         yield
 
@@ -48,12 +48,6 @@ async def served_runs(
     registry = bench.registry().merge(ledger.registry())
     async with serving_runs(client, registry, settings=settings) as runs:
         yield runs
-
-
-@pytest.fixture
-async def runs(served_runs: Runs) -> AsyncIterator[Runs]:
-    yield served_runs
-    await served_runs.check_runs()
 
 
 def make(name: str, unique: str, *needs: str, tool: str = "make", **fields: Any) -> dict[str, Any]:
@@ -90,16 +84,18 @@ async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: L
     assert document["error"]["message"] == f"'refuse' failed: no; {message}"
     assert document["notes"] == [{"code": "compensated", "node_id": None, "message": message}]
     assert document["nodes"]["undo a"]["compensates"] == "a"
-    undone = {name: node["compensated_by"] for name, node in document["nodes"].items() if "compensated_by" in node}
-    assert undone == {"a": "undo a", "b": "undo b"}
+    compensated_by = {
+        name: node["compensated_by"] for name, node in document["nodes"].items() if "compensated_by" in node
+    }
+    assert compensated_by == {"a": "undo a", "b": "undo b"}
     assert end_of(await handle.fetch_history()) == "failed"
     view = await RunReader(runs.client, handle.id).read()
     assert states(view.document_with_refs()) == states(document)
-    # Cancels nodes of the plan, not compensation nodes.
+    # The counts have the nodes of the plan, without compensation nodes.
     assert (view.nodes_done, view.nodes_total) == (3, 3)
 
 
-async def test_calls_of_a_later_workflow_task_stop_after_a_failure(runs: Runs, ledger: Ledger, unique: str) -> None:
+async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger: Ledger, unique: str) -> None:
     arguments = {"name": unique, "value": "{{PLACEHOLDER_large}}"}
     large = [{"id": f"n{n}", "tool": "short", "arguments": arguments, "depends_on": ["a"]} for n in range(40)]
     plan = plan_of(make("a", unique), refuse("a"), *large, inputs={"large": {}}, on_failure="fail_fast")
@@ -115,7 +111,9 @@ async def test_calls_of_a_later_workflow_task_stop_after_a_failure(runs: Runs, l
     assert calls.count("short") < 40, "the failure comes before the last call"
 
 
-async def test_cancel_through_temporal_closes_at_once(runs: Runs, ledger: Ledger, unique: str) -> None:
+async def test_cancellation_through_temporal_ends_the_run_without_compensation(
+    runs: Runs, ledger: Ledger, unique: str
+) -> None:
     plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_and_hold", heartbeat="1s"))
     handle = await runs.start(plan, compensate=True)
     await eventually(lambda: f"{unique}:b" in ledger.entered)
@@ -136,10 +134,10 @@ def sub_plan(name: str, *nodes: dict[str, Any], needs: tuple[str, ...] = (), **f
 
 async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: Ledger, unique: str) -> None:
     inner = sub_plan("inner", make("c", unique))
-    below = sub_plan("below", make("b", unique), {**inner, "depends_on": ["b"]}, needs=("a",))
+    outer = sub_plan("below", make("b", unique), {**inner, "depends_on": ["b"]}, needs=("a",))
     reading = sub_plan("reading", {"id": "r", "tool": "echo", "arguments": {"value": 1}})
     handle = await runs.start(
-        plan_of(make("a", unique), below, make("d", unique, "below"), reading, refuse("d", "reading")), compensate=True
+        plan_of(make("a", unique), outer, make("d", unique, "below"), reading, refuse("d", "reading")), compensate=True
     )
     document = await document_of(handle)
     assert ledger.of(unique) == ["+a", "+b", "+c", "+d", "-d", "-c", "-b", "-a"]
@@ -180,43 +178,46 @@ async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, 
     assert (first, last) == ("+first", "-first")
     assert sorted(steps[:count]) == sorted(f"+{number}" for number in range(count))
     assert sorted(steps[count:]) == sorted(f"-{number}" for number in range(count))
-    undoing = {name: state for name, state in states(document).items() if name.startswith("undo m[")}
-    assert len(undoing) > 1
-    assert set(undoing.values()) == {"completed"}
+    undo_states = {name: state for name, state in states(document).items() if name.startswith("undo m[")}
+    assert len(undo_states) > 1
+    assert set(undo_states.values()) == {"completed"}
 
 
 _MAKING = Policy((Rule("run", tool="make"), *CHANGES_ASK.rules))
-"""Lets a model make: by default each change that it plans asks."""
+"""Allow a model to call `make`; by default, each planned call with effects needs an approval."""
 
 
-async def test_text_request_compensates_its_plan(client: Client, ledger: Ledger, tmp_path: Path, unique: str) -> None:
+async def test_failed_text_request_compensates_its_plan(
+    client: Client, ledger: Ledger, tmp_path: Path, unique: str
+) -> None:
     plan = plan_text(
         call("a", "make", name=f"{unique}:a"),
         call("b", "make", name=f"{unique}:b", after="{{a.result.id}}"),
         call("c", "refuse", message="no", after="{{b.result}}"),
     )
-    async with ModelServer(plan, "I could not.") as server:
-        settings = Settings(
-            state_dir=tmp_path, model="small", openai_base_url=server.base_url, openai_api_key=SecretStr("key")
-        )
-        async with serving_runs(client, ledger.registry(), settings=settings) as runs:
-            asked = goal(runs, "Make a and b.", "make", "unmake", "refuse", replans=0)
-            assert "unmake" not in json.dumps(asked.nodes[0].arguments["messages"])
-            document = await document_of(await runs.start_compiled_plan(asked, compensate=True, policy=_MAKING))
-            await runs.check_runs()
+    async with (
+        ModelServer(plan, "I could not.") as server,
+        serving_runs(client, ledger.registry(), settings=model_settings(server, tmp_path)) as runs,
+    ):
+        plan_of_goal = goal(runs, "Make a and b.", "make", "unmake", "refuse", replans=0)
+        assert "unmake" not in json.dumps(plan_of_goal.nodes[0].arguments["messages"])
+        document = await document_of(await runs.start_compiled_plan(plan_of_goal, compensate=True, policy=_MAKING))
+        await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "not_completed")
     assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
     assert [*document["nodes"]][-2:] == ["undo b", "undo a"]
 
 
-@pytest.mark.usefixtures("low_marks")
-async def test_compensation_continues_as_new(eager_client: Client, tmp_path_factory: pytest.TempPathFactory) -> None:
+@pytest.mark.usefixtures("low_history_limits")
+async def test_compensation_continues_as_new(
+    short_history_client: Client, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     ledger = Ledger()
     names = [f"n{number}" for number in range(40)]
     nodes = [{"id": name, "tool": "make", "arguments": {"name": f"t:{name}"}} for name in names]
     plan = {"nodes": [*nodes, {"id": "refuse", "tool": "refuse", "depends_on": names}], "deadline": "1h"}
     settings = Settings(state_dir=tmp_path_factory.mktemp("undoing"))
-    async with serving_runs(eager_client, ledger.registry(), settings=settings) as runs:
+    async with serving_runs(short_history_client, ledger.registry(), settings=settings) as runs:
         handle = await runs.start(plan, compensate=True, max_in_flight=1)
         document = await document_of(handle)
         chain = await chain_of(runs.client, handle)
@@ -226,41 +227,37 @@ async def test_compensation_continues_as_new(eager_client: Client, tmp_path_fact
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["failed"]
     assert document["error"]["message"] == "'refuse' failed: no; compensated 40 calls"
     assert ledger.of("t") == [f"+{name}" for name in names] + [f"-{name}" for name in reversed(names)]
-    fields = view.document_with_refs()
-    assert {name: node["status"] for name, node in fields["nodes"].items()} == {
-        name: node["status"] for name, node in document["nodes"].items()
-    }
+    assert states(view.document_with_refs()) == states(document)
 
 
-@pytest.mark.usefixtures("low_marks")
+@pytest.mark.usefixtures("low_history_limits")
 @pytest.mark.parametrize("is_full", [False, True], ids=["with room", "full"])
-async def test_run_that_cannot_continue_as_new_compensates_as_far_as_its_history_goes(
-    eager_client: Client, tmp_path_factory: pytest.TempPathFactory, *, is_full: bool
+async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_full(
+    short_history_client: Client, tmp_path_factory: pytest.TempPathFactory, *, is_full: bool
 ) -> None:
     ledger = Ledger()
     steps = ({"id": f"n{number}", "tool": "make", "arguments": {"name": f"t:n{number}"}} for number in range(60))
-    refused = patch.object(FolderStore, "put", side_effect=ApplicationError("given up by hand", non_retryable=True))
-    room = 220 if is_full else limits.HISTORY_LIMIT_EVENTS
-    small = patch.multiple(limits, INLINE_STATE_BYTES=100, HISTORY_LIMIT_EVENTS=room)
+    failing_store = patch.object(
+        FolderStore, "put", side_effect=ApplicationError("given up by hand", non_retryable=True)
+    )
+    max_events = 220 if is_full else limits.HISTORY_LIMIT_EVENTS
+    low_limits = patch.multiple(limits, INLINE_STATE_BYTES=100, HISTORY_LIMIT_EVENTS=max_events)
     settings = Settings(state_dir=tmp_path_factory.mktemp("refused"))
-    async with serving_runs(eager_client, ledger.registry(), settings=settings) as runs:
-        with small, refused:
+    async with serving_runs(short_history_client, ledger.registry(), settings=settings) as runs:
+        with low_limits, failing_store:
             handle = await runs.start({"nodes": list(steps)}, compensate=True, max_in_flight=1)
             document = await document_of(handle)
             view = await RunReader(runs.client, handle.id).read()
             await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "store_refused")
     done = [name.removeprefix("+") for name in ledger.of("t") if name.startswith("+")]
-    gone = [name.removeprefix("-") for name in ledger.of("t") if name.startswith("-")]
-    standing = [note["node_id"] for note in document["notes"] if note["code"] == "not_compensated"]
+    undone = [name.removeprefix("-") for name in ledger.of("t") if name.startswith("-")]
+    not_compensated = [note["node_id"] for note in document["notes"] if note["code"] == "not_compensated"]
     assert 20 < len(done) < 60
-    assert (gone, standing) == (done[::-1][: len(gone)], done[: len(done) - len(gone)])
+    assert (undone, not_compensated) == (done[::-1][: len(undone)], done[: len(done) - len(undone)])
     if is_full:
-        assert 0 < len(gone) < len(done)
+        assert 0 < len(undone) < len(done)
         assert document["nodes"]["undo n0"]["reason"] == "the history is full"
     else:
         assert document["error"]["message"].endswith(f"; compensated {len(done)} calls")
-    result = view.document_with_refs()["nodes"]
-    assert {name: node["status"] for name, node in result.items()} == {
-        name: node["status"] for name, node in document["nodes"].items()
-    }
+    assert states(view.document_with_refs()) == states(document)

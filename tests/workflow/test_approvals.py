@@ -1,4 +1,4 @@
-"""Requests beside human nodes: approvals and the policy, failures, questions of tools, missing inputs."""
+"""Requests to people without human nodes: approvals and the policy, failures, requests of tools, missing inputs."""
 
 from typing import Any
 from unittest.mock import patch
@@ -45,7 +45,7 @@ def _change(node: str, name: str, **fields: Any) -> dict[str, Any]:
 
 
 def _answers_in(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """Return request, word, person and way of each answer."""
+    """Return the request ID, the answer or outcome, the person and the channel of each answer."""
     return [
         (result["request_id"], result["answer"] or result["outcome"], result["by"], result["through"])
         for result in lineage["answers"]
@@ -90,20 +90,22 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("yes", "other", "changed", "no")] == [1, 0, 1, 0]
 
 
-async def test_approval_for_the_whole_run_lets_later_calls_and_sub_plans_run(runs: Runs, unique: str) -> None:
-    below = {"nodes": [{"id": "wait", "human": {"type": "CLARIFICATION"}}, _change("c", unique, depends_on=["wait"])]}
+async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Runs, unique: str) -> None:
+    child_plan = {
+        "nodes": [{"id": "wait", "human": {"type": "CLARIFICATION"}}, _change("c", unique, depends_on=["wait"])]
+    }
     nodes = [
         _change("a", unique),
         _change("b", unique),
         _change("later", unique, depends_on=["a"]),
-        {"id": "before", "plan": below},
+        {"id": "before", "plan": child_plan},
         {"id": "after", "plan": {"nodes": [_change("d", unique)]}, "depends_on": ["later"]},
     ]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
     await wait_for_requests_of_children(runs, handle, "a", "b", "before/wait")
     await answer(handle, "a", {"approved": True, "remember": True})
-    below_handle = runs.client.get_workflow_handle(f"{handle.id}/before")
-    await eventually(lambda: _has_policy(below_handle))
+    child = runs.client.get_workflow_handle(f"{handle.id}/before")
+    await eventually(lambda: _has_policy(child))
     await answer(handle, "before/wait", {"text": "go"})
     document = await ended_document(runs, handle)
     assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
@@ -113,7 +115,7 @@ async def test_approval_for_the_whole_run_lets_later_calls_and_sub_plans_run(run
     assert _answers_in(document["nodes"]["b"]["lineage"]) == [("b", "approved", "ann", "policy")]
 
 
-async def test_approval_of_a_whole_sub_plan_does_not_apply_to_its_parent(runs: Runs, unique: str) -> None:
+async def test_remembered_approval_in_a_sub_plan_does_not_apply_to_its_parent(runs: Runs, unique: str) -> None:
     deeper = {"id": "deeper", "plan": {"nodes": [_change("e", unique)]}, "depends_on": ["d"]}
     below = {"nodes": [_change("c", unique), _change("d", unique, depends_on=["c"]), deeper]}
     nodes = [{"id": "below", "plan": below}, _change("above", unique, depends_on=["below"])]
@@ -133,7 +135,7 @@ async def _has_policy(handle: Handle) -> bool:
     return wire.SET_POLICY in names
 
 
-async def test_changed_policy_releases_what_waits_and_refuses_what_comes(runs: Runs, unique: str) -> None:
+async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, unique: str) -> None:
     nodes = [_change("a", unique), {**human("check"), "depends_on": ["a"]}, _change("b", unique, depends_on=["check"])]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
     await wait_for_requests(runs.client, handle.id, "a")
@@ -152,13 +154,13 @@ async def test_changed_policy_releases_what_waits_and_refuses_what_comes(runs: R
 # Failures.
 
 
-async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> None:
-    broken = {"tool": "fail", "arguments": {"message": "odd"}, "on_error": "ask"}
-    nodes = [{"id": name, **broken} for name in ("value", "skip", "stop", "retry")]
+async def test_person_decides_about_a_failed_node(runs: Runs, bench: Bench, unique: str) -> None:
+    failing = {"tool": "fail", "arguments": {"message": "odd"}, "on_error": "ask"}
+    nodes = [{"id": name, **failing} for name in ("value", "skip", "stop", "retry")]
     handle = await runs.start({"nodes": [*nodes, {"id": "behind", "tool": "echo", "depends_on": ["skip"]}]})
-    await eventually(lambda: _asks_in_any_order(runs, handle, "value", "skip", "stop", "retry"))
-    request = {request["request_id"]: request for request in (await view_of(runs, handle)).document()["waiting_for"]}
-    assert request["value"]["prompt"] == "'value' failed: odd. What should be done?"
+    await eventually(lambda: _has_requests_in_any_order(runs, handle, "value", "skip", "stop", "retry"))
+    requests = {request["request_id"]: request for request in (await view_of(runs, handle)).document()["waiting_for"]}
+    assert requests["value"]["prompt"] == "'value' failed: odd. What should be done?"
     await answer(handle, "value", {"selected": ["value"], "value": {"n": 1}})
     await answer(handle, "skip", {"selected": ["skip"]})
     await signal(handle, "stop", {"selected": ["stop"]})
@@ -187,7 +189,7 @@ async def test_failure_is_asked_about(runs: Runs, bench: Bench, unique: str) -> 
 # Running tools.
 
 
-async def test_tool_asks_while_it_runs_and_continues_from_its_checkpoint(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "o", "tool": "order", "arguments": {"name": unique, "choices": ["red", "blue"]}}]}
     handle = await runs.start(plan)
     await wait_for_requests(runs.client, handle.id, "o")
@@ -200,7 +202,7 @@ async def test_tool_asks_while_it_runs_and_continues_from_its_checkpoint(runs: R
     document = await ended_document(runs, handle)
     result = {"started": 1, "chosen": ["blue"], "why": "It is cheap"}
     assert bare(document)["nodes"] == {"o": completed_node(result, attempts=3)}
-    # One effect was started and one completed, both under the same key.
+    # The effect started once and completed once, both times with the same key.
     assert bench.effects[f"{unique} started"] == bench.effects[unique]
     assert len(bench.effects[unique]) == 1
     assert _answers_in(document["nodes"]["o"]["lineage"]) == [
@@ -209,13 +211,13 @@ async def test_tool_asks_while_it_runs_and_continues_from_its_checkpoint(runs: R
     ]
 
 
-async def _asks_in_any_order(runs: Runs, handle: Handle, *requests: str) -> bool:
-    request = (await view_of(runs, handle)).document()["waiting_for"]
-    return sorted(request["request_id"] for request in request) == sorted(requests)
+async def _has_requests_in_any_order(runs: Runs, handle: Handle, *requests: str) -> bool:
+    open_requests = (await view_of(runs, handle)).document()["waiting_for"]
+    return sorted(request["request_id"] for request in open_requests) == sorted(requests)
 
 
-async def test_tool_with_an_invalid_question_fails(runs: Runs) -> None:
-    wrong: dict[str, tuple[Any, str]] = {
+async def test_tool_with_an_invalid_request_fails(runs: Runs) -> None:
+    cases: dict[str, tuple[Any, str]] = {
         "type": ({"type": "GUESS", "prompt": "?"}, "type: Input should be 'APPROVAL'"),
         "options": (
             {"type": "SELECTION", "prompt": "?", "options": []},
@@ -224,15 +226,17 @@ async def test_tool_with_an_invalid_question_fails(runs: Runs) -> None:
         "key": ({"promt": "?"}, "unknown field 'promt'; did you mean 'prompt'?"),
         "number": (7, "Input should be a valid dictionary or instance of Human"),
     }
-    nodes = [{"id": name, "tool": "ask_wrongly", "arguments": {"request": given}} for name, (given, _) in wrong.items()]
+    nodes = [
+        {"id": name, "tool": "ask_wrongly", "arguments": {"request": request}} for name, (request, _) in cases.items()
+    ]
     document = await runs.run({"nodes": nodes})
     assert document["status"] == "failed"
-    for name, (_, expected) in wrong.items():
+    for name, (_, expected) in cases.items():
         message = f"invalid_question: invalid question of the tool: {expected}"
         assert document["nodes"][name]["error"].startswith(message)
 
 
-async def test_tool_that_never_stops_asking_fails(runs: Runs) -> None:
+async def test_tool_with_too_many_requests_fails(runs: Runs) -> None:
     question = {"type": "CLARIFICATION", "deadline": "1ms", "on_timeout": {"default": {"text": "go on"}}}
     with patch("dagwright.features.feedback.request_opening.MAX_REQUESTS_OF_CALL", 3):
         plan = {"nodes": [{"id": "a", "tool": "ask_wrongly", "arguments": {"request": question}}]}
@@ -244,7 +248,7 @@ async def test_tool_that_never_stops_asking_fails(runs: Runs) -> None:
 # Inputs.
 
 
-async def test_missing_inputs_are_asked_for_in_one_form_before_any_node_runs(runs: Runs) -> None:
+async def test_one_request_for_all_missing_inputs_comes_before_any_node_runs(runs: Runs) -> None:
     plan = {
         "inputs": {"n": {"type": "integer", "minimum": 1}, "given": {"type": "string"}},
         "nodes": [
@@ -268,7 +272,7 @@ async def test_missing_inputs_are_asked_for_in_one_form_before_any_node_runs(run
 
 
 @without_cache
-async def test_open_requests_and_early_answers_survive_a_change_of_executions(runs: Runs) -> None:
+async def test_open_requests_and_early_answers_survive_continue_as_new(runs: Runs) -> None:
     each = human("each", "CLARIFICATION", deadline="1h") | {"for_each": ["a", "b"], "key": "{{item}}"}
     handle = await runs.start(
         {"nodes": [each, {**human("then"), "depends_on": ["each"]}, after("end", "then", "each")]}
@@ -297,12 +301,12 @@ async def test_open_requests_and_early_answers_survive_a_change_of_executions(ru
         await runs.check_runs()
 
 
-async def test_temporal_shows_the_assignees(runs: Runs) -> None:
+async def test_temporal_lists_the_assignees_and_the_open_requests(runs: Runs) -> None:
     state = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
     awaiting = SearchAttributeKey.for_keyword_list(wire.SEARCH_AWAITING)
-    given = TypedSearchAttributes([SearchAttributePair(state, "running")])
+    initial = TypedSearchAttributes([SearchAttributePair(state, "running")])
     plan = {"nodes": [human("a", assignee="ann"), human("b"), human("c", assignee="ann")]}
-    handle = await runs.start_raw({"plan": plan}, search_attributes=given)
+    handle = await runs.start_raw({"plan": plan}, search_attributes=initial)
 
     async def has_assignees(*names: str) -> bool:
         attributes = (await handle.describe()).typed_search_attributes
@@ -326,5 +330,5 @@ async def test_temporal_shows_the_assignees(runs: Runs) -> None:
         await answer(handle, name, {"approved": True})
     document = await document_of(handle)
     assert document["status"] == "completed"
-    actual = (await handle.describe()).typed_search_attributes
-    assert (actual.get(state), actual.get(awaiting)) == ("completed", None)
+    attributes = (await handle.describe()).typed_search_attributes
+    assert (attributes.get(state), attributes.get(awaiting)) == ("completed", None)

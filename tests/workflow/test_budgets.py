@@ -1,8 +1,6 @@
-"""Budgets on the real Temporal server, with the scripted model: agents in parallel, a person's answer, sub-plans."""
+"""Budgets with a scripted model: concurrent agents, a person who raises the budget, and child runs."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -12,8 +10,6 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
-from dagwright.planning.extender_specs import workflow_type_of
-from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.testing import Completion, Tokens
 from tests.support.agents import checked_document
 from tests.support.eventually import eventually
@@ -24,8 +20,7 @@ from tests.workflow.building import Scripted
 pytestmark = pytest.mark.server
 
 
-def text_completion(text: str) -> Completion:
-    """Return an answer that uses 100 tokens."""
+def completion_of_100_tokens(text: str) -> Completion:
     return Completion(text, tokens=Tokens(prompt=60, completion=40))
 
 
@@ -43,24 +38,18 @@ def agents_of(*names: str) -> CompiledPlan:
     return CompiledPlan(tuple(nodes))
 
 
-async def start(runs: Runs, plan: CompiledPlan, budget: Mapping[str, Any], **inputs: Any) -> Handle:
-    encoded = run_input_to_json(RunInput(compiled=plan, inputs=inputs, budget=budget))
-    return await runs.start_raw(encoded, workflow=workflow_type_of(plan))
-
-
 async def wait_for_request(runs: Runs, handle: Handle) -> RunView:
-    """Return the run as soon as it asks for more."""
+    """Wait until a run requests more budget, and return its view."""
+    views: list[RunView] = []
 
-    actual: list[RunView] = []
-
-    async def asks() -> bool:
+    async def has_request() -> bool:
         view = await RunReader(runs.client, handle.id).read()
         requests = view.scheduler.features.feedback.requests.open if view.scheduler is not None else {}
-        actual.append(view)
+        views.append(view)
         return any(request.purpose == "budget" for request in requests.values())
 
-    await eventually(asks)
-    return actual[-1]
+    await eventually(has_request)
+    return views[-1]
 
 
 async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
@@ -70,10 +59,10 @@ async def usage_of(handle: Handle) -> tuple[int, int, dict[str, int]]:
     return usage["calls"], usage["tokens"], agents
 
 
-async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(serve_script: Scripted) -> None:
-    answers = [text_completion("one"), text_completion("two"), text_completion("three")]
+async def test_concurrent_agents_share_a_budget_that_a_person_raises(serve_script: Scripted) -> None:
+    answers = [completion_of_100_tokens("one"), completion_of_100_tokens("two"), completion_of_100_tokens("three")]
     async with serve_script(*answers) as (model, runs):
-        handle = await start(runs, agents_of("a", "b", "c"), {"calls": 2})
+        handle = await runs.start_compiled_plan(agents_of("a", "b", "c"), budget={"calls": 2})
         view = await wait_for_request(runs, handle)
         assert view.scheduler is not None
         (request,) = view.scheduler.features.feedback.requests.open.values()
@@ -88,17 +77,17 @@ async def test_agents_side_by_side_share_the_budget_and_a_person_gives_more(serv
         assert await usage_of(handle) == (3, 300, {"a": 100, "b": 100, "c": 100})
 
 
-async def test_waiting_and_reserved_calls_continue_as_new(
+async def test_waiting_calls_and_reservations_survive_continue_as_new(
     serve_script: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 120)
     monkeypatch.setattr(limits, "DRAIN_S", 0.3)
-    async with serve_script(text_completion("one"), text_completion("two")) as (_, runs):
+    async with serve_script(completion_of_100_tokens("one"), completion_of_100_tokens("two")) as (_, runs):
         steps = [
             CompiledNode(f"s{number}", tool="echo", dependencies=[number + 1] if number else ()) for number in range(40)
         ]
         plan = CompiledPlan((*agents_of("a", "b").nodes, *steps), tools={"echo": runs.tools["echo"]})
-        handle = await start(runs, plan, {"calls": 1})
+        handle = await runs.start_compiled_plan(plan, budget={"calls": 1})
         await wait_for_request(runs, handle)
 
         async def steps_are_done() -> bool:
@@ -119,12 +108,16 @@ async def test_waiting_and_reserved_calls_continue_as_new(
         assert await usage_of(handle) == (2, 200, {"a": 100, "b": 100})
 
 
-async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(serve_script: Scripted) -> None:
-    fragile = {**call("a", "give_up"), "on_error": "replan"}
-    script = (plan_text(fragile, call("b", "add", left=1, right=2)), plan_text(fragile), text_completion("It is 3."))
+async def test_replan_uses_the_budget_and_is_skipped_when_the_budget_is_used_up(serve_script: Scripted) -> None:
+    replanned_node = {**call("a", "give_up"), "on_error": "replan"}
+    script = (
+        plan_text(replanned_node, call("b", "add", left=1, right=2)),
+        plan_text(replanned_node),
+        completion_of_100_tokens("It is 3."),
+    )
     async with serve_script(*script) as (model, runs):
         budget = {"calls": 2, "on_limit": "finish"}
-        handle = await start(runs, goal(runs, "What is 1 + 2?", "add", "give_up"), budget)
+        handle = await runs.start_compiled_plan(goal(runs, "What is 1 + 2?", "add", "give_up"), budget=budget)
         document = await checked_document(runs, handle)
         usage = (await handle.result())["usage"]
     assert (document["status"], document["output"]) == ("completed_with_failures", "It is 3.")
@@ -133,40 +126,42 @@ async def test_planning_again_counts_and_is_left_out_when_the_budget_is_used_up(
     assert document["nodes"]["plan#3"]["status"] == "skipped"
 
 
-async def test_a_child_of_a_terminated_run_finishes(serve_script: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_child_of_a_terminated_run_ends_without_its_waiting_call(
+    serve_script: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.2)
-    async with serve_script(text_completion("one")) as (_, runs):
-        handle = await start(runs, agents_of("a", "b"), {"calls": 1})
+    async with serve_script(completion_of_100_tokens("one")) as (_, runs):
+        handle = await runs.start_compiled_plan(agents_of("a", "b"), budget={"calls": 1})
         await wait_for_request(runs, handle)
         view = await RunReader(runs.client, handle.id).read()
         assert view.scheduler is not None
-        [waiting] = [
-            view.scheduler.plan.nodes[n].id for n, r in enumerate(view.scheduler.records) if not r.status.is_final
+        [waiting_node] = [
+            node.id for node, record in view.scheduler.state.visible_nodes() if not record.status.is_final
         ]
-        below = runs.client.get_workflow_handle(limits.child_workflow_id(handle.id, waiting))
+        child = runs.client.get_workflow_handle(limits.child_workflow_id(handle.id, waiting_node))
         runs.forget(handle)
         await runs.client.get_workflow_handle(handle.id).terminate("for a test")
 
         async def has_ended() -> bool:
-            return (await RunReader(runs.client, below.id).read()).is_closed
+            return (await RunReader(runs.client, child.id).read()).is_closed
 
         await eventually(has_ended)
-        document = await document_of(below)
-        fields = replace(await RunReader(runs.client, below.id).read(), closing_document=None, error=None).document()
+        document = await document_of(child)
+        fields = replace(await RunReader(runs.client, child.id).read(), closing_document=None, error=None).document()
         reason = fields["nodes"]["turn1"]["reason"]
         assert reason == "not started: the parent run, which holds the budget, no longer exists"
         assert document["error"]["message"].startswith("'turn1' was skipped: not started: the parent run")
-        for history in await histories_of(runs.client, below):
+        for history in await histories_of(runs.client, child):
             assert_clean(history)
             await assert_replays(history)
 
 
-async def test_an_oversized_message_is_refused_with_a_note(serve_script: Scripted) -> None:
-    async with serve_script(text_completion("one"), text_completion("two")) as (_, runs):
-        handle = await start(runs, agents_of("a", "b"), {"calls": 1, "money": "1.00"})
-        many = {f"c{number}": 1 for number in range(10_001)}
+async def test_oversized_budget_report_is_rejected_with_a_note(serve_script: Scripted) -> None:
+    async with serve_script(completion_of_100_tokens("one"), completion_of_100_tokens("two")) as (_, runs):
+        handle = await runs.start_compiled_plan(agents_of("a", "b"), budget={"calls": 1, "money": "1.00"})
+        too_many = {f"c{number}": 1 for number in range(10_001)}
         for claims, settled in (
-            (many, {}),
+            (too_many, {}),
             ({"x" * 20_001: 1}, {}),
             ({}, {"c": {"calls": 10**16}}),
             ({}, {"c": {"money": "1e999999"}}),

@@ -1,4 +1,4 @@
-"""Short calls on the server: they share an activity, and only the timing differs from ordinary calls."""
+"""Short calls share an activity, and have the same results as ordinary calls."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def long_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a busy machine take longer for a batch."""
+    """Allow more time for a batch, because the machine may be busy."""
     monkeypatch.setattr(call_batch, "CALL_BATCH_S", 60.0)
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 60.0)
 
@@ -42,12 +42,12 @@ def short(node: str, name: str, value: Any = 1, **fields: Any) -> dict[str, Any]
 
 
 def chain(name: str, length: int) -> list[dict[str, Any]]:
-    later = [short(f"n{n}", name, f"{{{{n{n - 1}.result}}}}") for n in range(1, length)]
-    return [short("n0", name, 7), *later]
+    dependents = [short(f"n{n}", name, f"{{{{n{n - 1}.result}}}}") for n in range(1, length)]
+    return [short("n0", name, 7), *dependents]
 
 
 async def statuses_of(runs: Runs, handle: Handle) -> dict[str, str]:
-    """Return the states that a reader shows, without a worker."""
+    """Return the status of every node as a reader shows it."""
     view = await RunReader(runs.client, handle.id).read()
     assert view.scheduler is not None
     return {node.id: record.status.value for node, record in view.scheduler.state.visible_nodes()}
@@ -70,7 +70,7 @@ async def test_chain_of_short_calls_is_one_activity(runs: Runs, bench: Bench, un
     assert await calls_of_run(handle) == ["~batch from n0"]
 
 
-async def test_everything_that_can_become_of_a_node_can_in_a_batch(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {
         "inputs": {"n": {"type": "integer"}},
         "nodes": [
@@ -118,7 +118,7 @@ async def test_everything_that_can_become_of_a_node_can_in_a_batch(runs: Runs, b
     assert {len(bench.effects[f"{unique} {name}"]) for name in ("a", "yes", "after", "row")} == {1}
 
 
-async def test_slow_call_leaves_its_batch_and_holds_up_no_other_node(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, bench: Bench, unique: str) -> None:
     hold = {"id": "slow", "tool": "short_hold", "arguments": {"name": unique}}
     plan = {
         "nodes": [
@@ -142,8 +142,8 @@ async def test_slow_call_leaves_its_batch_and_holds_up_no_other_node(runs: Runs,
     assert {"slow", "later"} <= {*calls}
 
 
-async def test_batches_with_large_arguments_are_sent_by_several_workflow_tasks(runs: Runs, unique: str) -> None:
-    """Together they exceed the 4 MB that the server accepts from one workflow task."""
+async def test_batches_with_large_arguments_are_split_between_workflow_tasks(runs: Runs, unique: str) -> None:
+    """Together, the arguments exceed the 4 MB that the server accepts from one workflow task."""
     each = {"id": "each", "tool": "short", "for_each": [f"{unique} {n}" for n in range(24)]}
     plan = {
         "inputs": {"large": {"type": "string"}},
@@ -154,7 +154,7 @@ async def test_batches_with_large_arguments_are_sent_by_several_workflow_tasks(r
 
 
 @without_cache
-async def test_slow_call_is_cancelled_with_its_node_or_its_run(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_separate_slow_call_is_cancelled_with_its_node_or_run(runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [
         {"id": "one", "tool": "short_hold", "arguments": {"name": unique}},
         {"id": "two", "tool": "short_hold", "arguments": {"name": unique}},
@@ -162,10 +162,10 @@ async def test_slow_call_is_cancelled_with_its_node_or_its_run(runs: Runs, bench
     ]
     handle = await runs.start({"nodes": nodes})
 
-    async def have_left() -> bool:
+    async def are_separate() -> bool:
         return {"one", "two"} <= {*await calls_of_run(handle)}
 
-    await eventually(have_left)
+    await eventually(are_separate)
     result = await handle.execute_update(wire.CANCEL_NODE, {"node_id": "one", "by": "ann"})
     assert result["ok"]
     await eventually(lambda: bench.cleaned.count(unique) == 1)
@@ -177,10 +177,10 @@ async def test_slow_call_is_cancelled_with_its_node_or_its_run(runs: Runs, bench
     assert bench.cleaned.count(unique) == 2
 
 
-async def test_next_attempt_continues_from_the_records_that_the_server_has(
+async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(
     runs: Runs, bench: Bench, unique: str, long_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As with a payload store in a bucket: the records are heartbeats."""
+    """With a payload store in a bucket, the records are heartbeats."""
     monkeypatch.setattr(batch_records, "FolderStore", BucketStore)
     record = HeartbeatRecords.record
 

@@ -1,4 +1,4 @@
-"""Limits of calls across all runs, on the real server."""
+"""Call limits across all runs, on the real server."""
 
 import asyncio
 import json
@@ -14,24 +14,22 @@ from structlog.testing import capture_logs
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
-from dagwright.activities import call_limits, limiter
+from dagwright.activities import limiter
 from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits import limit_state
 from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
-from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage
-from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.server import call_limits as server_limits
 from dagwright.server.call_limits import declare_limit, exchange, list_limits, read_use, remove_limit, set_limit
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, events_of, serving_runs
+from tests.support.runs import Runs, assert_clean, assert_replays, document_of, events_of, serving_runs
 
-pytestmark = [pytest.mark.server, pytest.mark.waits]
+pytestmark = [pytest.mark.server, pytest.mark.waits, pytest.mark.usefixtures("uncached_limits")]
 
 
 class Service:
@@ -41,8 +39,8 @@ class Service:
         self.name = f"fetch_{uuid4().hex[:8]}"
         self.starts: list[float] = []
         self.attempts: list[int] = []
-        self.running = self.most_running = 0
-        self.seconds = 0.0
+        self.running = self.max_running = 0
+        self.duration_s = 0.0
 
     @property
     def subject(self) -> Subject:
@@ -54,8 +52,8 @@ class Service:
             self.starts.append(time.monotonic())
             self.attempts.append(context().attempt)
             self.running += 1
-            self.most_running = max(self.most_running, self.running)
-            await asyncio.sleep(self.seconds)
+            self.max_running = max(self.max_running, self.running)
+            await asyncio.sleep(self.duration_s)
             self.running -= 1
             return item
 
@@ -73,32 +71,18 @@ def service() -> Service:
 
 
 @pytest.fixture
-async def served_runs(
-    client: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[Runs]:
-    """Runs of a worker that lists the limits before every call."""
-    monkeypatch.setattr(call_limits, "FRESH_S", 0.0)
-    monkeypatch.setattr(call_limits, "STALE_S", 0.0)
+async def served_runs(client: Client, service: Service, tmp_path: Path) -> AsyncIterator[Runs]:
     async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_runs()
-        await _remove_all(client)
 
 
-async def _remove_all(client: Client) -> None:
-    for subject, settings in (await list_limits(client)).items():
-        for _ in filter(None, (settings.chosen, settings.declared)):
-            await remove_limit(client, subject)
-
-
-async def _limit(runs: Runs, service: Service, text: str) -> None:
+async def _set_limit(runs: Runs, service: Service, text: str) -> None:
     await set_limit(runs.client, service.subject, parse_limit(text), task_queue=runs.task_queue, by="ann")
 
 
-async def test_rate_is_respected_by_all_calls_and_waiting_uses_up_no_attempt(
-    served_runs: Runs, service: Service
-) -> None:
-    await _limit(served_runs, service, "10/s")
+async def test_calls_respect_a_rate_limit_and_waiting_is_not_an_attempt(served_runs: Runs, service: Service) -> None:
+    await _set_limit(served_runs, service, "10/s")
     handle = await served_runs.start(service.plan(40))
     reasons: list[str] = []
 
@@ -114,21 +98,21 @@ async def test_rate_is_respected_by_all_calls_and_waiting_uses_up_no_attempt(
     assert document["status"] == "completed"
     assert (len(service.starts), set(service.attempts)) == (40, {1})
     assert service.starts[-1] - service.starts[0] > 3.5
-    most = max(sum(start <= other < start + 1.0 for other in service.starts) for start in service.starts)
+    max_starts = max(sum(start <= each < start + 1.0 for each in service.starts) for start in service.starts)
     # Calls may start early by a tenth of a second and late by a quarter.
-    assert most <= 14
+    assert max_starts <= 14
 
 
-async def test_concurrency_is_never_exceeded_and_each_call_runs(served_runs: Runs, service: Service) -> None:
-    service.seconds = 0.3
-    await _limit(served_runs, service, "concurrency=3")
+async def test_concurrency_limit_is_never_exceeded_and_each_call_runs(served_runs: Runs, service: Service) -> None:
+    service.duration_s = 0.3
+    await _set_limit(served_runs, service, "concurrency=3")
     handles = [await served_runs.start(service.plan(8)) for _ in range(2)]
     limits = await list_limits(served_runs.client)
     await eventually(lambda: service.running == 3)
     use = await read_use(served_runs.client, limits[service.subject])
     assert (use.running, use.settings.by, str(use.settings.limit)) == (3, "ann", "concurrency=3")
     assert [(await document_of(handle))["status"] for handle in handles] == ["completed"] * 2
-    assert (len(service.starts), service.most_running, set(service.attempts)) == (16, 3, {1})
+    assert (len(service.starts), service.max_running, set(service.attempts)) == (16, 3, {1})
 
     async def is_free() -> bool:
         return (await read_use(served_runs.client, limits[service.subject])).running == 0
@@ -137,104 +121,97 @@ async def test_concurrency_is_never_exceeded_and_each_call_runs(served_runs: Run
     # Without a limit, the next calls run together.
     await remove_limit(served_runs.client, service.subject)
     await document_of(await served_runs.start(service.plan(8)))
-    assert service.most_running > 3
+    assert service.max_running > 3
 
 
-async def test_lease_of_a_dead_worker_expires_and_a_renewed_one_stays(
+async def test_unrenewed_lease_expires_and_a_renewed_lease_stays(
     served_runs: Runs, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limit_state, "LEASE_S", 2.0)
     monkeypatch.setattr(limiter, "LEASE_S", 2.0)
-    await _limit(served_runs, service, "concurrency=1")
-    # The worker dies after this message.
-    dead = LimitMessage(requests={"dead": CallRequest()})
-    assert (await exchange(served_runs.client, service.subject, dead)).answers["dead"].decision == "start"
-    service.seconds = 4.0
+    await _set_limit(served_runs, service, "concurrency=1")
+    # No worker renews the lease of this call.
+    message = LimitMessage(requests={"dead": CallRequest()})
+    assert (await exchange(served_runs.client, service.subject, message)).answers["dead"].decision == "start"
+    service.duration_s = 4.0
     started_at = time.monotonic()
     assert (await document_of(await served_runs.start(service.plan(2))))["status"] == "completed"
     assert service.starts[0] - started_at > 1.5
-    assert (service.most_running, service.starts[1] - service.starts[0] > 3.9) == (1, True)
+    assert (service.max_running, service.starts[1] - service.starts[0] > 3.9) == (1, True)
 
 
-async def test_limit_deletes_its_earlier_executions(eager_client: Client, tmp_path: Path) -> None:
+async def test_limit_deletes_its_earlier_executions(short_history_client: Client, tmp_path: Path) -> None:
     subject = Subject("model", "busy")
-    handle = eager_client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{subject}")
-    async with serving_runs(eager_client, ToolRegistry(), settings=Settings(state_dir=tmp_path)) as runs:
-        await set_limit(eager_client, subject, parse_limit("1000/s"), task_queue=runs.task_queue, by=None)
+    handle = short_history_client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{subject}")
+    async with serving_runs(short_history_client, ToolRegistry(), settings=Settings(state_dir=tmp_path)) as runs:
+        await set_limit(short_history_client, subject, parse_limit("1000/s"), task_queue=runs.task_queue, by=None)
         executions = {(await handle.describe()).run_id: None}
         while len(executions) < 3:
-            await exchange(eager_client, subject, LimitMessage({"a": CallRequest()}))
+            await exchange(short_history_client, subject, LimitMessage({"a": CallRequest()}))
             executions[(await handle.describe()).run_id] = None
 
         async def has_requested_deletion() -> bool:
             return bool(events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED))
 
-        # The server deletes within about a minute.
+        # The server takes about a minute to delete an execution, so the test checks the request.
         await eventually(has_requested_deletion)
         [scheduled] = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-        # The last one before the open one stays: a client may still wait for its update.
-        sent = scheduled.activity_task_scheduled_event_attributes.input.payloads[0].data
-        assert json.loads(sent) == next(iter(executions))
-        await remove_limit(eager_client, subject)
+        # The execution before the open execution stays, because a client may still wait for its update.
+        deleted_run_id = scheduled.activity_task_scheduled_event_attributes.input.payloads[0].data
+        assert json.loads(deleted_run_id) == next(iter(executions))
+        await remove_limit(short_history_client, subject)
         await handle.result()
         history = await handle.fetch_history()
         assert_clean(history)
         await assert_replays(history)
 
 
-async def test_limit_that_two_clients_remove_at_once_without_a_worker(
+async def test_two_clients_can_remove_a_limit_concurrently_without_a_worker(
     client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_limits, "RESPONSE_TIMEOUT_S", 0.3)
     await set_limit(client, service.subject, parse_limit("5/s"), task_queue="nobody", by=None)
-    removed = await asyncio.gather(*(remove_limit(client, service.subject) for _ in range(2)))
-    assert {str(before.chosen) for before in removed if before is not None and before.limit is not None} == {"5/s"}
+    earlier_settings = await asyncio.gather(*(remove_limit(client, service.subject) for _ in range(2)))
+    limits = {str(each.chosen) for each in earlier_settings if each is not None and each.limit is not None}
+    assert limits == {"5/s"}
     assert await remove_limit(client, service.subject) is None
 
 
 async def test_declared_limit_applies_from_the_first_call_and_can_be_overridden(
-    client: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    client: Client, service: Service, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(call_limits, "FRESH_S", 0.0)
-    monkeypatch.setattr(call_limits, "STALE_S", 0.0)
-    service.seconds = 0.1
+    service.duration_s = 0.1
     settings = Settings(state_dir=tmp_path, limits=f"template:t_{service.name} concurrency=1")
     async with serving_runs(client, service.registry(limit="concurrency=2"), settings=settings) as runs:
-        other = parse_limit("concurrency=9")
-        await declare_limit(client, service.subject, other, task_queue=runs.task_queue)
+        earlier_limit = parse_limit("concurrency=9")
+        await declare_limit(client, service.subject, earlier_limit, task_queue=runs.task_queue)
 
         async def is_listed() -> bool:
-            return (await list_limits(client))[service.subject].declared == other
+            return (await list_limits(client))[service.subject].declared == earlier_limit
 
         await eventually(is_listed)
         with capture_logs() as logs:
             await document_of(await runs.start(service.plan(6)))
-        assert service.most_running == 2
+        assert service.max_running == 2
         [change] = [(log["earlier"], log["limit"]) for log in logs if log["event"].startswith("changing the limit")]
         assert change == ("concurrency=9", "concurrency=2")
-        await _limit(runs, service, "concurrency=4")
+        await _set_limit(runs, service, "concurrency=4")
         await document_of(await runs.start(service.plan(8)))
-        assert service.most_running == 4
-        before = await remove_limit(client, service.subject)
-        assert (str(before and before.chosen), str(before and before.declared)) == ("concurrency=4", "concurrency=2")
-        service.most_running = 0
+        assert service.max_running == 4
+        settings_before = await remove_limit(client, service.subject)
+        assert settings_before is not None
+        assert (str(settings_before.chosen), str(settings_before.declared)) == ("concurrency=4", "concurrency=2")
+        service.max_running = 0
         await document_of(await runs.start(service.plan(6)))
-        assert service.most_running == 2
+        assert service.max_running == 2
 
         # The template of a run is in its memo, which a plan cannot change; all runs of a template share its limit.
-        service.most_running = 0
-        started = [await _start_with_memo(runs, service, {wire.MEMO_TEMPLATE: f"t_{service.name}"}) for _ in range(2)]
-        for handle in started:
+        service.max_running = 0
+        memo = {wire.MEMO_TEMPLATE: f"t_{service.name}"}
+        for handle in [await runs.start(service.plan(3), memo=memo) for _ in range(2)]:
             await document_of(handle)
-        assert service.most_running == 1
+        assert service.max_running == 1
         await runs.check_runs()
-    async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path), queue=runs.task_queue):
-        await _remove_all(client)
-
-
-async def _start_with_memo(runs: Runs, service: Service, memo: dict[str, Any]) -> Handle:
-    compiled = prepare_plan(check_plan(service.plan(3), runs.tools), {})
-    return await runs.start_raw(run_input_to_json(RunInput(compiled=compiled, inputs={})), memo=memo)
 
 
 async def test_model_calls_wait_for_tokens_before_a_request_and_inside_a_tool(client: Client, tmp_path: Path) -> None:
@@ -264,7 +241,6 @@ async def test_model_calls_wait_for_tokens_before_a_request_and_inside_a_tool(cl
             document = await document_of(await runs.start_compiled_plan(plan, inputs={"objective": "?"}))
             assert document["output"] == "done"
             assert {node["attempts"] for node in document["nodes"].values()} == {1}
-            # Each call uses 7 s of the tokens, and 6 s may be used early.
+            # Each call uses the tokens of 7 s, and the tokens of 6 s may be used early.
             assert time.monotonic() - started_at > 7.5
             await runs.check_runs()
-            await _remove_all(client)

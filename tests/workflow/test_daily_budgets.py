@@ -1,4 +1,4 @@
-"""Daily budgets of owners over several runs, on the real server."""
+"""Daily budgets of owners across runs, on the real server."""
 
 from pathlib import Path
 from uuid import uuid4
@@ -10,8 +10,6 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits import limit_state
 from dagwright.history.run_reader import RunReader
-from dagwright.plans.preparation import check_plan, prepare_plan
-from dagwright.protocol.run_input import RunInput, run_input_to_json
 from dagwright.server.call_limits import list_limits, read_use, set_limit
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer
@@ -26,15 +24,14 @@ PLAN = {"nodes": [{"id": "short", "tool": "summarize", "arguments": {"text": "A 
 
 
 async def _start(runs: Runs, owner: str) -> Handle:
-    compiled = prepare_plan(check_plan(PLAN, runs.tools), {})
-    return await runs.start_raw(run_input_to_json(RunInput(compiled=compiled)), memo={wire.MEMO_OWNER: owner})
+    return await runs.start(PLAN, memo={wire.MEMO_OWNER: owner})
 
 
 @pytest.mark.usefixtures("uncached_limits")
 async def test_runs_of_an_owner_share_a_daily_budget(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A waiting call sees a raised budget at once.
+    # A waiting call requests again every second, so that it starts soon after the budget is raised.
     monkeypatch.setattr(limit_state, "MAX_ESTIMATE_S", 1.0)
     owner = f"ann-{uuid4().hex[:8]}"
     subject = Subject("owner", owner)
@@ -46,22 +43,22 @@ async def test_runs_of_an_owner_share_a_daily_budget(
             assert (await document_of(await _start(runs, owner)))["status"] == "completed"
 
             async def is_used_up() -> bool:
-                found = (await list_limits(client)).get(subject)
-                return found is not None and (await read_use(client, found)).used_up is not None
+                limit_settings = (await list_limits(client)).get(subject)
+                return limit_settings is not None and (await read_use(client, limit_settings)).used_up is not None
 
             await eventually(is_used_up)
-            started = services_of(runs, tmp_path).runs
-            assert "calls: 1 of 1 used" in (await started.used_up_budget(owner) or "")
-            assert await started.used_up_budget("bob") is None
+            client_runs = services_of(runs, tmp_path).runs
+            assert "calls: 1 of 1 used" in (await client_runs.used_up_budget(owner) or "")
+            assert await client_runs.used_up_budget("bob") is None
             second = await _start(runs, owner)
 
-            async def waits() -> bool:
+            async def is_waiting() -> bool:
                 nodes = (await RunReader(client, second.id).read()).document()["nodes"]
                 return any(
                     "daily budget (calls: 1 of 1 used, until " in (node["reason"] or "") for node in nodes.values()
                 )
 
-            await eventually(waits)
+            await eventually(is_waiting)
             assert (await document_of(await _start(runs, "bob")))["status"] == "completed"
             await set_limit(client, subject, parse_limit("calls=5/day"), task_queue=runs.task_queue, by=None)
             document = await document_of(second)

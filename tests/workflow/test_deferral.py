@@ -1,4 +1,4 @@
-"""Deferred attempts: the server keeps the call for a while, and its other attempts have the usual numbers."""
+"""Deferred attempts: the server delays the next attempt, and a deferred attempt does not count."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -17,14 +17,14 @@ from tests.support.runs import document_of, serving_runs
 pytestmark = pytest.mark.server
 
 
-async def test_a_service_that_asks_to_wait_uses_up_no_attempt(client: Client, tmp_path: Path) -> None:
+async def test_retry_that_a_service_requests_does_not_count_as_an_attempt(client: Client, tmp_path: Path) -> None:
     orders, reads = list[int](), list[tuple[int, int]]()
 
     @tool(effects="write", max_attempts=2)
     async def order() -> str:
         orders.append(context().attempt)
         if len(orders) < 4:
-            # The second time, it does not say when to come back.
+            # In the second attempt, the delay does not come from the service, so the attempt counts.
             requested_by = "429 from api.example.org" if len(orders) != 2 else None
             raise RetryLater("busy", after=timedelta(milliseconds=1), requested_by=requested_by)
         return "ordered"

@@ -1,4 +1,4 @@
-"""Retries, timeouts, idempotency keys and failures on the real server, by the effects of a tool; bytes of a history."""
+"""Retries, timeouts, idempotency keys and failures by the effects of a tool, and the contents of a history."""
 
 import asyncio
 from collections import Counter
@@ -24,15 +24,15 @@ pytestmark = pytest.mark.server
 _FAST = {"max_attempts": 3, "first_delay": "10ms"}
 
 
-async def test_failed_attempts_are_tried_again(runs: Runs) -> None:
+async def test_failed_attempts_are_retried_up_to_the_maximum(runs: Runs) -> None:
     nodes = [
         {"id": "third", "tool": "flaky", "arguments": {"until": 3}, "retry": _FAST},
         {"id": "never", "tool": "flaky", "arguments": {"until": 4}, "retry": _FAST},
         {"id": "once", "tool": "flaky", "arguments": {"until": 2}, "retry": {"max_attempts": 1}},
         {"id": "final", "tool": "fail", "retry": _FAST},
-        # The server takes no first delay over the longest, and without a cut the run would be stuck.
+        # The server rejects a first delay above the maximum delay, so the run must shorten the first delay.
         {
-            "id": "cut",
+            "id": "shortened",
             "tool": "flaky",
             "arguments": {"until": 3},
             "retry": {**_FAST, "first_delay": "1h", "max_delay": "10ms"},
@@ -43,12 +43,12 @@ async def test_failed_attempts_are_tried_again(runs: Runs) -> None:
         "never": failed_node("tool_failed: RuntimeError: attempt 3", attempts=3),
         "once": failed_node("tool_failed: RuntimeError: attempt 1"),
         "final": failed_node("tool_failed: no"),
-        "cut": completed_node(3, attempts=3),
+        "shortened": completed_node(3, attempts=3),
     }
 
 
-async def test_delay_of_the_service_comes_before_that_of_the_plan(runs: Runs) -> None:
-    # With the plan's own delay of an hour the run would not end within the test.
+async def test_retry_delay_of_the_service_overrides_the_delay_of_the_plan(runs: Runs) -> None:
+    # With the plan's delay of an hour, the run would not end within the test.
     node = {"id": "busy", "tool": "busy", "arguments": {"until": 3}, "retry": {"first_delay": "1h", "max_attempts": 3}}
     assert (await runs.run({"nodes": [node]}))["nodes"] == {"busy": completed_node(3, attempts=3)}
 
@@ -78,7 +78,7 @@ async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: 
     assert {name: bench.effects[f"{unique} {name}"] for name in paths} == expected
 
 
-async def test_write_is_never_repeated_blindly(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_write_is_not_retried(runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [
         {"id": "fails", "tool": "write", "arguments": {"name": f"{unique} fails", "error": "broke"}},
         {"id": "raises", "tool": "write", "arguments": {"name": f"{unique} raises", "error": "broke"}, "retry": _FAST},
@@ -95,7 +95,7 @@ async def test_write_is_never_repeated_blindly(runs: Runs, bench: Bench, unique:
     assert [len(bench.effects[f"{unique} {name}"]) for name in ("fails", "raises", "slow")] == [1, 1, 1]
 
 
-async def test_late_write_is_not_started(
+async def test_write_that_times_out_before_its_start_is_not_called(
     runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def record_never(*_: Any) -> None:
@@ -109,7 +109,7 @@ async def test_late_write_is_not_started(
     assert bench.effects[unique] == []
 
 
-async def test_read_that_takes_too_long_is_tried_again_and_then_failed(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_read_that_times_out_is_retried_and_then_fails(runs: Runs, bench: Bench, unique: str) -> None:
     node = {
         **{"id": "slow", "tool": "hold", "arguments": {"name": unique}, "timeout": "1s"},
         **{"heartbeat": "1s", "retry": {"max_attempts": 2, "first_delay": "10ms"}},
@@ -121,7 +121,7 @@ async def test_read_that_takes_too_long_is_tried_again_and_then_failed(runs: Run
     await eventually(lambda: bench.entered.count(unique) == 2)
 
 
-async def test_history_reads_like_the_plan(runs: Runs) -> None:
+async def test_history_has_the_ids_titles_timeouts_and_priorities_of_the_plan(runs: Runs) -> None:
     plan = {
         "nodes": [
             {"id": "mail", "title": "Fetch the mail of Sarah", "tool": "echo", "priority": 1, "timeout": "30s"},
@@ -147,7 +147,9 @@ async def test_history_reads_like_the_plan(runs: Runs) -> None:
     assert bare(document)["status"] == "completed"
 
 
-async def test_call_longer_than_its_heartbeat_timeout_passes_details_on(client: Client, tmp_path: Path) -> None:
+async def test_long_call_sends_heartbeats_and_the_next_attempt_receives_their_details(
+    client: Client, tmp_path: Path
+) -> None:
     @tool(effects="read")
     def slow() -> int:
         context().wait_for_cancellation(2.5)
@@ -167,15 +169,17 @@ async def test_call_longer_than_its_heartbeat_timeout_passes_details_on(client: 
     assert document["nodes"] == {"slow": completed_node(1), "pages": completed_node([2, {"page": 7}], attempts=2)}
 
 
-async def test_history_of_a_run_is_hardly_larger_than_that_of_a_hand_written_workflow(runs: Runs) -> None:
-    """`benchmarks.many_runs` compares both; the number of workflow tasks varies, and so do names of queues."""
+async def test_history_of_a_plan_has_few_bytes(runs: Runs) -> None:
+    """`benchmarks.many_runs` compares the size with a hand-written workflow.
+
+    Workflow tasks and the names of queues do not count, because their number and length vary."""
     layers = [[f"n{layer}-{place}" for place in range(4)] for layer in range(5)]
     arguments = {"left": 1, "right": 1}
     nodes = [{"id": name, "tool": "plus", "arguments": arguments} for name in layers[0]]
     nodes += [
-        {"id": name, "tool": "plus", "arguments": {"left": f"{{{{{other}.result}}}}", "right": 1}, "depends_on": before}
+        {"id": name, "tool": "plus", "arguments": {"left": f"{{{{{need}.result}}}}", "right": 1}, "depends_on": before}
         for before, layer in pairwise(layers)
-        for name, other in zip(layer, before, strict=True)
+        for name, need in zip(layer, before, strict=True)
     ]
     handle = await runs.start({"nodes": nodes})
     await document_of(handle)

@@ -1,4 +1,4 @@
-"""The agents and plans of `examples/`, each with its tools; the model is scripted."""
+"""The agents and plans of `examples/`, with their tools and a scripted model."""
 
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, json_text, search_answer, text, tool_call
 from dagwright.tools import ToolRegistry
 from dagwright.tools.environment import ToolEnvironment
+from tests.support.agents import model_settings
 from tests.support.runs import document_of, serving_runs
 from tests.support.travel import EXAMPLE, travel_service
 
@@ -56,21 +57,19 @@ STEPS = (
 
 
 READING = Policy((Rule("run", tool="read_file"), Rule("run", tool="search_files"), *CHANGES_ASK.rules))
-"""Without it the search through all files would ask: the objective does not name them."""
+"""Without this policy, the search of files would need an approval, because the objective does not name the files."""
 
 
-async def test_each_of_the_four_agents_does_its_work_with_its_tools(client: Client, tmp_path: Path) -> None:
+async def test_each_of_the_four_agents_returns_its_result(client: Client, tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "small.py").write_text("def double(n):\n    return 2 * n\n")
     searches = {"old bridge built": [search_answer("Finished in 1402", link="https://bridges.example.com")]}
     with travel_service() as travel:
         async with SearchServer(searches) as search, ModelServer(*STEPS) as model:
-            settings = Settings(
-                state_dir=tmp_path / "state",
+            settings = model_settings(
+                model,
+                tmp_path / "state",
                 files_root=tmp_path / "code",
-                model="small",
-                openai_base_url=model.base_url,
-                openai_api_key=SecretStr("key"),
                 serper_api_key=SecretStr("key"),
                 serper_base_url=search.base_url,
                 search_url=travel,
@@ -88,13 +87,15 @@ async def test_each_of_the_four_agents_does_its_work_with_its_tools(client: Clie
         ),
         "code_analyzer": ("completed", "It doubles a number."),
     }
-    entries = [call.messages[-1]["content"] for call in model.calls]
-    results = {place: entries[place] for place in (1, 3, 5, 6, 7, 12, 13, 14)}
+    last_messages = [call.messages[-1]["content"] for call in model.calls]
     expected = {1: "1402", 3: "1402", 5: "airline", 6: "hotel", 7: "price", 12: "small.py", 13: "small.py", 14: "2 * n"}
-    assert [place for place, words in expected.items() if words.casefold() not in str(results[place]).casefold()] == []
+    missing = [
+        number for number, words in expected.items() if words.casefold() not in str(last_messages[number]).casefold()
+    ]
+    assert missing == []
 
 
-async def test_a_flight_a_hotel_and_things_to_do_are_found_at_once(client: Client, tmp_path: Path) -> None:
+async def test_paris_example_finds_a_flight_a_hotel_and_activities(client: Client, tmp_path: Path) -> None:
     plan = read_plan_file(EXAMPLE / "paris.yaml")
     with travel_service() as address:
         settings = Settings(state_dir=tmp_path, search_url=address)

@@ -1,4 +1,4 @@
-"""`examples/temporal_shop` as its README describes it, with a person who approves the order."""
+"""`examples/temporal_shop` as its README describes, with a person who approves the order."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from tests.support.server import LiveServer
 pytestmark = pytest.mark.server
 
 
-async def test_order_is_shipped_when_a_person_approves_it(server: LiveServer, tmp_path: Path) -> None:
+async def test_order_is_shipped_only_if_a_person_approves(server: LiveServer, tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path)
     client = await Client.connect(server.address, plugins=[DagwrightPlugin(tools=TOOLS, settings=settings)])
     runs = create_services(Connection(client, server.server, frozenset()), settings).runs
@@ -31,15 +31,15 @@ async def test_order_is_shipped_when_a_person_approves_it(server: LiveServer, tm
         except RunNotFound:
             return False
 
-    async def order(name: str, *, approved: bool) -> str:
+    async def order(name: str, *, is_approved: bool) -> str:
         handle = await client.start_workflow(OrderWorkflow.run, Order("lamp", 2), id=name, task_queue=TASK_QUEUE)
         await eventually(lambda: is_waiting(f"{name}-plan"))
-        await answer_request(runs.feedback, f"{name}-plan", "approve", Answer({"approved": approved}))
+        await answer_request(runs.feedback, f"{name}-plan", "approve", Answer({"approved": is_approved}))
         return await handle.result()
 
     async with create_worker(client):
-        assert await order("order-1", approved=True) == "Your order is on its way: 2-LAMP"
-        assert await order("order-2", approved=False) == "Your order was not approved."
+        assert await order("order-1", is_approved=True) == "Your order is on its way: 2-LAMP"
+        assert await order("order-2", is_approved=False) == "Your order was not approved."
         nodes = (await runs.reader("order-1-plan").read()).document()["nodes"]
     assert nodes["reserve"]["result"] == {"item": "lamp", "count": 2, "shelf": "shelf-4"}
     assert nodes["ship"]["result"] == {"tracking": "2-LAMP", "shipment": "order-1-plan/ship"}

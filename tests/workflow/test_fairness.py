@@ -1,4 +1,4 @@
-"""Runs with fairness keys on the real server: a backlog on one slot is served in turn."""
+"""Runs with fairness keys on the real server: the owners of a backlog are served by their weights."""
 
 import asyncio
 from functools import partial
@@ -14,7 +14,7 @@ from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.worker import Worker
 
-from dagwright.client.runs import Runs as StartedRuns
+from dagwright.client.runs import Runs as ClientRuns
 from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -29,11 +29,11 @@ pytestmark = pytest.mark.server
 
 ITEMS = {"ann": 60, "bob": 10, "cleo": 10}
 CALLS_OF_RUN = 20
-"""Calls of a foreign tool that one run starts at once: each may return 2 MB into its history."""
+"""Maximum number of concurrent calls of a foreign tool in a run: each call may add 2 MB to the history."""
 
 
 def _plan(owner: str, calls: int) -> dict[str, Any]:
-    """Return a plan whose calls are in a child run: they have its fairness too."""
+    """Return a plan whose calls are in a child run, which inherits the fairness of its parent."""
     each = {"id": "each", "for_each": list(range(calls)), "tool": "count", "arguments": {"by": owner}}
     return {"nodes": [{"id": "in", "plan": {"nodes": [each]}}]}
 
@@ -45,16 +45,16 @@ async def _has_backlog(client: Client, queue: str, calls: int) -> bool:
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
         report_stats=True,
     )
-    described = await client.workflow_service.describe_task_queue(request, retry=True)
-    return described.stats.approximate_backlog_count >= calls
+    description = await client.workflow_service.describe_task_queue(request, retry=True)
+    return description.stats.approximate_backlog_count >= calls
 
 
-async def _start(started: StartedRuns, runs: Runs, owner: str, weight: float) -> None:
+async def _start(client_runs: ClientRuns, runs: Runs, owner: str, weight: float) -> None:
     for first in range(0, ITEMS[owner], CALLS_OF_RUN):
         calls = min(CALLS_OF_RUN, ITEMS[owner] - first)
         plan = prepare_plan(check_plan(_plan(owner, calls), runs.tools), {})
         options = RunStartOptions(owner=owner, fairness=None if weight == 1 else Fairness(owner, weight))
-        run = await started.start(StartRequest(plan, options=options))
+        run = await client_runs.start(StartRequest(plan, options=options))
         runs.take(runs.client.get_workflow_handle(run.workflow_id))
 
 
@@ -65,17 +65,17 @@ async def test_owners_with_a_backlog_are_served_by_their_weights(client: Client,
     async def count(arguments: dict[str, str]) -> None:
         order.append(arguments["by"])
 
-    declared = ToolDeclaration("count", effects=Effects.READ, task_queue=queue, is_foreign=True)
-    counting = with_tools(runs, {"count": declared})
-    started = services_of(runs, tmp_path).runs
+    declaration = ToolDeclaration("count", effects=Effects.READ, task_queue=queue, is_foreign=True)
+    runs_with_tool = with_tools(runs, {"count": declaration})
+    client_runs = services_of(runs, tmp_path).runs
     for owner, weight in (("ann", 1), ("bob", 1), ("cleo", 3)):
-        await _start(started, counting, owner, weight)
+        await _start(client_runs, runs_with_tool, owner, weight)
         calls = sum(number for name, number in ITEMS.items() if name <= owner)
         await eventually(partial(_has_backlog, client, queue, calls))
     async with Worker(client, task_queue=queue, activities=[count], max_concurrent_activities=1):
-        await counting.check_runs()
+        await runs_with_tool.check_runs()
     assert {owner: order.count(owner) for owner in ITEMS} == ITEMS
-    # Ann's 60 calls came first, and yet all calls of the others are among the first half.
+    # Ann's 60 calls were scheduled first, but all calls of the other owners are in the first half.
     ends = {owner: len(order) - order[::-1].index(owner) for owner in ITEMS}
     assert ends["cleo"] < ends["bob"] < 40 < ends["ann"], order
 

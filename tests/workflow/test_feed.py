@@ -1,4 +1,4 @@
-"""`RunReader` on a real server: its documents agree with the run, while the run is open and after any end."""
+"""`RunReader` on a real server: its documents agree with the run, both while the run is open and after its end."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -10,26 +10,22 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 
 from dagwright.history.replay import HistoryReplay
-from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.protocol.compact_documents import compact_document
 from dagwright.protocol.conversion import data_converter
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
+from tests.support.people import view_of
 from tests.support.runs import Handle, Runs, bare_node, cancelled_node, completed_node, document_of, serving_runs
 from tests.support.runs import bare as bare_document
 from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-_AT_ONCE = 20
-_WIDE = _AT_ONCE + 10
-"""More calls than the run starts at once."""
-
-
-async def _view(runs: Runs, handle: Handle) -> RunView:
-    return await RunReader(runs.client, handle.id).read()
+_MAX_CONCURRENT_CALLS = 20
+_CALL_COUNT = _MAX_CONCURRENT_CALLS + 10
+"""More calls than may run concurrently."""
 
 
 def _counts(document: Mapping[str, Any]) -> dict[str, int]:
@@ -45,23 +41,25 @@ async def _count_scheduled_activities(handle: Handle) -> int:
     return len([event async for event in handle.fetch_history_events() if event.event_type == kind])
 
 
-async def test_only_calls_that_history_holds_are_running(cached_runs: Runs, bench: Bench, unique: str) -> None:
-    nodes = [_hold(f"n{number}", unique) for number in range(_WIDE)]
-    handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"}, max_in_flight=_AT_ONCE)
+async def test_only_calls_with_an_event_in_history_are_shown_as_running(
+    cached_runs: Runs, bench: Bench, unique: str
+) -> None:
+    nodes = [_hold(f"n{number}", unique) for number in range(_CALL_COUNT)]
+    handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"}, max_in_flight=_MAX_CONCURRENT_CALLS)
     try:
         await eventually(lambda: unique in bench.entered)
         scheduled = await _count_scheduled_activities(handle)
-        counts = _counts((await _view(cached_runs, handle)).document())
+        counts = _counts((await view_of(cached_runs, handle)).document())
     finally:
         bench.open(unique)
-    assert 0 < scheduled < _WIDE
-    assert counts == {"running": scheduled, "ready": _WIDE - scheduled}
+    assert 0 < scheduled < _CALL_COUNT
+    assert counts == {"running": scheduled, "ready": _CALL_COUNT - scheduled}
 
-    written = await document_of(handle)
-    assert compact_document((await _view(cached_runs, handle)).document(), steps=_WIDE) == written
+    document = await document_of(handle)
+    assert compact_document((await view_of(cached_runs, handle)).document(), steps=_CALL_COUNT) == document
 
 
-async def test_every_state_is_projected_before_the_run_reports_it(cached_runs: Runs, client: Client) -> None:
+async def test_reader_has_every_node_status_before_the_last_event(cached_runs: Runs, client: Client) -> None:
     def echo(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
         return {"id": node_id, "tool": "echo", "arguments": {}, "depends_on": list(depends_on), **fields}
 
@@ -72,48 +70,50 @@ async def test_every_state_is_projected_before_the_run_reports_it(cached_runs: R
         *(echo("stuck", "lost"), echo("passed", "soon", when="false"), echo("last", "late", "items", "below")),
     ]
     handle = await cached_runs.start({"nodes": nodes})
-    written = await document_of(handle)
+    document = await document_of(handle)
 
-    projection = HistoryReplay(handle.id, data_converter)
+    replay = HistoryReplay(handle.id, data_converter)
     scheduled = set()
     events = [event async for event in handle.fetch_history_events()]
     for event in events[:-1]:
-        await projection.apply(event)
+        await replay.apply(event)
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             scheduled.add(event.activity_task_scheduled_event_attributes.activity_id)
-        running = {name for name in _running(projection) if name != "below"}
+        running = {name for name in _running(replay) if name != "below"}
         assert running <= scheduled
-    await projection.complete_state()
+    await replay.complete_state()
 
-    assert projection.scheduler is not None
-    assert [record.status.value for record in projection.scheduler.records] == [
-        written["nodes"][node["id"]]["status"] for node in nodes
+    assert replay.scheduler is not None
+    assert [record.status.value for record in replay.scheduler.records] == [
+        document["nodes"][node["id"]]["status"] for node in nodes
     ]
 
 
-def _running(projection: HistoryReplay) -> list[str]:
-    if projection.scheduler is None:
+def _running(replay: HistoryReplay) -> list[str]:
+    if replay.scheduler is None:
         return []
-    found = []
-    for node, record in zip(projection.scheduler.plan.nodes, projection.scheduler.records, strict=True):
-        found += [f"{node.id}[{item.key}]" for item in record.items if item.record.status == "running"]
+    names = []
+    for node, record in zip(replay.scheduler.plan.nodes, replay.scheduler.records, strict=True):
+        names += [f"{node.id}[{item.key}]" for item in record.items if item.record.status == "running"]
         if record.status == "running" and not record.items:
-            found.append(node.id)
-    return found
+            names.append(node.id)
+    return names
 
 
-async def test_nodes_that_were_only_counted_are_restored(cached_runs: Runs) -> None:
+async def test_reader_restores_nodes_of_which_the_document_has_only_counts(cached_runs: Runs) -> None:
     nodes = [{"id": f"n{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(140)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
-    written = await document_of(handle)
-    document = (await _view(cached_runs, handle)).document()
+    counted = await document_of(handle)
+    document = (await view_of(cached_runs, handle)).document()
 
-    assert (written["nodes"], written["nodes_ref"]["counts"]) == ({}, {"completed": 140})
+    assert (counted["nodes"], counted["nodes_ref"]["counts"]) == ({}, {"completed": 140})
     assert document["output"] == "completed"
     assert [bare_node(node) for node in document["nodes"].values()] == [completed_node("x" * 8_000)] * 140
 
 
-async def test_run_that_was_terminated_leaves_nothing_unfinished(cached_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_unfinished_nodes_of_a_terminated_run_are_shown_as_cancelled(
+    cached_runs: Runs, bench: Bench, unique: str
+) -> None:
     nodes = [
         {"id": "first", "tool": "add", "arguments": {"left": 1, "right": 2}},
         _hold("held", unique, depends_on=["first"]),
@@ -124,7 +124,7 @@ async def test_run_that_was_terminated_leaves_nothing_unfinished(cached_runs: Ru
     try:
         await eventually(lambda: unique in bench.entered)
         await handle.terminate(reason="enough")
-        view = await _view(cached_runs, handle)
+        view = await view_of(cached_runs, handle)
     finally:
         bench.open(unique)
     reason = "the run was terminated: enough"
@@ -137,7 +137,7 @@ async def test_run_that_was_terminated_leaves_nothing_unfinished(cached_runs: Ru
     assert (view.is_closed, view.nodes_done) == (True, 1)
 
 
-async def test_cause_of_a_failure_is_complete_while_the_call_is_retried(client: Client, tmp_path: Path) -> None:
+async def test_last_failure_of_a_retried_call_is_complete(client: Client, tmp_path: Path) -> None:
     cause = "the cause of it " + "x" * 3_900
 
     @tool(effects="read")
@@ -149,16 +149,16 @@ async def test_cause_of_a_failure_is_complete_while_the_call_is_retried(client: 
     retry = {"max_attempts": 2, "first_delay": "1h"}
     async with serving_runs(client, ToolRegistry.of(deep), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start({"nodes": [{"id": "a", "tool": "deep", "arguments": {"depth": 200}, "retry": retry}]})
-        actual: list[RunView] = []
+        views: list[RunView] = []
 
         async def has_failed() -> bool:
-            actual.append(await _view(runs, handle))
-            return "a" in actual[-1].pending and actual[-1].pending["a"].last_failure is not None
+            views.append(await view_of(runs, handle))
+            return "a" in views[-1].pending and views[-1].pending["a"].last_failure is not None
 
         await eventually(has_failed)
         await handle.signal("cancel")
         await document_of(handle)
-    assert (actual[-1].pending["a"].state, actual[-1].pending["a"].last_failure) == (
+    assert (views[-1].pending["a"].state, views[-1].pending["a"].last_failure) == (
         "backing_off",
         f"RuntimeError: {cause}",
     )

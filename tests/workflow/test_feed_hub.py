@@ -1,4 +1,4 @@
-"""`RunSubscriptions`: one reader for all subscribers, resumed from an offset, over several executions."""
+"""`RunSubscriptions`: one reader serves all subscribers of a run, from any cursor and across executions."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -29,8 +29,8 @@ from tests.support.tools import Bench
 pytestmark = pytest.mark.server
 
 
-class _Opened:
-    """Opens subscriptions and counts them."""
+class _ReaderFactory:
+    """Open readers and count them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -56,37 +56,37 @@ async def _all_of(subscriptions: RunSubscriptions, handle: Handle, *, after: Cur
 
 
 def _states(updates: list[RunUpdate]) -> dict[str, str]:
-    """Return the final states of the tasks in the events."""
+    """Return the statuses of the changed tasks, in the last view."""
     scheduler = updates[-1].view.scheduler
     assert scheduler is not None
     tasks = dict.fromkeys(task for update in updates for task in update.changed)
     return {task: record.status.value for task in tasks if (record := scheduler.record_of(task))}
 
 
-async def test_a_hundred_subscribers_share_one_reader(
+async def test_all_subscribers_of_a_run_share_one_reader(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
-    opened = _Opened(client)
-    subscriptions = RunSubscriptions(opened)
+    open_reader = _ReaderFactory(client)
+    subscriptions = RunSubscriptions(open_reader)
     handle = await cached_runs.start(_chain(unique))
-    watching = [asyncio.create_task(_all_of(subscriptions, handle)) for _ in range(100)]
+    subscriptions_of_run = [asyncio.create_task(_all_of(subscriptions, handle)) for _ in range(100)]
     await eventually(lambda: unique in bench.entered)
     bench.open(unique)
-    written = await document_of(handle)
-    result = await asyncio.gather(*watching)
+    document = await document_of(handle)
+    result = await asyncio.gather(*subscriptions_of_run)
 
-    assert opened.count == 1
+    assert open_reader.count == 1
     assert [_states(updates) for updates in result] == [
         {"first": "completed", "held": "completed", "last": "completed"}
     ] * 100
-    assert all(updates[-1].view.document() == with_run_error(written) for updates in result[:3])
+    assert all(updates[-1].view.document() == with_run_error(document) for updates in result[:3])
 
 
 async def test_reader_ends_with_the_last_subscriber(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
-    opened = _Opened(client)
-    subscriptions = RunSubscriptions(opened)
+    open_reader = _ReaderFactory(client)
+    subscriptions = RunSubscriptions(open_reader)
     handle = await cached_runs.start(_chain(unique))
     tasks = set(asyncio.all_tasks())
     async with (
@@ -95,23 +95,23 @@ async def test_reader_ends_with_the_last_subscriber(
     ):
         await anext(first)
         await anext(second)
-        assert opened.count == 1
+        assert open_reader.count == 1
     await eventually(lambda: not {task for task in asyncio.all_tasks() - tasks if "_Topic" in str(task.get_coro())})
     bench.open(unique)
     await document_of(handle)
     assert _states(await _all_of(subscriptions, handle))["last"] == "completed"
-    assert opened.count == 2
+    assert open_reader.count == 2
 
 
 async def test_subscriber_continues_from_its_cursor(
     client: Client, cached_runs: Runs, bench: Bench, unique: str
 ) -> None:
-    subscriptions = RunSubscriptions(_Opened(client))
+    subscriptions = RunSubscriptions(_ReaderFactory(client))
     handle = await cached_runs.start(_chain(unique))
-    seen: list[str] = []
+    changed: list[str] = []
     async with aclosing(subscriptions.subscribe(handle.id)) as updates:
         async for update in updates:
-            seen += update.changed
+            changed += update.changed
             scheduler = update.view.scheduler
             if scheduler is not None and scheduler.records[1].status == "running":
                 cursor = Cursor.parse(str(update.view.cursor))
@@ -119,16 +119,16 @@ async def test_subscriber_continues_from_its_cursor(
     bench.open(unique)
     await document_of(handle)
     rest = await _all_of(subscriptions, handle, after=cursor)
-    again = await _all_of(subscriptions, handle, after=START)
-    nothing_new = await _all_of(subscriptions, handle, after=rest[-1].view.cursor)
+    all_updates = await _all_of(subscriptions, handle, after=START)
+    no_changes = await _all_of(subscriptions, handle, after=rest[-1].view.cursor)
 
-    assert list(dict.fromkeys(seen)) == ["first", "held"]
+    assert list(dict.fromkeys(changed)) == ["first", "held"]
     assert [update.changed for update in rest] == [("held", "last")]
-    assert [update.changed for update in again] == [("first", "held", "last")]
-    assert [update.changed for update in nothing_new] == [()]
+    assert [update.changed for update in all_updates] == [("first", "held", "last")]
+    assert [update.changed for update in no_changes] == [()]
 
 
-async def test_offset_of_an_execution_that_is_not_kept_counts_for_nothing(client: Client, cached_runs: Runs) -> None:
+async def test_cursor_of_a_missing_execution_is_ignored(client: Client, cached_runs: Runs) -> None:
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {}}]})
     await document_of(handle)
     subscriptions = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
@@ -141,10 +141,10 @@ _RANK = {NodeStatus.PENDING: 0, NodeStatus.READY: 1, NodeStatus.RUNNING: 2, Node
 
 @pytest.fixture
 async def eager_runs(
-    eager_client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory
+    short_history_client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("kept"))
-    async with serving_runs(eager_client, bench.registry(), settings=settings) as runs:
+    async with serving_runs(short_history_client, bench.registry(), settings=settings) as runs:
         yield runs
         await runs.check_runs()
 
@@ -161,66 +161,70 @@ def _long_chain() -> dict[str, Any]:
 
 
 async def _collect_updates(subscriptions: RunSubscriptions, handle: Handle) -> list[tuple[RunUpdate, list[NodeStatus]]]:
-    """Return all updates, each with the states that it showed when it came."""
-    actual = []
+    """Return all updates, each with the node statuses at its arrival."""
+    updates = []
     async for update in subscriptions.subscribe(handle.id):
         scheduler = update.view.scheduler
-        actual.append((update, [record.status for record in scheduler.records] if scheduler else []))
-    return actual
+        updates.append((update, [record.status for record in scheduler.records] if scheduler else []))
+    return updates
 
 
-async def test_run_is_followed_over_executions_from_any_offset(eager_client: Client, eager_runs: Runs) -> None:
-    subscriptions = RunSubscriptions(lambda workflow_id: RunReader(eager_client, workflow_id))
+async def test_run_can_be_followed_across_executions_from_any_cursor(
+    short_history_client: Client, eager_runs: Runs
+) -> None:
+    subscriptions = RunSubscriptions(lambda workflow_id: RunReader(short_history_client, workflow_id))
     handle = await eager_runs.start(_long_chain())
-    watching = asyncio.create_task(_collect_updates(subscriptions, handle))
-    written = await document_of(handle)
-    seen = await watching
-    newest = await eager_client.get_workflow_handle(handle.id).describe()
+    subscription = asyncio.create_task(_collect_updates(subscriptions, handle))
+    document = await document_of(handle)
+    updates = await subscription
+    newest = await short_history_client.get_workflow_handle(handle.id).describe()
     executions = await executions_of(
-        eager_client, handle.id, first_run_id=str(handle.first_execution_run_id), last_run_id=newest.run_id
+        short_history_client, handle.id, first_run_id=str(handle.first_execution_run_id), last_run_id=newest.run_id
     )
 
-    offsets = [update.view.cursor for update, _ in seen]
+    cursors = [update.view.cursor for update, _ in updates]
     assert len(executions) > 2
-    assert offsets == sorted(offsets)
-    assert offsets[-1].run == len(executions)
-    # Readers do not see a node go back or the plan disappear when a new execution starts.
-    planned = [states for _, states in seen if states]
-    assert [states for _, states in seen[len(seen) - len(planned) :]] == planned
-    for before, after in pairwise(planned):
+    assert cursors == sorted(cursors)
+    assert cursors[-1].run == len(executions)
+    # When a new execution starts, no node returns to an earlier status, and the plan stays known.
+    nonempty_states = [states for _, states in updates if states]
+    assert [states for _, states in updates[len(updates) - len(nonempty_states) :]] == nonempty_states
+    for before, after in pairwise(nonempty_states):
         assert all(_RANK[old] <= _RANK[new] for old, new in zip(before, after, strict=True))
 
-    document = seen[-1][0].view.document()
-    assert document == written
-    assert (document["execution_id"], document["nodes"]["n0"]["started_at"]) == (
-        executions[-1],
-        written["nodes"]["n0"]["started_at"],
-    )
-    started = [(await RunReader(eager_client, handle.id, run_id=run).read()).started_at for run in executions]
-    assert len(set(started)) == 1
+    assert updates[-1][0].view.document() == document
+    assert document["execution_id"] == executions[-1]
+    start_times = [
+        (await RunReader(short_history_client, handle.id, run_id=run).read()).started_at for run in executions
+    ]
+    assert len(set(start_times)) == 1
 
-    result = {task for update, _ in seen for task in update.changed}
-    assert result == {f"n{number}" for number in range(_SIZE)}
-    for offset in (Cursor(1, 40), Cursor(2, 10), offsets[len(offsets) // 2]):
-        at_offset = await RunReader(eager_client, handle.id).states_at(offset)
-        done_before = {task for task, state in at_offset.items() if state.status is NodeStatus.COMPLETED}
-        rest = [update async for update in subscriptions.subscribe(handle.id, after=offset)]
-        assert [set(update.changed) for update in rest] == [result - done_before]
-        assert offset.run == 1 or done_before
+    changed_tasks = {task for update, _ in updates for task in update.changed}
+    assert changed_tasks == {f"n{number}" for number in range(_SIZE)}
+    for cursor in (Cursor(1, 40), Cursor(2, 10), cursors[len(cursors) // 2]):
+        states_at_cursor = await RunReader(short_history_client, handle.id).states_at(cursor)
+        done_before = {task for task, state in states_at_cursor.items() if state.status is NodeStatus.COMPLETED}
+        rest = [update async for update in subscriptions.subscribe(handle.id, after=cursor)]
+        assert [set(update.changed) for update in rest] == [changed_tasks - done_before]
+        assert cursor.run == 1 or done_before
 
 
-async def test_list_shows_a_run_of_many_executions_once(eager_client: Client, eager_runs: Runs, tmp_path: Path) -> None:
-    connection = Connection(eager_client, Server("here", eager_client.namespace), frozenset())
+async def test_list_has_a_run_of_many_executions_once(
+    short_history_client: Client, eager_runs: Runs, tmp_path: Path
+) -> None:
+    connection = Connection(short_history_client, Server("here", short_history_client.namespace), frozenset())
     runs = ClientRuns(connection, task_queue=eager_runs.task_queue, store=open_store(str(tmp_path)))
     started_run = await runs.start(StartRequest(prepare_plan(check_plan(_long_chain(), eager_runs.tools), {})))
-    await document_of(eager_client.get_workflow_handle(started_run.workflow_id))
-    first = await eager_client.get_workflow_handle(started_run.workflow_id, run_id=started_run.run_id).describe()
+    await document_of(short_history_client.get_workflow_handle(started_run.workflow_id))
+    first = await short_history_client.get_workflow_handle(
+        started_run.workflow_id, run_id=started_run.run_id
+    ).describe()
 
     async def is_listed() -> bool:
         return bool(await runs.list_runs(run_filter=RunFilter(title=started_run.workflow_id, status="completed")))
 
     await eventually(is_listed)
-    (mine,) = await runs.list_runs(run_filter=RunFilter(title=started_run.workflow_id))
-    assert (mine.status, mine.nodes_done, mine.nodes_total) == ("completed", _SIZE, _SIZE)
-    assert mine.started_at is not None
-    assert abs(mine.started_at - first.start_time) < timedelta(milliseconds=10)
+    (listed_run,) = await runs.list_runs(run_filter=RunFilter(title=started_run.workflow_id))
+    assert (listed_run.status, listed_run.nodes_done, listed_run.nodes_total) == ("completed", _SIZE, _SIZE)
+    assert listed_run.started_at is not None
+    assert abs(listed_run.started_at - first.start_time) < timedelta(milliseconds=10)

@@ -47,7 +47,7 @@ from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 from tests.workflow.test_store_outages import outage
 
-pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_marks")]
+pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_history_limits")]
 
 
 @pytest.fixture(scope="module")
@@ -68,19 +68,19 @@ def registry(bench: Bench, keys: dict[str, list[str]]) -> ToolRegistry:
 
 @pytest.fixture(scope="module")
 async def cached_runs(
-    eager_client: Client, registry: ToolRegistry, tmp_path_factory: pytest.TempPathFactory
+    short_history_client: Client, registry: ToolRegistry, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("cached"))
-    async with serving_runs(eager_client, registry, settings=settings) as runs:
+    async with serving_runs(short_history_client, registry, settings=settings) as runs:
         yield runs
 
 
 @pytest.fixture(scope="module")
 async def uncached_runs(
-    eager_client: Client, registry: ToolRegistry, tmp_path_factory: pytest.TempPathFactory
+    short_history_client: Client, registry: ToolRegistry, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("uncached"))
-    async with serving_runs(eager_client, registry, settings=settings, workflow_cache=False) as runs:
+    async with serving_runs(short_history_client, registry, settings=settings, workflow_cache=False) as runs:
         yield runs
 
 
@@ -165,10 +165,12 @@ async def _puts(handle: Handle) -> list[str]:
     return [activity_id for activity_id in scheduled if activity_id.startswith(wire.ID_PUT_STATE)]
 
 
-async def test_deadline_holds_without_the_store(eager_client: Client, registry: ToolRegistry, tmp_path: Path) -> None:
+async def test_deadline_holds_without_the_store(
+    short_history_client: Client, registry: ToolRegistry, tmp_path: Path
+) -> None:
     (tmp_path / "payloads").mkdir()
     small = patch.multiple(limits, INLINE_STATE_BYTES=100)
-    async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
+    async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small, outage(tmp_path):
             handle = await runs.start({"deadline": "9s", "nodes": _steps(40, "n")})
             document = bare(await document_of(handle))
@@ -179,12 +181,12 @@ async def test_deadline_holds_without_the_store(eager_client: Client, registry: 
 
 
 async def test_run_whose_state_is_refused_for_good_ends_with_what_it_has(
-    eager_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
+    short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     """Guard: nothing that the store or an operator answers is a defect of ours."""
     error = ApplicationError("given up by hand", non_retryable=True)
     small = patch.multiple(limits, INLINE_STATE_BYTES=100)
-    async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
+    async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small, patch.object(FolderStore, "put", side_effect=error):
             handle = await runs.start({"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n")]})
             document = bare(await document_of(handle))
@@ -197,12 +199,12 @@ async def test_run_whose_state_is_refused_for_good_ends_with_what_it_has(
 
 
 async def test_state_is_put_again_under_another_id_when_something_came_meanwhile(
-    eager_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
+    short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     (tmp_path / "payloads").mkdir()
     plan = {"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n")]}
     small = patch.multiple(limits, INLINE_STATE_BYTES=100)
-    async with serving_runs(eager_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
+    async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small:
             with outage(tmp_path):
                 handle = await runs.start(plan)

@@ -115,14 +115,16 @@ async def test_terminated_workflow_of_a_write_leaves_its_outcome_unknown(shop: R
     assert await ended_nodes(shop, handle) == {"ship": failed_node(f"outcome_unknown: {message}")}
 
 
-@pytest.mark.usefixtures("low_marks")
-async def test_run_continues_as_new_between_its_workflows(eager_client: Client, bench: Bench, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("low_history_limits")
+async def test_run_continues_as_new_between_its_workflows(
+    short_history_client: Client, bench: Bench, tmp_path: Path
+) -> None:
     # Each workflow takes at least four events; how many workflow tasks there are between them depends on the load.
     items = [f"lamp {number}" for number in range(100)]
     node = {"id": "ship", "tool": "ship", "for_each": items, "arguments": {"item": "{{item}}"}}
     async with (
-        serving_runs(eager_client, bench.registry(), settings=Settings(state_dir=tmp_path)) as served,
-        shop_worker(eager_client) as tools,
+        serving_runs(short_history_client, bench.registry(), settings=Settings(state_dir=tmp_path)) as served,
+        shop_worker(short_history_client) as tools,
     ):
         runs = with_tools(served, tools)
         handle = await runs.start({"nodes": [node]}, max_in_flight=2)
