@@ -29,6 +29,11 @@ def after(node: str, *needs: str) -> dict[str, Any]:
     return {"id": node, "tool": "echo", "arguments": {name: f"{{{{{name}.result}}}}" for name in needs}}
 
 
+def hold(node_id: str, name: str, *needs: str, **fields: Any) -> dict[str, Any]:
+    """Return a node that runs until the test opens the gate `name`."""
+    return {"id": node_id, "tool": "hold", "arguments": {"name": name}, "depends_on": [*needs], **fields}
+
+
 async def view_of(runs: Runs, handle: Handle) -> RunView:
     return await RunReader(runs.client, handle.id).read()
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from dagwright.history.run_reader import RunReader
 from dagwright.testing import ModelServer
@@ -16,6 +17,15 @@ async def ended_document(runs: Runs, handle: Handle) -> Document:
     document = await document_of(handle)
     assert (await RunReader(runs.client, handle.id).read()).document() == with_run_error(document)
     return document
+
+
+def pure_node(node_id: str, left: Any, right: Any = 1, **fields: Any) -> Document:
+    return {"id": node_id, "tool": "add", "arguments": {"left": left, "right": right}, **fields}
+
+
+def value_of(number: int) -> int:
+    """Return the value of a pure node `n<number>` that adds 1 to `n<number // 2>`; `n0` has the value 2."""
+    return number.bit_length() + 2
 
 
 async def end_of_run(handle: Handle) -> str:

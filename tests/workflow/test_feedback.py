@@ -1,4 +1,4 @@
-"""Human answers: by update and by signal, early, repeated, invalid, late, in items, in sub-plans, and with nodes."""
+"""Answers of people: by update and by signal, early, invalid, late, and to requests of items and sub-plans."""
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -53,60 +53,60 @@ async def test_answer_by_update_is_accepted_and_its_dependent_continues(runs: Ru
     assert document["waiting_for"] == []
 
 
-async def test_answer_by_signal_is_applied_and_a_refused_one_is_noted(runs: Runs) -> None:
+async def test_answer_by_signal_is_applied_and_an_invalid_answer_is_noted(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("pick", "SELECTION", options=["x", "y"]), after("go", "pick")]})
     await wait_for_requests(runs.client, handle.id, "pick")
     await signal(handle, "pick", {"selected": ["z"]})
     await handle.signal(wire.SIGNAL_FEEDBACK, raw(b"no json"))
     await handle.signal(wire.SIGNAL_FEEDBACK, args=[])
     await eventually(lambda: has_notes(runs, handle, 3))
-    noted = (await view_of(runs, handle)).document()["notes"]
+    notes = (await view_of(runs, handle)).document()["notes"]
     await signal(handle, "pick", {"selected": ["y"]})
     document = await document_of(handle)
-    assert document["notes"] == noted
-    assert [note["code"] for note in noted] == ["refused"] * 3
-    assert [note["message"].partition(":")[0] for note in noted] == ["feedback"] * 3
-    assert '"z"' in noted[0]["message"]
+    assert document["notes"] == notes
+    assert [note["code"] for note in notes] == ["refused"] * 3
+    assert [note["message"].partition(":")[0] for note in notes] == ["feedback"] * 3
+    assert '"z"' in notes[0]["message"]
     assert bare(document)["nodes"] == {
         "pick": completed_node({"selected": ["y"]}),
         "go": completed_node({"pick": {"selected": ["y"]}}),
     }
 
 
-async def test_deadline_fails_the_node_and_a_default_answers_it(runs: Runs) -> None:
+async def test_deadline_fails_the_node_or_applies_the_default_answer(runs: Runs) -> None:
     nodes = [
         human("late", deadline="300ms"),
         human("given", deadline="200ms", on_timeout={"default": {"approved": True, "reason": "nobody said no"}}),
         after("go", "given"),
     ]
     document = await document_of(handle := await runs.start({"nodes": nodes}))
-    given = {"approved": True, "reason": "nobody said no"}
+    default = {"approved": True, "reason": "nobody said no"}
     assert bare(document)["nodes"] == {
         "late": failed_node("no_answer: 'late' was not answered in time: What of late?"),
-        "given": completed_node(given),
-        "go": completed_node({"given": given}),
+        "given": completed_node(default),
+        "go": completed_node({"given": default}),
     }
     assert (await view_of(runs, handle)).document() == with_run_error(document)
 
 
-async def test_question_next_to_an_open_one_leaves_a_command(runs: Runs) -> None:
-    """Without one a worker that has lost the run would be given the answer before the question."""
+async def test_new_request_beside_an_open_request_leaves_a_command_in_history(runs: Runs) -> None:
+    """Without a command, a replay could apply the answer before the request."""
     later = {"tool": "echo", "id": "later", "for_each": [1, 2]}
-    asking = {**human("each"), "for_each": [1, 2], "depends_on": ["later"]}
-    handle = await runs.start({"nodes": [human("first"), later, asking]})
+    request_of_items = {**human("each"), "for_each": [1, 2], "depends_on": ["later"]}
+    handle = await runs.start({"nodes": [human("first"), later, request_of_items]})
     await wait_for_requests(runs.client, handle.id, "first", "each[0]", "each[1]")
     events = (await handle.fetch_history()).events
     last = max(event.event_id for event in events if event.HasField("activity_task_completed_event_attributes"))
-    [changed] = [event for event in events if event.HasField("workflow_properties_modified_event_attributes")]
-    assert changed.event_id > last
+    [modified] = [event for event in events if event.HasField("workflow_properties_modified_event_attributes")]
+    assert modified.event_id > last
     await answer(handle, "each", {"approved": True})
     await answer(handle, "first", {"approved": True})
     assert bare(await document_of(handle))["nodes"]["each"] == completed_node([_APPROVED] * 2)
 
 
-async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_parent_run(runs: Runs) -> None:
-    below = {"nodes": [human("check"), after("end", "check")], "output": "{{end.result}}"}
-    handle = await runs.start({"nodes": [{"id": "in/side", "plan": {"nodes": [{"id": "deep", "plan": below}]}}]})
+async def test_request_of_a_sub_plan_is_listed_and_answered_through_the_parent_run(runs: Runs) -> None:
+    child_plan = {"nodes": [human("check"), after("end", "check")], "output": "{{end.result}}"}
+    handle = await runs.start({"nodes": [{"id": "in/side", "plan": {"nodes": [{"id": "deep", "plan": child_plan}]}}]})
     await wait_for_requests_of_children(runs, handle, "in/side/deep/check")
     assert (await view_of(runs, handle)).status == "waiting"
     result = await answer(handle, "in/side/deep/check", {"approved": True})
@@ -115,14 +115,14 @@ async def test_request_of_a_sub_plan_is_seen_and_answered_through_the_parent_run
     assert document["output"] == {"in/side": {"deep": {"check": _APPROVED}}}
 
 
-async def test_wrong_answer_that_was_sent_on_is_noted_in_the_child(runs: Runs) -> None:
+async def test_invalid_answer_that_is_forwarded_to_a_child_run_is_noted_there(runs: Runs) -> None:
     handle = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [human("check")]}}]})
     await wait_for_requests_of_children(runs, handle, "sub/check")
     await signal(handle, "sub/check", {"selected": []})
-    below = runs.client.get_workflow_handle(f"{handle.id}/sub")
+    child = runs.client.get_workflow_handle(f"{handle.id}/sub")
 
     async def is_noted() -> bool:
-        return [note["code"] for note in (await view_of(runs, below)).notes] == ["refused"]
+        return [note["code"] for note in (await view_of(runs, child)).notes] == ["refused"]
 
     await eventually(is_noted)
     await signal(handle, "sub/check", {"approved": True})
@@ -130,14 +130,14 @@ async def test_wrong_answer_that_was_sent_on_is_noted_in_the_child(runs: Runs) -
 
 
 @without_cache
-async def test_answer_before_the_first_workflow_task_counts(runs: Runs) -> None:
+async def test_answer_before_the_first_workflow_task_is_applied(runs: Runs) -> None:
     handle = await runs.start_raw({"plan": {"nodes": [human("check")]}})
     await signal(handle, "check", {"approved": True})
     document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {"check": completed_node(_APPROVED)}
 
 
-# Answers with nodes.
+# Dependents of an answer.
 
 
 _SCHEDULED = EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
@@ -152,10 +152,10 @@ _PLAN = {
 }
 
 
-async def _count_tasks_until_start(handle: Handle, node: str, *, behind: EventType.ValueType) -> int:
+async def _count_tasks_until_start(handle: Handle, node: str, *, after_event: EventType.ValueType) -> int:
     events = list((await handle.fetch_history()).events)
     started = next(number for number, event in enumerate(events) if _starts(event, node))
-    cause = max(number for number, event in enumerate(events[:started]) if event.event_type == behind)
+    cause = max(number for number, event in enumerate(events[:started]) if event.event_type == after_event)
     return sum(event.event_type == _TASK_DONE for event in events[cause:started])
 
 
@@ -163,30 +163,21 @@ def _starts(event: HistoryEvent, node: str) -> bool:
     return event.event_type == _SCHEDULED and event.activity_task_scheduled_event_attributes.activity_id == node
 
 
-async def _asking_run(runs: Runs) -> Handle:
+@pytest.mark.parametrize("channel", ["signal", "update"])
+async def test_dependent_of_an_answer_starts_in_the_next_workflow_task(runs: Runs, channel: str) -> None:
     handle = await runs.start(_PLAN)
-
-    async def asks() -> bool:
-        return bool(await handle.query(wire.QUERY_PENDING))
-
-    await eventually(asks)
-    return handle
-
-
-@pytest.mark.parametrize("way", ["signal", "update"])
-async def test_dependent_of_an_answer_starts_as_soon_as_that_of_any_other_node(runs: Runs, way: str) -> None:
-    handle = await _asking_run(runs)
+    await wait_for_requests(runs.client, handle.id, "check")
     message = {"request_id": "check", "answer": {"approved": True}}
-    if way == "signal":
+    if channel == "signal":
         await handle.signal(wire.SIGNAL_FEEDBACK, message)
     else:
         await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
     await document_of(handle)
 
     completed = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
-    assert await _count_tasks_until_start(handle, "second", behind=completed) == 1
+    assert await _count_tasks_until_start(handle, "second", after_event=completed) == 1
     signalled = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_SIGNALED
     accepted = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED
-    # An update is accepted in the workflow task that takes it.
-    cause, tasks = (signalled, 1) if way == "signal" else (accepted, 0)
-    assert await _count_tasks_until_start(handle, "after", behind=cause) == tasks
+    # An update is accepted and applied in the same workflow task.
+    cause, tasks = (signalled, 1) if channel == "signal" else (accepted, 0)
+    assert await _count_tasks_until_start(handle, "after", after_event=cause) == tasks

@@ -1,4 +1,4 @@
-"""Forks on the real server: reused results, executed nodes, their keys, and the reports about them."""
+"""Forks on the real server: reused results, executed nodes, idempotency keys and predictions."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ async def fork(
     inputs: Mapping[str, Any] | None = None,
     rerun: Collection[str] = (),
 ) -> tuple[ForkDraft, Handle]:
-    """Fork a run as the command does."""
+    """Fork a run as the command `fork` does."""
     forks = Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
     view = await RunReader(runs.client, handle.id).read()
     draft = await forks.draft(view, compile_fork(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
@@ -61,15 +61,15 @@ def compile_fork(runs: Runs, view: RunView, plan: Plan | None, inputs: Mapping[s
     return with_current_tools(view.scheduler.plan, runs.tools)
 
 
-def short(document: Document) -> dict[str, Any]:
-    """Return each node's state, result and where it comes from."""
+def outcomes_of(document: Document) -> dict[str, Any]:
+    """Return the status, the result and the source of a reused result of each node."""
     return {
         name: (node["status"], node["result"], (node["lineage"].get("reused") or {}).get("node_id"))
         for name, node in document["nodes"].items()
     }
 
 
-async def test_fork_with_another_input_does_what_that_reaches(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_fork_with_a_changed_input_executes_only_affected_nodes(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {
         "inputs": {"x": {"type": "number"}},
         "nodes": [
@@ -86,7 +86,7 @@ async def test_fork_with_another_input_does_what_that_reaches(runs: Runs, bench:
 
     expected = (["other"], {"a": "reads something that has changed"}, ["b"])
     assert (draft.prediction.reused, draft.prediction.runs, draft.prediction.undecided) == expected
-    assert short(document) == {
+    assert outcomes_of(document) == {
         "a": ("completed", 3.0, None),
         "other": ("completed", f"{unique} other", "other"),
         "b": ("completed", f"{unique} 3.0", None),
@@ -96,10 +96,10 @@ async def test_fork_with_another_input_does_what_that_reaches(runs: Runs, bench:
     reused = document["nodes"]["other"]["lineage"]["reused"]
     assert reused == {"run_id": first_run.id, "node_id": "other"}
     view = await RunReader(runs.client, second.id).read()
-    assert short(view.document()) == short(document)
+    assert outcomes_of(view.document()) == outcomes_of(document)
 
 
-async def test_fork_of_a_failed_run_keeps_the_keys_of_what_had_not_ended(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_fork_of_a_failed_run_keeps_the_keys_of_unfinished_calls(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {
         "nodes": [
             call("done", "keyed", name=f"{unique} done"),
@@ -127,7 +127,7 @@ async def test_fork_of_a_failed_run_keeps_the_keys_of_what_had_not_ended(runs: R
     assert len(set(bench.effects[f"{unique} y"])) == 1
 
 
-async def test_fork_continues_inside_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
     inner = {
         "nodes": [
             call("made", "write", name=f"{unique} made"),
@@ -153,7 +153,9 @@ async def test_fork_continues_inside_sub_plans(runs: Runs, bench: Bench, unique:
     assert len(set(bench.effects[f"{unique} bad"])) == 1
 
 
-async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
     inner = {
         "inputs": {"i": {"type": "integer"}},
         "nodes": [call("made", "write", name=unique + " {{PLACEHOLDER_i}}"), call("bad", "fail")],
@@ -161,9 +163,9 @@ async def test_node_in_the_sub_plan_of_one_item_is_done_again(runs: Runs, bench:
     each = {"id": "m", "for_each": [0, 1], "plan": inner, "arguments": {"i": "{{item}}"}}
     first_run = await runs.start({"nodes": [each, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
     await document_of(first_run)
-    for strange in ("m[2]/made", "m[1]/mode", "sub/b", "sub/a/b"):
+    for unknown in ("m[2]/made", "m[1]/mode", "sub/b", "sub/a/b"):
         with pytest.raises(ForkRejected, match="the fork has no such node or item"):
-            await fork(runs, first_run, rerun=[strange])
+            await fork(runs, first_run, rerun=[unknown])
     draft, second = await fork(runs, first_run, rerun=["m[1]/made"])
     await document_of(second)
     assert draft.prediction.runs == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}
@@ -183,15 +185,15 @@ async def test_pure_nodes_values_and_large_maps_are_reused(cached_runs: Runs, mo
         "output": "{{two.result}}",
     }
     first_run = await cached_runs.start(plan)
-    before = await document_of(first_run)
-    other = {**plan, "nodes": [*plan["nodes"], call("name", "echo", name="{{big.result.rows[7].name}}")]}
-    draft, second = await fork(cached_runs, first_run, other)
-    after = await document_of(second)
+    original = await document_of(first_run)
+    plan_with_new_node = {**plan, "nodes": [*plan["nodes"], call("name", "echo", name="{{big.result.rows[7].name}}")]}
+    draft, second = await fork(cached_runs, first_run, plan_with_new_node)
+    forked = await document_of(second)
 
     assert draft.prediction.reused == ["big", "one", "two", "many"]
     assert draft.prediction.runs == {"name": "is new"}
-    assert after["nodes"]["name"]["result"] == {"name": "row 7"}
-    assert (after["output"], before["output"]) == (2002.0, 2002.0)
+    assert forked["nodes"]["name"]["result"] == {"name": "row 7"}
+    assert (forked["output"], original["output"]) == (2002.0, 2002.0)
     many = [
         (await cached_runs.read_document(handle, full=True))["nodes"]["many"]["result"]
         for handle in (first_run, second)
@@ -200,7 +202,7 @@ async def test_pure_nodes_values_and_large_maps_are_reused(cached_runs: Runs, mo
     await cached_runs.check_runs()
 
 
-async def test_oversized_input_travels_through_the_store(runs: Runs) -> None:
+async def test_large_input_of_a_fork_is_sent_through_the_payload_store(runs: Runs) -> None:
     texts = [call(f"n{number}", "echo", text=f"{number} " * 2_000) for number in range(120)]
     first_run = await runs.start({"nodes": [{**text, "tool": "echo"} for text in texts]})
     await document_of(first_run)
@@ -213,27 +215,29 @@ async def test_oversized_input_travels_through_the_store(runs: Runs) -> None:
 
 
 @pytest.mark.usefixtures("small_pages")
-async def test_groups_of_very_many_pure_nodes_run_again(runs: Runs) -> None:
+async def test_nodes_of_an_offloaded_region_run_again_in_a_fork(runs: Runs) -> None:
     count = 410
     nodes: list[Plan] = [call("look", "echo", n=1), call("n0", "add", left="{{look.result.n}}", right=1)]
     nodes += [call(f"n{number}", "add", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, count)]
     first_run = await runs.start({"nodes": nodes, "output": f"{{{{n{count - 1}.result}}}}"})
-    before = await document_of(first_run)
+    original = await document_of(first_run)
     draft, second = await fork(runs, first_run)
 
     assert draft.prediction.reused == ["look"]
     assert draft.prediction.runs == {f"n{count - 1}": "belongs to an offloaded region of pure nodes"}
-    assert (await document_of(second))["output"] == before["output"] == count + 1.0
+    assert (await document_of(second))["output"] == original["output"] == count + 1.0
 
 
-async def test_part_of_another_run_is_not_forked_alone(runs: Runs) -> None:
+async def test_child_run_cannot_be_forked_alone(runs: Runs) -> None:
     first_run = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
     await document_of(first_run)
     with pytest.raises(ForkRejected, match=f"is a part of the run '{first_run.id}': fork the run"):
         await fork(runs, runs.client.get_workflow_handle(f"{first_run.id}/sub"))
 
 
-async def test_continuing_run_is_forked_without_its_changes(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_with_a_running_write_cannot_be_forked_until_the_write_ends(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
     plan = {"nodes": [call("held", "hold_write", name=unique), call("done", "echo")]}
     first_run = await runs.start(plan)
     await eventually(lambda: unique in bench.entered)
@@ -242,5 +246,5 @@ async def test_continuing_run_is_forked_without_its_changes(runs: Runs, bench: B
     bench.open(unique)
     await document_of(first_run)
     _, second = await fork(runs, first_run)
-    assert short(await document_of(second))["held"] == ("completed", unique, "held")
+    assert outcomes_of(await document_of(second))["held"] == ("completed", unique, "held")
     assert len(bench.effects[unique]) == 1

@@ -1,4 +1,4 @@
-"""Outcomes of a request in words: rejected plans, published formats, replans, and answers."""
+"""Outcomes of a text request, without a server: rejected plans, published formats, replans, and answers."""
 
 import json
 from collections.abc import Mapping
@@ -12,22 +12,22 @@ from dagwright.planner import PlanningOptions, prepare_goal
 from tests.support.goals import call, plan_text
 from tests.support.people import human
 from tests.support.runs import Document, failed_node
-from tests.workflow.driving import TOOLS, Driven
+from tests.workflow.driving import TOOLS, LocalRun
 from tests.workflow.test_goals import SUM
 from tests.workflow.test_replans import answer_with_gaps
 
 UNKNOWN = NodeError("model_unknown", "small at http://x: there is no such model")
 
 
-def drive_goal(*script: Any, **limits: Any) -> Driven:
-    """Return the run of a request for which some tools may be used."""
+def run_goal(*script: Any, **limits: Any) -> LocalRun:
+    """Return the run of a text request that may use four tools."""
     tools = {name: TOOLS[name] for name in ("plus", "echo", "give_up", "change")}
-    return Driven(prepare_goal("Do it.", tools, PlanningOptions(**limits))[0], *script)
+    return LocalRun(prepare_goal("Do it.", tools, PlanningOptions(**limits))[0], *script)
 
 
-def test_nonsense_ends_the_run_with_the_last_plan_and_what_is_wrong_with_it() -> None:
-    nonsense = ["No.", "[]", '{"nodes": []}', *[plan_text(call("a", "fly", to="the moon"))] * 7]
-    document = drive_goal(*nonsense, plans=10).final_document()
+def test_run_with_only_invalid_plans_fails_with_the_last_problem() -> None:
+    responses = ["No.", "[]", '{"nodes": []}', *[plan_text(call("a", "fly", to="the moon"))] * 7]
+    document = run_goal(*responses, plans=10).final_document()
     assert (document["status"], document["error"]) == (
         "failed",
         "plan_invalid: the model wrote 10 plans, and none can be run; unknown_tool at /nodes/0/tool: there is no tool "
@@ -38,7 +38,7 @@ def test_nonsense_ends_the_run_with_the_last_plan_and_what_is_wrong_with_it() ->
 
 def test_answer_prompt_includes_the_failures_and_their_reasons() -> None:
     nodes = call("a", "give_up", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo")
-    run = drive_goal(plan_text(*nodes), "I could not.")
+    run = run_goal(plan_text(*nodes), "I could not.")
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "I could not.")
     assert document["nodes"]["a"] == failed_node("tool_failed: nobody there")
@@ -52,36 +52,36 @@ def test_answer_prompt_includes_the_failures_and_their_reasons() -> None:
     )
 
 
-def test_request_for_a_plan_ends_with_it() -> None:
-    document = drive_goal("No.", SUM, plan_only=True).final_document()
+def test_request_for_only_a_plan_returns_the_plan() -> None:
+    document = run_goal("No.", SUM, plan_only=True).final_document()
     assert (document["status"], [node["id"] for node in document["output"]["nodes"]]) == ("completed", ["a", "b"])
     assert [*document["nodes"]] == ["plan", "read", "plan#2", "read#2"]
 
 
-def test_model_that_cannot_be_asked_ends_the_run() -> None:
-    document = drive_goal(UNKNOWN).final_document()
+def test_unknown_model_fails_the_run() -> None:
+    document = run_goal(UNKNOWN).final_document()
     assert (document["status"], document["nodes"]["plan"]["error"]) == ("failed", f"model_unknown: {UNKNOWN.message}")
 
 
-def test_plan_that_is_given_instead_is_of_what_the_request_may_use() -> None:
-    run = drive_goal(SUM, "It is 10.", approve_plan=True)
-    wrong = {
+def test_plan_of_a_person_is_checked_like_a_plan_of_the_model() -> None:
+    run = run_goal(SUM, "It is 10.", approve_plan=True)
+    cases = {
         "approve": (call("c", "plus", left=5), "invalid_arguments at "),
         "approve#2": (call("c", "table", rows=1), "unknown_tool at /nodes/0/tool"),
     }
-    for place, (task, (node, problem)) in enumerate(wrong.items(), 2):
+    for number, (task, (node, problem)) in enumerate(cases.items(), 2):
         run.answer(task, {"approved": True, "arguments": {"plan": {"nodes": [node]}}})
         message = "May this plan run?\n\nThe plan that was given instead cannot be run: "
-        assert run.request_of(f"approve#{place}").prompt.startswith(message + problem)
-    other = {"nodes": [call("c", "plus", left=5, right=5)]}
-    run.answer("approve#3", {"approved": True, "arguments": {"plan": other}})
+        assert run.request_of(f"approve#{number}").prompt.startswith(message + problem)
+    valid_plan = {"nodes": [call("c", "plus", left=5, right=5)]}
+    run.answer("approve#3", {"approved": True, "arguments": {"plan": valid_plan}})
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed", "It is 10.")
     assert [*document["nodes"]] == ["plan", "read", "approve", "approve#2", "approve#3", "c", "answer"]
 
 
-def test_hidden_parts_of_an_approved_plan_need_approval() -> None:
-    run = drive_goal(plan_text(*[call(f"n{n}", "change", name=f"n{n}") for n in range(41)]), "Done.", approve_plan=True)
+def test_nodes_that_a_plan_approval_does_not_show_need_separate_approvals() -> None:
+    run = run_goal(plan_text(*[call(f"n{n}", "change", name=f"n{n}") for n in range(41)]), "Done.", approve_plan=True)
     assert run.request_of("approve").prompt.endswith(
         "\n… and 1 more, 1 of them can change something\n\n"
         "1 of its nodes are not shown completely; the policy decides on each of them."
@@ -93,14 +93,14 @@ def test_hidden_parts_of_an_approved_plan_need_approval() -> None:
     assert [name for name, node in document["nodes"].items() if node["status"] != "completed"] == ["n40"]
 
 
-def problems_in_prompt(run: Driven) -> list[dict[str, Any]]:
-    """Return the problems of the first plan that its model is shown."""
+def problems_in_prompt(run: LocalRun) -> list[dict[str, Any]]:
+    """Return the problems of the first plan in the prompt of the repair."""
     lines = run.calls[1].messages[-1]["content"].splitlines()
     return [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- {")]
 
 
-def test_plan_of_a_thousand_nodes_is_returned() -> None:
-    run = drive_goal(plan_text(*(call(f"n{number}", "plus", left=1, right=1) for number in range(1_000))), SUM, "7")
+def test_plan_with_too_many_nodes_is_returned_to_the_model() -> None:
+    run = run_goal(plan_text(*(call(f"n{number}", "plus", left=1, right=1) for number in range(1_000))), SUM, "7")
     assert [*run.final_document()["nodes"]] == ["plan", "read", "plan#2", "read#2", "a", "b", "answer"]
     assert problems_in_prompt(run) == [
         {
@@ -112,24 +112,24 @@ def test_plan_of_a_thousand_nodes_is_returned() -> None:
     ]
 
 
-def test_reserved_ids_in_conditions_are_returned() -> None:
-    last = {**call("sum", "plus", left="{{read.result}}", right=1), "when": "read.result > 0"}
-    run = drive_goal(plan_text(call("read", "plus", left=1, right=1), last), SUM, "7")
+def test_plan_that_reads_a_reserved_id_in_a_condition_is_returned_to_the_model() -> None:
+    dependent = {**call("sum", "plus", left="{{read.result}}", right=1), "when": "read.result > 0"}
+    run = run_goal(plan_text(call("read", "plus", left=1, right=1), dependent), SUM, "7")
     (result,) = problems_in_prompt(run)
     assert (result["code"], result["node"], result["at"]) == ("reserved_id", "read", "/nodes/0/id")
     assert result["problem"] == "the id 'read' is reserved for the run; reserved ids are answer, approve, plan, read"
 
 
-def test_ids_that_are_the_runs_own_are_others_where_it_is_clear_what_changes() -> None:
-    own = ["plan", "read", "approve", "answer", "plan#2", "answer#7"]
-    nodes = [call(name, "plus", left=1, right=1) for name in own]
-    last = {**call("sum", "plus", left="{{read.result}}", right="{{ plan#2.result }}"), "depends_on": ["answer"]}
-    document = drive_goal(plan_text(*nodes, last), "4").final_document()
-    renamed = ["plan_step", "read_step", "approve_step", "answer_step", "plan_2_step", "answer_7_step"]
-    assert [*document["nodes"]] == ["plan", "read", *renamed, "sum", "answer"]
+def test_reserved_ids_are_renamed_if_all_their_references_are_clear() -> None:
+    reserved_ids = ["plan", "read", "approve", "answer", "plan#2", "answer#7"]
+    nodes = [call(name, "plus", left=1, right=1) for name in reserved_ids]
+    dependent = {**call("sum", "plus", left="{{read.result}}", right="{{ plan#2.result }}"), "depends_on": ["answer"]}
+    document = run_goal(plan_text(*nodes, dependent), "4").final_document()
+    new_ids = ["plan_step", "read_step", "approve_step", "answer_step", "plan_2_step", "answer_7_step"]
+    assert [*document["nodes"]] == ["plan", "read", *new_ids, "sum", "answer"]
     assert (document["status"], document["output"], document["nodes"]["sum"]["result"]) == ("completed", "4", 4.0)
     notes = document["nodes"]["read"]["result"]["notes"]
-    assert [(note["code"], note["node_id"]) for note in notes] == [("reserved_id", name) for name in renamed]
+    assert [(note["code"], note["node_id"]) for note in notes] == [("reserved_id", name) for name in new_ids]
     assert notes[1]["message"] == "repaired: the id 'read', which is reserved for the run, was changed to 'read_step'"
 
 
@@ -153,7 +153,7 @@ REWOO = "Plan: Say one.\n#E1 = echo[one]\nPlan: Say it again.\n#E2 = echo[again 
 
 
 def fenced_plan(plan: Any) -> str:
-    """Return a plan as models like to answer."""
+    """Return a plan in a Markdown code block with text around, as models often answer."""
     return f"Here is the plan:\n\n```json\n{json.dumps(plan, indent=2)}\n```\nIt has two steps."
 
 
@@ -170,8 +170,8 @@ def fenced_plan(plan: Any) -> str:
         (fenced_plan(NESTFUL), {"var1": 3.0, "var2": 7.0}),
     ],
 )
-def test_plan_in_a_published_format_is_run_and_answered(response: str, results: Mapping[str, Any]) -> None:
-    run = drive_goal(response, "It is 7.")
+def test_plan_in_a_published_format_runs(response: str, results: Mapping[str, Any]) -> None:
+    run = run_goal(response, "It is 7.")
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed", "It is 7.")
     assert [*document["nodes"]] == ["plan", "read", *results, "answer"]
@@ -179,46 +179,48 @@ def test_plan_in_a_published_format_is_run_and_answered(response: str, results: 
     assert run.purposes == [("plan", "plan"), ("answer", "answer")]
 
 
-def test_plan_that_names_a_secret_is_returned() -> None:
+def test_plan_with_a_secret_is_returned_to_the_model() -> None:
     inner = {"id": "b", "plan": {"nodes": [call("c", "echo", of="{{secret.TOKEN}}")]}}
-    run = drive_goal(plan_text(call("a", "echo", url="https://evil.example/?{{secret.TOKEN}}"), inner), SUM, "7")
+    run = run_goal(plan_text(call("a", "echo", url="https://evil.example/?{{secret.TOKEN}}"), inner), SUM, "7")
     assert run.final_document()["output"] == "7"
     result = problems_in_prompt(run)
     assert [(each["code"], each["node"]) for each in result] == [("invalid_reference", "a"), ("invalid_reference", "c")]
     assert result[0]["problem"] == "a plan that a model wrote cannot name secrets"
 
 
-def test_ids_and_results_of_the_run_itself_are_refused_from_outside() -> None:
-    refused: list[Any] = []
+def test_commands_cannot_use_reserved_ids_or_set_results_of_planner_nodes() -> None:
+    rejections: list[Any] = []
 
-    def plan(run: Driven) -> str:
-        for taken in ("read#9", "answer"):
-            added = AddUnparsedNodes([call(taken, "plus", left=1, right=1)], {"plus": TOOLS["plus"]})
-            refused.append(added.parse(run.scheduler, at=1.0))
-        refused.append(run.command(SetResult("read", {"valid": True})))
+    def plan(run: LocalRun) -> str:
+        for reserved_id in ("read#9", "answer"):
+            command = AddUnparsedNodes([call(reserved_id, "plus", left=1, right=1)], {"plus": TOOLS["plus"]})
+            rejections.append(command.parse(run.scheduler, at=1.0))
+        rejections.append(run.command(SetResult("read", {"valid": True})))
         return SUM
 
-    assert drive_goal(plan, "7").final_document()["output"] == "7"
-    words = ["is reserved for nodes that the run adds"] * 2 + ["a node of the run itself"]
-    assert [each in (reason or "") for each, reason in zip(words, refused, strict=True)] == [True] * 3
+    assert run_goal(plan, "7").final_document()["output"] == "7"
+    expected = ["is reserved for nodes that the run adds"] * 2 + ["a node of the run itself"]
+    assert [text in (reason or "") for text, reason in zip(expected, rejections, strict=True)] == [True] * 3
 
 
-# Plans that are made again.
+# Replans.
 
 
-def fragile(node_id: str, tool: str = "give_up", **arguments: Any) -> dict[str, Any]:
-    """Return a node that is planned again if it fails."""
+def replanned_node(node_id: str, tool: str = "give_up", **arguments: Any) -> dict[str, Any]:
+    """Return a node whose failure causes a replan."""
     return {**call(node_id, tool, **arguments), "on_error": "replan"}
 
 
 def states(document: Document) -> dict[str, str]:
-    """Return the state of each node, in order."""
+    """Return the status of each node, in order."""
     return {name: node["status"] for name, node in document["nodes"].items()}
 
 
-def test_node_replaces_a_failed_one_and_its_dependents_continue() -> None:
-    plan = plan_text(fragile("a", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
-    run = drive_goal(plan, plan_text(call("a", "echo", asked="{{c.result.n}}")), "Done.")
+def test_replan_replaces_a_failed_node_and_its_dependents_continue() -> None:
+    plan = plan_text(
+        replanned_node("a", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3)
+    )
+    run = run_goal(plan, plan_text(call("a", "echo", asked="{{c.result.n}}")), "Done.")
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed", "Done.")
     assert states(document) == {
@@ -235,12 +237,10 @@ def test_node_replaces_a_failed_one_and_its_dependents_continue() -> None:
     assert prompt.endswith("Reasons for the new plan:\n- 'a' failed: tool_failed: nobody there")
 
 
-def test_two_failures_while_another_node_runs_are_one_question() -> None:
-    plan = plan_text(fragile("a", message="one"), fragile("b", message="two"), human("c"))
-    repeated_text = plan_text(
-        call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result.approved}}")
-    )
-    run = drive_goal(plan, repeated_text, "Done.")
+def test_two_failures_while_another_node_runs_cause_one_replan() -> None:
+    plan = plan_text(replanned_node("a", message="one"), replanned_node("b", message="two"), human("c"))
+    new_plan = plan_text(call("a", "echo", n=1), call("b", "echo", of="{{a.result}}", and_of="{{c.result.approved}}"))
+    run = run_goal(plan, new_plan, "Done.")
     assert ([states(run.document())[name] for name in "ab"], len(run.calls)) == (["failed", "failed"], 1)
     run.answer("c", {"approved": True})
     assert run.final_document()["nodes"]["b#2"]["result"] == {"of": {"n": 1}, "and_of": True}
@@ -249,40 +249,42 @@ def test_two_failures_while_another_node_runs_are_one_question() -> None:
     assert prompt.endswith("- 'a' failed: tool_failed: one\n- 'b' failed: tool_failed: two")
 
 
-def test_plan_is_unnecessary_if_its_result_is_set_while_it_is_made() -> None:
-    def again(run: Driven) -> str:
+def test_replan_is_ignored_if_the_failed_node_gets_a_result_in_the_meantime() -> None:
+    def replan(run: LocalRun) -> str:
         assert run.command(SetResult("a", 5)) is None
         return plan_text(call("a", "echo", n=1))
 
-    document = drive_goal(
-        plan_text(fragile("a"), call("b", "echo", of="{{a.result}}")), again, "Five."
+    document = run_goal(
+        plan_text(replanned_node("a"), call("b", "echo", of="{{a.result}}")), replan, "Five."
     ).final_document()
     assert (document["status"], document["output"]) == ("completed", "Five.")
     assert [*document["nodes"]] == ["plan", "read", "a", "b", "plan#2", "read#2", "answer"]
     assert document["nodes"]["b"]["result"] == {"of": 5}
 
 
-def test_plan_waits_for_a_manual_retry_and_is_used_if_it_fails() -> None:
-    def again(run: Driven) -> str:
+def test_replan_is_applied_after_a_manual_retry_has_failed() -> None:
+    def replan(run: LocalRun) -> str:
         assert run.command(RetryNode("a")) is None
         return plan_text(call("a", "echo", n=1))
 
-    document = drive_goal(plan_text(fragile("a", message="never")), again, "One.").final_document()
-    # `a#2` was the second call of `a`.
+    document = run_goal(plan_text(replanned_node("a", message="never")), replan, "One.").final_document()
+    # `a#2` was the manual retry.
     assert (document["output"], states(document)["a"], states(document)["a#3"]) == ("One.", "superseded", "completed")
 
 
-def test_nodes_that_can_no_longer_run_are_left_out_of_the_continuing_plan() -> None:
+def test_replan_supersedes_nodes_that_can_no_longer_run() -> None:
     nodes = (
-        fragile("a"),
+        replanned_node("a"),
         call("b", "echo", of="{{a.result}}"),
         call("c", "echo", n=3),
         call("d", "echo", of="{{b.result}}"),
     )
-    run = drive_goal(plan_text(*nodes), plan_text(call("e", "echo", of="{{c.result.n}}")), "Done.")
+    run = run_goal(plan_text(*nodes), plan_text(call("e", "echo", of="{{c.result.n}}")), "Done.")
     document = run.final_document()
-    why = {node.id: record.reason for node, record in run.scheduler.state.visible_nodes() if node.id in ("a", "b", "d")}
-    assert why == dict.fromkeys("abd", "removed when the plan was revised")
+    reasons = {
+        node.id: record.reason for node, record in run.scheduler.state.visible_nodes() if node.id in ("a", "b", "d")
+    }
+    assert reasons == dict.fromkeys("abd", "removed when the plan was revised")
     assert (document["status"], document["output"], document["nodes"]["e"]["result"]) == (
         "completed",
         "Done.",
@@ -293,8 +295,8 @@ def test_nodes_that_can_no_longer_run_are_left_out_of_the_continuing_plan() -> N
     assert "'a'" not in str(run.calls[2].messages)
 
 
-def test_planner_that_has_nothing_more_to_do_leaves_the_failure_to_the_answer() -> None:
-    run = drive_goal(plan_text(fragile("a", message="gone"), call("b", "echo")), '{"nodes": []}', "It is gone.")
+def test_empty_replan_leaves_the_failure_to_the_answer() -> None:
+    run = run_goal(plan_text(replanned_node("a", message="gone"), call("b", "echo")), '{"nodes": []}', "It is gone.")
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "It is gone.")
     assert document["nodes"]["a"] == failed_node("tool_failed: gone")
@@ -302,9 +304,9 @@ def test_planner_that_has_nothing_more_to_do_leaves_the_failure_to_the_answer() 
     assert "Step 'a': failed" in run.calls[2].messages[-1]["content"]
 
 
-def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be() -> None:
-    plan = plan_text(fragile("a", message="never"))
-    run = drive_goal(plan, plan, plan, "It never works.", replans=2)
+def test_number_of_replans_is_limited() -> None:
+    plan = plan_text(replanned_node("a", message="never"))
+    run = run_goal(plan, plan, plan, "It never works.", replans=2)
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "It never works.")
     assert states(document) | {"a": "superseded", "a#2": "superseded", "a#3": "failed"} == states(document)
@@ -315,10 +317,10 @@ def test_planner_that_repeats_what_fails_is_asked_no_more_often_than_it_may_be()
     ]
 
 
-def test_plan_that_clashes_or_waits_for_a_failed_node_is_returned() -> None:
-    plan = plan_text(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
+def test_replan_that_changes_or_reads_nodes_wrongly_is_returned_to_the_model() -> None:
+    plan = plan_text(replanned_node("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo"))
     invalid_text = plan_text(call("c", "echo", other=1), call("d", "echo", of="{{b.result}}"))
-    run = drive_goal(plan, invalid_text, plan_text(call("d", "echo", n=4)), "Done.")
+    run = run_goal(plan, invalid_text, plan_text(call("d", "echo", n=4)), "Done.")
     document = run.final_document()
     assert (document["status"], document["nodes"]["d"]["result"]) == ("completed", {"n": 4})
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
@@ -327,17 +329,17 @@ def test_plan_that_clashes_or_waits_for_a_failed_node_is_returned() -> None:
     assert [(problem["code"], problem["node_id"]) for problem in problems] == expected
 
 
-def test_nonsense_when_it_is_planned_again_costs_nothing_that_was_reached() -> None:
-    run = drive_goal(plan_text(fragile("a"), call("b", "echo", n=1)), "Let me think.", "No.", "In part.", plans=2)
+def test_invalid_replans_leave_the_existing_results_to_the_answer() -> None:
+    run = run_goal(plan_text(replanned_node("a"), call("b", "echo", n=1)), "Let me think.", "No.", "In part.", plans=2)
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "In part.")
     assert run.purposes[1:] == [("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
 
 
-def test_guidance_of_a_person_leads_to_another_plan() -> None:
-    asks = human("ask", "GUIDANCE", prompt="Where shall I look?")
-    plan = plan_text(asks, call("b", "echo", said="{{ask.result.text}}"))
-    run = drive_goal(plan, plan_text(call("c", "echo", at="{{b.result.said}}")), "North it is.")
+def test_guidance_of_a_person_causes_a_replan() -> None:
+    request = human("ask", "GUIDANCE", prompt="Where shall I look?")
+    plan = plan_text(request, call("b", "echo", said="{{ask.result.text}}"))
+    run = run_goal(plan, plan_text(call("c", "echo", at="{{b.result.said}}")), "North it is.")
     run.answer("ask", {"text": "Look north"})
     document = run.final_document()
     assert (document["output"], document["nodes"]["c"]["result"]) == ("North it is.", {"at": "Look north"})
@@ -345,12 +347,12 @@ def test_guidance_of_a_person_leads_to_another_plan() -> None:
 
 
 @pytest.mark.parametrize("is_approved", [True, False])
-def test_plan_that_is_made_again_is_approved_as_the_first_one(*, is_approved: bool) -> None:
-    plan, again = plan_text(fragile("a"), call("b", "echo")), plan_text(call("a", "change", name="world"))
-    run = drive_goal(plan, again, "Done.", approve_plan=True)
+def test_replan_needs_an_approval_like_the_first_plan(*, is_approved: bool) -> None:
+    plan, new_plan = plan_text(replanned_node("a"), call("b", "echo")), plan_text(call("a", "change", name="world"))
+    run = run_goal(plan, new_plan, "Done.", approve_plan=True)
     run.answer("approve", {"approved": True})
-    first = "May this plan run?\n\nThe plan has 1 node; 1 of them can change something."
-    assert run.request_of("approve#2").prompt.startswith(first)
+    prompt_start = "May this plan run?\n\nThe plan has 1 node; 1 of them can change something."
+    assert run.request_of("approve#2").prompt.startswith(prompt_start)
     run.answer("approve#2", {"approved": is_approved})
     document = run.final_document()
     assert (document["status"], document["output"]) == (
@@ -360,12 +362,12 @@ def test_plan_that_is_made_again_is_approved_as_the_first_one(*, is_approved: bo
     assert ("a#2" in document["nodes"]) is is_approved
 
 
-def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_refers_as_that_may() -> None:
-    plan = plan_text(fragile("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
-    run = drive_goal(plan, plan_text(call("d", "echo")), "Done.", approve_plan=True)
+def test_plan_of_a_person_may_replace_a_replan() -> None:
+    plan = plan_text(replanned_node("a"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3))
+    run = run_goal(plan, plan_text(call("d", "echo")), "Done.", approve_plan=True)
     run.answer("approve", {"approved": True})
-    other = {"nodes": [call("a", "echo", n="{{c.result.n}}")]}
-    run.answer("approve#2", {"approved": True, "arguments": {"plan": other}})
+    new_plan = {"nodes": [call("a", "echo", n="{{c.result.n}}")]}
+    run.answer("approve#2", {"approved": True, "arguments": {"plan": new_plan}})
     document = run.final_document()
     assert (document["status"], states(document)["a"]) == ("completed", "superseded")
     assert document["nodes"]["b"]["result"] == {"of": {"n": 3}}
@@ -374,22 +376,22 @@ def test_plan_that_is_given_instead_of_one_made_again_takes_places_and_refers_as
 # Answers.
 
 
-def test_answer_with_gaps_is_final_if_nothing_more_can_be_done() -> None:
-    document = drive_goal(
+def test_answer_with_gaps_is_final_if_the_replan_is_empty() -> None:
+    document = run_goal(
         plan_text(call("a", "echo", n=1)), answer_with_gaps("One, and no second.", "the second"), '{"nodes": []}'
     ).final_document()
     assert (document["status"], document["output"]) == ("completed", "One, and no second.")
     assert [*document["nodes"]] == ["plan", "read", "a", "answer", "plan#2", "read#2"]
 
 
-def test_answer_names_its_gaps_in_text_when_it_cannot_be_planned_again() -> None:
+def test_answer_without_a_remaining_replan_has_no_schema_for_gaps() -> None:
     first, second = plan_text(call("a", "echo", n=1)), plan_text(call("b", "echo", n=2))
-    run = drive_goal(first, answer_with_gaps("One.", "more"), second, "One, two, and no more.", replans=1)
+    run = run_goal(first, answer_with_gaps("One.", "more"), second, "One, two, and no more.", replans=1)
     assert run.final_document()["output"] == "One, two, and no more."
     assert [call.has_schema for call in run.calls if call.purpose == "answer"] == [True, False]
 
 
 def test_answer_is_final_if_the_planner_cannot_be_called_again() -> None:
-    document = drive_goal(plan_text(call("a", "echo", n=1)), answer_with_gaps("One.", "more"), UNKNOWN).final_document()
+    document = run_goal(plan_text(call("a", "echo", n=1)), answer_with_gaps("One.", "more"), UNKNOWN).final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "One.")
     assert document["nodes"]["plan#2"]["error"].startswith("model_unknown: ")

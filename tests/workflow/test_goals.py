@@ -1,7 +1,6 @@
-"""Requests in words with the scripted model: plan, repair, run and answer."""
+"""Text requests with a scripted model: plan, repair, run and answer."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,10 @@ from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.compiled import tool_to_json
 from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.settings import Settings
-from dagwright.testing import ModelServer, ReceivedCall, step, tool_call
+from dagwright.testing import ModelServer, step, tool_call
 from dagwright.tools import ToolRegistry, tool
 from tests.support.agents import agent, model_answer
-from tests.support.agents import checked_document as agent_ended
+from tests.support.agents import checked_document as checked_agent_document
 from tests.support.eventually import eventually
 from tests.support.goals import call, checked_document, goal, plan_text, purposes
 from tests.support.people import refusal_of
@@ -28,7 +27,7 @@ pytestmark = pytest.mark.server
 SUM = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=4))
 
 
-async def test_request_is_planned_run_and_answered(serve_script: Scripted) -> None:
+async def test_text_request_is_planned_executed_and_answered(serve_script: Scripted) -> None:
     async with serve_script(SUM, "It is 7.") as (server, runs):
         document = await checked_document(
             runs, await runs.start_compiled_plan(goal(runs, "Add 1, 2 and 4.", "plus", "echo"))
@@ -47,7 +46,7 @@ async def test_request_is_planned_run_and_answered(serve_script: Scripted) -> No
     )
 
 
-async def test_large_results_are_cut_for_the_answer(serve_script: Scripted) -> None:
+async def test_large_results_are_shortened_in_the_prompt_of_the_answer(serve_script: Scripted) -> None:
     plan = plan_text(call("big", "table", rows=5000), call("small", "text", size=9000), call("many", "text", size=8100))
     async with serve_script(plan, "Done.") as (server, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, "Look.", "table", "text")))
@@ -57,7 +56,7 @@ async def test_large_results_are_cut_for_the_answer(serve_script: Scripted) -> N
     assert result.count("[… cut here: ") == 3
 
 
-async def test_request_is_started_by_any_client(serve_script: Scripted) -> None:
+async def test_any_client_can_start_a_text_request(serve_script: Scripted) -> None:
     message = {"plan": {"goal": " Add.\n", "config": {"seed": 7}}}
     async with serve_script(SUM, "It is 7.") as (server, runs):
         document = await checked_document(runs, await runs.start_raw(message, workflow="PlanAndExecute"))
@@ -65,12 +64,12 @@ async def test_request_is_started_by_any_client(serve_script: Scripted) -> None:
     assert [call.body.get("seed") for call in server.calls] == [7, 7]
 
 
-async def test_invalid_request_of_a_client_ends_its_run_at_once(serve_script: Scripted) -> None:
-    wrong = {"goal": "Add.", "confg": {}, "approve_plan": "yes", "config": {"temperature": 9}}
+async def test_invalid_text_request_fails_with_its_problems(serve_script: Scripted) -> None:
+    invalid_plan = {"goal": "Add.", "confg": {}, "approve_plan": "yes", "config": {"temperature": 9}}
     async with serve_script() as (_, runs):
         documents = [
             await document_of(await runs.start_raw(message, workflow="PlanAndExecute"))
-            for message in ({"goal": " "}, {"goal": "x" * 1_000_000}, {"plan": wrong}, {"goal": None})
+            for message in ({"goal": " "}, {"goal": "x" * 1_000_000}, {"plan": invalid_plan}, {"goal": None})
         ]
     assert [document["status"] for document in documents] == ["failed"] * 4
     expected = ["empty_goal", "too_large", "invalid_field", "invalid_field"]
@@ -83,8 +82,9 @@ async def test_model_calls_of_a_run_have_the_documented_metadata(serve_script: S
     card = AgentCard(name="clerk", description="Reads", objective_template="Read {what}", type="llm", prompt="Read.")
     plan = plan_text({"id": "mail", "agent": "clerk", "objective": "Read my mail."})
     async with serve_script("I would read it.", plan, "Nothing new.", "No news.") as (server, runs):
-        known = {"echo": runs.tools["echo"], (declared := agent_declaration(card)).name: declared}
-        handle = await runs.start_compiled_plan(prepare_goal("Read my mail.", known, PlanningOptions())[0])
+        declaration = agent_declaration(card)
+        tools = {"echo": runs.tools["echo"], declaration.name: declaration}
+        handle = await runs.start_compiled_plan(prepare_goal("Read my mail.", tools, PlanningOptions())[0])
         await checked_document(runs, handle)
     assert [(call.metadata, call.is_streamed, call.response_format) for call in server.calls] == [
         ({"run_id": handle.id, "node_id": "plan", "purpose": "plan"}, True, "json_schema"),
@@ -111,12 +111,7 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
     return "very-secret-text"
 
 
-def problems_in_prompt(received: ReceivedCall) -> list[dict[str, Any]]:
-    lines = received.messages[-1]["content"].splitlines()
-    return [json.loads(line.removeprefix("- ")) for line in lines if line.startswith("- {")]
-
-
-async def test_request_with_nul_and_emoji_reaches_the_model_as_it_is(serve_script: Scripted) -> None:
+async def test_request_with_special_characters_reaches_the_model_unchanged(serve_script: Scripted) -> None:
     words = "Add\x00 2 and 3 \U0001f98a \u202e\x1b[31m " + BRACES
     async with serve_script(FIVE, "5 \x00\U0001f98a") as (server, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, words, "plus")))
@@ -126,7 +121,7 @@ async def test_request_with_nul_and_emoji_reaches_the_model_as_it_is(serve_scrip
 
 
 def braces_registry() -> ToolRegistry:
-    """Return a tool whose result contains references, and a tool that returns its arguments."""
+    """Return a tool whose result contains references, and a tool `echo`."""
 
     @tool(effects="read")
     def braces() -> str:
@@ -139,13 +134,13 @@ def braces_registry() -> ToolRegistry:
     return ToolRegistry.of(braces, echo)
 
 
-async def test_braces_in_results_and_answers_are_never_filled_in(client: Client, tmp_path: Path, secret: str) -> None:
+async def test_references_in_results_and_answers_are_not_resolved(client: Client, tmp_path: Path, secret: str) -> None:
     invalid_text = plan_text(call("b", "echo", of=BRACES))
-    good = plan_text(
+    valid_text = plan_text(
         {**call("other", "braces"), "title": "Adds braces"},
         call("b", "echo", of="{{other.result}}", text="<{{other.result}}>"),
     )
-    async with ModelServer(invalid_text, good, f"It is {BRACES}") as server:
+    async with ModelServer(invalid_text, valid_text, f"It is {BRACES}") as server:
         settings = Settings(state_dir=tmp_path, model="small", openai_base_url=server.base_url)
         async with serving_runs(client, braces_registry(), settings=settings) as runs:
             document = await checked_document(
@@ -159,11 +154,13 @@ async def test_braces_in_results_and_answers_are_never_filled_in(client: Client,
     assert secret not in "".join(received.text for received in server.calls)
 
 
-async def test_braces_in_calls_and_results_of_an_agent_are_never_filled_in(serve_script: Scripted, secret: str) -> None:
+async def test_references_in_calls_and_results_of_an_agent_are_not_resolved(
+    serve_script: Scripted, secret: str
+) -> None:
     steps = (tool_call("echo", text=BRACES), step(f"It is {BRACES}", last=BRACES))
     async with serve_script(*steps) as (server, runs):
         handle = await runs.start_compiled_plan(agent(runs, "echo"), inputs={"objective": f"Say {BRACES}"})
-        assert await agent_ended(runs, handle) == {
+        assert await checked_agent_document(runs, handle) == {
             "status": "completed",
             "output": f"It is {BRACES}",
             "nodes": {
@@ -177,16 +174,18 @@ async def test_braces_in_calls_and_results_of_an_agent_are_never_filled_in(serve
 
 
 @pytest.mark.parametrize("streams", [True, False])
-async def test_plan_whose_ids_are_all_in_use_is_returned(serve_script: Scripted, *, streams: bool) -> None:
+async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
+    serve_script: Scripted, *, streams: bool
+) -> None:
     released = asyncio.Event()
-    other = plan_text(call("b", "plus", left=2, right=3))
-    async with serve_script(step(FIVE, released=released), other, "5") as (server, runs):
+    renamed_plan = plan_text(call("b", "plus", left=2, right=3))
+    async with serve_script(step(FIVE, released=released), renamed_plan, "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add 2 and 3.", "plus", streams=streams))
         await eventually(lambda: len(server.calls) == 1)
-        mine = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
-        await handle.execute_update(wire.ADD_NODES, mine)
-        # A repetition is rejected, and the error names a taken ID.
-        assert "the run has a node 'a' already" in await refusal_of(handle, mine, update=wire.ADD_NODES)
+        message = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
+        await handle.execute_update(wire.ADD_NODES, message)
+        # A repeated command is rejected with the ID that is in use.
+        assert "the run has a node 'a' already" in await refusal_of(handle, message, update=wire.ADD_NODES)
         released.set()
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "5")
@@ -194,15 +193,15 @@ async def test_plan_whose_ids_are_all_in_use_is_returned(serve_script: Scripted,
     assert "the run has another node 'a' already: choose another id" in server.calls[1].messages[-1]["content"]
 
 
-async def test_manually_added_nodes_equal_those_of_a_plan(serve_script: Scripted) -> None:
+async def test_planned_node_that_equals_a_manually_added_node_is_not_added_again(serve_script: Scripted) -> None:
     released = asyncio.Event()
     async with serve_script(step(FIVE, released=released), "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add 2 and 3.", "plus"))
         await eventually(lambda: len(server.calls) == 1)
-        mine = {"nodes": [call("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}
-        # A client that got no response sends its message again with the same ID; the message is applied once.
+        message = {"nodes": [call("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}
+        # A client may repeat an update with the same ID; the update is applied once.
         for _ in range(2):
-            await handle.execute_update(wire.ADD_NODES, mine, id="once")
+            await handle.execute_update(wire.ADD_NODES, message, id="once")
         released.set()
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"], [*document["nodes"]]) == (

@@ -1,4 +1,4 @@
-"""Guards of effects: one key for one effect, whatever happens to its run, and one server for one file of runs."""
+"""Guards of effects: each effect has one key for any course of its run, and one server owns a file of runs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,8 +23,8 @@ def _keyed_node(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": "keyed", "arguments": {"name": name}, **fields}
 
 
-async def test_second_run_of_an_id_makes_its_own_effects(runs: Runs, bench: Bench, unique: str) -> None:
-    """Guard F4: a key made of the workflow's id would swallow the effects of the second run."""
+async def test_second_run_with_the_same_id_repeats_the_effects(runs: Runs, bench: Bench, unique: str) -> None:
+    """Guard F4: with keys from the workflow ID, the second run would have no effects."""
     workflow_id = f"again-{uuid4().hex}"
     plan = {"plan": {"nodes": [_keyed_node("a", unique)]}}
     for _ in range(2):
@@ -32,8 +32,8 @@ async def test_second_run_of_an_id_makes_its_own_effects(runs: Runs, bench: Benc
     assert len(set(bench.effects[unique])) == 2
 
 
-async def test_effects_of_nodes_items_and_sub_plans_never_have_one_key(runs: Runs, bench: Bench, unique: str) -> None:
-    """Guard F4: `x/a` with `b` in it and `x` with `a/b` in it are different effects."""
+async def test_effects_of_nodes_items_and_sub_plans_have_different_keys(runs: Runs, bench: Bench, unique: str) -> None:
+    """Guard F4: node `b` in the sub-plan `x/a` and node `a/b` in the sub-plan `x` have different effects."""
 
     def sub(*nodes: Any) -> dict[str, Any]:
         return {"nodes": list(nodes)}
@@ -52,7 +52,7 @@ async def test_effects_of_nodes_items_and_sub_plans_never_have_one_key(runs: Run
 
 
 async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench: Bench, unique: str) -> None:
-    """Guard F4: a reset starts sub-plans again with new runs of their own; the keys come from the root."""
+    """Guard F4: a reset starts new child runs; the keys come from the root run."""
     plan = {
         "nodes": [
             _keyed_node("plain", f"{unique} plain"),
@@ -62,8 +62,8 @@ async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench:
     }
     handle = await cached_runs.start(plan)
     assert (await document_of(handle))["status"] == "completed"
-    again = await _reset(cached_runs, handle)
-    assert (await document_of(again))["status"] == "completed"
+    repeated_run = await _reset(cached_runs, handle)
+    assert (await document_of(repeated_run))["status"] == "completed"
     effects: Mapping[str, list[str]] = {name: bench.effects[f"{unique} {name}"] for name in ("plain", "each", "inner")}
     assert {name: len(keys) for name, keys in effects.items()} == {"plain": 2, "each": 2, "inner": 2}
     assert {name: len(set(keys)) for name, keys in effects.items()} == {"plain": 1, "each": 1, "inner": 1}
@@ -71,7 +71,7 @@ async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench:
 
 
 async def _reset(runs: Runs, handle: Handle) -> Handle:
-    """Reset a run to its start; return the run that continues from there."""
+    """Reset a run to its start, and return the handle of the new execution."""
     history = await handle.fetch_history()
     [first, *_] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED)
     request = ResetWorkflowExecutionRequest(
@@ -81,17 +81,17 @@ async def _reset(runs: Runs, handle: Handle) -> Handle:
         workflow_task_finish_event_id=first.event_id,
         request_id=str(uuid4()),
     )
-    answer = await runs.client.workflow_service.reset_workflow_execution(request)
-    return runs.client.get_workflow_handle(handle.id, run_id=answer.run_id)
+    response = await runs.client.workflow_service.reset_workflow_execution(request)
+    return runs.client.get_workflow_handle(handle.id, run_id=response.run_id)
 
 
-async def test_server_whose_record_was_lost_is_replaced_and_never_doubled(state_dir: Path) -> None:
-    """Guard F3: two servers on one file steal from each other, and runs of both never end."""
+async def test_server_without_its_record_is_replaced_and_not_duplicated(state_dir: Path) -> None:
+    """Guard F3: two servers on one file would take tasks from each other, and runs would never end."""
     async with live_server(state_dir) as live:
-        before = live.server.pid
+        first_pid = live.server.pid
         (state_dir / "server.json").unlink()
         async with open_connection(Settings(state_dir=state_dir)) as connection:
-            # The file of runs belongs to the process that owns the lock, and that is one.
-            actual = LocalServer(Settings(state_dir=state_dir)).find()
-            assert actual is not None
-            assert actual.pid == connection.server.pid != before
+            # One process holds the lock of the file of runs.
+            server = LocalServer(Settings(state_dir=state_dir)).find()
+            assert server is not None
+            assert server.pid == connection.server.pid != first_pid

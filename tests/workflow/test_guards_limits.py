@@ -1,4 +1,4 @@
-"""Guards against limits and rules of the server: calls in flight, ids, options, and the time of a workflow task."""
+"""Guards for limits and rules of the server: calls in flight, IDs, options, and the duration of a workflow task."""
 
 import asyncio
 import time
@@ -31,7 +31,9 @@ _SERVER_LIMIT_IN_FLIGHT = 2_000
 
 
 @pytest.fixture(scope="module")
-async def detecting_runs(client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
+async def deadlock_checked_runs(
+    client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Runs]:
     """Runs of a worker on which a workflow task of over two seconds fails."""
     settings = Settings(state_dir=tmp_path_factory.mktemp("detecting"))
     async with serving_runs(client, bench.registry(), settings=settings, deadlock_detection=True) as runs:
@@ -44,15 +46,17 @@ def _compiled_input(*nodes: Any) -> dict[str, Any]:
 
 
 def _with_echo(runs: Runs, *nodes: Any) -> dict[str, Any]:
-    """Return the same, with the tool that the nodes call: without it they would wait for a worker that has it."""
+    """Return a compiled input with the declaration of `echo`, so that the calls go to the queue of the worker."""
     message = _compiled_input(*nodes)
     message["compiled"]["tools"] = {"echo": {"effects": "read", "task_queue": runs.tools["echo"].task_queue}}
     return message
 
 
-async def test_two_thousand_ready_calls_are_not_all_in_flight(cached_runs: Runs, bench: Bench, unique: str) -> None:
-    """Guard S6: the 2,001st pending activity would wedge the run."""
-    # With 300 ms, 100 running calls send 1,000 heartbeats a second: a busy server starts no workflow task any more.
+async def test_calls_in_flight_are_limited_if_two_thousand_are_ready(
+    cached_runs: Runs, bench: Bench, unique: str
+) -> None:
+    """Guard S6: the 2,001st pending activity would block the run."""
+    # With a timeout of 300 ms, 100 running calls would send 1,000 heartbeats a second, too many for a busy server.
     node = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "3s"}
     nodes = [{"id": f"n{number}", **node} for number in range(_SERVER_LIMIT_IN_FLIGHT + 100)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.status}}"})
@@ -61,15 +65,15 @@ async def test_two_thousand_ready_calls_are_not_all_in_flight(cached_runs: Runs,
     await handle.signal(wire.CANCEL)
     document = await document_of(handle)
     scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    # The plan has come in pages.
-    called = [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled]
-    assert 0 < called.count("hold") <= MAX_IN_FLIGHT
+    # Other activities load the pages of the plan.
+    activity_names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled]
+    assert 0 < activity_names.count("hold") <= MAX_IN_FLIGHT
     assert document["status"] == "cancelled"
     await cached_runs.check_runs()
 
 
 async def test_exception_in_workflow_code_ends_the_run(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guard S7, F7: the workflow task would be tried again for ever."""
+    """Guard S7, F7: otherwise, the workflow task would be retried without end."""
 
     def raise_recursion_error(*arguments: Any, **keywords: Any) -> None:
         raise RecursionError("deep")
@@ -84,26 +88,26 @@ async def test_exception_in_workflow_code_ends_the_run(cached_runs: Runs, monkey
     cached_runs.forget(handle)
 
 
-@pytest.mark.parametrize("where", ["complete", "fail"])
-async def test_exception_while_applying_ends_the_run(
-    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch, where: str
+@pytest.mark.parametrize("method", ["complete", "fail"])
+async def test_exception_while_a_result_is_applied_ends_the_run(
+    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """Guard S7: the end of an activity is taken inside the same process edge."""
+    """Guard S7: an exception in the handling of an activity result ends the run like any exception."""
 
     def raise_key_error(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(Scheduler, where, raise_key_error)
-    tool = {"complete": "echo", "fail": "fail"}[where]
+    monkeypatch.setattr(Scheduler, method, raise_key_error)
+    tool = {"complete": "echo", "fail": "fail"}[method]
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": tool}]})
     assert await end_of_run(handle) == wire.ERROR_BUG
     cached_runs.forget(handle)
 
 
-async def test_run_survives_a_failed_handler(
+async def test_exception_in_a_message_handler_is_noted_and_the_run_continues(
     runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Guard S7, F7: an unexpected error of a handler is recorded, and the run continues."""
+    """Guard S7, F7: an unexpected error of a handler is a note of the run."""
 
     def raise_key_error(*arguments: Any, **keywords: Any) -> None:
         raise KeyError("x")
@@ -121,28 +125,28 @@ async def test_run_survives_a_failed_handler(
     await runs.check_runs()
 
 
-async def test_id_over_a_thousand_bytes_is_reported_and_starts_nothing(runs: Runs) -> None:
-    """Guard S9, F8: an activity id over 1,000 bytes would wedge the run."""
+async def test_id_over_a_thousand_bytes_is_reported_before_the_run_starts(runs: Runs) -> None:
+    """Guard S9, F8: an activity ID of over 1,000 bytes would block the run."""
     ids = ["計" * 400, "nul\x00" * 300, "a" * 999 + "é"]
     nodes = [{"id": node_id, "tool": "echo"} for node_id in ids]
-    below = [{"id": "s", "kind": "plan", "sub_plan": _compiled_input(node)["compiled"]} for node in nodes]
-    documents = await asyncio.gather(*(runs.run_raw(_compiled_input(node)) for node in (*nodes, *below)))
-    entries = [f"invalid: invalid input: the id {each[:40]!r} must be 1-200 bytes of UTF-8" for each in ids]
-    assert [document["error"] for document in documents] == [*entries, *entries]
+    sub_plans = [{"id": "s", "kind": "plan", "sub_plan": _compiled_input(node)["compiled"]} for node in nodes]
+    documents = await asyncio.gather(*(runs.run_raw(_compiled_input(node)) for node in (*nodes, *sub_plans)))
+    errors = [f"invalid: invalid input: the id {each[:40]!r} must be 1-200 bytes of UTF-8" for each in ids]
+    assert [document["error"] for document in documents] == [*errors, *errors]
 
 
-async def test_ids_of_items_and_sub_plans_are_cut_and_stay_apart(runs: Runs) -> None:
-    """Guard S9, S11, F8: together they may have far over 1,000 bytes."""
-    same = "計" * 66
+async def test_long_ids_of_items_and_sub_plans_are_shortened_and_stay_unique(runs: Runs) -> None:
+    """Guard S9, S11, F8: the combined IDs may have far more than 1,000 bytes."""
+    node_id = "計" * 66
     inner: dict[str, Any] = {
-        "nodes": [{"id": same, "tool": "echo", "arguments": {"n": 0}}],
-        "output": f"{{{{{same}.result.n}}}}",
+        "nodes": [{"id": node_id, "tool": "echo", "arguments": {"n": 0}}],
+        "output": f"{{{{{node_id}.result.n}}}}",
     }
     for _ in range(6):
-        inner = {"nodes": [{"id": same, "plan": inner}], "output": f"{{{{{same}.result}}}}"}
+        inner = {"nodes": [{"id": node_id, "plan": inner}], "output": f"{{{{{node_id}.result}}}}"}
     keys = [f"{'k' * 198}{number}" for number in range(9)]
     nodes = [
-        {"id": same, "plan": inner},
+        {"id": node_id, "plan": inner},
         {"id": f"{'i' * 199}1", "tool": "echo", "for_each": keys, "key": "{{item}}", "arguments": {"n": "{{index}}"}},
         {"id": f"{'i' * 199}2", "tool": "echo", "for_each": keys, "key": "{{item}}", "arguments": {"n": "{{index}}"}},
     ]
@@ -155,49 +159,49 @@ async def test_ids_of_items_and_sub_plans_are_cut_and_stay_apart(runs: Runs) -> 
     ]
 
 
-_CIRCLE = "the dependencies of its nodes form a cycle"
-_NO_NUMBERS = "the dependencies of '0' are not node numbers"
+_CYCLE = "the dependencies of its nodes form a cycle"
+_NOT_NUMBERS = "the dependencies of '0' are not node numbers"
 
 
 async def test_invalid_edges_of_a_compiled_plan_are_reported(runs: Runs) -> None:
-    """Guard S7: a plan in which nothing can start would wait for ever."""
-    wrong: list[tuple[list[Any], str]] = [
-        *(([[1], [0]], _CIRCLE), ([[0], []], _CIRCLE), ([[5], []], _NO_NUMBERS), ([[-1], []], _NO_NUMBERS)),
-        *(([[True], []], _NO_NUMBERS), ([["0"], []], _NO_NUMBERS)),
+    """Guard S7: a plan in which no node can start would wait without end."""
+    cases: list[tuple[list[Any], str]] = [
+        *(([[1], [0]], _CYCLE), ([[0], []], _CYCLE), ([[5], []], _NOT_NUMBERS), ([[-1], []], _NOT_NUMBERS)),
+        *(([[True], []], _NOT_NUMBERS), ([["0"], []], _NOT_NUMBERS)),
     ]
     plans = (
         [{"id": str(number), "tool": "echo", "dependencies": needed} for number, needed in enumerate(dependencies)]
-        for dependencies, _ in wrong
+        for dependencies, _ in cases
     )
     documents = await asyncio.gather(*(runs.run_raw(_compiled_input(*nodes)) for nodes in plans))
-    assert [document["error"] for document in documents] == [f"invalid: invalid input: {error}" for _, error in wrong]
+    assert [document["error"] for document in documents] == [f"invalid: invalid input: {error}" for _, error in cases]
 
 
-async def test_options_that_temporal_would_not_take_fail_their_node(runs: Runs) -> None:
-    """Guard S9, S10, F8: each of these leaves a run in RUNNING, some without a reason."""
-    odd: list[dict[str, Any]] = [
+async def test_options_that_temporal_rejects_fail_their_node(runs: Runs) -> None:
+    """Guard S9, S10, F8: each of these options would leave the run open, some without a reason."""
+    invalid_options: list[dict[str, Any]] = [
         *({"retry": {"max_attempts": -1}}, {"retry": {"max_attempts": 2**31}}, {"retry": {"factor": 0.5}}),
         *({"retry": {"max_delay_s": -1}}, {"retry": {"first_delay_s": -5}}, {"timeout_s": -0.001}),
         *({"timeout_s": 10**300}, {"heartbeat_s": 0}, {"heartbeat_s": 1e12}, {"priority": -5}, {"priority": 2**40}),
     ]
     beside = {"id": "beside", "tool": "echo"}
-    messages = [_with_echo(runs, {"id": "odd", "tool": "echo", **fields}, beside) for fields in odd]
+    messages = [_with_echo(runs, {"id": "odd", "tool": "echo", **fields}, beside) for fields in invalid_options]
     for document in await asyncio.gather(*map(runs.run_raw, messages)):
         assert document["nodes"]["odd"]["status"] == "failed"
         assert document["nodes"]["odd"]["error"].startswith("invalid_field: ")
         assert document["nodes"]["beside"]["status"] == "completed"
 
 
-async def test_delay_of_four_hundred_thousand_days_is_a_day(runs: Runs) -> None:
-    """Guard F8: a tool that asks for such a delay would keep its run for ever."""
+async def test_retry_delay_of_a_tool_is_limited_to_a_day(runs: Runs) -> None:
+    """Guard F8: a tool that requests a delay of 400,000 days would keep its run open."""
     plan = {"nodes": [{"id": "busy", "tool": "busy_for", "arguments": {"days": 400_000}}]}
     handle = await runs.start(plan)
 
-    async def backs_off() -> bool:
+    async def is_backing_off() -> bool:
         pending = (await handle.describe()).raw_description.pending_activities
         return any(call.HasField("current_retry_interval") and call.attempt == 2 for call in pending)
 
-    await eventually(backs_off)
+    await eventually(is_backing_off)
     [call] = (await handle.describe()).raw_description.pending_activities
     delay_s = call.current_retry_interval.ToTimedelta().total_seconds()
     await handle.signal(wire.CANCEL)
@@ -205,24 +209,24 @@ async def test_delay_of_four_hundred_thousand_days_is_a_day(runs: Runs) -> None:
     assert (await document_of(handle))["status"] == "cancelled"
 
 
-async def test_foreign_delay_of_four_hundred_thousand_days_is_seen_and_ends_with_the_run(foreign_runs: Runs) -> None:
-    """Guard F8: the requests of a foreign activity cannot be limited; the run reports them and can be stopped."""
+async def test_unlimited_foreign_retry_delay_is_reported_and_can_be_cancelled(foreign_runs: Runs) -> None:
+    """Guard F8: the retry delay of a foreign activity cannot be limited."""
     node = {"id": "later", "tool": "foreign.later", "arguments": {"days": 400_000}}
     handle = await foreign_runs.start({"nodes": [node]})
     reader = RunReader(foreign_runs.client, handle.id)
 
-    async def backs_off() -> bool:
+    async def is_backing_off() -> bool:
         pending = (await reader.read()).pending
         return "later" in pending and pending["later"].state == "backing_off"
 
-    await eventually(backs_off)
+    await eventually(is_backing_off)
     assert (await reader.read()).pending["later"].last_failure == "not today"
     await handle.signal(wire.CANCEL)
     assert (await document_of(handle))["status"] == "cancelled"
 
 
-async def test_two_calls_never_have_one_activity_id(runs: Runs) -> None:
-    """Guard S11, F9: the same id twice in flight would wedge the run."""
+async def test_plans_with_colliding_ids_end(runs: Runs) -> None:
+    """Guard S11, F9: two calls in flight with the same activity ID would block the run."""
     plans: list[list[dict[str, Any]]] = [
         [{"id": "a", "tool": "echo"}, {"id": "a", "tool": "echo"}],
         [{"id": "m", "tool": "echo", "for_each": [1, 2]}, {"id": "m[0]", "tool": "echo"}],
@@ -241,24 +245,28 @@ def _as_plan(nodes: list[dict[str, Any]]) -> dict[str, Any]:
     return {"nodes": [{"id": node["id"], "plan": sub_plan} if "kind" in node else node for node in nodes]}
 
 
-async def test_node_that_ignores_cancellation_is_left(foreign_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guard F9: a cancel waits for the activity's own end, and no longer than the grace."""
+async def test_run_does_not_wait_for_a_node_that_ignores_cancellation(
+    foreign_runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guard F9: a cancellation waits for running activities, but not longer than the grace period."""
     monkeypatch.setattr(limits, "CANCEL_GRACE_S", 0.3)
     node = {"id": "deaf", "tool": "foreign.deaf", "arguments": {"seconds": 3}}
     handle = await foreign_runs.start({"nodes": [node, {"id": "after", "tool": "echo", "depends_on": ["deaf"]}]})
 
-    async def runs_outside() -> bool:
+    async def is_running() -> bool:
         return bool((await handle.describe()).raw_description.pending_activities)
 
-    await eventually(runs_outside)
+    await eventually(is_running)
     await handle.signal(wire.CANCEL)
     document = await document_of(handle)
     assert document["status"] == "cancelled"
     assert document["nodes"]["deaf"]["reason"] == STILL_OUTSIDE
 
 
-async def test_hundreds_of_concurrent_ends_and_signals(cached_runs: Runs, bench: Bench, unique: str) -> None:
-    """Guard S12, F12: over 100 events buffered in one workflow task would fail that task."""
+async def test_run_completes_despite_hundreds_of_concurrent_results_and_signals(
+    cached_runs: Runs, bench: Bench, unique: str
+) -> None:
+    """Guard S12, F12: a workflow task fails if over 100 events are buffered during it."""
     node = {"id": "each", "tool": "hold", "for_each": list(range(90)), "arguments": {"name": unique}}
     handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})
     await eventually(lambda: bench.running[unique] == 90)
@@ -271,54 +279,58 @@ async def test_hundreds_of_concurrent_ends_and_signals(cached_runs: Runs, bench:
 
 
 @pytest.mark.alone
-async def test_many_maps_over_one_list_of_failing_items_end_before_the_deadlock_detector(detecting_runs: Runs) -> None:
-    """20,000 items that fail at one moment: in one run they would be a second of workflow code."""
+async def test_many_failing_items_do_not_trigger_the_deadlock_detector(deadlock_checked_runs: Runs) -> None:
+    """20,000 items fail at the same moment, which would take a second of workflow code in one run."""
     rows = {"id": "list", "tool": "table", "arguments": {"rows": 2_000}}
     each = {"tool": "echo", "for_each": "{{list.result.rows}}", "arguments": {"x": "{{item.gone}}"}}
-    handle = await detecting_runs.start({"nodes": [rows, *({"id": f"m{number}", **each} for number in range(10))]})
+    handle = await deadlock_checked_runs.start(
+        {"nodes": [rows, *({"id": f"m{number}", **each} for number in range(10))]}
+    )
     document = await document_of(handle)
     assert document["status"] == "failed"
     assert [node.get("items") for node in document["nodes"].values()] == [None, *[{"failed": 2_000}] * 10]
     message = "2000 of 2000 items failed; the first: m7[0]: Missing data: item.gone: 'gone' not found in item; "
     assert document["nodes"]["m7"]["error"]["message"] == f"{message}it has name, text"
-    await detecting_runs.check_runs()
+    await deadlock_checked_runs.check_runs()
 
 
 @pytest.mark.alone
-async def test_compiled_plan_of_very_many_nodes_ends_before_the_deadlock_detector(detecting_runs: Runs) -> None:
-    """Guard S15, F6: two seconds of workflow code without an end would wedge the run."""
+async def test_compiled_plan_with_very_many_nodes_fails_within_the_deadlock_timeout(
+    deadlock_checked_runs: Runs,
+) -> None:
+    """Guard S15, F6: workflow code that takes over two seconds would block the run."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(120_000))
-    handle = await detecting_runs.start_raw(raw(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
+    handle = await deadlock_checked_runs.start_raw(raw(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
     assert await end_of_run(handle) == "failed"
-    await detecting_runs.check_runs(forgiven=DEADLOCK)
+    await deadlock_checked_runs.check_runs(forgiven=DEADLOCK)
 
 
 def _very_many_edges() -> bytes:
-    every = b",".join(b"%d" % number for number in range(90))
+    dependencies = b",".join(b"%d" % number for number in range(90))
     nodes = b",".join(
-        b'{"id":"%d","tool":"echo","dependencies":[%s]}' % (number, every if number >= 90 else b"")
+        b'{"id":"%d","tool":"echo","dependencies":[%s]}' % (number, dependencies if number >= 90 else b"")
         for number in range(5_000)
     )
     return b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes
 
 
 @pytest.mark.alone
-def test_compiled_plan_of_very_many_edges_takes_under_a_second_of_work() -> None:
-    """Guard S15: by the clock of the processor, which does not run for what others do on the machine."""
-    content, spent = _very_many_edges(), []
+def test_compiled_plan_with_very_many_edges_takes_under_a_second() -> None:
+    """Guard S15: the test measures processor time, because the machine may be busy."""
+    content, times_s = _very_many_edges(), []
     for _ in range(3):
         started = time.process_time()
         scheduler = create_scheduler(run_input_from_json(json_from_bytes(content)).compiled or CompiledPlan(()), {})
         scheduler.start(0.0)
         scheduler.cancel(0.0, reason=None)
-        spent.append(time.process_time() - started)
+        times_s.append(time.process_time() - started)
         assert scheduler.is_finished
-    assert min(spent) < 1
+    assert min(times_s) < 1
 
 
-async def test_raw_plan_with_very_many_nodes_is_compiled_outside(detecting_runs: Runs) -> None:
-    """Guard S15, F6: what comes as it was written is read by an activity."""
+async def test_raw_plan_with_very_many_nodes_is_compiled_in_an_activity(deadlock_checked_runs: Runs) -> None:
+    """Guard S15, F6: workflow code would take too long to compile the plan."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(100_000))
-    handle = await detecting_runs.start_raw(raw(b'{"plan":{"nodes":[%s]}}' % nodes))
+    handle = await deadlock_checked_runs.start_raw(raw(b'{"plan":{"nodes":[%s]}}' % nodes))
     assert await end_of_run(handle) == "failed"
-    await detecting_runs.check_runs(forgiven=DEADLOCK)
+    await deadlock_checked_runs.check_runs(forgiven=DEADLOCK)

@@ -1,4 +1,4 @@
-"""Guards against floods of messages, and against too many writes by the run itself."""
+"""Guards against too many messages to a run, and against too many writes by a run."""
 
 import asyncio
 from collections import Counter
@@ -34,15 +34,15 @@ from tests.support.tools import Bench
 
 pytestmark = pytest.mark.server
 
-_AT_ONCE = 100
+_MAX_CONCURRENT_CALLS = 100
 
 
 async def _outcomes(calls: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
-    """Await calls, a hundred at a time; return the result or exception of each."""
-    found: list[Any] = []
-    for first in range(0, len(calls), _AT_ONCE):
-        found += await asyncio.gather(*calls[first : first + _AT_ONCE], return_exceptions=True)
-    return found
+    """Await calls, up to a hundred concurrently, and return the result or exception of each call."""
+    outcomes: list[Any] = []
+    for first in range(0, len(calls), _MAX_CONCURRENT_CALLS):
+        outcomes += await asyncio.gather(*calls[first : first + _MAX_CONCURRENT_CALLS], return_exceptions=True)
+    return outcomes
 
 
 def _held_plan(name: str) -> dict[str, Any]:
@@ -51,9 +51,9 @@ def _held_plan(name: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 async def strict_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
-    """A server that takes 100 signals and 100 updates for one execution, instead of 10,000 and 100,000."""
-    few = {"history.maximumSignalsPerExecution": "100", "history.maxTotalUpdates": "100"}
-    with patch.dict(local.DYNAMIC_CONFIG, few):
+    """A server that accepts 100 signals and 100 updates per execution; the defaults are 10,000 and 100,000."""
+    low_limits = {"history.maximumSignalsPerExecution": "100", "history.maxTotalUpdates": "100"}
+    with patch.dict(local.DYNAMIC_CONFIG, low_limits):
         async with live_server(tmp_path_factory.mktemp("strict")) as live:
             yield live
 
@@ -67,14 +67,14 @@ async def strict_runs(
         yield runs
 
 
-async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancelled(
+async def test_run_at_the_signal_limit_of_the_server_can_be_cancelled(
     strict_runs: Runs, strict_server: LiveServer, bench: Bench, unique: str
 ) -> None:
-    """Guard S13, F14: the first signal over the limit is rejected, a `cancel` too."""
+    """Guard S13, F14: the server rejects every signal above the limit, also the signal `cancel`."""
     handle = await strict_runs.start(_held_plan(unique))
     await eventually(lambda: unique in bench.entered)
-    sent = await _outcomes([handle.signal("nobody_knows", number) for number in range(130)])
-    assert Counter(type(outcome) for outcome in sent) == {type(None): 100, RPCError: 30}
+    outcomes = await _outcomes([handle.signal("nobody_knows", number) for number in range(130)])
+    assert Counter(type(outcome) for outcome in outcomes) == {type(None): 100, RPCError: 30}
     with pytest.raises(RPCError):
         await handle.signal(wire.CANCEL, {})
     connection = Connection(strict_runs.client, strict_server.server, frozenset())
@@ -84,12 +84,14 @@ async def test_run_with_as_many_signals_as_the_server_takes_can_still_be_cancell
     await strict_runs.check_runs()
 
 
-async def test_too_many_refused_updates_leave_the_run_unchanged(strict_runs: Runs, bench: Bench, unique: str) -> None:
-    """Guard S17: the server limits the updates of a run; a rejected update does not count."""
+async def test_rejected_updates_do_not_count_towards_the_update_limit(
+    strict_runs: Runs, bench: Bench, unique: str
+) -> None:
+    """Guard S17: the server limits the accepted updates of a run."""
     handle = await strict_runs.start(_held_plan(unique))
     await eventually(lambda: unique in bench.entered)
-    refused = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(130)])
-    assert {type(outcome) for outcome in refused} == {WorkflowUpdateFailedError}
+    outcomes = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(130)])
+    assert {type(outcome) for outcome in outcomes} == {WorkflowUpdateFailedError}
     bench.open(unique)
     document = await document_of(handle)
     assert document["nodes"]["a"]["result"] == unique
@@ -98,8 +100,8 @@ async def test_too_many_refused_updates_leave_the_run_unchanged(strict_runs: Run
     await strict_runs.check_runs()
 
 
-async def test_nodes_have_no_timers_of_their_own(runs: Runs) -> None:
-    """Guard F17: a timer for each of a thousand waits would be two thousand events."""
+async def test_run_has_one_timer_and_none_for_its_nodes(runs: Runs) -> None:
+    """Guard F17: a timer for each of a thousand nodes would add two thousand events."""
     nodes = [
         {"id": f"n{number}", "tool": "add", "arguments": {"left": 1, "right": 1}, "timeout": "5s"}
         for number in range(60)
@@ -110,8 +112,8 @@ async def test_nodes_have_no_timers_of_their_own(runs: Runs) -> None:
     assert [timer.user_metadata.summary.data.decode() for timer in timers] == [f'"{wire.TIMER_DEADLINE}"']
 
 
-async def test_state_of_a_run_is_written_once_at_its_end(runs: Runs) -> None:
-    """Guard F18: each upsert is an event, and a write to visibility."""
+async def test_run_upserts_its_search_attributes_once(runs: Runs) -> None:
+    """Guard F18: each upsert is an event in history and a write to visibility."""
     attributes = TypedSearchAttributes(
         [SearchAttributePair(SearchAttributeKey.for_keyword(wire.SEARCH_STATE), "running")]
     )
@@ -122,8 +124,8 @@ async def test_state_of_a_run_is_written_once_at_its_end(runs: Runs) -> None:
     assert len(upserts) == 1
 
 
-async def test_run_on_a_server_without_our_search_attributes_writes_none(cached_runs: Runs, server: LiveServer) -> None:
-    """Guard S9, F18: an attribute that is not registered would wedge the run."""
+async def test_run_on_a_server_without_search_attributes_writes_none(cached_runs: Runs, server: LiveServer) -> None:
+    """Guard S9, F18: a search attribute that is not registered would block the run."""
     connection = Connection(cached_runs.client, server.server, frozenset({wire.SEARCH_STATE}))
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
     run = await client.start(StartRequest(_compile(cached_runs, {"nodes": [{"id": "a", "tool": "echo"}]})))
@@ -134,8 +136,10 @@ async def test_run_on_a_server_without_our_search_attributes_writes_none(cached_
         await client.list_runs()
 
 
-async def test_run_of_any_starter_there_writes_none_either(server: LiveServer, bench: Bench, tmp_path: Path) -> None:
-    """The same, with a plan that a worker compiles: it reads the limits of the namespace."""
+async def test_raw_run_on_a_server_without_search_attributes_writes_none(
+    server: LiveServer, bench: Bench, tmp_path: Path
+) -> None:
+    """A worker compiles the plan, and reads which search attributes the namespace has."""
     client = await dial(server.address, namespace=f"bare-{uuid4().hex}")
     await prepare_namespace(client)
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
@@ -149,7 +153,7 @@ async def test_run_of_any_starter_there_writes_none_either(server: LiveServer, b
 
 
 async def _is_known(client: temporalio.client.Client) -> bool:
-    """Return whether a new namespace takes runs: the server gets to know it after seconds."""
+    """Return whether the server accepts requests for a new namespace, which takes some seconds."""
     try:
         await client.count_workflows()
     except RPCError:
@@ -161,22 +165,22 @@ def _compile(runs: Runs, plan: Any) -> CompiledPlan:
     return prepare_plan(check_plan(plan, runs.tools), {})
 
 
-async def test_details_of_a_run_have_at_most_fifty_lines_and_cost_no_event(runs: Runs) -> None:
-    """Guard F18: the live table is created on demand, and stays short."""
+async def test_details_of_a_run_are_limited_and_add_no_event(runs: Runs) -> None:
+    """Guard F18: the table of nodes in the Temporal UI is created on demand, and has at most 50 lines."""
     nodes = [{"id": f"n{number}", "tool": "echo", "title": f"Step {number}\n| {'x' * 500}"} for number in range(80)]
     handle = await runs.start({"nodes": nodes, "output": "{{n0.status}}"})
     assert (await document_of(handle))["status"] == "completed"
-    before = len((await handle.fetch_history()).events)
+    event_count = len((await handle.fetch_history()).events)
     metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
     lines = metadata.current_details.splitlines()
     rows = [line for line in lines if line.startswith("| Step")]
     assert len(rows) == limits.DETAIL_LINES
     assert lines[-1] == "30 more nodes are not shown."
-    assert len((await handle.fetch_history()).events) == before
+    assert len((await handle.fetch_history()).events) == event_count
 
 
 async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs, server: LiveServer) -> None:
-    """Guard F8: the memo of a plan is short, for any plan."""
+    """Guard F8: the memo of a run is short for any plan."""
     connection = Connection(cached_runs.client, server.server, frozenset())
     client = Client(connection, task_queue=cached_runs.task_queue, store=cached_runs.store)
     compiled = _compile(cached_runs, {"title": "t" * 900_000, "nodes": [{"id": "a", "tool": "echo"}]})

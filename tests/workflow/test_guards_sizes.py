@@ -1,4 +1,4 @@
-"""Guards against sizes: no argument, result, document or message that is too large ends or wedges a run."""
+"""Guards against large values: no large argument, result, document or message terminates or blocks a run."""
 
 from collections import Counter
 from typing import Any
@@ -14,14 +14,14 @@ from tests.support.runs import Runs, chain_of, completed_node, document_of, even
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
-_MANY = 410
-"""Pure nodes whose inside a run does not hold."""
+_REGION_NODES = 410
+"""Number of pure nodes in an offloaded region."""
 _SMALL = {"id": "small", "tool": "text", "arguments": {"size": 8_000}}
-"""Its result is small enough to stand wherever it is named."""
+"""A node whose result is small enough to be inlined in arguments."""
 
 
 def _texts(count: int) -> str:
-    """Return a text with so many copies of the result of `small`."""
+    """Return a text with `count` copies of the result of `small`."""
     return "{{small.result}}" * count
 
 
@@ -42,14 +42,14 @@ async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
 
 
 async def test_arguments_over_two_megabytes_for_a_foreign_activity_fail_their_node(foreign_runs: Runs) -> None:
-    """Guard S1: foreign activities get all values inline, up to a limit."""
+    """Guard S1: foreign activities receive all values inline, up to a limit."""
     node = {"id": "large", "tool": "foreign.text", "arguments": {"size": 1, "more": _texts(300)}}
     document = await foreign_runs.run({"nodes": [_SMALL, node]})
     assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
 
 
 async def test_output_over_three_megabytes_is_a_reference(runs: Runs) -> None:
-    """Guard S2: the server would terminate a run with such a result."""
+    """Guard S2: the server would terminate a run with such a large result."""
     handle = await runs.start({"nodes": [_SMALL], "output": [_texts(100)] * 4})
     document = await document_of(handle)
     assert document["status"] == "completed"
@@ -57,8 +57,8 @@ async def test_output_over_three_megabytes_is_a_reference(runs: Runs) -> None:
     assert document["output"]["bytes"] > 3_000_000
 
 
-async def test_document_over_three_megabytes_is_counts(runs: Runs) -> None:
-    """Guard S2: titles and small results of many nodes add up as well."""
+async def test_document_over_three_megabytes_has_only_counts_of_its_nodes(runs: Runs) -> None:
+    """Guard S2: titles and small results of many nodes also add up."""
     items = [f"{number} {'x' * 3_000}" for number in range(200)]
     each = {"tool": "echo", "for_each": items, "arguments": {"a": "{{item}}", "b": "{{item}}"}}
     plan = {
@@ -83,19 +83,19 @@ async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(fo
     assert document["nodes"]["beside"]["status"] == "completed"
 
 
-async def test_input_that_the_server_refuses_is_refused_before(runs: Runs) -> None:
-    """Guard S4: five megabytes of inputs are reported in a sentence, not as a transport error."""
+async def test_input_that_the_server_would_reject_is_reported_by_the_client(runs: Runs) -> None:
+    """Guard S4: five megabytes of inputs are a problem of the plan, not a transport error."""
     plan = {"inputs": {"text": {"type": "string"}}, "nodes": [{"id": "a", "tool": "echo"}]}
     with pytest.raises(PlanInvalid) as caught:
         await runs.start(plan, inputs={"text": "x" * 5_000_000})
     assert [problem.code for problem in caught.value.problems] == ["too_large"]
 
 
-async def test_calls_of_eight_megabytes_that_are_ready_at_once_are_sent_in_parts(runs: Runs) -> None:
-    """Guard S5: over 4 MB in one workflow task would wedge the run."""
+async def test_ready_calls_of_eight_megabytes_are_split_between_workflow_tasks(runs: Runs) -> None:
+    """Guard S5: over 4 MB in one workflow task would block the run."""
     nodes = [{"id": f"n{number}", "tool": "echo", "arguments": {"text": _texts(25)}} for number in range(40)]
-    used = [{"id": f"u{number}", "tool": "add", "arguments": {"left": 1, "right": 1}} for number in range(5)]
-    handle = await runs.start({"nodes": [_SMALL, *nodes, *used], "output": "{{n0.status}}"})
+    small_nodes = [{"id": f"u{number}", "tool": "add", "arguments": {"left": 1, "right": 1}} for number in range(5)]
+    handle = await runs.start({"nodes": [_SMALL, *nodes, *small_nodes], "output": "{{n0.status}}"})
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")
     scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
@@ -124,16 +124,16 @@ async def test_results_that_would_fill_the_history_do_not_terminate_the_run(fore
 
 @pytest.mark.slow
 @pytest.mark.alone
-async def test_results_of_a_foreign_worker_near_the_limit_of_the_server_do_not_end_the_run(foreign_runs: Runs) -> None:
-    """Guard F2: a foreign result may have 2 MB, which no wrapper of ours takes out of the history."""
+async def test_foreign_results_near_the_server_limit_do_not_terminate_the_run(foreign_runs: Runs) -> None:
+    """Guard F2: a foreign result may have 2 MB, and is stored in history."""
     items = list(range(28))
     node = {"id": "each", "tool": "foreign.text", "for_each": items, "arguments": {"size": 1_900_000}}
     document = await document_of(await foreign_runs.start({"nodes": [node]}))
     assert document["status"] == "completed" or document["error"]["code"] == "too_large"
 
 
-async def test_failure_messages_of_a_foreign_worker_may_be_of_any_size(foreign_runs: Runs) -> None:
-    """Guard S14, F16: over 4 MB never arrives, so the attempt times out and the node says so."""
+async def test_foreign_failure_messages_of_any_size_fail_only_their_node(foreign_runs: Runs) -> None:
+    """Guard S14, F16: the server rejects a message of over 4 MB, so the attempt times out."""
     once = {"retry": {"max_attempts": 1}, "timeout": "2s"}
     nodes = [
         {"id": f"mb{size}", "tool": "foreign.refuse", "arguments": {"size": size * 1_000_000}, **once}
@@ -152,34 +152,34 @@ _ONE_AND_ONE = {"arguments": {"left": 1, "right": 1}}
 
 
 def _region(first: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Return a chain of pure nodes that the run does not hold, behind its first one."""
-    rest = [
+    """Return a chain of pure nodes; `first` has more fields of the first node."""
+    later = [
         {"id": f"n{number}", "tool": "add", "arguments": {"left": f"{{{{n{number - 1}.result}}}}", "right": 1}}
         for number in range(1, count)
     ]
-    return [{"id": "n0", "tool": "add", "arguments": {"left": 0, "right": 1}, **first}, *rest]
+    return [{"id": "n0", "tool": "add", "arguments": {"left": 0, "right": 1}, **first}, *later]
 
 
-async def test_inputs_of_a_run_go_along_into_a_large_region(cached_runs: Runs) -> None:
-    """Guard S1: a region gets all inputs, because the run does not know which inputs its nodes read."""
+async def test_offloaded_region_receives_all_inputs_of_the_run(cached_runs: Runs) -> None:
+    """Guard S1: the run does not know which inputs the nodes of an offloaded region read."""
     first = {"when": "size(inputs.text) > 7 && inputs.text.startsWith('xx')"}
     plan = {
         "inputs": {"text": {"type": "string"}},
-        "nodes": _region(first, _MANY),
-        "output": f"{{{{n{_MANY - 1}.result}}}}",
+        "nodes": _region(first, _REGION_NODES),
+        "output": f"{{{{n{_REGION_NODES - 1}.result}}}}",
     }
     document = await document_of(await cached_runs.start(plan, inputs={"text": "x" * 999_000}))
-    assert (document["status"], document["output"]) == ("completed", _MANY)
+    assert (document["status"], document["output"]) == ("completed", _REGION_NODES)
     await cached_runs.check_runs()
 
 
 async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_reason(cached_runs: Runs) -> None:
-    """Guard S1: small values are inline in the call; their total would terminate the run."""
+    """Guard S1: small values are inline in the call, and the total size would terminate the run."""
     count = 270
     texts = [{"id": f"t{number}", "tool": "echo", "arguments": {"text": "x" * 8_000}} for number in range(count)]
     condition = f"[{','.join(f't{number}.result' for number in range(count))}] != []"
     beside = {"id": "beside", "tool": "echo", "arguments": {"text": "small"}, "depends_on": ["t0"]}
-    plan = {"nodes": [*texts, *_region({"when": condition}, _MANY), beside], "output": "{{beside.result}}"}
+    plan = {"nodes": [*texts, *_region({"when": condition}, _REGION_NODES), beside], "output": "{{beside.result}}"}
     document = await document_of(await cached_runs.start(plan))
     assert (document["status"], document["output"]) == ("completed_with_failures", {"text": "small"})
     view = await RunReader(cached_runs.client, document["run_id"]).read()
@@ -191,13 +191,19 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_r
 
 
 async def test_large_sub_plans_do_not_fill_the_history(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guard S8: each start of a sub-plan is in the history with its plan; 20 of them would be 14 MB."""
+    """Guard S8: each start of a sub-plan adds its plan to the history; 20 starts would add 14 MB."""
     monkeypatch.setattr(limits, "DRAIN_AT_BYTES", 4_000_000)
     monkeypatch.setattr(limits, "HISTORY_LIMIT_BYTES", 10_000_000)
     steps = [{"id": f"s{number}", "tool": "echo", "arguments": {"text": "y" * 240_000}} for number in range(3)]
     nodes = [{**step, "when": "inputs.n < 0"} for step in steps]
-    below = {"inputs": {"n": {"type": "integer"}}, "nodes": nodes}
-    node = {"id": "each", "plan": below, "for_each": list(range(20)), "arguments": {"n": "{{item}}"}, "max_parallel": 5}
+    child_plan = {"inputs": {"n": {"type": "integer"}}, "nodes": nodes}
+    node = {
+        "id": "each",
+        "plan": child_plan,
+        "for_each": list(range(20)),
+        "arguments": {"n": "{{item}}"},
+        "max_parallel": 5,
+    }
     handle = await cached_runs.start({"nodes": [node], "output": "{{each.status}}"})
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", "completed")

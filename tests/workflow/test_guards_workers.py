@@ -1,4 +1,4 @@
-"""Guards around workers: a worker that stops, steps that would delay others, concurrent workflow tasks."""
+"""Guards of workers: a stopping worker, long chains of pure nodes, heartbeats, and concurrent workflow tasks."""
 
 import asyncio
 import threading
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.server
 
 @asynccontextmanager
 async def _serving(client: Client, registry: ToolRegistry, *, queue: str, folder: Path) -> AsyncIterator[Runs]:
-    """Serve plans on a queue that another worker may serve before or after."""
+    """Serve plans on a queue that other workers may serve earlier or later."""
     toolset = with_tools(load_toolset(Settings(state_dir=folder)), registry, queue=f"{queue}-tools")
     async with AsyncExitStack() as stack:
         for each in worker.create_workers(client, toolset, task_queue=queue):
@@ -65,8 +65,8 @@ async def test_long_chain_of_pure_steps_does_not_delay_other_nodes(cached_runs: 
     await cached_runs.check_runs()
 
 
-async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(cached_runs: Runs, client: Client) -> None:
-    """Guard F15: a heartbeat shorter than an outage of the server doubles effects; a long one delays recovery."""
+async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cached_runs: Runs, client: Client) -> None:
+    """Guard F15: a timeout shorter than an outage of the server repeats effects; a long timeout delays recovery."""
     nodes = [
         {"id": "read", "tool": "echo"},
         {"id": "idempotent", "tool": "keyed", "arguments": {"name": f"beats {uuid4().hex}"}},
@@ -87,8 +87,8 @@ async def test_heartbeats_are_short_where_a_second_attempt_does_no_harm(cached_r
     assert actual == {"read": 3, "idempotent": 30, "write": 30, "foreign": 0, "own": 7}
 
 
-async def test_urgent_nodes_are_sent_first(runs: Runs) -> None:
-    """Guard F19: eager starts may ignore the priorities of the server, so the order of commands has to be right."""
+async def test_calls_are_scheduled_in_the_order_of_their_priorities(runs: Runs) -> None:
+    """Guard F19: eager starts may ignore the priorities of the server, so the order of commands matters."""
     nodes = [
         {"id": f"p{priority} {n}", "tool": "echo", "priority": priority} for n in range(5) for priority in (5, 1, 3)
     ]
@@ -96,14 +96,14 @@ async def test_urgent_nodes_are_sent_first(runs: Runs) -> None:
     await document_of(handle)
     [history] = await histories_of(runs.client, handle)
     scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
-    sent = [event.activity_task_scheduled_event_attributes.priority.priority_key for event in scheduled]
-    assert sent == sorted(sent)
+    priorities = [event.activity_task_scheduled_event_attributes.priority.priority_key for event in scheduled]
+    assert priorities == sorted(priorities)
 
 
-async def test_stopping_worker_ends_tools(
+async def test_stopping_worker_waits_for_running_tools(
     client: Client, bench: Bench, unique: str, queue: str, tmp_path: Path
 ) -> None:
-    """Guard F19: the default grace period of the SDK is zero, which would use up an attempt of every running call."""
+    """Guard F19: with the SDK's default grace period of zero, every running call would lose an attempt."""
     plan = {
         "nodes": [
             {"id": "held", "tool": "hold_write", "arguments": {"name": unique}},
@@ -113,7 +113,7 @@ async def test_stopping_worker_ends_tools(
     async with _serving(client, bench.registry(), queue=queue, folder=tmp_path) as runs:
         handle = await runs.start(plan)
         await eventually(lambda: unique in bench.entered)
-        # The worker stops at the end of the block; the tool continues for a while then.
+        # The worker stops at the end of the block, while the tool still runs.
         asyncio.get_running_loop().call_later(1, bench.open, unique)
     async with _serving(client, bench.registry(), queue=queue, folder=tmp_path):
         document = await document_of(handle)
@@ -128,9 +128,8 @@ _TASK_S = 0.2
 
 
 async def test_concurrent_workflow_tasks_are_limited(client: Client, bench: Bench, tmp_path: Path) -> None:
-    busy = _Busy()
-
-    with patch.object(run_plan, "run_input_from_json", busy.read):
+    slow_code = _SlowWorkflowCode()
+    with patch.object(run_plan, "run_input_from_json", slow_code.read):
         async with serving_runs(
             client, bench.registry(), settings=Settings(state_dir=tmp_path), deadlock_detection=True
         ) as runs:
@@ -139,22 +138,22 @@ async def test_concurrent_workflow_tasks_are_limited(client: Client, bench: Benc
             documents = [await document_of(handle) for handle in handles]
 
     assert [document["status"] for document in documents] == ["completed"] * _RUNS
-    assert 1 < busy.most <= WORKFLOW_SLOTS
+    assert 1 < slow_code.max_running <= WORKFLOW_SLOTS
 
 
-class _Busy:
+class _SlowWorkflowCode:
     """Stand-in for slow workflow code that counts its concurrent executions."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._now = self.most = 0
+        self._running = self.max_running = 0
         self._read = run_input_from_json
 
     def read(self, *arguments: Any) -> Any:
         with self._lock:
-            self._now += 1
-            self.most = max(self.most, self._now)
+            self._running += 1
+            self.max_running = max(self.max_running, self._running)
         time.sleep(_TASK_S)
         with self._lock:
-            self._now -= 1
+            self._running -= 1
         return self._read(*arguments)

@@ -1,4 +1,4 @@
-"""Holds of calls across all runs and workers after a service asked to wait, on the real server."""
+"""Holds of calls: after a busy response of a service, no worker calls the service for the requested time."""
 
 import threading
 import time
@@ -24,13 +24,13 @@ from tests.support.travel import serve_handler
 pytestmark = pytest.mark.server
 
 RETRY_AFTER_S = 3.0
-KNOWN_AFTER_S = 1.5
-"""Time after which every worker must know of a hold, without its cache."""
+PROPAGATION_S = 1.5
+"""Maximum time until every worker without a cache applies a hold."""
 CALLS = 10
 
 
 class BusyService:
-    """A service that is too busy twice, and records the moments at which it is called."""
+    """A service that is busy for two periods, and records the times of its calls."""
 
     def __init__(self) -> None:
         self.url = ""
@@ -39,7 +39,7 @@ class BusyService:
         self._lock = threading.Lock()
 
     def is_busy(self) -> bool:
-        """Record a call, and return whether it comes during one of two waits; a call starts each of them."""
+        """Record a call, and return whether the call starts a busy period or comes during a busy period."""
         with self._lock:
             now = time.monotonic()
             self.calls.append(now)
@@ -48,9 +48,9 @@ class BusyService:
             return now <= self.busy_from[-1] + RETRY_AFTER_S
 
     def calls_in_holds(self) -> int:
-        """Return the number of calls while every worker must hold them."""
+        """Return the number of calls at times when every worker must hold its calls."""
         return sum(
-            start + KNOWN_AFTER_S < call < start + RETRY_AFTER_S for start in self.busy_from for call in self.calls
+            start + PROPAGATION_S < call < start + RETRY_AFTER_S for start in self.busy_from for call in self.calls
         )
 
 
@@ -72,8 +72,8 @@ def _serving(service: BusyService) -> Iterator[None]:
         yield
 
 
-async def _another(client: Client) -> Client:
-    """Return another connection: one connection can have one worker of a queue."""
+async def _connect_again(client: Client) -> Client:
+    """Return a new connection, because a connection can have only one worker of a queue."""
     address = client.service_client.config.target_host
     return await Client.connect(address, namespace=client.namespace, data_converter=client.data_converter)
 
@@ -88,19 +88,19 @@ async def _reasons(runs: Runs, handle: Handle) -> list[str]:
 
 
 @pytest.mark.usefixtures("uncached_limits")
-async def test_a_busy_host_is_not_called_by_any_worker_and_other_hosts_are(client: Client, tmp_path: Path) -> None:
+async def test_no_worker_calls_a_busy_host_while_other_hosts_are_called(client: Client, tmp_path: Path) -> None:
     service, queue = BusyService(), f"holds-{uuid4().hex}"
     settings = Settings(state_dir=tmp_path, allow_private_addresses=True)
     with _serving(service):
-        other = service.url.replace("127.0.0.1", "localhost")
+        free_url = service.url.replace("127.0.0.1", "localhost")
         async with (
             serving_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
-            serving_runs(await _another(client), ToolRegistry(), settings=settings, queue=queue),
+            serving_runs(await _connect_again(client), ToolRegistry(), settings=settings, queue=queue),
         ):
             plan = {"nodes": [_request("each", f"{service.url}/busy", for_each=[*range(CALLS)])]}
             handle = await runs.start(plan)
             await eventually(lambda: bool(service.busy_from))
-            assert (await runs.run({"nodes": [_request("a", f"{other}/free")]}))["status"] == "completed"
+            assert (await runs.run({"nodes": [_request("a", f"{free_url}/free")]}))["status"] == "completed"
 
             async def is_held() -> bool:
                 uses = await list_uses(client)
@@ -114,20 +114,20 @@ async def test_a_busy_host_is_not_called_by_any_worker_and_other_hosts_are(clien
             assert len(service.busy_from) == 2
             assert service.calls_in_holds() == 0
             # After the holds, calls do not start at the same moment.
-            late = [call for call in service.calls if call > service.busy_from[1] + RETRY_AFTER_S]
-            assert late[-1] - late[0] > 0.5
+            late_calls = [call for call in service.calls if call > service.busy_from[1] + RETRY_AFTER_S]
+            assert late_calls[-1] - late_calls[0] > 0.5
             await runs.check_runs()
 
 
 @pytest.mark.usefixtures("uncached_limits")
-async def test_a_busy_model_is_not_called_by_any_worker(client: Client, tmp_path: Path) -> None:
+async def test_no_worker_calls_a_busy_model(client: Client, tmp_path: Path) -> None:
     queue = f"holds-{uuid4().hex}"
     short = {"id": "short", "tool": "summarize", "arguments": {"text": "A text."}, "retry": {"max_attempts": 1}}
     async with ModelServer(busy(retry_after=RETRY_AFTER_S), *["short"] * 4) as server:
         settings = Settings(state_dir=tmp_path, model=f"small-{uuid4().hex[:8]}", openai_base_url=server.base_url)
         async with (
             serving_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
-            serving_runs(await _another(client), ToolRegistry(), settings=settings, queue=queue),
+            serving_runs(await _connect_again(client), ToolRegistry(), settings=settings, queue=queue),
         ):
             first_run = await runs.start({"nodes": [short]})
             await eventually(lambda: bool(server.calls))
@@ -137,14 +137,14 @@ async def test_a_busy_model_is_not_called_by_any_worker(client: Client, tmp_path
                 return any(use.held for use in await list_uses(client))
 
             await eventually(is_held)
-            others = [await runs.start({"nodes": [short]}) for _ in range(3)]
+            later_runs = [await runs.start({"nodes": [short]}) for _ in range(3)]
 
-            async def all_wait() -> bool:
-                return all(["was asked to wait until" in " ".join(await _reasons(runs, other)) for other in others])
+            async def are_waiting() -> bool:
+                return all(["was asked to wait until" in " ".join(await _reasons(runs, run)) for run in later_runs])
 
-            await eventually(all_wait)
+            await eventually(are_waiting)
             assert len(server.calls) == 1
-            documents = [await document_of(each) for each in [first_run, *others]]
+            documents = [await document_of(each) for each in [first_run, *later_runs]]
             assert [document["nodes"]["short"]["attempts"] for document in documents] == [1] * 4
             assert time.monotonic() - called_at > RETRY_AFTER_S
             await runs.check_runs()

@@ -1,4 +1,4 @@
-"""Nodes of large regions: read one by one from the payload store, for any state of the run."""
+"""Nodes of offloaded regions: each node is read from the payload store, in any state of the run."""
 
 import json
 import threading
@@ -32,30 +32,23 @@ from tests.support.runs import (
     serving_runs,
 )
 from tests.support.tools import Bench
+from tests.workflow.building import pure_node, value_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
 COUNT = 500
 
 
-def pure(node: str, left: Any, right: Any = 1, **fields: Any) -> Document:
-    return {"id": node, "tool": "add", "arguments": {"left": left, "right": right}, **fields}
-
-
 def plan(count: int = COUNT, *more: Document, **fields: Any) -> Document:
-    """Return a chain-like region behind an ordinary node; n5 is needed outside of it."""
+    """Return a plan with a region after an ordinary node; another ordinary node uses the result of n5."""
     start = {"id": "start", "tool": "echo", "arguments": {"n": 1}}
-    inside = [pure(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}") for n in range(count)]
+    members = [pure_node(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}") for n in range(count)]
     end_node = {"id": "end", "tool": "echo", "arguments": {"early": "{{n5.result}}"}}
-    return {"nodes": [start, *inside, *more, end_node], "output": "{{end.result}}", **fields}
-
-
-def value_of(number: int) -> int:
-    return number.bit_length() + 2
+    return {"nodes": [start, *members, *more, end_node], "output": "{{end.result}}", **fields}
 
 
 async def node_of(runs: Runs, handle: Handle, node: str) -> Document:
-    """Return what `node` shows."""
+    """Return the document of a node, as the command `node` does."""
     view = await RunReader(runs.client, handle.id).read()
     document = await hydrated_document(view, runs.store, only=node)
     node_document: Document = document["nodes"][node]
@@ -63,17 +56,17 @@ async def node_of(runs: Runs, handle: Handle, node: str) -> Document:
 
 
 async def full_of(runs: Runs, handle: Handle) -> Document:
-    """Return what `result --full` writes."""
+    """Return the full document, as `result --full` does."""
     view = await RunReader(runs.client, handle.id).read()
-    written = StringIO()
-    await write_object(full_document(view, runs.store), written.write)
-    document: Document = json.loads(written.getvalue())
+    output = StringIO()
+    await write_object(full_document(view, runs.store), output.write)
+    document: Document = json.loads(output.getvalue())
     return document
 
 
 async def test_document_has_every_node_of_a_small_run(runs: Runs) -> None:
-    bad = pure("bad", "{{n4.result.gone}}")
-    handle = await runs.start(plan(OFFLOADED_MEMBERS, bad, pure("after", "{{bad.result}}")))
+    failing_node = pure_node("bad", "{{n4.result.gone}}")
+    handle = await runs.start(plan(OFFLOADED_MEMBERS, failing_node, pure_node("after", "{{bad.result}}")))
     await document_of(handle)
     document = await hydrated_document(await RunReader(runs.client, handle.id).read(), runs.store)
     assert "nodes_ref" not in document
@@ -87,8 +80,10 @@ async def test_document_has_every_node_of_a_small_run(runs: Runs) -> None:
     }
 
 
-async def test_every_node_of_a_region_is_reported_with_everything_known_about_it(runs: Runs) -> None:
-    handle = await runs.start(plan(COUNT, pure("last", "{{n7.result}}", title="The last", depends_on=["n9", "start"])))
+async def test_node_of_a_region_has_all_fields_of_a_node_document(runs: Runs) -> None:
+    handle = await runs.start(
+        plan(COUNT, pure_node("last", "{{n7.result}}", title="The last", depends_on=["n9", "start"]))
+    )
     document = await document_of(handle)
     result = await node_of(runs, handle, "last")
     version = runs.versions["add"]
@@ -129,16 +124,22 @@ async def test_every_node_of_a_region_is_reported_with_everything_known_about_it
     }
 
 
-async def test_nodes_of_regions_are_reported_also_when_cancelled(runs: Runs, bench: Bench, unique: str) -> None:
-    late = f"n{COUNT - 1}"
-    held = {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "timeout": "60s", "depends_on": [late]}
+async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, bench: Bench, unique: str) -> None:
+    last_id = f"n{COUNT - 1}"
+    held_node = {
+        "id": "held",
+        "tool": "pure_hold",
+        "arguments": {"name": unique},
+        "timeout": "60s",
+        "depends_on": [last_id],
+    }
     with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
-        handle = await runs.start(plan(COUNT, held, pure("after", 1, depends_on=["held"])))
+        handle = await runs.start(plan(COUNT, held_node, pure_node("after", 1, depends_on=["held"])))
         await eventually(lambda: unique in bench.entered)
     assert bare_node(await node_of(runs, handle, "n8")) == completed_node(value_of(8))
-    waiting = await node_of(runs, handle, "after")
-    assert (waiting["status"], waiting["started_at"]) == ("pending", None)
-    assert waiting["reason"].endswith(f" of its {COUNT + 2:,} nodes have ended")
+    pending_node = await node_of(runs, handle, "after")
+    assert (pending_node["status"], pending_node["started_at"]) == ("pending", None)
+    assert pending_node["reason"].endswith(f" of its {COUNT + 2:,} nodes have ended")
     await handle.signal("cancel", {"reason": "enough"})
     assert (await document_of(handle))["status"] == "cancelled"
     assert bare_node(await node_of(runs, handle, "n8")) == completed_node(value_of(8))
@@ -148,18 +149,20 @@ async def test_nodes_of_regions_are_reported_also_when_cancelled(runs: Runs, ben
     assert full["nodes"]["after"]["status"] == "cancelled"
 
 
-async def test_region_ends_though_a_tool_does_not(client: Client, bench: Bench, tmp_path: Path, unique: str) -> None:
-    held = threading.Event()
+async def test_region_ends_although_a_tool_ignores_cancellation(
+    client: Client, bench: Bench, tmp_path: Path, unique: str
+) -> None:
+    released = threading.Event()
 
     @tool(effects="pure")
     def deaf() -> None:
         bench.enter(unique)
-        held.wait()
+        released.wait()
 
-    late = f"n{COUNT - 1}"
+    last_id = f"n{COUNT - 1}"
     more = [
-        {"id": "deaf", "tool": "deaf", "timeout": "10m", "depends_on": [late]},
-        pure("after", 1, depends_on=["deaf"]),
+        {"id": "deaf", "tool": "deaf", "timeout": "10m", "depends_on": [last_id]},
+        pure_node("after", 1, depends_on=["deaf"]),
     ]
     registry = bench.registry().merge(ToolRegistry.of(deaf))
     async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
@@ -169,25 +172,29 @@ async def test_region_ends_though_a_tool_does_not(client: Client, bench: Bench, 
         await handles[0].signal("cancel", {"reason": "enough"})
         await handles[1].cancel()
         started_at = (await RunReader(runs.client, handles[2].id).read()).started_at or 0.0
-        soon = f"{round(time.time() - started_at) + 2}s"
-        await handles[2].execute_update(wire.SET_LIMITS, {"deadline": soon, "by": "ann"})
+        deadline = f"{round(time.time() - started_at) + 2}s"
+        await handles[2].execute_update(wire.SET_LIMITS, {"deadline": deadline, "by": "ann"})
         documents = [await document_of(handle) for handle in handles]
-        held.set()
+        released.set()
         assert [document["status"] for document in documents] == ["cancelled", "cancelled", "failed"]
         assert documents[2]["error"]["code"] == "deadline_exceeded"
         for handle in handles:
             full = await full_of(runs, handle)
             assert len(full["nodes"]) == COUNT + 4
             assert bare_node(full["nodes"]["n8"]) == completed_node(value_of(8))
-            ends = [full["nodes"][name]["status"] for name in (late, "deaf", "after")]
+            ends = [full["nodes"][name]["status"] for name in (last_id, "deaf", "after")]
             assert ends == ["completed", *["cancelled"] * 2]
         await runs.check_runs()
 
 
 async def test_failures_in_regions_are_reported_without_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
-    bad = [pure("bad", "{{n7.result.gone}}"), pure("hangs", "{{bad.result}}"), pure("no", 1, when="n9.result < 0")]
+    extra_nodes = [
+        pure_node("bad", "{{n7.result.gone}}"),
+        pure_node("hangs", "{{bad.result}}"),
+        pure_node("no", 1, when="n9.result < 0"),
+    ]
     async with serving_runs(client, bench.registry(), settings=Settings(state_dir=tmp_path)) as runs:
-        handle = await runs.start(plan(COUNT, *bad))
+        handle = await runs.start(plan(COUNT, *extra_nodes))
         await document_of(handle)
         await runs.check_runs()
     view = await RunReader(client, handle.id).read()

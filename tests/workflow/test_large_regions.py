@@ -1,4 +1,4 @@
-"""Large plans travel in pages; the regions of large plans lie in the payload store."""
+"""Large plans are sent in pages, and their regions are offloaded to the payload store."""
 
 from typing import Any
 from unittest.mock import patch
@@ -15,32 +15,25 @@ from dagwright.server import Connection
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, assert_clean, document_of
 from tests.support.server import LiveServer
+from tests.workflow.building import pure_node, value_of
 
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
 COUNT = 500
 LARGE = INLINE_PLAN_NODES + 3_000
-"""More nodes than travel in the input of a run, without `small_pages`."""
+"""More nodes than the input of a run can have, also without the fixture `small_pages`."""
 
 
-def pure(node: str, left: Any, right: Any = 1, **fields: Any) -> dict[str, Any]:
-    return {"id": node, "tool": "add", "arguments": {"left": left, "right": right}, **fields}
-
-
-def three_deep(count: int) -> list[dict[str, Any]]:
-    """Return nodes that use the result of an earlier one and wait for two more."""
+def nodes_with_three_dependencies(count: int) -> list[dict[str, Any]]:
+    """Return pure nodes; each node uses the result of one earlier node and depends on two more."""
     return [
-        pure(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}", depends_on=needs_of(n))
+        pure_node(f"n{n}", f"{{{{n{n // 2}.result}}}}" if n else "{{start.result.n}}", depends_on=needs_of(n))
         for n in range(count)
     ]
 
 
 def needs_of(number: int) -> list[str]:
     return [f"n{number - 1}", f"n{number // 3}"] if number > 2 else []
-
-
-def value_of(number: int) -> int:
-    return number.bit_length() + 2
 
 
 def plan(count: int = COUNT, **fields: Any) -> dict[str, Any]:
@@ -51,11 +44,11 @@ def plan(count: int = COUNT, **fields: Any) -> dict[str, Any]:
         "tool": "echo",
         "arguments": {"last": f"{{{{n{count - 1}.result}}}}", "early": "{{n5.result}}"},
     }
-    return {"nodes": [start, *three_deep(count), end_node], "output": "{{end.result}}", **fields}
+    return {"nodes": [start, *nodes_with_three_dependencies(count), end_node], "output": "{{end.result}}", **fields}
 
 
 async def counts_of(handle: Handle) -> dict[str, int]:
-    """Return the states of all nodes of a run that has ended, those of its document with the others."""
+    """Return the number of nodes with each status, inside and outside of the region of an ended run."""
     document = await document_of(handle)
     counts = dict(document["nodes_ref"]["counts"])
     for node in document["nodes"].values():
@@ -74,50 +67,56 @@ async def test_large_region_runs_with_few_events_and_small_payloads(runs: Runs) 
     assert max(len(event.SerializeToString()) for event in history.events) < 10_000
 
 
-async def test_worker_that_never_saw_the_region_continues_with_it(runs: Runs) -> None:
+async def test_worker_without_the_region_in_its_cache_continues_the_region(runs: Runs) -> None:
     with patch.object(RegionCache, "pop", lambda *arguments: None):
         handle = await runs.start(plan())
         assert (await document_of(handle))["output"] == {"last": value_of(COUNT - 1), "early": value_of(5)}
     assert await counts_of(handle) == {"completed": COUNT + 2}
 
 
-async def test_status_names_the_node_that_failed_inside_and_the_list_counts_it(runs: Runs, server: LiveServer) -> None:
-    made = plan()
-    made["nodes"][100]["arguments"]["left"] = "{{n9.result.gone}}"
+async def test_document_names_the_failed_node_of_a_region_and_the_run_list_only_counts_it(
+    runs: Runs, server: LiveServer
+) -> None:
+    document = plan()
+    document["nodes"][100]["arguments"]["left"] = "{{n9.result.gone}}"
     connection = Connection(runs.client, server.server, frozenset())
     client = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
-    compiled = prepare_plan(check_plan({**made, "output": f"{{{{n{COUNT - 1}.result}}}}"}, runs.tools), {})
+    compiled = prepare_plan(check_plan({**document, "output": f"{{{{n{COUNT - 1}.result}}}}"}, runs.tools), {})
     run = await client.start(StartRequest(compiled))
     assert (await document_of(runs.client.get_workflow_handle(run.workflow_id)))["status"] == "failed"
-    expected_filter = RunFilter(title=run.workflow_id, status="failed")
+    run_filter = RunFilter(title=run.workflow_id, status="failed")
 
     async def is_listed() -> bool:
-        return bool(await client.list_runs(run_filter=expected_filter))
+        return bool(await client.list_runs(run_filter=run_filter))
 
     await eventually(is_listed)
-    (listed,) = await client.list_runs(run_filter=expected_filter)
-    assert listed.error is not None
-    # The payload store knows the node, and a list does not read it.
-    assert (listed.error.code, listed.error.message, listed.error.node) == ("node_failed", "1 node failed", None)
-    document = await client.document(await client.reader(run.workflow_id).read())
-    assert (document["error"]["code"], document["error"]["node_id"]) == ("node_failed", "n99")
+    (listed_run,) = await client.list_runs(run_filter=run_filter)
+    assert listed_run.error is not None
+    # The ID of the node is in the payload store, which the list of runs does not read.
+    assert (listed_run.error.code, listed_run.error.message, listed_run.error.node) == (
+        "node_failed",
+        "1 node failed",
+        None,
+    )
+    run_document = await client.document(await client.reader(run.workflow_id).read())
+    assert (run_document["error"]["code"], run_document["error"]["node_id"]) == ("node_failed", "n99")
 
 
 _COUNT = INLINE_PLAN_NODES + PLAN_PAGE_NODES + 1
 
 
 def _plan(count: int) -> dict[str, Any]:
-    """Return one node that is run, and many that are skipped: the plan is large, and the run is short."""
+    """Return a large plan whose run is short: it runs two nodes and skips all others."""
     first: dict[str, Any] = {"id": "n0", "tool": "plus", "arguments": {"left": 1, "right": 1}}
-    others = [
+    skipped = [
         {"id": f"n{number}", "tool": "plus", "arguments": {"left": number, "right": 1}, "when": "n0.result == 3"}
         for number in range(1, count - 1)
     ]
     last: dict[str, Any] = {"id": "last", "tool": "plus", "arguments": {"left": "{{n0.result}}", "right": 40}}
-    return {"title": "Large", "nodes": [first, *others, last], "output": "{{last.result}}"}
+    return {"title": "Large", "nodes": [first, *skipped, last], "output": "{{last.result}}"}
 
 
-async def test_large_plan_is_sent_in_pages_and_runs_completely(runs: Runs) -> None:
+async def test_large_plan_is_sent_in_pages(runs: Runs) -> None:
     handle = await runs.start(_plan(_COUNT))
     document = await document_of(handle)
     assert (document["status"], document["output"]) == ("completed", 42)
@@ -134,19 +133,19 @@ async def test_large_plan_is_sent_in_pages_and_runs_completely(runs: Runs) -> No
     assert_clean(history)
 
 
-async def test_large_plan_of_another_program_is_compiled_into_pages(runs: Runs) -> None:
+async def test_large_raw_plan_runs(runs: Runs) -> None:
     document = await document_of(await runs.start_raw({"plan": _plan(_COUNT)}))
     assert (document["status"], document["output"]) == ("completed", 42)
 
 
 @pytest.mark.parametrize(
-    ("compiled", "reported"),
+    ("compiled", "error"),
     [
         ({"pages": ["sha256-" + "0" * 64]}, "a part of the plan cannot be loaded"),
         ({"pages": [7]}, "the pages of a plan must be a list of references"),
     ],
 )
-async def test_unreadable_pages_end_the_run_with_a_reason(runs: Runs, compiled: dict[str, Any], reported: str) -> None:
+async def test_unreadable_pages_fail_the_run(runs: Runs, compiled: dict[str, Any], error: str) -> None:
     document = await document_of(await runs.start_raw({"compiled": compiled}))
     assert document["status"] == "failed"
-    assert reported in document["error"]["message"]
+    assert error in document["error"]["message"]
