@@ -151,7 +151,8 @@ class _Attempt:
                 return response
             # In a thread: validation against a long schema would delay the heartbeats of the worker.
             return replace(
-                response, read=await asyncio.to_thread(parse_round, response.output, response.text, request.round)
+                response,
+                parsed_round=await asyncio.to_thread(parse_round, response.output, response.text, request.round),
             )
         node = request.call.labels.node_id or self._info.activity_id
         plan = PlanStream(request.planning, node=node, info=self._info)
@@ -185,7 +186,7 @@ class _Attempt:
             raise InvalidArguments(f"Invalid arguments: {error}") from None
         if not messages:
             raise InvalidArguments("Invalid arguments: the request has no messages")
-        config = request.call.config.overriding(given_model())
+        config = request.call.config.override(given_model())
         return replace(request, call=replace(request.call, messages=tuple(messages), config=config))
 
     async def _earlier_messages(self, request: ModelRequest) -> tuple[Any, ...]:

@@ -409,7 +409,7 @@ class ToolAttempt:
             message.model_copy(update={"content": self._redaction.value(message.content)}) for message in call.messages
         ]
         return await self._models.call(
-            replace(call, messages=tuple(messages), config=call.config.overriding(given_model()))
+            replace(call, messages=tuple(messages), config=call.config.override(given_model()))
         )
 
     async def _keywords(self, arguments: tuple[Any, ...]) -> dict[str, Any]:

@@ -42,9 +42,9 @@ class ModelConfig(BaseModel):
         """Return the fields that are set."""
         return self.model_dump(exclude_none=True)
 
-    def overriding(self, other: "ModelConfig") -> "ModelConfig":
-        """Return `other`, overridden by the fields that are set here."""
-        return ModelConfig(**(other.to_json() | self.to_json()))
+    def override(self, base: "ModelConfig") -> "ModelConfig":
+        """Return `base` with the fields that are set in this config."""
+        return ModelConfig(**(base.to_json() | self.to_json()))
 
 
 DEFAULT_CONFIG = ModelConfig()
@@ -206,7 +206,7 @@ class ModelResponse:
         usage: usage of this call only.
         conversation: reference to the conversation including this response, if the request `is_continued`.
         accepted: nodes of this and earlier plans that were sent to the run, if the request is for `planning`.
-        read: parsed result, if the request has a `round`.
+        parsed_round: the parsed answer of a planner of rounds, if the request has a `round`.
     """
 
     message: Message
@@ -216,7 +216,7 @@ class ModelResponse:
     usage: Usage = field(default_factory=Usage)
     conversation: str | None = None
     accepted: Sequence[Mapping[str, Any]] | None = None
-    read: Mapping[str, Any] | None = None
+    parsed_round: Mapping[str, Any] | None = None
 
     @property
     def text(self) -> str:
@@ -394,14 +394,14 @@ def response_to_json(response: ModelResponse) -> Json:
         encoded["conversation"] = response.conversation
     if response.accepted is not None:
         encoded["accepted"] = [dict(node) for node in response.accepted]
-    if response.read is not None:
-        encoded["read"] = dict(response.read)
+    if response.parsed_round is not None:
+        encoded["read"] = dict(response.parsed_round)
     return encoded
 
 
 MODEL_TIMEOUT_S = 1_200.0
 """Timeout of one attempt: a server may be silent for ten minutes while its model thinks, and then stream for several
-more. A dead worker is detected much earlier by its missing heartbeats."""
+more minutes. A dead worker is detected much earlier by its missing heartbeats."""
 MODEL_HEARTBEAT_S = 30.0
 """As for `write` calls: a model call costs money, so it must not be repeated after an outage of a few seconds."""
 MODEL_RETRY = RetryRule(max_attempts=8, first_delay_s=1.0, factor=2.0, max_delay_s=60.0)

@@ -98,9 +98,9 @@ def summarize_response(value: Any) -> ResponseSummary:
             marker=marker if isinstance(marker, str) else None,
         )
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, (error.title, *first["loc"])))
-        raise ValueError(f"{where}: {first['msg']}, got {first['input']!r:.80}") from None
+        problem = error.errors(include_url=False)[0]
+        location = ".".join(map(str, (error.title, *problem["loc"])))
+        raise ValueError(f"{location}: {problem['msg']}, got {problem['input']!r:.80}") from None
     except TypeError as error:
         raise ValueError(str(error)) from None
 
@@ -116,7 +116,7 @@ def missing_information(value: Any) -> Sequence[str]:
     return [gap.strip() for gap in missing if isinstance(gap, str) and gap.strip()] if isinstance(missing, list) else ()
 
 
-def read_round_of(value: Any) -> Any:
+def parsed_round_of(value: Any) -> Any:
     """Return the parsed result in a planner's response; `None` if it is missing."""
     return _at(value, *READ_PROJECTION[0])
 

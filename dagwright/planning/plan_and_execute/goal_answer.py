@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 _OUTPUT_PROJECTION: Projection = (("output",), "value")
 
 
-def changed_output(run: "GoalState", answer: int) -> "Output | None":
+def changed_output(run: "GoalState", answer_number: int) -> "Output | None":
     """Return the answer field of a JSON answer as the output of the run; `None` if there is no change."""
-    record = run.state.records[answer]
+    record = run.state.records[answer_number]
     if run.goal.output_schema:
         return None
     if record.status is not NodeStatus.COMPLETED or not has_text_in_output(record.result):
@@ -47,9 +47,9 @@ def request_answer(run: "GoalState") -> Extension:
     """Build the call that writes the answer from the results of the plan."""
     steps = list(run.plan_steps())
     request, bindings = _answer_request(run.goal, steps, can_replan=run.can_replan())
-    last = run.last_numbers(steps)
+    step_numbers = run.last_numbers(steps)
     node_id = ANSWER if run.newest(ANSWER) is None else run.free_id(ANSWER)
-    node = model_node(node_id, request, title="answering the request", dependencies=last, bindings=bindings)
+    node = model_node(node_id, request, title="answering the request", dependencies=step_numbers, bindings=bindings)
     superseded_id = None if node_id == ANSWER else run.state.newest_id(ANSWER)
     projections = (*node.projections, *ANSWER_PROJECTIONS) if request.call.output is not None else node.projections
     output_path = _output_at("message", "content")
@@ -63,7 +63,7 @@ def _answer_request(goal: Goal, steps: Sequence[Step], *, can_replan: bool) -> t
     """Build the call that writes the answer from the results of the plan; return it with its bindings.
 
     Args:
-        can_replan: without a further replan a text is enough: it names missing information.
+        can_replan: whether another replan is possible. If not, the answer is a text, which names missing information.
     """
     opening = [system(goal.answer_prompt), user(f"Request:\n{goal.request}")]
     step_texts = step_messages(steps, first=len(opening))

@@ -61,39 +61,39 @@ class PlanAndExecute:
         parser = run.newest(READ)
         if parser is None:
             return Stage.OPEN
-        if (parsed := run.parsed_plan_of(parser)) is None:
+        if (parsed_plan := run.parsed_plan_of(parser)) is None:
             return run.stage_without_plan(parser)
-        if parsed["valid"] and self._goal.plan_only:
+        if parsed_plan["valid"] and self._goal.plan_only:
             return Stage.OPEN
         if (stage := run.stage_of_reasons()) is not None:
             return stage
-        if not parsed["valid"]:
-            return repair_plan(run, parser, parsed) or Stage.FINISHED
+        if not parsed_plan["valid"]:
+            return repair_plan(run, parser, parsed_plan) or Stage.FINISHED
         if (approval := run.newest(APPROVE)) is not None and approval > parser:
-            return self._step_after_approval(run, parser, approval, parsed)
-        if has_all_nodes(run, parsed):
-            return skip_unreachable(run, parsed) or Stage.FINISHED
-        if needs_approval(run, parsed):
-            return request_approval(run, parser, parsed)
-        conflicts = id_conflicts(run, parsed)
+            return self._step_after_approval(run, parser, approval, parsed_plan)
+        if has_all_nodes(run, parsed_plan):
+            return skip_unreachable(run, parsed_plan) or Stage.FINISHED
+        if needs_approval(run, parsed_plan):
+            return request_approval(run, parser, parsed_plan)
+        conflicts = id_conflicts(run, parsed_plan)
         if conflicts:
             return repair_plan(run, parser, conflicts) or Stage.FINISHED
-        return add_nodes(run, parser, parsed)
+        return add_nodes(run, parser, parsed_plan)
 
     def _step_after_approval(
-        self, run: GoalState, parser: int, approval: int, parsed: Mapping[str, Any]
+        self, run: GoalState, parser: int, approval: int, parsed_plan: Mapping[str, Any]
     ) -> Extension | Stage:
         """Return the next extension for a plan with a request for approval, or its stage."""
-        if (approved := run.parsed_plan_of(approval)) is None:
+        if (approved_plan := run.parsed_plan_of(approval)) is None:
             return run.stage_without_approval(approval)
-        if not approved["valid"]:
-            return request_approval(run, parser, parsed, problems=approved)
-        if has_all_nodes(run, approved):
+        if not approved_plan["valid"]:
+            return request_approval(run, parser, parsed_plan, problems=approved_plan)
+        if has_all_nodes(run, approved_plan):
             return Stage.FINISHED
-        conflicts = id_conflicts(run, approved)
+        conflicts = id_conflicts(run, approved_plan)
         if conflicts:
-            return request_approval(run, parser, parsed, problems=conflicts)
-        return add_nodes(run, approval, approved)
+            return request_approval(run, parser, parsed_plan, problems=conflicts)
+        return add_nodes(run, approval, approved_plan)
 
     def goal_error(self, state: "RunState") -> NodeError | None:  # noqa: ARG002 - interface of extenders
         """Return `None`: the nodes of the run report its errors."""
@@ -156,19 +156,19 @@ def _conclude(run: GoalState) -> Extension | None:
 
 
 def _replan_reasons(run: GoalState, steps: Sequence[Step], answer: int | None) -> list[ReplanReason]:
-    """Return the reasons for a replan that have not caused one yet.
+    """Return the reasons for a replan that have not caused a replan yet.
 
     Args:
-        answer: number of the node with the current answer, if there is one.
+        answer: number of the node with the current answer; `None` without an answer.
     """
-    handled = {
+    handled_ids = {
         node_id
         for plan in run.numbers_with_role(PLAN)
         if run.is_replan_call(plan) and (replan_context := run.replan_context_at(plan)) is not None
         for node_id in replan_context.because
     }
-    reasons = reasons_of(steps, handled=handled)
-    if answer is None or run.state.plan.nodes[answer].id in handled:
+    reasons = reasons_of(steps, handled_ids=handled_ids)
+    if answer is None or run.state.plan.nodes[answer].id in handled_ids:
         return reasons
     node, record = run.state.plan.nodes[answer], run.state.records[answer]
     can_have_gaps = record.status is NodeStatus.COMPLETED and not run.goal.output_schema

@@ -91,8 +91,8 @@ def _allowing_no_nodes(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     nodes = properties.get("nodes") if isinstance(properties, Mapping) else None
     if not isinstance(nodes, Mapping) or not isinstance(properties, Mapping):
         return schema
-    possibly_empty = {word: part for word, part in nodes.items() if word != "minItems"}
-    return {**schema, "properties": {**properties, "nodes": possibly_empty}}
+    nodes_schema = {word: part for word, part in nodes.items() if word != "minItems"}
+    return {**schema, "properties": {**properties, "nodes": nodes_schema}}
 
 
 def with_accepted_projection(plan: CompiledNode, goal: Goal) -> CompiledNode:
@@ -168,22 +168,22 @@ def without_later_plans(plan: CompiledPlan, rerun: Collection[str]) -> CompiledP
     return replace(plan, nodes=plan.nodes[:count], output=output, output_bindings=bindings)
 
 
-def conflict_message(parsed: Mapping[str, Any]) -> str:
+def conflict_message(parsed_plan: Mapping[str, Any]) -> str:
     """Return the message to the model about a plan whose node IDs are already used in the run."""
     return (
-        f"This plan cannot be run: {problems_text(parsed)}.\n"
+        f"This plan cannot be run: {problems_text(parsed_plan)}.\n"
         "Give these nodes other ids.\n"
         "Write the whole plan again as one JSON object."
     )
 
 
-def problems_text(parsed: Mapping[str, Any]) -> str:
+def problems_text(parsed_plan: Mapping[str, Any]) -> str:
     """Format the first problems of a parsed plan, separated by semicolons."""
-    problems = [problem for problem in parsed.get("problems", ()) if isinstance(problem, Mapping)]
+    problems = [problem for problem in parsed_plan.get("problems", ()) if isinstance(problem, Mapping)]
     entries = [
         f"{problem.get('code')}{f' at {where}' if (where := problem.get('pointer')) else ''}: {problem.get('message')}"
         for problem in problems[:_MAX_PROBLEMS]
     ]
-    count = parsed.get("problem_count", len(problems))
+    count = parsed_plan.get("problem_count", len(problems))
     omitted_count = count - len(entries) if type(count) is int else 0
     return "; ".join([*entries, *([f"and {omitted_count} more"] if omitted_count > 0 else [])])

@@ -108,7 +108,7 @@ _FLAGS = ("approve_plan", "plan_only", "streams", "inline_agents")
 class Goal:
     """A request, with everything needed to plan for it and to answer it.
 
-    The prompts are part of the goal, so a new version of the prompts does not change a run that continues.
+    The prompts are part of the goal, so a new version of the prompts does not change runs that have started.
 
     Args:
         request: the request.
@@ -292,11 +292,11 @@ def planned_nodes_from_json(encoded: Mapping[str, Any]) -> PlannedNodes:
         raise ValueError(f"not the nodes of a plan: {error!r}") from None
 
 
-def is_empty(parsed: Mapping[str, Any]) -> bool:
+def is_empty(parsed_plan: Mapping[str, Any]) -> bool:
     """Check whether a plan has no new nodes, so there is nothing left to do."""
-    return all(node.get("tool") == EXISTING_NODE.name for node in parsed["nodes"])
+    return all(node.get("tool") == EXISTING_NODE.name for node in parsed_plan["nodes"])
 
 
-def described_nodes(parsed: Mapping[str, Any]) -> frozenset[str]:
+def described_nodes(parsed_plan: Mapping[str, Any]) -> frozenset[str]:
     """Return the IDs of the nodes of a plan that a request for approval shows completely."""
-    return frozenset(parsed.get("described", ()))
+    return frozenset(parsed_plan.get("described", ()))

@@ -38,7 +38,7 @@ class GoalState:
         self.goal = goal
 
     def newest(self, role: str) -> int | None:
-        """Return the number of the newest node with a role, which is one of `RESERVED_IDS`, or `None`."""
+        """Return the number of the newest node with a role, or `None`. Roles are the entries of `RESERVED_IDS`."""
         return max(self.numbers_with_role(role), default=None)
 
     def numbers_with_role(self, role: str) -> Iterator[int]:
@@ -57,11 +57,11 @@ class GoalState:
         record = self.state.records[number]
         if record.status is not NodeStatus.COMPLETED:
             return None
-        parsed = record.result
-        if not isinstance(parsed, Mapping) or not isinstance(parsed.get("valid"), bool):
+        parsed_plan = record.result
+        if not isinstance(parsed_plan, Mapping) or not isinstance(parsed_plan.get("valid"), bool):
             name = self.state.plan.nodes[number].id
             raise GoalUnreachable(NodeError("invalid_result", f"the result of {name!r} is not a parsed plan"))
-        return parsed
+        return parsed_plan
 
     def _fail_if_ending_without_plan(self, parser: int) -> None:
         """Keep a run without a parsed plan from ending as if it had succeeded.
@@ -72,8 +72,8 @@ class GoalState:
         records = [record for _, record in self.state.visible_nodes()]
         if not all(record.status.is_final for record in records):
             return
-        last = self.newest(PLAN)
-        number = parser if last is None or self.state.records[last].status is NodeStatus.COMPLETED else last
+        call = self.newest(PLAN)
+        number = parser if call is None or self.state.records[call].status is NodeStatus.COMPLETED else call
         record, node_id = self.state.records[number], self.state.plan.nodes[number].id
         if record.status is NodeStatus.FAILED and not any(record.status is NodeStatus.COMPLETED for record in records):
             # A run in which no node has completed fails without this check.
@@ -165,7 +165,7 @@ class GoalState:
         return number
 
     def free_id(self, name: str) -> str:
-        """Return an unused ID for another node with the role of a node of the run."""
+        """Return an unused ID for another node with the role of the node `name`."""
         number = self.state.number_of(name)
         assert number is not None
         return free_id(self.state, number)

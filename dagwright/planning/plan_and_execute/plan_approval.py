@@ -28,24 +28,24 @@ _PROBLEMS_BYTES = 1_500
 """Size limit of the problems that precede the plan in a request for approval."""
 
 
-def needs_approval(run: "GoalState", parsed: Mapping[str, Any]) -> bool:
-    """Check whether a person has to approve a parsed plan before any of it runs.
+def needs_approval(run: "GoalState", parsed_plan: Mapping[str, Any]) -> bool:
+    """Check whether a person has to approve a parsed plan before its nodes run.
 
     Raises:
         GoalUnreachable: the confidence of the model is too low, and the run is non-interactive.
     """
-    if is_empty(parsed):
+    if is_empty(parsed_plan):
         return False
-    if run.goal.approve_plan or (run.state.policy.approves_changes and parsed.get("changes", 0) > 0):
+    if run.goal.approve_plan or (run.state.policy.approves_changes and parsed_plan.get("changes", 0) > 0):
         return True
     # A plan without a confidence counts as confidence 0.
-    required, confidence = run.goal.confidence, parsed.get("confidence", 0)
-    if required is None or confidence >= required:
+    required_confidence, confidence = run.goal.confidence, parsed_plan.get("confidence", 0)
+    if required_confidence is None or confidence >= required_confidence:
         return False
     if not run.state.options.interactive:
         text = (
-            f"the model gives its intents a confidence of {confidence:.4g}, but {required:.4g} is required and "
-            "this run is not interactive, so nothing was done; repeat the request with `approve_plan` or a lower "
+            f"the model gives its intents a confidence of {confidence:.4g}, but {required_confidence:.4g} is required "
+            "and this run is not interactive, so nothing was done; repeat the request with `approve_plan` or a lower "
             "`confidence`"
         )
         raise GoalUnreachable(NodeError(LOW_CONFIDENCE, text))
@@ -53,7 +53,7 @@ def needs_approval(run: "GoalState", parsed: Mapping[str, Any]) -> bool:
 
 
 def request_approval(
-    run: "GoalState", parser: int, parsed: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None
+    run: "GoalState", parser: int, parsed_plan: Mapping[str, Any], *, problems: Mapping[str, Any] | None = None
 ) -> Extension:
     """Build the node that asks a person to approve a plan.
 
@@ -61,31 +61,32 @@ def request_approval(
         parser: number of the node that parsed the plan.
         problems: problems of a plan that a person submitted instead.
     """
-    last = run.newest(APPROVE)
-    node_id = APPROVE if last is None else run.free_id(APPROVE)
-    text = str(parsed.get("summary", ""))
+    last_approval = run.newest(APPROVE)
+    node_id = APPROVE if last_approval is None else run.free_id(APPROVE)
+    text = str(parsed_plan.get("summary", ""))
     if problems is not None:
         message = cut_bytes(problems_text(problems), max_bytes=_PROBLEMS_BYTES)
         text = f"The plan that was given instead cannot be run: {message}\n\n{text}"
     plan_nodes = [
         node
-        for node in parsed["nodes"]
+        for node in parsed_plan["nodes"]
         if node.get("tool") != EXISTING_NODE.name and node.get("kind") not in HIDDEN_KINDS
     ]
-    if undescribed := len(plan_nodes) - len(described_nodes(parsed)):
-        text = f"{text}\n\n{undescribed:,} of its nodes are not shown completely; the policy decides on each of them."
+    if undescribed_count := len(plan_nodes) - len(described_nodes(parsed_plan)):
+        note = f"{undescribed_count:,} of its nodes are not shown completely; the policy decides on each of them."
+        text = f"{text}\n\n{note}"
     prompt = f"May this plan run?\n\n{text}"
     node = CompiledNode(
         node_id,
         title="asking whether the plan may run",
         tool=READ_MODEL_PLAN.name,
         arguments={
-            "plan": parsed["plan"],
+            "plan": parsed_plan["plan"],
             "tools": list(run.goal.tools),
             **parser_options(run.goal),
             **encoded_replan_context(run.replan_context),
         },
-        dependencies=(parser if last is None else max(parser, last),),
+        dependencies=(parser if last_approval is None else max(parser, last_approval),),
         approval={"type": "APPROVAL", "prompt": prompt},
         cache_s=0.0,
     )

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from dagwright.planning.plan_and_execute.goal_state import GoalState
 
 
-def id_conflicts(run: "GoalState", parsed: Mapping[str, Any]) -> Mapping[str, Any]:
+def id_conflicts(run: "GoalState", parsed_plan: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the problems of a plan whose node IDs are already used in the run; empty if there are none."""
-    nodes = [node for node in _planned_nodes(parsed).nodes if not is_stand_in(node)]
+    nodes = [node for node in _planned_nodes(parsed_plan).nodes if not is_stand_in(node)]
     ids = Counter(_new_id(run, node) for node in nodes)
     used_ids = [
         node.id
@@ -60,15 +60,16 @@ def _new_id(run: "GoalState", node: CompiledNode) -> str:
     return node.id if number is None or _is_in_run(run, node) else free_id(run.state, number)
 
 
-def has_all_nodes(run: "GoalState", parsed: Mapping[str, Any]) -> bool:
+def has_all_nodes(run: "GoalState", parsed_plan: Mapping[str, Any]) -> bool:
     """Check whether all nodes of a plan are in the run. Streaming adds some of them before the plan is complete."""
-    ids = [str(node["id"]) for node in parsed["nodes"] if node.get("tool") != EXISTING_NODE.name]
-    newest = {node_id: run.state.newest_id(node_id) for node_id in ids}
-    if any((run.state.number_of(newest[node_id]) or 0) <= run.round_start for node_id in ids):
+    ids = [str(node["id"]) for node in parsed_plan["nodes"] if node.get("tool") != EXISTING_NODE.name]
+    newest_ids = {node_id: run.state.newest_id(node_id) for node_id in ids}
+    if any((run.state.number_of(newest_ids[node_id]) or 0) <= run.round_start for node_id in ids):
         return False
     # Nodes that people have added are different nodes, unless they do the same.
-    added = {node_id for node_id in ids if run.state.is_added_by_person(newest[node_id])}
-    return not added or all(_is_same(run, node) for node in _planned_nodes(parsed).nodes if node.id in added)
+    added_ids = {node_id for node_id in ids if run.state.is_added_by_person(newest_ids[node_id])}
+    planned_nodes = _planned_nodes(parsed_plan).nodes if added_ids else ()
+    return all(_is_same(run, node) for node in planned_nodes if node.id in added_ids)
 
 
 def _is_in_run(run: "GoalState", node: CompiledNode) -> bool:
@@ -82,87 +83,91 @@ def _is_in_run(run: "GoalState", node: CompiledNode) -> bool:
 def _is_same(run: "GoalState", node: CompiledNode) -> bool:
     number = run.state.number_of(run.state.newest_id(node.id))
     assert number is not None
-    existing = run.state.plan.nodes[number]
-    return (existing.tool, existing.arguments, existing.bindings) == (node.tool, node.arguments, node.bindings)
+    existing_node = run.state.plan.nodes[number]
+    return (existing_node.tool, existing_node.arguments, existing_node.bindings) == (
+        node.tool,
+        node.arguments,
+        node.bindings,
+    )
 
 
-def add_nodes(run: "GoalState", parser: int, parsed: Mapping[str, Any]) -> Extension:
+def add_nodes(run: "GoalState", parser: int, parsed_plan: Mapping[str, Any]) -> Extension:
     """Return the nodes of a plan that are not yet in the run.
 
     Nodes without dependencies depend on the node that parsed the plan. In a replan, a node replaces the node with the
     same ID if the earlier node can no longer run.
     """
     base = run.state.plan.written_count
-    planned = _planned_nodes(parsed)
-    numbers = _numbers_of(run, planned, base=base)
-    described, is_approved = described_nodes(parsed), role_of(run.state.plan.nodes[parser].id) == APPROVE
+    planned_nodes = _planned_nodes(parsed_plan)
+    numbers = _numbers_of(run, planned_nodes, base=base)
+    described_ids, is_approved = described_nodes(parsed_plan), role_of(run.state.plan.nodes[parser].id) == APPROVE
     nodes = []
     projections: dict[str, Sequence[Projection]] = {}
-    for node in planned.nodes:
+    for node in planned_nodes.nodes:
         if _is_in_run(run, node):
             existing_id = run.state.newest_id(node.id)
             projections |= {existing_id: node.projections} if node.projections else {}
             continue
         dependencies = tuple(numbers[number] for number in node.dependencies)
-        if all(planned.nodes[number].kind == "lookup" for number in node.dependencies):
+        if all(planned_nodes.nodes[number].kind == "lookup" for number in node.dependencies):
             dependencies = (*dependencies, parser)
         # A person has approved this node. The policy can still deny it.
-        is_described = is_approved and node.id in described
+        is_described = is_approved and node.id in described_ids
         approval = "never" if is_described and node.approval == "policy" else node.approval
         is_new = run.state.number_of(node.id) is None
         replaced_id = None if is_new else run.state.newest_id(node.id)
         nodes.append(
             replace(node, id=_new_id(run, node), dependencies=dependencies, approval=approval, supersedes=replaced_id)
         )
-    replaced = [node.supersedes for node in nodes if node.supersedes is not None]
-    return Extension(base, tuple(nodes), planned.tools, projections, abandoned=_unreachable(run, replaced))
+    replaced_ids = [node.supersedes for node in nodes if node.supersedes is not None]
+    return Extension(base, tuple(nodes), planned_nodes.tools, projections, abandoned=_unreachable(run, replaced_ids))
 
 
-def _numbers_of(run: "GoalState", planned: PlannedNodes, *, base: int) -> list[int]:
+def _numbers_of(run: "GoalState", planned_nodes: PlannedNodes, *, base: int) -> list[int]:
     numbers: list[int] = []
     next_number = base
-    for node in planned.nodes:
-        existing = run.state.number_of(run.state.newest_id(node.id)) if _is_in_run(run, node) else None
-        numbers.append(next_number if existing is None else existing)
-        next_number += existing is None
+    for node in planned_nodes.nodes:
+        existing_number = run.state.number_of(run.state.newest_id(node.id)) if _is_in_run(run, node) else None
+        numbers.append(next_number if existing_number is None else existing_number)
+        next_number += existing_number is None
     # Generated nodes of the plan follow all of its written nodes.
     return [
         number + next_number - base if number >= base and _is_in_run(run, node) else number
-        for node, number in zip(planned.nodes, numbers, strict=True)
+        for node, number in zip(planned_nodes.nodes, numbers, strict=True)
     ]
 
 
-def skip_unreachable(run: "GoalState", parsed: Mapping[str, Any]) -> Extension | None:
+def skip_unreachable(run: "GoalState", parsed_plan: Mapping[str, Any]) -> Extension | None:
     """Skip the nodes that can no longer run, for a replan whose nodes were all added before it was complete.
 
     Afterwards, the plan has no node that failed before the replan.
     """
     replan_context = run.replan_context
-    if replan_context is None or is_empty(parsed):
+    if replan_context is None or is_empty(parsed_plan):
         return None
-    failed = replan_context.ended.get(NodeStatus.FAILED.value, ())
+    failed_ids = replan_context.ended.get(NodeStatus.FAILED.value, ())
     has_failed_nodes = any(
-        node.id in failed and record.status is NodeStatus.FAILED and node.on_error != "skip"
+        node.id in failed_ids and record.status is NodeStatus.FAILED and node.on_error != "skip"
         for node, record in run.plan_steps()
     )
     return replace(run.extension(), abandoned=_unreachable(run, ())) if has_failed_nodes else None
 
 
-def _unreachable(run: "GoalState", replaced: Sequence[str]) -> tuple[str, ...]:
+def _unreachable(run: "GoalState", replaced_ids: Sequence[str]) -> tuple[str, ...]:
     replan_context = run.replan_context
     if replan_context is None:
         return ()
-    ended = frozenset(replan_context.not_referable)
-    return unreachable_nodes(run.state, [step for step in run.plan_steps() if step[0].id in ended], replaced)
+    ended_ids = frozenset(replan_context.not_referable)
+    return unreachable_nodes(run.state, [step for step in run.plan_steps() if step[0].id in ended_ids], replaced_ids)
 
 
-def _planned_nodes(parsed: Mapping[str, Any]) -> PlannedNodes:
+def _planned_nodes(parsed_plan: Mapping[str, Any]) -> PlannedNodes:
     """Decode the nodes of a parsed plan.
 
     Raises:
         GoalUnreachable: the result has no valid nodes.
     """
     try:
-        return planned_nodes_from_json(parsed)
+        return planned_nodes_from_json(parsed_plan)
     except ValueError as error:
         raise GoalUnreachable(NodeError("invalid_result", str(error))) from None

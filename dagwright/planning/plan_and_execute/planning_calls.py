@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dagwright.planning.plan_and_execute.goal_state import GoalState
 
 
-def repair_plan(run: "GoalState", parser: int, parsed: Mapping[str, Any]) -> Extension | None:
+def repair_plan(run: "GoalState", parser: int, parsed_plan: Mapping[str, Any]) -> Extension | None:
     """Build the call that shows the model the problems of its plan, and the node that parses the next plan.
 
     Returns:
@@ -40,8 +40,8 @@ def repair_plan(run: "GoalState", parser: int, parsed: Mapping[str, Any]) -> Ext
     Raises:
         GoalUnreachable: the model has written the maximum number of plans, and the run has no other plan.
     """
-    last = run.newest(PLAN)
-    assert last is not None
+    last_call = run.newest(PLAN)
+    assert last_call is not None
     round_start, replan_context = run.round_start, run.replan_context
     plan_count = sum(number > round_start for number in run.numbers_with_role(READ))
     if plan_count >= run.goal.plans and replan_context is not None:
@@ -49,20 +49,22 @@ def repair_plan(run: "GoalState", parser: int, parsed: Mapping[str, Any]) -> Ext
     if plan_count >= run.goal.plans:
         message = f"the model wrote {plan_count} plan{'s' if plan_count > 1 else ''}, and none can be run"
         raise GoalUnreachable(
-            NodeError(PLAN_INVALID, cut_bytes(f"{message}; {problems_text(parsed)}", max_bytes=MESSAGE_LIMIT_BYTES))
+            NodeError(
+                PLAN_INVALID, cut_bytes(f"{message}; {problems_text(parsed_plan)}", max_bytes=MESSAGE_LIMIT_BYTES)
+            )
         )
-    messages = [user("" if "repair" in parsed else conflict_message(parsed))]
+    messages = [user("" if "repair" in parsed_plan else conflict_message(parsed_plan))]
     # The earlier conversation is in the store and is not repeated in each call.
     request = replace(plan_request(run.goal, messages, purpose=REPAIR, replan_context=replan_context), before="")
-    conversation = ResultOf(run.state.plan.nodes[last].id, "result", ("conversation",))
+    conversation = ResultOf(run.state.plan.nodes[last_call].id, "result", ("conversation",))
     bindings: list[Binding] = [(("before",), (conversation,))]
-    if "repair" in parsed:
+    if "repair" in parsed_plan:
         repair = ResultOf(run.state.plan.nodes[parser].id, "result", ("repair",))
         bindings.append((("messages", 0, "content"), (repair,)))
     # Nodes with conflicting IDs were not accepted, so they must not be listed as accepted.
-    if run.goal.streams and "repair" in parsed:
-        accepted = ResultOf(run.state.plan.nodes[last].id, "result", ("accepted",))
-        bindings.append((("planning", "accepted"), (accepted,)))
+    if run.goal.streams and "repair" in parsed_plan:
+        accepted_nodes = ResultOf(run.state.plan.nodes[last_call].id, "result", ("accepted",))
+        bindings.append((("planning", "accepted"), (accepted_nodes,)))
     return _planning_call(
         run,
         request,

@@ -47,7 +47,7 @@ class ReplanContext:
 
 
 def is_stand_in(node: CompiledNode) -> bool:
-    """Return whether a parsed node is the placeholder of an existing one."""
+    """Return whether a parsed node is the placeholder of an existing node."""
     return node.tool == EXISTING_NODE.name
 
 

@@ -56,13 +56,13 @@ def is_replan(node: CompiledNode) -> bool:
     return isinstance(labels, Mapping) and labels.get("purpose") == REPLAN
 
 
-def reasons_of(steps: Sequence[Step], *, handled: Collection[str]) -> list[ReplanReason]:
+def reasons_of(steps: Sequence[Step], *, handled_ids: Collection[str]) -> list[ReplanReason]:
     """Return the reasons for a replan, in plan order.
 
     Args:
-        handled: IDs of the nodes that have already caused a replan.
+        handled_ids: IDs of the nodes that have already caused a replan.
     """
-    reasons = ((node.id, _reason_of(node, record)) for node, record in steps if node.id not in handled)
+    reasons = ((node.id, _reason_of(node, record)) for node, record in steps if node.id not in handled_ids)
     return [ReplanReason(node_id, description) for node_id, description in reasons if description is not None]
 
 
@@ -107,12 +107,12 @@ def title_of(reasons: Sequence[ReplanReason], *, count: int, max_replans: int) -
 
 def replan_context_of(state: "RunState", steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> ReplanContext:
     """Return the state of a run for the parser of the next plan."""
-    ended: dict[str, list[str]] = {}
+    names_by_status: dict[str, list[str]] = {}
     for node, record in steps:
         number = state.number_of(node.id)
         assert number is not None
-        ended.setdefault(record.status.value, []).extend(dict.fromkeys((state.name_of(number), node.id)))
-    return ReplanContext([reason.node_id for reason in reasons], ended)
+        names_by_status.setdefault(record.status.value, []).extend(dict.fromkeys((state.name_of(number), node.id)))
+    return ReplanContext([reason.node_id for reason in reasons], names_by_status)
 
 
 def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanReason]) -> StepMessages:
@@ -121,36 +121,40 @@ def replan_messages(goal: Goal, steps: Sequence[Step], reasons: Sequence[ReplanR
     Results of completed nodes are passed by reference. All other nodes are described as they are now, because another
     node may replace them later.
     """
-    completed = [step for step in steps if step[1].status is NodeStatus.COMPLETED]
+    completed_steps = [step for step in steps if step[1].status is NodeStatus.COMPLETED]
     limit = characters_of_each(steps)
     other_messages = [
         user(step_text(node, record, limit=limit))
         for node, record in steps
         if record.status is not NodeStatus.COMPLETED
     ]
-    completed_messages = step_messages(completed, first=0)
+    completed_messages = step_messages(completed_steps, first=0)
     reason_lines = [f"- {reason.description}" for reason in reasons[:_MAX_REASONS]]
     omitted_note = [f"- and {len(reasons) - _MAX_REASONS} more"] if len(reasons) > _MAX_REASONS else []
-    last = user("\n".join([goal.replan_prompt, "", "Reasons for the new plan:", *reason_lines, *omitted_note]))
-    messages = [*completed_messages.messages, *other_messages, last]
+    reasons_message = user(
+        "\n".join([goal.replan_prompt, "", "Reasons for the new plan:", *reason_lines, *omitted_note])
+    )
+    messages = [*completed_messages.messages, *other_messages, reasons_message]
     return StepMessages(messages, completed_messages.bindings, completed_messages.cuts)
 
 
-def unreachable_nodes(state: "RunState", steps: Sequence[Step], replaced: Collection[str]) -> tuple[str, ...]:
-    """Return the IDs of the nodes that can no longer run once other nodes have replaced some of the plan.
+def unreachable_nodes(state: "RunState", steps: Sequence[Step], replaced_ids: Collection[str]) -> tuple[str, ...]:
+    """Return the IDs of the nodes that can no longer run after other nodes have replaced some nodes of the plan.
 
     A blocked node can run if its replaced dependencies can.
 
     Args:
-        replaced: IDs of the nodes that are replaced.
+        replaced_ids: IDs of the nodes that are replaced.
     """
-    remaining = [(node, record) for node, record in steps if node.id not in replaced and node.on_error != "skip"]
-    unreachable = {state.number_of(node.id) for node, record in remaining if record.status is NodeStatus.FAILED}
-    blocked = {state.number_of(node.id): node for node, record in remaining if record.status is NodeStatus.BLOCKED}
-    waiting: dict[int | None, list[int | None]] = {}
+    steps_to_check = [
+        (node, record) for node, record in steps if node.id not in replaced_ids and node.on_error != "skip"
+    ]
+    unreachable = {state.number_of(node.id) for node, record in steps_to_check if record.status is NodeStatus.FAILED}
+    blocked = {state.number_of(node.id): node for node, record in steps_to_check if record.status is NodeStatus.BLOCKED}
+    dependents: dict[int | None, list[int | None]] = {}
     for number, node in blocked.items():
         for dependency in node.dependencies:
-            waiting.setdefault(dependency, []).append(number)
+            dependents.setdefault(dependency, []).append(number)
     # Check a node again only when one of its dependencies has become unreachable: people may have added chains of
     # thousands of nodes.
     numbers = [*blocked]
@@ -158,15 +162,15 @@ def unreachable_nodes(state: "RunState", steps: Sequence[Step], replaced: Collec
         number = numbers.pop()
         if number not in unreachable and not _can_start(state, blocked[number], unreachable):
             unreachable.add(number)
-            numbers += waiting.get(number, ())
-    return tuple(node.id for node, _ in remaining if state.number_of(node.id) in unreachable)
+            numbers += dependents.get(number, ())
+    return tuple(node.id for node, _ in steps_to_check if state.number_of(node.id) in unreachable)
 
 
 def _can_start(state: "RunState", node: CompiledNode, unreachable: Collection[int | None]) -> bool:
     """Check whether a blocked node may start once all of its reachable dependencies have ended."""
     startable = (*_DONE, *REPLACEABLE)
-    reachable = sum(
+    reachable_count = sum(
         number not in unreachable and state.records[number].status in startable for number in node.dependencies
     )
-    kind, required = node.join
-    return reachable == len(node.dependencies) if kind == "all" else reachable >= (required or 1)
+    kind, required_count = node.join
+    return reachable_count >= (len(node.dependencies) if kind == "all" else required_count or 1)

@@ -36,12 +36,12 @@ def groups_of(scheduler: "RunScheduler") -> Mapping[str, str]:
         return {}
     run = RoundsState(scheduler.state, extender.rounds)
     try:
-        rounds = {call.node.id: call.round for call in run.calls}
-        rounds |= {node.id: number for number, node, _ in run.attempts}
+        round_by_node = {call.node.id: call.round for call in run.calls}
+        round_by_node |= {node.id: number for number, node, _ in run.attempts}
     except GoalUnreachable:
         # A result that is not an answer of a planner has ended the run.
         return {}
-    return {node: f"round {number}" for node, number in rounds.items()}
+    return {node: f"round {number}" for node, number in round_by_node.items()}
 
 
 def drawn_dependencies(scheduler: "RunScheduler", node: CompiledNode) -> Sequence[int]:
@@ -59,9 +59,9 @@ def drawn_dependencies(scheduler: "RunScheduler", node: CompiledNode) -> Sequenc
 
 
 MAX_SUB_GOALS_BYTES = 192 * 1024
-"""Limit for all `sub_goals`. Over the limit, the values, description and error of the oldest have 200 bytes each."""
+"""Limit for all `sub_goals`. Over the limit, values, description and error of the oldest have 200 bytes each."""
 MAX_ROUNDS_BYTES = 96 * 1024
-"""Limit for all `rounds`. Over the limit, the oldest have no `results`, and `omitted_results` has their number."""
+"""Limit for all `rounds`. Over the limit, the oldest rounds have `omitted_results`, a number, and no `results`."""
 MAX_RESULT_BYTES = 8 * 1024
 """Limit for the `result` of a sub-goal; many sub-goals share `MAX_RESULTS_BYTES` equally."""
 MAX_RESULTS_BYTES = 128 * 1024
@@ -77,7 +77,7 @@ MAX_INPUTS_BYTES = 1024
 MAX_ERROR_BYTES = 1_000
 """Limit for `error`, `message` and `refused`, each."""
 MAX_MESSAGES = 60
-"""Maximum number of `messages`, in addition to the question; the newest."""
+"""Maximum number of `messages` in addition to the question. The oldest messages are omitted."""
 MAX_MESSAGE_BYTES = 300
 """Limit for each of the `messages`."""
 _PREVIEW_CHARACTERS = 200
@@ -103,7 +103,7 @@ class _SizeLimits:
     error: int
 
 
-_BRIEF = _SizeLimits(200, 200, 200, 200)
+_BRIEF_LIMITS = _SizeLimits(200, 200, 200, 200)
 """Limits for the short form, which is used if all sub-goals together are too large."""
 
 
@@ -124,41 +124,41 @@ def rounds_document(scheduler: "RunScheduler", compact: Compact) -> dict[str, An
         return {"phase": "failed", "question": extender.rounds.question, "planner_reasoning": unreachable.error.message}
 
 
-def _document(run: RoundsState, scheduler: "RunScheduler", rounds: RoundsSpec, compact: Compact) -> dict[str, Any]:
-    last = run.last
+def _document(run: RoundsState, scheduler: "RunScheduler", spec: RoundsSpec, compact: Compact) -> dict[str, Any]:
+    last_call = run.last_call
     output = scheduler.output()[0] if scheduler.is_finished and scheduler.state.error is None else None
-    entries = [_round(run, number, compact) for number in range(1, last.round + 1)]
+    entries = [_round(run, number, compact) for number in range(1, last_call.round + 1)]
     intention, final_response = _intention(scheduler.state), compact(output, "output")
     return {
         "phase": _phase(run, scheduler),
-        "round": last.round,
-        "max_rounds": rounds.max_rounds,
-        "question": rounds.question,
-        "conversation_history": [turn.to_json() for turn in rounds.turns],
+        "round": last_call.round,
+        "max_rounds": spec.max_rounds,
+        "question": spec.question,
+        "conversation_history": [turn.to_json() for turn in spec.turns],
         "intention": intention,
         "sub_goals": _sub_goals(run, compact),
         "completed_outputs": _completed_outputs(run, compact),
         "planner_reasoning": next((call.reasoning for call in reversed(run.calls) if call.reasoning), None),
         "synthesis_inputs": _synthesis_inputs(run, scheduler),
         "final_response": final_response,
-        "messages": _messages(rounds.question, intention, entries, final_response),
+        "messages": _messages(spec.question, intention, entries, final_response),
         "rounds": shorten_oldest([(entry, _brief_round(entry)) for entry in entries], max_bytes=MAX_ROUNDS_BYTES),
     }
 
 
 def _phase(run: RoundsState, scheduler: "RunScheduler") -> RoundsPhase:
     if scheduler.is_finished:
-        ended_well = scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
-        return "done" if ended_well else "failed"
+        is_success = scheduler.status() in (RunStatus.COMPLETED, RunStatus.COMPLETED_WITH_FAILURES)
+        return "done" if is_success else "failed"
     if is_answered(scheduler.state):
         return "done"
-    first, last = scheduler.records[0], run.last
-    if first.started_at is None and not first.status.is_final:
+    first_record, last_call = scheduler.records[0], run.last_call
+    if first_record.started_at is None and not first_record.status.is_final:
         return "idle"
-    if last.action == "continue":
+    if last_call.action == "continue":
         return "joining" if run.is_joined else "executing"
-    is_called = last.record.status is NodeStatus.RUNNING or last.record.status.is_final
-    return "planning" if is_called or last.round == 1 or last.is_repair else "joining"
+    is_called = last_call.record.status is NodeStatus.RUNNING or last_call.record.status.is_final
+    return "planning" if is_called or last_call.round == 1 or last_call.is_repair else "joining"
 
 
 def _intention(state: "RunState") -> str | None:
@@ -175,9 +175,9 @@ def _intention(state: "RunState") -> str | None:
 
 def _sub_goals(run: RoundsState, compact: Compact) -> Sequence[dict[str, Any]]:
     max_bytes = min(MAX_RESULT_BYTES, MAX_RESULTS_BYTES // max(1, len(run.sub_goals)))
-    full = _SizeLimits(MAX_DESCRIPTION_BYTES, MAX_INPUTS_BYTES, max_bytes, MAX_ERROR_BYTES)
+    full_limits = _SizeLimits(MAX_DESCRIPTION_BYTES, MAX_INPUTS_BYTES, max_bytes, MAX_ERROR_BYTES)
     documents = [
-        (_sub_goal(progress, compact, full), _sub_goal(progress, compact, _BRIEF))
+        (_sub_goal(progress, compact, full_limits), _sub_goal(progress, compact, _BRIEF_LIMITS))
         for progress in run.sub_goals.values()
     ]
     return shorten_oldest(documents, max_bytes=MAX_SUB_GOALS_BYTES)
@@ -199,28 +199,28 @@ def _sub_goal(progress: SubGoalProgress, compact: Compact, limits: _SizeLimits) 
 
 def _limit_value(value: Any, node_id: str, compact: Compact, *, max_bytes: int) -> Any:
     """Return a value of a node, or a reference to the node if the JSON of the value is longer than `max_bytes`."""
-    compacted = compact(value, f"node:{node_id}")
-    if len(pydantic_core.to_json(compacted)) <= max_bytes:
-        return compacted
+    compact_value = compact(value, f"node:{node_id}")
+    if len(pydantic_core.to_json(compact_value)) <= max_bytes:
+        return compact_value
     if not isinstance(value, Mapping):
         # A stored value, which `compact` has already shortened.
-        return compacted
+        return compact_value
     size = len(pydantic_core.to_json(value)) if is_inline_value(value) else None
-    return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(compacted)[:max_bytes]}
+    return {"ref": f"node:{node_id}", "bytes": size, "preview": _preview(compact_value)[:max_bytes]}
 
 
 def _brief_round(document: Mapping[str, Any]) -> dict[str, Any]:
-    reasoning = document["reasoning"] and cut_bytes(document["reasoning"], max_bytes=_BRIEF.description)
+    reasoning = document["reasoning"] and cut_bytes(document["reasoning"], max_bytes=_BRIEF_LIMITS.description)
     return {**document, "reasoning": reasoning, "results": [], "omitted_results": len(document["results"])}
 
 
 def _completed_outputs(run: RoundsState, compact: Compact) -> dict[str, Any]:
     """Return the outputs that are available for wiring and for the answer: id of a completed sub-goal -> its slots."""
-    completed = [progress for progress in run.sub_goals.values() if progress.is_done]
-    max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(completed)))
+    completed_goals = [progress for progress in run.sub_goals.values() if progress.is_done]
+    max_bytes = min(MAX_OUTPUT_BYTES, MAX_OUTPUTS_BYTES // max(1, len(completed_goals)))
     return {
         str(progress.sub_goal.id): _limit_value(progress.record.result, progress.node.id, compact, max_bytes=max_bytes)
-        for progress in completed
+        for progress in completed_goals
     }
 
 
@@ -251,17 +251,17 @@ def _preview(value: Any) -> str:
 
 
 def _synthesis_inputs(run: RoundsState, scheduler: "RunScheduler") -> dict[str, Any] | None:
-    if run.last.action == "done":
-        return dict(run.last.synthesis_inputs)
+    if run.last_call.action == "done":
+        return dict(run.last_call.synthesis_inputs)
     is_stopped = is_answered(scheduler.state) and stop_reason(run) is not None
     return INPUTS.encode(run.deliverables()) if is_stopped else None
 
 
 def _round(run: RoundsState, number: int, compact: Compact) -> dict[str, Any]:
     calls = run.calls_of(number)[::-1]
-    # Show the problems of the last answer until a later answer is accepted, also while the planner writes it.
+    # Show the problems of the last answer until a later answer is accepted, also while the planner writes that answer.
     shown_call = next((call for call in calls if call.action is not None), None)
-    shown_call = shown_call or next((call for call in calls if call.parsed is not None), calls[0])
+    shown_call = shown_call or next((call for call in calls if call.parsed_answer is not None), calls[0])
     problems = (
         {"refused": cut_bytes(shown_call.problems_text, max_bytes=MAX_ERROR_BYTES)} if shown_call.problems_text else {}
     )

@@ -1,10 +1,10 @@
 """Extender that answers a question in rounds: a planner writes sub-goals, worker tools run them, slots form the answer.
 
-The extender joins each round: the run calls it whenever a node ends, and it calls the planner once no node of the round
-can continue. The next step depends only on the plan and the records. Node ids: `intention` clarifies the question,
-`plan`, `plan#2`… are the calls of the planner including repairs, `sg1`, `sg2`… are the sub-goals as the planner numbers
-them, and `answer` is the last node if a model writes the answer. A retry of the sub-goal `sg1` is `sg1#2`, which
-supersedes `sg1`.
+The extender joins each round: the run calls the extender whenever a node ends, and the extender calls the planner once
+no node of the round can continue. The next step depends only on the plan and the records. Node ids: `intention`
+clarifies the question, `plan`, `plan#2`… are the calls of the planner including repairs, `sg1`, `sg2`… are the
+sub-goals as the planner numbers them, and `answer` is the last node if a model writes the answer. A retry of the
+sub-goal `sg1` is `sg1#2`, which supersedes `sg1`.
 
 Replay: ids, order and content of the nodes are part of a run's history.
 """
@@ -73,21 +73,22 @@ class Rounds:
         """
         run = RoundsState(state, self.rounds)
         if state.number_of(ANSWER) is not None:
-            return self._without_answer(run)
+            return self._update_output(run)
         require_intention(state)
-        last = run.last
-        if not last.record.status.is_final:
+        last_call = run.last_call
+        if not last_call.record.status.is_final:
             return None
-        if (stopped := stop_reason(run)) is not None:
-            return self._stop(run, stopped)
-        if last.action is None:
-            return self._repair(run, last)
-        if last.action == "failed":
-            raise GoalUnreachable(NodeError(PLANNER_FAILED, cut_bytes(last.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)))
-        if last.action == "done":
-            return self._answer(run, _inputs(last), None)
-        if not run.has_started(last):
-            return self._start_sub_goals(run, last)
+        if (stop_error := stop_reason(run)) is not None:
+            return self._stop(run, stop_error)
+        if last_call.action is None:
+            return self._repair(run, last_call)
+        if last_call.action == "failed":
+            message = cut_bytes(last_call.reasoning, max_bytes=MESSAGE_LIMIT_BYTES)
+            raise GoalUnreachable(NodeError(PLANNER_FAILED, message))
+        if last_call.action == "done":
+            return self._answer(run, _inputs(last_call), None)
+        if not run.has_started(last_call):
+            return self._start_sub_goals(run, last_call)
         return self._plan_next(run) if run.is_joined else None
 
     def goal_error(self, state: "RunState") -> NodeError | None:
@@ -114,10 +115,10 @@ class Rounds:
     def _start_sub_goals(self, run: RoundsState, call: PlannerCall) -> Extension:
         """Create the nodes for the sub-goals of a call. Each node starts as soon as its input slots are available."""
         state = run.state
-        base, pending = state.plan.written_count, run.sub_goals_to_start(call)
-        new_numbers = {sub_goal.id: base + index for index, sub_goal in enumerate(pending)}
+        base, sub_goals = state.plan.written_count, run.sub_goals_to_start(call)
+        new_numbers = {sub_goal.id: base + index for index, sub_goal in enumerate(sub_goals)}
         nodes: list[CompiledNode] = []
-        for sub_goal in pending:
+        for sub_goal in sub_goals:
             numbers = (self._number_of(run, source, new_numbers) for source in sub_goal.sources)
             previous = run.sub_goals.get(sub_goal.id)
             worker = self._workers.get(sub_goal.worker)
@@ -148,12 +149,12 @@ class Rounds:
 
     def _plan_next(self, run: RoundsState) -> Extension:
         """Create the call in which the planner receives the results of the round."""
-        number = run.last.round + 1
+        number = run.last_call.round + 1
         # Completed nodes are never superseded, so these edges cannot form a cycle.
         ends = [
             sub_goal.number
             for sub_goal in run.sub_goals.values()
-            if sub_goal.round == run.last.round and sub_goal.is_done
+            if sub_goal.round == run.last_call.round and sub_goal.is_done
         ]
         node = planner_node(
             self.rounds,
@@ -161,7 +162,7 @@ class Rounds:
             state_message(run, number=number),
             number=number,
             known=self._known_sub_goals(run),
-            dependencies=(run.last.number, *ends),
+            dependencies=(run.last_call.number, *ends),
         )
         return self._extension(run, node)
 
@@ -173,37 +174,40 @@ class Rounds:
             self.rounds,
             self._free_id(run, PLAN),
             last,
-            text=str((last.parsed or {}).get("repair", "")),
+            text=str((last.parsed_answer or {}).get("repair", "")),
             known=self._known_sub_goals(run),
         )
         return self._extension(run, node)
 
-    def _answer(self, run: RoundsState, inputs: Mapping[str, Input], stopped: NodeError | None) -> Extension | None:
+    def _answer(self, run: RoundsState, inputs: Mapping[str, Input], stop_error: NodeError | None) -> Extension | None:
         """Create the nodes that produce the answer; they supersede support sub-goals that failed."""
         sources = dict.fromkeys(ref.from_sub_goal for value in inputs.values() for ref in refs_of(value))
-        if missing := [source for source in sources if source not in run.sub_goals]:
+        if missing_ids := [source for source in sources if source not in run.sub_goals]:
             raise GoalUnreachable(
-                NodeError("invalid_result", f"the answer uses the sub-goal {missing[0]}, which does not exist")
+                NodeError("invalid_result", f"the answer uses the sub-goal {missing_ids[0]}, which does not exist")
             )
-        abandoned = () if stopped is not None else tuple(run.abandoned_nodes())
+        abandoned = () if stop_error is not None else tuple(run.abandoned_nodes())
         if self.rounds.synthesis == "assemble":
-            return self._assemble_output(run, inputs, stopped, abandoned=abandoned)
+            return self._assemble_output(run, inputs, stop_error, abandoned=abandoned)
         numbers = [run.sub_goals[source].number for source in sources]
         node = answer_node(
-            self.rounds, inputs, caveats(run, stopped), dependencies=tuple(dict.fromkeys((*numbers, run.last.number)))
+            self.rounds,
+            inputs,
+            caveats(run, stop_error),
+            dependencies=tuple(dict.fromkeys((*numbers, run.last_call.number))),
         )
         return self._extension(run, node, output=output_of_answer(), abandoned=abandoned)
 
     def _assemble_output(
-        self, run: RoundsState, inputs: Mapping[str, Input], stopped: NodeError | None, *, abandoned: Sequence[str]
+        self, run: RoundsState, inputs: Mapping[str, Input], stop_error: NodeError | None, *, abandoned: Sequence[str]
     ) -> Extension | None:
         """Return the output that is assembled without a model; `None` once the run has it."""
-        output = assembled_output(inputs, run, gap_lines(run.gaps(inputs), stopped))
+        output = assembled_output(inputs, run, gap_lines(run.gaps(inputs), stop_error))
         if tuple(run.state.plan.output_bindings) == tuple(output[1]):
             return None
         return self._extension(run, output=output, abandoned=abandoned)
 
-    def _stop(self, run: RoundsState, stopped: NodeError) -> Extension | None:
+    def _stop(self, run: RoundsState, stop_error: NodeError) -> Extension | None:
         """Create the call that answers from the available deliverables.
 
         Raises:
@@ -211,18 +215,18 @@ class Rounds:
         """
         deliverables = run.deliverables()
         if not deliverables:
-            raise GoalUnreachable(stopped)
-        return self._answer(run, deliverables, stopped)
+            raise GoalUnreachable(stop_error)
+        return self._answer(run, deliverables, stop_error)
 
-    def _without_answer(self, run: RoundsState) -> Extension | None:
-        """Return the output that replaces an unwritten answer."""
+    def _update_output(self, run: RoundsState) -> Extension | None:
+        """Return the output that fits the state of the answer node; `None` if the run has this output already."""
         number = run.state.number_of(run.state.newest_id(ANSWER))
         assert number is not None
         status = run.state.records[number].status
         output = output_of_answer()
         if status.is_final and status is not NodeStatus.COMPLETED:
-            stopped = stop_reason(run)
-            output = output_without_answer(_inputs(run.last) if stopped is None else run.deliverables())
+            stop_error = stop_reason(run)
+            output = output_without_answer(_inputs(run.last_call) if stop_error is None else run.deliverables())
         if tuple(run.state.plan.output_bindings) == tuple(output[1]):
             return None
         return self._extension(run, output=output)
@@ -256,7 +260,7 @@ def require_intention(state: "RunState") -> None:
     record = state.records[number]
     if record.status.is_final and record.status is not NodeStatus.COMPLETED:
         reason = f": {record.reason}" if record.reason else ""
-        message = f"the question could not be put into words: {INTENTION!r} was {record.status.value}{reason}"
+        message = f"the question could not be clarified: {INTENTION!r} was {record.status.value}{reason}"
         raise GoalUnreachable(record.error or NodeError(PLANNER_STOPPED, message))
 
 
@@ -269,7 +273,7 @@ def _inputs(last: PlannerCall) -> Mapping[str, Input]:
 
 def stop_reason(run: RoundsState) -> NodeError | None:
     """Return why the planner is not called again although it has not finished; `None` if it may continue."""
-    last = run.last
+    last = run.last_call
     status, record = last.record.status, last.record
     if not status.is_final:
         return None
@@ -290,10 +294,10 @@ def stop_reason(run: RoundsState) -> NodeError | None:
 
 
 def _repair_stop_reason(run: RoundsState, last: PlannerCall) -> NodeError | None:
-    """Return why an invalid answer of the planner is not repaired again; `None` if it is."""
-    parsed = last.parsed or {}
+    """Return why an invalid answer of the planner is not repaired again; `None` if it is repaired."""
+    parsed = last.parsed_answer or {}
     text = str(parsed.get("message", ""))
-    repeated = [call for call in run.calls_of(last.round) if (call.parsed or {}).get("repeats") is True]
+    repeated = [call for call in run.calls_of(last.round) if (call.parsed_answer or {}).get("repeats") is True]
     if parsed.get("repeats") is True and len(repeated) > 1:
         message = f"the planner repeats finished sub-goals after a correction: {text}"
         return NodeError(PLANNER_REPEATS, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))

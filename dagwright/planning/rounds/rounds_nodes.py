@@ -54,11 +54,11 @@ def rounds_plan(rounds: RoundsSpec, messages: Sequence[Message], *, title: str) 
         title: title of the run.
     """
     call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=INTENTION))
-    first = model_node(INTENTION, ModelRequest(call), title="putting the question into words")
+    intention = model_node(INTENTION, ModelRequest(call), title="clarifying the question")
     text = f"This is round 1 of {rounds.max_rounds}.\nNo sub-goal exists yet."
-    plan = planner_node(rounds, PLAN, text, number=1, known=(), dependencies=(0,))
+    planner = planner_node(rounds, PLAN, text, number=1, known=(), dependencies=(0,))
     return CompiledPlan(
-        nodes=(first, plan),
+        nodes=(intention, planner),
         tools={CALL_MODEL.name: CALL_MODEL},
         title=title,
         output=UNANSWERED_OUTPUT[0],
@@ -288,19 +288,19 @@ def without_later_rounds(plan: CompiledPlan, rerun: Collection[str]) -> Compiled
     """
     if not plan.is_non_interactive:
         return plan
-    own_names = [node.id.partition("#")[0] if is_reserved(node.id) else None for node in plan.nodes]
+    reserved_names = [node.id.partition("#")[0] if is_reserved(node.id) else None for node in plan.nodes]
     rerun_numbers = [
-        number for number, node in enumerate(plan.nodes) if node.id in rerun and own_names[number] is not None
+        number for number, node in enumerate(plan.nodes) if node.id in rerun and reserved_names[number] is not None
     ]
     if not rerun_numbers:
         return plan
-    calls = [number for number, name in enumerate(own_names) if name == PLAN]
+    calls = [number for number, name in enumerate(reserved_names) if name == PLAN]
     # A planner call to rerun is kept. If the intention is rerun, the first planner call is kept.
-    earliest = 1 if own_names[rerun_numbers[0]] == INTENTION else rerun_numbers[0]
+    first_number = 1 if reserved_names[rerun_numbers[0]] == INTENTION else rerun_numbers[0]
     end = (
-        earliest + 1
-        if own_names[earliest] == PLAN
-        else next((call for call in calls if call > earliest), len(plan.nodes))
+        first_number + 1
+        if reserved_names[first_number] == PLAN
+        else next((call for call in calls if call > first_number), len(plan.nodes))
     )
     value, bindings = UNANSWERED_OUTPUT
     return replace(plan, nodes=plan.nodes[:end], output=value, output_bindings=bindings)

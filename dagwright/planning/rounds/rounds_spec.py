@@ -18,9 +18,9 @@ INTENTION, PLAN, ANSWER = "intention", "plan", "answer"
 PLANNER, REPAIR = "planner", "repair"
 """Purposes of the planner's calls: one call per round, and its repairs."""
 Synthesis = Literal["assemble", "model"]
+"""How the slots that the planner names become the answer. `assemble`: they are joined. `model`: a model writes it."""
 SYNTHESES: Sequence[Synthesis] = get_args(Synthesis)
 DEFAULT_SYNTHESIS: Synthesis = "assemble"
-"""The slots that the planner names are assembled into the answer, or a model writes the answer from them."""
 MAX_ROUNDS = 10
 """Default limit for the rounds of a question."""
 MAX_ROUNDS_LIMIT = 50
@@ -56,7 +56,7 @@ class RoundsLimits:
 
     Args:
         max_rounds: maximum planner calls, not counting repairs.
-        worker_timeout_s: seconds per call of a worker tool without a timeout of its own.
+        worker_timeout_s: seconds per call of a worker tool that declares no timeout.
         deadline_s: seconds for the whole question; `None` for no limit.
         synthesis: how the slots become the answer.
     """
@@ -79,7 +79,7 @@ class RoundsSpec:
         planner_prompt, answer_prompt: system messages.
         config: settings of the model calls.
         max_rounds: maximum planner calls, not counting repairs.
-        worker_timeout_s: seconds per call of a worker tool without a timeout of its own.
+        worker_timeout_s: seconds per call of a worker tool that declares no timeout.
         turns: earlier turns, for documents; models see the turns only in the prompt of the intention.
         synthesis: how the slots become the answer.
     """

@@ -14,7 +14,7 @@ from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.worker_results import NOT_STARTED, error_of_unfinished_task
 from dagwright.core.validation.workers import WorkerTool
 from dagwright.features.plan_extension.extender import GoalUnreachable
-from dagwright.planning.model_calls.response_summary import read_round_of
+from dagwright.planning.model_calls.response_summary import parsed_round_of
 from dagwright.planning.rounds.rounds_spec import ANSWER, PLAN, REPAIR, RoundsSpec
 from dagwright.planning.rounds.sub_goals import (
     DONE,
@@ -49,7 +49,7 @@ class PlannerCall:
     Args:
         number: number of its node.
         round: number of its round, from 1.
-        parsed: the parsed answer; `None` while the call runs, or if it has no answer.
+        parsed_answer: `None` while the call runs, or if it has no answer.
         sub_goals: sub-goals that the answer starts.
     """
 
@@ -57,7 +57,7 @@ class PlannerCall:
     node: CompiledNode
     record: Record
     round: int
-    parsed: Mapping[str, Any] | None
+    parsed_answer: Mapping[str, Any] | None
     sub_goals: Sequence[PlannedSubGoal] = ()
 
     @property
@@ -68,23 +68,25 @@ class PlannerCall:
     @property
     def action(self) -> Action | None:
         """Action that the planner chose; `None` if the answer is invalid."""
-        return _action_of(self.parsed)
+        return _action_of(self.parsed_answer)
 
     @property
     def reasoning(self) -> str:
         """The planner's reasons for the action."""
-        return str(self.parsed.get("reasoning", "")) if self.parsed is not None else ""
+        return str(self.parsed_answer.get("reasoning", "")) if self.parsed_answer is not None else ""
 
     @property
     def problems_text(self) -> str:
         """Problems of an invalid answer; empty for a valid answer."""
-        return str(self.parsed.get("message", "")) if self.parsed is not None and self.action is None else ""
+        return (
+            str(self.parsed_answer.get("message", "")) if self.parsed_answer is not None and self.action is None else ""
+        )
 
     @property
     def synthesis_inputs(self) -> Mapping[str, Any]:
         """Slots that the answer is made of, as the planner wrote them."""
-        parsed = self.parsed.get("synthesis_inputs") if self.parsed is not None else None
-        return parsed if isinstance(parsed, Mapping) else {}
+        inputs = self.parsed_answer.get("synthesis_inputs") if self.parsed_answer is not None else None
+        return inputs if isinstance(inputs, Mapping) else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +154,10 @@ class SubGoalProgress:
         Args:
             worker: worker tool of the sub-goal.
         """
-        planned, work = self.sub_goal, work_digest(self.sub_goal, worker)
-        return KnownSubGoal(planned.id, planned.worker, planned.sources, work, self.status, self.slots, self.attempts)
+        sub_goal, work = self.sub_goal, work_digest(self.sub_goal, worker)
+        return KnownSubGoal(
+            sub_goal.id, sub_goal.worker, sub_goal.sources, work, self.status, self.slots, self.attempts
+        )
 
 
 def _is_repair(node: CompiledNode) -> bool:
@@ -181,13 +185,13 @@ class RoundsState:
             if node.id.partition("#")[0] != PLAN or record.status is NodeStatus.SUPERSEDED:
                 continue
             number_of_round += not _is_repair(node)
-            parsed = _parsed_answer_in(node, record)
-            sub_goals = _sub_goals_in(node, parsed)
-            planner_calls.append(PlannerCall(number, node, record, number_of_round, parsed, sub_goals))
+            parsed_answer = _parsed_answer_in(node, record)
+            sub_goals = _sub_goals_in(node, parsed_answer)
+            planner_calls.append(PlannerCall(number, node, record, number_of_round, parsed_answer, sub_goals))
         return planner_calls
 
     @property
-    def last(self) -> PlannerCall:
+    def last_call(self) -> PlannerCall:
         """Newest planner call."""
         return self.calls[-1]
 
@@ -230,9 +234,9 @@ class RoundsState:
         caller = next((call for call in reversed(earlier_calls) if call.number in node.dependencies), earlier_calls[-1])
         rounds[number] = caller.round
         for source in node.dependencies:
-            newest = self.state.number_of(self.state.newest_id(self.state.plan.nodes[source].id))
-            if newest is not None and self.state.plan.nodes[newest].is_worker:
-                rounds[number] = max(rounds[number], self._round_of(newest, rounds))
+            newest_number = self.state.number_of(self.state.newest_id(self.state.plan.nodes[source].id))
+            if newest_number is not None and self.state.plan.nodes[newest_number].is_worker:
+                rounds[number] = max(rounds[number], self._round_of(newest_number, rounds))
         return rounds[number]
 
     def has_started(self, call: PlannerCall) -> bool:
@@ -300,16 +304,16 @@ class RoundsState:
                 yield sub_goal.node.id
 
 
-def _action_of(parsed: Mapping[str, Any] | None) -> Action | None:
-    action = parsed["action"] if parsed is not None and parsed["valid"] else None
+def _action_of(parsed_answer: Mapping[str, Any] | None) -> Action | None:
+    action = parsed_answer["action"] if parsed_answer is not None and parsed_answer["valid"] else None
     return action if action in ("continue", "done", "failed") else None
 
 
-def _sub_goals_in(node: CompiledNode, parsed: Mapping[str, Any] | None) -> Sequence[PlannedSubGoal]:
-    if parsed is None or _action_of(parsed) != "continue":
+def _sub_goals_in(node: CompiledNode, parsed_answer: Mapping[str, Any] | None) -> Sequence[PlannedSubGoal]:
+    if parsed_answer is None or _action_of(parsed_answer) != "continue":
         return ()
     try:
-        return tuple(SUB_GOALS.decode(sub_goal) for sub_goal in parsed["sub_goals"])
+        return tuple(SUB_GOALS.decode(sub_goal) for sub_goal in parsed_answer["sub_goals"])
     except (ValueError, KeyError, TypeError) as error:
         raise GoalUnreachable(NodeError("invalid_result", f"{node.id!r}: {error}")) from None
 
@@ -317,7 +321,7 @@ def _sub_goals_in(node: CompiledNode, parsed: Mapping[str, Any] | None) -> Seque
 def _parsed_answer_in(node: CompiledNode, record: Record) -> Mapping[str, Any] | None:
     if record.status is not NodeStatus.COMPLETED:
         return None
-    parsed = read_round_of(record.result)
-    if not isinstance(parsed, Mapping) or not isinstance(parsed.get("valid"), bool):
+    parsed_answer = parsed_round_of(record.result)
+    if not isinstance(parsed_answer, Mapping) or not isinstance(parsed_answer.get("valid"), bool):
         raise GoalUnreachable(NodeError("invalid_result", f"the result of {node.id!r} is not an answer of the planner"))
-    return parsed
+    return parsed_answer

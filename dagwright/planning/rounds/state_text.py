@@ -48,10 +48,10 @@ def state_message(run: "RoundsState", *, number: int) -> str:
         number: number of the round to plan, from 1.
     """
     max_rounds = run.rounds.max_rounds
-    last = (
+    last_round_note = (
         " It is the last round: its sub-goals still run, and you are not asked again." if number >= max_rounds else ""
     )
-    head = f"This is round {number} of {max_rounds}.{last}"
+    head = f"This is round {number} of {max_rounds}.{last_round_note}"
     if not run.sub_goals:
         return f"{head}\nNo sub-goal exists yet."
     return "\n".join([head, *_reasons(run), *_state_lines(run)])
@@ -66,19 +66,19 @@ def shorten_oldest(parts: Sequence[tuple[Any, Any]], *, max_bytes: int) -> Seque
     """
     sizes = [tuple(len(pydantic_core.to_json(value)) for value in pair) for pair in parts]
     total = sum(size for size, _ in sizes)
-    shortened: list[Any] = []
+    forms: list[Any] = []
     for (full, brief), (size, brief_size) in zip(parts, sizes, strict=True):
         is_brief = total > max_bytes and brief_size < size
         total -= size - brief_size if is_brief else 0
-        shortened.append(brief if is_brief else full)
-    return shortened
+        forms.append(brief if is_brief else full)
+    return forms
 
 
 def _reasons(run: "RoundsState") -> Iterator[str]:
     """Yield the planner's reasons in earlier rounds, for as many of the newest rounds as fit."""
-    accepted = {call.round: call for call in run.calls if call.action is not None and call.reasoning.strip()}
+    accepted_calls = {call.round: call for call in run.calls if call.action is not None and call.reasoning.strip()}
     lines = []
-    for call in accepted.values():
+    for call in accepted_calls.values():
         text = cut_bytes(one_line(call.reasoning), max_bytes=_REASON_BYTES)
         lines.append(f"- {json_line({'round': call.round, 'reasoning': text})}")
     entries = [line for line in shorten_oldest([(line, "") for line in lines], max_bytes=REASONS_BYTES) if line]
@@ -89,14 +89,17 @@ def _reasons(run: "RoundsState") -> Iterator[str]:
 
 def _state_lines(run: "RoundsState") -> Iterator[str]:
     all_progress = [*run.sub_goals.values()]
-    slots = sum(len(progress.slots) for progress in all_progress if progress.is_done)
-    max_bytes = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slots)))
-    by_age = sorted(all_progress, key=lambda progress: progress.number)
+    slot_count = sum(len(progress.slots) for progress in all_progress if progress.is_done)
+    max_bytes = max(MIN_SLOT_BYTES, min(MAX_SLOT_BYTES, SLOTS_BYTES // max(1, slot_count)))
+    sorted_progress = sorted(all_progress, key=lambda progress: progress.number)
     entries = shorten_oldest(
-        [(_line(_describe(progress, run, max_bytes=max_bytes)), _line(_brief(progress))) for progress in by_age],
+        [
+            (_line(_describe(progress, run, max_bytes=max_bytes)), _line(_brief(progress)))
+            for progress in sorted_progress
+        ],
         max_bytes=STATE_BYTES,
     )
-    lines = {progress.number: line for progress, line in zip(by_age, entries, strict=True)}
+    lines = {progress.number: line for progress, line in zip(sorted_progress, entries, strict=True)}
     groups = (
         ("Completed sub-goals:", [progress for progress in all_progress if progress.is_done]),
         ("Failed sub-goals:", [progress for progress in all_progress if progress.status == "failed"]),
@@ -163,10 +166,10 @@ def _failed_sub_goal(progress: "SubGoalProgress") -> dict[str, Any]:
 
 
 def _pending_sub_goal(progress: "SubGoalProgress", run: "RoundsState") -> dict[str, Any]:
-    waits = [
+    missing_sources = [
         source for source in progress.sub_goal.sources if source in run.sub_goals and not run.sub_goals[source].is_done
     ]
-    entries = [{"sub_goal": source, "status": run.sub_goals[source].status} for source in waits]
+    entries = [{"sub_goal": source, "status": run.sub_goals[source].status} for source in missing_sources]
     return {**_head(progress), "waits_for": entries}
 
 
@@ -202,33 +205,33 @@ def _shorten(value: Any, *, max_bytes: int) -> Any:
 # Caveats and gaps for the answer.
 
 
-def caveats(run: "RoundsState", stopped: NodeError | None) -> str:
+def caveats(run: "RoundsState", stop_error: NodeError | None) -> str:
     """Format the missing information for the model that writes the answer; empty if nothing is missing.
 
     Args:
-        stopped: why the planner did not finish; `None` if it finished.
+        stop_error: why the planner did not finish; `None` if it finished.
     """
     entries = [line for progress in run.sub_goals.values() if (line := _caveat(progress)) is not None]
     lines = [f"- {json_line(line)}" for line in entries[:MAX_CAVEATS]]
     if (omitted := len(entries) - MAX_CAVEATS) > 0:
         lines.append(f"- and {omitted} more")
-    stop_lines = [_stop_line(stopped)] if stopped is not None else []
+    stop_lines = [_stop_line(stop_error)] if stop_error is not None else []
     return "\n".join([*stop_lines, *(["Incomplete findings:", *lines] if lines else [])])
 
 
-def _stop_line(stopped: NodeError) -> str:
-    if stopped.code == MAX_ROUNDS_REACHED:
+def _stop_line(stop_error: NodeError) -> str:
+    if stop_error.code == MAX_ROUNDS_REACHED:
         return "The work ended at the limit of rounds.\nAnswer from the findings."
-    return f"The work ended early: {json_line(_cut(stopped.message))}.\nAnswer from the findings."
+    return f"The work ended early: {json_line(_cut(stop_error.message))}.\nAnswer from the findings."
 
 
-def gap_lines(gaps: "Sequence[SubGoalProgress]", stopped: NodeError | None) -> Sequence[str]:
+def gap_lines(gaps: "Sequence[SubGoalProgress]", stop_error: NodeError | None) -> Sequence[str]:
     """Format the gaps of an assembled answer, a line of Markdown each; empty if there are none.
 
     Args:
-        stopped: why the planner did not finish; `None` if it finished.
+        stop_error: why the planner did not finish; `None` if it finished.
     """
-    lines = [f"The work ended early: {_short_line(stopped.message)}"] if stopped is not None else []
+    lines = [f"The work ended early: {_short_line(stop_error.message)}"] if stop_error is not None else []
     for progress in gaps[:MAX_CAVEATS]:
         status = "not started" if progress.status == "pending" else progress.status
         reason = progress.message if progress.status == "partial" else progress.error

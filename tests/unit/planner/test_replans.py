@@ -96,7 +96,7 @@ def test_reasons_are_declared_failures_and_guidance_in_text() -> None:
         (asks("other", "CLARIFICATION"), Record(C, {"text": "so"})),
         (each("replanned", on_error="replan"), Record(F, error=error)),
     ]
-    actual = reasons_of(steps, handled={"replanned"})
+    actual = reasons_of(steps, handled_ids={"replanned"})
     assert [(reason.node_id, reason.description) for reason in actual] == [
         ("a", "'a' failed: tool_failed: no\nway"),
         ("north", "guidance at 'north': Look north"),
