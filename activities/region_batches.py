@@ -154,7 +154,7 @@ class RegionBatch:
 
     def ended_nodes(self) -> list[int]:
         """Return the numbers of the nodes that the batch has ended, in order."""
-        nodes, ended = self._scheduler.plan.nodes, self._scheduler.state.ended
+        nodes, ended = self._scheduler.plan.nodes, self._scheduler.state.ended_numbers
         return [number for number in ended[self._reported_count :] if nodes[number].kind == "tool"]
 
     def versions(self, numbers: Sequence[int]) -> dict[str, str]:

@@ -107,7 +107,7 @@ class RegionCache:
         """
         if state.scheduler.is_finished:
             return
-        state.last_report, state.first_input, state.reported_count = ref, None, len(state.scheduler.state.ended)
+        state.last_report, state.first_input, state.reported_count = ref, None, len(state.scheduler.state.ended_numbers)
         key = (workflow_id, batch_input.inner)
         self._remove(key)
         self._regions[key] = state

@@ -110,7 +110,7 @@ class Engine:
         """Task that is being cancelled while the run continues -> the id of its call."""
         self._unrecorded_task: str | None = None
         """Task that failed, was cancelled or opened a request, if no command has been issued since."""
-        self._handled_ends, self._handled_requests = len(scheduler.state.ended), 0
+        self._handled_ends, self._handled_requests = len(scheduler.state.ended_numbers), 0
         self._prepared: deque[ReadyCall] = deque()
         """Calls that count as running and have yet to start."""
         self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, note=note)
@@ -478,7 +478,7 @@ class Engine:
 
     def _record_ends(self) -> None:
         """Record a task that has failed, was cancelled or opened a request since the last time."""
-        ended = self.scheduler.state.ended
+        ended = self.scheduler.state.ended_numbers
         for number in ended[self._handled_ends :]:
             if self.scheduler.records[number].status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
                 self._unrecorded_task = self.scheduler.plan.nodes[number].id

@@ -8,7 +8,7 @@ from typing import Any
 from dagwright.client.options import PlanOptions, model_config, run_options
 from dagwright.client.starts import StartRequest
 from dagwright.core.boundary.limits import MAX_NOTES
-from dagwright.core.compiler.plan_text import changes_of
+from dagwright.core.compiler.plan_text import changing_node_count
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
@@ -153,7 +153,7 @@ def prepare_start(
     options = replace(
         options,
         policy=chosen_policy,
-        needs_approval=needs_plan_approval or (policy.approves_changes and changes_of(compiled) > 0),
+        needs_approval=needs_plan_approval or (policy.approves_changes and changing_node_count(compiled) > 0),
         input_fields=replace(options.input_fields, model=model, notes=notes),
     )
     # The session may change before the run starts, so only the arguments of the caller identify the run.

@@ -96,7 +96,7 @@ class DocumentDraft:
             problems=self.problems,
             notes=self.notes,
             unknown_node_hint=unknown_node_hint,
-            workers=frozenset(self.workers),
+            worker_nodes=frozenset(self.workers),
         )
 
     def entries(self, raw: JsonValue, key: str, *, other_keys: Collection[str] = ()) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from dagwright.core.boundary.limits import MAX_NOTES
 from dagwright.core.compiler.compilation import compile_with_planner
-from dagwright.core.compiler.plan_text import changes_of, summary_and_described_ids
+from dagwright.core.compiler.plan_text import changing_node_count, summary_and_described_ids
 from dagwright.core.compiler.regions import with_regions
 from dagwright.core.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.core.expressions.value_refs import encoded_size
@@ -194,7 +194,7 @@ def build_parsed_plan(
         _without_stand_ins(checked.document.plan, referable_ids=referable_ids),
         *summary_and_described_ids(restricted_plan, referable_ids=frozenset(referable_ids)),
         [*(repair.to_note() for repair in summarized_repairs(repairs)), *_notes_of(checked)],
-        changes_of(replace(restricted_plan, nodes=new_nodes)),
+        changing_node_count(replace(restricted_plan, nodes=new_nodes)),
     )
 
 

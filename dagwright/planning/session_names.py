@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.compiler.projections import IDENTIFYING
+from dagwright.core.compiler.projections import IDENTITY_FIELDS
 from dagwright.core.expressions.stored_values import ProjectedPart, StoredValue
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.text import cut_bytes, one_line
@@ -32,12 +32,15 @@ def identity_of(result: Any) -> dict[str, Any] | None:
     identity = str(identity) if type(identity) is int else identity
     if not isinstance(identity, str) or not identity.strip() or len(identity.encode()) > IDENTITY_BYTES:
         return None
-    return {"id": identity, **{key: line_or_none(fields.get(key), max_bytes=IDENTITY_BYTES) for key in IDENTIFYING[1:]}}
+    return {
+        "id": identity,
+        **{key: line_or_none(fields.get(key), max_bytes=IDENTITY_BYTES) for key in IDENTITY_FIELDS[1:]},
+    }
 
 
 def _identity_of_stored_result(result: StoredValue) -> dict[str, Any]:
     """Return the identifying fields of a stored result, as far as they can be read without loading it."""
-    parts = {key: result.at((key,)) for key in IDENTIFYING}
+    parts = {key: result.at((key,)) for key in IDENTITY_FIELDS}
     return {
         key: part.value
         for key, (part, remaining_path) in parts.items()

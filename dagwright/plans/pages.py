@@ -66,7 +66,7 @@ async def _with_offloaded_regions(plan: CompiledPlan, store: PayloadStore) -> Co
     """Offload the large regions of a plan and its sub-plans to the store; return the plan without them."""
     offloaded = offload_regions(plan)
     nodes = list(offloaded.plan.nodes)
-    for number, region in offloaded.offloaded.items():
+    for number, region in offloaded.region_documents.items():
         nodes[number] = replace(nodes[number], inner=await _put_region(region, store))
     for number, node in enumerate(nodes):
         if node.sub_plan is not None:
@@ -77,7 +77,7 @@ async def _with_offloaded_regions(plan: CompiledPlan, store: PayloadStore) -> Co
 async def _put_region(region: RegionDocument, store: PayloadStore) -> str:
     pages = [
         (await store.put(page), count)
-        for page, count in _pages(region.nodes, region.replaced, page_nodes=REGION_PAGE_NODES)
+        for page, count in _pages(region.nodes, region.replacements, page_nodes=REGION_PAGE_NODES)
     ]
     head = {**region.head, "pages": [ref for ref, _ in pages], "counts": [count for _, count in pages]}
     return await store.put(pydantic_core.to_json(head))
@@ -109,14 +109,14 @@ def parse_region(head: Mapping[str, Any], pages: Sequence[bytes]) -> OffloadedRe
 
 
 def _pages(
-    nodes: Sequence[CompiledNode], replaced: Mapping[str, Sequence[Any]], *, page_nodes: int
+    nodes: Sequence[CompiledNode], replacements: Mapping[str, Sequence[Any]], *, page_nodes: int
 ) -> Iterator[tuple[bytes, int]]:
     """Yield pages of nodes, encoded, with the number of their nodes."""
     start = 0
     while start < len(nodes):
         end = start + page_nodes
         page = pydantic_core.to_json(
-            nodes_to_columns(nodes[start:end], {name: column[start:end] for name, column in replaced.items()})
+            nodes_to_columns(nodes[start:end], {name: column[start:end] for name, column in replacements.items()})
         )
         if len(page) > PLAN_PAGE_BYTES and page_nodes > 1:
             # The following nodes probably have a similar size.

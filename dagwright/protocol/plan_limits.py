@@ -10,7 +10,7 @@ from typing import Any
 from dagwright.core.boundary.limits import HELD_PLAN_NODES, PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_PART_BYTES
 from dagwright.core.compiler.compiled_checks import compiled_plan_problem
 from dagwright.core.compiler.node_columns import encoded_sub_plans
-from dagwright.core.compiler.offloaded_regions import held_by_run
+from dagwright.core.compiler.offloaded_regions import plan_held_by_run
 from dagwright.core.errors import DagwrightError
 from dagwright.core.expressions.references import MAX_ID_BYTES
 from dagwright.core.expressions.value_refs import encoded_size
@@ -110,7 +110,7 @@ def reject_too_large(plan: CompiledPlan) -> None:
     Raises:
         PlanTooLarge: the plan exceeds a limit.
     """
-    plan_of_run = held_by_run(plan)
+    plan_of_run = plan_held_by_run(plan)
     _reject_counts(plan_of_run)
     head_bytes = encoded_size(plan_to_json(replace(plan_of_run, nodes=())))
     if head_bytes > PLAN_PART_BYTES:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.compiler.plan_text import changes_of
+from dagwright.core.compiler.plan_text import changing_node_count
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, policy_of_extender
 from dagwright.core.model.resolvers import resolver_of
@@ -102,7 +102,7 @@ def scheduler_for_run(
 
 def _options_of(run_input: RunInput, plan: CompiledPlan) -> RunOptions:
     return RunOptions(
-        interactive=run_input.is_interactive,
+        is_interactive=run_input.is_interactive,
         compensate=run_input.compensate,
         is_child=run_input.parent is not None,
         only_compensates=run_input.only_compensates,
@@ -149,7 +149,7 @@ def start_run(scheduler: "RunScheduler", run_input: RunInput, *, at: float) -> N
 def _needs_approval(scheduler: "RunScheduler", run_input: RunInput) -> bool:
     """Return whether the policy requires approval of the plan; extensions by an extender are approved separately."""
     is_first = run_input.parent is None and run_input.approved_by is None and scheduler.plan.extender is None
-    return is_first and scheduler.state.policy.approves_changes and changes_of(scheduler.plan) > 0
+    return is_first and scheduler.state.policy.approves_changes and changing_node_count(scheduler.plan) > 0
 
 
 def start_restored_run(scheduler: "RunScheduler", run_input: RunInput | None, *, at: float) -> None:

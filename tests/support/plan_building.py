@@ -61,7 +61,9 @@ def check(
     allow_unknown_tools: bool = False,
     workers: Collection[int] = (),
 ) -> CheckedPlan:
-    return check_document(Document(dict(raw), workers=workers), tools=tools, allow_unknown_tools=allow_unknown_tools)
+    return check_document(
+        Document(dict(raw), worker_nodes=workers), tools=tools, allow_unknown_tools=allow_unknown_tools
+    )
 
 
 def problems_of(raw: Mapping[str, Any], *, tools: Mapping[str, ToolDeclaration] = TOOLS) -> Sequence[Problem]:

@@ -40,14 +40,14 @@ def reject_unknown(names: Iterable[str], known: Collection[str], *, function: st
     """
     for name in names:
         if name not in known:
-            near = _suggestion(name, known)
-            raise TypeError(f"{function}() got an unexpected argument {name!r}" + (f"; {near}" if near else ""))
+            hint = _suggestion(name, known)
+            raise TypeError(f"{function}() got an unexpected argument {name!r}" + (f"; {hint}" if hint else ""))
 
 
 def _suggestion(name: str, known: Collection[str]) -> str | None:
     """Return a hint with the nearest known name, such as `run_id` for `id`; `None` if no name is near."""
-    longer = [known_name for known_name in known if known_name.endswith(f"_{name}")]
-    return f"did you mean {longer[0]!r}?" if len(longer) == 1 else suggestion(name, known)
+    longer_names = [known_name for known_name in known if known_name.endswith(f"_{name}")]
+    return f"did you mean {longer_names[0]!r}?" if len(longer_names) == 1 else suggestion(name, known)
 
 
 def checks_arguments(function: Function) -> Function:
@@ -57,7 +57,7 @@ def checks_arguments(function: Function) -> Function:
     its annotation cannot be checked.
     """
     parameters = [*inspect.signature(function).parameters.values()]
-    shown_name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    display_name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
     names = [parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
     # The modules of the annotations are complete when the function is first called.
     hints_of = functools.cache(lambda: _hints_of(function, parameters))
@@ -65,13 +65,13 @@ def checks_arguments(function: Function) -> Function:
     def check(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         hints, known = hints_of()
         if known is not None:
-            reject_unknown(kwargs, known, function=shown_name)
+            reject_unknown(kwargs, known, function=display_name)
         for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
             if name in hints and not _matches(value, hints[name]):
                 value_text = (
                     f"{value!r:.60}" if not callable(value) else f"the {type(value).__name__} {_name_of(value)}"
                 )
-                raise TypeError(f"{shown_name}(): {name} must be {_description_of(hints[name])}, not {value_text}")
+                raise TypeError(f"{display_name}(): {name} must be {_description_of(hints[name])}, not {value_text}")
 
     if inspect.iscoroutinefunction(function):
 
@@ -90,12 +90,12 @@ def checks_arguments(function: Function) -> Function:
     return call_sync  # type: ignore[return-value] # `call_sync` has the parameters of the function
 
 
-def checks_methods(public: Class) -> Class:
+def checks_methods(public_class: Class) -> Class:
     """Make the public methods of a class check their arguments as `checks_arguments` does."""
-    for name, method in [*vars(public).items()]:
+    for name, method in [*vars(public_class).items()]:
         if inspect.isfunction(method) and (name == "__init__" or not name.startswith("_")):
-            setattr(public, name, checks_arguments(method))
-    return public
+            setattr(public_class, name, checks_arguments(method))
+    return public_class
 
 
 def json_argument(value: object, name: str, *, function: str) -> Any:

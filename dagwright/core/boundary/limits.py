@@ -24,7 +24,7 @@ OFFLOADED_BATCH_INPUT_BYTES = 1_750_000
 """Limit for the inputs of a batch of an offloaded region. The run does not know which inputs the region reads, so it
 includes all inputs, which may have a megabyte."""
 REGION_BATCH_RESULT_BYTES = 256 * 1024
-"""Encoded results at which a region batch ends; the last result may exceed it."""
+"""Encoded results at which a region batch ends; the last result may exceed this limit."""
 OFFLOADED_BATCH_BYTES = 4_000_000
 """Values that one batch of an offloaded region stores."""
 REGION_BATCH_S = 0.2
@@ -85,8 +85,8 @@ HISTORY_LIMIT_EVENTS = 24_000
 """Events at which no new tasks start: a longer history may not replay within `WORKFLOW_TASK_S`. The server ends a run
 at 51,200."""
 DRAIN_AT_EVENTS = 8_000
-"""Events at which a run starts no new tasks, waits for running ones, and continues as new: it replays in about a second
-(docs/decisions/0048)."""
+"""Events at which a run starts no new tasks, waits for running tasks, and continues as new: it replays in about one
+second (docs/decisions/0048)."""
 DRAIN_AT_BYTES = 16_000_000
 """History size at which a run drains and continues as new, as at `DRAIN_AT_EVENTS`."""
 DRAIN_AT_SIGNALS = 8_000
@@ -113,7 +113,7 @@ LISTED_REQUESTS_BYTES = 16 * 1024
 LISTED_ERROR_BYTES = 1_000
 """Message of the error in the memo of a failed run."""
 NOTIFICATIONS_QUEUED = 1_000
-"""Maximum number of notifications queued for an unavailable webhook; older ones are dropped, with a note."""
+"""Maximum number of notifications queued for an unavailable webhook; older notifications are dropped, with a note."""
 NOTIFICATIONS_PER_ACTIVITY = 50
 """Notifications that one activity sends."""
 NOTIFICATIONS_BYTES = 256 * 1024
@@ -137,7 +137,7 @@ SUB_PLAN_CHECK_MAX_S = 3_600.0
 SUB_PLANS_PER_CHECK = 500
 """Sub-plans in one such check."""
 DRAIN_S = 60.0
-"""How long a run at a history limit waits for running tasks; a call that takes longer does not delay the others."""
+"""How long a run at a history limit waits for running tasks. A task that takes longer does not delay other tasks."""
 INTERNAL_HEARTBEAT_S = 3.0
 """Heartbeat timeout of the run's internal activities, after which another worker repeats them."""
 LARGE_HEARTBEAT_S = 15.0

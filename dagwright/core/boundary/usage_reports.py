@@ -82,7 +82,7 @@ def _report_field(details: Sequence[Any], name: str) -> Any:
 
 
 def started_attempt(details: Sequence[Any]) -> int | None:
-    """Return the attempt of a `write` call that has called the tool, by its last heartbeat; `None` if none has."""
+    """Return the attempt of a `write` call that called the tool, by its last heartbeat; `None` if no attempt did."""
     attempt = _report_field(details, wire.DETAIL_STARTED)
     return attempt if isinstance(attempt, int) else None
 
@@ -108,7 +108,7 @@ class DeferralReport:
     Args:
         count: number of deferred attempts.
         attempt: number of the last deferred attempt; 0 if no attempt was deferred.
-        state: JSON that the previous attempt saved for this one, if the previous attempt was deferred.
+        state: JSON that the previous attempt saved for this attempt, if the previous attempt was deferred.
     """
 
     count: int = 0
@@ -127,10 +127,10 @@ def earlier_deferrals(details: Sequence[Any], attempt: int) -> DeferralReport:
     report = _report_field(details, wire.DETAIL_DEFERRED)
     if not isinstance(report, Mapping):
         return DeferralReport()
-    count, last = report.get("count"), report.get("attempt")
-    if not isinstance(count, int) or not isinstance(last, int) or not 0 < count <= last < attempt:
+    count, last_attempt = report.get("count"), report.get("attempt")
+    if not isinstance(count, int) or not isinstance(last_attempt, int) or not 0 < count <= last_attempt < attempt:
         return DeferralReport()
-    return DeferralReport(count, last, report.get("state") if last == attempt - 1 else None)
+    return DeferralReport(count, last_attempt, report.get("state") if last_attempt == attempt - 1 else None)
 
 
 def wait_of_heartbeat(details: Sequence[Any]) -> str | None:
@@ -151,7 +151,7 @@ def usage_of_heartbeat(details: Sequence[Any]) -> Usage:
 
 
 def reported_agents(message: Any) -> dict[str, Usage]:
-    """Return the usage of each agent in a closing event's JSON; empty if it is missing or invalid.
+    """Return the usage of each agent in a closing event's JSON; empty if the usage is missing or invalid.
 
     Args:
         message: an object that may have a `usage` with `agents`.
@@ -159,6 +159,6 @@ def reported_agents(message: Any) -> dict[str, Usage]:
     usage = message.get(wire.DETAIL_USAGE) if isinstance(message, Mapping) else None
     try:
         agents = usage["agents"] if isinstance(usage, Mapping) and "agents" in usage else {}
-        return {str(name): usage_from_json(used) for name, used in agents.items()}
+        return {str(name): usage_from_json(agent_usage) for name, agent_usage in agents.items()}
     except (ValueError, AttributeError):
         return {}

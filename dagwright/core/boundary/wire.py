@@ -1,6 +1,6 @@
 """Names on the wire: constants, never derived from Python names and never reused with another meaning.
 
-Other programs (the Temporal UI, clients in other languages, saved histories) use these texts, so renaming one is a
+Other programs (the Temporal UI, clients in other languages, saved histories) use these texts, so a renamed text is a
 breaking change.
 """
 
@@ -59,7 +59,7 @@ PAUSED_FOR_MISSING_TOOL = "tool missing"
 SIGNAL_FEEDBACK = "feedback"
 SIGNAL_SUB_PLAN_ENDED = "sub_plan_ended"
 SIGNAL_BUDGET_REPORT = "budget_report"
-"""From a child run to its parent: its model calls that wait for budget, and the outcome of others."""
+"""From a child run to its parent: model calls that wait for budget, and the outcome of other model calls."""
 SIGNAL_BUDGET_GRANT = "budget_grant"
 """From a run to its child run: the calls that may start, or the request to finish with the data it has."""
 SIGNAL_PLANNED = "planned"
@@ -206,7 +206,7 @@ HEADER_CACHE = "dagwright-cache"
 header is missing, results of `pure` tools may be reused without a time limit, and other results never."""
 
 HEADER_CHECKED_VERSION = "dagwright-checked-version"
-"""Activity header, JSON text payload: the version of a pinned tool that the plan was checked against."""
+"""Activity header, JSON text payload: the version of a pinned tool with which the plan was checked."""
 HEADER_ANSWERS = "dagwright-answers"
 """Activity header, JSON payload: `[{"request_id", "answer", "checkpoint"}, …]`, answers to the questions that the
 call has asked before, in order, each with the checkpoint that the call saved, if any."""
@@ -220,7 +220,7 @@ HEADER_EFFECTS = "dagwright-effects"
 it the effects of the tool and the arguments decide."""
 HEADER_OWNER = "dagwright-owner"
 """Activity header, JSON text payload: `MEMO_OWNER` of the run that makes the call. A run that was started without an
-API key sends none."""
+API key does not send this header."""
 
 HEADER_TEMPLATE = "dagwright-template"
 """Activity header, JSON text payload: `MEMO_TEMPLATE` of the run that makes the call, if it has one."""
@@ -277,7 +277,7 @@ ERROR_NOT_STARTED = "not_started"
 ERROR_TOOL_PAUSED = "tool_paused"
 """`ApplicationError.type` of an attempt that found its tool paused and did nothing."""
 ERROR_DEFERRED = "deferred"
-"""`ApplicationError.type` of an attempt that ended without being counted; the server makes another one later."""
+"""`ApplicationError.type` of an attempt that ended without being counted; the server makes another attempt later."""
 ERROR_RATE_LIMITED = "rate_limited"
 """`ApplicationError.type` of an attempt that ended, without being counted, to wait for a limit of calls."""
 ERROR_TOOL_MISSING = "tool_missing"

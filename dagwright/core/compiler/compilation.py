@@ -45,8 +45,8 @@ def compile_with_planner(checked: CheckedPlan) -> CompiledPlan:
     Raises:
         PlanInvalid: as `compile_plan`; sub-plans run in child runs, which have no planner.
     """
-    in_sub_plans = [problem for sub_plan in checked.sub_plans.values() for problem in _planner_problems(sub_plan)]
-    return _compile_without(checked, [*_unsupported_features(checked), *in_sub_plans])
+    sub_plan_problems = [problem for sub_plan in checked.sub_plans.values() for problem in _planner_problems(sub_plan)]
+    return _compile_without(checked, [*_unsupported_features(checked), *sub_plan_problems])
 
 
 def _compile_without(checked: CheckedPlan, problems: Sequence[Problem]) -> CompiledPlan:
@@ -82,7 +82,7 @@ def _planner_problems(checked: CheckedPlan) -> Iterator[Problem]:
     for index, node in enumerate(checked.nodes):
         if node.on_error == "replan":
             at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "on_error"))
-            message = "on_error: replan: only runs of `dagwright ask` have a planner, their sub-plans have none"
+            message = "on_error: replan: only runs of `dagwright ask` have a planner, and sub-plans have no planner"
             yield Problem(
                 "not_available",
                 message,
@@ -163,11 +163,11 @@ def _compile_node(checked: CheckedPlan, index: int) -> CompiledNode:
         else None
         if node.cache is None
         else 0.0,
-        is_worker=index in checked.workers or (tool is not None and tool.worker is not None),
+        is_worker=index in checked.worker_nodes or (tool is not None and tool.worker is not None),
         approval=approval,
         approval_bindings=approval_bindings,
         sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
-        effects=effects_of_node(tool, node, arguments, unknown=[path for path, _ in bindings]),
+        effects=effects_of_node(tool, node, arguments, unknown_paths=[path for path, _ in bindings]),
     )
     return _agent_as_tool(compiled, checked, index) if node.agent_name is not None and tool is not None else compiled
 

@@ -35,8 +35,8 @@ _checked_fields = attrgetter(*_TYPES)
 _JOINS = get_args(get_args(Join)[0])
 _DEFAULT_JOIN = CompiledNode("").join
 """The object that all nodes with the default join share."""
-_FIELDS = get_args(Field)
-_STEPS = frozenset({str, int})
+_REFERENCE_FIELDS = get_args(Field)
+_STEP_TYPES = frozenset({str, int})
 
 
 def compiled_plan_problem(plan: CompiledPlan) -> str | None:
@@ -61,7 +61,7 @@ def compiled_plan_problem(plan: CompiledPlan) -> str | None:
         if tool.effects_by is not None and (problem := problem_of_effects_rule(tool.effects_by)) is not None:
             return f"the tool {name!r}: effects_by: {problem}"
     if not _paths_exist(plan.output, plan.output_bindings):
-        return "the path of a reference in its output does not exist"
+        return "its output has no value at the location of a binding"
     if (problem := _template_problem((template for _, template in plan.output_bindings), ids)) is not None:
         return f"its output: {problem}"
     return None
@@ -82,24 +82,24 @@ def _node_problem(node: CompiledNode, ids: Collection[str]) -> str | None:
     if node.effects is not None and node.effects not in [*Effects]:
         return "its 'effects' must be pure, read, idempotent or write"
     if not _paths_exist(node.arguments, node.bindings):
-        return "the path of a reference in its arguments does not exist"
+        return "its arguments have no value at the location of a binding"
     if node.approval_bindings and not _paths_exist(node.approval, node.approval_bindings):
-        return "the path of a reference in its approval does not exist"
+        return "its approval has no value at the location of a binding"
     if node.item_bindings and not _paths_exist(node.for_each, node.item_bindings):
-        return "the path of a reference in its items does not exist"
+        return "its items have no value at the location of a binding"
     templates = [template for _, template in (*node.bindings, *node.item_bindings, *node.approval_bindings)]
     templates += [template for template in (node.for_each, node.key) if isinstance(template, tuple)]
     return _template_problem(templates, ids)
 
 
 def _lookup_problem(node: CompiledNode, plan: CompiledPlan) -> str | None:
-    """Return the problem of a hidden node, which may only call tools of the resolver, or `None`."""
+    """Return the problem of a lookup node, or `None`. Lookup nodes may only call the tools of the resolver."""
     if node.kind != "lookup":
         return None
-    declared = plan.tools.get(node.tool)
+    tool = plan.tools.get(node.tool)
     required_effects = Effects.READ if is_find_node(node) else Effects.IDEMPOTENT
-    if declared is None or declared.effects is not required_effects or node.for_each is not None:
-        return "it has the kind 'lookup' but is not a lookup"
+    if tool is None or tool.effects is not required_effects or node.for_each is not None:
+        return f"a node of the kind 'lookup' calls a resolver tool with the effects {required_effects.value!r}, once"
     return None
 
 
@@ -131,7 +131,7 @@ def _is_valid_reference(part: Any, ids: Collection[str]) -> bool:
     # An `if`, because a `case` takes three times as long, and most references are of this type.
     if isinstance(part, ResultOf):
         node: Any = part.node
-        return isinstance(node, str) and node in ids and part.field in _FIELDS and _is_path(part.path)
+        return isinstance(node, str) and node in ids and part.field in _REFERENCE_FIELDS and _is_path(part.path)
     match part:
         case Item(path):
             return _is_path(path)
@@ -149,4 +149,4 @@ def _is_path(path: Any) -> bool:
         except ValueError:
             return False
         return True
-    return isinstance(path, tuple) and _STEPS.issuperset(map(type, path))
+    return isinstance(path, tuple) and _STEP_TYPES.issuperset(map(type, path))

@@ -35,7 +35,7 @@ _NUMBER_FIELDS = frozenset({"dependencies", "members", "reads"})
 _NUMBER_DIGITS = 9
 
 
-def nodes_to_columns(nodes: Sequence[CompiledNode], replaced: Mapping[str, Sequence[Any]] | None = None) -> Any:
+def nodes_to_columns(nodes: Sequence[CompiledNode], replacements: Mapping[str, Sequence[Any]] | None = None) -> Any:
     """Encode nodes as JSON: `{"same": {field: value}, "from": {field: {number: value}}, "each": {field: [value, …]}}`.
 
     A field with the same value in all nodes is in `same`. A field whose value changes rarely from one node to the next
@@ -44,21 +44,21 @@ def nodes_to_columns(nodes: Sequence[CompiledNode], replaced: Mapping[str, Seque
     `{argument: [template or null, …]}`.
 
     Args:
-        replaced: field -> values that replace those of the nodes.
+        replacements: field -> values that replace those of the nodes.
     """
     same: dict[str, Any] = {}
     spans: dict[str, Any] = {}
     each: dict[str, Any] = {}
     for name, default in NODE_DEFAULTS.items():
-        column = (replaced or {}).get(name) or _column(name, nodes)
+        column = (replacements or {}).get(name) or _column(name, nodes)
         # Compared by identity, because `True == 1`.
-        first = column[0] if column else None
+        first_value = column[0] if column else None
         if name == "id":
             each[name] = column
         elif column.count(default) == len(column):
             continue
-        elif all(value is first for value in column):
-            same[name] = _to_json(name, first)
+        elif all(value is first_value for value in column):
+            same[name] = _to_json(name, first_value)
         elif len(starts := _span_starts(name, column)) < len(column) / 2:
             spans[name] = {str(at): _to_json(name, column[at]) for at in starts}
         elif name == BINDINGS_KEY:
@@ -115,7 +115,7 @@ def _bindings_to_column(bindings: Sequence[Sequence[Binding]], ids: Sequence[str
 
 
 def _only_argument(column: Sequence[Any]) -> str | None:
-    """Return the argument of all bindings, or `None` if they are of several."""
+    """Return the argument of all bindings, or `None` if the bindings are of several arguments."""
     if not all(isinstance(encoded, dict) for encoded in column):
         return None
     arguments = {argument for encoded in column for argument in encoded}
@@ -134,7 +134,7 @@ def _bindings_from_column(column: Any, ids: Sequence[str]) -> list[Any]:
     """
     if isinstance(column, Mapping):
         if len(column) != 1:
-            raise ValueError(f"not part of a compiled plan: the bindings are of {len(column)} arguments, not of one")
+            raise ValueError(f"not part of a compiled plan: the bindings are of {len(column)} arguments, not of 1")
         [(argument, templates)] = column.items()
         column = [{} if template is None else {argument: template} for template in templates]
     return [
@@ -216,10 +216,13 @@ def encoded_sub_plans(nodes: Any) -> tuple[int, Sequence[Any]]:
     same, spans, each = (_object(nodes, name) for name in ("same", "from", "each"))
     ids, plans = each.get("id"), each.get("sub_plan")
     count = len(ids) if isinstance(ids, list) else 0
-    found = [*(plans if isinstance(plans, list) else ()), *([same["sub_plan"]] * count if "sub_plan" in same else ())]
+    sub_plans = [
+        *(plans if isinstance(plans, list) else ()),
+        *([same["sub_plan"]] * count if "sub_plan" in same else ()),
+    ]
     with suppress(ValueError):
-        found += _column_of_spans(_object(spans, "sub_plan"), count, default=None)
-    return count, [plan for plan in found if plan is not None]
+        sub_plans += _column_of_spans(_object(spans, "sub_plan"), count, default=None)
+    return count, [plan for plan in sub_plans if plan is not None]
 
 
 def _object(value: Any, name: str) -> Mapping[str, Any]:

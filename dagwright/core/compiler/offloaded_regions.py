@@ -59,11 +59,11 @@ class OffloadedPlan:
 
     Args:
         plan: plan that the run holds; store references of the offloaded regions are not set yet.
-        offloaded: number of the region in `plan` -> its offloaded nodes.
+        region_documents: number of the region in `plan` -> its offloaded nodes.
     """
 
     plan: CompiledPlan
-    offloaded: Mapping[int, "RegionDocument"]
+    region_documents: Mapping[int, "RegionDocument"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +72,12 @@ class RegionDocument:
 
     Args:
         nodes: dependencies outside the region, as `reported`, then the members as in the original plan.
-        replaced: field -> values per node that differ from those of `nodes`.
+        replacements: field -> values per node that differ from those of `nodes`.
         head: all other fields, for `offloaded_region_from_json`.
     """
 
     nodes: Sequence[CompiledNode]
-    replaced: Mapping[str, Sequence[Any]]
+    replacements: Mapping[str, Sequence[Any]]
     head: Mapping[str, Any]
 
 
@@ -93,8 +93,8 @@ def offload_regions(plan: CompiledPlan) -> OffloadedPlan:
     )
 
 
-def held_by_run(plan: CompiledPlan) -> CompiledPlan:
-    """Return the plan that a run holds, as `offload_regions` does, including sub-plans; the regions are not built.
+def plan_held_by_run(plan: CompiledPlan) -> CompiledPlan:
+    """Return the plan of `offload_regions`, also for sub-plans, without building the offloaded regions.
 
     Complexity: O(V + E).
     """
@@ -104,7 +104,7 @@ def held_by_run(plan: CompiledPlan) -> CompiledPlan:
     return replace(
         run_plan,
         nodes=tuple(
-            replace(node, sub_plan=held_by_run(node.sub_plan)) if node.sub_plan is not None else node
+            replace(node, sub_plan=plan_held_by_run(node.sub_plan)) if node.sub_plan is not None else node
             for node in run_plan.nodes
         ),
     )
@@ -153,8 +153,8 @@ def _divide(plan: CompiledPlan) -> _Division:
     nodes = plan.nodes[:count]
     ends = set(range(count)).difference(*(node.dependencies for node in nodes))
     exports = _exports_of(plan, region_of, ends=ends)
-    kept_numbers = (number for number in range(len(plan.nodes)) if number not in region_of or number in exports)
-    return _Division(regions, region_of.keys(), exports, ends, {old: new for new, old in enumerate(kept_numbers)})
+    held_numbers = (number for number in range(len(plan.nodes)) if number not in region_of or number in exports)
+    return _Division(regions, region_of.keys(), exports, ends, {old: new for new, old in enumerate(held_numbers)})
 
 
 def _exports_of(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[int]) -> set[int]:
@@ -182,12 +182,12 @@ def _held_node(node: CompiledNode, is_member: bool, new_numbers: Mapping[int, in
 
 def _region_document(plan: CompiledPlan, region: CompiledNode, *, exports: set[int], ends: set[int]) -> RegionDocument:
     new_numbers = {old: new for new, old in enumerate((*region.dependencies, *region.members))}
-    outside = [plan.nodes[old] for old in region.dependencies]
-    nodes = [CompiledNode(id=node.id, kind="reported", on_error=node.on_error) for node in outside]
+    outside_nodes = [plan.nodes[old] for old in region.dependencies]
+    nodes = [CompiledNode(id=node.id, kind="reported", on_error=node.on_error) for node in outside_nodes]
     nodes += map(plan.nodes.__getitem__, region.members)
     numbers = new_numbers.__getitem__
-    replaced: dict[str, Sequence[Any]] = {
-        "kind": ["reported"] * len(outside) + ["tool"] * len(region.members),
+    replacements: dict[str, Sequence[Any]] = {
+        "kind": ["reported"] * len(outside_nodes) + ["tool"] * len(region.members),
         "dependencies": [tuple(map(numbers, node.dependencies)) for node in nodes],
     }
     head = {
@@ -197,7 +197,7 @@ def _region_document(plan: CompiledPlan, region: CompiledNode, *, exports: set[i
         "exports": [new_numbers[old] for old in region.members if old in exports],
         "ends": [new_numbers[old] for old in region.members if old in ends],
     }
-    return RegionDocument(nodes, replaced, head)
+    return RegionDocument(nodes, replacements, head)
 
 
 def _nodes_read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
@@ -211,8 +211,8 @@ def _nodes_read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
             continue
         if node.when is not None:
             read_nodes |= outside.intersection(node.dependencies)
-        referenced = (part.node for part in _references(node.bindings) if isinstance(part, ResultOf))
-        read_nodes |= {numbers[name] for name in referenced if name in numbers}
+        referenced_ids = (part.node for part in _references(node.bindings) if isinstance(part, ResultOf))
+        read_nodes |= {numbers[name] for name in referenced_ids if name in numbers}
     return read_nodes
 
 

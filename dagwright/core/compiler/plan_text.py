@@ -36,15 +36,17 @@ def summary_and_described_ids(plan: CompiledPlan, *, referable_ids: Collection[s
     """Describe a plan in lines, and return the ids of the nodes that are described completely.
 
     Args:
-        referable_ids: ids of nodes that have already ended, which are omitted.
+        referable_ids: ids of nodes to omit, because they have already ended.
     """
-    count, changing = _counts(replace(plan, nodes=[node for node in plan.nodes if node.id not in referable_ids]))
+    count, changing_count = _counts(replace(plan, nodes=[node for node in plan.nodes if node.id not in referable_ids]))
     nodes = format_count(count, "node")
-    changes = f"{changing:,} of them can change something" if changing else "none of them changes anything"
-    called = f" {plan.title!r:.200}" if plan.title else ""
-    head = f"The plan{called} has {nodes}; {changes}."
-    lines, described = _lines(plan, indent="", room=_MAX_CHARACTERS - len(head), referable_ids=referable_ids)
-    return "\n".join([head, *lines]), described
+    changes = f"{changing_count:,} of them can change something" if changing_count else "none of them changes anything"
+    title_text = f" {plan.title!r:.200}" if plan.title else ""
+    head = f"The plan{title_text} has {nodes}; {changes}."
+    lines, described_ids = _lines(
+        plan, indent="", max_characters=_MAX_CHARACTERS - len(head), referable_ids=referable_ids
+    )
+    return "\n".join([head, *lines]), described_ids
 
 
 def changes_something(plan: CompiledPlan, node: CompiledNode) -> bool:
@@ -52,14 +54,14 @@ def changes_something(plan: CompiledPlan, node: CompiledNode) -> bool:
     return (node.kind == "tool" or agent_tools(node) is not None) and _effects_of(plan, node) in _CHANGING
 
 
-def changes_of(plan: CompiledPlan) -> int:
+def changing_node_count(plan: CompiledPlan) -> int:
     """Return how many nodes of a plan and its sub-plans change something."""
     return _counts(plan)[1]
 
 
 def _effects_of(plan: CompiledPlan, node: CompiledNode) -> Effects:
-    if (called := agent_tools(node)) is not None:
-        return strongest_effects(called.values())
+    if (tool_effects := agent_tools(node)) is not None:
+        return strongest_effects(tool_effects.values())
     return tool_of(node, plan.tools).effects
 
 
@@ -70,63 +72,59 @@ def _has_written_sub_plan(node: CompiledNode) -> bool:
 
 def _counts(plan: CompiledPlan) -> tuple[int, int]:
     """Return the number of nodes of a plan and its sub-plans, and how many of them change something."""
-    count, changing = 0, 0
+    count, changing_count = 0, 0
     for node in plan.nodes:
         # The nodes of an offloaded region are pure.
         count += node.inner_count if node.kind in HIDDEN_KINDS else 1
-        changing += changes_something(plan, node)
+        changing_count += changes_something(plan, node)
         if _has_written_sub_plan(node) and node.sub_plan is not None:
-            inner_count, inner_changing = _counts(node.sub_plan)
-            count, changing = count + inner_count, changing + inner_changing
-    return count, changing
+            inner_count, inner_changing_count = _counts(node.sub_plan)
+            count, changing_count = count + inner_count, changing_count + inner_changing_count
+    return count, changing_count
 
 
 def _lines(
-    plan: CompiledPlan, *, indent: str, room: int, referable_ids: Collection[str] = ()
+    plan: CompiledPlan, *, indent: str, max_characters: int, referable_ids: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Return as many lines of nodes as there is room for, and the ids of the nodes that are described completely.
-
-    Args:
-        room: characters.
-    """
-    written = [node for node in plan.nodes[: plan.written_count] if node.id not in referable_ids]
-    shown = list(written)
-    if len(written) > _MAX_NODES_SHOWN:
-        shown = [node for node in written if changes_something(plan, node) or _has_written_sub_plan(node)][
-            :_MAX_NODES_SHOWN
-        ]
+    """Return as many lines of nodes as fit into `max_characters`, and the ids of the completely described nodes."""
+    written_nodes = [node for node in plan.nodes[: plan.written_count] if node.id not in referable_ids]
+    shown_nodes = list(written_nodes)
+    if len(written_nodes) > _MAX_NODES_SHOWN:
+        shown_nodes = [node for node in written_nodes if changes_something(plan, node) or _has_written_sub_plan(node)]
     lines: list[str] = []
-    complete: list[str] = []
-    remaining = {node.id: node for node in written}
-    for node in shown:
+    complete_ids: list[str] = []
+    omitted_nodes = {node.id: node for node in written_nodes}
+    for node in shown_nodes[:_MAX_NODES_SHOWN]:
         line = f"{indent}{'!' if changes_something(plan, node) else '-'} {_node_text(plan, node)}"
-        room -= len(line) + 1
-        if room < 0:
+        max_characters -= len(line) + 1
+        if max_characters < 0:
             break
-        del remaining[node.id]
+        del omitted_nodes[node.id]
         lines.append(line)
         is_complete = True
         if _has_written_sub_plan(node) and node.sub_plan is not None:
-            inner_lines, inner_complete = _lines(node.sub_plan, indent=indent + _INDENT, room=room)
-            is_complete = len(inner_complete) == node.sub_plan.written_count
+            inner_lines, inner_ids = _lines(node.sub_plan, indent=indent + _INDENT, max_characters=max_characters)
+            is_complete = len(inner_ids) == node.sub_plan.written_count
             lines += inner_lines
-            room -= sum(len(inner_line) + 1 for inner_line in inner_lines)
+            max_characters -= sum(len(inner_line) + 1 for inner_line in inner_lines)
         if is_complete:
-            complete.append(node.id)
-    if remaining:
-        lines.append(f"{indent}{_omission_line(plan, [*remaining.values()])}")
-    return lines, complete
+            complete_ids.append(node.id)
+    if omitted_nodes:
+        lines.append(f"{indent}{_omission_line(plan, [*omitted_nodes.values()])}")
+    return lines, complete_ids
 
 
 def _omission_line(plan: CompiledPlan, nodes: Sequence[CompiledNode]) -> str:
-    changing = sum(_counts(replace(plan, nodes=(node,)))[1] for node in nodes)
-    return f"… and {len(nodes):,} more" + (f", {changing:,} of them can change something" if changing else "")
+    count = sum(_counts(replace(plan, nodes=(node,)))[1] for node in nodes)
+    return f"… and {len(nodes):,} more" + (f", {count:,} of them can change something" if count else "")
 
 
 def _node_text(plan: CompiledPlan, node: CompiledNode) -> str:
     for_each_text = " for each item of a list" if node.for_each is not None else ""
-    needs = [plan.nodes[number].id for number in node.dependencies if plan.nodes[number].kind not in HIDDEN_KINDS]
-    after_text = f", after {one_line(', '.join(needs), limit=_ARGUMENTS_CHARACTERS)}" if needs else ""
+    dependency_ids = [
+        plan.nodes[number].id for number in node.dependencies if plan.nodes[number].kind not in HIDDEN_KINDS
+    ]
+    after_text = f", after {one_line(', '.join(dependency_ids), limit=_ARGUMENTS_CHARACTERS)}" if dependency_ids else ""
     is_agent = agent_tools(node) is not None
     action = "" if is_agent else {"plan": "a sub-plan", "human": "asks a person"}.get(node.kind, "")
     if not action:
@@ -139,8 +137,8 @@ def _node_text(plan: CompiledPlan, node: CompiledNode) -> str:
 def _arguments(plan: CompiledPlan, node: CompiledNode) -> str:
     """Format the arguments as JSON, with lookups as text, whole results as references and `…` for other templates."""
     parts = [(path, _part_text(plan, template)) for path, template in node.bindings]
-    described = with_parts(node.arguments, parts)
-    return one_line(pydantic_core.to_json(described).decode(), limit=_ARGUMENTS_CHARACTERS)
+    display_arguments = with_parts(node.arguments, parts)
+    return one_line(pydantic_core.to_json(display_arguments).decode(), limit=_ARGUMENTS_CHARACTERS)
 
 
 def _part_text(plan: CompiledPlan, template: Template) -> str:

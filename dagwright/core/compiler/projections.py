@@ -18,7 +18,7 @@ from dagwright.core.model.graph import levels_of
 
 Use = Literal["value", "whole"]
 
-IDENTIFYING = ("id", "name", "kind")
+IDENTITY_FIELDS = ("id", "name", "kind")
 """Fields of a result that a session stores for a name."""
 _ANY_INDEX = "\0any"
 """Path step that matches every element of a list; no key of a plan equals this step."""
@@ -58,7 +58,7 @@ def _analyse(
         *_reads_of_session(plan),
     ]:
         plan_reads.add(read)
-    analysed: dict[int, CompiledNode] = {}
+    analysed_nodes: dict[int, CompiledNode] = {}
     for number in _dependents_first(plan):
         node = plan.nodes[number]
         for read in _reads_of(node, plan_reads.ids):
@@ -66,15 +66,15 @@ def _analyse(
         if node.sub_plan is not None:
             # All nodes that read the result of this node have been visited, so all reads of it are known.
             sub_plan, input_reads = _analyse(node.sub_plan, tuple(plan_reads.of_node.get(node.id, ())))
-            analysed[number] = replace(node, sub_plan=sub_plan)
+            analysed_nodes[number] = replace(node, sub_plan=sub_plan)
             for read in _reads_of_inputs(node, input_reads):
                 plan_reads.add(read)
-    nodes = [analysed.get(number, node) for number, node in enumerate(plan.nodes)]
+    nodes = [analysed_nodes.get(number, node) for number, node in enumerate(plan.nodes)]
     return replace(plan, nodes=tuple(plan_reads.with_projections(node) for node in nodes)), plan_reads.of_input
 
 
 def _dependents_first(plan: CompiledPlan) -> Sequence[int]:
-    """Return the numbers of the nodes, dependents first if the order matters: for sub-plans."""
+    """Return the numbers of the nodes; in a plan with sub-plans, each node comes after its dependents."""
     if all(node.sub_plan is None for node in plan.nodes):
         return range(len(plan.nodes))
     levels = levels_of([node.dependencies for node in plan.nodes]) or [0] * len(plan.nodes)
@@ -108,10 +108,10 @@ class _PlanReads:
         projections = [*self.of_node.get(node.id, ())] if node.sub_plan is None else []
         if node.is_worker:
             # A worker tool returns a WorkerResult, whose outputs are the node's result, or only the outputs.
-            nested: list[Projection] = [
+            nested_projections: list[Projection] = [
                 (("outputs", *path), use) for path, use in projections if not isinstance(path, str)
             ]
-            projections += [*nested, *[((name,), "value") for name in _WORKER_FIELDS]]
+            projections += [*nested_projections, *[((name,), "value") for name in _WORKER_FIELDS]]
         return replace(node, projections=tuple(projections)) if projections else node
 
 
@@ -167,9 +167,9 @@ def _reads_of_options(node: CompiledNode) -> Iterator[_Read]:
 def _reads_of_session(plan: CompiledPlan) -> Iterator[_Read]:
     """Yield the reads of a session: results of tools that set a name in the session."""
     for node in plan.nodes:
-        declared = plan.tools.get(node.tool)
-        if declared is not None and declared.sets is not None:
-            yield from (_Read("node", node.id, (key,), "value") for key in IDENTIFYING)
+        tool = plan.tools.get(node.tool)
+        if tool is not None and tool.sets is not None:
+            yield from (_Read("node", node.id, (key,), "value") for key in IDENTITY_FIELDS)
 
 
 def _reads_of_bindings(bindings: Sequence[Binding]) -> Iterator[_Read]:

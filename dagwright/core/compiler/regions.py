@@ -92,14 +92,14 @@ class _WaitSets:
 
 def _groups(nodes: Sequence[CompiledNode], tools: Mapping[str, ToolDeclaration]) -> list[list[int]]:
     """Return the regions, ordered by their smallest node number, each with its nodes in topological order."""
-    eligible = {number for number, node in enumerate(nodes) if can_be_in_region(node, tools.get(node.tool))}
-    if len(eligible) < 2:
+    eligible_numbers = {number for number, node in enumerate(nodes) if can_be_in_region(node, tools.get(node.tool))}
+    if len(eligible_numbers) < 2:
         return []
     keys: dict[int, _Key] = {}
     sets = _WaitSets()
     groups: dict[_Key, list[int]] = {}
     for number in _topological_order([node.dependencies for node in nodes]):
-        if number not in eligible:
+        if number not in eligible_numbers:
             continue
         key = _key_of(number, nodes, keys, sets=sets, queue=tools[nodes[number].tool].task_queue or "")
         keys[number] = key
@@ -116,13 +116,13 @@ def _key_of(
     if len(dependency_keys) == 1 and (single_key := dependency_keys.pop()) is not None and single_key[0] == queue:
         # Fast path for most nodes, because a node may have thousands of edges.
         return single_key
-    pure = {needed: keys[needed] for needed in dependencies if needed in keys and keys[needed][0] == queue}
-    overflows = max((key[1] for key in pure.values()), default=0)
-    inside = {needed: key for needed, key in pure.items() if key[1] == overflows}
-    wait_set = sets.union_of({key[2] for key in inside.values()}, {*dependencies} - inside.keys())
+    pure_keys = {number: keys[number] for number in dependencies if number in keys and keys[number][0] == queue}
+    overflow_count = max((key[1] for key in pure_keys.values()), default=0)
+    region_keys = {number: key for number, key in pure_keys.items() if key[1] == overflow_count}
+    wait_set = sets.union_of({key[2] for key in region_keys.values()}, {*dependencies} - region_keys.keys())
     if wait_set is None:
-        return queue, overflows + 1, sets.number_of(frozenset(dependencies))
-    return queue, overflows, wait_set
+        return queue, overflow_count + 1, sets.number_of(frozenset(dependencies))
+    return queue, overflow_count, wait_set
 
 
 def _topological_order(dependencies: Sequence[Sequence[int]]) -> list[int]:
@@ -139,9 +139,9 @@ def _topological_order(dependencies: Sequence[Sequence[int]]) -> list[int]:
 
 
 def _region_of(members: Sequence[int], nodes: Sequence[CompiledNode], prefix: str) -> CompiledNode:
-    inside = set(members)
+    member_set = set(members)
     first = nodes[min(members)]
-    outside = {number for member in members for number in nodes[member].dependencies if number not in inside}
+    outside_numbers = {number for member in members for number in nodes[member].dependencies} - member_set
     region_id = prefix + first.id
     return CompiledNode(
         # The prefix could make a long id too long.
@@ -149,7 +149,7 @@ def _region_of(members: Sequence[int], nodes: Sequence[CompiledNode], prefix: st
         kind="region",
         tool=first.tool,
         title=_title_of(members, nodes),
-        dependencies=tuple(sorted(outside)),
+        dependencies=tuple(sorted(outside_numbers)),
         join=("all_done", 0),
         priority=min(nodes[member].priority for member in members),
         members=tuple(members),

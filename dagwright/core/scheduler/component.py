@@ -1,7 +1,7 @@
 """The protocols between the scheduler, its components and its driver.
 
 A component is one feature of a run, such as its budget or its requests to people. It owns the state of that feature,
-and the scheduler calls it at fixed points. For each point, `Hooks` lists the components that override it and need it
+and the scheduler calls it at fixed points. For each point, `Hooks` lists the components that override and need the hook
 now, in the order in which they were attached. A feature that a run does not use costs nothing.
 
 The driver sets `RunOptions` once, before the run starts. Resolver nodes are hidden nodes (`kind="lookup"`) that find
@@ -75,19 +75,19 @@ class SchedulerComponent:
         """Handle a node or item whose join and condition allow it to start.
 
         Returns:
-            Whether the component has ended it or made it wait; otherwise it is queued.
+            Whether the component has ended the node or made it wait; otherwise the node is queued.
         """
         return False
 
     def items_may_open_requests(self, number: int) -> bool:  # noqa: ARG002 - a hook
-        """Return whether the items of a node must be tasks of this run, never of a child run."""
+        """Return whether the items of a node may open requests, so that they must be tasks of this run."""
         return False
 
     def before_dispatch(self, ref: TaskRef, at: float) -> bool:  # noqa: ARG002 - a hook
         """Check a queued task again before its arguments are resolved.
 
         Returns:
-            Whether the component has ended it or made it wait.
+            Whether the component has ended the task or made it wait.
         """
         return False
 
@@ -95,7 +95,7 @@ class SchedulerComponent:
         """Complete the fields of a task, or prevent its start.
 
         Returns:
-            Whether the component has released the task's slots and ended it or made it wait.
+            Whether the component has released the task's slots, and has ended the task or made it wait.
 
         Raises:
             UnresolvedReference, ComputeBudgetExceeded: the task cannot start; its node fails.
@@ -237,7 +237,7 @@ class NodeResolver:
         return True
 
     def request_context(self, plan: CompiledPlan, task_id: str) -> str:  # noqa: ARG002 - a default
-        """Return a text for users that explains the use of the node's value; empty if it is unknown."""
+        """Return a text for users that explains the use of the node's value; empty if the use is unknown."""
         return ""
 
     def names_in_call(
@@ -270,7 +270,7 @@ class RunOptions:
     """Options that never change during a run.
 
     Args:
-        interactive: the run may ask people to resolve ambiguous values; otherwise an ambiguous value ends the run.
+        is_interactive: the run may ask people to resolve ambiguous values; otherwise an ambiguous value ends the run.
         compensate: completed calls are compensated unless the root run completes.
         is_child: the run has a parent run, which decides about compensation.
         only_compensates: the run only compensates calls of an earlier run, whose state it continues.
@@ -279,7 +279,7 @@ class RunOptions:
         resolver: behaviour of the resolver nodes of the application.
     """
 
-    interactive: bool = True
+    is_interactive: bool = True
     compensate: bool = False
     is_child: bool = False
     only_compensates: bool = False

@@ -1,7 +1,7 @@
-"""Extensions of a running plan: new nodes after the written ones, which may supersede existing nodes.
+"""Extensions of a running plan: new nodes after the written nodes. A new node may supersede an existing node.
 
-An accepted node never changes. A new node that replaces it names it in `supersedes`, and the dependents of the old
-node become dependents of the new one. A run stores its extensions and passes them through continue-as-new.
+An accepted node never changes. A new node that replaces an old node names it in `supersedes`, and the dependents of the
+old node become dependents of the new node. A run stores its extensions and passes them through continue-as-new.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,8 +33,8 @@ class Extension:
 
     Args:
         base: number of written nodes of the plan that is extended.
-        nodes: new nodes, written ones first, then their lookups; the first has the number `base`. Dependencies are
-            numbers of old and new nodes; hidden nodes are numbered as in the extended plan.
+        nodes: new nodes: first the written nodes, then their lookups; the first node has the number `base`.
+            Dependencies are numbers of old and new nodes; hidden nodes are numbered as in the extended plan.
         tools: declarations of the tools of the new nodes.
         projections: id of an existing node -> projections of its result that the new nodes read.
         output: new output of the run, as JSON with null at every binding, and its bindings; `None` keeps the output.
@@ -152,13 +152,13 @@ def _with_projections(node: CompiledNode, projections: Sequence[Projection]) -> 
     """
     if node.sub_plan is not None:
         return node
-    added = list(projections)
+    new_projections = list(projections)
     if node.for_each is not None:
         # The first step of a path selects an item.
-        added = [(path[1:], use) for path, use in projections if not isinstance(path, str) and len(path) > 1]
+        new_projections = [(path[1:], use) for path, use in projections if not isinstance(path, str) and len(path) > 1]
     if node.is_worker:
-        added += [(("outputs", *path), use) for path, use in added if not isinstance(path, str)]
-    return replace(node, projections=tuple(dict.fromkeys([*node.projections, *added])))
+        new_projections += [(("outputs", *path), use) for path, use in new_projections if not isinstance(path, str)]
+    return replace(node, projections=tuple(dict.fromkeys([*node.projections, *new_projections])))
 
 
 def newest_of(plan: CompiledPlan) -> dict[str, str]:
@@ -174,9 +174,9 @@ def _shift_numbers(node: CompiledNode, added: int, *, start: int) -> CompiledNod
     """Return a node whose references to numbers from `start` on are increased by `added`."""
     if not any(number >= start for number in node.dependencies):
         return node
-    moved = tuple(number + added if number >= start else number for number in node.dependencies)
+    dependencies = tuple(number + added if number >= start else number for number in node.dependencies)
     reads = tuple(number + added if number >= start else number for number in node.reads)
-    return replace(node, dependencies=moved, reads=reads)
+    return replace(node, dependencies=dependencies, reads=reads)
 
 
 def _with_replacements(node: CompiledNode, replacements: Mapping[int, int]) -> CompiledNode:

@@ -58,19 +58,19 @@ class StoredList(Sequence[Any]):
     Args:
         value: the whole list.
         first: position of the first item of the slice.
-        count: number of its items.
+        count: number of items in the slice.
     """
 
     def __init__(self, value: StoredValue, first: int, count: int) -> None:
         self.value = value
         self.first = first
         self._count = count
-        self._projected = _projections_of_items(value)
+        self._projected_parts = _projections_of_items(value)
 
     def without_parts(self) -> "StoredList":
         """Return the same slice without the projected parts."""
-        without_parts = StoredValue(self.value.ref, name=self.value.name, paths=self.value.paths)
-        return StoredList(without_parts, self.first, self._count)
+        value = StoredValue(self.value.ref, name=self.value.name, paths=self.value.paths)
+        return StoredList(value, self.first, self._count)
 
     def __len__(self) -> int:
         return self._count
@@ -89,9 +89,9 @@ class StoredList(Sequence[Any]):
 
     def _item(self, index: int) -> Any:
         item = get_value(self.value, (index,), name=self.value.name)
-        if not self._projected or not isinstance(item, StoredValue):
+        if not self._projected_parts or not isinstance(item, StoredValue):
             return item
-        parts = {path: ProjectedPart("small", values[index]) for path, values in self._projected.items()}
+        parts = {path: ProjectedPart("small", values[index]) for path, values in self._projected_parts.items()}
         return StoredValue(item.ref, name=item.name, paths=item.paths, shape=item.shape, parts={**parts, **item.parts})
 
     def __eq__(self, other: object) -> bool:
@@ -150,8 +150,8 @@ def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | No
     if items is None:
         return None
     if not isinstance(items, list | StoredList):
-        shown = repr(as_text(items)[:60]) if is_inline_value(items) else describe_type(items)
-        return NodeError("invalid_for_each", f"for_each needs a list, not {shown}")
+        value_text = repr(as_text(items)[:60]) if is_inline_value(items) else describe_type(items)
+        return NodeError("invalid_for_each", f"for_each needs a list, not {value_text}")
     if len(items) > MAX_ITEMS:
         return NodeError("too_large", f"for_each has {len(items)} items; at most {MAX_ITEMS} are allowed")
     return items
@@ -199,10 +199,10 @@ def _key_of(key: Template, scope: Scope) -> str | None:
     texts: list[str] = []
     size = 0
     for part in key:
-        resolved = resolve_template((part,), scope=scope)
-        if not is_inline_value(resolved):
+        value = resolve_template((part,), scope=scope)
+        if not is_inline_value(value):
             return None
-        texts.append(as_text(resolved))
+        texts.append(as_text(value))
         size += len(texts[-1])
         if size > MAX_KEY_BYTES:
             # A key may contain an item of a megabyte a hundred times.
@@ -214,12 +214,12 @@ def end_of_items(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeEr
     """Return the final state of a node whose items have all ended, and its error."""
     if any(item.record.status is NodeStatus.CANCELLED for item in record.items):
         return NodeStatus.CANCELLED, None
-    failed = [item for item in record.items if item.record.status is NodeStatus.FAILED]
-    if not failed:
+    failed_items = [item for item in record.items if item.record.status is NodeStatus.FAILED]
+    if not failed_items:
         return NodeStatus.COMPLETED, None
-    first = failed[0].record.error
-    summary = f"{len(failed)} of {len(record.items)} items failed; the first: {node.id}[{failed[0].key}]: "
-    return NodeStatus.FAILED, NodeError(first.code if first else "failed", summary + (first.message if first else ""))
+    error = failed_items[0].record.error
+    summary = f"{len(failed_items)} of {len(record.items)} items failed; the first: {node.id}[{failed_items[0].key}]: "
+    return NodeStatus.FAILED, NodeError(error.code if error else "failed", summary + (error.message if error else ""))
 
 
 MAP_BATCH_ITEMS = 500
@@ -273,7 +273,7 @@ def map_concurrency(
 
 
 def map_batches_of(items: Sequence[Any], concurrency: MapConcurrency) -> list[MapBatch]:
-    """Split the items of a large map into batches of about equal size, so that the last ones do not run alone."""
+    """Split the items of a large map into batches of about equal size, so that the last batches do not run alone."""
     min_batches = -(-len(items) // MAP_BATCH_ITEMS)
     batch_count = -(-min_batches // concurrency.batches) * concurrency.batches
     size, larger_batches = divmod(len(items), batch_count)
@@ -321,15 +321,15 @@ def count_ended_items(record: Record) -> tuple[int, int]:
         ended = sum(count for status, count in counts_of_items(record).items() if is_done(NodeStatus(status)))
     else:
         ended = sum(is_done(item.record.status) for item in record.items)
-    return ended, count_of(record)
+    return ended, item_count(record)
 
 
 def is_done(status: NodeStatus) -> bool:
-    """Return whether a node or item has ended by itself; a cancelled one has not."""
+    """Return whether a node or item has ended without being cancelled."""
     return status.is_final and status is not NodeStatus.CANCELLED
 
 
-def count_of(record: Record) -> int:
+def item_count(record: Record) -> int:
     """Return the number of items of a node."""
     return sum(1 if item.map_batch is None else item.map_batch.count for item in record.items)
 
@@ -357,11 +357,11 @@ def finish_map(node: CompiledNode, record: Record, *, can_join: bool) -> tuple[N
     Returns:
         Status and error of the node; `None` if the results have to be joined first.
     """
-    join = record.items[-1].record
-    if join.status is not NodeStatus.PENDING:
-        record.result = join.result
+    join_record = record.items[-1].record
+    if join_record.status is not NodeStatus.PENDING:
+        record.result = join_record.result
         _clear_results(record)
-        return join.status, join.error
+        return join_record.status, join_record.error
     status, error = _end_of_map_batches(node, record)
     if status is NodeStatus.COMPLETED:
         record.result = _joined_inline(record)
@@ -379,7 +379,7 @@ def _clear_results(record: Record) -> None:
 
 
 def _end_of_map_batches(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
-    """Return status and error of a node whose batches have all ended; the message is the same as without batches."""
+    """Return the status and the error of a node whose batches have all ended; the message is as without batches."""
     map_batches = [item for item in record.items if is_map_batch(item)]
     if any(item.record.status is NodeStatus.CANCELLED for item in map_batches):
         return NodeStatus.CANCELLED, None
@@ -390,7 +390,7 @@ def _end_of_map_batches(node: CompiledNode, record: Record) -> tuple[NodeStatus,
     assert first.map_batch is not None
     error = first.record.error
     item_id = f"{node.id}[{first.map_batch.failed_key or first.key}]"
-    summary = f"{counts.get(NodeStatus.FAILED, 0)} of {count_of(record)} items failed; the first: {item_id}: "
+    summary = f"{counts.get(NodeStatus.FAILED, 0)} of {item_count(record)} items failed; the first: {item_id}: "
     return NodeStatus.FAILED, NodeError(error.code if error else "failed", summary + (error.message if error else ""))
 
 
@@ -437,7 +437,7 @@ class RunItems:
         """Node number -> its reference, created once and cached until the node has ended."""
         self._unbatched_count = 0
         self._count = 0
-        self.open: dict[int, int] = {}
+        self.open_counts: dict[int, int] = {}
         """Node number -> number of its tasks that have to end before the node ends."""
 
     def node(self, number: int) -> TaskRef:
@@ -484,7 +484,7 @@ class RunItems:
         node = self._plan.nodes[number]
         if self._count + len(items) > MAX_RUN_ITEMS:
             counts = f"for_each has {len(items):,} items, and other nodes of the run have {self._count:,}"
-            hint = "move some of them into sub-plans, which are separate runs"
+            hint = "move some items into sub-plans, which are separate runs"
             return NodeError("too_large", f"{counts}; at most {MAX_RUN_ITEMS:,} are allowed in total: {hint}")
         if may_open_requests and self._unbatched_count + len(items) > MAX_UNBATCHED_ITEMS:
             others = f"the run has {self._unbatched_count:,} other items"
@@ -495,7 +495,7 @@ class RunItems:
         )
         # Without `key` the positions are the keys, and positions are unique.
         keys = [] if is_batched and node.key is None else keys_of(node, items, scope=scope)
-        problem = keys if isinstance(keys, NodeError) else self._problem(number, keys)
+        problem = keys if isinstance(keys, NodeError) else self._duplicate_key_error(number, keys)
         if problem is not None or isinstance(keys, NodeError):
             return problem or []
         if not is_batched:
@@ -506,9 +506,9 @@ class RunItems:
         batches = map_batches_of(items, self.map_concurrency(number, len(items)))
         scope.budget.spend(_WORK_OF_MAP_BATCH * len(batches))
         records = records_of(batches)
-        return self._problem(number, [record.key for record in records]) or records
+        return self._duplicate_key_error(number, [record.key for record in records]) or records
 
-    def _problem(self, number: int, keys: Sequence[str]) -> NodeError | None:
+    def _duplicate_key_error(self, number: int, keys: Sequence[str]) -> NodeError | None:
         """Return the error if a task id with one of these keys is not unique, else `None`."""
         node_id = self._plan.nodes[number].id
         used_keys: set[str] = set()
@@ -525,4 +525,4 @@ class RunItems:
         node_id = self._plan.nodes[number].id
         self._refs |= {f"{node_id}[{item.key}]": TaskRef(number, index) for index, item in enumerate(record.items)}
         self._unbatched_count += 0 if is_batched(record) else len(record.items)
-        self._count += count_of(record)
+        self._count += item_count(record)

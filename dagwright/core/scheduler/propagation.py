@@ -37,14 +37,14 @@ class Propagation:
     def __init__(self, state: "RunState", hooks: Hooks) -> None:
         self.state = state
         self.hooks = hooks
-        self.derive()
+        self.reset_queue()
 
-    def derive(self) -> None:
-        """Create an empty queue, after the state has derived its indexes."""
+    def reset_queue(self) -> None:
+        """Create an empty queue, after the state has rebuilt its indexes."""
         state = self.state
         self.queue = self.new_queue()
         self._conditions = ConditionEvaluator(state.numbers.__contains__, state.compute_budget)
-        self._ended: list[int] = []
+        self._ended_numbers: list[int] = []
         """Numbers of the nodes that ended and whose dependents have not been updated yet."""
 
     def new_queue(self) -> ReadyQueue:
@@ -65,7 +65,7 @@ class Propagation:
 
     def update_dependents(self, at: float) -> None:
         """Update the dependents of every node that has ended, transitively."""
-        state, ended = self.state, self._ended
+        state, ended = self.state, self._ended_numbers
         records, counts_of, nodes = state.records, state.dependency_counts, state.plan.nodes
         while ended:
             number = ended.pop()
@@ -166,7 +166,7 @@ class Propagation:
             outcomes = self._conditions.evaluate_items(condition, state.scope, items=items, first_index=first)
         record.status, record.items = NodeStatus.RUNNING, [*tasks]
         state.items.register(number, record)
-        state.items.open[number] = first_count
+        state.items.open_counts[number] = first_count
         self.widen(number)
         for index, outcome in enumerate(outcomes):
             self._start_item(TaskRef(number, index), outcome, at)
@@ -191,7 +191,7 @@ class Propagation:
     def restart_items(self, number: int, at: float) -> None:
         """Start the items of a node that were reset; end the node if it has no open items."""
         state = self.state
-        items, open_count = state.records[number].items, state.items.open
+        items, open_count = state.records[number].items, state.items.open_counts
         reset_indexes = [index for index, item in enumerate(items) if item.record.status is NodeStatus.PENDING]
         open_count[number] += len(reset_indexes)
         for index in reset_indexes:
@@ -210,7 +210,7 @@ class Propagation:
         elif (end := map_items.finish_map(node, record, can_join=not state.is_stopped)) is not None:
             status, error = end
         else:
-            state.items.open[number] = 1
+            state.items.open_counts[number] = 1
             self._start_item(TaskRef(number, len(record.items) - 1), True, at)
             return
         self.end(state.items.node(number), status, at, error=error)
@@ -241,8 +241,8 @@ class Propagation:
         if item is None:
             state.unfinished -= 1
             state.items.node_refs[number] = None
-            self._ended.append(number)
-            state.ended.append(number)
+            self._ended_numbers.append(number)
+            state.ended_numbers.append(number)
             for component in self.hooks.on_node_ended:
                 component.on_node_ended(ref, at)
             if status is NodeStatus.FAILED or state.plan.nodes[number].kind == "region":
@@ -250,8 +250,8 @@ class Propagation:
             return
         for component in self.hooks.on_node_ended:
             component.on_node_ended(ref, at)
-        state.items.open[number] -= 1
-        if not state.items.open[number]:
+        state.items.open_counts[number] -= 1
+        if not state.items.open_counts[number]:
             self._end_items(number, at)
 
     def _handle_node_end(self, number: int, status: NodeStatus, at: float, error: NodeError | None) -> None:
@@ -267,7 +267,7 @@ class Propagation:
             self.abort(NodeError("fail_fast", f"{node.id!r} failed: {error.message if error else ''}"), at)
 
     def _end_region(self, number: int, at: float) -> None:
-        """After the end of a region, start each open node of it as a separate task, or end the node too."""
+        """After the end of a region, start each of its open nodes as a separate task, or end these nodes too."""
         state = self.state
         region = state.records[number]
         for member in state.regions.open_members(number, state.records):
@@ -309,7 +309,7 @@ class Propagation:
             if is_open and not state.regions.is_running(number, state.records):
                 record.reason = reason
                 self.end(state.items.node(number), NodeStatus.CANCELLED, at)
-        self._ended.clear()
+        self._ended_numbers.clear()
         for component in self.hooks.on_stop:
             component.on_stop(at)
 
@@ -322,8 +322,8 @@ def largest_result_bytes(node: "CompiledNode", tool: "ToolDeclaration | None") -
         return COMBINED_RESULT_BYTES
     if not node.projections:
         return VALUE_BYTES
-    is_whole = any(use == "whole" for _, use in node.projections)
-    return VALUE_BYTES + OTHER_PARTS_BYTES + (DECISION_PARTS_BYTES if is_whole else 0)
+    has_whole_part = any(use == "whole" for _, use in node.projections)
+    return VALUE_BYTES + OTHER_PARTS_BYTES + (DECISION_PARTS_BYTES if has_whole_part else 0)
 
 
 def evaluation_error(error: UnresolvedReference | ConditionFailed | ComputeBudgetExceeded) -> NodeError:

@@ -1,7 +1,7 @@
 """Readiness: joins decide whether a node may start, and a queue starts the ready tasks.
 
 Joins count the ended dependencies of a node. The queue orders tasks by priority and applies the limits of the run, the
-node and the tool. It is a separate module to verify in one place that no slot stays free while a task waits for it.
+node and the tool. The module is separate, so that one place shows that no free slot is kept from a waiting task.
 This module must not import the scheduler.
 """
 
@@ -83,8 +83,10 @@ def block_error(
     """
     blockers = tuple(sorted(counts.blockers, key=lambda name: numbers.get(name, len(numbers))))
     blocker_numbers = [numbers.get(name) for name in blockers]
-    cancelled = all(number is not None and records[number].status is NodeStatus.CANCELLED for number in blocker_numbers)
-    verb = "was cancelled" if cancelled else "failed"
+    are_cancelled = all(
+        number is not None and records[number].status is NodeStatus.CANCELLED for number in blocker_numbers
+    )
+    verb = "was cancelled" if are_cancelled else "failed"
     return blockers, NodeError("dependency_failed", f"Waiting for dependency: {', '.join(blockers)} {verb}")
 
 
@@ -107,22 +109,22 @@ class Gate:
         limit: slots, at least 1.
         in_use: slots used by tasks in flight, and by tasks that wait at a later gate.
         spans_runs: whether the limit also covers calls that map batches make in their child runs.
-        waiting: heap of waiting tasks. A slot is only free while a task waits if a woken task is about to use the
-            slot, or if the waiting task is wide (see `ReadyQueue.widen`).
+        waiting_entries: heap of waiting tasks. A slot is only free while a task waits if a woken task is about to use
+            the slot, or if the waiting task is wide (see `ReadyQueue.widen`).
     """
 
     limit: int
     spans_runs: bool = False
     in_use: int = 0
-    waiting: list[_WaitingEntry] = field(default_factory=list)
+    waiting_entries: list[_WaitingEntry] = field(default_factory=list)
 
     def has_room(self, width: int) -> bool:
         """Return whether a task that needs `width` slots may pass."""
         return self.in_use + width <= self.limit
 
-    def hold(self, entry: _WaitingEntry) -> None:
-        """Add a task to those that wait at this gate."""
-        heapq.heappush(self.waiting, entry)
+    def add_waiting(self, entry: _WaitingEntry) -> None:
+        """Add a task to the tasks that wait at this gate."""
+        heapq.heappush(self.waiting_entries, entry)
 
 
 @dataclass(slots=True)
@@ -131,11 +133,11 @@ class PausableCalls:
 
     Args:
         in_flight: number of calls in flight.
-        crowded: tool gates with waiting tasks, ordered by when their first task started to wait.
+        waiting_gates: tool gates with waiting tasks, ordered by the time at which their first task started to wait.
     """
 
     in_flight: int = 0
-    crowded: list["ToolGate"] = field(default_factory=list)
+    waiting_gates: list["ToolGate"] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -143,27 +145,27 @@ class ToolGate(Gate):
     """Limit of the calls of one pausable tool. It depends on the calls of the other pausable tools in flight.
 
     Args:
-        pausable: calls of all pausable tools together.
+        pausable_calls: calls of all pausable tools together.
         in_flight: calls of this tool that have passed all gates.
     """
 
-    pausable: PausableCalls = field(default_factory=PausableCalls)
+    pausable_calls: PausableCalls = field(default_factory=PausableCalls)
     in_flight: int = 0
 
     def has_room(self, width: int) -> bool:
         """Return whether a task that needs `width` slots may pass."""
-        return self.in_use + width <= max_calls_of_tool(self.pausable.in_flight - self.in_flight)
+        return self.in_use + width <= max_calls_of_tool(self.pausable_calls.in_flight - self.in_flight)
 
     def count(self, change: int) -> None:
         """Add to the number of calls in flight; a negative number subtracts."""
         self.in_flight += change
-        self.pausable.in_flight += change
+        self.pausable_calls.in_flight += change
 
-    def hold(self, entry: _WaitingEntry) -> None:
-        """Add a task to those that wait at this gate."""
-        if not self.waiting:
-            self.pausable.crowded.append(self)
-        heapq.heappush(self.waiting, entry)
+    def add_waiting(self, entry: _WaitingEntry) -> None:
+        """Add a task to the tasks that wait at this gate."""
+        if not self.waiting_entries:
+            self.pausable_calls.waiting_gates.append(self)
+        heapq.heappush(self.waiting_entries, entry)
 
 
 def max_calls_of_tool(other_calls: int) -> int:
@@ -193,7 +195,7 @@ def gates_of(plan: CompiledPlan, *, run_limit: int | None = None) -> list[list[G
             set.
     """
     run_gates = [Gate(run_limit, spans_runs=True)] if run_limit is not None else []
-    pausable = PausableCalls()
+    pausable_calls = PausableCalls()
     tool_gates: dict[str, list[Gate]] = {}
     gates: list[list[Gate]] = []
     for node in plan.nodes:
@@ -201,16 +203,20 @@ def gates_of(plan: CompiledPlan, *, run_limit: int | None = None) -> list[list[G
         gates_of_tool: list[Gate] = []
         if node.tool and node.kind != "region":
             if node.tool not in tool_gates:
-                tool_gates[node.tool] = _gates_of_tool(plan.tools.get(node.tool), pausable)
+                tool_gates[node.tool] = _gates_of_tool(plan.tools.get(node.tool), pausable_calls)
             gates_of_tool = tool_gates[node.tool]
         gates.append([*node_gates, *gates_of_tool, *run_gates])
     return gates
 
 
-def _gates_of_tool(tool: ToolDeclaration | None, pausable: PausableCalls) -> list[Gate]:
-    declared = [Gate(tool.max_parallel, spans_runs=True)] if tool is not None and tool.max_parallel is not None else []
+def _gates_of_tool(tool: ToolDeclaration | None, pausable_calls: PausableCalls) -> list[Gate]:
+    limit_gates = (
+        [Gate(tool.max_parallel, spans_runs=True)] if tool is not None and tool.max_parallel is not None else []
+    )
     # The wider gate comes first: a task waiting there does not occupy a slot that batches of a map could use.
-    return [ToolGate(MAX_IN_FLIGHT, pausable=pausable), *declared] if can_be_paused(tool) else declared
+    return (
+        [ToolGate(MAX_IN_FLIGHT, pausable_calls=pausable_calls), *limit_gates] if can_be_paused(tool) else limit_gates
+    )
 
 
 class ReadyQueue:
@@ -220,7 +226,7 @@ class ReadyQueue:
     the cost is O(log n) per task.
 
     Args:
-        gates: node number -> gates of its tasks, those shared by fewer tasks first, so that a waiting task never
+        gates: node number -> gates of its tasks. Gates shared by fewer tasks come first, so that a waiting task never
             occupies a slot needed by another task.
         max_in_flight: maximum number of tasks in flight.
         result_bytes: node number -> bytes that a task of the node may add to the history; `in_flight_bytes` is the sum
@@ -253,8 +259,8 @@ class ReadyQueue:
         Args:
             at_once: tasks of the node that may run at once; the other gates have enough slots for them.
         """
-        shared = [gate for gate in self._gates[number] if gate.spans_runs]
-        self._gates[number] = [Gate(at_once * width), *shared]
+        shared_gates = [gate for gate in self._gates[number] if gate.spans_runs]
+        self._gates[number] = [Gate(at_once * width), *shared_gates]
         self._widths[number] = width
         self._tool_gates.pop(number, None)
 
@@ -265,15 +271,15 @@ class ReadyQueue:
     def pop(self) -> Entry | None:
         """Return the next task that may start; it is in flight until `release`."""
         while self._ready and self.in_flight < self._max_in_flight:
-            priority, ref, passed = heapq.heappop(self._ready)
+            priority, ref, passed_count = heapq.heappop(self._ready)
             number = ref[0]
             gates = self._gates[number]
             width = self._widths.get(number, 1)
-            while passed < len(gates) and gates[passed].has_room(width):
-                gates[passed].in_use += width
-                passed += 1
-            if passed < len(gates):
-                gates[passed].hold((priority, ref, passed))
+            while passed_count < len(gates) and gates[passed_count].has_room(width):
+                gates[passed_count].in_use += width
+                passed_count += 1
+            if passed_count < len(gates):
+                gates[passed_count].add_waiting((priority, ref, passed_count))
                 continue
             self._count(number, 1)
             return priority, ref
@@ -295,10 +301,10 @@ class ReadyQueue:
                 self._wake(gate, width)
         if (tool_gate := self._tool_gates.get(number)) is not None:
             # The limit of every pausable tool has risen by at most one.
-            crowded, tool_gate.pausable.crowded = tool_gate.pausable.crowded, []
-            for gate in crowded:
+            waiting_gates, tool_gate.pausable_calls.waiting_gates = tool_gate.pausable_calls.waiting_gates, []
+            for gate in waiting_gates:
                 self._wake(gate, 1)
-            tool_gate.pausable.crowded += [gate for gate in crowded if gate.waiting]
+            tool_gate.pausable_calls.waiting_gates += [gate for gate in waiting_gates if gate.waiting_entries]
 
     def _count(self, number: int, change: int) -> None:
         """Add to the number of tasks in flight; a negative number subtracts."""
@@ -309,12 +315,12 @@ class ReadyQueue:
 
     def _wake(self, gate: Gate, count: int) -> None:
         """Move up to `count` of the tasks that wait at a gate back to the ready tasks."""
-        for _ in range(min(count, len(gate.waiting))):
-            heapq.heappush(self._ready, heapq.heappop(gate.waiting))
+        for _ in range(min(count, len(gate.waiting_entries))):
+            heapq.heappush(self._ready, heapq.heappop(gate.waiting_entries))
 
     def clear(self) -> None:
         """Remove every task that is not in flight; no task may be pushed afterwards."""
         self._ready.clear()
         for gates in self._gates:
             for gate in gates:
-                gate.waiting.clear()
+                gate.waiting_entries.clear()

@@ -16,7 +16,7 @@ from dagwright.core.scheduler.run_state import WORK_OF_REBUILD
 if TYPE_CHECKING:
     from dagwright.core.scheduler.propagation import Propagation
 
-_DERIVED = (NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
+_DERIVED_STATUSES = (NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
 """Final states that a node can have because of another node."""
 REPLANNED = "removed when the plan was revised"
 """Reason of a node that was abandoned without a replacement."""
@@ -50,24 +50,24 @@ class Rebuild:
             if record.items:
                 state.items.register(number, record)
             if record.status is NodeStatus.RUNNING and node.for_each is not None:
-                # The task that joins results is pending, and does not count as open, until all others have ended.
-                waiting = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
-                state.items.open[number] = sum(item.record.status in waiting for item in record.items)
+                # The task that joins results is pending, and does not count as open, until all other tasks have ended.
+                open_statuses = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
+                state.items.open_counts[number] = sum(item.record.status in open_statuses for item in record.items)
             self._requeue(number, record)
 
     def extend(self, extension: Extension) -> None:
-        """Apply an extension that an earlier execution made, before `resume`.
+        """Apply an extension of an earlier execution. Call it before `resume`.
 
         Raises:
             ValueError: the extension belongs to another plan.
         """
         self.state.plan = extend_plan(self.state.plan, extension)
         self.state.extensions.append(extension)
-        self._derive(0, 0)
+        self._rebuild_indexes(0, 0)
 
-    def _derive(self, base: int, added: int) -> None:
+    def _rebuild_indexes(self, base: int, added: int) -> None:
         self.state.rebuild_indexes()
-        self.propagation.derive()
+        self.propagation.reset_queue()
         for component in self.propagation.hooks.on_rebuild:
             component.on_rebuild(base, added)
         self.propagation.hooks.update()
@@ -129,7 +129,7 @@ class Rebuild:
         """
         state = self.state
         state.plan = plan or state.plan
-        self._derive(base, added)
+        self._rebuild_indexes(base, added)
         self.resume(state.records, error=state.error, cancelled=state.cancelled, phase=state.phase)
         for number, record in enumerate(state.records):
             if record.status is NodeStatus.RUNNING and record.items and not map_items.is_batched(record):
@@ -178,7 +178,7 @@ class RecordEdits:
         self._state = rebuild.state
         self._at = at
         self._records: dict[TaskRef, Record] = {}
-        self._retried: list[str] = []
+        self._retried_ids: list[str] = []
 
     def put(self, ref: TaskRef, record: Record) -> None:
         """Replace a record."""
@@ -188,20 +188,20 @@ class RecordEdits:
     def retry(self, ref: TaskRef) -> None:
         """Run a node or item again, as a new call."""
         self.put(ref, Record())
-        self._retried.append(self._state.id_of(ref))
+        self._retried_ids.append(self._state.id_of(ref))
 
     def reopen_dependents(self, number: int) -> None:
         """Reset all dependents that ended because of a node, so that they are decided again."""
-        waiting = [number]
-        while waiting:
-            for dependent in self._state.dependents[waiting.pop()]:
+        unvisited = [number]
+        while unvisited:
+            for dependent in self._state.dependents[unvisited.pop()]:
                 record, ref = self._state.records[dependent], TaskRef(dependent)
-                is_derived = record.status in _DERIVED and not record.attempts and not record.items
+                is_derived = record.status in _DERIVED_STATUSES and not record.attempts and not record.items
                 if record.status is NodeStatus.CANCELLED:
                     is_derived = is_derived and bool(record.blocked_by)
                 if is_derived and ref not in self._records:
                     self._records[ref] = Record()
-                    waiting.append(dependent)
+                    unvisited.append(dependent)
 
     def apply(self) -> None:
         """Apply the changes.
@@ -212,7 +212,7 @@ class RecordEdits:
         self._rebuild.rebuild(self._at)
 
     def extend(self, extension: Extension) -> None:
-        """Apply the changes and add nodes. Nodes that supersede others take over their dependents.
+        """Apply the changes and add nodes. A node that supersedes another node takes over its dependents.
 
         The caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
         """
@@ -232,13 +232,13 @@ class RecordEdits:
 
     def _supersede(self, number: int, *, reason: str | None) -> None:
         """Mark a node as superseded, because another node replaces it or because the plan continues without it."""
-        ended = replace(self._state.records[number], status=NodeStatus.SUPERSEDED, reason=reason)
-        ended.ended_at = ended.ended_at or self._at
-        self._records[TaskRef(number)] = ended
+        record = replace(self._state.records[number], status=NodeStatus.SUPERSEDED, reason=reason)
+        record.ended_at = record.ended_at or self._at
+        self._records[TaskRef(number)] = record
 
     def _reset_records(self) -> None:
         state = self._state
-        for task_id in self._retried:
+        for task_id in self._retried_ids:
             override, record = state.override_of(task_id), state.record_of(task_id)
             override.retries, override.attempts = override.retries + 1, record.attempts if record else 0
         for ref, record in self._records.items():

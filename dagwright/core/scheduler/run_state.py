@@ -208,7 +208,7 @@ class RunState:
         self.phase = Phase.ACTIVE
         self.paused: Paused | None = None
         """The current pause, during which no task starts."""
-        self.ended: list[int] = []
+        self.ended_numbers: list[int] = []
         """Numbers of the nodes that ended in this scheduler, in order."""
         self.extensions: list[Extension] = []
         """Extensions of the plan, in order."""
@@ -342,7 +342,7 @@ class RunState:
 
     def map_concurrency(self, number: int) -> map_items.MapConcurrency:
         """Return how many batches of a large map run at once, and how many items of each batch."""
-        return self.items.map_concurrency(number, map_items.count_of(self.records[number]))
+        return self.items.map_concurrency(number, map_items.item_count(self.records[number]))
 
     # Overrides.
 

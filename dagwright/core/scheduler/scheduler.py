@@ -141,7 +141,7 @@ class Scheduler(Generic[Features]):
         # A new scope has no compute budget of an activation: the output is read once.
         return output_of(state.plan, state.records, scope=Scope(state.scope.node_value, state.inputs))
 
-    # Events. Each one ends with `propagate`, which updates the dependents of ended nodes.
+    # Events. Each event ends with `propagate`, which updates the dependents of ended nodes.
 
     def start(self, at: float) -> None:
         """Start the nodes without dependencies."""
@@ -188,7 +188,7 @@ class Scheduler(Generic[Features]):
         number, item = ref
         record = state.records[number] if item is None else state.records[number].items[item].record
         if state.plan.nodes[number].kind == "region" and not state.regions.is_open(number, state.records):
-            # All of its nodes were blocked or skipped.
+            # All nodes of the region were blocked or skipped.
             propagation.queue.release(number)
             propagation.end(ref, NodeStatus.COMPLETED, at)
             return None
@@ -299,14 +299,14 @@ class Scheduler(Generic[Features]):
         ref = self.state.items.ref(task_id)
         if self.state.record(ref).status is not NodeStatus.RUNNING:
             return 0
-        waits, attempts = self.state.store_waits.get(task_id, (0, 0))
-        self.state.store_waits[task_id] = waits + 1, attempts + attempt.count
+        wait_count, attempt_count = self.state.store_waits.get(task_id, (0, 0))
+        self.state.store_waits[task_id] = wait_count + 1, attempt_count + attempt.count
         self._add_totals(task_id, ref, attempt)
         self.propagate(at)
-        return waits + 1
+        return wait_count + 1
 
     def end_tasks(self, refs: Sequence[TaskRef], status: NodeStatus, *, at: float) -> None:
-        """End nodes and items that are not running. Their dependents are updated after all of them have ended."""
+        """End nodes and items that are not running. Their dependents are updated after all tasks have ended."""
         for ref in refs:
             self.propagation.end(ref, status, at)
         self.propagate(at)
@@ -326,7 +326,7 @@ class Scheduler(Generic[Features]):
         self.propagation.queue.release(number)
         record.attempts = attempt.count
         if attempt.count <= 1 or record.started_at is None:
-            # `attempt` is the last attempt. With several attempts, the first one started at the dispatch.
+            # `attempt` is the last attempt. With several attempts, the first attempt started at the dispatch.
             record.started_at = attempt.started_at or record.started_at
         if state.overrides and (override := state.overrides.get(task_id)) is not None:
             record.attempts += override.attempts
@@ -378,9 +378,11 @@ class Scheduler(Generic[Features]):
         state = self.state
         if state.is_stopped:
             return
-        compensates = state.phase is Phase.COMPENSATING and not (state.cancelled or state.options.only_compensates)
+        continues_compensation = state.phase is Phase.COMPENSATING and not (
+            state.cancelled or state.options.only_compensates
+        )
         state.cancelled = True
-        if not compensates:
+        if not continues_compensation:
             self.propagation.stop(at, reason)
             self.propagate(at)
 

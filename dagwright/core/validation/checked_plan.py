@@ -70,18 +70,20 @@ class NodeReferences:
     problems: list[ReferenceProblem] = field(default_factory=list)
 
 
-def read_references(node: Node, ids: Collection[str], *, extra: Mapping[str, Reference | Lookup]) -> NodeReferences:
+def read_references(
+    node: Node, ids: Collection[str], *, dialect_references: Mapping[str, Reference | Lookup]
+) -> NodeReferences:
     """Return the references of a node.
 
     Args:
         node: node with valid fields.
         ids: declared node ids; needs a fast `in`.
-        extra: argument key -> reference that the dialect parsed.
+        dialect_references: argument key -> reference that the dialect parsed.
     """
     references = NodeReferences()
     reader = _Reader(node, ids, references)
     reader.read_arguments(node.arguments)
-    for key, reference in extra.items():
+    for key, reference in dialect_references.items():
         if isinstance(reference, Lookup):
             references.lookups[reference] = None
             references.argument_bindings.append(((key,), (Placeholder(reference.input),)))
@@ -246,13 +248,13 @@ class CheckReport:
     def report_problem(
         self, code: str, message: str, at: Sequence[str | int], *, node: str | None, hint: str | None = None
     ) -> None:
-        """Create a problem and add it. `at` is its path in the plan."""
+        """Create a problem and add it. `at` is the path of the problem in the plan."""
         self.add(Problem(code, message, pointer(*at), node, hint))
 
     def add(self, problem: Problem) -> None:
         """Add a problem whose pointer starts at the plan."""
-        where = self.root.written_pointer(pointer(*self.base) + problem.pointer)
-        self.problems.append(Problem(problem.code, problem.message, where, problem.node, problem.hint))
+        location = self.root.written_pointer(pointer(*self.base) + problem.pointer)
+        self.problems.append(Problem(problem.code, problem.message, location, problem.node, problem.hint))
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,13 +265,13 @@ class CheckedPlan:
         plan: all fields except the nodes.
         nodes: nodes in plan order.
         references: references of each node, in plan order.
-        dependencies: node number -> numbers of the nodes it waits for, distinct, in declared order.
-        level_of: node number -> its level, the length of the longest path from a root.
+        dependencies: node number -> numbers of the nodes that it waits for, distinct, in declared order.
+        node_levels: node number -> level of the node, the length of the longest path from a root.
         output_bindings: bindings of the plan's `output`.
         inputs: name -> JSON Schema with prompt and default; declared inputs first, then in order of first use.
         sub_plans: node number -> its checked sub-plan.
-        written: the plan as its dialect translated it, before its fields were validated.
-        workers: numbers of the nodes that call a worker tool; needs a fast `in`.
+        raw_plan: the plan as its dialect translated it, before its fields were validated.
+        worker_nodes: numbers of the nodes that call a worker tool; needs a fast `in`.
     """
 
     plan: PlanDocument
@@ -277,7 +279,7 @@ class CheckedPlan:
     nodes: Sequence[Node]
     references: Sequence[NodeReferences]
     dependencies: Sequence[Sequence[int]]
-    level_of: Sequence[int]
+    node_levels: Sequence[int]
     output_bindings: Sequence[Binding]
     inputs: Mapping[str, Mapping[str, Any]]
     sub_plans: Mapping[int, "CheckedPlan"]
@@ -285,8 +287,8 @@ class CheckedPlan:
     document: Document
     base: tuple[str | int, ...]
     tools: Mapping[str, ToolDeclaration]
-    workers: Collection[int]
-    written: Mapping[str, Any]
+    worker_nodes: Collection[int]
+    raw_plan: Mapping[str, Any]
 
     @property
     def edges(self) -> int:
@@ -296,21 +298,21 @@ class CheckedPlan:
     @property
     def levels(self) -> list[list[str]]:
         """Ids by level (longest path from a root), each level in plan order."""
-        grouped: list[list[str]] = [[] for _ in range(max(self.level_of, default=-1) + 1)]
-        for node, level in zip(self.nodes, self.level_of, strict=True):
-            grouped[level].append(node.id)
-        return grouped
+        ids_by_level: list[list[str]] = [[] for _ in range(max(self.node_levels, default=-1) + 1)]
+        for node, level in zip(self.nodes, self.node_levels, strict=True):
+            ids_by_level[level].append(node.id)
+        return ids_by_level
 
     @property
     def critical_path(self) -> list[str]:
         """Ids of the longest chain by number of nodes; ties are resolved by plan order."""
-        return [self.nodes[number].id for number in graph.critical_path(self.dependencies, self.level_of)]
+        return [self.nodes[number].id for number in graph.critical_path(self.dependencies, self.node_levels)]
 
     @property
     def lookups(self) -> list[Lookup]:
         """Distinct lookups in order of first use, followed by the lookups of sub-plans.
 
-        The parent run also resolves the lookups of its sub-plans, because no node starts before all are resolved.
+        The parent run also resolves the lookups of its sub-plans, because nodes only start after all lookups.
         """
         all_lookups = [part for node in self.references for part in node.lookups]
         for sub_plan in self.sub_plans.values():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import cel
 
 _MAX_CONDITION_CHARACTERS = 4_000
-"""Longest condition; people write far shorter ones."""
+"""Longest condition; people write far shorter conditions."""
 _ERROR = re.compile(r"ERROR: <input>:([0-9]+):([0-9]+): (?:Syntax error: )?([^\n]*)")
 _WORD = re.compile(r"\w+|[^\w\s]+|\s")
 _AT_QUOTE = re.compile("token recognition error at: '[rRbB]*[\"']")
@@ -101,9 +101,10 @@ def _syntax_error(text: str, error: Exception) -> BadCondition:
     if not text.strip():
         return BadCondition("the condition is empty", hint="write a comparison such as a.result > 1, or omit 'when'")
     if "{{" in text:
-        where = _position_text(text, text.index("{{"))
+        position_text = _position_text(text, text.index("{{"))
         return BadCondition(
-            f"{where}: a condition has no {{{{ }}}}", hint="write the reference without braces, such as a.result > 1"
+            f"{position_text}: a condition has no {{{{ }}}}",
+            hint="write the reference without braces, such as a.result > 1",
         )
     if isinstance(error, RecursionError) or "Recursion limit" in str(error):
         return BadCondition("the condition is nested too deep", hint="split it over several nodes")
@@ -117,25 +118,26 @@ def _syntax_error(text: str, error: Exception) -> BadCondition:
 
 
 def _error_at(text: str, position: int, message: str) -> BadCondition:
-    if (missing := _MISSING.search(message)) is not None:
-        return BadCondition(f"{_position_text(text, position)}: {missing[1]!r} is missing")
+    if (match := _MISSING.search(message)) is not None:
+        return BadCondition(f"{_position_text(text, position)}: {match[1]!r} is missing")
     if position >= len(text.rstrip()):
-        shown = text.strip()[-_QUOTED_CHARACTERS:]
-        return BadCondition(f"{_position_text(text, position)}: the condition ends too early, after {shown!r}")
+        fragment = text.strip()[-_QUOTED_CHARACTERS:]
+        return BadCondition(f"{_position_text(text, position)}: the condition ends too early, after {fragment!r}")
     if not message.startswith(("mismatched", "extraneous", "token recognition", "no viable")):
         return BadCondition(f"{_position_text(text, position)}: {message}")
     word = _WORD.match(text, position)
-    shown = word[0][:_QUOTED_CHARACTERS] if word is not None else text[position : position + _QUOTED_CHARACTERS]
-    hint = _hint(text, position, shown)
-    return BadCondition(f"{_position_text(text, position)}: {shown!r} is not expected here", hint=hint)
+    fragment = word[0][:_QUOTED_CHARACTERS] if word is not None else text[position : position + _QUOTED_CHARACTERS]
+    hint = _hint(text, position, fragment)
+    return BadCondition(f"{_position_text(text, position)}: {fragment!r} is not expected here", hint=hint)
 
 
-def _hint(text: str, position: int, shown: str) -> str | None:
-    before = re.search(r"(\w+|[^\w\s]+)\s*$", text[:position])
-    for word in (shown, before[1] if before is not None else "", (before[1] if before is not None else "") + shown):
+def _hint(text: str, position: int, fragment: str) -> str | None:
+    match = re.search(r"(\w+|[^\w\s]+)\s*$", text[:position])
+    previous_word = match[1] if match is not None else ""
+    for word in (fragment, previous_word, previous_word + fragment):
         if word in _OPERATOR_HINTS:
             return _OPERATOR_HINTS[word]
-    if shown[0] in "“”‘’`":
+    if fragment[0] in "“”‘’`":
         return "write straight quotes: ' or \""
     return None
 
@@ -145,10 +147,10 @@ def _errors(text: str, error: Exception) -> Iterator[tuple[int, str]]:
     lines = text.split("\n")
     for line, column, message in _ERROR.findall(str(error)):
         if "Context" in message:
-            # An unfinished parser rule; another error of the text explains it better.
+            # An unfinished parser rule; another error of the text explains the mistake better.
             continue
-        before = sum(len(earlier_line) + 1 for earlier_line in lines[: int(line) - 1])
-        yield before + int(column) - 1, message
+        line_start = sum(len(earlier_line) + 1 for earlier_line in lines[: int(line) - 1])
+        yield line_start + int(column) - 1, message
 
 
 def _unclosed_quote(text: str) -> int | None:

@@ -23,7 +23,7 @@ def number_nodes(nodes: Mapping[int, Node], raw_nodes: Sequence[Any], report: Ch
             message = f"duplicate node id {node.id!r} (nodes {first} and {index})"
             report.report_problem("duplicate_id", message, ("nodes", index, "id"), node=node.id)
     for index, raw in enumerate(raw_nodes):
-        # References to an invalid node are not invalid themselves.
+        # A reference to an invalid node is not an invalid reference.
         if isinstance(raw, Mapping) and isinstance(raw.get("id"), str):
             numbers.setdefault(raw["id"], index)
     return numbers
@@ -45,14 +45,14 @@ class DependencyChecks:
         *,
         count: int,
     ) -> list[list[int]]:
-        """Return for each node the numbers of the nodes it waits for, distinct, in declared order."""
+        """Return for each node the numbers of the nodes that it waits for, distinct, in declared order."""
         dependencies: list[list[int]] = [[] for _ in range(count)]
         for index, node in nodes.items():
-            named = dict.fromkeys(map(numbers.get, (*node.depends_on, *references[index].nodes)))
-            if index not in named and None not in named:
-                dependencies[index] = [number for number in named if number is not None]
+            named_numbers = dict.fromkeys(map(numbers.get, (*node.depends_on, *references[index].nodes)))
+            if index not in named_numbers and None not in named_numbers:
+                dependencies[index] = [number for number in named_numbers if number is not None]
                 continue
-            needed: dict[int, None] = {}
+            known_numbers: dict[int, None] = {}
             for position, name in enumerate(node.depends_on):
                 if name not in numbers:
                     hint = self._report.hints.suggest(name, numbers, excluded=node.id)
@@ -60,14 +60,14 @@ class DependencyChecks:
                     at = ("nodes", index, "depends_on", position)
                     self._report.report_problem("unknown_dependency", message, at, node=node.id, hint=hint)
                 else:
-                    needed[numbers[name]] = None
+                    known_numbers[numbers[name]] = None
             for name in references[index].nodes:
                 if name in numbers:
-                    needed[numbers[name]] = None
+                    known_numbers[numbers[name]] = None
                 else:
                     self._report_missing_node(index, node, name)
-            if index in needed:
-                del needed[index]
+            if index in known_numbers:
+                del known_numbers[index]
                 message = f"{node.id!r} depends on itself"
                 self._report.report_problem(
                     "self_dependency",
@@ -76,23 +76,25 @@ class DependencyChecks:
                     node=node.id,
                     hint=self._document.unknown_node_hint,
                 )
-            dependencies[index] = list(needed)
+            dependencies[index] = list(known_numbers)
         return dependencies
 
     def _report_missing_node(self, index: int, node: Node, name: str) -> None:
         hint = self._document.unknown_node_hint
-        message = f"Invalid reference: {name}: nothing makes it"
+        message = f"Invalid reference: {name}: no node makes this value"
         for key, part in self._dialect_references.get(index, {}).items():
             if isinstance(part, ResultOf) and part.node == name:
                 at = ("nodes", index, "arguments", key)
                 self._report.report_problem("invalid_reference", message, at, node=node.id, hint=hint)
 
 
-def levels(dependencies: Sequence[Sequence[int]], nodes: Mapping[int, Node], report: CheckReport) -> Sequence[int]:
+def check_levels(
+    dependencies: Sequence[Sequence[int]], nodes: Mapping[int, Node], report: CheckReport
+) -> Sequence[int]:
     """Return the level of each node, or report cycles and return an empty list."""
-    level_of = graph.levels_of(dependencies)
-    for cycle in graph.cycles_of(dependencies) if level_of is None else ():
+    node_levels = graph.levels_of(dependencies)
+    for cycle in graph.cycles_of(dependencies) if node_levels is None else ():
         ids = [nodes[number].id for number in (*cycle, cycle[0])]
         message = f"CircularDependencyError: {' → '.join(ids)}"
         report.report_problem(CYCLE, message, ("nodes", cycle[0]), node=ids[0], hint="remove one of these dependencies")
-    return level_of or []
+    return node_levels or []

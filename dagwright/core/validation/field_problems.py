@@ -25,16 +25,16 @@ _EXPECTED = {
     "approval": "policy, required, never or an object like human",
     "cache": "off or {ttl: 1h}",
     "for_each": "a reference to a list or a list",
-    "plan": "a plan or the path of a file with one",
+    "plan": "a plan or the path of a plan file",
     "depends_on": "a list of node ids",
     "arguments": "an object",
     "on_failure": "continue or fail_fast",
 }
 """Expected values of union fields; pydantic would report one error per member of the union."""
 
-_EXPECTED_INSIDE: Mapping[tuple[str | int, ...], str] = {
+_EXPECTED_BY_PATH: Mapping[tuple[str | int, ...], str] = {
     ("human", "on_timeout"): "fail, {default: …} or {escalate: …, then: …}",
-    ("human", "options"): "a list or a reference to one",
+    ("human", "options"): "a list or a reference to a list",
 }
 _EXPECTED_OF_INPUT = {
     0: "an object of inputs, such as {count: {type: integer}}",
@@ -65,8 +65,8 @@ _ALLOWED_TEXTS = {
     "cache": ("off",),
     "on_failure": ("continue", "fail_fast"),
 }
-"""Field -> its allowed texts."""
-_FIELDS_INSIDE: Mapping[str, Collection[str]] = {
+"""Field -> texts that the field allows."""
+_FIELDS_OF_OBJECT: Mapping[str, Collection[str]] = {
     "retry": [*Retry.model_fields],
     "human": [field.alias or name for name, field in Human.model_fields.items()],
     "agent": [*InlineAgent.model_fields],
@@ -83,7 +83,7 @@ _KEY_STEP = "[key]"
 
 
 @dataclass(slots=True)
-class ReadNodes:
+class ParsedNodes:
     """Parsed nodes of a plan, without their invalid fields.
 
     Args:
@@ -97,13 +97,13 @@ class ReadNodes:
     invalid_fields: dict[int, frozenset[str]] = field(default_factory=dict)
 
 
-def read_nodes(raw_nodes: list[Any]) -> ReadNodes:
+def read_nodes(raw_nodes: list[Any]) -> ParsedNodes:
     """Parse the nodes of a plan independently of each other."""
     try:
-        return ReadNodes(dict(enumerate(_NODES.validate_python(raw_nodes))))
+        return ParsedNodes(dict(enumerate(_NODES.validate_python(raw_nodes))))
     except ValidationError:
         pass
-    result = ReadNodes()
+    result = ParsedNodes()
     nodes, problems = result.nodes, result.problems
     used_ids = {raw.get("id") for raw in raw_nodes if isinstance(raw, Mapping) and isinstance(raw.get("id"), str)}
     for index, raw_node in enumerate(raw_nodes):
@@ -120,12 +120,12 @@ def read_nodes(raw_nodes: list[Any]) -> ReadNodes:
                 stub += "'"
             used_ids.add(stub)
             nodes[index] = _without_invalid_fields(raw, errors, stub=stub)
-            result.invalid_fields[index] = _unread_fields(errors)
+            result.invalid_fields[index] = _fields_not_parsed(errors)
     return result
 
 
-def _unread_fields(errors: Sequence[ErrorDetails]) -> frozenset[str]:
-    """Return the invalid fields of a node, and the known fields with names similar to unknown ones."""
+def _fields_not_parsed(errors: Sequence[ErrorDetails]) -> frozenset[str]:
+    """Return the invalid fields of a node, and the known fields with names similar to unknown fields."""
     names: set[str] = set()
     for item in errors:
         name = str(item["loc"][0]) if item["loc"] else ""
@@ -139,9 +139,9 @@ def _with_few_unknown_keys(raw: Any, known: frozenset[str]) -> Any:
     """Remove unknown keys beyond the limit of reported problems, because pydantic creates an error for each key."""
     if not isinstance(raw, Mapping) or len(raw) <= len(known) + MAX_PROBLEMS:
         return raw
-    unknown = [key for key in raw if key not in known]
-    omitted = set(unknown[MAX_PROBLEMS + 1 :])
-    return {key: value for key, value in raw.items() if key not in omitted}
+    unknown_keys = [key for key in raw if key not in known]
+    omitted_keys = set(unknown_keys[MAX_PROBLEMS + 1 :])
+    return {key: value for key, value in raw.items() if key not in omitted_keys}
 
 
 def _without_invalid_fields(raw: Any, errors: Sequence[ErrorDetails], *, stub: str) -> Node:
@@ -152,35 +152,35 @@ def _without_invalid_fields(raw: Any, errors: Sequence[ErrorDetails], *, stub: s
     """
     if not isinstance(raw, Mapping):
         return Node(id=stub, human=Human())
-    invalid = {str(item["loc"][0]) for item in errors if item["loc"]}
-    valid = {key: value for key, value in raw.items() if key not in invalid}
-    return _NODE.validate_python({**valid, "id": stub} if "id" in invalid else valid)
+    invalid_names = {str(item["loc"][0]) for item in errors if item["loc"]}
+    valid_fields = {key: value for key, value in raw.items() if key not in invalid_names}
+    return _NODE.validate_python({**valid_fields, "id": stub} if "id" in invalid_names else valid_fields)
 
 
 def read_plan_fields(raw: Mapping[str, Any]) -> tuple[PlanDocument, list[Problem]]:
     """Return a plan without nodes that has all valid fields, and the problems of the invalid fields."""
-    remaining = {**_with_few_unknown_keys(raw, PLAN_FIELDS), "nodes": []}
+    remaining_fields = {**_with_few_unknown_keys(raw, PLAN_FIELDS), "nodes": []}
     problems: list[Problem] = []
     while True:
         try:
-            return PlanDocument.model_validate(remaining), problems
+            return PlanDocument.model_validate(remaining_fields), problems
         except ValidationError as error:
             errors = error.errors(include_url=False)
-            field_problems = _field_problems(errors, base=(), node=None, known=PLAN_FIELDS, value=remaining)
+            field_problems = _field_problems(errors, base=(), node=None, known=PLAN_FIELDS, value=remaining_fields)
             problems += islice(field_problems, MAX_PROBLEMS + 1)
-            remaining = _without_invalid_parts(remaining, errors)
+            remaining_fields = _without_invalid_parts(remaining_fields, errors)
 
 
 def _without_invalid_parts(raw: Mapping[str, Any], errors: Sequence[ErrorDetails]) -> dict[str, Any]:
-    """Return a plan without invalid fields; valid inputs stay, so that they are checked further."""
+    """Return a plan without invalid fields; valid inputs stay, so that the checks continue with them."""
     locations = [item["loc"] for item in errors]
-    invalid = {str(location[0]) for location in locations}
-    valid = {key: value for key, value in raw.items() if key not in invalid}
+    invalid_names = {str(location[0]) for location in locations}
+    valid_fields = {key: value for key, value in raw.items() if key not in invalid_names}
     inputs = raw.get("inputs")
-    if "inputs" in invalid and isinstance(inputs, Mapping):
+    if "inputs" in invalid_names and isinstance(inputs, Mapping):
         invalid_inputs = {location[1] for location in locations if location[0] == "inputs"}
-        valid["inputs"] = {name: declared for name, declared in inputs.items() if name not in invalid_inputs}
-    return valid
+        valid_fields["inputs"] = {name: schema for name, schema in inputs.items() if name not in invalid_inputs}
+    return valid_fields
 
 
 def _node_problems(raw: Any, errors: Sequence[ErrorDetails], *, index: int) -> list[Problem]:
@@ -201,16 +201,16 @@ def _field_problems(
     known: frozenset[str],
     value: Mapping[str, Any],
 ) -> Iterable[Problem]:
-    reported: set[tuple[str | int, ...]] = set()
+    reported_paths: set[tuple[str | int, ...]] = set()
     for item in errors:
         name = str(item["loc"][0])
         if name == "plan" and not base:
             yield _unknown_version(value.get(name))
             continue
         path, expected = _path_and_expected_value(item["loc"], value)
-        if not path or path in reported:
+        if not path or path in reported_paths:
             continue
-        reported.add(path)
+        reported_paths.add(path)
         at = pointer(*base, *path)
         label = ".".join(str(part) for part in path)
         if item["type"] == "extra_forbidden":
@@ -219,13 +219,13 @@ def _field_problems(
             yield Problem("invalid_field", f"{label!r} is missing", pointer(*base, *path[:-1]), node)
         elif item["loc"][-1] == _KEY_STEP:
             message = f"{label}: the name of an input has letters, digits and _ only"
-            plain = re.sub(r"\W+", "_", str(path[-1]))
-            yield Problem("invalid_field", message, at, node, f"write {plain}")
+            valid_name = re.sub(r"\W+", "_", str(path[-1]))
+            yield Problem("invalid_field", message, at, node, f"write {valid_name}")
         elif expected is not None or item["type"] in _EXPECTED_BY_ERROR:
             expected_text = expected or _EXPECTED_BY_ERROR[item["type"]].format(**item.get("ctx", {}))
             actual = value.get(name) if expected is not None and name in _EXPECTED else item["input"]
-            allowed = _ALLOWED_TEXTS.get(name, ()) if expected is not None else _QUOTED.findall(expected_text)
-            hint = _hint_of_value(path, actual, allowed)
+            allowed_texts = _ALLOWED_TEXTS.get(name, ()) if expected is not None else _QUOTED.findall(expected_text)
+            hint = _hint_of_value(path, actual, allowed_texts)
             yield Problem("invalid_field", f"{label}: expected {expected_text}, not {actual!r:.60}", at, node, hint)
         else:
             message = item["msg"].removeprefix("Value error, ")
@@ -249,8 +249,8 @@ def _path_and_expected_value(
         path = (name, *path[2:])
     if name in _EXPECTED:
         return path[:1], _EXPECTED[name]
-    if path[:2] in _EXPECTED_INSIDE:
-        return path[:2], _EXPECTED_INSIDE[path[:2]]
+    if path[:2] in _EXPECTED_BY_PATH:
+        return path[:2], _EXPECTED_BY_PATH[path[:2]]
     return _path_of_input(path) if name == "inputs" else (path, None)
 
 
@@ -267,23 +267,25 @@ def _unknown_field(
     name = str(path[-1])
     known = sorted(known, key=_FIELD_ORDER.index)
     if len(path) > 1:
-        known = _FIELDS_INSIDE.get("human" if path[0] == "approval" else str(path[0]), ())
-    meant = "depends_on" if name in _DEPENDENCIES and "depends_on" in known else name
-    message = f"unknown field {label!r}" + (f"; allowed are {format_names(known, nearest_to=meant)}" if known else "")
-    hint = suggestion(meant, known)
+        known = _FIELDS_OF_OBJECT.get("human" if path[0] == "approval" else str(path[0]), ())
+    intended_name = "depends_on" if name in _DEPENDENCIES and "depends_on" in known else name
+    message = f"unknown field {label!r}" + (
+        f"; allowed are {format_names(known, nearest_to=intended_name)}" if known else ""
+    )
+    hint = suggestion(intended_name, known)
     if path[0] == "agent" and name in MODEL_KEYS:
         hint = "an agent has no model: each request selects the model"
     return Problem("invalid_field", message, at, node, hint)
 
 
-def _hint_of_value(path: tuple[str | int, ...], value: Any, allowed: Collection[str]) -> str | None:
+def _hint_of_value(path: tuple[str | int, ...], value: Any, allowed_texts: Collection[str]) -> str | None:
     if path == ("depends_on",) and isinstance(value, str):
         return f"write [{value:.200}]"
     if path == ("retry",) and isinstance(value, int):
         return f"write {{max_attempts: {value}}}"
     if path[-1] in ("timeout", "heartbeat", "deadline", "reminder") and isinstance(value, int):
         return f"write {value}s for seconds"
-    return suggestion(value, allowed) if isinstance(value, str) else None
+    return suggestion(value, allowed_texts) if isinstance(value, str) else None
 
 
 def _path_of_input(path: tuple[str | int, ...]) -> tuple[tuple[str | int, ...], str | None]:

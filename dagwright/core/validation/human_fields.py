@@ -40,7 +40,7 @@ def problems_of_requests(
             yield ("human", *at), message, hint
     if isinstance(node.approval, Human):
         if node.approval.type != "APPROVAL":
-            yield ("approval", "type"), "an approval is asked for by a question of type APPROVAL", None
+            yield ("approval", "type"), "the question of an approval must be of type APPROVAL", None
         for at, message, hint in problems_of_question(node.approval, approval_bindings):
             yield ("approval", *at), message, hint
 
@@ -53,19 +53,19 @@ def _problems_of_human(node: Node) -> Iterator[FieldProblem]:
     if node.arguments:
         yield ("arguments",), "a question to a person takes no 'arguments'", "put them into 'human'"
     if node.on_error == "ask":
-        reason = "a question to a person cannot be asked about again"
+        reason = "a question to a person cannot have 'on_error: ask'"
         yield ("on_error",), reason, "use 'on_timeout' for a question that is not answered"
     if node.approval not in ("policy", "never"):
         yield ("approval",), "a question to a person needs no approval", "omit 'approval'"
 
 
 def problems_of_question(human: Human, bindings: Sequence[Binding] = ()) -> Iterator[FieldProblem]:
-    """Yield the problems of a request that can be found before its bindings are filled."""
-    filled = {path[0] for path, _ in bindings}
+    """Yield the problems of a request that can be found before its bindings are resolved."""
+    bound_fields = {path[0] for path, _ in bindings}
     yield from _problems_of_fields(human)
     if human.type == "SELECTION":
-        yield from _problems_of_options(human.options, filled)
-    if human.answer_schema is not None and "schema" not in filled:
+        yield from _problems_of_options(human.options, bound_fields)
+    if human.answer_schema is not None and "schema" not in bound_fields:
         try:
             validator_of(human.answer_schema)
         except ValueError as error:
@@ -74,23 +74,27 @@ def problems_of_question(human: Human, bindings: Sequence[Binding] = ()) -> Iter
     size = len(pydantic_core.to_json([human.answer_schema, human.options]))
     if size > QUESTION_BYTES:
         yield (), f"options and schema have {size:,} bytes as JSON; at most {QUESTION_BYTES:,} are allowed", None
-    is_known = not filled & {"options", "schema", "on_timeout"}
-    *_, (path, last) = _steps_of(human)
+    is_known = not bound_fields & {"options", "schema", "on_timeout"}
+    *_, (path, last_step) = _steps_of(human)
     has_options = human.type != "SELECTION" or isinstance(human.options, list)
-    if isinstance(last, OnTimeoutDefault) and is_known and has_options:
-        yield from _problems_of_default(human, last, path)
+    if isinstance(last_step, OnTimeoutDefault) and is_known and has_options:
+        yield from _problems_of_default(human, last_step, path)
 
 
 def _problems_of_fields(human: Human) -> Iterator[FieldProblem]:
     if human.type != "SELECTION":
         if human.options is not None:
-            yield ("options",), f"'options' belong to a SELECTION, and this is of type {human.type}", None
+            yield ("options",), f"'options' belong to a SELECTION, and this request is of type {human.type}", None
         if human.multiple:
-            yield ("multiple",), f"'multiple' belongs to a SELECTION, and this is of type {human.type}", None
+            yield ("multiple",), f"'multiple' belongs to a SELECTION, and this request is of type {human.type}", None
         if human.allow_text:
-            yield ("allow_text",), f"'allow_text' belongs to a SELECTION, and this is of type {human.type}", None
+            yield (
+                ("allow_text",),
+                f"'allow_text' belongs to a SELECTION, and this request is of type {human.type}",
+                None,
+            )
     if human.answer_schema is not None and human.type != "INFORMATION":
-        yield ("schema",), f"'schema' belongs to an INFORMATION, and this is of type {human.type}", None
+        yield ("schema",), f"'schema' belongs to an INFORMATION, and this request is of type {human.type}", None
     if human.deadline is None and human.on_timeout != "fail":
         yield ("on_timeout",), "'on_timeout' needs a 'deadline', or it never applies", "add deadline: 2d"
     for path, step in _steps_of(human):
@@ -108,15 +112,15 @@ def _steps_of(human: Human) -> Iterator[tuple[tuple[str, ...], OnTimeout]]:
         yield path, step
 
 
-def _problems_of_options(options: Any, filled: set[str | int]) -> Iterator[FieldProblem]:
+def _problems_of_options(options: Any, bound_fields: set[str | int]) -> Iterator[FieldProblem]:
     if options is None:
         yield ("options",), "a SELECTION needs 'options'", 'write options: [a, b], or "{{node.result.list}}"'
     elif isinstance(options, str):
-        if "options" not in filled:
-            yield ("options",), "'options' must be a list or a reference to one", None
+        if "options" not in bound_fields:
+            yield ("options",), "'options' must be a list or a reference to a list", None
     elif not 0 < len(options) <= OPTIONS:
         yield ("options",), f"a SELECTION has 1 to {OPTIONS:,} options, not {len(options):,}", None
-    elif "options" not in filled and len(set(map(pydantic_core.to_json, options))) < len(options):
+    elif "options" not in bound_fields and len(set(map(pydantic_core.to_json, options))) < len(options):
         yield ("options",), "duplicate option", None
 
 

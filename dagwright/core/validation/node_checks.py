@@ -15,17 +15,17 @@ from dagwright.core.validation.workers import WorkerTool, problems_of_worker
 
 
 def effects_of_node(
-    tool: ToolDeclaration | None, node: Node, arguments: Mapping[str, Any], *, unknown: Iterable[Sequence[Any]]
+    tool: ToolDeclaration | None, node: Node, arguments: Mapping[str, Any], *, unknown_paths: Iterable[Sequence[Any]]
 ) -> str | None:
     """Return the effects of the calls of a node; `None` if they are the effects of its tool.
 
     Args:
         arguments: arguments of the node.
-        unknown: paths in `arguments` whose values are not known yet.
+        unknown_paths: paths in `arguments` whose values are not known yet.
     """
     if tool is None:
         return None
-    effects = effects_of_call(tool, arguments, unknown_paths=unknown)
+    effects = effects_of_call(tool, arguments, unknown_paths=unknown_paths)
     if node.effects is not None and not effects.changes_nothing:
         effects = Effects(node.effects)
     return None if effects is tool.effects else effects.value
@@ -56,7 +56,7 @@ def problem_of_secrets(tool: ToolDeclaration) -> tuple[str, str | None] | None:
 _KINDS = ("tool", "agent", "human", "plan")
 _AGENT_HINT = "name its file: --agents on the command line, Worker(agents=[...]) in Python; or add it to the database"
 _TOOL_HINT = "name its module: --tools on the command line, tools=[...] in Python"
-_NEEDS = (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent"))
+_REQUIRED_FIELDS = (("key", "for_each"), ("max_parallel", "for_each"), ("objective", "agent"))
 """Fields that require another field."""
 
 
@@ -100,13 +100,13 @@ class NodeChecks:
         self._check_questions(index, node, references)
         if "depends_on" not in invalid_fields:
             self._check_join(index, node, references)
-        declared = tool_of_agent(node.agent_name, self.tools) if node.agent_name else self.tools.get(node.tool or "")
-        if (effects_problem := problem_of_effects(declared, node)) is not None:
+        declaration = tool_of_agent(node.agent_name, self.tools) if node.agent_name else self.tools.get(node.tool or "")
+        if (effects_problem := problem_of_effects(declaration, node)) is not None:
             self.report.report_problem(
                 "invalid_field", effects_problem[0], ("nodes", index, "effects"), node=node.id, hint=effects_problem[1]
             )
         if isinstance(node.cache, Cache):
-            self._check_cache(index, node, declared, [path for path, _ in references.argument_bindings])
+            self._check_cache(index, node, declaration, [path for path, _ in references.argument_bindings])
         if node.plan is None and node.tool is not None:
             self._check_tool(index, node, references, has_arguments="arguments" not in invalid_fields)
         elif node.plan is None and node.agent_name is not None:
@@ -117,13 +117,13 @@ class NodeChecks:
         if count != 1 and not (count == 0 and invalid_fields.intersection(_KINDS)):
             kinds = [name for name in _KINDS if getattr(node, name) is not None]
             actual = " and ".join(kinds) if kinds else "none of them"
-            message = f"a node has exactly one of tool, agent, human and plan; this one has {actual}"
-            hint = "omit all but one of them" if kinds else "write tool: NAME, or another one of them"
+            message = f"a node has exactly one of tool, agent, human and plan; this node has {actual}"
+            hint = "omit all but one of them" if kinds else "write tool: NAME, or another of these fields"
             self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id, hint=hint)
-        for name, needs in _NEEDS:
-            if getattr(node, name) is not None and getattr(node, needs) is None and needs not in invalid_fields:
+        for name, required in _REQUIRED_FIELDS:
+            if getattr(node, name) is not None and getattr(node, required) is None and required not in invalid_fields:
                 self.report.report_problem(
-                    "invalid_field", f"{name!r} needs {needs!r}", ("nodes", index, name), node=node.id
+                    "invalid_field", f"{name!r} needs {required!r}", ("nodes", index, name), node=node.id
                 )
         for name, value in (("tool", node.tool), ("agent", node.agent_name)):
             # A character has at most four bytes, so short names need not be encoded.
@@ -147,10 +147,10 @@ class NodeChecks:
             self.report.report_problem("invalid_field", message, ("nodes", index, "join"), node=node.id)
 
     def _check_cache(
-        self, index: int, node: Node, declaration: ToolDeclaration | None, unknown: Sequence[Sequence[Any]]
+        self, index: int, node: Node, declaration: ToolDeclaration | None, unknown_paths: Sequence[Sequence[Any]]
     ) -> None:
         name = node.tool or node.agent_name
-        node_effects = effects_of_node(declaration, node, node.arguments, unknown=unknown)
+        node_effects = effects_of_node(declaration, node, node.arguments, unknown_paths=unknown_paths)
         effects = Effects(node_effects) if node_effects else declaration.effects if declaration else Effects.WRITE
         if name is None:
             message = "'cache' needs a tool whose results can be reused"
@@ -199,7 +199,7 @@ class NodeChecks:
     ) -> None:
         bindings = references.argument_bindings
         if declaration.worker is not None:
-            worker, is_sub_goal = WorkerTool(declaration, declaration.worker), index in self.document.workers
+            worker, is_sub_goal = WorkerTool(declaration, declaration.worker), index in self.document.worker_nodes
             for code, at, message, hint in problems_of_worker(
                 node, worker, bindings, producers=self.producers, is_sub_goal=is_sub_goal
             ):
@@ -248,17 +248,17 @@ class NodeChecks:
                 )
             elif tool is not None and tool.agent is not None and tool.agent.type == "llm":
                 message = f"{name!r} is an agent of type llm, which the agent {card.name!r} cannot call as a tool"
-                hint = "write a node for it, whose result this one depends on"
+                hint = "write a separate node for this agent, and refer to its result"
                 self.report.report_problem("invalid_field", message, ("nodes", index, "agent"), node=node.id, hint=hint)
 
     def _tool_hint(self, name: str) -> str:
         if AGENT_PREFIX + name in self.tools:
             return f"it is an agent: write agent: {name}"
-        renamed = next((tool.name for tool in self.tools.values() if name in tool.aliases), None)
-        if renamed is not None:
-            return f"the tool was renamed: write tool: {renamed}"
-        if near := self.report.hints.suggest(name, self.tool_names):
-            return near
+        new_name = next((tool.name for tool in self.tools.values() if name in tool.aliases), None)
+        if new_name is not None:
+            return f"the tool was renamed: write tool: {new_name}"
+        if suggestion := self.report.hints.suggest(name, self.tool_names):
+            return suggestion
         server, dot, tool = name.partition(".")
         if server and dot and tool:
             return f"{_TOOL_HINT}, or the JSON file with the MCP server {server!r}"

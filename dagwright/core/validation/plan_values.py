@@ -35,7 +35,7 @@ class PlanValues:
     Args:
         results: node id -> schema of its result.
         inputs: declared input -> its schema.
-        producers: node id -> tool that produces its result, for nodes without `for_each`.
+        producers: node id -> tool that produces the node's result, for nodes without `for_each`.
     """
 
     results: dict[str, ValueSchema] = field(default_factory=dict)
@@ -45,14 +45,14 @@ class PlanValues:
     @classmethod
     def of(cls, checked: CheckedPlan) -> "PlanValues":
         """Return the values of a checked plan."""
-        declared = {name: checked.inputs.get(name) for name in checked.plan.inputs}
-        values = cls(inputs={name: ValueSchema(schema) for name, schema in declared.items() if schema})
+        schemas = {name: checked.inputs.get(name) for name in checked.plan.inputs}
+        values = cls(inputs={name: ValueSchema(schema) for name, schema in schemas.items() if schema})
         for index, node in enumerate(checked.nodes):
             values.add(node, tools=checked.tools, sub_plan=checked.sub_plans.get(index))
         return values
 
     def add(self, node: Node, *, tools: Mapping[str, ToolDeclaration], sub_plan: CheckedPlan | None) -> ValueSchema:
-        """Add the result of a node, and return its schema; it is `ANY` if two nodes have the same ID."""
+        """Add the result of a node, and return the schema of the result: `ANY` if two nodes have the same ID."""
         schema = _schema_of_result(node, tools, sub_plan) if node.id not in self.results else ANY
         if isinstance(node.on_error, OnErrorValue):
             schema = ValueSchema.any_of(schema, ValueSchema.of_value(node.on_error.value))

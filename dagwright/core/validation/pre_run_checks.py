@@ -106,7 +106,7 @@ def _short_heartbeats(checked: CheckedPlan) -> Iterator[Problem]:
     for index, node in enumerate(checked.nodes):
         if node.heartbeat is not None and node.heartbeat < MIN_HEARTBEAT:
             message = "heartbeat: must be at least 1s: a busy worker may miss a shorter timeout"
-            hint = "omit it: the default depends on the effects of the tool"
+            hint = "omit 'heartbeat': the default depends on the effects of the tool"
             yield Problem("invalid_field", message, _source_pointer(checked, index, "heartbeat"), node.id, hint)
 
 
@@ -134,27 +134,29 @@ def _unknown_inputs(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]
 
     A plan without declared inputs accepts all inputs that its conditions read; `has(inputs.x)` makes `x` optional.
     """
-    declared = _declared_inputs(checked)
-    if not declared:
+    declared_inputs = _declared_inputs(checked)
+    if not declared_inputs:
         return
-    known = {**dict.fromkeys(declared), **checked.inputs}
+    known_inputs = {**dict.fromkeys(declared_inputs), **checked.inputs}
     ids = {node.id for node in checked.nodes}
     for index, node in enumerate(checked.nodes):
         reads = _inputs_read(node.when, ids) if node.when is not None else ()
-        optional = {read.steps[0] for read in reads if read.steps and read.aspect == "presence"}
-        read_names = dict.fromkeys(str(read.steps[0]) for read in reads if read.steps and read.steps[0] not in optional)
+        optional_names = {read.steps[0] for read in reads if read.steps and read.aspect == "presence"}
+        read_names = dict.fromkeys(
+            str(read.steps[0]) for read in reads if read.steps and read.steps[0] not in optional_names
+        )
         for name in read_names:
-            if name not in known:
-                hint = hints.suggest(name, known) or f"declare it under 'inputs', or write has(inputs.{name})"
-                known_names = format_names(declared, nearest_to=name, hints=hints)
-                message = f"when: there is no input {name!r}; the plan declares {known_names}"
+            if name not in known_inputs:
+                hint = hints.suggest(name, known_inputs) or f"declare it under 'inputs', or write has(inputs.{name})"
+                declared_names = format_names(declared_inputs, nearest_to=name, hints=hints)
+                message = f"when: there is no input {name!r}; the plan declares {declared_names}"
                 yield Problem("invalid_field", message, _source_pointer(checked, index, "when"), node.id, hint)
 
 
 def _declared_inputs(checked: CheckedPlan) -> Collection[str]:
-    """Return the distinct names of the inputs that a plan declares, including invalid declarations."""
-    declared_inputs = checked.written.get("inputs")
-    return dict.fromkeys((*checked.plan.inputs, *(declared_inputs if isinstance(declared_inputs, Mapping) else ())))
+    """Return the names of the inputs that a plan declares, each once, including invalid declarations."""
+    raw_inputs = checked.raw_plan.get("inputs")
+    return dict.fromkeys((*checked.plan.inputs, *(raw_inputs if isinstance(raw_inputs, Mapping) else ())))
 
 
 def _inputs_read(condition: str, ids: Collection[str]) -> list[Read]:
@@ -171,19 +173,19 @@ def misspelt_input_notes(checked: CheckedPlan, hints: NameHints) -> Iterator[Not
     Args:
         hints: suggests similar names; limits the compute time of the check.
     """
-    for name, near in misspelt_inputs(checked, hints).items():
+    for name, suggestion in misspelt_inputs(checked, hints).items():
         node, path = _first_use(checked, name)
-        message = f"PLACEHOLDER_{name} adds the input {name!r}, which the plan does not declare; {near}"
+        message = f"PLACEHOLDER_{name} adds the input {name!r}, which the plan does not declare; {suggestion}"
         yield Note("undeclared_input", message, node, path)
     for sub_plan in checked.sub_plans.values():
         yield from misspelt_input_notes(sub_plan, hints)
 
 
 def misspelt_inputs(checked: CheckedPlan, hints: NameHints) -> dict[str, str]:
-    """Return the undeclared inputs with a name similar to a declared one: name -> suggestion."""
-    declared = _declared_inputs(checked)
-    undeclared = [name for name in checked.inputs if name not in declared] if declared else []
-    return {name: near for name in undeclared if (near := hints.suggest(name, declared)) is not None}
+    """Return the undeclared inputs with a name similar to a declared input: name -> suggestion."""
+    declared_inputs = _declared_inputs(checked)
+    undeclared = [name for name in checked.inputs if name not in declared_inputs] if declared_inputs else []
+    return {name: suggestion for name in undeclared if (suggestion := hints.suggest(name, declared_inputs)) is not None}
 
 
 def misspelt_keywords(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
@@ -194,9 +196,11 @@ def misspelt_keywords(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
     """
     for name, schema in checked.inputs.items():
         for key in schema:
-            near = hints.suggest(key, _KEYWORDS) if key not in _KEYWORDS else None
-            if near is not None:
-                message = f"inputs.{name}.{key}: {key!r} is not a keyword of JSON Schema and has no effect; {near}"
+            suggestion = hints.suggest(key, _KEYWORDS) if key not in _KEYWORDS else None
+            if suggestion is not None:
+                message = (
+                    f"inputs.{name}.{key}: {key!r} is not a keyword of JSON Schema and has no effect; {suggestion}"
+                )
                 yield Note("unknown_keyword", message, None, pointer("inputs", name, key))
     for sub_plan in checked.sub_plans.values():
         yield from misspelt_keywords(sub_plan, hints)

@@ -28,7 +28,7 @@ from dagwright.core.model.tools import AGENT_PREFIX, ToolDeclaration
 from dagwright.core.model.value_schemas import TypeNames
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest
 from dagwright.core.validation.checked_plan import CheckedPlan, CheckReport, NodeReferences, read_references
-from dagwright.core.validation.dependency_checks import DependencyChecks, levels, number_nodes
+from dagwright.core.validation.dependency_checks import DependencyChecks, check_levels, number_nodes
 from dagwright.core.validation.field_problems import read_nodes, read_plan_fields
 from dagwright.core.validation.inputs import invalid_defaults, invalid_types, schema_of
 from dagwright.core.validation.node_checks import NodeChecks
@@ -56,7 +56,7 @@ def check_document(
         hint_budget: budget of all hints (see `NameHints`).
 
     Raises:
-        PlanInvalid: the plan has problems; they are in document order, those of the dialect first.
+        PlanInvalid: the plan has problems: first those of the dialect, then the others in document order.
     """
     checked, problems = inspect_document(
         document, tools=tools, allow_unknown_tools=allow_unknown_tools, hint_budget=hint_budget
@@ -88,15 +88,15 @@ def inspect_document(
     if checked is not None and (count := len(checked.lookups)) > MAX_LOOKUPS:
         message = f"the plan looks up {count:,} entities; a run can look up at most {MAX_LOOKUPS:,}"
         problems.append(Problem("too_large", message, hint="split the plan"))
-    is_unresolved = checked is not None and not allow_unknown_tools and resolver_of(checked.tools) is UNKNOWN_RESOLVER
-    if checked is not None and is_unresolved and not problems and checked.lookups:
+    lacks_resolver = checked is not None and not allow_unknown_tools and resolver_of(checked.tools) is UNKNOWN_RESOLVER
+    if checked is not None and lacks_resolver and not problems and checked.lookups:
         message = f"the plan looks up {checked.lookups[0].search_text!r:.80}, but no resolver is installed"
         problems.append(Problem("unknown_tool", message, hint="install a plugin with a resolver"))
     return checked, problems
 
 
 class NodeInspection(NamedTuple):
-    """One checked node: its references, its sub-plan if it has a valid one, all tools, and its problems."""
+    """One checked node: its references, its valid sub-plan if any, all tools, and its problems."""
 
     node: Node
     references: NodeReferences
@@ -187,7 +187,7 @@ class _Checker:
         output_bindings = self._read_output(plan, numbers)
         dependency_checks = DependencyChecks(self.document, self.report, dialect_references=self.dialect_references)
         dependencies = dependency_checks.edges(nodes, references, numbers, count=len(raw_nodes))
-        level_of = levels(dependencies, nodes, self.report)
+        node_levels = check_levels(dependencies, nodes, self.report)
         inputs = self._read_inputs(plan, references, output_bindings)
         return CheckedPlan(
             plan=plan,
@@ -195,7 +195,7 @@ class _Checker:
             nodes=list(nodes.values()),
             references=[references[index] for index in nodes],
             dependencies=dependencies,
-            level_of=level_of,
+            node_levels=node_levels,
             output_bindings=output_bindings,
             inputs=inputs,
             sub_plans=self.sub_plans,
@@ -203,8 +203,8 @@ class _Checker:
             document=self.report.root,
             base=self.report.base,
             tools=self.tools,
-            workers=self.document.workers,
-            written=self.raw,
+            worker_nodes=self.document.worker_nodes,
+            raw_plan=self.raw,
         )
 
     def check_node(
@@ -212,7 +212,7 @@ class _Checker:
     ) -> tuple[Node, NodeReferences]:
         """Check the first node alone. References to unknown nodes are not reported."""
         node = self._with_inline_agent(0, node)
-        references = read_references(node, ids, extra={})
+        references = read_references(node, ids, dialect_references={})
         for problem in references.problems:
             if problem.unknown_node is None:
                 at = ("nodes", 0, *problem.at)
@@ -236,8 +236,8 @@ class _Checker:
             # Ids may contain slashes: a node `a/b` and the node `b` of a sub-plan `a` have different agents.
             count += 1
             card = node.agent.card(f"{name}#{count}")
-        declared = agent_declaration(card)
-        self.tools[declared.name] = declared
+        declaration = agent_declaration(card)
+        self.tools[declaration.name] = declaration
         return node.model_copy(update={"agent": card.name})
 
     def _read_references(
@@ -271,7 +271,7 @@ class _Checker:
         return references
 
     def _read_node(self, index: int, node: Node, numbers: Mapping[str, int], kinds: LookupKinds) -> NodeReferences:
-        references = read_references(node, numbers, extra=kinds.parts_of(index, node))
+        references = read_references(node, numbers, dialect_references=kinds.parts_of(index, node))
         for problem in references.problems:
             hint = problem.hint or self.hints.suggest(problem.unknown_node, numbers, excluded=node.id)
             self.report.report_problem(
@@ -284,10 +284,10 @@ class _Checker:
         if document is None:
             return
         problem_count = len(self.report.problems)
-        inner = self.report.child("nodes", index, "plan")
+        sub_plan_report = self.report.child("nodes", index, "plan")
         checked = _Checker(
             document,
-            inner,
+            sub_plan_report,
             tools=self.tools,
             allow_unknown_tools=self.allow_unknown_tools,
             path=f"{self.path}{node.id}/",
@@ -295,12 +295,12 @@ class _Checker:
         if checked is None:
             return
         self.sub_plans[index] = checked
-        unknown = _unknown_inputs(node, checked, document.plan.get("inputs"))
-        self._report_missing_inputs(index, node, checked, unknown)
+        unknown_names = _unknown_inputs(node, checked, document.plan.get("inputs"))
+        self._report_missing_inputs(index, node, checked, unknown_names)
         schema = schema_of(checked.inputs if len(self.report.problems) == problem_count else {}, self.report.names)
         for path, message, hint in schema.problems_of(node.arguments, references.argument_bindings):
             self._report_argument(index, node, path, f"the sub-plan's input {message}", hint)
-        for name in unknown:
+        for name in unknown_names:
             hint = self.hints.suggest(name, checked.inputs)
             self._report_argument(index, node, (name,), f"the sub-plan has no input {name!r}", hint)
 
@@ -321,11 +321,17 @@ class _Checker:
         document = self.document.sub_documents.get(index, Document(node.plan))
         return document if document.is_parsed else None
 
-    def _report_missing_inputs(self, index: int, node: Node, checked: CheckedPlan, unknown: Sequence[str]) -> None:
-        """Report the inputs of a sub-plan that a node does not set, except those whose names it misspells."""
-        misspelt = {near for name in unknown for near in nearest(name, checked.inputs, limit=1, hints=self.hints)}
-        for name, declared in checked.inputs.items():
-            if name not in node.arguments and "default" not in declared and name not in misspelt:
+    def _report_missing_inputs(
+        self, index: int, node: Node, checked: CheckedPlan, unknown_names: Sequence[str]
+    ) -> None:
+        """Report the inputs of a sub-plan that a node does not set, except those whose names the node misspells."""
+        misspelt_names = {
+            near_name
+            for name in unknown_names
+            for near_name in nearest(name, checked.inputs, limit=1, hints=self.hints)
+        }
+        for name, schema in checked.inputs.items():
+            if name not in node.arguments and "default" not in schema and name not in misspelt_names:
                 message = f"the sub-plan needs the input {name!r}"
                 self.report.report_problem("missing_input", message, ("nodes", index, "arguments"), node=node.id)
 
@@ -380,14 +386,15 @@ class _Checker:
         return inputs
 
 
-def _unknown_inputs(node: Node, checked: CheckedPlan, declared: Any) -> list[str]:
+def _unknown_inputs(node: Node, checked: CheckedPlan, raw_inputs: Any) -> list[str]:
     """Return the arguments of a node that its sub-plan does not declare as inputs.
 
     Args:
-        declared: inputs as written in the sub-plan; if they are not an object, no argument counts as unknown.
+        raw_inputs: inputs as written in the sub-plan; if they are not an object, no argument counts as unknown.
     """
     return [
         name
         for name in node.arguments
-        if name not in checked.inputs and (declared is None or (isinstance(declared, dict) and name not in declared))
+        if name not in checked.inputs
+        and (raw_inputs is None or (isinstance(raw_inputs, dict) and name not in raw_inputs))
     ]

@@ -26,7 +26,7 @@ from dagwright.core.validation.plan_values import PlanValues
 _LIST_OR_NULL: JsonTypes = frozenset({"array", "null"})
 """A `for_each` over null is skipped."""
 _NULL = ValueSchema({"type": "null"})
-_HINT = "name a part of the result of that type, or convert it with a tool in between"
+_HINT = "refer to a part of the result that has this type, or convert the result with a tool in between"
 
 
 class ValueProblem(NamedTuple):
@@ -69,8 +69,8 @@ class ValueChecks:
         """Yield the problems of the values that a node reads.
 
         Args:
-            tool: its tool, if it is known.
-            sub_plan: its sub-plan, if it has a valid one.
+            tool: tool of the node, if it is known.
+            sub_plan: sub-plan of the node, if the node has a valid sub-plan.
         """
         items = self.values.items_of(node, references.for_each)
         for at, template in _templates(references):
@@ -78,7 +78,7 @@ class ValueChecks:
         yield from self._problems_of_condition(node, items)
         for path, template in references.argument_bindings:
             if (target := self._target_of_argument(path, tool, sub_plan)) is not None:
-                # With another join, a node may run although a node that it reads was skipped, with null as its result.
+                # With another join, a node may read the result of a skipped node, which is null.
                 value_schema = self.values.of_template(template, items=items)
                 value_schema = value_schema if node.join == "all" else ValueSchema.any_of(value_schema, _NULL)
                 yield from self._mismatch(target, template, value_schema)
@@ -104,7 +104,7 @@ class ValueChecks:
                 yield from self._missing_part(at, str(replace(part, path=())), schema, path)
 
     def _missing_part(
-        self, at: tuple[str | int, ...], start: str, schema: ValueSchema, path: Sequence[str | int]
+        self, at: tuple[str | int, ...], root_text: str, schema: ValueSchema, path: Sequence[str | int]
     ) -> Iterator[ValueProblem]:
         for number, step in enumerate(path):
             if schema is ANY:
@@ -113,7 +113,7 @@ class ValueChecks:
             if part is None:
                 problem = schema.problem_of(step, names=self.names, hints=self.hints)
                 assert problem is not None
-                message = f"{start}{format_path(tuple(path[:number]))} has no part {step!r:.80}: {problem[0]}"
+                message = f"{root_text}{format_path(tuple(path[:number]))} has no part {step!r:.80}: {problem[0]}"
                 yield ValueProblem("invalid_reference", message, at, problem[1])
                 return
             schema = part
@@ -128,9 +128,9 @@ class ValueChecks:
         for read in analysis.reads:
             schema, path = self.values.of_read(read, items=items)
             if read.aspect != "presence":
-                start = {"nodes": f"{read.node}.", "inputs": "inputs."}.get(read.source, read.source)
-                start += str(read.steps[0]) if read.steps and read.source in ("nodes", "inputs") else ""
-                yield from self._missing_part(("when",), start, schema, path)
+                root_text = {"nodes": f"{read.node}.", "inputs": "inputs."}.get(read.source, read.source)
+                root_text += str(read.steps[0]) if read.steps and read.source in ("nodes", "inputs") else ""
+                yield from self._missing_part(("when",), root_text, schema, path)
             value = schema.at(path)
             is_only_read = read.aspect == "value" and analysis.program.strip() == read.variable
             if is_only_read and "boolean" not in value.types:
@@ -143,10 +143,10 @@ class ValueChecks:
         constants = value.constants if read.compared_texts else None
         if constants is None:
             return
-        shown = f"when: {read.node or read.source}{format_path(read.steps)}"
+        operand_text = f"when: {read.node or read.source}{format_path(read.steps)}"
         for text in read.compared_texts:
             if text not in constants:
-                message, hint = never_equal_problem(shown, text, constants, hints=self.hints)
+                message, hint = never_equal_problem(operand_text, text, constants, hints=self.hints)
                 yield ValueProblem("invalid_field", message, ("when",), hint)
 
     # Types.
@@ -166,26 +166,29 @@ class ValueChecks:
         expected = ValueSchema(tool.input_schema).at(path)
         return _Target(("arguments", *path), owner, expected, is_strict=self.is_strict)
 
-    def _mismatch(self, target: _Target, template: Template, given: ValueSchema) -> Iterator[ValueProblem]:
-        if given is ANY or target.expected is ANY:
+    def _mismatch(self, target: _Target, template: Template, value_schema: ValueSchema) -> Iterator[ValueProblem]:
+        if value_schema is ANY or target.expected is ANY:
             return
         accepted = target.expected.types if target.is_strict else target.expected.accepted_types
-        if not given.types & accepted:
-            text, hint = self._describe(template, given.types)
+        if not value_schema.types & accepted:
+            text, hint = self._describe(template, value_schema.types)
             message = f"{text}, and {target.owner} takes {names_of_types(accepted, self.names)}"
             yield ValueProblem("invalid_arguments", message, target.at, hint)
-        elif target.is_strict and (mismatch := find_mismatch(given, target.expected)) is not None:
+        elif target.is_strict and (mismatch := find_mismatch(value_schema, target.expected)) is not None:
             (*path, last), kind = mismatch
-            inner = format_path((*path, last))
-            shown = f"{{{{{template[0]}}}}}"
+            part_text = format_path((*path, last))
+            reference_text = f"{{{{{template[0]}}}}}"
             if kind == "missing":
-                message = f"{shown} has no {inner.lstrip('.')}, which {target.owner} needs"
+                message = f"{reference_text} has no {part_text.lstrip('.')}, which {target.owner} needs"
             else:
                 types = [
-                    names_of_types(value_schema.at((*path, last)).types, self.names)
-                    for value_schema in (given, target.expected)
+                    names_of_types(schema.at((*path, last)).types, self.names)
+                    for schema in (value_schema, target.expected)
                 ]
-                message = f"{shown}{inner} is {types[0]}, and {inner.lstrip('.')} in {target.owner} is {types[1]}"
+                message = (
+                    f"{reference_text}{part_text} is {types[0]}, and {part_text.lstrip('.')} in {target.owner} is "
+                    f"{types[1]}"
+                )
             yield ValueProblem("invalid_arguments", message, target.at, _HINT)
 
     def _check_list(self, at: tuple[str | int, ...], template: Template, items: ValueSchema) -> Iterator[ValueProblem]:
@@ -195,17 +198,17 @@ class ValueChecks:
             yield ValueProblem("invalid_field", f"{text}, and {at[-1]} takes a list", at, hint)
 
     def _describe(self, template: Template, types: JsonTypes) -> tuple[str, str]:
-        """Describe a value of a type that is not accepted, naming its declaration; return the text and a hint."""
-        part, shown = template[0], names_of_types(types, self.names)
+        """Describe a value whose type is not accepted, and its declaration; return the text and a hint."""
+        part, type_text = template[0], names_of_types(types, self.names)
         if len(template) > 1 or isinstance(part, str):
-            return f"a text with references is {shown}", "give the reference alone, without text around it"
+            return f"a text with references is {type_text}", "give the reference alone, without text around it"
         if isinstance(part, Placeholder):
             hint = f"declare the input with another type, or do not use {part.name!r} here"
-            return f"{{{{{part}}}}} is declared as {shown}", hint
-        return self._describe_part(part, shown)
+            return f"{{{{{part}}}}} is declared as {type_text}", hint
+        return self._describe_part(part, type_text)
 
-    def _describe_part(self, part: Reference, shown: str) -> tuple[str, str]:
-        text, hint = f"{{{{{part}}}}} is {shown}", _HINT
+    def _describe_part(self, part: Reference, type_text: str) -> tuple[str, str]:
+        text, hint = f"{{{{{part}}}}} is {type_text}", _HINT
         producer = (
             self.values.producers.get(part.node) if isinstance(part, ResultOf) and part.field == "result" else None
         )

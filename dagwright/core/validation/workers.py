@@ -1,4 +1,4 @@
-"""Worker tools: checks of a set of them, of nodes that call them, and of the slots that a call requires."""
+"""Checks of worker tools: of a set of worker tools, of nodes that call them, and of the slots that a call requires."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -68,9 +68,9 @@ def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
     for name, card in workers.items():
         for slot in card.requires:
             if slot not in owners and slot not in substitutable_slots:
-                near = suggestion(slot, list(owners))
+                hint = suggestion(slot, list(owners))
                 message = f"the worker tool {name!r} requires {slot!r}, which no worker tool outputs"
-                yield message + (f"; {near}" if near else "")
+                yield message + (f"; {hint}" if hint else "")
     if workers and not any(card.goal_type == "deliverable" for card in workers.values()):
         names = ", ".join(map(repr, workers))
         yield f"none of the worker tools makes a deliverable ({names}), so no question could be answered"
@@ -99,11 +99,11 @@ def problems_of_worker(
     """
     card, tool_name = worker.card, worker.tool.name
     properties = (worker.tool.input_schema or {}).get("properties", {})
-    written = {parameter_name(key, properties): key for key in node.arguments}
+    keys = {parameter_name(key, properties): key for key in node.arguments}
     for slot in omitted_slots(card, node.arguments):
-        key = written.get(slot)
+        key = keys.get(slot)
         hint = _producer_hint(slot, producers)
-        message = f"{tool_name!r} requires the slot {slot!r}, which it is not given"
+        message = f"{tool_name!r} requires the slot {slot!r}, but the arguments do not have it"
         yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
     yield from _unknown_slots(bindings, producers)
     yield from _wrong_slots(bindings, worker, producers)
@@ -131,7 +131,7 @@ def _unknown_slots(bindings: Sequence[Binding], producers: Mapping[str, ToolDecl
 def _wrong_slots(
     bindings: Sequence[Binding], worker: WorkerTool, producers: Mapping[str, ToolDeclaration]
 ) -> Iterator[WorkerProblem]:
-    """Yield a problem for each reference to a slot other than the required one."""
+    """Yield a problem for each reference to a slot other than the required slot."""
     properties = (worker.tool.input_schema or {}).get("properties", {})
     for path, template in bindings:
         part = template[0] if len(template) == 1 and len(path) <= 2 else None
@@ -166,10 +166,12 @@ def wrong_slot_message(worker: WorkerTool, name: str, producer: WorkerCard, slot
 def _card_mismatches(node: Node, name: str, card: WorkerCard) -> Iterator[WorkerProblem]:
     """Yield the differences between the declarations of a sub-goal and the card of its worker tool."""
     outputs, goal_type = node.metadata.get("outputs", []), node.metadata.get("goal_type")
-    unknown = [slot for slot in outputs if slot not in card.outputs]
-    if unknown:
-        message = f"{name!r} does not output {', '.join(map(repr, unknown))}; it outputs {', '.join(card.outputs)}"
-        yield "invalid_field", ("metadata", "outputs"), message, suggestion(str(unknown[0]), card.outputs)
+    unknown_slots = [slot for slot in outputs if slot not in card.outputs]
+    if unknown_slots:
+        message = (
+            f"{name!r} does not output {', '.join(map(repr, unknown_slots))}; it outputs {', '.join(card.outputs)}"
+        )
+        yield "invalid_field", ("metadata", "outputs"), message, suggestion(str(unknown_slots[0]), card.outputs)
     if goal_type is not None and goal_type != card.goal_type:
         message = f"the goal_type of {name!r} is {card.goal_type!r}, not {goal_type!r:.50}"
         yield "invalid_field", ("metadata", "goal_type"), message, None
@@ -184,24 +186,24 @@ def omitted_slots(card: WorkerCard, arguments: Mapping[str, Any]) -> list[str]:
     Args:
         arguments: arguments of a call in any form: literals, references or resolved values.
     """
-    given_keys = [key for key, value in arguments.items() if value is not None]
-    return [slot for slot in card.requires if not any(_is_argument_of((key,), slot) for key in given_keys)]
+    keys = [key for key, value in arguments.items() if value is not None]
+    return [slot for slot in card.requires if not any(_is_argument_of((key,), slot) for key in keys)]
 
 
-def slots_rejection(task_id: str, result: Any, declared: ToolDeclaration) -> str | None:
+def slots_rejection(task_id: str, result: Any, tool: ToolDeclaration) -> str | None:
     """Return why a result set by a person is rejected; `None` if it is accepted.
 
     The result of a worker tool must have exactly the slots of the tool.
 
     Args:
-        declared: tool of the node; a tool that is not a worker tool may have any result.
+        tool: tool of the node; a tool that is not a worker tool may have any result.
     """
-    if declared.worker is None:
+    if tool.worker is None:
         return None
-    slots = ", ".join(declared.worker.outputs)
+    slots = ", ".join(tool.worker.outputs)
     if not isinstance(result, Mapping):
-        return f"the result of {task_id!r} must be an object with the output slots of {declared.name!r}: {slots}"
-    problem = declared.worker.slots_problem([*result], is_partial=False)
+        return f"the result of {task_id!r} must be an object with the output slots of {tool.name!r}: {slots}"
+    problem = tool.worker.slots_problem([*result], is_partial=False)
     return (
         problem
         and f"the result of {task_id!r} must have exactly the slots {slots}, of which some may be null; {problem}"
@@ -220,13 +222,13 @@ def missing_slots(
         bindings: bindings of the arguments.
     """
     missing: list[tuple[str, str | None]] = []
-    not_given = omitted_slots(card, arguments)
+    null_or_omitted = omitted_slots(card, arguments)
     for slot in card.requires:
         slot_bindings = [binding for binding in bindings if _is_argument_of(binding[0], slot)]
         null_template = next((template for path, template in slot_bindings if _value_at(arguments, path) is None), None)
         if null_template is not None:
             missing.append((slot, "".join(map(str, null_template))))
-        elif slot in not_given:
+        elif slot in null_or_omitted:
             missing.append((slot, None))
     return missing
 
@@ -239,16 +241,16 @@ def prepare_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
     Raises:
         PreconditionMissing: a slot that the worker tool requires is missing.
     """
-    declared = tools.get(task.node.tool)
-    if declared is None or declared.worker is None or task.map_batch is not None:
+    tool = tools.get(task.node.tool)
+    if tool is None or tool.worker is None or task.map_batch is not None:
         return task
-    card = declared.worker
+    card = tool.worker
     if missing := missing_slots(card, task.arguments, task.node.bindings):
         slots = ", ".join(f"{slot!r}" + (f" ({text} is null)" if text else "") for slot, text in missing)
-        raise PreconditionMissing(f"{declared.name!r} was not called: it requires {slots}")
+        raise PreconditionMissing(f"{tool.name!r} was not called: it requires {slots}")
     if not card.takes_sub_goal:
         return task
-    return replace(task, arguments={**task.arguments, SUB_GOAL: _sub_goal_argument(task.node, declared.name, card)})
+    return replace(task, arguments={**task.arguments, SUB_GOAL: _sub_goal_argument(task.node, tool.name, card)})
 
 
 def _sub_goal_argument(node: CompiledNode, worker: str, card: WorkerCard) -> dict[str, Any]:
@@ -263,7 +265,7 @@ def _sub_goal_argument(node: CompiledNode, worker: str, card: WorkerCard) -> dic
 
 
 def _inputs_from_sub_goals(bindings: Sequence[Binding]) -> dict[str, Any]:
-    """Return the arguments that reference slots of other sub-goals, as `{"from_sub_goal", "slot"}`.
+    """Return the arguments that reference slots of other sub-goals: argument -> `{"from_sub_goal", "slot"}`.
 
     Several references in one argument become a list.
     """

@@ -36,7 +36,7 @@ class ResolverNodes(SchedulerComponent):
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
         """Prevent requests to people in a run that is not interactive."""
-        if task.node.kind == "lookup" and not self._state.options.interactive:
+        if task.node.kind == "lookup" and not self._state.options.is_interactive:
             task.arguments = self._state.options.resolver.arguments_without_people(task.node, task.arguments)
         return False
 

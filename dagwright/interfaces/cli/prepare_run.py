@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from dagwright.client.starts import NO_INPUT_FIELDS, RunStartOptions, StartRequest
 from dagwright.core.boundary.limits import MAX_NOTES
-from dagwright.core.compiler.plan_text import changes_of, plan_summary
+from dagwright.core.compiler.plan_text import changing_node_count, plan_summary
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import default_policy
@@ -119,7 +119,7 @@ def prepare_run(
     # A detached run and a turn request missing inputs themselves.
     prepare = prepare_for_requests if run_can_request_inputs and not request.non_interactive else prepare_plan
     plan = prepare(checked, values)
-    if request.approve_plan or (policy.approves_changes and changes_of(plan)):
+    if request.approve_plan or (policy.approves_changes and changing_node_count(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
     notes = [repair.to_note().to_json() for repair in summarized_repairs(repairs)[:MAX_NOTES]]
     if request.is_compensating:

@@ -13,7 +13,7 @@ from dagwright.client.errors import RunIdInUse, RunIdInvalid, TurnRejected
 from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.sessions import Sessions
 from dagwright.client.starts import RunStartOptions, Started, StartRequest
-from dagwright.core.compiler.plan_text import changes_of
+from dagwright.core.compiler.plan_text import changing_node_count
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.model.policy import Policy, model_policy
@@ -84,7 +84,9 @@ class RunStarter:
         inputs = arguments.get("inputs") or {}
         compiled = with_policy_approval(compile_template(checked, inputs))
         # As with plans of the planner, only plans with effects need approval.
-        options = RunStartOptions(_seconds(arguments, "timeout"), self.policy, needs_approval=changes_of(compiled) > 0)
+        options = RunStartOptions(
+            _seconds(arguments, "timeout"), self.policy, needs_approval=changing_node_count(compiled) > 0
+        )
         source = {"plan": document, "dialect": checked.dialect, "context": {}}
         return await self._start(StartRequest(compiled, source, inputs, options), run=run)
 

@@ -24,7 +24,7 @@ from dagwright.client.list_cursors import ListCursor
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.starts import Started
 from dagwright.client.steering import CommandAuthor, Steering
-from dagwright.core.compiler.plan_text import changes_of
+from dagwright.core.compiler.plan_text import changing_node_count
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.argument_checks import SchemaOfTool
 from dagwright.core.model.compiled import CompiledPlan
@@ -230,7 +230,7 @@ class ToolHandlers:
             "edges": checked.edges,
             "critical_path": checked.critical_path,
             "inputs": [{"name": name, **schema} for name, schema in checked.inputs.items()],
-            "approve_plan": changes_of(compiled) > 0,
+            "approve_plan": changing_node_count(compiled) > 0,
             "notes": [note.to_json() for note in checked.notes],
         }
         return result_of(document)

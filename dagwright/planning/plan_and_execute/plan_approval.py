@@ -42,7 +42,7 @@ def needs_approval(run: "GoalState", parsed_plan: Mapping[str, Any]) -> bool:
     required_confidence, confidence = run.goal.confidence, parsed_plan.get("confidence", 0)
     if required_confidence is None or confidence >= required_confidence:
         return False
-    if not run.state.options.interactive:
+    if not run.state.options.is_interactive:
         text = (
             f"the model gives its intents a confidence of {confidence:.4g}, but {required_confidence:.4g} is required "
             "and this run is not interactive, so nothing was done; repeat the request with `approve_plan` or a lower "

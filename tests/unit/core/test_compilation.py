@@ -115,7 +115,7 @@ def test_write_is_tried_once_unless_the_plan_or_the_tool_overrides_it(
     assert plan.nodes[0].retry.max_attempts == attempts
 
 
-_NO_PLANNER = "on_error: replan: only runs of `dagwright ask` have a planner, their sub-plans have none"
+_NO_PLANNER = "on_error: replan: only runs of `dagwright ask` have a planner, and sub-plans have no planner"
 
 
 def test_fields_that_need_a_planner_are_rejected_with_their_location() -> None:

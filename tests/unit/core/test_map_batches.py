@@ -163,7 +163,7 @@ def test_map_that_exceeds_the_items_of_a_run_fails(monkeypatch: pytest.MonkeyPat
     assert error_of(scheduler, "m2") == (
         "too_large",
         "for_each has 600 items, and other nodes of the run have 1,200; at most 1,500 are allowed in total: "
-        "move some of them into sub-plans, which are separate runs",
+        "move some items into sub-plans, which are separate runs",
     )
 
 

@@ -89,8 +89,8 @@ def test_edges_come_from_references_and_dependencies_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("fields", "at", "message"),
     [
-        ({"tool": None}, "", "a node has exactly one of tool, agent, human and plan; this one has none of them"),
-        ({"agent": "w"}, "", "a node has exactly one of tool, agent, human and plan; this one has tool and agent"),
+        ({"tool": None}, "", "a node has exactly one of tool, agent, human and plan; this node has none of them"),
+        ({"agent": "w"}, "", "a node has exactly one of tool, agent, human and plan; this node has tool and agent"),
         ({"key": "{{a.result}}"}, "/key", "'key' needs 'for_each'"),
         ({"max_parallel": 2}, "/max_parallel", "'max_parallel' needs 'for_each'"),
         ({"objective": "do"}, "/objective", "'objective' needs 'agent'"),

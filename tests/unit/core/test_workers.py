@@ -137,7 +137,7 @@ def problems_in(*nodes: Any) -> list[tuple[str, str, str, str | None]]:
 
 @pytest.mark.parametrize("arguments", [{}, {"found": None}])
 def test_missing_required_slot_is_reported_with_its_producers(arguments: dict[str, Any]) -> None:
-    message = "'show' requires the slot 'found', which it is not given"
+    message = "'show' requires the slot 'found', but the arguments do not have it"
     assert problems_in(FIND_NODE, node("b", tool="show", arguments=arguments)) == [
         ("precondition_missing", "/nodes/1/arguments/found" if arguments else "/nodes/1", message, "'a' outputs it")
     ]

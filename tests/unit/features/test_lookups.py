@@ -335,7 +335,7 @@ def test_lookups_run_concurrently_and_other_nodes_wait_for_all_bindings() -> Non
 
 
 def test_lookups_of_a_non_interactive_run_are_not_interactive() -> None:
-    _, [task] = start_plan(plan_of(intent(a=lookup_of("Ann"))), interactive=False)
+    _, [task] = start_plan(plan_of(intent(a=lookup_of("Ann"))), is_interactive=False)
     assert task.arguments == {"search_text": "Ann", "entity_type": "person", "is_interactive": False}
 
 

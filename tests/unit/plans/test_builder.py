@@ -220,7 +220,8 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
             "/nodes/2/arguments/amount",
             "{{articles.result}} is list, as the tool 'articles' declares its result, and 'amount' of 'order' takes "
             "int",
-            "name a part of the result of that type, or convert it with a tool in between; if 'articles' returns "
+            "refer to a part of the result that has this type, or convert the result with a tool in between; "
+            "if 'articles' returns "
             "another type, correct its return annotation",
         ),
     ),
@@ -266,7 +267,8 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
         (
             "/nodes/2/for_each",
             "{{stock.result}} is dict, as the tool 'stock' declares its result, and for_each takes a list",
-            "name a part of the result of that type, or convert it with a tool in between; if 'stock' returns "
+            "refer to a part of the result that has this type, or convert the result with a tool in between; "
+            "if 'stock' returns "
             "another type, correct its return annotation",
         ),
     ),
