@@ -28,9 +28,9 @@ from dagwright.worker.serving import BUILD_ID, STICKY_TIMEOUT
 
 async def serve(address: str) -> None:
     """Serve the workflows and their activities until SIGINT or SIGTERM."""
-    stopped = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     restrictions = SandboxRestrictions.default.with_passthrough_modules("benchmarks")
     async with Worker(
         await Client.connect(address, data_converter=pydantic_data_converter),
@@ -51,7 +51,7 @@ async def serve(address: str) -> None:
         nonsticky_to_sticky_poll_ratio=NEW_RUNS_SHARE,
         build_id=BUILD_ID,
     ):
-        await stopped.wait()
+        await stop_requested.wait()
 
 
 if __name__ == "__main__":

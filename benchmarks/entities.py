@@ -89,12 +89,12 @@ def generate_parties(count: int) -> Iterator[tuple[dict[str, Any], str | None, s
     Half are persons; a few names are very common and most are rare, as in a register.
     """
     generator = random.Random(SEED)
-    first, last, company_words = (_random_words(generator, number) for number in (3_000, 40_000, 30_000))
+    first_names, last_names, company_words = (_random_words(generator, number) for number in (3_000, 40_000, 30_000))
     for number in range(count):
         kind = ("person", "person", "company", "fund")[number % 4]
         alias = None
         if kind == "person":
-            given_name, family_name = _skewed_choice(generator, first), _skewed_choice(generator, last)
+            given_name, family_name = _skewed_choice(generator, first_names), _skewed_choice(generator, last_names)
             name = f"{given_name} {family_name}"
             alias = f"{given_name[0]}. {family_name}" if number % 40 == 0 else None
         else:

@@ -29,8 +29,8 @@ async def million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]:  # noqa:
     return await _compare_with_tenth(
         bench,
         f"{PURE_NODES:,} pure nodes",
-        small=shapes.large(PURE_NODES // _TENTH, tool=shapes.PURE_NO_OP),
-        large=shapes.large(PURE_NODES, tool=shapes.PURE_NO_OP),
+        small=shapes.large_plan(PURE_NODES // _TENTH, tool=shapes.PURE_NO_OP),
+        large=shapes.large_plan(PURE_NODES, tool=shapes.PURE_NO_OP),
         count=PURE_NODES,
         goal_s=PURE_S,
     )
@@ -41,8 +41,8 @@ async def continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: AR
     return await _compare_with_tenth(
         bench,
         f"{ORDINARY_NODES:,} ordinary steps",
-        small=shapes.large(ORDINARY_NODES // _TENTH),
-        large=shapes.large(ORDINARY_NODES),
+        small=shapes.large_plan(ORDINARY_NODES // _TENTH),
+        large=shapes.large_plan(ORDINARY_NODES),
         count=ORDINARY_NODES,
     )
 
@@ -85,15 +85,15 @@ async def _compare_with_tenth(
 async def _run(bench: Bench, plan: shapes.Plan) -> tuple[float, float]:
     """Return the seconds of a run without its check, and the peak memory of its worker, in 10^9 bytes."""
     tools = one_queue_toolset(bench.settings).declarations()
-    compiled = await asyncio.to_thread(lambda: prepare_plan(check_plan(plan, tools), {}))
+    compiled_plan = await asyncio.to_thread(lambda: prepare_plan(check_plan(plan, tools), {}))
     queue = f"large-{uuid4().hex[:8]}"
     async with recovery_worker(bench, queue) as worker:
         started_at = time.perf_counter()
-        started = await runs_on(bench.connection, bench.settings, queue=queue).start(StartRequest(compiled))
-        handle = bench.client.get_workflow_handle(started.workflow_id)
+        started_run = await runs_on(bench.connection, bench.settings, queue=queue).start(StartRequest(compiled_plan))
+        handle = bench.client.get_workflow_handle(started_run.workflow_id)
         document = await asyncio.wait_for(handle.result(), _TIMEOUT_S)
         seconds = time.perf_counter() - started_at
         memory_gb = worker.peak_gb()
     if document["status"] != "completed":
-        raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}: {document.get('error')}")
+        raise RuntimeError(f"the run {started_run.workflow_id} ended as {document['status']}: {document.get('error')}")
     return seconds, memory_gb

@@ -44,8 +44,8 @@ async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 
     tools = one_queue_toolset(bench.settings).declarations()
     large, small = [], []
     for _ in range(_REPETITIONS):
-        large.append(await _run_plan(bench, shapes.large(PURE_LARGE, tool=shapes.PURE_NO_OP), tools))
-        small.append(await _run_plan(bench, shapes.large(PURE_SMALL, tool=shapes.PURE_NO_OP), tools))
+        large.append(await _run_plan(bench, shapes.large_plan(PURE_LARGE, tool=shapes.PURE_NO_OP), tools))
+        small.append(await _run_plan(bench, shapes.large_plan(PURE_SMALL, tool=shapes.PURE_NO_OP), tools))
     activations = [await _longest_activation_s(sample.handle) for sample in large]
     name = f"{PURE_LARGE:,} pure nodes"
     cost_of_large = [sample.seconds / PURE_LARGE for sample in large]
@@ -85,8 +85,8 @@ async def recovery(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
         queue = f"recovery-{uuid4().hex[:8]}"
         runs = runs_on(bench.connection, bench.settings, queue=queue)
         async with recovery_worker(bench, queue) as worker:
-            started = await runs.start(StartRequest(prepare_plan(check_plan(shapes.slow_chains(), tools), {})))
-            handle = bench.client.get_workflow_handle(started.workflow_id)
+            started_run = await runs.start(StartRequest(prepare_plan(check_plan(shapes.slow_chains(), tools), {})))
+            handle = bench.client.get_workflow_handle(started_run.workflow_id)
             await _wait_for_ends(handle, shapes.SLOW_CHAINS * 3)
             killed_at = time.time()
             await worker.kill_and_start_again()
@@ -147,9 +147,9 @@ async def _slow_makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
 
 async def _signal_latency_s(bench: Bench, tools: Tools) -> float:
     """Return the time from sending `cancel` among pure nodes to the first reaction of the workflow."""
-    compiled = prepare_plan(check_plan(shapes.slow_and_pure(shapes.MIXED_PURE), tools), {})
-    started = await bench.one_queue_runs.start(StartRequest(compiled))
-    handle = bench.client.get_workflow_handle(started.workflow_id)
+    compiled_plan = prepare_plan(check_plan(shapes.slow_and_pure(shapes.MIXED_PURE), tools), {})
+    started_run = await bench.one_queue_runs.start(StartRequest(compiled_plan))
+    handle = bench.client.get_workflow_handle(started_run.workflow_id)
     await _wait_for_ends(handle, 1)
     sent_at = time.time()
     await handle.signal(wire.CANCEL, {"reason": "measured"})
@@ -210,11 +210,11 @@ def _assert_all_ones(document: Mapping[str, Any]) -> None:
 
 async def _run_watched_layers(bench: Bench, tools: Tools, count: int) -> Sample:
     """Run layers of nodes while the given number of watchers follows the run."""
-    compiled = prepare_plan(check_plan(shapes.layers(), tools), {})
+    compiled_plan = prepare_plan(check_plan(shapes.layers(), tools), {})
     started_at = time.perf_counter()
-    started = await bench.one_queue_runs.start(StartRequest(compiled))
-    handle = bench.client.get_workflow_handle(started.workflow_id)
-    watch_tasks = [asyncio.create_task(watch(bench, started.workflow_id)) for _ in range(count)]
+    started_run = await bench.one_queue_runs.start(StartRequest(compiled_plan))
+    handle = bench.client.get_workflow_handle(started_run.workflow_id)
+    watch_tasks = [asyncio.create_task(watch(bench, started_run.workflow_id)) for _ in range(count)]
     await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     seconds = time.perf_counter() - started_at
     statuses = await asyncio.wait_for(asyncio.gather(*watch_tasks), RUN_TIMEOUT_S)

@@ -116,8 +116,8 @@ class Measurement:
         )
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
-    return ordered[min(int(len(ordered) * share), len(ordered) - 1)]
+def _quantile(sorted_values: Sequence[float], share: float) -> float:
+    return sorted_values[min(int(len(sorted_values) * share), len(sorted_values) - 1)]
 
 
 @asynccontextmanager
@@ -157,8 +157,8 @@ def _worker_command_and_start(
     return command, partial(_start_run, runs, prepare_plan(check_plan(plan, toolset.declarations()), {}))
 
 
-async def _start_run(runs: Runs, compiled: CompiledPlan, workflow_id: str) -> None:
-    await runs.start(StartRequest(compiled, workflow_id=workflow_id))
+async def _start_run(runs: Runs, compiled_plan: CompiledPlan, workflow_id: str) -> None:
+    await runs.start(StartRequest(compiled_plan, workflow_id=workflow_id))
 
 
 async def _start_baseline(client: Client, workflow_id: str) -> None:
@@ -196,9 +196,9 @@ async def _run_all(bench: BenchServer, count: int, *, prefix: str) -> None:
 async def _wait_for_count(client: Client, query: str, *, count: int) -> None:
     """Wait until a number of workflows match a query."""
     deadline = time.monotonic() + _TIMEOUT_S
-    while (matching := (await client.count_workflows(query)).count) < count:
+    while (match_count := (await client.count_workflows(query)).count) < count:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"{matching:,} of {count:,} workflows match: {query}")
+            raise RuntimeError(f"{match_count:,} of {count:,} workflows match: {query}")
         await asyncio.sleep(_POLL_S)
 
 
@@ -268,7 +268,7 @@ async def measure_waiting_runs(count: int) -> list[Figure]:
         return Figure(f"{count:,} runs wait for a person: {quantity}", value, None, unit=unit)
 
     with tempfile.TemporaryDirectory(prefix="bench-many-") as name:
-        async with bench_server(Path(name), DAGWRIGHT, plan=shapes.asking(1)) as bench:
+        async with bench_server(Path(name), DAGWRIGHT, plan=shapes.requests_to_people(1)) as bench:
             await _wait_for_person(bench, "warm-up", _WARM_UP)
             processes = {"server": bench.server_pid, "worker": bench.worker.pid}
             initial_bytes = {role: rss_bytes(pid) for role, pid in processes.items()}

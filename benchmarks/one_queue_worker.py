@@ -29,11 +29,11 @@ async def serve(address: str, task_queue: str = ONE_QUEUE) -> None:
     """Serve plans and tools until SIGINT or SIGTERM."""
     settings = load_settings()
     configure_logging(settings)
-    stopped = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     async with worker.serving(await dial(address), one_queue_toolset(settings), task_queue=task_queue):
-        await stopped.wait()
+        await stop_requested.wait()
 
 
 if __name__ == "__main__":

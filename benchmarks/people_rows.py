@@ -64,11 +64,11 @@ async def answers(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a
 async def _answer_requests(bench: Bench, *, watchers: int) -> _AnswerTimes:
     """Answer the requests of a run one after the other."""
     tools = one_queue_toolset(bench.settings).declarations()
-    started = await bench.one_queue_runs.start(
-        StartRequest(prepare_plan(check_plan(shapes.asking(_ANSWERS), tools), {}))
+    started_run = await bench.one_queue_runs.start(
+        StartRequest(prepare_plan(check_plan(shapes.requests_to_people(_ANSWERS), tools), {}))
     )
-    handle = bench.client.get_workflow_handle(started.workflow_id)
-    watch_tasks = [asyncio.create_task(watch(bench, started.workflow_id)) for _ in range(watchers)]
+    handle = bench.client.get_workflow_handle(started_run.workflow_id)
+    watch_tasks = [asyncio.create_task(watch(bench, started_run.workflow_id)) for _ in range(watchers)]
     sent_at: dict[str, float] = {}
     for number in range(_ANSWERS):
         sent_at[f"after{number}"] = time.time()

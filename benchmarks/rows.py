@@ -131,14 +131,14 @@ async def against_baseline_wide(bench: Bench, pairs: int) -> list[Figure]:
     """
     figures = []
     for name, shape in _WIDE_SHAPES.items():
-        prepared, theirs = await _prepared_in_turns(bench, pairs, shape)
+        prepared_samples, theirs = await _prepared_in_turns(bench, pairs, shape)
         figures += [
-            ratio_figure(f"{name}: time", seconds_of(prepared), seconds_of(theirs), goal=TIME_RATIO),
-            ratio_figure(f"{name}: events", _events(prepared), _events(theirs), goal=EVENTS_RATIO),
+            ratio_figure(f"{name}: time", seconds_of(prepared_samples), seconds_of(theirs), goal=TIME_RATIO),
+            ratio_figure(f"{name}: events", _events(prepared_samples), _events(theirs), goal=EVENTS_RATIO),
         ]
-        checked, theirs = await _checked_in_turns(bench, min(pairs, FEW_SAMPLES), shape)
+        checked_samples, theirs = await _checked_in_turns(bench, min(pairs, FEW_SAMPLES), shape)
         figures.append(
-            ratio_figure(f"{name}: time with check and compilation", seconds_of(checked), seconds_of(theirs))
+            ratio_figure(f"{name}: time with check and compilation", seconds_of(checked_samples), seconds_of(theirs))
         )
     return figures
 
@@ -146,8 +146,8 @@ async def against_baseline_wide(bench: Bench, pairs: int) -> list[Figure]:
 async def _prepared_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
     """Run a compiled plan and the hand-written workflow."""
     tools = one_queue_toolset(bench.settings).declarations()
-    compiled = prepare_plan(check_plan(shape.make_plan(), tools), {})
-    ours = partial(run_compiled_plan, bench.one_queue_runs, compiled, client=bench.client)
+    compiled_plan = prepare_plan(check_plan(shape.make_plan(), tools), {})
+    ours = partial(run_compiled_plan, bench.one_queue_runs, compiled_plan, client=bench.client)
     return await in_turns(pairs, ours, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
 
 
@@ -210,7 +210,7 @@ async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
 async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the CPU time of the server for 300 runs of 20 nodes at once, with the tools of `--tools`."""
     shape = Shape(lambda: shapes.fan_out(_MANY_RUNS_WIDTH), "FanOutBaseline", (_MANY_RUNS_WIDTH,))
-    compiled = prepare_plan(
+    compiled_plan = prepare_plan(
         check_plan(shape.make_plan(), load_toolset(bench.settings, [TOOLS_FILE]).declarations()), {}
     )
     server = bench.connection.server.pid
@@ -223,7 +223,9 @@ async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
 
     ours, theirs = [], []
     for number in range(min(pairs, FEW_SAMPLES) + 1):
-        our_cpu_s = await measure_cpu_s(partial(run_compiled_plan, bench.own_queue_runs, compiled, client=bench.client))
+        our_cpu_s = await measure_cpu_s(
+            partial(run_compiled_plan, bench.own_queue_runs, compiled_plan, client=bench.client)
+        )
         their_cpu_s = await measure_cpu_s(partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
         if number:
             ours.append(our_cpu_s)
@@ -283,15 +285,15 @@ async def start_up(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - 
         outcome = await asyncio.to_thread(run_to_end, [*python_command(bench.settings), *command])
         if outcome.exit_code:
             raise RuntimeError(f"the command `run` ended with exit code {outcome.exit_code}: {outcome.last_output}")
-        first, _ = await _work_times(bench.client.get_workflow_handle(workflow_id))
-        samples.append(first - started_at)
+        first_start_s, _ = await _work_times(bench.client.get_workflow_handle(workflow_id))
+        samples.append(first_start_s - started_at)
     return [median_figure("`run` to its first node", samples[1:], goal=START_UP_S, unit="s")]
 
 
 async def check(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure the command `check` for a plan of 100,000 nodes."""
     plan = bench.settings.state_dir.parent / "large.json"
-    plan.write_text(json.dumps(shapes.large(CHECKED_NODES, tool=shapes.PURE_NO_OP)), encoding="utf-8")
+    plan.write_text(json.dumps(shapes.large_plan(CHECKED_NODES, tool=shapes.PURE_NO_OP)), encoding="utf-8")
     command = [*python_command(bench.settings), "starter.py", "check", str(plan), "--tools", TOOLS_FILE, "--json"]
     outcomes = [await asyncio.to_thread(run_to_end, command) for _ in range(FEW_SAMPLES)]
     if outcomes[0].exit_code:
@@ -325,14 +327,14 @@ BASIC_ROWS: dict[str, Row] = {
 Run = Callable[[], Awaitable[Sample]]
 
 
-async def in_turns(count: int, first: Run, second: Run) -> tuple[list[Sample], list[Sample]]:
+async def in_turns(count: int, run_first: Run, run_second: Run) -> tuple[list[Sample], list[Sample]]:
     """Run both sides alternately, `count` times, after one warm-up pair."""
     first_samples, second_samples = [], []
     for number in range(count + 1):
         if number % 2:
-            first_sample, second_sample = await first(), await second()
+            first_sample, second_sample = await run_first(), await run_second()
         else:
-            second_sample, first_sample = await second(), await first()
+            second_sample, first_sample = await run_second(), await run_first()
         if number:
             first_samples.append(first_sample)
             second_samples.append(second_sample)
@@ -350,16 +352,16 @@ async def run_checked_plan(
 
 
 async def run_compiled_plan(
-    runs: Runs, compiled: CompiledPlan, *, client: Client, started_at: float | None = None
+    runs: Runs, compiled_plan: CompiledPlan, *, client: Client, started_at: float | None = None
 ) -> Sample:
     """Run a compiled plan; measure from `started_at`, a value of the performance counter, or from now."""
     started_at = time.perf_counter() if started_at is None else started_at
-    started = await runs.start(StartRequest(compiled))
-    handle = client.get_workflow_handle(started.workflow_id)
+    started_run = await runs.start(StartRequest(compiled_plan))
+    handle = client.get_workflow_handle(started_run.workflow_id)
     document = await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
     seconds = time.perf_counter() - started_at
     if document["status"] != "completed":
-        raise RuntimeError(f"the run {started.workflow_id} ended as {document['status']}")
+        raise RuntimeError(f"the run {started_run.workflow_id} ended as {document['status']}")
     return await _sample(handle, seconds)
 
 
@@ -389,8 +391,8 @@ async def _sample(handle: WorkflowHandle[Any, Any], seconds: float) -> Sample:
 
 
 async def _makespan_s(handle: WorkflowHandle[Any, Any]) -> float:
-    first, last = await _work_times(handle)
-    return last - first
+    start_s, end_s = await _work_times(handle)
+    return end_s - start_s
 
 
 async def _work_times(handle: WorkflowHandle[Any, Any]) -> tuple[float, float]:

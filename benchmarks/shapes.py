@@ -79,7 +79,7 @@ def slow_chains() -> Plan:
     return {"nodes": [node for number in range(SLOW_CHAINS) for node in _slow_chain(f"c{number}", SLOW_STEPS)]}
 
 
-def asking(count: int) -> Plan:
+def requests_to_people(count: int) -> Plan:
     """Return `count` requests to a person, each with a node that waits for the answer, and a dependent of that node."""
     nodes: list[Plan] = []
     for number in range(count):
@@ -91,7 +91,7 @@ def asking(count: int) -> Plan:
 
 def slow_and_pure(count: int) -> Plan:
     """Return a chain of slow steps, and next to it `count` pure nodes with three dependencies each."""
-    pure = large(count, tool=PURE_NO_OP)["nodes"] if count else []
+    pure = large_plan(count, tool=PURE_NO_OP)["nodes"] if count else []
     return {"nodes": [*_slow_chain("slow", MIXED_STEPS), *pure]}
 
 
@@ -104,7 +104,7 @@ STRAGGLERS_CRITICAL_PATH_S = 2 * STEP_S + (CHAIN_STEPS - 1) * STEP_S + STRAGGLER
 """Start, a chain with its straggler, end: the lower bound for any engine."""
 
 
-def large(count: int, *, tool: str = NO_OP) -> Plan:
+def large_plan(count: int, *, tool: str = NO_OP) -> Plan:
     """Return a plan of `count` nodes; each uses the result of an earlier node and waits for two more."""
     nodes = [_call(f"node{index}", index, tool=tool) for index in range(3)]
     for index in range(3, count):

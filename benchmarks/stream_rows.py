@@ -132,25 +132,25 @@ class _ReadResult:
     answers: Sequence[float]
 
 
-def _figures(name: str, read: _ReadResult) -> list[Figure]:
-    direct = read.direct[int(len(read.direct) * 0.95)]
+def _figures(name: str, result: _ReadResult) -> list[Figure]:
+    direct_p95_s = result.direct[int(len(result.direct) * 0.95)]
     samples = {
-        "median": [round(read.client_report["p95_s"], 4), round(direct, 4)],
-        "samples": [dict(read.client_report), {"gateway_cores": round(read.cpu, 2)}],
+        "median": [round(result.client_report["p95_s"], 4), round(direct_p95_s, 4)],
+        "samples": [dict(result.client_report), {"gateway_cores": round(result.cpu, 2)}],
     }
     return [
         Figure(
             f"{name}: events later than read directly, p95",
-            read.client_report["p95_s"] - direct,
+            result.client_report["p95_s"] - direct_p95_s,
             ADDED_S,
             unit="s",
             measured=samples,
         ),
         Figure(
             f"{name}: memory of the gateway, at the end against the start",
-            read.memory[1] / read.memory[0],
+            result.memory[1] / result.memory[0],
             MEMORY_RATIO,
-            measured={"median": [round(each, 1) for each in reversed(read.memory)]},
+            measured={"median": [round(each, 1) for each in reversed(result.memory)]},
         ),
     ]
 
@@ -227,8 +227,10 @@ async def _answer_requests(http: httpx.AsyncClient) -> list[float]:
         await asyncio.sleep(0.1)
     while (document := (await http.get(f"/v1/runs/{run}")).json())["status"] in ("running", "waiting"):
         await asyncio.sleep(0.1)
-    started = [document["nodes"][f"after{number}"]["started_at"] for number in range(ANSWERS)]
-    return [round(datetime.fromisoformat(each).timestamp() - at, 4) for each, at in zip(started, sent_at, strict=True)]
+    start_times = [document["nodes"][f"after{number}"]["started_at"] for number in range(ANSWERS)]
+    return [
+        round(datetime.fromisoformat(each).timestamp() - at, 4) for each, at in zip(start_times, sent_at, strict=True)
+    ]
 
 
 async def _start(http: httpx.AsyncClient, plan: Mapping[str, Any]) -> str:

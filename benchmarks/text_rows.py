@@ -57,12 +57,16 @@ async def texts(bench: Bench, pairs: int) -> list[Figure]:
                 if pair:
                     delays_by_name[name].append(delays)
     firsts = {name: [each.first_s for each in delays] for name, delays in delays_by_name.items()}
-    direct, run = (statistics.median(firsts[name]) for name in (DIRECT, RUN))
+    direct_s, run_s = (statistics.median(firsts[name]) for name in (DIRECT, RUN))
     later = sorted(delay for each in delays_by_name[RUN] for delay in each.each_s)
-    samples = {"median": [round(run, 4), round(direct, 4)], "samples": [[round(s, 4) for s in firsts[RUN]]]}
+    samples = {"median": [round(run_s, 4), round(direct_s, 4)], "samples": [[round(s, 4) for s in firsts[RUN]]]}
     return [
         Figure(
-            "first word of a run's answer after the model's own", run - direct, FIRST_WORD_S, unit="s", measured=samples
+            "first word of a run's answer after the model's own",
+            run_s - direct_s,
+            FIRST_WORD_S,
+            unit="s",
+            measured=samples,
         ),
         Figure("words of a run's answer, p95", later[int(len(later) * 0.95)], None, unit="s"),
     ]
@@ -100,20 +104,20 @@ async def _gateway(bench: Bench, model: ModelServer) -> AsyncIterator[AsyncOpenA
 
 async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> ReadDelays:
     """Send one request and read the response to its end."""
-    prefix, received, arrivals = "" if name == DIRECT else '{"answer": "', 0, list[tuple[float, int]]()
+    prefix, received_characters, arrivals = "" if name == DIRECT else '{"answer": "', 0, list[tuple[float, int]]()
     stream = await client.chat.completions.create(
         model=name, messages=[{"role": "user", "content": "How is the weather?"}], stream=True
     )
     async for chunk in stream:
         message = (chunk.choices[0].delta.content or "") if chunk.choices else ""
         if message:
-            received += len(message)
-            arrivals.append((time.time(), received))
-    if received != len(_WORDS):
-        raise RuntimeError(f"{received} of {len(_WORDS)} characters came from {name}")
-    sent = model.sent_at[-1]
-    delays = [at - sent[(len(prefix) + count - 1) // _PIECE] for at, count in arrivals]
-    return ReadDelays(arrivals[0][0] - sent[len(prefix) // _PIECE], delays)
+            received_characters += len(message)
+            arrivals.append((time.time(), received_characters))
+    if received_characters != len(_WORDS):
+        raise RuntimeError(f"{received_characters} of {len(_WORDS)} characters came from {name}")
+    sent_at = model.sent_at[-1]
+    delays = [at - sent_at[(len(prefix) + count - 1) // _PIECE] for at, count in arrivals]
+    return ReadDelays(arrivals[0][0] - sent_at[len(prefix) // _PIECE], delays)
 
 
 TEXT_ROWS: dict[str, Row] = {"texts": texts}

@@ -20,9 +20,9 @@ def demo(output: Output) -> int:
     settings = load_settings()
     if settings.llm_api_key is not None or settings.llm_base_url is not None:
         model = settings.model or DEFAULT_MODEL
-        where = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
+        address_note = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
         advice = f"to run the demo without a model, unset {set_model_variables()}"
-        output.print(f"model: {model}{where}; {advice}\n\nrequest: {REQUEST}")
+        output.print(f"model: {model}{address_note}; {advice}\n\nrequest: {REQUEST}")
         return run_command("ask", REQUEST, environment={**FILES, "DAGWRIGHT_MODEL": model})
     output.print(f"no OPENAI_API_KEY is set, so a script plays the model\n\nrequest: {REQUEST}")
     with scripted_model(FOLDER / "ask" / "script.yaml") as variables:

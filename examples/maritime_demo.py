@@ -38,9 +38,9 @@ def demo(output: Output) -> int:
     has_model = settings.llm_api_key is not None or settings.llm_base_url is not None
     model = settings.model or DEFAULT_MODEL
     if has_model:
-        where = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
+        address_note = f" at {settings.llm_base_url}" if settings.llm_base_url is not None else ""
         advice = f"to run the demo without a model, unset {set_model_variables()}"
-        output.print(f"model: {model}{where}; {advice}")
+        output.print(f"model: {model}{address_note}; {advice}")
     else:
         output.print("no OPENAI_API_KEY is set, so a script plays the model")
     run_id = f"demo-maritime-{uuid4().hex[:6]}"

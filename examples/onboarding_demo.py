@@ -36,13 +36,13 @@ def demo(output: Output, *, pace_s: float) -> int:
     settings = load_settings()
     database = EntityDatabase(settings.database_url)
     load_parties(database, FOLDER / "parties.csv")
-    before = read_overview(database)
-    output.print(f"database {settings.database_url}\nbefore: {_counts(before)}")
+    overview_before = read_overview(database)
+    output.print(f"database {settings.database_url}\nbefore: {_counts(overview_before)}")
     result = _run(settings, output, pace_s=pace_s)
     if result is None:
         return ExitCode.INTERRUPTED
     _show_end(result, output)
-    _show_changes(before, read_overview(database), output)
+    _show_changes(overview_before, read_overview(database), output)
     output.print("the server keeps running for its UI; `.venv/bin/python starter.py down` stops it")
     return exit_code_of(result.status)
 

@@ -43,8 +43,10 @@ def demo(output: Output) -> int:
             pass
     if process.returncode == ExitCode.COMPLETED:
         output.print(f"\n$ cat shop.log\n{(folder / 'shop.log').read_text()}")
-        how = "the second command continued the run of the first" if is_killed else "this command continued the run"
-        output.print(f"Each lamp was packed once: {how}.")
+        explanation = (
+            "the second command continued the run of the first" if is_killed else "this command continued the run"
+        )
+        output.print(f"Each lamp was packed once: {explanation}.")
     output.print("The server keeps running for its UI; `.venv/bin/dagwright down` stops it.")
     code: int = process.returncode
     return code

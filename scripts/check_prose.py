@@ -177,9 +177,9 @@ def _lines_of(constant: ast.Constant) -> Iterator[tuple[int, str, bool]]:
 def _prose_of_javascript(text: str) -> Iterator[tuple[int, str, bool]]:
     """Yield the comments and the strings with a space in them, line by line."""
     for match in _JAVASCRIPT_TEXT.finditer(text):
-        first = text.count("\n", 0, match.start()) + 1
+        first_line = text.count("\n", 0, match.start()) + 1
         for number, line in enumerate(match[0].splitlines() if match["prose"] or " " in match[0] else ()):
-            yield first + number, line.strip("/*'\" "), number == 0 and match["prose"] is not None
+            yield first_line + number, line.strip("/*'\" "), number == 0 and match["prose"] is not None
 
 
 def _prose_of_makefile(text: str) -> Iterator[tuple[int, str, bool]]:

@@ -112,8 +112,8 @@ def _may_belong(stage: str, file: Path) -> bool:
     # Parameters of fixtures have markers too.
     fixtures = file.with_name("conftest.py")
     markers = _markers_in(text + (fixtures.read_text(encoding="utf-8") if fixtures.exists() else ""))
-    required, excluded = _MARKERS_OF_STAGE[stage]
-    return not file_markers & excluded and all(markers & marker_set for marker_set in required)
+    required_sets, excluded_markers = _MARKERS_OF_STAGE[stage]
+    return not file_markers & excluded_markers and all(markers & marker_set for marker_set in required_sets)
 
 
 def _markers_in(text: str) -> set[str]:

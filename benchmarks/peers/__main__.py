@@ -111,13 +111,13 @@ async def measure(rounds: int, kills: int) -> tuple[Samples, dict[str, list[Cras
     """Return seconds and CPU time by engine and graph, and the crashes by engine."""
     samples = Samples()
     crashes: dict[str, list[Crash]] = {}
-    expected = graphs.expected_results()
+    expected_results = graphs.expected_results()
     with tempfile.TemporaryDirectory(prefix="bench-peers-") as name:
         async with open_engines(Path(name)) as engines:
             for number in range(rounds + 1):
                 for graph in graphs.GRAPHS:
                     for engine in _rotate(engines, number - 1):
-                        await _measure_run(samples if number else Samples(), engine, graph, expected[graph])
+                        await _measure_run(samples if number else Samples(), engine, graph, expected_results[graph])
                 sys.stderr.write(f"round {number} of {rounds}\n")
             for number in range(kills):
                 for engine in _rotate(engines, number):
@@ -125,17 +125,17 @@ async def measure(rounds: int, kills: int) -> tuple[Samples, dict[str, list[Cras
     return samples, crashes
 
 
-async def _measure_run(samples: Samples, engine: Engine, graph: str, expected: int) -> None:
+async def _measure_run(samples: Samples, engine: Engine, graph: str, expected_result: int) -> None:
     initial_cpu_s = engine.cpu_s()
     outcome = await engine.run(graph, f"peer-{uuid4().hex[:12]}")
-    if outcome.result != expected:
-        raise RuntimeError(f"{engine.name}, {graph}: the result is {outcome.result}, expected {expected}")
+    if outcome.result != expected_result:
+        raise RuntimeError(f"{engine.name}, {graph}: the result is {outcome.result}, expected {expected_result}")
     samples.add(engine.name, graph, seconds=outcome.seconds, cpu_s=engine.cpu_s() - initial_cpu_s)
 
 
 def _rotate(engines: Sequence[Engine], number: int) -> list[Engine]:
-    first = number % len(engines)
-    return [*engines[first:], *engines[:first]]
+    offset = number % len(engines)
+    return [*engines[offset:], *engines[:offset]]
 
 
 def _goals(samples: Samples) -> list[Figure]:

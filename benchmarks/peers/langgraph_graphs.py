@@ -84,8 +84,8 @@ def _layer_node(layer: int, index: int) -> Any:
 
 
 def _layer(state: FanState, layer: int) -> list[int]:
-    first = layer * graphs.LAYER_WIDTH
-    return [state["leaves"][number] for number in range(first, first + graphs.LAYER_WIDTH)]
+    first_number = layer * graphs.LAYER_WIDTH
+    return [state["leaves"][number] for number in range(first_number, first_number + graphs.LAYER_WIDTH)]
 
 
 def _effects(ledger: str) -> StateGraph:
@@ -128,12 +128,12 @@ def main() -> None:
         graphs.DOCUMENT_FAN: _documents(),
         graphs.EFFECT_CHAIN: _effects(str(folder / graphs.LEDGER)),
     }
-    compiled = {name: state.compile(checkpointer=saver) for name, state in states.items()}
+    compiled_graphs = {name: state.compile(checkpointer=saver) for name, state in states.items()}
 
     def run(graph: str, run_id: str, is_resumed: bool) -> int:
         config = {"configurable": {"thread_id": run_id}, "recursion_limit": 1_000}
         graph_input = None if is_resumed else {"value": 0}
-        return int(compiled[graph].invoke(graph_input, config, durability=durability)["value"])
+        return int(compiled_graphs[graph].invoke(graph_input, config, durability=durability)["value"])
 
     serving.serve(run)
 

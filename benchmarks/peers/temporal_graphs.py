@@ -133,9 +133,9 @@ async def _call(function: Callable[..., Any], *arguments: Any) -> Any:
 
 async def serve(address: str) -> None:
     """Serve the workflows and their activities until SIGINT or SIGTERM."""
-    stopped = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     async with Worker(
         await Client.connect(address, data_converter=pydantic_data_converter),
         task_queue=QUEUE,
@@ -145,7 +145,7 @@ async def serve(address: str) -> None:
         max_concurrent_activity_task_polls=ACTIVITY_POLLERS,
         max_concurrent_workflow_tasks=WORKFLOW_SLOTS,
     ):
-        await stopped.wait()
+        await stop_requested.wait()
 
 
 if __name__ == "__main__":

@@ -47,12 +47,12 @@ def main(arguments: list[str] | None = None) -> int:
     if options.repairs < 0 or options.parallel < 1:
         parser.error("--repairs must be at least 0, and --parallel at least 1")
     key = settings.llm_api_key.get_secret_value() if settings.llm_api_key is not None else ""
-    planned = asyncio.run(measure(options, model=options.model, endpoint=Endpoint(options.base_url, key)))
-    print(f"{options.model}\n\n{table(planned)}")
+    planned_requests = asyncio.run(measure(options, model=options.model, endpoint=Endpoint(options.base_url, key)))
+    print(f"{options.model}\n\n{table(planned_requests)}")
     if options.save is not None:
-        text = json.dumps(report(planned, model=options.model), indent=1, ensure_ascii=False)
+        text = json.dumps(report(planned_requests, model=options.model), indent=1, ensure_ascii=False)
         options.save.write_text(text + "\n", encoding="utf-8")
-    return 1 if any(each.failure is not None for each in planned) else 0
+    return 1 if any(each.failure is not None for each in planned_requests) else 0
 
 
 if __name__ == "__main__":

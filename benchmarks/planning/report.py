@@ -17,43 +17,43 @@ _SCORE_LABELS = {
 }
 
 
-def scores_of(planned: Sequence[PlannedRequest]) -> tuple[Scores, Scores]:
+def scores_of(planned_requests: Sequence[PlannedRequest]) -> tuple[Scores, Scores]:
     """Return the scores of the first plans, and of the plans after repair."""
     return (
-        score((each.case.facts, each.first_facts) for each in planned),
-        score((each.case.facts, each.last_facts) for each in planned),
+        score((each.case.facts, each.first_facts) for each in planned_requests),
+        score((each.case.facts, each.last_facts) for each in planned_requests),
     )
 
 
-def usage_of(planned: Sequence[PlannedRequest]) -> Usage:
+def usage_of(planned_requests: Sequence[PlannedRequest]) -> Usage:
     """Return the token usage of all calls."""
-    return reduce(add, (each.usage for each in planned), NO_USAGE)
+    return reduce(add, (each.usage for each in planned_requests), NO_USAGE)
 
 
-def table(planned: Sequence[PlannedRequest]) -> str:
+def table(planned_requests: Sequence[PlannedRequest]) -> str:
     """Format the scores as a Markdown table, followed by the usage and the failures."""
-    first, last = scores_of(planned)
+    first, last = scores_of(planned_requests)
     first_json, last_json = first.to_json(), last.to_json()
     lines = ["| | first plans | after repair |", "|---|---|---|"]
     lines.append(f"| plans that can be run | {first.valid} of {first.answers} | {last.valid} of {last.answers} |")
     lines += [
         f"| {name} | {_number(first_json[key])} | {_number(last_json[key])} |" for key, name in _SCORE_LABELS.items()
     ]
-    usage = usage_of(planned)
+    usage = usage_of(planned_requests)
     message = f"{usage.calls} calls, {usage.prompt_tokens:,} tokens read, {usage.completion_tokens:,} written"
-    failure_lines = _without_plan(planned)
+    failure_lines = _without_plan(planned_requests)
     return "\n".join([*lines, "", message + ".", *(["", "Without a plan:", *failure_lines] if failure_lines else [])])
 
 
-def report(planned: Sequence[PlannedRequest], *, model: str) -> dict[str, Any]:
+def report(planned_requests: Sequence[PlannedRequest], *, model: str) -> dict[str, Any]:
     """Return the JSON report: the scores, and each request with all responses."""
-    first, last = scores_of(planned)
+    first, last = scores_of(planned_requests)
     return {
         "model": model,
         "first": first.to_json(),
         "after_repair": last.to_json(),
-        "usage": usage_of(planned).to_json(),
-        "requests": [each.to_json() for each in planned],
+        "usage": usage_of(planned_requests).to_json(),
+        "requests": [each.to_json() for each in planned_requests],
     }
 
 
@@ -61,16 +61,16 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _without_plan(planned: Sequence[PlannedRequest]) -> list[str]:
+def _without_plan(planned_requests: Sequence[PlannedRequest]) -> list[str]:
     """Return a line for each request without a plan; a single line if all have the same reason."""
-    reasons = {each.case.words: _why(each) for each in planned if each.last_facts is None}
-    if len(reasons) == len(planned) > 1 and len(distinct_reasons := set(reasons.values())) == 1:
+    reasons = {each.case.words: _why(each) for each in planned_requests if each.last_facts is None}
+    if len(reasons) == len(planned_requests) > 1 and len(distinct_reasons := set(reasons.values())) == 1:
         return [f"- all {len(reasons)} requests: {distinct_reasons.pop()}"]
     return [f"- {text}: {reason}" for text, reason in reasons.items()]
 
 
-def _why(planned: PlannedRequest) -> str:
-    if planned.failure is not None:
-        return str(planned.failure)
-    problem = planned.attempts[-1].problems[0]
+def _why(planned_request: PlannedRequest) -> str:
+    if planned_request.failure is not None:
+        return str(planned_request.failure)
+    problem = planned_request.attempts[-1].problems[0]
     return f"{problem.code}: {problem.message}"

@@ -101,9 +101,9 @@ def script() -> Sequence[Step]:
     for number in range(1, ROUNDS + 1):
         answer = {"reasoning": "On.", "action": "continue", "sub_goals": _sub_goals(number)}
         steps.append(step(json_text(answer), last=f"This is round {number} of", times=ANY_NUMBER))
-    last = {"from_sub_goal": _id(ROUNDS, 0, _LENGTH), "slot": "report"}
-    done = {"reasoning": "All is noted.", "action": "done", "synthesis_inputs": {"report": last}}
-    steps.append(step(json_text(done), last=f"This is round {ROUNDS + 1} of", times=ANY_NUMBER))
+    report_ref = {"from_sub_goal": _id(ROUNDS, 0, _LENGTH), "slot": "report"}
+    final_round = {"reasoning": "All is noted.", "action": "done", "synthesis_inputs": {"report": report_ref}}
+    steps.append(step(json_text(final_round), last=f"This is round {ROUNDS + 1} of", times=ANY_NUMBER))
     return [*steps, step(ANSWER, metadata={"purpose": "answer"}, times=ANY_NUMBER)]
 
 
@@ -122,19 +122,19 @@ def _sub_goals(number: int) -> list[dict[str, Any]]:
                 {"id": _id(number, chain, position), "worker": "note", "description": name, "inputs": inputs}
             )
             sub_goals[-1]["params"] = {"name": name}
-    noted = {"from_sub_goal": _id(number, 0, _LENGTH - 1), "slot": "noted"}
+    noted_ref = {"from_sub_goal": _id(number, 0, _LENGTH - 1), "slot": "noted"}
     document = {
         "id": _id(number, 0, _LENGTH),
         "worker": "describe",
         "description": "describe",
-        "inputs": {"noted": noted},
+        "inputs": {"noted": noted_ref},
         "params": {},
     }
     return [*sub_goals, document]
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[QuestionServer]:
+async def serve_questions() -> AsyncIterator[QuestionServer]:
     """Run a server, one worker and the scripted model inside the block."""
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
         settings = Settings(state_dir=Path(name) / "state")
@@ -174,9 +174,9 @@ def problem_with(document: Mapping[str, Any]) -> str | None:
     """Return the problem of an answered question, `None` without a problem; all of its nodes are checked."""
     if document["status"] != "completed" or document["output"] != ANSWER:
         return f"{document['status']}, {document['output']!r}: {document['error']}"
-    expected = [[sub_goal["id"] for sub_goal in _sub_goals(number)] for number in range(1, ROUNDS + 1)]
+    expected_rounds = [[sub_goal["id"] for sub_goal in _sub_goals(number)] for number in range(1, ROUNDS + 1)]
     rounds = document["rounds"]["rounds"]
-    if [each["sub_goals"] for each in rounds] != [*expected, []]:
+    if [each["sub_goals"] for each in rounds] != [*expected_rounds, []]:
         return f"{len(rounds)} rounds, with unplanned sub-goals"
     repeated = [
         name for name, node in document["nodes"].items() if node["status"] != "completed" or node["attempts"] > 1
@@ -224,7 +224,7 @@ async def ask_concurrently(server: QuestionServer, name: str, number: int) -> Co
 
 async def measure(questions: int, at_once: int) -> list[Figure]:
     """Return the figures: gaps and times of sequential questions, and the cost of concurrent questions."""
-    async with serving() as server:
+    async with serve_questions() as server:
         await ask_question(server.bench, "warm")
         before_s = server.worker.cpu_s()
         sequential = [await ask_question(server.bench, f"question-{number}") for number in range(questions)]

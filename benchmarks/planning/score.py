@@ -132,16 +132,16 @@ def facts_of_answer(text: str, *, tools: Mapping[str, ToolDeclaration] | None = 
 
 
 def _facts(document: Document, tools: Mapping[str, ToolDeclaration] | None) -> PlanFacts:
-    checked = check_document(document, tools=tools or {}, allow_unknown_tools=not tools)
-    names = {node.id: _name_of(node) for node in checked.nodes}
+    checked_plan = check_document(document, tools=tools or {}, allow_unknown_tools=not tools)
+    names = {node.id: _name_of(node) for node in checked_plan.nodes}
     edges = {
-        (names[checked.nodes[need].id], names[node.id])
-        for node, needs in zip(checked.nodes, checked.dependencies, strict=True)
-        for need in needs
+        (names[checked_plan.nodes[dependency].id], names[node.id])
+        for node, dependencies in zip(checked_plan.nodes, checked_plan.dependencies, strict=True)
+        for dependency in dependencies
     }
     values = {
         (names[node.id], key, json.dumps(_without_ids(value, names), sort_keys=True, ensure_ascii=False))
-        for node in checked.nodes
+        for node in checked_plan.nodes
         for key, value in node.arguments.items()
     }
     return PlanFacts(
@@ -180,8 +180,8 @@ def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known_tools: C
         known_tools: names of tools; other predicted tools do not count, as in TaskBench. `None` counts all, so that an
             unknown tool costs precision.
     """
-    compared = list(pairs)
-    facts_of_pairs = [(expected, predicted or NOTHING) for expected, predicted in compared]
+    pair_list = list(pairs)
+    facts_of_pairs = [(expected, predicted or NOTHING) for expected, predicted in pair_list]
     nodes = [
         (expected.tools, predicted.tools if known_tools is None else predicted.tools & frozenset(known_tools))
         for expected, predicted in facts_of_pairs
@@ -195,8 +195,8 @@ def score(pairs: Iterable[tuple[PlanFacts, PlanFacts | None]], *, known_tools: C
         argument_values=_micro(
             (expected.argument_values, predicted.argument_values) for expected, predicted in facts_of_pairs
         ),
-        answers=len(compared),
-        valid=sum(predicted is not None for _, predicted in compared),
+        answers=len(pair_list),
+        valid=sum(predicted is not None for _, predicted in pair_list),
     )
 
 

@@ -96,7 +96,7 @@ def runs_of(sizes: Sequence[int], repeats: int) -> list[Run]:
 
 
 @asynccontextmanager
-async def serving(runs: Sequence[Run]) -> AsyncIterator[ModelBench]:
+async def serve_runs(runs: Sequence[Run]) -> AsyncIterator[ModelBench]:
     """Run a server, a worker with the slow tool and the scripted model inside the block."""
     steps = [step for run in runs for step in run.script()]
     with tempfile.TemporaryDirectory(prefix="bench-") as name:
@@ -114,7 +114,7 @@ async def measure(sizes: Sequence[int], repeats: int) -> list[Comparison]:
     """Return the times of the runs, by shape and size."""
     runs = runs_of(sizes, repeats)
     times_by_plan: dict[tuple[str, int, str], list[RunTimes]] = {}
-    async with serving(runs) as bench:
+    async with serve_runs(runs) as bench:
         for run in runs:
             times = await _measure_run(bench, run)
             print(f"{run.id}: first tool after {times.first_call_s:.2f} s, end {times.end_s:.2f} s", file=sys.stderr)
@@ -162,15 +162,15 @@ async def _measure_run(bench: ModelBench, run: Run) -> RunTimes:
     )
 
 
-def _written_share(model: ModelServer, call: ReceivedCall, at: float) -> float | None:
+def _written_share(model: ModelServer, call: ReceivedCall, time_at: float) -> float | None:
     """Return the share of a response that had been sent at a time; `None` if it was not streamed."""
     sent_at = model.sent_at[model.calls.index(call)]
-    return sum(time_sent <= at for time_sent in sent_at) / len(sent_at) if call.is_streamed else None
+    return sum(time_sent <= time_at for time_sent in sent_at) / len(sent_at) if call.is_streamed else None
 
 
 def tool_starts(events: Sequence[HistoryEvent]) -> list[float]:
     """Return the start times of the tool calls, in seconds since the epoch."""
-    scheduled = {
+    scheduled_ids = {
         event.event_id
         for event in events
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED
@@ -180,7 +180,7 @@ def tool_starts(events: Sequence[HistoryEvent]) -> list[float]:
         event_time(event)
         for event in events
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
-        and event.activity_task_started_event_attributes.scheduled_event_id in scheduled
+        and event.activity_task_started_event_attributes.scheduled_event_id in scheduled_ids
     ]
 
 

@@ -80,9 +80,9 @@ def comparison_table(comparisons: Sequence[Comparison]) -> str:
 
 def written_figure(comparisons: Sequence[Comparison]) -> Figure:
     """Return the worst value of all plans with the goal."""
-    measured = {f"{each.shape} of {each.nodes}": round(each.written_percent, 1) for each in comparisons}
+    percent_by_plan = {f"{each.shape} of {each.nodes}": round(each.written_percent, 1) for each in comparisons}
     name = "largest share of a plan written when its first tool starts"
-    return Figure(name, max(measured.values()), MAX_WRITTEN_PERCENT, unit="%", measured=measured)
+    return Figure(name, max(percent_by_plan.values()), MAX_WRITTEN_PERCENT, unit="%", measured=percent_by_plan)
 
 
 def report(comparisons: Sequence[Comparison]) -> dict[str, Any]:

@@ -29,11 +29,11 @@ _LOCALHOST = "127.0.0.1"
 
 def roles_of(text: str) -> list[WorkerRole]:
     """Return the roles of `4` equal workers, or of `2+2` workers for runs and for tools, in turns."""
-    first, separator, second = text.partition("+")
+    first_count, separator, second_count = text.partition("+")
     if not separator:
-        return ["all"] * int(first)
-    workflow_roles: list[WorkerRole | None] = ["workflows"] * int(first)
-    tool_roles: list[WorkerRole | None] = ["tools"] * int(second)
+        return ["all"] * int(first_count)
+    workflow_roles: list[WorkerRole | None] = ["workflows"] * int(first_count)
+    tool_roles: list[WorkerRole | None] = ["tools"] * int(second_count)
     return [role for pair in zip_longest(workflow_roles, tool_roles) for role in pair if role is not None]
 
 

@@ -61,10 +61,10 @@ class Fleet:
 
     async def run(self) -> tuple[str, Document]:
         """Run the plan; return the ID of its first execution and its result document."""
-        started = await self.runs.start(StartRequest(self.plan))
-        handle = self.connection.client.get_workflow_handle(started.workflow_id)
+        started_run = await self.runs.start(StartRequest(self.plan))
+        handle = self.connection.client.get_workflow_handle(started_run.workflow_id)
         await asyncio.wait_for(handle.result(), RUN_TIMEOUT_S)
-        return started.run_id, (await RunReader(self.connection.client, started.workflow_id).read()).document()
+        return started_run.run_id, (await RunReader(self.connection.client, started_run.workflow_id).read()).document()
 
     def entries(self) -> list[tuple[str, str]]:
         """Return key and process ID of each effect."""
@@ -101,7 +101,7 @@ async def open_fleet(
     connection = Connection(
         client, Server(address, namespace=client.namespace), await register_search_attributes(client)
     )
-    compiled = prepare_plan(
+    compiled_plan = prepare_plan(
         check_plan(effects_plan(str(ledger)), load_toolset(settings, [TOOLS_FILE]).declarations()), {}
     )
     workers = [
@@ -111,7 +111,7 @@ async def open_fleet(
     try:
         for worker in workers:
             await worker.start()
-        yield Fleet(workers, roles, connection, open_runs(connection, settings), compiled, ledger)
+        yield Fleet(workers, roles, connection, open_runs(connection, settings), compiled_plan, ledger)
     finally:
         for worker in workers:
             await worker.kill()

@@ -32,17 +32,17 @@ def worker_networks(count: int) -> Iterator[list[WorkerNetwork]]:
         RuntimeError: this machine does not permit network namespaces; the message has the output of `ip`.
     """
     names = [f"dagwright-{os.getpid()}-{number}" for number in range(count)]
-    created: list[str] = []
+    created_names: list[str] = []
     try:
         for number, name in enumerate(names):
             _ip("netns", "add", name)
-            created.append(name)
+            created_names.append(name)
             _connect(name, number)
         yield [
             WorkerNetwork(("ip", "netns", "exec", name), f"{_PREFIX}.{number}.1") for number, name in enumerate(names)
         ]
     finally:
-        for name in created:
+        for name in created_names:
             _ip("netns", "delete", name)
 
 

@@ -111,8 +111,8 @@ async def main(api: str, database: Path, *, run_id: str | None, is_approved: boo
             print(event.type, getattr(event, "node_id", ""), flush=True)
             if event.type == "feedback.requested" and event.is_open:
                 await run.feedback(event.node_id, approved=is_approved or _confirm(event.request.prompt), by="ops")
-        loaded = (await run.result()).output
-        print(f"{loaded} rows in {database}" if loaded is not None else "rejected: nothing is loaded")
+        row_count = (await run.result()).output
+        print(f"{row_count} rows in {database}" if row_count is not None else "rejected: nothing is loaded")
 
 
 def _confirm(prompt: str) -> bool:

@@ -16,7 +16,7 @@ from dagwright.tools import load_tools
         (shapes.chain, 50, 49),
         (shapes.layers, 200, 3_600),
         (shapes.stragglers, 102, 120),
-        (lambda: shapes.large(1_000), 1_000, 2_990),
+        (lambda: shapes.large_plan(1_000), 1_000, 2_990),
     ],
 )
 def test_shape_is_a_valid_plan_of_its_size(make_plan: Callable[[], shapes.Plan], nodes: int, edges: int) -> None:
