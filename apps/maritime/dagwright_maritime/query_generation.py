@@ -58,7 +58,7 @@ async def es_query_gen(
         value_results: result of metadata_lookup: the names of the question as they are in the data
     """
     analyses, metadata = _as_list(analysis_result), _as_list(metadata_results)
-    [index, *other_indices] = dict.fromkeys(index_fields.index for index_fields in metadata)
+    [index, *other_indices] = dict.fromkeys(result.index for result in metadata)
     if other_indices:
         raise ValueError(
             f"A query needs one index; metadata_results has {index!r} and {', '.join(map(repr, other_indices))}"

@@ -70,7 +70,7 @@ async def analyze_results(
         raise ValueError(f"labels has {len(labels)} texts for {len(results)} results; expected one for each, in order")
     text = validate_question(question or sub_goal.description)
     tables = tables_of(results, labels or labels_of(results))
-    gaps = [note for table in tables for note in table.notes]
+    notes = [note for table in tables for note in table.notes]
     if not any(table.rows for table in tables) or not any(result.total or result.hits for result in results):
         return WorkerResult(outputs={"analysis": "Nothing matches, so there is nothing to compare."})
     tables_text = "\n\n".join(table.markdown() for table in tables)
@@ -79,11 +79,11 @@ async def analyze_results(
         summary = await request_answer(
             _TASK, "\n\n".join(prompt), schema=ANSWER, parse=lambda answer: _parse(answer, tables, text, results)
         )
-    except NoValidAnswer as failed:
-        # The figures are correct without a text; a text with wrong figures is never returned.
-        explanation_note = f"no explanation of the figures: {failed.problem}"
+    except NoValidAnswer as error:
+        # Return the tables without a text: a text with wrong figures is never returned.
+        explanation_note = f"no explanation of the figures: {error.problem}"
         return WorkerResult(status="partial", outputs={"analysis": tables_text}, message=explanation_note)
-    message = " ".join(gaps) or None
+    message = " ".join(notes) or None
     return WorkerResult(outputs={"analysis": f"{summary}\n\n{tables_text}"}, message=message)
 
 
@@ -112,7 +112,7 @@ def _parse(answer: Mapping[str, Any], tables: Sequence[Table], question: str, re
 
 
 def _texts_of(results: Sequence[EsResults]) -> Iterator[str]:
-    """Yield the texts of documents, such as identifiers and dates; for a time also its day."""
+    """Yield the texts of documents, such as identifiers and dates; for a timestamp, yield also its day."""
     for result in results:
         for value in (value for hit in result.hits for value in hit.values() if isinstance(value, str)):
             yield value
@@ -129,14 +129,16 @@ def labels_of(results: Sequence[EsResults]) -> list[str]:
         return [""]
     all_conditions = [dict(_conditions(result.query.get("query", {}))) for result in results]
     names = list(dict.fromkeys(name for conditions in all_conditions for name in conditions))
-    differing = [name for name in names if len({conditions.get(name) for conditions in all_conditions}) > 1]
-    labels = [", ".join(conditions[name] for name in differing if name in conditions) for conditions in all_conditions]
+    differing_names = [name for name in names if len({conditions.get(name) for conditions in all_conditions}) > 1]
+    labels = [
+        ", ".join(conditions[name] for name in differing_names if name in conditions) for conditions in all_conditions
+    ]
     is_clear = len(set(labels)) == len(labels) and all(labels)
     return labels if is_clear else [f"result {number}" for number in range(1, len(results) + 1)]
 
 
 def _conditions(query: Any) -> Iterator[tuple[str, str]]:
-    """Yield the conditions of a query that all must hold: field name -> value in words."""
+    """Yield the conditions of a query that must all hold: field name -> value in words."""
     if isinstance(query, list):
         for part in query:
             yield from _conditions(part)
@@ -154,6 +156,6 @@ def _condition_text(value: Any) -> str:
     if isinstance(value, list):
         return " or ".join(map(str, value))
     if isinstance(value, Mapping):
-        ends = [str(value[end]) for end in ("gt", "gte", "lt", "lte") if end in value]
-        return " to ".join(ends) if ends else str(value.get("value", value.get("query", "")))
+        bounds = [str(value[bound]) for bound in ("gt", "gte", "lt", "lte") if bound in value]
+        return " to ".join(bounds) if bounds else str(value.get("value", value.get("query", "")))
     return str(value)

@@ -32,7 +32,7 @@ class Mention:
     """A name in the spelling of the question.
 
     Args:
-        kind, field: the model's assumption.
+        kind, field: the kind and field that the model assumes.
     """
 
     text: str
@@ -45,7 +45,7 @@ class ParsedQuestion:
     """An analysed question before its names are looked up.
 
     Args:
-        analysis: without names; the values of its conditions have the spelling of the model.
+        analysis: analysis without names; the values of its conditions are spelled as in the model's answer.
         fields: names of all fields of the question, each once.
     """
 
@@ -96,12 +96,12 @@ def parse_answer(answer: Mapping[str, Any], question: str, fields: IndexFields) 
 
 
 def _problems(answer: Mapping[str, Any], question: str, fields: IndexFields) -> Iterator[str]:
-    normalized = " ".join(question.casefold().split())
+    normalized_question = " ".join(question.casefold().split())
     if len(answer["names"]) > MAX_NAMES:
         yield f"names: at most {MAX_NAMES} names are allowed"
     for name in answer["names"]:
         text = " ".join(name["text"].casefold().split())
-        if not text or len(text) > NAME_CHARACTERS or text not in normalized:
+        if not text or len(text) > NAME_CHARACTERS or text not in normalized_question:
             yield f"names: {name['text'][:60]!r} is not in the question, or is not a name"
     for metric in answer["metrics"]:
         yield from _metric_problems(metric, fields)
@@ -173,12 +173,12 @@ def _number(text: str) -> int | float | None:
 
 
 def with_resolved_names(parsed: ParsedQuestion, *, filters: list[Filter], entities: list[Any]) -> ParsedQuestion:
-    """Return the question with the results of its names.
+    """Return the question with its resolved names.
 
     Args:
         filters: conditions for the names; they come before the conditions of the question.
-        entities: parties and ports of the names.
+        entities: the shippers, carriers and ports that the names mean.
     """
     fields = list(dict.fromkeys([*(condition.field for condition in filters), *parsed.fields]))
-    parts = {"entities": entities, "filters": [*filters, *parsed.analysis.filters], "fields": fields}
-    return replace(parsed, analysis=parsed.analysis.model_copy(update=parts), fields=tuple(fields))
+    updates = {"entities": entities, "filters": [*filters, *parsed.analysis.filters], "fields": fields}
+    return replace(parsed, analysis=parsed.analysis.model_copy(update=updates), fields=tuple(fields))

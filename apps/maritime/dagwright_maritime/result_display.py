@@ -9,7 +9,7 @@ from dagwright_maritime.search.tables import document_table, group_tables
 from dagwright_maritime.slots import EsResults
 
 DEFAULT_ROWS = 20
-_FIRST = (
+_FIRST_FIELDS = (
     "shipment_id", "shipper_name", "carrier_name", "origin_port", "destination_port", "status", "teu", "departure_date",
     "eta_date", "arrival_date", "transit_days", "commodity",
 )  # fmt: skip
@@ -31,15 +31,17 @@ def show_results(
         es_results: result of es_query_exec, or the `page_results` of page_query; a list shows one after the other
         rows: maximum number of rows of each table
     """
-    each = es_results if isinstance(es_results, list) else [es_results]
-    return {"formatted_results": "\n\n".join(_results_text(results, rows) for results in each) or "Nothing matches."}
+    all_results = es_results if isinstance(es_results, list) else [es_results]
+    return {
+        "formatted_results": "\n\n".join(_results_text(results, rows) for results in all_results) or "Nothing matches."
+    }
 
 
 def _results_text(results: EsResults, rows: int) -> str:
     if results.total == 0:
         return "Nothing matches."
     if results.is_page:
-        return _page_note(results, rows)
+        return _page_text(results, rows)
     parts = []
     if results.aggregations:
         parts.append(group_tables(results.aggregations, rows=rows))
@@ -50,20 +52,20 @@ def _results_text(results: EsResults, rows: int) -> str:
             for gap in results.missing_values
         ]
     if results.hits or not results.aggregations:
-        parts.append(document_table(results.hits, total=results.total, rows=rows, first=_FIRST))
+        parts.append(document_table(results.hits, total=results.total, rows=rows, first_fields=_FIRST_FIELDS))
     return "\n\n".join(parts)
 
 
-def _page_note(results: EsResults, rows: int) -> str:
+def _page_text(results: EsResults, rows: int) -> str:
     """Return the documents of a page, and how many are on it; the number on earlier pages is unknown."""
     hits = results.hits[:rows]
     count, count_shown = len(results.hits), len(hits) if any(hits) else 0
-    match = "" if results.total is None else f" {results.total:,} match in all."
+    match_note = "" if results.total is None else f" {results.total:,} match in all."
     more_note = "More follow on the next page." if results.has_more else "No more follow."
     page_note = (
         f"{count_shown:,} of the {count:,} documents of this page are shown." if count else "This page is empty."
     )
-    summary = f"{page_note}{match} {more_note}"
+    summary = f"{page_note}{match_note} {more_note}"
     return "\n\n".join(
-        [document_table(hits, total=None, rows=rows, first=_FIRST), summary] if count_shown else [summary]
+        [document_table(hits, total=None, rows=rows, first_fields=_FIRST_FIELDS), summary] if count_shown else [summary]
     )

@@ -15,7 +15,7 @@ class MaritimeSettings(Settings):
     """The settings of a process whose tools search shipments."""
 
     opensearch_url: str | None = None
-    """URL of the search server, with credentials if it needs them; None for the server of the state folder."""
+    """URL of the search server, with credentials if it needs them; `None` for the server of the state folder."""
     opensearch_prefix: str = "maritime"
     """Prefix of the names of the indices."""
     opensearch_max_rows: int = Field(default=1_000, ge=1, le=10_000)
@@ -28,7 +28,7 @@ class MaritimeSettings(Settings):
     def _search_address(cls, url: str | None) -> str | None:
         if url is None or WEB_ADDRESS.fullmatch(url):
             return url and url.rstrip("/")
-        # The value may have a password.
+        # The value may contain a password.
         raise PydanticCustomError(HIDDEN_VALUE, "expected an address such as http://127.0.0.1:9200")
 
     @field_validator("opensearch_prefix")

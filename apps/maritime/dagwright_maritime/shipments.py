@@ -1,7 +1,7 @@
 """Generator of shipments: the same sequence for the same seed and day, of any length.
 
-The first thousand of a million shipments equal a data set of a thousand. Only `Random.random` is used: its values for a
-seed are the same in every version of Python.
+The first thousand shipments of a data set of a million equal a data set of a thousand. Only `Random.random` is used:
+its values for a seed are the same in every version of Python.
 """
 
 from bisect import bisect
@@ -22,7 +22,7 @@ MAX_DOCUMENTS = 10_000_000
 Shipment = dict[str, Any]
 
 _PAST_DAYS = 540
-"""Days before today in which shipments depart: six whole quarters before any day."""
+"""Departures start this many days before today, which is about six quarters."""
 
 _FUTURE_DAYS = 30
 _VOYAGE_DAYS = 90
@@ -72,11 +72,11 @@ _COMMODITIES = (
 )
 
 _HOME_ORIGIN_SHARE = 0.7
-"""Share of a shipper's goods that leave from its own port; the others leave from any port."""
+"""Share of a shipper's goods that leave from the shipper's own port; the other goods leave from any port."""
 
 _HOME_DESTINATION_SHARE = 0.45
 _UNREPORTED_SHARE = 0.06
-"""Share of arrived shipments without a transit time, if shipper and carrier report transit times."""
+"""Share of arrived shipments without a transit time although their shipper and carrier report transit times."""
 
 _DELAYS = ((-1, 14), (0, 38), (1, 18), (2, 11), (3, 7), (4, 5), (6, 4), (9, 3))
 """Days of delay after the estimated arrival, and their relative frequency."""
@@ -102,7 +102,7 @@ class DataSet:
 
     def shipments(self) -> Iterator[Shipment]:
         """Yield the shipments in the order of their ids, without fields that have no value."""
-        return islice(_Generator(self.seed, self.today).make(), self.documents)
+        return islice(_Generator(self.seed, self.today).shipments(), self.documents)
 
 
 class _Choice:
@@ -129,7 +129,7 @@ class _Generator:
         self._delays = _Choice([weight for _, weight in _DELAYS])
         self._ports = {port.code: index for index, port in enumerate(PORTS)}
 
-    def make(self) -> Iterator[Shipment]:
+    def shipments(self) -> Iterator[Shipment]:
         for number in count(1):
             yield self._shipment(number)
 
@@ -159,24 +159,24 @@ class _Generator:
             ),
         }
 
-    def _port(self, home_port: str, other_ports: _Choice, *, home_share: float) -> int:
+    def _port(self, home_port: str, port_choice: _Choice, *, home_share: float) -> int:
         """Return the index of a port; always draws two numbers."""
-        at_home, random_value = self._random() < home_share, self._random()
-        return self._ports[home_port] if at_home else other_ports.draw(random_value)
+        is_home_port, random_value = self._random() < home_share, self._random()
+        return self._ports[home_port] if is_home_port else port_choice.draw(random_value)
 
     def _voyage(self, *, base_days: float, reports_transit_days: bool) -> Shipment:
         """Return status, dates and transit time; day 0 is today. Always draws five numbers."""
         departure_offset = int(self._random() * (_PAST_DAYS + _FUTURE_DAYS + 1)) - _PAST_DAYS
-        expected = departure_offset + max(2, round(base_days * (0.9 + 0.2 * self._random())))
-        arrived = expected + _DELAYS[self._delays.draw(self._random())][0]
+        eta_offset = departure_offset + max(2, round(base_days * (0.9 + 0.2 * self._random())))
+        arrival_offset = eta_offset + _DELAYS[self._delays.draw(self._random())][0]
         hours, report_chance = self._random(), self._random()
         shipment: Shipment = {
-            "status": "booked" if departure_offset > 0 else "arrived" if arrived <= 0 else "in_transit",
+            "status": "booked" if departure_offset > 0 else "arrived" if arrival_offset <= 0 else "in_transit",
             "departure_date": self._days[departure_offset],
-            "eta_date": self._days[expected],
+            "eta_date": self._days[eta_offset],
         }
-        if arrived <= 0:
-            shipment["arrival_date"] = self._days[arrived]
+        if arrival_offset <= 0:
+            shipment["arrival_date"] = self._days[arrival_offset]
             if reports_transit_days and report_chance >= _UNREPORTED_SHARE:
-                shipment["transit_days"] = round(arrived - departure_offset + hours - 0.5, 1)
+                shipment["transit_days"] = round(arrival_offset - departure_offset + hours - 0.5, 1)
         return shipment

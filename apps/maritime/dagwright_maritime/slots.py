@@ -28,7 +28,7 @@ class Entity(_Slot):
     """A shipper, carrier or port in the question, with its value in the data."""
 
     text: str
-    """In the spelling of the question, such as `LA`."""
+    """The name in the spelling of the question, such as `LA`."""
     kind: str = ""
     """`shipper`, `carrier` or `port`."""
     field: str | None = None
@@ -55,7 +55,7 @@ class Metric(_Slot):
 
 
 class DateRange(_Slot):
-    """From the first day to the last, both included, as `2026-01-31`."""
+    """Inclusive range from the first to the last day, each such as `2026-01-31`."""
 
     field: str | None = None
     """`None` if the question does not say which date it means."""
@@ -85,7 +85,7 @@ class FieldDescription(_Slot):
 
     name: str
     type: str
-    """As in the mapping, such as `keyword`, `date`, `float`."""
+    """Type in the mapping, such as `keyword`, `date`, `float`."""
     description: str = ""
 
 
@@ -129,7 +129,7 @@ class MissingValues(_Slot):
     groups: int
     with_value: int
     without: list[str] = Field(default_factory=list)
-    """Keys of groups without a value; only the first if there are many."""
+    """Keys of groups without a value; only the first keys if there are many."""
 
 
 class EsResults(_Slot):
@@ -138,7 +138,7 @@ class EsResults(_Slot):
     hits: list[dict[str, Any]] = Field(default_factory=list)
     """The documents, in the order of the query."""
     aggregations: dict[str, Any] = Field(default_factory=dict)
-    """As the server returned them."""
+    """Aggregations as the server returned them."""
     total: int | None = None
     """Number of matching documents; `None` if they were not counted."""
     took_ms: int = 0
@@ -164,7 +164,7 @@ class EsResults(_Slot):
 
 
 def _shape_problems(aggregations: Mapping[str, Any], path: Path = ()) -> Iterator[str]:
-    """Yield the problems in the form of aggregations, each with its location.
+    """Yield the problems in the structure of aggregations, each with its location.
 
     Args:
         aggregations: by name; other values, such as the key of a group, are ignored.

@@ -11,37 +11,37 @@ _TOLERANCE = 1e-9
 
 
 def unsupported_numbers(
-    text: str, numbers: Iterable[int | float], texts: Iterable[str], shown_texts: Iterable[str] = ()
+    text: str, numbers: Iterable[int | float], texts: Iterable[str], document_texts: Iterable[str] = ()
 ) -> list[str]:
-    """Return the figures of a text that match none of the numbers, as they are written, each once.
+    """Return the figures of a text that match none of the numbers: each figure once, as it is written.
 
     A number may be rounded; an integer must be exact. The sign is ignored: "20 less" is -20.
 
     Args:
         numbers: the computed numbers.
         texts: names and other texts whose numbers may be repeated, each as a whole.
-        shown_texts: values of documents, such as identifiers and dates. They may only be repeated as a whole: their
+        document_texts: values of documents, such as identifiers and dates. They may only be repeated as a whole: their
             digits alone could match any figure.
     """
-    texts_of_numbers = {match[0] for each in texts for match in _NUMBER.finditer(each)}
+    number_texts = {match[0] for known_text in texts for match in _NUMBER.finditer(known_text)}
     known_values = {abs(number) for number in numbers} | {
-        value for each in texts_of_numbers for value, _ in _possible_values(each)
+        value for number_text in number_texts for value, _ in _possible_values(number_text)
     }
-    remaining_text = _without(_LIST_MARK.sub("", text), shown_texts)
-    in_text = dict.fromkeys(match[0] for match in _NUMBER.finditer(remaining_text))
+    remaining_text = _without_document_texts(_LIST_MARK.sub("", text), document_texts)
+    figures = dict.fromkeys(match[0] for match in _NUMBER.finditer(remaining_text))
     return [
         number_text
-        for number_text in in_text
-        if number_text not in texts_of_numbers and not _is_known(number_text, known_values)
+        for number_text in figures
+        if number_text not in number_texts and not _is_known(number_text, known_values)
     ]
 
 
-def _without(text: str, shown_texts: Iterable[str]) -> str:
-    """Return a text without the values that occur in it as a whole."""
-    occurring = {each for each in shown_texts if _DIGIT.search(each) and each in text}
+def _without_document_texts(text: str, document_texts: Iterable[str]) -> str:
+    """Return a text without those document texts that occur in it as a whole."""
+    occurring_texts = {value for value in document_texts if _DIGIT.search(value) and value in text}
     # The longest first: a value may be a prefix of another.
-    for each in sorted(occurring, key=lambda value: (-len(value), value)):
-        text = re.sub(rf"(?<![\w-])(?<!\d[.,'’]){re.escape(each)}(?![\w-]|[.,'’]\d)", "…", text)
+    for value in sorted(occurring_texts, key=lambda value: (-len(value), value)):
+        text = re.sub(rf"(?<![\w-])(?<!\d[.,'’]){re.escape(value)}(?![\w-]|[.,'’]\d)", "…", text)
     return text
 
 

@@ -15,12 +15,12 @@ class ValueMatch:
 
     Args:
         matches: for each value that was looked up, the matching values of the data.
-        known: values of the field, the most frequent first.
+        known_values: values of the field, the most frequent first.
     """
 
     condition: Filter
     matches: Sequence[tuple[str, Sequence[str]]]
-    known: Sequence[str]
+    known_values: Sequence[str]
 
     def problem(self) -> str | None:
         """Return the ambiguous and unknown values, for the user; `None` if all are clear."""
@@ -32,8 +32,8 @@ class ValueMatch:
             if len(values) > 1:
                 yield f"{text!r} of {field} may be {' or '.join(values[:_MAX_SHOWN])}"
             elif not values:
-                known_values = ", ".join(self.known[:_MAX_SHOWN]) or "nothing"
-                yield f"{field} has no value {text!r}; it has {known_values}"
+                listed_values = ", ".join(self.known_values[:_MAX_SHOWN]) or "nothing"
+                yield f"{field} has no value {text!r}; it has {listed_values}"
 
     def filter(self) -> Filter:
         """Return the condition with the resolved values in the spelling of the data."""
@@ -58,8 +58,8 @@ def match_values(condition: Filter, known_values: Sequence[str] | None) -> Value
     """Return the possible meanings of the values of a condition.
 
     Args:
-        known_values: values of the field, the most frequent first, at most `MAX_VALUES`; `None` for other than keyword
-            fields.
+        known_values: values of the field, the most frequent first, at most `MAX_VALUES`; `None` if the field is
+            not a keyword field.
     """
     if known_values is None or condition.value is None:
         return ValueMatch(condition, (), ())
@@ -70,12 +70,12 @@ def match_values(condition: Filter, known_values: Sequence[str] | None) -> Value
 
 
 def _matching_values(text: str, known_values: Sequence[str]) -> list[str]:
-    searched = _normalize(text)
-    equal_values = [value for value in known_values if _normalize(value) == searched]
+    searched_text = _normalize(text)
+    equal_values = [value for value in known_values if _normalize(value) == searched_text]
     matches = equal_values or [
-        value for value in known_values if searched in _normalize(value) or _normalize(value) in searched
+        value for value in known_values if searched_text in _normalize(value) or _normalize(value) in searched_text
     ]
-    # A field with more values than were read has names or identifiers, so the value is used as written.
+    # A field with more values than were read contains names or identifiers, so the value is used as written.
     return matches or ([text] if len(known_values) >= MAX_VALUES else [])
 
 

@@ -1,4 +1,4 @@
-"""Bind the results of lookups in one transaction: read each party again, and create the parties that users asked for.
+"""Bind the results of lookups in one transaction: read each party again, and create the parties that users requested.
 
 The call is idempotent like a verb: created parties are recorded under the idempotency key in the same transaction. This
 module must not import Temporal.
@@ -31,7 +31,7 @@ PROBLEMS_BYTES = 150_000
 Entry = dict[str, Any]
 
 
-class _Unbound(Exception):
+class _BindingFailed(Exception):
     """At least one entry cannot be bound; the transaction is rolled back."""
 
     def __init__(self, entries: list[Entry]) -> None:
@@ -42,7 +42,8 @@ class _Unbound(Exception):
 def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *, key: str) -> list[Entry]:
     """Return an entry per lookup: `{"entity", "reason", "created"}`, or only `{"problem"}` entries on failure.
 
-    A party is bound by its id, so it may have been renamed since. Nothing is created unless every lookup can be bound.
+    A party is bound by its id, even if the party was renamed after the lookup. Nothing is created unless every lookup
+    can be bound.
 
     Args:
         found: for each lookup the result of `PartyResolver.resolve`, or `{"entity"}` for a known party; a
@@ -53,9 +54,9 @@ def bind_parties(database: EntityDatabase, found: Sequence[Mapping[str, Any]], *
         return _problems_of(found)
     try:
         if any("create" in entry for entry in found):
-            return EffectLog(database).once(key, VERB, list[Entry], lambda call: _bind_and_create(call, found))
+            return EffectLog(database).run_once(key, VERB, list[Entry], lambda call: _bind_and_create(call, found))
         return database.read(lambda session: _bind_all(session, found))
-    except _Unbound as unbound:
+    except _BindingFailed as unbound:
         return unbound.entries
 
 
@@ -65,17 +66,17 @@ def _bind_and_create(call: VerbCall, lookups: Sequence[Mapping[str, Any]]) -> li
         if "create" in entry:
             entries[position] = _create(call, entry)
     if any("problem" in entry for entry in entries):
-        raise _Unbound(_problems_of(entries))
+        raise _BindingFailed(_problems_of(entries))
     return entries
 
 
 def _create(call: VerbCall, entry: Mapping[str, Any]) -> Entry:
-    new_party = entry["create"]
-    new = NewParty(
-        PartyKind(new_party["kind"]), new_party["name"], new_party.get("jurisdiction"), new_party.get("date_of_birth")
+    fields = entry["create"]
+    new_party = NewParty(
+        PartyKind(fields["kind"]), fields["name"], fields.get("jurisdiction"), fields.get("date_of_birth")
     )
     try:
-        [party] = create_parties(call, [new])
+        [party] = create_parties(call, [new_party])
     except ValueError as error:
         return {"problem": _problem(INVALID_FIELD, str(error))}
     created_party = party_json(party.id, party.name, party.kind, party.jurisdiction)
@@ -86,23 +87,23 @@ def _bind_all(session: Session, lookups: Sequence[Mapping[str, Any]]) -> list[En
     """Return the entries with the current state of each party; entries to create stay unchanged.
 
     Raises:
-        _Unbound: a party can no longer be used.
+        _BindingFailed: a party can no longer be used.
     """
     entries = [_current_entry(session, entry) if "entity" in entry else dict(entry) for entry in lookups]
     if any("problem" in entry for entry in entries):
-        raise _Unbound(_problems_of(entries))
+        raise _BindingFailed(_problems_of(entries))
     return entries
 
 
 def _current_entry(session: Session, entry: Mapping[str, Any]) -> Entry:
-    chosen = entry["entity"]
-    if chosen.get("kind") in RESOLVER.terms:
-        return {"entity": dict(chosen), "reason": str(entry.get("reason", "")), "created": False}
-    party = session.get(Party, chosen["id"]) if is_id(chosen["id"]) else None
+    entity = entry["entity"]
+    if entity.get("kind") in RESOLVER.terms:
+        return {"entity": dict(entity), "reason": str(entry.get("reason", "")), "created": False}
+    party = session.get(Party, entity["id"]) if is_id(entity["id"]) else None
     if KNOWN_AS in entry and (problem := _usage_problem(party, entry)) is not None:
         return {"problem": _problem_of_known_party(entry, problem)}
     if party is None:
-        message = f"{chosen.get('kind', 'party')} {chosen.get('name')!r} ({chosen['id']}) no longer exists"
+        message = f"{entity.get('kind', 'party')} {entity.get('name')!r} ({entity['id']}) no longer exists"
         return {"problem": _problem(LOOKUP_NOT_FOUND, message)}
     if party.status != PartyStatus.ACTIVE:
         return {"problem": _problem(LOOKUP_NOT_FOUND, f"{describe(party)} is inactive")}
@@ -121,7 +122,7 @@ def _problem_of_known_party(entry: Mapping[str, Any], message: str) -> dict[str,
 
 
 def _usage_problem(party: Party | None, entry: Mapping[str, Any]) -> str | None:
-    """Return why a party that the plan names cannot be used, `None` if it can."""
+    """Return why a party that the plan names cannot be used, or `None`."""
     shown_id, is_by_id = repr(entry["entity"]["id"])[:80], entry[KNOWN_AS] == BY_ID
     name = shown_id if is_by_id else entry[KNOWN_AS]
     if party is None:
@@ -143,11 +144,11 @@ def _problem(code: str, message: str) -> dict[str, Any]:
 
 
 def _problems_of(entries: Sequence[Mapping[str, Any]]) -> list[Entry]:
-    """Return the problems by position, with fewer candidates each if together they exceed the limit."""
+    """Return the problems by position, with fewer candidates each if all problems together exceed the limit."""
     problems: list[Entry] = [{"problem": dict(entry["problem"])} if "problem" in entry else {} for entry in entries]
-    for max_listed in (10, 3, 1, 0):
+    for max_candidates in (10, 3, 1, 0):
         if len(json.dumps(problems)) <= PROBLEMS_BYTES:
             break
         for problem in (entry["problem"] for entry in problems if entry):
-            problem["candidates"] = list(problem.get("candidates", ()))[:max_listed]
+            problem["candidates"] = list(problem.get("candidates", ()))[:max_candidates]
     return problems

@@ -1,7 +1,7 @@
 """The closed lists of onboarding: kinds of parties, roles, products, and the codes that identify them.
 
-Plans are validated against these lists before they run: the schemas of the verbs have them as `enum`. This module must
-not import the database.
+Plans are validated against these lists before they run: the schemas of the verbs contain the lists as `enum`. This
+module must not import the database.
 """
 
 import difflib
@@ -144,8 +144,8 @@ _CODE_LIMIT = 40
 
 def nearest_hint(word: str, known_words: Iterable[str]) -> str:
     """Return `; did you mean 'X'?` for the closest known word, or a full stop if none is close."""
-    close = difflib.get_close_matches(word, list(known_words), n=1)
-    return f"; did you mean {close[0]!r}?" if close else "."
+    close_matches = difflib.get_close_matches(word, list(known_words), n=1)
+    return f"; did you mean {close_matches[0]!r}?" if close_matches else "."
 
 
 def validate_role(role: str) -> str:
@@ -173,17 +173,17 @@ def validate_link(link: str) -> str:
 def validate_date_of_birth(text: str, field_name: str = "date-of-birth") -> str:
     """Return a date as `1970-12-31`. Raises ValueError for an invalid date or a date in the future."""
     try:
-        born = date.fromisoformat(text.strip())
+        day = date.fromisoformat(text.strip())
     except ValueError:
         raise ValueError(f"{field_name} {text!r:.80} is not a date such as 1970-12-31") from None
     try:
-        check_date_of_birth(born.isoformat())
+        check_date_of_birth(day.isoformat())
     except ValueError as error:
         raise ValueError(f"{field_name} {error}") from None
-    # It may already be tomorrow in another time zone.
-    if born > datetime.now(UTC).date() + timedelta(days=1):
-        raise ValueError(f"{field_name} {born.isoformat()} is in the future")
-    return born.isoformat()
+    # In another time zone, it may already be the next day.
+    if day > datetime.now(UTC).date() + timedelta(days=1):
+        raise ValueError(f"{field_name} {day.isoformat()} is in the future")
+    return day.isoformat()
 
 
 def validate_client_type(text: str) -> str:
@@ -217,7 +217,7 @@ def kind_of_entity_type(entity_type: str) -> PartyKind | None:
 
 
 def kinds_of_entity_type(entity_type: str) -> tuple[PartyKind, ...]:
-    """Return the party kinds of an entity type, every kind for `entity`. Raises ValueError if it is not a party."""
+    """Return the party kinds of an entity type, every kind for `entity`. Raises ValueError for a product or role."""
     kinds = RESOLVER.kinds_of(entity_type)
     return tuple(PartyKind) if kinds is None else tuple(map(_party_kind, kinds))
 

@@ -27,7 +27,12 @@ def load_entities(
 
 @entities.command("find", cls=PlainHelp)
 def find_entities(
-    text: Annotated[str, typer.Argument(metavar="TEXT", help="A name, a part of one, an identifier or an id.")],
+    text: Annotated[
+        str,
+        typer.Argument(
+            metavar="TEXT", help="A name, a part of a name, an identifier such as a LEI, or the id of a party."
+        ),
+    ],
     *,
     entity_type: Annotated[
         str, typer.Option("--type", metavar="TYPE", help="Such as person, fund or entity.")

@@ -19,7 +19,7 @@ class EntityDatabase(Database):
         super().__init__(url, PARTIES)
 
     def index_missing_names(self) -> int:
-        """Index names that were written by other means than the models, such as SQL; return how many were added."""
+        """Index names that were not written through the models, such as with SQL; return the number of added names."""
         count_before = self.read(count_indexed_names)
         progress: IndexProgress | None = None
         while (progress := self._index_part(progress)) is not None:

@@ -1,6 +1,6 @@
-"""The log of verb calls: each call runs once per key, and its record lists the rows it changed and relies on.
+"""The log of verb calls: each call runs once per key, and its record lists the rows that the call changed or relies on.
 
-The record is written in the transaction of the change, so both exist or neither does. `undo` reads it.
+The record is written in the transaction of the change, so change and record are committed together. `undo` reads it.
 This module must not depend on the verbs.
 """
 
@@ -26,8 +26,8 @@ from dagwright_onboarding.models import (
     RoleAssignment,
 )
 
-UNKNOWN_CALL = UNDO
-"""Verb name in the record of a call that was undone before it took effect."""
+UNKNOWN_VERB = UNDO
+"""Verb name in the record of a call that was undone before it took effect: its verb is unknown."""
 
 Row = Party | RoleAssignment | ProductSubscription | Relation
 """Rows that verbs add and remove; all of them have an `id`."""
@@ -49,7 +49,7 @@ class RecordedChange(StrEnum):
 
 
 class VerbCall:
-    """One call in its transaction; records the rows that are changed through the session, and the rows the verb used.
+    """One call in its transaction; records the rows that the session changes, and the rows that the verb uses.
 
     Args:
         session: the session of this transaction only.
@@ -58,22 +58,22 @@ class VerbCall:
     def __init__(self, session: Session) -> None:
         self.session = session
         self.changes: list[dict[str, Any]] = []
-        self._relied_on: dict[str, None] = {}
+        self._protected_ids: dict[str, None] = {}
         # The session calls the listener, so every change is recorded, whatever the verb does.
         event.listen(session, "after_flush", self._record_changes)
 
-    def relies_on(self, *rows: Row) -> None:
+    def protect_rows(self, *rows: Row) -> None:
         """Keep other calls' undo from removing these rows until this call is undone."""
-        self._relied_on.update(dict.fromkeys(row.id for row in rows))
+        self._protected_ids.update(dict.fromkeys(row.id for row in rows))
 
-    def relies_on_value(self, row: Row, column: str) -> None:
+    def protect_value(self, row: Row, column: str) -> None:
         """Keep other calls' undo from resetting one column of a row until this call is undone."""
-        self._relied_on[value_id(row.id, column)] = None
+        self._protected_ids[value_id(row.id, column)] = None
 
-    def relied_on(self) -> list[str]:
+    def used_row_ids(self) -> list[str]:
         """Return the `EffectRow.row_id`s of all rows that the call changed or relies on, each once."""
-        changed = (change["row"]["id"] for change in self.changes)
-        return list(dict.fromkeys([*self._relied_on, *changed]))
+        changed_ids = (change["row"]["id"] for change in self.changes)
+        return list(dict.fromkeys([*self._protected_ids, *changed_ids]))
 
     def _record_changes(self, session: Session, _context: object) -> None:
         added = [row for row in session.new if isinstance(row, Row)]
@@ -82,9 +82,12 @@ class VerbCall:
             self.changes += [_record(change, row, columns_of(row)) for row in rows]
         for row in session.dirty:
             if isinstance(row, Row) and (previous_values := _previous_values(row)):
-                current = {name: getattr(row, name) for name in previous_values}
+                current_values = {name: getattr(row, name) for name in previous_values}
                 self.changes.append(
-                    {**_record(RecordedChange.CHANGED, row, {"id": row.id, **current}), "before": previous_values}
+                    {
+                        **_record(RecordedChange.CHANGED, row, {"id": row.id, **current_values}),
+                        "before": previous_values,
+                    }
                 )
 
 
@@ -97,8 +100,8 @@ class EffectLog:
     def __init__(self, database: EntityDatabase) -> None:
         self._database = database
 
-    def once(self, key: str, verb: str, result_type: type[Result], apply: Callable[[VerbCall], Result]) -> Result:
-        """Return the result of `apply` under this key, from this attempt or an earlier one.
+    def run_once(self, key: str, verb: str, result_type: type[Result], apply: Callable[[VerbCall], Result]) -> Result:
+        """Return the result of `apply` for this key: the recorded result of an earlier attempt, if there is one.
 
         Args:
             key: idempotency key of the call.
@@ -111,9 +114,9 @@ class EffectLog:
         """
 
         def transaction(session: Session) -> Result:
-            recorded = session.get(Effect, validate_key(key))
-            if recorded is not None:
-                return _stored_result(recorded, verb, result_type=result_type)
+            effect = session.get(Effect, validate_key(key))
+            if effect is not None:
+                return _stored_result(effect, verb, result_type=result_type)
             call = VerbCall(session)
             result = apply(call)
             session.flush()
@@ -121,7 +124,7 @@ class EffectLog:
             session.add(Effect(key=key, verb=verb, result=encoded, changes=call.changes))
             # Flush first: the rows refer to the record by a foreign key that the session does not know.
             session.flush()
-            session.add_all(EffectRow(key=key, row_id=row_id) for row_id in call.relied_on())
+            session.add_all(EffectRow(key=key, row_id=row_id) for row_id in call.used_row_ids())
             return result
 
         return self._database.write(transaction)
@@ -155,7 +158,7 @@ def _previous_values(row: Row) -> dict[str, Any]:
 
 
 def _stored_result(effect: Effect, verb: str, *, result_type: type[Result]) -> Result:
-    if effect.verb not in (verb, UNKNOWN_CALL):
+    if effect.verb not in (verb, UNKNOWN_VERB):
         raise ValueError(f"the idempotency key of a {effect.verb} was reused for a {verb}")
     if effect.undone_at is not None:
         undone_at = effect.undone_at.isoformat(timespec="seconds")

@@ -3,7 +3,7 @@
 from dagwright.plugins.entities import Resolver
 
 UNDO = "onboarding.undo"
-"""Compensates for a call of a verb, or for the parties that `bind_parties` created."""
+"""Tool that undoes a call of a verb, or the parties that `bind_parties` created."""
 RESOLVER = Resolver(
     find="find_party",
     bind="bind_parties",
@@ -24,4 +24,5 @@ RESOLVER = Resolver(
     terms=("product", "role"),
     filters={"jurisdiction": "jurisdiction"},
 )
-"""Products and roles are terms of the catalogue: a lookup returns a code, such as `FUND_ACCOUNTING`."""
+"""Resolver of parties, products and roles. Products and roles are terms of the catalogue: their lookup returns a code,
+such as `FUND_ACCOUNTING`."""

@@ -2,7 +2,7 @@
 
 It finds the parties that a text can mean, and returns the current state of a party. It never changes the store. This
 module must not import the verbs or Temporal. It imports SQLAlchemy, so modules that are loaded by every command must
-not import it.
+not import this module.
 """
 
 from collections import defaultdict
@@ -25,8 +25,8 @@ class KnownParty:
     """The current state of a party.
 
     Args:
-        jurisdiction: ISO 3166 code, None if unknown.
-        is_active: whether lookups find it and verbs accept it.
+        jurisdiction: ISO 3166 code, `None` if unknown.
+        is_active: whether lookups find the party and verbs accept it.
     """
 
     id: str
@@ -51,11 +51,11 @@ class EntityGateway:
     def find(self, search_text: str, entity_type: str, *, jurisdiction: str | None = None) -> Findings:
         """Return the parties of a type that a text can mean, best first, each with identifiers and roles.
 
-        `bound` of the result is the unambiguous match. Without it, the caller must ask a person to choose among the
-        hits or, if there are none, among the near matches.
+        `unambiguous_match` of the result is the unambiguous match. Without it, the caller must ask a person to choose
+        among the hits or, if there are none, among the near matches.
 
         Args:
-            search_text: an identifier, a name, an alias, a part of one, or the id of a party.
+            search_text: an identifier, a name, an alias, a part of a name, or the id of a party.
             entity_type: see `Resolver.kinds_of`; `entity` means any.
             jurisdiction: ISO 3166 code that the parties must have; `US` includes `US-DE`.
 
@@ -75,7 +75,7 @@ class EntityGateway:
         return self._database.read(search)
 
     def get(self, party_id: str) -> KnownParty | None:
-        """Return the party with an id, active or not, or the product or role with a code; None if it does not exist.
+        """Return the party with an id, active or not, or the product or role with a code; or `None`.
 
         If a product and a role have the same code, such as `DEPOSITARY`, the product is returned.
         """

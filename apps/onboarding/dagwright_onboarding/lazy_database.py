@@ -1,6 +1,7 @@
 """The store as a dependency of tools: imported and opened at the first call.
 
-Every command that lists tools imports them, and importing SQLAlchemy takes longer than a command may take to start.
+Every command that lists tools imports the tools, and importing SQLAlchemy takes longer than a command may take to
+start.
 """
 
 import threading
@@ -20,14 +21,14 @@ class LazyDatabase:
     def __init__(self, database: "EntityDatabase | str") -> None:
         self._database_or_url = database
         self._lock = threading.Lock()
-        self._opened: EntityDatabase | None = None
+        self._database: EntityDatabase | None = None
 
     @property
-    def opened(self) -> "EntityDatabase":
-        """The store."""
+    def database(self) -> "EntityDatabase":
+        """The store, which the first access opens."""
         from dagwright_onboarding.database import as_database  # noqa: PLC0415 - see the module
 
         with self._lock:
-            if self._opened is None:
-                self._opened = as_database(self._database_or_url)
-            return self._opened
+            if self._database is None:
+                self._database = as_database(self._database_or_url)
+            return self._database

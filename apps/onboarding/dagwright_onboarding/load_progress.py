@@ -16,8 +16,8 @@ _CLEAR_LINE = "\r\x1b[K"
 
 
 @contextmanager
-def watched_load(output: Output) -> Iterator[ProgressCallback]:
-    """Yield a progress callback, which ends the load after the transaction that received a signal.
+def reporting_load_progress(output: Output) -> Iterator[ProgressCallback]:
+    """Yield a progress callback, which ends the load after the transaction in which a signal came.
 
     The second signal exits at once. The signal handlers need the main thread.
 
@@ -35,12 +35,12 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
         if not is_loading:
             raise KeyboardInterrupt
 
-    def on_progress(done_rows: int, rows: int) -> None:
+    def on_progress(loaded_rows: int, rows: int) -> None:
         nonlocal is_loading
         is_loading = True
-        if first_signal and done_rows < rows:
-            raise _interruption_error(done_rows, rows)
-        progress_line.update(done_rows, rows)
+        if first_signal and loaded_rows < rows:
+            raise _interruption_error(loaded_rows, rows)
+        progress_line.update(loaded_rows, rows)
 
     previous_handlers = {signal_number: signal.signal(signal_number, on_signal) for signal_number in _SIGNALS}
     try:
@@ -53,8 +53,8 @@ def watched_load(output: Output) -> Iterator[ProgressCallback]:
         progress_line.clear()
 
 
-def _interruption_error(done_rows: int, rows: int) -> CommandError:
-    return CommandError(f"interrupted; {describe_progress(done_rows, rows)}", status=ErrorStatus.INTERRUPTED)
+def _interruption_error(loaded_rows: int, rows: int) -> CommandError:
+    return CommandError(f"interrupted; {describe_progress(loaded_rows, rows)}", status=ErrorStatus.INTERRUPTED)
 
 
 class _ProgressLine:
@@ -62,16 +62,16 @@ class _ProgressLine:
 
     def __init__(self, output: Output) -> None:
         self._is_enabled = not output.is_json and sys.stderr.isatty()
-        self._started = self._next = time.monotonic()
+        self._started_at = self._next_update_at = time.monotonic()
         self._is_shown = False
 
-    def update(self, done_rows: int, rows: int) -> None:
+    def update(self, loaded_rows: int, rows: int) -> None:
         now = time.monotonic()
-        if not self._is_enabled or now < self._next:
+        if not self._is_enabled or now < self._next_update_at:
             return
-        self._next, self._is_shown = now + UPDATE_INTERVAL_S, True
-        rows_per_s = round(done_rows / max(now - self._started, 0.001))
-        sys.stderr.write(f"{_CLEAR_LINE}{done_rows:,} of {rows:,} rows loaded, {rows_per_s:,} rows/s")
+        self._next_update_at, self._is_shown = now + UPDATE_INTERVAL_S, True
+        rows_per_s = round(loaded_rows / max(now - self._started_at, 0.001))
+        sys.stderr.write(f"{_CLEAR_LINE}{loaded_rows:,} of {rows:,} rows loaded, {rows_per_s:,} rows/s")
         sys.stderr.flush()
 
     def clear(self) -> None:

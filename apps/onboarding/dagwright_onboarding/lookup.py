@@ -1,12 +1,11 @@
 """Search for existing parties by name, identifier or id.
 
 A search tries its steps from the most to the least certain and stops at the first step with a result: an identifier or
-an exact name; the whole name in any order, without its legal form; all words of the text; word prefixes.
-A single hit is bound without asking if the text is a whole identifier or name. A part or a prefix of a name is not
-enough: John Smith is not John Smithson, and a bound party is changed without confirmation. A different legal form is
-not enough either: Kite SARL is not Kite GmbH; the legal form is ignored only where one of the two names has none.
-Several hits are ambiguous. Names with a different spelling are returned as near matches: Cohen and Chen differ by one
-letter.
+an exact name; the whole name in any order, without its legal form; all words of the text; word prefixes. A single hit
+is bound without asking if the text is a whole identifier or a whole name. A part or a prefix of a name is not enough:
+John Smith is not John Smithson, and a bound party is changed without confirmation. A different legal form is not enough
+either: Kite SARL is not Kite GmbH; the legal form is ignored only where one of the two names has none. Several hits are
+ambiguous. Names with a different spelling are returned as near matches: Cohen and Chen differ by one letter.
 
 `name_search` fetches the names for each step; the steps in this module decide and rank.
 
@@ -44,9 +43,9 @@ ROLES_RETURNED = 3
 """Maximum number of roles of one candidate; enough to recognize a person."""
 _EXACT_LIMIT = 1_000
 """Maximum number of parties with the same name that are ranked."""
-NEAR_ENOUGH = 5
-"""If at least this many near matches have all words, names that lack a word are not searched."""
-NEAR_SIMILARITY = 65.0
+ENOUGH_NEAR_MATCHES = 5
+"""Number of near matches with all words from which names that lack a word are not searched."""
+MIN_NEAR_SIMILARITY = 65.0
 """Minimum rapidfuzz ratio (0 to 100) of a near match."""
 
 
@@ -60,15 +59,15 @@ class Identifier:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A party that a search text may mean, with details that distinguish it from others of the same name.
+    """A party that a search text may mean, with details that distinguish it from other parties of the same name.
 
     Args:
-        jurisdiction: ISO 3166 code, None if unknown.
+        jurisdiction: ISO 3166 code, `None` if unknown.
         score: 0 to 100; 100 for an identifier or an exact name.
         reason: why the party was found, in words.
-        binds: whether a lookup uses the party without asking if it is the only hit.
+        binds: whether a lookup uses the party without asking if the party is the only hit.
         identifiers: ordered by scheme and value.
-        roles: at most `ROLES_RETURNED` of its roles, such as `DIRECTOR at Apex Fund`, the latest first.
+        roles: at most `ROLES_RETURNED` roles of the party, such as `DIRECTOR at Apex Fund`, the latest first.
         born: date of birth of a person, if known.
     """
 
@@ -100,14 +99,20 @@ class Findings:
     inactive: tuple[Candidate, ...] = ()
 
     @property
-    def bound(self) -> Candidate | None:
-        """The unambiguous match, None if a person must choose."""
+    def unambiguous_match(self) -> Candidate | None:
+        """The match that a lookup uses without asking; `None` if a person must choose."""
         return self.hits[0] if len(self.hits) == 1 and self.hits[0].binds else None
 
 
 @dataclass(frozen=True, slots=True)
 class _SearchText:
-    """A parsed search text."""
+    """A parsed search text.
+
+    Args:
+        key: name key of the text.
+        core: words before the legal form.
+        form: the legal form.
+    """
 
     raw: str
     key: str
@@ -128,13 +133,13 @@ class _SearchText:
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """Conditions on the parties apart from the name; None means any."""
+    """Conditions on the parties apart from the name; `None` means any."""
 
     kinds: tuple[str, ...] | None
     jurisdiction: str | None
 
     def mismatch(self, candidate: Candidate) -> str | None:
-        """Return in words how a candidate fails the conditions, None if it meets them."""
+        """Return in words which condition a candidate fails, `None` if it meets all conditions."""
         if self.kinds is not None and candidate.kind not in self.kinds:
             return f"is a {candidate.kind}"
         if self.jurisdiction is None or is_within(candidate.jurisdiction or "", self.jurisdiction):
@@ -152,8 +157,8 @@ class _Filter:
         if self.kinds is not None:
             conditions.append(Party.kind.in_(self.kinds))
         if self.jurisdiction is not None:
-            below_jurisdiction = Party.jurisdiction.startswith(f"{self.jurisdiction}-")
-            conditions.append((Party.jurisdiction == self.jurisdiction) | below_jurisdiction)
+            is_subdivision = Party.jurisdiction.startswith(f"{self.jurisdiction}-")
+            conditions.append((Party.jurisdiction == self.jurisdiction) | is_subdivision)
         return conditions
 
 
@@ -161,7 +166,7 @@ _NO_FILTER = _Filter(None, None)
 _ORGANISATION_KINDS = (PartyKind.COMPANY, PartyKind.FUND)
 _WITHOUT_FORM, _ANY_ORDER = "same name without the legal form", "same words in another order"
 _IDENTIFIER, _ITS_ID, _EXACT_NAME, _OTHER_NAME = "identifier", "its id", "exact name", "other name"
-_CERTAIN = (_IDENTIFIER, _ITS_ID, _EXACT_NAME)
+_CERTAIN_REASONS = (_IDENTIFIER, _ITS_ID, _EXACT_NAME)
 """Reasons that bind even if an inactive party has the same name."""
 
 
@@ -191,7 +196,7 @@ class PartyFinder:
         """Return the parties of a type that a text can mean, best first; without their identifiers and roles.
 
         Args:
-            search_text: an identifier, a name, an alias, a part of one, or the id of a party.
+            search_text: an identifier, a name, an alias, a part of a name, or the id of a party.
             entity_type: see `Resolver.kinds_of`; `entity` means any.
             jurisdiction: ISO 3166 code that the parties must have; `US` includes `US-DE`.
 
@@ -203,40 +208,40 @@ class PartyFinder:
             return _find_terms(_parse_search_text(search_text), TermNames(kinds[0]))
         criteria = _Filter(kinds, parse_jurisdiction(jurisdiction) if jurisdiction is not None else None)
         text = _parse_search_text(search_text)
-        exact = self._exact(text, criteria)
-        hits = exact.active
-        inactive_matches = exact.inactive
-        if not any(hit.reason in _CERTAIN for hit in hits):
+        exact_matches = self._exact(text, criteria)
+        hits = exact_matches.active
+        inactive_matches = exact_matches.inactive
+        if not any(hit.reason in _CERTAIN_REASONS for hit in hits):
             inactive_matches = [*inactive_matches, *self._inactive_by_name(text, criteria)]
         inactive = tuple(_rank(replace(match, binds=False) for match in inactive_matches))
         if not hits:
             names = NameIndex(self._session, kinds=criteria.kinds, jurisdiction=criteria.jurisdiction)
             hits = next((candidates for candidates in (step(text, names) for step in _STEPS) if candidates), [])
             if not hits:
-                filtered_out = [
+                filtered_candidates = [
                     replace(match, reason=criteria.mismatch(match) or match.reason, binds=False)
                     for match in self._exact(text, _NO_FILTER).active
                 ]
-                return Findings((), tuple(_rank([*filtered_out, *_near_matches(text, names)])), inactive)
+                return Findings((), tuple(_rank([*filtered_candidates, *_near_matches(text, names)])), inactive)
         if inactive:
             # An inactive party has the same name, so only an identifier, id or exact name is certain.
-            hits = [replace(hit, binds=hit.binds and hit.reason in _CERTAIN) for hit in hits]
+            hits = [replace(hit, binds=hit.binds and hit.reason in _CERTAIN_REASONS) for hit in hits]
         return Findings(tuple(_rank(hits)), (), inactive)
 
     def _exact(self, text: _SearchText, criteria: _Filter) -> _ExactMatches:
         """Return the parties with this identifier, otherwise the parties with this name or id."""
         values = {text.raw.upper(), identifier_key(text.raw)}
         identified_ids = select(PartyIdentifier.party_id).where(PartyIdentifier.value.in_(values))
-        identified = [(party, _IDENTIFIER) for party in self._parties(identified_ids, criteria)]
-        if any(party.status == PartyStatus.ACTIVE for party, _ in identified):
-            return _ExactMatches.of(identified)
+        identified_parties = [(party, _IDENTIFIER) for party in self._parties(identified_ids, criteria)]
+        if any(party.status == PartyStatus.ACTIVE for party, _ in identified_parties):
+            return _ExactMatches.of(identified_parties)
         ids = union_all(
             select(Party.id).where(Party.id == text.raw),
             select(Party.id).where(Party.name_key == text.key, *criteria.conditions()),
             select(PartyName.party_id).where(PartyName.name_key == text.key),
         )
         return _ExactMatches.of(
-            [*identified, *((party, _exact_reason(party, text)) for party in self._parties(ids, criteria))]
+            [*identified_parties, *((party, _exact_reason(party, text)) for party in self._parties(ids, criteria))]
         )
 
     def _inactive_by_name(self, text: _SearchText, criteria: _Filter) -> list[Candidate]:
@@ -262,7 +267,7 @@ class PartyFinder:
 
     def _parties(self, ids: Select[str] | CompoundSelect[str], criteria: _Filter) -> list[Party]:
         """Return the parties with these ids that meet the conditions."""
-        # In one query, or with the kind as a condition, a database may scan all parties of that kind.
+        # Two queries, and no condition on the kind: otherwise a database may scan all parties of the kind.
         party_ids = set(self._session.scalars(ids.limit(_EXACT_LIMIT)))
         if not party_ids:
             return []
@@ -310,19 +315,21 @@ def _whole_name(text: _SearchText, names: Names) -> list[Candidate]:
     matches = [stored_name for stored_name in stored_names if text.is_whole_name(stored_name)]
     if text.form and (with_same_form := [stored_name for stored_name in matches if _form_of(stored_name) == text.form]):
         matches = with_same_form
-    if in_order := [stored_name for stored_name in matches if stored_name.core == text.core]:
-        matches = in_order
+    if with_same_order := [stored_name for stored_name in matches if stored_name.core == text.core]:
+        matches = with_same_order
     # At the limit, more names may match that were not read.
     return [_whole_name_match(text, stored_name, binds=len(stored_names) < NAMES_RETURNED) for stored_name in matches]
 
 
 def _whole_name_match(text: _SearchText, stored_name: KnownName, *, binds: bool) -> Candidate:
     """Return a whole-name match; a different legal form means a different company."""
-    # A name without a legal form may have any.
+    # A stored name without a legal form may belong to a company of any legal form.
     if text.form and _form_of(stored_name) not in ((), text.form):
         return _candidate(stored_name, 90, "the name with another legal form")
-    in_order = stored_name.core == text.core
-    return _candidate(stored_name, 97 if in_order else 95, _WITHOUT_FORM if in_order else _ANY_ORDER, binds=binds)
+    has_same_order = stored_name.core == text.core
+    return _candidate(
+        stored_name, 97 if has_same_order else 95, _WITHOUT_FORM if has_same_order else _ANY_ORDER, binds=binds
+    )
 
 
 def _all_words(text: _SearchText, names: Names) -> list[Candidate]:
@@ -352,20 +359,20 @@ _STEPS: tuple[Step, ...] = (_whole_name, _all_words, _prefixes)
 
 def _near_matches(text: _SearchText, names: Names) -> list[Candidate]:
     candidates: list[Candidate] = []
-    for step, similar_names in enumerate(names.similar_names(text.core, min_similarity=NEAR_SIMILARITY)):
+    for step, similar_names in enumerate(names.similar_names(text.core, min_similarity=MIN_NEAR_SIMILARITY)):
         ratings = ((stored_name, name_similarity(text.core, stored_name.core)) for stored_name in similar_names)
         candidates += [
             _candidate(stored_name, rating, "different spelling")
             for stored_name, rating in ratings
-            if rating >= NEAR_SIMILARITY
+            if rating >= MIN_NEAR_SIMILARITY
         ]
-        if len({candidate.id for candidate in candidates}) >= (NEAR_ENOUGH if step == 0 else 1):
+        if len({candidate.id for candidate in candidates}) >= (ENOUGH_NEAR_MATCHES if step == 0 else 1):
             break
     return candidates
 
 
 def _are_prefixes(prefixes: Sequence[str], words: Sequence[str]) -> bool:
-    """Return whether each prefix starts a word of its own, in the order of the words."""
+    """Return whether each prefix starts a different word, in the order of the words."""
     position = 0
     for prefix in prefixes:
         while position < len(words) and not words[position].startswith(prefix):
@@ -410,16 +417,16 @@ def _exact_reason(party: Party, text: _SearchText) -> str:
 
 def _rank(candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return the best candidate of each party, best first; ties are ordered by name, jurisdiction and id."""
-    best: dict[str, Candidate] = {}
+    best_of_party: dict[str, Candidate] = {}
     for candidate in candidates:
-        best_candidate = best.get(candidate.id)
-        if best_candidate is None or candidate.score > best_candidate.score:
-            best[candidate.id] = candidate
-    order = sorted(
-        best.values(),
+        earlier = best_of_party.get(candidate.id)
+        if earlier is None or candidate.score > earlier.score:
+            best_of_party[candidate.id] = candidate
+    ranked = sorted(
+        best_of_party.values(),
         key=lambda candidate: (-candidate.score, candidate.name, candidate.jurisdiction or "", candidate.id),
     )
-    return order[:CANDIDATE_LIMIT]
+    return ranked[:CANDIDATE_LIMIT]
 
 
 def _parse_search_text(search_text: str) -> _SearchText:

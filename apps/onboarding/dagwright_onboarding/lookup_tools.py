@@ -27,7 +27,7 @@ def lookup_tools(store: LazyDatabase) -> ToolRegistry:
         the current fund or client.
 
         Args:
-            search_text: an identifier, a name or a part of one.
+            search_text: an identifier, a name or a part of a name.
             entity_type: person, company, fund, several of them such as company or fund, or entity for any.
             jurisdiction: ISO 3166 code of the party.
             is_interactive: whether the tool may ask a person.
@@ -36,22 +36,22 @@ def lookup_tools(store: LazyDatabase) -> ToolRegistry:
         from dagwright_onboarding.resolution import LookupRequest, PartyResolver  # noqa: PLC0415
 
         call = context()
-        search = PartyResolver(
-            EntityGateway(store.opened),
+        resolver = PartyResolver(
+            EntityGateway(store.database),
             LookupRequest(search_text, entity_type, jurisdiction),
             is_interactive=is_interactive,
         )
-        return search.resolve(call.answers, call.checkpoint)
+        return resolver.resolve(call.answers, call.checkpoint)
 
     @tool(name=RESOLVER.bind, effects="idempotent", undo=RESOLVER.undo)
     def bind_parties(*, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Bind the results of lookups, and create the parties that users asked for.
+        """Bind the results of lookups, and create the parties that users requested.
 
         Args:
             found: the result of `find_party` for each lookup, in order.
         """
         from dagwright_onboarding import binding  # noqa: PLC0415
 
-        return binding.bind_parties(store.opened, found, key=context().idempotency_key)
+        return binding.bind_parties(store.database, found, key=context().idempotency_key)
 
     return ToolRegistry.of(find_party, bind_parties)

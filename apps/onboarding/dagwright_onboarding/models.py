@@ -1,7 +1,7 @@
 """Tables of the entity store: parties, their names, links between them, and the log of verb calls.
 
-The unique constraints make concurrent verbs safe, so each natural key has one. Unknown texts are empty rather than
-NULL, because unique constraints ignore NULLs. This module must not import the verbs or Temporal.
+The unique constraints make concurrent verbs safe, so each natural key has a unique constraint. Unknown texts are empty
+rather than NULL, because unique constraints ignore NULLs. This module must not import the verbs or Temporal.
 """
 
 from datetime import UTC, datetime
@@ -138,7 +138,7 @@ class PartySearch(Base):
 
 
 class SearchWord(Base):
-    """A word of a current or former name; misspelt words are compared with these."""
+    """A word of a current or former name; misspelt words are compared with the words of this table."""
 
     __tablename__ = "search_word"
     __table_args__ = (UniqueConstraint("word", name="search_word_once"),)
@@ -176,7 +176,7 @@ class ProductSubscription(Base):
 
 
 class Relation(Base):
-    """`to` is the parent or the management company of `from`, or is related to it."""
+    """`to` is the parent or the management company of `from`, or is related to `from`."""
 
     __tablename__ = "party_relation"
     __table_args__ = (
@@ -219,7 +219,7 @@ class Effect(Base):
 class EffectRow(Base):
     """A row, or a column of a row, that a call changed or relies on.
 
-    Until this call is undone, the undo of another call cannot remove or reset it.
+    Until this call is undone, the undo of another call cannot remove the row or reset the column.
     """
 
     __tablename__ = "effect_row"

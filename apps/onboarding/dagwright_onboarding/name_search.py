@@ -1,8 +1,8 @@
 """Select candidate names for the search steps of `lookup`, which rank them.
 
 Names are found by their words: with FTS5 on SQLite, with an index of lexemes on PostgreSQL. Misspelt words are first
-corrected by the list of all words, which is a tenth as long and has a trigram index on both databases. This module must
-not depend on the search steps and must not import Temporal.
+corrected with a list of all words, which has a tenth as many entries and a trigram index on both databases. This module
+must not depend on the search steps and must not import Temporal.
 """
 
 import json
@@ -41,7 +41,7 @@ _MAX_COUNTED_POSTINGS = 10_000
 _MIN_TRIGRAM_SHARE = "0.2"
 """Minimum share of common trigrams for PostgreSQL, set through its `similarity_threshold` option."""
 _MIN_TRIGRAM_WORD = 5
-"""Minimum letters of an unknown word for the comparison by trigrams; shorter words have too few."""
+"""Minimum letters of an unknown word for the comparison by trigrams; shorter words have too few trigrams."""
 _MAX_CORRECTED_WORDS = 12
 """Maximum number of words of a text whose spelling is corrected; further words must match exactly."""
 
@@ -55,8 +55,8 @@ class KnownName:
 
     Args:
         party_name: the party's own name.
-        words: words of the name that matches, which may be another name of the party.
-        core: the words before its legal form.
+        words: words of this name, which may be another name of the party.
+        core: the words before the legal form.
     """
 
     id: str
@@ -72,8 +72,8 @@ class NameIndex:
     """Fetches names from one snapshot of the store; results are limited, the shortest names first.
 
     Args:
-        kinds: kinds of the parties, None for any.
-        jurisdiction: ISO 3166 code of the parties or of their country, None for any.
+        kinds: kinds of the parties, `None` for any.
+        jurisdiction: ISO 3166 code of the parties or of their country, `None` for any.
     """
 
     def __init__(self, session: Session, *, kinds: Sequence[str] | None, jurisdiction: str | None = None) -> None:
@@ -84,7 +84,7 @@ class NameIndex:
         # Tags are `#fund #us #us_de`: kind, country, subdivision. Use the kind and the most specific place.
         all_tags = [party_tags(kind, jurisdiction or "") for kind in kinds or [""]]
         required_tags = [[tag for tag in (tags[0], tags[-1]) if tag != "#"] for tags in all_tags]
-        # For each kind, the tags that all of its parties have.
+        # For each kind, the tags that all parties of the kind have.
         self._tags = [tags for tags in required_tags if tags]
 
     def exact_names(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
@@ -98,7 +98,7 @@ class NameIndex:
 
     def names_with_prefixes(self, prefixes: Sequence[str]) -> list[KnownName]:
         """Return the names whose words start with these prefixes, in this order."""
-        if not self._are_prefixes(prefixes):
+        if not self._may_be_prefixes(prefixes):
             return []
         expressions = [self._prefix_expression(prefix) for prefix in dict.fromkeys(prefixes)]
         pattern = "%" + "".join(f" {_escape_word(prefix)}%" for prefix in prefixes)
@@ -118,7 +118,7 @@ class NameIndex:
             yield self._most_similar([[spellings[word] for word in spellings]], words, min_similarity=min_similarity)
         for combinations in word_subsets(words, min_similarity=min_similarity):
             required = [[spellings[words[position]] for position in positions] for positions in combinations]
-            required = [each for each in required if all(each)]
+            required = [spellings_of_words for spellings_of_words in required if all(spellings_of_words)]
             if required:
                 yield self._most_similar(required, words, min_similarity=min_similarity)
 
@@ -130,12 +130,12 @@ class NameIndex:
         ratings = [
             (name_similarity(words, core), search_id) for search_id, core in self._cores(self._expression(alternatives))
         ]
-        best = sorted((-rating, search_id) for rating, search_id in ratings if rating >= min_similarity)[
+        best_ratings = sorted((-rating, search_id) for rating, search_id in ratings if rating >= min_similarity)[
             :_MAX_SIMILAR_NAMES
         ]
-        if not best:
+        if not best_ratings:
             return []
-        ids = [search_id for _, search_id in best]
+        ids = [search_id for _, search_id in best_ratings]
         if self._is_sqlite:
             query = "SELECT * FROM party_search WHERE id IN (SELECT value FROM json_each(:ids))"
             return self._fetch(query, {"ids": json.dumps(ids)})
@@ -152,7 +152,7 @@ class NameIndex:
                 break
         return cores
 
-    def _are_prefixes(self, prefixes: Sequence[str]) -> bool:
+    def _may_be_prefixes(self, prefixes: Sequence[str]) -> bool:
         """Return whether each prefix may start a known word; a search without a result takes far longer."""
         if self._is_sqlite:
             query = (
@@ -170,9 +170,9 @@ class NameIndex:
 
     def _spellings(self, words: Sequence[str]) -> dict[str, Spellings]:
         """Return for each word the known words that it may stand for, the most likely first."""
-        to_correct = sorted(set(words), key=lambda word: (-len(word), word))[:_MAX_CORRECTED_WORDS]
-        edits = {word: one_edit_away(word) for word in to_correct}
-        known_words = self._known_words({*words, *(edit for each in edits.values() for edit in each)})
+        correctable_words = sorted(set(words), key=lambda word: (-len(word), word))[:_MAX_CORRECTED_WORDS]
+        edits = {word: one_edit_away(word) for word in correctable_words}
+        known_words = self._known_words({*words, *(edit for word_edits in edits.values() for edit in word_edits)})
         spellings: dict[str, Spellings] = {}
         for word in dict.fromkeys(words):
             candidates = known_words & ({word} | edits.get(word, set()))
@@ -187,13 +187,15 @@ class NameIndex:
         return [[[word] for word in split] for split in splits if known_words.issuperset(split)]
 
     def _known_words(self, words: set[str]) -> set[str]:
-        # Passed as one value: thousands of parameters in a statement take longer than the lookup itself.
-        searched = sorted(words)
+        # The words are passed as one value: thousands of parameters in a statement take longer than the lookup itself.
+        sorted_words = sorted(words)
         if self._is_sqlite:
             query = "SELECT word FROM search_word WHERE word IN (SELECT value FROM json_each(:words))"
-            return set(self._session.scalars(text(query), {"words": json.dumps(searched)}))
+            return set(self._session.scalars(text(query), {"words": json.dumps(sorted_words)}))
         return set(
-            self._session.scalars(text("SELECT word FROM search_word WHERE word = ANY(:words)"), {"words": searched})
+            self._session.scalars(
+                text("SELECT word FROM search_word WHERE word = ANY(:words)"), {"words": sorted_words}
+            )
         )
 
     def _similar_words(self, word: str) -> list[str]:
@@ -210,13 +212,13 @@ class NameIndex:
         rare_trigrams = self._rarest(trigrams(word))
         if not rare_trigrams:
             return []
-        matching = " UNION ALL ".join(
+        matches_query = " UNION ALL ".join(
             f"SELECT rowid AS id FROM word_trigrams WHERE word_trigrams MATCH :trigram{number}"
             for number in range(len(rare_trigrams))
         )
         query = (
-            f"SELECT w.word FROM (SELECT id, count(*) AS shared FROM ({matching}) GROUP BY id ORDER BY shared DESC, id"
-            " LIMIT :n) g CROSS JOIN search_word w ON w.id = g.id"
+            f"SELECT w.word FROM (SELECT id, count(*) AS shared FROM ({matches_query}) GROUP BY id"
+            " ORDER BY shared DESC, id LIMIT :n) g CROSS JOIN search_word w ON w.id = g.id"
         )
         matches = {f"trigram{number}": _quote_token(trigram) for number, trigram in enumerate(rare_trigrams)}
         return list(self._session.scalars(text(query), {**matches, "n": _MAX_SIMILAR_WORDS}))
@@ -224,24 +226,25 @@ class NameIndex:
     def _rarest(self, word_trigrams: Sequence[str]) -> list[str]:
         """Return the rarest trigrams, as many as can be counted in one query; at least one."""
         counts = text("SELECT doc FROM word_trigram_counts WHERE term = :term")
-        counted = sorted(
+        trigram_counts = sorted(
             (count, trigram)
             for trigram in word_trigrams
             if (count := self._session.execute(counts, {"term": trigram}).scalar())
         )
-        selected: list[str] = []
+        rarest: list[str] = []
         total = 0
-        for count, trigram in counted:
+        for count, trigram in trigram_counts:
             total += count
-            if selected and total > _MAX_COUNTED_POSTINGS:
+            if rarest and total > _MAX_COUNTED_POSTINGS:
                 break
-            selected.append(trigram)
-        return selected
+            rarest.append(trigram)
+        return rarest
 
     def _expression(self, alternatives: Sequence[RequiredWords]) -> str:
         """Return the full-text expression for names that match one of the alternatives."""
         return self._any(
-            self._all(self._any(map(_quote_for(self._is_sqlite), one)) for one in required) for required in alternatives
+            self._all(self._any(map(_quote_for(self._is_sqlite), word_spellings)) for word_spellings in required)
+            for required in alternatives
         )
 
     def _any(self, expressions: Iterable[str]) -> str:
@@ -265,8 +268,8 @@ class NameIndex:
         """Return the expression restricted to parties of the requested kind and jurisdiction."""
         if not self._tags:
             return self._all([expression])
-        quoted = _quote_for(self._is_sqlite)
-        return self._all([expression, self._any(self._all(map(quoted, tags)) for tags in self._tags)])
+        quote = _quote_for(self._is_sqlite)
+        return self._all([expression, self._any(self._all(map(quote, tags)) for tags in self._tags)])
 
     def _source_of_matches(self) -> str:
         """Return the part of a query that finds the names `s` matching `:match`."""

@@ -1,4 +1,4 @@
-"""Comparison of names: equal texts, equal names, and the words of a name.
+"""Comparison of names: stored texts, keys of equal names, and the words of a name.
 
 Pure functions over strings, shared by the store, the lookups and the loader. Stored keys are made by `name_key`, so a
 change of that function needs a migration. This module must not import the database.
@@ -70,8 +70,8 @@ _USUAL_FORM = {
     "sp z oo": "sp z oo",
 }
 """Legal forms that are spelt out, have gaps (`S.à r.l.` gives `sa rl`) or are in another language -> the usual word."""
-_AND = ("&", "and", "und", "et")
-_LONG_FORMS = sorted((tuple(form.split()) for form in _USUAL_FORM if " " in form), key=lambda words: -len(words))
+_CONJUNCTIONS = ("&", "and", "und", "et")
+_MULTI_WORD_FORMS = sorted((tuple(form.split()) for form in _USUAL_FORM if " " in form), key=lambda words: -len(words))
 
 
 def clean_name(text: str, field_name: str = "the name") -> str:
@@ -80,23 +80,23 @@ def clean_name(text: str, field_name: str = "the name") -> str:
     Raises:
         ValueError: the text is empty, over `NAME_LIMIT`, or has control characters or lone surrogates.
     """
-    cleaned = " ".join(BIDI_CONTROLS.sub("", unicodedata.normalize("NFC", text)).split())
-    if not cleaned:
+    clean_text = " ".join(BIDI_CONTROLS.sub("", unicodedata.normalize("NFC", text)).split())
+    if not clean_text:
         raise ValueError(f"{field_name} is empty")
-    if len(cleaned) > NAME_LIMIT:
-        raise ValueError(f"{field_name} has {len(cleaned)} characters, at most {NAME_LIMIT} are allowed")
-    for position, character in enumerate(cleaned):
+    if len(clean_text) > NAME_LIMIT:
+        raise ValueError(f"{field_name} has {len(clean_text)} characters, at most {NAME_LIMIT} are allowed")
+    for position, character in enumerate(clean_text):
         if unicodedata.category(character) in ("Cc", "Cs"):
             raise ValueError(f"{field_name} has the character U+{ord(character):04X} at position {position}")
-    return cleaned
+    return clean_text
 
 
 def name_key(text: str) -> str:
     """Return the key that equal names share, regardless of case, accents and white space."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    decomposed = unicodedata.normalize("NFKD", folded)
+    folded_text = unicodedata.normalize("NFKC", text).casefold()
+    decomposed_text = unicodedata.normalize("NFKD", folded_text)
     without_marks = "".join(
-        character for character in decomposed if unicodedata.category(character) not in _IGNORED_CATEGORIES
+        character for character in decomposed_text if unicodedata.category(character) not in _IGNORED_CATEGORIES
     )
     return " ".join(without_marks.translate(_LETTERS_WITHOUT_DECOMPOSITION).split())
 
@@ -112,7 +112,7 @@ def words_of(key: str) -> tuple[str, ...]:
 
 
 def core_words(key: str) -> tuple[str, ...]:
-    """Return the words of a name key without the legal form at its end, or all words if there are no others."""
+    """Return the words of a name key without the legal form at its end; all words if the name is only a legal form."""
     words = words_of(key)
     return _split_legal_form(words)[0] or words
 
@@ -121,7 +121,7 @@ def legal_form(words: Sequence[str]) -> tuple[str, ...]:
     """Return the legal form at the end of a name, with each part in its usual spelling, in order.
 
     `kite sa rl` and `kite sarl` give `sarl`, `kite gmbh & co kg` gives `gmbh`, `co`, `kg`. A name without a legal form,
-    or with nothing else, gives an empty tuple.
+    and a name that is only a legal form, give an empty tuple.
     """
     core, form = _split_legal_form(tuple(words))
     return form if core else ()
@@ -141,14 +141,14 @@ def _split_legal_form(words: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[st
         forms.insert(0, _USUAL_FORM.get(form, form))
         words = words[: len(words) - length]
         # Drop the conjunction of `GmbH & Co. KG`.
-        if words and words[-1] in _AND:
+        if words and words[-1] in _CONJUNCTIONS:
             words = words[:-1]
     return words, tuple(forms)
 
 
 def _legal_form_length(words: tuple[str, ...]) -> int:
-    """Return how many words at the end are a legal form."""
-    for ending in _LONG_FORMS:
+    """Return the number of words at the end that are a legal form."""
+    for ending in _MULTI_WORD_FORMS:
         if words[-len(ending) :] == ending:
             return len(ending)
     return 1 if words[-1] in _LEGAL_FORMS else 0

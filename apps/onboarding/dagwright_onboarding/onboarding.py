@@ -46,12 +46,11 @@ if TYPE_CHECKING:
     from dagwright_onboarding.verbs import OnboardingVerbs
 
 Verbs = Callable[[], "OnboardingVerbs"]
-"""Opens the store at the first call."""
+"""Function that returns the verbs; the first call opens the store."""
 
 
 def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
-    """Return the verbs, which `apps/onboarding/docs/verbs.yaml` lists, the tool that undoes them, and the tools of
-    lookups.
+    """Return the verbs of `apps/onboarding/docs/verbs.yaml`, the tool that undoes them, and the lookup tools.
 
     Args:
         database: the store, or its URL; opened at the first call of a tool.
@@ -61,7 +60,7 @@ def onboarding_tools(database: "EntityDatabase | str") -> list[ToolSpec]:
     def verbs() -> "OnboardingVerbs":
         from dagwright_onboarding.verbs import OnboardingVerbs  # noqa: PLC0415 - see the module
 
-        return OnboardingVerbs(store.opened)
+        return OnboardingVerbs(store.database)
 
     tools = [*_tools_of_parties(verbs), *_tools_of_cbus(verbs), *_tools_of_links(verbs), _undo_tool(verbs)]
     return [*(spec for function in tools if (spec := spec_of(function)) is not None), *lookup_tools(store)]

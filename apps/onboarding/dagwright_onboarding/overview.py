@@ -71,12 +71,12 @@ def read_overview(database: EntityDatabase) -> Overview:
 
 def changed_rows(before: Overview, after: Overview) -> list[ChangedRow]:
     """Return the rows that differ, in the order of the later overview, removed rows last."""
-    earlier = {row.id: row for row in before.rows}
+    earlier_rows = {row.id: row for row in before.rows}
     later_ids = {row.id for row in after.rows}
     changes = [
-        ChangedRow(RowChange.CHANGED if row.id in earlier else RowChange.ADDED, row)
+        ChangedRow(RowChange.CHANGED if row.id in earlier_rows else RowChange.ADDED, row)
         for row in after.rows
-        if earlier.get(row.id) != row
+        if earlier_rows.get(row.id) != row
     ]
     changes.extend(ChangedRow(RowChange.REMOVED, row) for row in before.rows if row.id not in later_ids)
     return changes

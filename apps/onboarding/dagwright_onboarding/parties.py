@@ -1,7 +1,7 @@
 """Find and create rows of the entity store, inside a transaction that the caller owns.
 
 Every function is idempotent by natural key: it returns the existing row or adds it. Two transactions that add the same
-row conflict at its unique constraint, and `EntityDatabase.write` retries the loser.
+row conflict at its unique constraint, and `EntityDatabase.write` retries the transaction that failed.
 This module must not import the verbs or Temporal.
 """
 
@@ -33,7 +33,7 @@ from dagwright_onboarding.names import name_key
 Lock = Mapping[str, Any]
 """PostgreSQL row lock as arguments of `with_for_update`; SQLite has one writer at a time."""
 SHARED_LOCK: Final[Lock] = MappingProxyType({"read": True, "key_share": True})
-"""Shared lock, as foreign keys of PostgreSQL use it: other transactions may share it, but not delete the row."""
+"""Shared lock, as foreign keys of PostgreSQL use it: other transactions may share the lock, but not delete the row."""
 EXCLUSIVE_LOCK: Final[Lock] = MappingProxyType({})
 """Exclusive lock on a row that is about to be deleted."""
 
@@ -49,9 +49,9 @@ class NaturalKey:
 
     Args:
         kind: person, company or fund.
-        name: as shown, cleaned by `names.clean_name`.
+        name: name to show, from `names.clean_name`.
         jurisdiction: ISO 3166 code, empty if unknown.
-        distinguisher: distinguishes persons of the same name, otherwise empty.
+        distinguisher: distinguishes persons of the same name; empty for other parties.
     """
 
     kind: PartyKind
@@ -80,14 +80,14 @@ def describe_with_birth(party: Party) -> str:
     return describe(party) + (f", born {party.distinguisher}" if party.distinguisher else "")
 
 
-def required_party(session: Session, party_id: str, *, argument: str) -> Party:
+def get_active_party(session: Session, party_id: str, *, argument: str) -> Party:
     """Return the active party with the id in `argument`. Raises ValueError if there is no such party."""
     party = session.get(Party, party_id) if is_id(party_id) else None
     return _require_party(party, party_id, argument=argument)
 
 
-def locked_party(session: Session, party_id: str, *, argument: str) -> Party:
-    """Return the active party like `required_party`, with a shared lock until this transaction ends."""
+def lock_active_party(session: Session, party_id: str, *, argument: str) -> Party:
+    """Return the active party as `get_active_party` does, with a shared lock until this transaction ends."""
     party = session.get(Party, party_id, with_for_update=dict(SHARED_LOCK)) if is_id(party_id) else None
     return _require_party(party, party_id, argument=argument)
 
@@ -131,22 +131,22 @@ def ensure_exactly(session: Session, key: NaturalKey, *, client_type: str = "") 
     """
     party = find_party(session, key)
     if party is not None:
-        return _active(party, argument="name"), False
+        return _check_active(party, argument="name"), False
     return add_party(session, key, client_type=client_type), True
 
 
 def ensure_party(session: Session, key: NaturalKey, *, client_type: str = "") -> tuple[Party, bool]:
     """Return the party with this natural key and whether it was added.
 
-    Without a jurisdiction, the only party of that kind and name is returned.
+    Without a jurisdiction, the only party of that kind and name is returned, if there is exactly one.
 
     Raises:
         ValueError: the party is inactive, or there is no jurisdiction and several parties have the name.
     """
     if not key.jurisdiction and find_party(session, key) is None:
-        only = _only_party_of_name(session, key)
-        if only is not None:
-            return only, False
+        only_party = _only_party_of_name(session, key)
+        if only_party is not None:
+            return only_party, False
     return ensure_exactly(session, key, client_type=client_type)
 
 
@@ -158,15 +158,17 @@ def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
     """
     if find_party(session, key) is not None:
         return ensure_exactly(session, key)
-    same_name = select(Party).where(Party.kind == PartyKind.PERSON, Party.name_key == name_key(key.name))
+    parties_of_name = select(Party).where(Party.kind == PartyKind.PERSON, Party.name_key == name_key(key.name))
     if key.jurisdiction:
-        same_name = same_name.where(Party.jurisdiction == key.jurisdiction)
+        parties_of_name = parties_of_name.where(Party.jurisdiction == key.jurisdiction)
     if key.distinguisher:
-        same_name = same_name.where(Party.distinguisher == key.distinguisher)
-    other = session.scalars(same_name.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)).first()
-    if other is not None:
+        parties_of_name = parties_of_name.where(Party.distinguisher == key.distinguisher)
+    existing = session.scalars(
+        parties_of_name.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)
+    ).first()
+    if existing is not None:
         raise ValueError(
-            f"name: {describe_with_birth(other)} already exists; look that person up, or give jurisdiction and "
+            f"name: {describe_with_birth(existing)} already exists; look that person up, or give jurisdiction and "
             "date-of-birth to add another person of the same name"
         )
     return ensure_exactly(session, key)
@@ -175,7 +177,7 @@ def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
 def possible_duplicate(session: Session, party: Party) -> Party | None:
     """Return another active party that may be the same: of the same kind and name, with no known difference.
 
-    A party with the name as a former name is returned if no other party has it now.
+    If no other party has this name now, a party that formerly had the name is returned.
     """
     parameters = {
         "id": party.id,
@@ -184,7 +186,7 @@ def possible_duplicate(session: Session, party: Party) -> Party | None:
         "jurisdiction": party.jurisdiction,
         "distinguisher": party.distinguisher,
     }
-    return session.scalars(_SAME_NAME, parameters).first() or session.scalars(_SAME_NAME_BEFORE, parameters).first()
+    return session.scalars(_SAME_NAME, parameters).first() or session.scalars(_SAME_FORMER_NAME, parameters).first()
 
 
 def ensure_relation(
@@ -192,19 +194,19 @@ def ensure_relation(
 ) -> tuple[Relation, bool]:
     """Link a fund or company to a party; return the link and whether it was added.
 
-    A `RELATED` link is symmetric: it is one link, in either order of the parties.
+    A `RELATED` link is symmetric: both orders of the parties mean the same link.
 
     Raises:
-        ValueError: both are the same party, one is a person where an organisation is required, or the fund already
-            has another management company.
+        ValueError: the two parties are the same, one of them has a kind that this link does not allow, or the fund
+            already has another management company.
     """
     if fund.id == target.id:
         raise ValueError(f"{describe(fund)} cannot be its own {_RELATION_WORDS[kind]}")
     if fund.kind == PartyKind.PERSON:
         raise ValueError(f"cbu-id: expected a fund or a company, got {describe(fund)}")
-    allowed = _RELATION_KINDS[kind]
-    if target.kind not in allowed:
-        expected = " or ".join(allowed)
+    allowed_kinds = _RELATION_KINDS[kind]
+    if target.kind not in allowed_kinds:
+        expected = " or ".join(allowed_kinds)
         raise ValueError(f"the {_RELATION_WORDS[kind]} must be a {expected}, got {describe(target)}")
     if kind is RelationKind.RELATED:
         # No constraint covers both directions, so transactions that link the same two parties are serialized.
@@ -226,21 +228,21 @@ def find_relation(
     session: Session, fund: Party, target: Party, *, kind: RelationKind, lock: Lock = SHARED_LOCK
 ) -> Relation | None:
     """Return the link of a kind between two parties, locked until this transaction ends."""
-    ends = and_(Relation.from_id == fund.id, Relation.to_id == target.id)
+    links_parties = and_(Relation.from_id == fund.id, Relation.to_id == target.id)
     if kind is RelationKind.RELATED:
-        ends = or_(ends, and_(Relation.from_id == target.id, Relation.to_id == fund.id))
-    query = select(Relation).where(ends, Relation.kind == kind).with_for_update(**lock)
+        links_parties = or_(links_parties, and_(Relation.from_id == target.id, Relation.to_id == fund.id))
+    query = select(Relation).where(links_parties, Relation.kind == kind).with_for_update(**lock)
     return session.scalars(query.order_by(Relation.id)).first()
 
 
 def relations_of(session: Session, fund: Party) -> dict[RelationKind, list[str]]:
     """Return the ids that a fund or company is linked to, by kind, oldest first."""
     relations: dict[RelationKind, list[str]] = {kind: [] for kind in RelationKind}
-    related_to_it = and_(Relation.to_id == fund.id, Relation.kind == RelationKind.RELATED)
-    query = select(Relation).where(or_(Relation.from_id == fund.id, related_to_it))
+    is_related = and_(Relation.to_id == fund.id, Relation.kind == RelationKind.RELATED)
+    query = select(Relation).where(or_(Relation.from_id == fund.id, is_related))
     for relation in session.scalars(query.order_by(Relation.created_at, Relation.id)):
-        other = relation.to_id if relation.from_id == fund.id else relation.from_id
-        relations[RelationKind(relation.kind)].append(other)
+        linked_id = relation.to_id if relation.from_id == fund.id else relation.from_id
+        relations[RelationKind(relation.kind)].append(linked_id)
     return relations
 
 
@@ -250,7 +252,8 @@ def ensure_role(
     """Give `entity` a role at `cbu`; return the assignment and whether it was added.
 
     Raises:
-        ValueError: the role is unknown or for persons only, `cbu` is a person, or both are the same party.
+        ValueError: the role is unknown or for persons only, `cbu` is a person, or `cbu` and `entity` are the same
+            party.
     """
     validate_role(role)
     if cbu.kind == PartyKind.PERSON:
@@ -307,13 +310,13 @@ def find_product(session: Session, cbu: Party, *, product: str, lock: Lock = SHA
 
 
 def _same_name_query(has_name: ColumnElement[bool]) -> Select[Party]:
-    """Return the query for a party of the same name as a given one; an unknown field matches any value."""
-    open_or_same = (
+    """Return the query for a party of the same name as a given party; an unknown field matches any value."""
+    field_conditions = (
         or_(bindparam(column.key) == "", column.in_((bindparam(column.key), "")))
         for column in (Party.jurisdiction, Party.distinguisher)
     )
     other_parties = select(Party).where(
-        Party.kind == bindparam("kind"), Party.id != bindparam("id"), has_name, *open_or_same
+        Party.kind == bindparam("kind"), Party.id != bindparam("id"), has_name, *field_conditions
     )
     other_parties = other_parties.where(Party.status == PartyStatus.ACTIVE)
     return other_parties.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)
@@ -321,7 +324,7 @@ def _same_name_query(has_name: ColumnElement[bool]) -> Select[Party]:
 
 # Built once, because building a query takes longer than running it, and a file may have millions of rows.
 _SAME_NAME = _same_name_query(Party.name_key == bindparam("name_key"))
-_SAME_NAME_BEFORE = _same_name_query(
+_SAME_FORMER_NAME = _same_name_query(
     Party.id.in_(
         select(PartyName.party_id).where(
             PartyName.name_key == bindparam("name_key"), PartyName.use == NameUse.FORMER.value
@@ -345,21 +348,21 @@ _RELATION_WORDS = {
 def _require_party(party: Party | None, party_id: str, *, argument: str) -> Party:
     if party is None:
         raise ValueError(f"{argument}: no party has the id {party_id[:200]!r}")
-    return _active(party, argument=argument)
+    return _check_active(party, argument=argument)
 
 
-def _active(party: Party, *, argument: str) -> Party:
+def _check_active(party: Party, *, argument: str) -> Party:
     if party.status != PartyStatus.ACTIVE:
         raise ValueError(f"{argument}: {describe(party)} is inactive")
     return party
 
 
 def _only_party_of_name(session: Session, key: NaturalKey) -> Party | None:
-    same_name = select(Party).where(
+    parties_of_name = select(Party).where(
         Party.kind == key.kind, Party.name_key == name_key(key.name), Party.status == PartyStatus.ACTIVE
     )
-    same_name = same_name.order_by(Party.jurisdiction, Party.id).limit(_SAME_NAMES_SHOWN)
-    parties = session.scalars(same_name.with_for_update(**SHARED_LOCK)).all()
+    parties_of_name = parties_of_name.order_by(Party.jurisdiction, Party.id).limit(_SAME_NAMES_SHOWN)
+    parties = session.scalars(parties_of_name.with_for_update(**SHARED_LOCK)).all()
     if len(parties) > 1:
         names = ", ".join(describe(party) for party in parties)
         raise ValueError(f"name: several parties have this name ({names}); give the jurisdiction")

@@ -9,7 +9,7 @@ from dagwright.plugins.commands import STANDARD_INPUT, CommandError, ErrorStatus
 from dagwright.plugins.databases import opened_database
 from dagwright_onboarding.database import PARTIES, EntityDatabase
 from dagwright_onboarding.gateway import EntityGateway
-from dagwright_onboarding.load_progress import watched_load
+from dagwright_onboarding.load_progress import reporting_load_progress
 from dagwright_onboarding.lookup import Candidate, Findings
 from dagwright_onboarding.party_file import PartiesUnreadable, read_parties
 from dagwright_onboarding.party_loading import LoadReport, load_parties, load_party_file
@@ -22,7 +22,7 @@ def load(file: str, output: Output) -> int:
     """Load the parties of a file, or of standard input (`-`), and print a report; return 1 if rows were rejected."""
     name = "standard input" if file == STANDARD_INPUT else file
     try:
-        with opened_database(EntityDatabase) as database, watched_load(output) as on_progress:
+        with opened_database(EntityDatabase) as database, reporting_load_progress(output) as on_progress:
             if file == STANDARD_INPUT:
                 report = load_party_file(
                     database, read_parties(sys.stdin.buffer.read(), name=name), on_progress=on_progress
@@ -49,8 +49,10 @@ def find(search: tuple[str, str, str | None], output: Output) -> int:
     """
     search_text, entity_type, jurisdiction = search
     with opened_database(EntityDatabase) as database:
-        if (missing := database.missing_sqlite_file()) is not None:
-            message = f"no database at {missing} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` creates it"
+        if (missing_file := database.missing_sqlite_file()) is not None:
+            message = (
+                f"no database at {missing_file} (DAGWRIGHT_DATABASE_URL); `dagwright entities load FILE` creates it"
+            )
             raise CommandError(one_line(message, limit=500), status=ErrorStatus.NO_DATABASE)
         try:
             findings = EntityGateway(database).find(search_text, entity_type, jurisdiction=jurisdiction)
@@ -60,16 +62,18 @@ def find(search: tuple[str, str, str | None], output: Output) -> int:
         output.document(asdict(findings))
     else:
         _print_findings(findings, output)
-    return ExitCode.COMPLETED if findings.bound is not None else ExitCode.FAILED
+    return ExitCode.COMPLETED if findings.unambiguous_match is not None else ExitCode.FAILED
 
 
 def migrate(_: None, output: Output) -> int:
     """Migrate the database to this version, index all names, and print the result."""
     with opened_database(EntityDatabase) as database:
-        added = database.index_missing_names()
-    message = f"the database is at revision {PARTIES.newest}; {added:,} missing names were added to the search index"
+        added_count = database.index_missing_names()
+    message = (
+        f"the database is at revision {PARTIES.newest}; {added_count:,} missing names were added to the search index"
+    )
     if output.is_json:
-        output.document({"status": "migrated", "revision": PARTIES.newest, "names_added": added})
+        output.document({"status": "migrated", "revision": PARTIES.newest, "names_added": added_count})
     else:
         output.print(message)
     return ExitCode.COMPLETED
@@ -82,7 +86,7 @@ def _print_findings(findings: Findings, output: Output) -> None:
     if findings.inactive:
         output.print("inactive, not found by lookups:")
         _show(findings.inactive, output)
-    if len(findings.hits) == 1 and findings.bound is None:
+    if len(findings.hits) == 1 and findings.unambiguous_match is None:
         output.print("a lookup would ask for confirmation")
 
 
@@ -92,10 +96,12 @@ def _show(candidates: Sequence[Candidate], output: Output) -> None:
 
 
 def _print_load_report(report: LoadReport, file: str, output: Output) -> None:
-    refused = f", {len(report.refused):,} rejected" if report.refused else ""
-    output.print(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged{refused}")
+    rejected_note = f", {len(report.refused):,} rejected" if report.refused else ""
+    output.print(f"{file}: {report.added} added, {report.updated} updated, {report.unchanged} unchanged{rejected_note}")
     if report.left_inactive:
-        output.print(f"{report.left_inactive:,} of them stay inactive: their rows have no status")
+        output.print(
+            f"inactive parties that stay inactive, because their rows have no status: {report.left_inactive:,}"
+        )
     for row in report.renamed[:RENAMES_SHOWN]:
         output.print(one_line(f"{file}, line {row.line}: {row.party} was renamed from {row.before!r}", limit=1000))
     if len(report.renamed) > RENAMES_SHOWN:
@@ -110,7 +116,7 @@ def _print_load_report(report: LoadReport, file: str, output: Output) -> None:
         output.log(f"{file}: and {len(report.duplicates) - DUPLICATES_SHOWN} more possible duplicates")
     if report.ignored_columns:
         output.print(f"ignored columns: {', '.join(report.ignored_columns)}")
-    for omitted in report.refused[:REFUSALS_SHOWN]:
-        output.log(f"{file}, line {omitted.line}: rejected: {one_line(omitted.reason)}")
+    for rejected_row in report.refused[:REFUSALS_SHOWN]:
+        output.log(f"{file}, line {rejected_row.line}: rejected: {one_line(rejected_row.reason)}")
     if len(report.refused) > REFUSALS_SHOWN:
         output.log(f"{file}: and {len(report.refused) - REFUSALS_SHOWN} more rows were rejected")

@@ -2,7 +2,7 @@
 
 The columns `name` and `kind` (`person`, `company`, `fund`) are required; `id`, `jurisdiction`, `client_type`,
 `aliases` and `former_names` (separated by `|`), `lei`, `born` (YYYY-MM-DD) and `status` (`active`, `inactive`) are
-optional. Empty fields change nothing: a party keeps its status, and a new one is active.
+optional. Empty fields change nothing: a party keeps its status, and a new party is active.
 UTF-8, with or without a byte order mark; fields separated by commas or semicolons, quoted where needed.
 This module must not import the database.
 """
@@ -62,7 +62,7 @@ class PartyRow:
 
     Args:
         line: line of the file on which the row starts, 1 for the first.
-        status: None if the field is empty.
+        status: `None` if the field is empty.
     """
 
     line: int
@@ -93,7 +93,7 @@ class PartyFile:
 
 
 def read_party_file(path: Path) -> PartyFile:
-    """Return the rows of a file, valid and rejected ones.
+    """Return the valid and the rejected rows of a file.
 
     Raises:
         PartiesUnreadable: no such file, no header, or a missing or duplicate column.
@@ -106,7 +106,7 @@ def read_party_file(path: Path) -> PartyFile:
 
 
 def read_parties(raw: bytes, *, name: str) -> PartyFile:
-    """Return the rows of the content of a file, valid and rejected ones.
+    """Return the valid and the rejected rows in the content of a file.
 
     Args:
         name: name of the file in messages.
@@ -142,9 +142,9 @@ def _check_single_name(row: PartyRow, rows_by_id: dict[str, PartyRow]) -> None:
     """
     if row.id is None:
         return
-    first = rows_by_id.setdefault(row.id, row)
-    if first.key.name != row.key.name:
-        raise ValueError(f"id: {row.id!r} is called {first.key.name!r} in line {first.line}")
+    first_row = rows_by_id.setdefault(row.id, row)
+    if first_row.key.name != row.key.name:
+        raise ValueError(f"id: {row.id!r} is called {first_row.key.name!r} in line {first_row.line}")
 
 
 def _reader(lines: Sequence[str], delimiter: str, *, start: int = 0) -> CsvReader:
@@ -174,8 +174,9 @@ def _header(name: str, reader: CsvReader) -> list[str]:
     missing = [column for column in REQUIRED_COLUMNS if column not in header]
     if missing:
         columns = " and ".join(missing)
-        has = ", ".join(header)
-        header_text = has if len(has) <= _HEADER_CHARACTERS and has.isprintable() else "something else"
+        header_list = ", ".join(header)
+        is_short = len(header_list) <= _HEADER_CHARACTERS and header_list.isprintable()
+        header_text = header_list if is_short else "something else"
         raise PartiesUnreadable(
             f"{name}: the column {columns} is missing; the first line of a CSV file of parties names its columns, such "
             f"as name, kind, jurisdiction; it has {header_text}"
@@ -187,7 +188,7 @@ def _header(name: str, reader: CsvReader) -> list[str]:
 
 
 def _records(lines: Sequence[str], delimiter: str, *, start: int) -> Iterator[tuple[int, list[str] | csv.Error]]:
-    """Yield each non-empty record with its first line, or the error if it is invalid CSV.
+    """Yield each non-empty record with the number of its first line, or the error if the record is invalid CSV.
 
     After an invalid record of several lines, reading continues at its second line: an unclosed quote would otherwise
     swallow the rest of the file.
@@ -226,7 +227,7 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
     kind = _kind(fields["kind"])
     jurisdiction, client_type, lei = (fields.get(name, "") for name in ("jurisdiction", "client_type", "lei"))
     if client_type and kind is not PartyKind.FUND:
-        raise ValueError(f"client_type: only a fund has one, not a {kind}")
+        raise ValueError(f"client_type: only a fund has a client type, not a {kind}")
     if lei and kind is PartyKind.PERSON:
         raise ValueError("lei: a person cannot have a LEI")
     party_id = fields.get("id") or None
@@ -281,7 +282,7 @@ def _names(text: str, column: str) -> tuple[str, ...]:
 
 def _name(text: str, column: str) -> str:
     name = clean_name(text, column)
-    # The same names are valid in a file as in a plan.
+    # A file may contain only names that a plan may contain.
     check_name(" ".join(text.split()))
     return name
 

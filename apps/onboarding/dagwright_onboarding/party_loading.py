@@ -1,8 +1,8 @@
 """Load parties from a CSV file, with a report of the rows that were rejected.
 
 Loading a file again is safe: existing parties stay, new names and identifiers are added, and nothing is removed. A row
-with the id of a party renames it, regardless of the order of the lines. Rows are written in small atomic transactions,
-so that other writers do not wait long. This module must not import Temporal.
+with the id of a party and another name renames the party, regardless of the order of the lines. Rows are written in
+small atomic transactions, so that other writers do not wait long. This module must not import Temporal.
 """
 
 from collections import Counter, defaultdict, deque
@@ -30,7 +30,8 @@ from dagwright_onboarding.party_file import PartyFile, PartyRow, RefusedRow, rea
 from dagwright_onboarding.simple_rows import LEI_SCHEME, lei_row, load_simple_rows, names_to_add
 
 ProgressCallback = Callable[[int, int], None]
-"""Called before the first and after each transaction with the rows loaded and the total; an exception ends the load."""
+"""Called before the first and after each transaction with the number of loaded rows and the total; an exception ends
+the load."""
 
 ROWS_PER_TRANSACTION = 100
 """Rows of one transaction: a few hundredths of a second, even if each row needs individual handling."""
@@ -144,24 +145,24 @@ def load_party_file(
     refused = list(file.refused)
     duplicates: list[DuplicateRow] = []
     renamed: list[RenamedRow] = []
-    left_inactive = done_rows = 0
+    left_inactive = loaded_rows = 0
     try:
         if on_progress is not None:
             on_progress(0, len(file.rows))
         for part in _load_by_transaction(database, file.rows):
-            done_rows += len(part)
-            for loaded in part:
-                if isinstance(loaded, RefusedRow):
-                    refused.append(loaded)
+            loaded_rows += len(part)
+            for result in part:
+                if isinstance(result, RefusedRow):
+                    refused.append(result)
                     continue
-                counts[loaded.outcome] += 1
-                duplicates += [loaded.duplicate] if loaded.duplicate is not None else []
-                renamed += [loaded.renamed] if loaded.renamed is not None else []
-                left_inactive += loaded.stays_inactive
+                counts[result.outcome] += 1
+                duplicates += [result.duplicate] if result.duplicate is not None else []
+                renamed += [result.renamed] if result.renamed is not None else []
+                left_inactive += result.stays_inactive
             if on_progress is not None:
-                on_progress(done_rows, len(file.rows))
+                on_progress(loaded_rows, len(file.rows))
     except (DatabaseUnusable, DatabaseUnavailable) as error:
-        raise type(error)(f"{error}; {describe_progress(done_rows, len(file.rows))}") from None
+        raise type(error)(f"{error}; {describe_progress(loaded_rows, len(file.rows))}") from None
     refused.sort(key=lambda row: row.line)
     duplicates.sort(key=lambda row: row.line)
     renamed.sort(key=lambda row: row.line)
@@ -180,42 +181,42 @@ def load_party_file(
 def _load_by_transaction(
     database: EntityDatabase, rows: Sequence[PartyRow]
 ) -> Iterator[Sequence[_RowResult | RefusedRow]]:
-    """Yield the outcomes by transaction. Rows that wait for another row's rename are loaded after it."""
-    waiting: list[_ConflictingRow] = []
-    chunks = [rows[at : at + ROWS_PER_TRANSACTION] for at in range(0, len(rows), ROWS_PER_TRANSACTION)]
-    for outcome_lists in database.write_in_parts(chunks, _load_batch):
+    """Yield the outcomes by transaction. A row whose name another row frees is loaded after that row."""
+    conflicting_rows: list[_ConflictingRow] = []
+    row_batches = [rows[at : at + ROWS_PER_TRANSACTION] for at in range(0, len(rows), ROWS_PER_TRANSACTION)]
+    for outcome_lists in database.write_in_parts(row_batches, _load_batch):
         outcomes = [outcome for outcome_list in outcome_lists for outcome in outcome_list]
-        waiting += [outcome for outcome in outcomes if isinstance(outcome, _ConflictingRow)]
+        conflicting_rows += [outcome for outcome in outcomes if isinstance(outcome, _ConflictingRow)]
         yield [outcome for outcome in outcomes if not isinstance(outcome, _ConflictingRow)]
-    ready = _in_rename_order(waiting)
-    for late_outcomes in database.write_in_parts([conflict.row for conflict in ready], _load_single_row):
+    loadable_rows = _in_rename_order(conflicting_rows)
+    for late_outcomes in database.write_in_parts([conflict.row for conflict in loadable_rows], _load_single_row):
         yield [outcome.refused if isinstance(outcome, _ConflictingRow) else outcome for outcome in late_outcomes]
-    loaded_lines = {conflict.row.line for conflict in ready}
-    for conflict in waiting:
+    loaded_lines = {conflict.row.line for conflict in loadable_rows}
+    for conflict in conflicting_rows:
         if conflict.row.line not in loaded_lines:
             advice = f"the rows swap names; first give {conflict.holder_id!r} a third name in a separate load"
             yield [RefusedRow(conflict.row.line, f"{conflict.refused.reason}; {advice}")]
 
 
-def _in_rename_order(waiting: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
-    """Return the rows, without cycles, ordered so that a row that frees a name precedes the row with that name."""
-    followers: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
-    for row in waiting:
-        followers[row.holder_id].append(row)
-    waiting_ids = {row.row.id for row in waiting}
-    ready = deque(row for row in waiting if row.holder_id not in waiting_ids)
+def _in_rename_order(conflicting_rows: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
+    """Return the rows outside cycles, ordered so that a row that frees a name precedes the row that takes the name."""
+    rows_by_holder: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
+    for row in conflicting_rows:
+        rows_by_holder[row.holder_id].append(row)
+    waiting_ids = {row.row.id for row in conflicting_rows}
+    loadable_rows = deque(row for row in conflicting_rows if row.holder_id not in waiting_ids)
     ordered: list[_ConflictingRow] = []
-    while ready:
-        ordered.append(row := ready.popleft())
-        ready += followers.pop(row.row.id, [])
+    while loadable_rows:
+        ordered.append(row := loadable_rows.popleft())
+        loadable_rows += rows_by_holder.pop(row.row.id, [])
     return ordered
 
 
-def describe_progress(done_rows: int, rows: int) -> str:
-    """Return the message for a load that was interrupted after `done_rows` of `rows` rows."""
-    if not done_rows:
+def describe_progress(loaded_rows: int, rows: int) -> str:
+    """Return the message for a load that was interrupted after `loaded_rows` of `rows` rows."""
+    if not loaded_rows:
         return "nothing was loaded"
-    return f"{done_rows:,} of {rows:,} rows were loaded and stay; load the file again for the rest"
+    return f"{loaded_rows:,} of {rows:,} rows were loaded and stay; load the file again for the rest"
 
 
 def _load_batch(session: Session, rows: Sequence[PartyRow]) -> list[_RowResult | RefusedRow | _ConflictingRow]:
@@ -285,10 +286,10 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
             raise _NameConflict(text, other_id=party.id)
         return party, None
     # Empty fields change nothing.
-    country, born = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
-    if (holder.kind, holder.jurisdiction, holder.distinguisher) != (row.key.kind, country, born):
+    country, birth_date = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
+    if (holder.kind, holder.jurisdiction, holder.distinguisher) != (row.key.kind, country, birth_date):
         raise ValueError(f"id: {row.id!r} belongs to {describe_with_birth(holder)}; only its name can change")
-    existing = find_party(session, NaturalKey(row.key.kind, row.key.name, country, born))
+    existing = find_party(session, NaturalKey(row.key.kind, row.key.name, country, birth_date))
     if existing is not None and existing is not holder:
         text = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(existing)} is {existing.id!r}"
         raise _NameConflict(text, other_id=existing.id)
@@ -301,8 +302,10 @@ def _rename(session: Session, party: Party, name: str) -> str | None:
         return None
     key_before, party.name, party.name_key = party.name_key, name, name_key(name)
     if party.name_key != key_before:
-        is_own = PartyName.party_id == party.id
-        for same_name in session.scalars(select(PartyName).where(is_own, PartyName.name_key == party.name_key)):
+        is_name_of_party = PartyName.party_id == party.id
+        for same_name in session.scalars(
+            select(PartyName).where(is_name_of_party, PartyName.name_key == party.name_key)
+        ):
             session.delete(same_name)
         session.flush()
         _add_names(session, party, names=[name_before], use=NameUse.FORMER)
@@ -330,10 +333,10 @@ def _add_names(session: Session, party: Party, *, names: Sequence[str], use: Nam
         return False
     stored_keys = set(session.scalars(select(PartyName.name_key).where(PartyName.party_id == party.id)))
     stored_keys.add(party.name_key)
-    new = [*names_to_add(party.id, names, use=use, known_keys=stored_keys)]
-    session.add_all(new)
+    new_names = [*names_to_add(party.id, names, use=use, known_keys=stored_keys)]
+    session.add_all(new_names)
     session.flush()
-    return bool(new)
+    return bool(new_names)
 
 
 def _add_lei(session: Session, party: Party, *, lei: str | None) -> bool:

@@ -1,7 +1,7 @@
 """Resolve a lookup to one party: by a search, and by asking a person if the result is ambiguous.
 
 Questions come one at a time: which of several parties; another name if nothing is found; details of a party to create.
-Between two questions only the checkpoint is stored, so each call of the tool continues from the last answer alone.
+Between two questions only the checkpoint is stored: each call of the tool continues from it and the last answer.
 If an answer finds nothing, the person is asked again with the previous options.
 This module must not change the store and must not import Temporal.
 """
@@ -25,8 +25,8 @@ LOOKUP_NOT_FOUND = "lookup_not_found"
 INVALID_FIELD = "invalid_field"
 
 NONE_OF_THESE, CREATE_NEW = "none of these", "create new"
-"""Options in addition to the parties; no party has such an ID."""
-CHOSEN, CREATED = "chosen by a person", "created at the request of a person"
+"""Options in addition to the parties; no party has one of these texts as its ID."""
+CHOSEN_REASON, CREATED_REASON = "chosen by a person", "created at the request of a person"
 
 _MAX_LISTED = 5
 _QUOTED_CHARACTERS = 200
@@ -108,13 +108,13 @@ class PartyResolver:
         if not answers or not isinstance(checkpoint, Mapping):
             return self._search(self._lookup.search_text)
         answer, text = answers[-1], str(checkpoint["text"])
-        previous = _PreviousQuestion(checkpoint["step"], text, str(checkpoint.get("shown", text)))
-        match previous.step:
+        previous_question = _PreviousQuestion(checkpoint["step"], text, str(checkpoint.get("shown", text)))
+        match previous_question.step:
             case "choose":
                 answered_text = answer["text"].strip() if "text" in answer else answer["selected"][0]["id"]
-                return self._apply_choice(answered_text, previous)
+                return self._apply_choice(answered_text, previous_question)
             case "name":
-                return self._apply_name(answer["text"].strip(), previous)
+                return self._apply_name(answer["text"].strip(), previous_question)
             case "kind":
                 return self._create(text, kind=answer["selected"][0])
             case _:
@@ -122,11 +122,11 @@ class PartyResolver:
 
     # Searching.
 
-    def _search(self, text: str, previous: _PreviousQuestion | None = None) -> dict[str, Any]:
+    def _search(self, text: str, previous_question: _PreviousQuestion | None = None) -> dict[str, Any]:
         """Return the party that a text means, or a problem.
 
         Args:
-            previous: the previous question, if the text is an answer.
+            previous_question: the previous question, if the text is an answer.
 
         Raises:
             AskPerson: the text is ambiguous or finds nothing.
@@ -135,48 +135,55 @@ class PartyResolver:
         try:
             findings = self._find(text)
         except ValueError as error:
-            return self._unclear(
+            return self._ask_or_report(
                 INVALID_FIELD,
                 f"{_sentence(error)}.",
                 "Correct the lookup.",
                 text=text,
-                previous=previous,
+                previous_question=previous_question,
             )
-        if findings.bound is not None:
-            return _bound_entry(findings.bound, findings.bound.reason)
-        searched = f"{lookup.entity_type} {_quote(text)}" + (
+        if findings.unambiguous_match is not None:
+            return _party_entry(findings.unambiguous_match, findings.unambiguous_match.reason)
+        searched_party = f"{lookup.entity_type} {_quote(text)}" + (
             f" in {lookup.jurisdiction}" if lookup.jurisdiction else ""
         )
-        inactive = _inactive_sentence(findings.inactive)
+        inactive_note = _inactive_sentence(findings.inactive)
         if findings.hits:
-            message = f"Several parties match {searched}: {_list_candidates(findings.hits)}."
+            message = f"Several parties match {searched_party}: {_list_candidates(findings.hits)}."
             if len(findings.hits) == 1:
                 [only_hit] = findings.hits
-                message = f"Only a possible match for {searched}: {_list_candidates([only_hit])}: {only_hit.reason}."
+                message = (
+                    f"Only a possible match for {searched_party}: {_list_candidates([only_hit])}: {only_hit.reason}."
+                )
             if self._is_interactive:
-                raise self._ask_which(findings.hits, text, reason=inactive)
+                raise self._ask_which(findings.hits, text, reason=inactive_note)
             hint = _advice(findings.hits, lookup)
-            return self._unclear(LOOKUP_AMBIGUOUS, inactive + message, hint, findings.hits, text=text)
-        other = " other" if inactive else ""
+            return self._ask_or_report(LOOKUP_AMBIGUOUS, inactive_note + message, hint, findings.hits, text=text)
+        other_word = " other" if inactive_note else ""
         if lookup.is_term:
             near_note = f"; near: {_list_candidates(findings.near)}" if findings.near else ""
-            message = f"No {lookup.entity_type} found for {searched}{near_note}."
+            message = f"No {lookup.entity_type} found for {searched_party}{near_note}."
             hint = "Use a name or a code of the catalogue (apps/onboarding/docs/verbs.yaml); it cannot be extended."
-            return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, previous=previous)
+            return self._ask_or_report(
+                LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, previous_question=previous_question
+            )
         if findings.near:
-            message = f"{inactive}No{other} party found for {searched}; near: {_list_candidates(findings.near)}."
+            near_list = _list_candidates(findings.near)
+            message = f"{inactive_note}No{other_word} party found for {searched_party}; near: {near_list}."
             hint = "Use one of these names with its own type, or create the party first and refer to its result."
-            return self._unclear(LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, previous=previous)
-        message = f"{inactive}No{other} party found for {searched}."
+            return self._ask_or_report(
+                LOOKUP_NOT_FOUND, message, hint, findings.near, text=text, previous_question=previous_question
+            )
+        message = f"{inactive_note}No{other_word} party found for {searched_party}."
         hint = "Load the party first (`dagwright entities load FILE`), or create it and refer to its result."
-        if inactive:
+        if inactive_note:
             hint = "Use another party, or load this one with the status `active` (`dagwright entities load FILE`)."
-        return self._unclear(LOOKUP_NOT_FOUND, message, hint, text=text, previous=previous)
+        return self._ask_or_report(LOOKUP_NOT_FOUND, message, hint, text=text, previous_question=previous_question)
 
     def _find(self, text: str) -> Findings:
         return self._gateway.find(text, self._lookup.entity_type, jurisdiction=self._lookup.jurisdiction)
 
-    def _unclear(
+    def _ask_or_report(
         self,
         code: str,
         message: str,
@@ -184,21 +191,21 @@ class PartyResolver:
         candidates: Sequence[Candidate] = (),
         *,
         text: str,
-        previous: _PreviousQuestion | None = None,
+        previous_question: _PreviousQuestion | None = None,
     ) -> dict[str, Any]:
-        """Return a problem, or ask which party is meant.
+        """Ask which party is meant; if no person can be asked, return a problem.
 
         Args:
-            previous: the previous question, if the text is an answer.
+            previous_question: the previous question, if the text is an answer.
         """
         if not self._is_interactive:
             documents = [_candidate_json(candidate) for candidate in candidates]
             return {"problem": {"code": code, "message": message, "hint": hint, "candidates": documents}}
-        if previous is not None:
-            raise self._ask_again(f"{message} ", text, previous)
+        if previous_question is not None:
+            raise self._ask_again(f"{message} ", text, previous_question)
         raise self._ask_other_name(f"{message} ", text)
 
-    def _ask_again(self, reason: str, text: str, previous: _PreviousQuestion) -> AskPerson:
+    def _ask_again(self, reason: str, text: str, previous_question: _PreviousQuestion) -> AskPerson:
         """Return the previous question again: an answer that finds nothing does not remove the options.
 
         Args:
@@ -206,18 +213,18 @@ class PartyResolver:
             text: the last text that a person gave.
         """
         try:
-            findings = self._find(previous.searched_text)
+            findings = self._find(previous_question.searched_text)
         except ValueError:
             findings = Findings(())
         # Do not repeat parties that the problem already lists.
         reason += _inactive_sentence([party for party in findings.inactive if party.id not in reason])
-        if previous.step == "choose" and findings.hits:
-            return self._ask_which(findings.hits, text, shown_text=previous.searched_text, reason=reason)
+        if previous_question.step == "choose" and findings.hits:
+            return self._ask_which(findings.hits, text, shown_text=previous_question.searched_text, reason=reason)
         # Near matches of another type were already declined.
         near_list = _list_candidates([party for party in findings.near if self._lookup.accepts(party.kind)])
         if near_list and near_list not in reason:
-            reason = f"{reason}Near {_quote(previous.searched_text)}: {near_list}. "
-        return self._ask_other_name(reason, text, shown_text=previous.searched_text)
+            reason = f"{reason}Near {_quote(previous_question.searched_text)}: {near_list}. "
+        return self._ask_other_name(reason, text, shown_text=previous_question.searched_text)
 
     def _ask_which(
         self, hits: Sequence[Candidate], text: str, *, shown_text: str | None = None, reason: str = ""
@@ -253,35 +260,38 @@ class PartyResolver:
 
     # Answers.
 
-    def _apply_choice(self, answered_text: str, previous: _PreviousQuestion) -> dict[str, Any]:
+    def _apply_choice(self, answered_text: str, previous_question: _PreviousQuestion) -> dict[str, Any]:
         if answered_text.casefold() == NONE_OF_THESE:
-            raise self._ask_other_name("", previous.text, shown_text=previous.searched_text)
-        return self._apply_name(answered_text, previous)
+            raise self._ask_other_name("", previous_question.text, shown_text=previous_question.searched_text)
+        return self._apply_name(answered_text, previous_question)
 
-    def _apply_name(self, answered_text: str, previous: _PreviousQuestion) -> dict[str, Any]:
+    def _apply_name(self, answered_text: str, previous_question: _PreviousQuestion) -> dict[str, Any]:
         if answered_text.casefold() == CREATE_NEW and not self._lookup.is_term:
-            return self._create_searched_party(previous.text)
+            return self._create_searched_party(previous_question.text)
         party = self._gateway.get(answered_text)
         if party is None or party.kind in RESOLVER.terms:
-            return self._search(answered_text, previous)
-        # The party was offered possibly days ago; if it is no longer valid, no other option replaces it.
+            return self._search(answered_text, previous_question)
+        # The party may have been offered days ago. If the party is no longer valid, ask again rather than use another
+        # option.
         if not party.is_active:
-            raise self._ask_again(f"{party.name!r} ({party.id}) is inactive. ", previous.text, previous)
+            raise self._ask_again(
+                f"{party.name!r} ({party.id}) is inactive. ", previous_question.text, previous_question
+            )
         if not self._lookup.accepts(party.kind):
-            lookup = join_kinds(RESOLVER.kinds_of(self._lookup.entity_type) or ())
-            problem = f"{party.name!r} is a {party.kind}, but the lookup is for a {lookup}. "
-            raise self._ask_again(problem, previous.text, previous)
-        return _bound_entry(party, CHOSEN)
+            expected_kinds = join_kinds(RESOLVER.kinds_of(self._lookup.entity_type) or ())
+            problem = f"{party.name!r} is a {party.kind}, but the lookup is for a {expected_kinds}. "
+            raise self._ask_again(problem, previous_question.text, previous_question)
+        return _party_entry(party, CHOSEN_REASON)
 
     # Creation.
 
     def _create_searched_party(self, text: str) -> dict[str, Any]:
-        """Return the party to create; a text that was only searched for must be confirmed as its name."""
-        lookup = self._lookup.search_text
+        """Return the party to create; a text from an answer must be confirmed before it becomes the name."""
+        lookup_text = self._lookup.search_text
         kinds = kinds_of_entity_type(self._lookup.entity_type)
-        if text != lookup and len(kinds) == 1:
-            raise self._ask_details(lookup, kinds[0])
-        return self._create(lookup)
+        if text != lookup_text and len(kinds) == 1:
+            raise self._ask_details(lookup_text, kinds[0])
+        return self._create(lookup_text)
 
     def _create(
         self, text: str, *, kind: str | None = None, new_details: Mapping[str, Any] | None = None
@@ -310,7 +320,7 @@ class PartyResolver:
             born = validate_date_of_birth(str(details["date_of_birth"])) if "date_of_birth" in details else None
         except ValueError as error:
             raise self._ask_details(text, kind, reason=f"{_sentence(error)}. ") from None
-        needs_more = kind != PartyKind.PERSON and jurisdiction is None
+        lacks_jurisdiction = kind != PartyKind.PERSON and jurisdiction is None
         active, inactive = self._find_persons(name) if kind == PartyKind.PERSON else ([], [])
         if (active or inactive) and born is None:
             raise self._ask_details(
@@ -320,7 +330,7 @@ class PartyResolver:
             raise self._ask_which(with_same_birth_date, text, shown_text=name, reason="This person already exists. ")
         if with_same_birth_date := [person for person in inactive if person.born == born]:
             raise self._ask_other_name(f"This person already exists: {_inactive_sentence(with_same_birth_date)}", text)
-        if needs_more:
+        if lacks_jurisdiction:
             raise self._ask_details(text, kind)
         party = {
             "kind": str(kind),
@@ -328,7 +338,7 @@ class PartyResolver:
             "jurisdiction": jurisdiction,
             "date_of_birth": born,
         }
-        return {"create": {key: value for key, value in party.items() if value}, "reason": CREATED}
+        return {"create": {key: value for key, value in party.items() if value}, "reason": CREATED_REASON}
 
     def _ask_details(self, text: str, kind: str, *, reason: str = "", requires_birth_date: bool = False) -> AskPerson:
         fields: dict[str, Any] = {"name": {"type": "string", "minLength": 1, TEXT_FORMAT: "name"}}
@@ -353,18 +363,20 @@ class PartyResolver:
             findings = self._gateway.find(name, PartyKind.PERSON)
         except ValueError:
             return [], []
-        active, inactive = ([hit for hit in hits if hit.score >= _EXACT] for hits in (findings.hits, findings.inactive))
+        active, inactive = (
+            [hit for hit in hits if hit.score >= _EXACT_SCORE] for hits in (findings.hits, findings.inactive)
+        )
         return active, inactive
 
 
-_EXACT = 100
+_EXACT_SCORE = 100
 """Score of an identifier or an exact name."""
 
 
 def _checkpoint(step: str, text: str, shown_text: str | None) -> dict[str, str]:
-    """Return the checkpoint of a question that a name answers."""
-    offered = {"shown": shown_text[:_MAX_TEXT_CHARACTERS]} if shown_text is not None and shown_text != text else {}
-    return {"step": step, "text": text[:_MAX_TEXT_CHARACTERS], **offered}
+    """Return the checkpoint of a question whose answer is a name or an option."""
+    shown_field = {"shown": shown_text[:_MAX_TEXT_CHARACTERS]} if shown_text is not None and shown_text != text else {}
+    return {"step": step, "text": text[:_MAX_TEXT_CHARACTERS], **shown_field}
 
 
 def describe_candidate(candidate: Candidate) -> str:
@@ -382,7 +394,7 @@ def _details(candidate: Candidate) -> list[str]:
     return [candidate.kind, candidate.jurisdiction or "jurisdiction unknown", *born]
 
 
-def _bound_entry(party: Candidate | KnownParty, reason: str) -> dict[str, Any]:
+def _party_entry(party: Candidate | KnownParty, reason: str) -> dict[str, Any]:
     return {"entity": party_json(party.id, party.name, party.kind, party.jurisdiction), "reason": reason}
 
 
@@ -405,12 +417,12 @@ def _candidate_json(candidate: Candidate) -> dict[str, Any]:
 
 
 def _list_candidates(candidates: Sequence[Candidate]) -> str:
-    shown = [
+    listed_parties = [
         f"{candidate.name} ({', '.join([*_details(candidate), candidate.id])})"
         for candidate in candidates[:_MAX_LISTED]
     ]
-    omitted = len(candidates) - len(shown)
-    return "; ".join(shown) + (f"; and {omitted} more" if omitted > 0 else "")
+    omitted = len(candidates) - len(listed_parties)
+    return "; ".join(listed_parties) + (f"; and {omitted} more" if omitted > 0 else "")
 
 
 def _inactive_sentence(candidates: Sequence[Candidate]) -> str:
@@ -421,7 +433,7 @@ def _inactive_sentence(candidates: Sequence[Candidate]) -> str:
 
 
 def _advice(hits: Sequence[Candidate], lookup: LookupRequest) -> str:
-    """Return how to write the lookup so that it means one of some parties without a question."""
+    """Return how to write the lookup so that it finds exactly one of these parties without a question."""
     names = Counter(name_key(hit.name) for hit in hits)
     jurisdictions = Counter(hit.jurisdiction for hit in hits if hit.jurisdiction)
     schemes = sorted({identifier.scheme for hit in hits for identifier in hit.identifiers})
@@ -436,7 +448,7 @@ def _advice(hits: Sequence[Candidate], lookup: LookupRequest) -> str:
 
 
 def _text_field(text_format: str, *, pattern: str, example: str) -> dict[str, Any]:
-    """Return the schema of a text; the pattern is for clients that ignore our keyword."""
+    """Return the schema of a text; the pattern is for clients that ignore the keyword `TEXT_FORMAT`."""
     return {"type": "string", "pattern": pattern, TEXT_FORMAT: text_format, "description": f"such as {example}"}
 
 

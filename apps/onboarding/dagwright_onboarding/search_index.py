@@ -1,8 +1,9 @@
 """Maintenance of the search index: every name of every active party, and every word of a name.
 
-An inactive party has no words in the index, so searches do not find it. Its whole names stay, because a lookup of such
-a name must not bind another party. The rows are written in the transaction of the name, for every writer that uses the
-models. `name_search` reads them. This module must not depend on the search steps and must not import Temporal.
+An inactive party has no words in the index, so searches do not find it. Its whole names stay in the index, because a
+lookup of such a name must not bind another party. The index rows are written in the transaction that writes the name,
+for every writer that uses the models. `name_search` reads them. This module must not depend on the search steps and
+must not import Temporal.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +37,7 @@ class IndexProgress:
     """Progress of indexing the names of a store.
 
     Args:
-        own_after: id of the last party whose own name was processed, None when all were.
+        own_after: id of the last party whose own name was processed, `None` when all own names were processed.
         other_after: id of the last other name that was processed.
         done: number of names processed.
         total: number of names at the start.
@@ -52,13 +53,13 @@ class IndexProgress:
 
 
 def index_next_batch(connection: Connection, progress: IndexProgress | None) -> IndexProgress | None:
-    """Index the next batch of names; return the progress, None when all names are indexed.
+    """Index the next batch of names; return the progress, `None` when all names are indexed.
 
     Args:
-        progress: result of the previous call, None for the first.
+        progress: result of the previous call, `None` for the first call.
     """
     if progress is None:
-        total = sum(connection.scalar(select(func.count()).select_from(each)) or 0 for each in (Party, PartyName))
+        total = sum(connection.scalar(select(func.count()).select_from(table)) or 0 for table in (Party, PartyName))
         progress = IndexProgress("", 0, 0, total)
     if progress.own_after is not None:
         rows = _own_names(connection, after=progress.own_after)
@@ -74,7 +75,7 @@ def index_next_batch(connection: Connection, progress: IndexProgress | None) -> 
 
 
 def core_of(words: Sequence[str]) -> str:
-    """Return the `PartySearch.core` of these words: equal for any order of them."""
+    """Return the `PartySearch.core` of these words: equal for any order of the words."""
     return " ".join(sorted(words))
 
 
@@ -123,8 +124,8 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
     words: dict[str, None] = {}
     for party_id, kind, jurisdiction, status, name_id, use, key in names:
         name_words = words_of(key)
-        searched = [*name_words, *party_tags(kind, jurisdiction)] if status == PartyStatus.ACTIVE else []
-        words.update(dict.fromkeys(name_words) if searched else {})
+        tokens = [*name_words, *party_tags(kind, jurisdiction)] if status == PartyStatus.ACTIVE else []
+        words.update(dict.fromkeys(name_words) if tokens else {})
         rows.append(
             {
                 "party_id": party_id,
@@ -132,12 +133,12 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
                 "use": use,
                 # A person's name has no legal form: "Kim Se" is not "Kim" with the form "SE".
                 "core": core_of(name_words if kind == PartyKind.PERSON else core_words(key)),
-                "tokens": " ".join(searched),
+                "tokens": " ".join(tokens),
                 "word_count": len(name_words),
             }
         )
     if rows:
-        # Without a query for existing rows: it is very slow on PostgreSQL before its first ANALYZE.
+        # No query for existing rows: such a query is very slow on PostgreSQL before the first ANALYZE.
         connection.execute(_ADD_NAME, rows)
     if words:
         # Sorted, so that two transactions with the same new words cannot deadlock.
@@ -146,7 +147,7 @@ def _write(connection: Connection, names: Sequence[Row[*tuple[Any, ...]]]) -> No
 
 @dataclass(slots=True)
 class _NamesToIndex:
-    """Ids of parties and other names to index, written by a flush, each once and in order."""
+    """Ids of the parties and other names that a flush wrote and that must be indexed, each once and in order."""
 
     parties: dict[str, None] = field(default_factory=dict)
     names: dict[int, None] = field(default_factory=dict)
@@ -165,7 +166,7 @@ def _names_to_index(instance: Party | PartyName) -> _NamesToIndex:
 
 
 def _index_party(_mapper: Mapper[Any], _connection: Connection, party: Party) -> None:
-    # Its other names are indexed by separate events.
+    # The other names of the party are indexed by separate events.
     _names_to_index(party).parties[party.id] = None
 
 
@@ -217,7 +218,7 @@ def _remove_party(_mapper: Mapper[Any], connection: Connection, party: Party) ->
     connection.execute(delete(PartySearch).where(PartySearch.party_id == party.id))
 
 
-# Bound to the tables rather than called by writers: a missing name in the index would go unnoticed.
+# Listeners rather than calls by each writer: a forgotten call would go unnoticed.
 event.listen(Party, "after_insert", _index_party)
 event.listen(Party, "after_update", _reindex_party)
 event.listen(Party, "before_delete", _remove_party)

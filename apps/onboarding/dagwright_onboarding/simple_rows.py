@@ -1,4 +1,4 @@
-"""Load the rows of a file that need no individual handling: new parties, and parties that the row does not change.
+"""Load the rows of a file that need no individual handling: new parties, and unchanged existing parties.
 
 All other rows (renames, changes, conflicts) are handled one by one in `party_loading`. Most rows of a large file are of
 these two kinds, so they are read and written in batches. This module must not import Temporal.
@@ -46,12 +46,12 @@ def load_simple_rows(session: Session, rows: Sequence[PartyRow]) -> SimpleRows:
     identities = {row.line: _identities(row) for row in rows}
     counts = Counter(identity for row_identities in identities.values() for identity in row_identities)
     unique_rows = [row for row in rows if all(counts[identity] == 1 for identity in identities[row.line])]
-    stored = _read_stored_values(session, unique_rows)
-    new_rows = [row for row in unique_rows if stored.identities.isdisjoint(identities[row.line])]
+    stored_values = _read_stored_values(session, unique_rows)
+    new_rows = [row for row in unique_rows if stored_values.identities.isdisjoint(identities[row.line])]
     for row in new_rows:
         session.add_all(_rows_of(row))
     session.flush()
-    unchanged = {row.line: party for row in unique_rows if (party := stored.unchanged_party(row)) is not None}
+    unchanged = {row.line: party for row in unique_rows if (party := stored_values.unchanged_party(row)) is not None}
     return SimpleRows(frozenset(row.line for row in new_rows), unchanged)
 
 
@@ -59,7 +59,7 @@ def names_to_add(party_id: str, names: Iterable[str], *, use: NameUse, known_key
     """Yield rows for the names that a party does not have yet.
 
     Args:
-        known_keys: keys of the party's names; keys of new names are added to it.
+        known_keys: keys of the party's names; the keys of new names are added to this set.
     """
     for name in names:
         if (key := name_key(name)) not in known_keys:

@@ -32,33 +32,33 @@ def one_edit_away(word: str) -> set[str]:
 
 
 def trigrams(word: str) -> list[str]:
-    """Return the distinct trigrams of a word in order, padded with two spaces before and one after it."""
-    padded = f"  {word} "
-    return list(dict.fromkeys(padded[at : at + 3] for at in range(len(padded) - 2)))
+    """Return the distinct trigrams of a word in order, padded with two spaces before and one space after the word."""
+    padded_word = f"  {word} "
+    return list(dict.fromkeys(padded_word[at : at + 3] for at in range(len(padded_word) - 2)))
 
 
 def rank_spellings(word: str, known_words: Iterable[str]) -> list[str]:
     """Return the known words that a word may mean, the likeliest first."""
     ratings = ((fuzz.ratio(word, spelling), spelling) for spelling in set(known_words))
-    similar = sorted((-rating, spelling) for rating, spelling in ratings if rating >= _WORD_SIMILARITY)
-    return [spelling for _, spelling in similar[:_MAX_SPELLINGS]]
+    best_ratings = sorted((-rating, spelling) for rating, spelling in ratings if rating >= _WORD_SIMILARITY)
+    return [spelling for _, spelling in best_ratings[:_MAX_SPELLINGS]]
 
 
-def name_similarity(core: Sequence[str], other: Sequence[str]) -> float:
+def name_similarity(core: Sequence[str], other_core: Sequence[str]) -> float:
     """Return the similarity of two names, 0 to 100, ignoring word order, gaps and legal form."""
-    in_any_order = fuzz.token_sort_ratio(" ".join(core), " ".join(other))
-    return max(in_any_order, fuzz.ratio("".join(core), "".join(other)))
+    sorted_word_ratio = fuzz.token_sort_ratio(" ".join(core), " ".join(other_core))
+    return max(sorted_word_ratio, fuzz.ratio("".join(core), "".join(other_core)))
 
 
 def resplit_words(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the text with two words joined, or one word split in two: `black rock`, `blackrock`."""
+    """Return the variants of a text with two words joined or one word split, such as `blackrock` for `black rock`."""
     with_joined_words = [(*words[:at], words[at] + words[at + 1], *words[at + 2 :]) for at in range(len(words) - 1)]
-    split = [
+    with_split_word = [
         (*words[:at], word[:cut], word[cut:], *words[at + 1 :])
         for at, word in enumerate(words)
         for cut in range(_MIN_PART_CHARACTERS, len(word) - _MIN_PART_CHARACTERS + 1)
     ]
-    return [*with_joined_words, *split]
+    return [*with_joined_words, *with_split_word]
 
 
 def word_subsets(words: Sequence[str], *, min_similarity: float) -> Iterator[list[tuple[int, ...]]]:
@@ -70,11 +70,11 @@ def word_subsets(words: Sequence[str], *, min_similarity: float) -> Iterator[lis
     total = sum(map(len, words))
     longest_positions = sorted(sorted(range(len(words)), key=lambda at: -len(words[at]))[:_WORDS_COMBINED])
     for count in range(min(len(words) - 1, len(longest_positions)), 0, -1):
-        similar = []
+        subsets = []
         for positions in combinations(longest_positions, count):
             letters = sum(len(words[at]) for at in positions)
             if 200 * letters >= min_similarity * (total + letters):
-                similar.append(positions)
-        if not similar:
+                subsets.append(positions)
+        if not subsets:
             return
-        yield similar
+        yield subsets

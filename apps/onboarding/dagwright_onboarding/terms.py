@@ -1,6 +1,6 @@
 """Products and roles as lookup targets: the codes of the catalogue with their common names.
 
-They are not rows of the store: verbs accept the codes that their schemas list, so a table could only become
+Terms are not rows of the store: verbs accept the codes that their schemas list, so a table could only become
 inconsistent with the schemas. The steps of `lookup` search them in the same way as parties. This module must not import
 the database.
 """
@@ -62,7 +62,7 @@ _ROLE_ALIASES: Mapping[str, Sequence[str]] = {
     "TAX_ADVISER": ("Tax advisor",),
 }
 _DUPLICATE_CODES = frozenset({"AUTHORIZED_SIGNATORY"})
-"""Codes that are another spelling of a code; with both, every such lookup would be ambiguous."""
+"""Codes that are another spelling of a code; with both codes, every such lookup would be ambiguous."""
 
 
 class TermNames:
@@ -80,7 +80,7 @@ class TermNames:
         return [name for name in self._names if name.id == code or " ".join(name.words) == " ".join(words_of(key))]
 
     def exact_names(self, words: Sequence[str], core: Sequence[str]) -> list[KnownName]:
-        """Return the names of exactly these words in any order, or of the core."""
+        """Return the names that consist of exactly these words, or of the core words, in any order."""
         return [name for name in self._names if core_of(name.core) in (core_of(words), core_of(core))]
 
     def names_with_words(self, words: Sequence[str]) -> list[KnownName]:
@@ -98,7 +98,7 @@ class TermNames:
 
 
 def term_of(code: str) -> KnownName | None:
-    """Return the product with a code, or else the role, under its own name; None if the code is unknown."""
+    """Return the product with a code, or else the role, under its own name; `None` if the code is unknown."""
     names = (*_names("product"), *_names("role"))
     return next((name for name in names if name.id == code and name.use == OWN_NAME), None)
 

@@ -6,9 +6,9 @@ from datetime import date
 from typing import Final
 
 NAME_LIMIT: Final = 300
-"""Characters of a name; the registers that we know stay under 250."""
+"""Characters of a name; names in the known registers have less than 250 characters."""
 BIDI_CONTROLS = re.compile("[\u202a-\u202e\u2066-\u2069]")
-"""Bidirectional control characters, which can make a name look like another one."""
+"""Bidirectional control characters, which can make a name look like another name."""
 _NOT_IN_NAMES: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Unicode categories: control characters, line separators, surrogates and invisible characters."""
 
@@ -18,20 +18,21 @@ _BLANK_LETTERS: Final = "\u115f\u1160\u2800\u3164\uffa0"
 """Letters in Unicode that are displayed as blank."""
 
 _FIRST_BIRTH, _LAST_BIRTH = "1800-01-01", "2099-12-31"
-"""Constant, because plans are also validated without a clock; the verbs reject dates in the future."""
+"""Constants rather than the current date, because plans are also validated without a clock; the verbs reject dates in
+the future."""
 
 
 def check_date_of_birth(text: str) -> None:
     """Check a date of birth such as `1970-12-31`.
 
     Raises:
-        ValueError: the text is not a date or not a plausible year.
+        ValueError: the text is not a date, or the year is not plausible.
     """
     try:
-        is_day = date.fromisoformat(text).isoformat() == text
+        is_date = date.fromisoformat(text).isoformat() == text
     except ValueError:
-        is_day = False
-    if not is_day:
+        is_date = False
+    if not is_date:
         raise ValueError(f"{text[:200]!r} is not a date such as 1970-12-31")
     if not _FIRST_BIRTH <= text <= _LAST_BIRTH:
         raise ValueError(f"{text!r} is not a date of birth from {_FIRST_BIRTH} to {_LAST_BIRTH}")
@@ -77,7 +78,8 @@ _DIVISIONS: Final = {
     OH OK OR PA PR RI SC SD TN TX UM UT VA VI VT WA WI WV WY
     """,
 }
-"""ISO 3166-2 codes for the countries whose subdivisions register companies; others are checked by form only."""
+"""ISO 3166-2 codes for the countries whose subdivisions register companies; subdivisions of other countries are checked
+by form only."""
 _DIVISIONS_OF = {country: frozenset(codes.split()) for country, codes in _DIVISIONS.items()}
 
 

@@ -1,7 +1,7 @@
-"""Undo one call of a verb by its record: all of its changes and nothing else, in one transaction.
+"""Undo one call of a verb by its record: all changes of the call and nothing else, in one transaction.
 
 If another call relies on a change, the undo fails. The record of an undone call stays under its key, and a call
-that never took effect gets one too, so that a late attempt finds it and changes nothing.
+that never took effect also gets a record, so that a late attempt finds the record and changes nothing.
 This module must not depend on the verbs.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, cast
 from sqlalchemy import ColumnElement, exists, or_, select
 from sqlalchemy.orm import Session
 
-from dagwright_onboarding.effects import TABLES, UNKNOWN_CALL, RecordedChange, Row, validate_key, value_id
+from dagwright_onboarding.effects import TABLES, UNKNOWN_VERB, RecordedChange, Row, validate_key, value_id
 from dagwright_onboarding.models import (
     Effect,
     EffectRow,
@@ -25,7 +25,7 @@ from dagwright_onboarding.models import (
     RelationKind,
     RoleAssignment,
 )
-from dagwright_onboarding.parties import describe, ensure_product, ensure_relation, ensure_role, locked_party
+from dagwright_onboarding.parties import describe, ensure_product, ensure_relation, ensure_role, lock_active_party
 from dagwright_onboarding.verb_results import UndoResult
 
 _CALLS_SHOWN = 3
@@ -41,19 +41,19 @@ def undo_call(session: Session, key: str) -> UndoResult:
     """
     effect = session.get(Effect, validate_key(key), with_for_update=True)
     if effect is None:
-        effect = Effect(key=key, verb=UNKNOWN_CALL, changes=[])
+        effect = Effect(key=key, verb=UNKNOWN_VERB, changes=[])
         session.add(effect)
-        undone = UndoResult(key, None, [])
+        result = UndoResult(key, None, [])
     elif effect.undone_at is not None:
         return UndoResult(**effect.result)
     elif effect.changes is None:
         raise ValueError(f"this {effect.verb} cannot be undone: its changes were not recorded")
     else:
-        reverted = [_revert(session, record, key=key) for record in reversed(effect.changes)]
-        undone = UndoResult(key, effect.verb, [text for text in reverted if text is not None])
-    effect.result = asdict(undone)
+        descriptions = [_revert(session, record, key=key) for record in reversed(effect.changes)]
+        result = UndoResult(key, effect.verb, [text for text in descriptions if text is not None])
+    effect.result = asdict(result)
     effect.undone_at = datetime.now(UTC)
-    return undone
+    return result
 
 
 def _revert(session: Session, record: dict[str, Any], *, key: str) -> str | None:
@@ -89,10 +89,10 @@ def _check_not_relied_on(session: Session, row_id: str, text: str, *, key: str) 
 
 
 def _check_not_referenced(session: Session, row: Row, text: str) -> None:
-    """Check that a party has no rows of other origin, such as names loaded from a file."""
+    """Check that no other rows refer to a party, such as names loaded from a file."""
     if not isinstance(row, Party):
         return
-    referring: Sequence[tuple[str, Any, ColumnElement[bool]]] = (
+    reference_conditions: Sequence[tuple[str, Any, ColumnElement[bool]]] = (
         ("another name", PartyName, PartyName.party_id == row.id),
         ("an identifier", PartyIdentifier, PartyIdentifier.party_id == row.id),
         ("a role", RoleAssignment, or_(RoleAssignment.cbu_id == row.id, RoleAssignment.entity_id == row.id)),
@@ -100,7 +100,9 @@ def _check_not_referenced(session: Session, row: Row, text: str) -> None:
         ("a link", Relation, or_(Relation.from_id == row.id, Relation.to_id == row.id)),
     )
     references = [
-        reference for reference, table, condition in referring if session.scalar(select(exists(table).where(condition)))
+        reference
+        for reference, table, condition in reference_conditions
+        if session.scalar(select(exists(table).where(condition)))
     ]
     if references:
         raise ValueError(f"{text} cannot be undone: it now has {' and '.join(references)}")
@@ -108,17 +110,17 @@ def _check_not_referenced(session: Session, row: Row, text: str) -> None:
 
 def _was_undone(session: Session, row_id: str) -> bool:
     """Return whether the call that added a row was undone while the row did not exist."""
-    undone = (
+    undone_changes = (
         select(Effect.changes)
         .join(EffectRow, EffectRow.key == Effect.key)
         .where(EffectRow.row_id == row_id, Effect.undone_at.is_not(None))
     )
-    changes = (change for changes in session.scalars(undone) for change in changes or ())
+    changes = (change for changes in session.scalars(undone_changes) for change in changes or ())
     return any(change["change"] == RecordedChange.ADDED and change["row"]["id"] == row_id for change in changes)
 
 
 def _restore(session: Session, record: dict[str, Any]) -> str | None:
-    """Add a removed row again with its id, as a verb would, including the error if something is in its way."""
+    """Add a removed row again with its id, as a verb would; raise the error of the verb if the row cannot be added."""
     columns = record["row"]
     row, was_added = _recreate(session, record["table"], columns)
     if not was_added:
@@ -130,7 +132,7 @@ def _restore(session: Session, record: dict[str, Any]) -> str | None:
 
 def _recreate(session: Session, table: str, columns: dict[str, Any]) -> tuple[Row, bool]:
     def party(column: str) -> Party:
-        return locked_party(session, columns[column], argument=column)
+        return lock_active_party(session, columns[column], argument=column)
 
     if table == RoleAssignment.__tablename__:
         return ensure_role(

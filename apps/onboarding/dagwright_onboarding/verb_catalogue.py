@@ -1,7 +1,7 @@
 """The verbs as a readable file: parameters (by value, lookup or reference), effects and results.
 
-It is generated from the declarations of the tools, which also validate plans and describe the tools to models. This
-module must not import the database.
+The file is generated from the declarations of the tools, which also validate plans and describe the tools to models.
+This module must not import the database.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,19 +31,19 @@ _NULL = {"type": "null"}
 def catalogue_text() -> str:
     """Return the content of the file."""
     specs = onboarding_tools("sqlite:///never-opened.db")
-    declared = [spec.declaration for spec in specs]
-    hidden = {RESOLVER.find, RESOLVER.bind, *(declaration.undo for declaration in declared)}
-    verbs = {spec.name: _verb(spec, declared) for spec in specs if spec.name not in hidden}
+    declarations = [spec.declaration for spec in specs]
+    hidden_names = {RESOLVER.find, RESOLVER.bind, *(declaration.undo for declaration in declarations)}
+    verbs = {spec.name: _verb(spec, declarations) for spec in specs if spec.name not in hidden_names}
     return _HEAD + yaml.safe_dump(
         {"verbs": verbs}, sort_keys=False, allow_unicode=True, width=150, default_flow_style=None
     )
 
 
-def _verb(spec: ToolSpec, declared: Sequence[ToolDeclaration]) -> dict[str, Any]:
+def _verb(spec: ToolSpec, declarations: Sequence[ToolDeclaration]) -> dict[str, Any]:
     declaration = spec.declaration
     schema: Mapping[str, Any] = declaration.input_schema or {}
     parameters = {
-        name.replace("_", "-"): _parameter(declaration, name, part, declared)
+        name.replace("_", "-"): _parameter(declaration, name, part, declarations)
         | ({"required": True} if name in schema["required"] else {})
         for name, part in schema["properties"].items()
     }
@@ -58,16 +58,16 @@ def _verb(spec: ToolSpec, declared: Sequence[ToolDeclaration]) -> dict[str, Any]
 
 
 def _parameter(
-    verb: ToolDeclaration, name: str, schema: Mapping[str, Any], declared: Sequence[ToolDeclaration]
+    verb: ToolDeclaration, name: str, schema: Mapping[str, Any], declarations: Sequence[ToolDeclaration]
 ) -> dict[str, Any]:
-    described: dict[str, Any] = {"description": schema["description"]}
+    description: dict[str, Any] = {"description": schema["description"]}
     kinds = accepted_kinds(verb, name)
     if not kinds:
-        return {**described, **_type_of(schema), **({"lookups": [name]} if name in RESOLVER.terms else {})}
+        return {**description, **_type_of(schema), **({"lookups": [name]} if name in RESOLVER.terms else {})}
     return {
-        **described,
+        **description,
         "lookups": [name for name, kind in RESOLVER.types.items() if kind is None or kind in kinds],
-        "refs": [maker.name for maker in declared if can_make(maker, kinds, RESOLVER)],
+        "refs": [maker.name for maker in declarations if can_make(maker, kinds, RESOLVER)],
         **(
             {"only": {name: dict(by_kind) for name, by_kind in only.items()}}
             if (only := only_kinds(verb, name))

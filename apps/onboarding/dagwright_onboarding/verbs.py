@@ -1,7 +1,7 @@
 """The onboarding verbs: one idempotent transaction each.
 
 A verb is idempotent in two ways. By key: the result is recorded under the idempotency key in the transaction of the
-change, so a second attempt returns the recorded result. By natural key: existing rows are found and left unchanged.
+change, and a second attempt returns the recorded result. By natural key: existing rows are found and left unchanged.
 `OnboardingVerbs` takes the key as an argument; the tools of `onboarding` take it from their context.
 """
 
@@ -36,9 +36,9 @@ from dagwright_onboarding.parties import (
     find_product,
     find_relation,
     find_role,
-    locked_party,
+    get_active_party,
+    lock_active_party,
     relations_of,
-    required_party,
 )
 from dagwright_onboarding.text_formats import parse_jurisdiction
 from dagwright_onboarding.undo import undo_call
@@ -87,7 +87,7 @@ class NewParty:
         if self.kind is PartyKind.COMPANY and not self.jurisdiction:
             raise ValueError(f"jurisdiction: required for the company {self.name!r:.80}")
         if self.kind is not PartyKind.PERSON and self.date_of_birth:
-            raise ValueError(f"date-of-birth: only a person has one, not a {self.kind}")
+            raise ValueError(f"date-of-birth: only a person has a date of birth, not a {self.kind}")
         jurisdiction = parse_jurisdiction(self.jurisdiction) if self.jurisdiction else ""
         born = validate_date_of_birth(self.date_of_birth) if self.date_of_birth else ""
         return NaturalKey(self.kind, clean_name(self.name), jurisdiction, born)
@@ -106,10 +106,10 @@ class OnboardingVerbs:
 
         def apply(call: VerbCall) -> CompanyResult:
             company, created = ensure_party(call.session, natural_key)
-            call.relies_on(company)
+            call.protect_rows(company)
             return CompanyResult(company.id, company.kind, company.name, company.jurisdiction, created)
 
-        return self._log.once(key, "entity.create-limited-company", CompanyResult, apply)
+        return self._log.run_once(key, "entity.create-limited-company", CompanyResult, apply)
 
     def create_person(
         self, key: str, *, name: str, jurisdiction: str | None = None, date_of_birth: str | None = None
@@ -119,11 +119,11 @@ class OnboardingVerbs:
 
         def apply(call: VerbCall) -> PersonResult:
             person, created = ensure_person(call.session, natural_key)
-            call.relies_on(person)
+            call.protect_rows(person)
             jurisdiction, born = person.jurisdiction or None, person.distinguisher or None
             return PersonResult(person.id, person.kind, person.name, jurisdiction, born, created)
 
-        return self._log.once(key, "entity.create-person", PersonResult, apply)
+        return self._log.run_once(key, "entity.create-person", PersonResult, apply)
 
     def ensure_cbu(self, key: str, request: CbuRequest) -> CbuResult:
         """Return the fund with this name and jurisdiction, linked as requested; it is added if it does not exist."""
@@ -132,20 +132,20 @@ class OnboardingVerbs:
         client_type = validate_client_type(request.client_type) if request.client_type else None
 
         def apply(call: VerbCall) -> CbuResult:
-            default = client_type or DEFAULT_CLIENT_TYPE
-            fund, created = ensure_party(call.session, natural_key, client_type=default)
-            call.relies_on(fund)
+            initial_client_type = client_type or DEFAULT_CLIENT_TYPE
+            fund, created = ensure_party(call.session, natural_key, client_type=initial_client_type)
+            call.protect_rows(fund)
             _set_client_type(call, fund, client_type)
             linked = _link(call, fund, request)
             return _cbu_result(call.session, fund, created=created, linked=linked)
 
-        return self._log.once(key, "cbu.ensure", CbuResult, apply)
+        return self._log.run_once(key, "cbu.ensure", CbuResult, apply)
 
     def get_cbu(self, cbu_id: str) -> CbuFound:
         """Return the current state of a fund or company, with its links, roles and products."""
 
         def read_state(session: Session) -> CbuFound:
-            cbu = required_party(session, cbu_id, argument="cbu-id")
+            cbu = get_active_party(session, cbu_id, argument="cbu-id")
             if cbu.kind == PartyKind.PERSON:
                 raise ValueError(f"cbu-id: expected a fund or a company, got {describe(cbu)}")
             return _describe_cbu(session, cbu)
@@ -153,27 +153,27 @@ class OnboardingVerbs:
         return self._database.read(read_state)
 
     def assign_role(self, key: str, *, cbu_id: str, entity_id: str, role: str) -> RoleResult:
-        """Assign a role at a fund or company, unless the party has it."""
+        """Assign a role at a fund or company, unless the party has the role."""
 
         def apply(call: VerbCall) -> RoleResult:
-            cbu, entity = _locked_pair(call, cbu_id, entity_id)
+            cbu, entity = _lock_parties(call, cbu_id, entity_id)
             assignment, created = ensure_role(call.session, cbu, entity, role=role)
-            call.relies_on(assignment)
+            call.protect_rows(assignment)
             return RoleResult(assignment.id, cbu.id, cbu.name, entity.id, entity.name, role, created)
 
-        return self._log.once(key, "cbu.assign-role", RoleResult, apply)
+        return self._log.run_once(key, "cbu.assign-role", RoleResult, apply)
 
     def remove_role(self, key: str, *, cbu_id: str, entity_id: str, role: str) -> RoleRemoval:
         """Remove a role of a party at a fund or company."""
         validate_role(role)
 
         def apply(call: VerbCall) -> RoleRemoval:
-            cbu, entity = _locked_pair(call, cbu_id, entity_id)
+            cbu, entity = _lock_parties(call, cbu_id, entity_id)
             assignment_id = _remove(call, find_role(call.session, cbu, entity, role=role, lock=EXCLUSIVE_LOCK))
             removed = assignment_id is not None
             return RoleRemoval(assignment_id, cbu.id, cbu.name, entity.id, entity.name, role, removed)
 
-        return self._log.once(key, "cbu.remove-role", RoleRemoval, apply)
+        return self._log.run_once(key, "cbu.remove-role", RoleRemoval, apply)
 
     def add_product(self, key: str, *, cbu_id: str, product: str) -> ProductResult:
         """Subscribe a fund to a product, unless it is subscribed."""
@@ -181,10 +181,10 @@ class OnboardingVerbs:
         def apply(call: VerbCall) -> ProductResult:
             cbu = _lock_party(call, cbu_id, argument="cbu-id")
             subscription, created = ensure_product(call.session, cbu, product=product)
-            call.relies_on(subscription)
+            call.protect_rows(subscription)
             return ProductResult(subscription.id, cbu.id, cbu.name, product, created)
 
-        return self._log.once(key, "cbu.add-product", ProductResult, apply)
+        return self._log.run_once(key, "cbu.add-product", ProductResult, apply)
 
     def remove_product(self, key: str, *, cbu_id: str, product: str) -> ProductRemoval:
         """End the subscription of a fund to a product."""
@@ -195,31 +195,31 @@ class OnboardingVerbs:
             subscription_id = _remove(call, find_product(call.session, cbu, product=product, lock=EXCLUSIVE_LOCK))
             return ProductRemoval(subscription_id, cbu.id, cbu.name, product, subscription_id is not None)
 
-        return self._log.once(key, "cbu.remove-product", ProductRemoval, apply)
+        return self._log.run_once(key, "cbu.remove-product", ProductRemoval, apply)
 
     def link(self, key: str, *, cbu_id: str, entity_id: str, link: str) -> LinkResult:
         """Link two existing parties, unless they are linked in this way."""
         kind = _KIND_OF_LINK[validate_link(link)]
 
         def apply(call: VerbCall) -> LinkResult:
-            cbu, entity = _locked_pair(call, cbu_id, entity_id)
+            cbu, entity = _lock_parties(call, cbu_id, entity_id)
             relation, created = ensure_relation(call.session, cbu, entity, kind=kind)
-            call.relies_on(relation)
+            call.protect_rows(relation)
             return LinkResult(relation.id, cbu.id, cbu.name, entity.id, entity.name, link, created)
 
-        return self._log.once(key, "cbu.link", LinkResult, apply)
+        return self._log.run_once(key, "cbu.link", LinkResult, apply)
 
     def unlink(self, key: str, *, cbu_id: str, entity_id: str, link: str) -> LinkRemoval:
         """Remove a link between two parties."""
         kind = _KIND_OF_LINK[validate_link(link)]
 
         def apply(call: VerbCall) -> LinkRemoval:
-            cbu, entity = _locked_pair(call, cbu_id, entity_id)
+            cbu, entity = _lock_parties(call, cbu_id, entity_id)
             relation_id = _remove(call, find_relation(call.session, cbu, entity, kind=kind, lock=EXCLUSIVE_LOCK))
             removed = relation_id is not None
             return LinkRemoval(relation_id, cbu.id, cbu.name, entity.id, entity.name, link, removed)
 
-        return self._log.once(key, "cbu.unlink", LinkRemoval, apply)
+        return self._log.run_once(key, "cbu.unlink", LinkRemoval, apply)
 
     def undo(self, key: str) -> UndoResult:
         """Undo the call of a key, and prevent it from taking effect later; see `undo.undo_call`."""
@@ -232,7 +232,7 @@ def create_parties(call: VerbCall, new_parties: Sequence[NewParty]) -> list[Part
     Only parties with exactly the same natural key are the same; empty fields count as unknown.
 
     Args:
-        call: call from `EffectLog.once`; its transaction may make other changes.
+        call: call from `EffectLog.run_once`; its transaction may make other changes.
 
     Raises:
         ValueError: one of the parties is invalid; the transaction is rolled back.
@@ -243,17 +243,17 @@ def create_parties(call: VerbCall, new_parties: Sequence[NewParty]) -> list[Part
 def _ensure_new_party(call: VerbCall, natural_key: NaturalKey) -> PartyResult:
     client_type = DEFAULT_CLIENT_TYPE if natural_key.kind is PartyKind.FUND else ""
     party, created = ensure_exactly(call.session, natural_key, client_type=client_type)
-    call.relies_on(party)
+    call.protect_rows(party)
     return PartyResult(party.id, party.kind, party.name, party.jurisdiction or None, created)
 
 
 def _lock_party(call: VerbCall, party_id: str, *, argument: str) -> Party:
-    party = locked_party(call.session, party_id, argument=argument)
-    call.relies_on(party)
+    party = lock_active_party(call.session, party_id, argument=argument)
+    call.protect_rows(party)
     return party
 
 
-def _locked_pair(call: VerbCall, cbu_id: str, entity_id: str) -> tuple[Party, Party]:
+def _lock_parties(call: VerbCall, cbu_id: str, entity_id: str) -> tuple[Party, Party]:
     return _lock_party(call, cbu_id, argument="cbu-id"), _lock_party(call, entity_id, argument="entity-id")
 
 
@@ -271,7 +271,7 @@ def _set_client_type(call: VerbCall, fund: Party, client_type: str | None) -> No
     if fund.client_type not in ("", client_type):
         raise ValueError(f"client-type: {describe(fund)} is a {fund.client_type!r}, not a {client_type!r}")
     fund.client_type = client_type
-    call.relies_on_value(fund, "client_type")
+    call.protect_value(fund, "client_type")
 
 
 def _link(call: VerbCall, fund: Party, request: CbuRequest) -> bool:
@@ -285,7 +285,7 @@ def _link(call: VerbCall, fund: Party, request: CbuRequest) -> bool:
         if party_id is not None:
             target = _lock_party(call, party_id, argument=argument)
             relation, created = ensure_relation(call.session, fund, target, kind=kind)
-            call.relies_on(relation)
+            call.protect_rows(relation)
             linked = linked or created
     return linked
 

@@ -109,7 +109,10 @@ async def errors_of_attempts(*failures: RetryLater) -> list[Exception]:
 
 @pytest.mark.parametrize(
     ("kind", "remedy"),
-    [(QueryTimeout, "request less, such as fewer groups"), (ServerUnresponsive, "it answers no request: check it")],
+    [
+        (QueryTimeout, "request less, such as fewer groups"),
+        (ServerUnresponsive, "the server answers no request: check it"),
+    ],
 )
 async def test_last_attempt_reports_its_remedy(kind: type[QueryTimeout], remedy: str) -> None:
     *_, last = await errors_of_attempts(*[kind("It is slow")] * 3)

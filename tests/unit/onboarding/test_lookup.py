@@ -104,7 +104,9 @@ def test_search_hits(
     ],
 )
 def test_full_name_binds(example_database: EntityDatabase, search_text: str, entity_type: str, name: str) -> None:
-    bound = example_database.read(lambda session: find_parties(session, search_text, entity_type=entity_type)).bound
+    bound = example_database.read(
+        lambda session: find_parties(session, search_text, entity_type=entity_type)
+    ).unambiguous_match
     assert bound is not None
     assert bound.name == name
 
@@ -127,7 +129,7 @@ def test_part_of_a_name_binds_no_party(
     example_database: EntityDatabase, search_text: str, entity_type: str, only: str
 ) -> None:
     findings = example_database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
-    assert ([actual.name for actual in findings.hits], findings.bound) == ([only], None)
+    assert ([actual.name for actual in findings.hits], findings.unambiguous_match) == ([only], None)
 
 
 @pytest.mark.parametrize(
@@ -183,9 +185,9 @@ def test_inactive_party_of_the_name_prevents_binding(database: EntityDatabase, t
             [inactive],
             [active],
         ]
-        assert findings.bound is None
+        assert findings.unambiguous_match is None
     assert search("John Smith", "company").inactive == ()
-    bound = search("Kite", "company").bound
+    bound = search("Kite", "company").unambiguous_match
     assert bound is not None
     assert bound.name == "Kite GmbH"
 
@@ -206,7 +208,7 @@ def test_another_legal_form_than_the_written_one_binds_no_party(database: Entity
     def lookup_of(text: str) -> tuple[list[str], str | None, list[str]]:
         actual = search(text, "company")
         names = [[each.name for each in some] for some in (actual.hits, actual.inactive)]
-        return names[0], actual.bound.name if actual.bound is not None else None, names[1]
+        return names[0], actual.unambiguous_match.name if actual.unambiguous_match is not None else None, names[1]
 
     assert lookup_of("Kite SARL") == (["Kite GmbH"], None, ["Kite S.à r.l."])
     assert lookup_of("Kite Société à responsabilité limitée") == (["Kite GmbH"], None, ["Kite S.à r.l."])
@@ -246,7 +248,7 @@ def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase,
     def lookup_of(text: str, kind: str = "company") -> tuple[list[tuple[str, str]], str | None, list[tuple[str, str]]]:
         actual = search(text, kind)
         hit_names, gone = ([(each.name, each.reason) for each in some] for some in (actual.hits, actual.inactive))
-        return hit_names, actual.bound.name if actual.bound is not None else None, gone
+        return hit_names, actual.unambiguous_match.name if actual.unambiguous_match is not None else None, gone
 
     any_order, form_aside = "same words in another order", "same name without the legal form"
     blue = "Blue Harbour S.à r.l."
@@ -272,8 +274,11 @@ def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase,
 def test_active_party_is_bound_despite_an_inactive_namesake(database: EntityDatabase, tmp_path: Path) -> None:
     rows = [f"John Smith,person,{where}" for where in ("GB,inactive", "IE,")]
     findings = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction,status")("John Smith", "person")
-    assert findings.bound is not None
-    assert (findings.bound.jurisdiction, [each.jurisdiction for each in findings.inactive]) == ("IE", ["GB"])
+    assert findings.unambiguous_match is not None
+    assert (findings.unambiguous_match.jurisdiction, [each.jurisdiction for each in findings.inactive]) == (
+        "IE",
+        ["GB"],
+    )
 
 
 def test_legal_form_binds_only_among_names_that_were_all_read(
@@ -286,7 +291,7 @@ def test_legal_form_binds_only_among_names_that_were_all_read(
     read, unread = ["Kite SARL,company,LU", *_kite_companies(most - 2)], _kite_companies(most - 1)
     for rows, is_bound in ((read, True), (unread, False)):
         search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
-        assert (search("Kite S.à r.l.", "company").bound is not None) == is_bound
+        assert (search("Kite S.à r.l.", "company").unambiguous_match is not None) == is_bound
 
 
 def _kite_companies(count: int) -> list[str]:

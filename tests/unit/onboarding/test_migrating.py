@@ -198,7 +198,9 @@ def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pyte
 
     def lookup(search_text: str) -> tuple[str | None, list[str]]:
         actual = EntityGateway(database).find(search_text, "company")
-        return actual.bound.id if actual.bound is not None else None, [each.id for each in actual.inactive]
+        return actual.unambiguous_match.id if actual.unambiguous_match is not None else None, [
+            each.id for each in actual.inactive
+        ]
 
     assert lookup("Kite S.à r.l.") == (None, ["kite-gone"])
     assert lookup("Kite") == ("kite", [])

@@ -323,7 +323,7 @@ def test_several_parties_are_created_as_one(database: EntityDatabase, verbs: Onb
     log = EffectLog(database)
 
     def once(key: str, *more: NewParty) -> list[PartyResult]:
-        return log.once(key, "bind_parties", list[PartyResult], lambda call: create_parties(call, [*NEW, *more]))
+        return log.run_once(key, "bind_parties", list[PartyResult], lambda call: create_parties(call, [*NEW, *more]))
 
     before = read_overview(database)
     with pytest.raises(ValueError, match="jurisdiction: required for the company 'Other'"):

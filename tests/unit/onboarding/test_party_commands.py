@@ -179,7 +179,7 @@ def test_load_reports_possible_duplicates_and_inactive_parties(run: Run) -> None
     same = "added next to person 'Ann Lee' (GB), born 1970-01-01; possible duplicate, lookups will ask"
     assert (code, err) == (0, f"persons.csv, line 3: {same}\n")
     code, out, _ = run(load, _write("persons.csv", HEADER, "Ben Ray,person,GB,,"))
-    inactive = "1 of them stay inactive: their rows have no status"
+    inactive = "inactive parties that stay inactive, because their rows have no status: 1"
     assert (code, out) == (0, f"persons.csv: 0 added, 0 updated, 1 unchanged\n{inactive}\n")
 
 

@@ -108,7 +108,7 @@ def test_rows_that_contradict_the_store_are_rejected(load: Load, database: Entit
         RefusedRow(5, "lei: 635400BLACKROCKMAN14 belongs to company 'Kite AG' (CH)"),
         RefusedRow(6, "lei: company 'Kite AG' (CH) has the LEI 635400BLACKROCKMAN14, not 771200BLACKROCKMAN14"),
         RefusedRow(8, "client_type: fund 'Rook Fund' (CH) is a 'fund', not 'trust'"),
-        RefusedRow(9, "client_type: only a fund has one, not a person"),
+        RefusedRow(9, "client_type: only a fund has a client type, not a person"),
         RefusedRow(10, "lei: a person cannot have a LEI"),
     )
     assert read_overview(database).counts[RowKind.COMPANY] == 1

@@ -31,15 +31,17 @@ def main() -> int:
 
 
 async def _up(settings: MaritimeSettings) -> None:
-    running = await LocalSearch.of(settings).start()
-    sys.stdout.write(f"{running.address}\n")
+    server = await LocalSearch.of(settings).start()
+    sys.stdout.write(f"{server.address}\n")
     if settings.opensearch_url is not None:
-        sys.stderr.write("commands do not use it: DAGWRIGHT_OPENSEARCH_URL is set to another server\n")
+        sys.stderr.write("commands use another server: DAGWRIGHT_OPENSEARCH_URL is set\n")
 
 
 async def _down(settings: MaritimeSettings) -> None:
-    ended = await LocalSearch.of(settings).stop()
-    sys.stdout.write("the search server was stopped\n" if ended else f"no search server runs in {settings.state_dir}\n")
+    was_running = await LocalSearch.of(settings).stop()
+    sys.stdout.write(
+        "the search server was stopped\n" if was_running else f"no search server runs in {settings.state_dir}\n"
+    )
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 CELL_WIDTH = 40
-"""Columns on a screen; a wide character takes two."""
+"""Maximum width of a cell in screen columns; a wide character takes two columns."""
 _JOINERS = "\u200c\u200d"
 """Invisible characters that are parts of words and emoji."""
-_SPECIAL = re.compile(r"[\\|`*\[\]<>~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
-"""Characters with a meaning in Markdown; a `_` inside a word has none."""
+_SPECIAL_CHARACTERS = re.compile(r"[\\|`*\[\]<>~]|&(?=#?\w+;)|(?<![^\W_])_|_(?![^\W_])")
+"""Characters with a meaning in Markdown; a `_` inside a word has no meaning."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -34,7 +34,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 def cell(value: Any, width: int = CELL_WIDTH) -> str:
     """Return a value as a cell of at most `width` columns, not counting escapes."""
-    return _SPECIAL.sub(lambda match: f"\\{match[0]}", _cut(_one_line(_plain_text(value)), width))
+    return _SPECIAL_CHARACTERS.sub(lambda match: f"\\{match[0]}", _cut(_one_line(_plain_text(value)), width))
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -50,7 +50,7 @@ def _plain_text(value: Any) -> str:
         case None:
             return ""
         case str():
-            # A text may be very long, and a cell shows less than this.
+            # Cut early: a text may be very long, and a cell shows less than this.
             return value[: 20 * CELL_WIDTH]
         case bool():
             return "yes" if value else "no"

@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 _TIMEOUT_S = 30.0
 """Default timeout of a request."""
 _CONNECTIONS = 100
-"""Connections per client: one per concurrent call of a worker, because waiting for one would count as request time."""
+"""Connections per client: one per concurrent call of a worker, because waiting for a connection would count as request
+time."""
 
 _CLIENT_LOGGER = "opensearch"
-"""It logs a warning with a traceback for every failed request, which the caller reports anyway."""
+"""Logger that logs a warning with a traceback for every failed request. The caller already reports the failure."""
 
 
 class SearchClients:
@@ -29,7 +30,7 @@ class SearchClients:
 
     def client(self, address: str) -> "AsyncOpenSearch":
         """Return the client for an address; it connects at first use."""
-        # Imported here: it takes 0.3 s of CPU time, and commands that list or check tools need no client.
+        # Imported here: the import takes 0.3 s of CPU time, and commands that list or check tools need no client.
         from opensearchpy import AsyncOpenSearch  # noqa: PLC0415
 
         if address not in self._clients:

@@ -1,7 +1,7 @@
 """The allowed conditions of a query: each kind by name, with its allowed parameters; everything else is rejected.
 
-The output is built from the checked parts, so no unchecked part reaches the server. Deliberately excluded: scripts in
-all forms, `regexp`, `fuzzy`, `query_string` and `simple_query_string` (patterns in a text), `more_like_this`,
+The output is built from the checked parts, so no unchecked part reaches the server. Deliberately excluded: scripts
+in all forms, `regexp`, `fuzzy`, `query_string` and `simple_query_string` (patterns in a text), `more_like_this`,
 `percolate` and `terms` lookups (they read other indices), and joins.
 
 Source: the query DSL of OpenSearch 2.19.
@@ -18,7 +18,7 @@ Condition = Callable[[Check, Any, Path, int], Json]
 _COUNT_OR_PERCENTAGE = re.compile(r"-?[0-9]{1,3}%?")
 _FORMAT = re.compile(r"[A-Za-z0-9_:./ |'-]{1,80}")
 _ZONE = re.compile(r"[A-Za-z0-9_+:/-]{1,40}")
-_WEIGHTED = re.compile(r"(?P<field>[^^]*)(?P<weight>\^[0-9]{1,3}(\.[0-9]{1,3})?)?")
+_WEIGHTED_FIELD = re.compile(r"(?P<field>[^^]*)(?P<weight>\^[0-9]{1,3}(\.[0-9]{1,3})?)?")
 _WILDCARDS = re.compile(r"[*?]")
 _FUZZINESS = ("auto", "0", "1", "2")
 _PATTERN_CHARACTERS = 100
@@ -34,27 +34,31 @@ def check_condition(check: Check, value: Any, path: Path, depth: int = 1) -> Jso
         path: location of the query.
         depth: nesting depth, 1 for the outermost condition.
     """
-    if not check.clause(path, depth):
+    if not check.count_clause(path, depth):
         return {}
     kind_and_body = check.single_member(value, path, expected="the kind of a condition")
     if kind_and_body is None:
         return {}
-    kind, inner = kind_and_body
+    kind, body = kind_and_body
     condition = _CONDITIONS.get(kind)
     if condition is None:
         check.add_problem((*path, kind), f"unknown condition; allowed: {', '.join(_CONDITIONS)}")
         return {}
-    return {kind: condition(check, inner, (*path, kind), depth)}
+    return {kind: condition(check, body, (*path, kind), depth)}
 
 
 def date_parameters(check: Check, body: Mapping[str, Any], path: Path) -> Json:
-    """Return the format and the time zone of dates."""
-    checked: Json = {}
+    """Return the checked parameters `format` and `time_zone` of dates."""
+    checked_body: Json = {}
     if "format" in body:
-        checked["format"] = check.text(body["format"], (*path, "format"), form=_FORMAT, expected="a format of dates")
+        checked_body["format"] = check.text(
+            body["format"], (*path, "format"), form=_FORMAT, expected="a format of dates"
+        )
     if "time_zone" in body:
-        checked["time_zone"] = check.text(body["time_zone"], (*path, "time_zone"), form=_ZONE, expected="a time zone")
-    return members(checked)
+        checked_body["time_zone"] = check.text(
+            body["time_zone"], (*path, "time_zone"), form=_ZONE, expected="a time zone"
+        )
+    return members(checked_body)
 
 
 def _no_parameters(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001 - as every condition
@@ -63,9 +67,9 @@ def _no_parameters(check: Check, value: Any, path: Path, depth: int) -> Json:  #
 
 
 def _on_field(
-    check: Check, value: Any, path: Path, *, main: str, other_keys: Sequence[str] = ()
+    check: Check, value: Any, path: Path, *, main_key: str, other_keys: Sequence[str] = ()
 ) -> tuple[str, Json, Path] | None:
-    """Return a field, its parameters and its path; a plain value is the value of the parameter `main`."""
+    """Return a field, its parameters and its path; a plain value is the value of the parameter `main_key`."""
     field_and_body = check.single_member(value, path, expected="a field")
     if field_and_body is None:
         return None
@@ -74,23 +78,23 @@ def _on_field(
         return None
     location = (*path, name)
     if isinstance(field_and_body[1], dict):
-        body = check.allowed_members(field_and_body[1], location, keys=(main, *other_keys))
-        if main not in body:
-            check.add_problem(location, f"{main!r} is missing")
+        body = check.allowed_members(field_and_body[1], location, keys=(main_key, *other_keys))
+        if main_key not in body:
+            check.add_problem(location, f"{main_key!r} is missing")
             return None
         return name, body, location
-    return name, {main: field_and_body[1]}, location
+    return name, {main_key: field_and_body[1]}, location
 
 
 def _term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_body = _on_field(check, value, path, main="value", other_keys=("case_insensitive",))
+    field_and_body = _on_field(check, value, path, main_key="value", other_keys=("case_insensitive",))
     if field_and_body is None:
         return {}
     name, body, location = field_and_body
-    checked: Json = {"value": check.scalar(body["value"], location)}
+    checked_body: Json = {"value": check.scalar(body["value"], location)}
     if "case_insensitive" in body:
-        checked["case_insensitive"] = check.flag(body["case_insensitive"], (*location, "case_insensitive"))
-    return {name: members(checked)}
+        checked_body["case_insensitive"] = check.flag(body["case_insensitive"], (*location, "case_insensitive"))
+    return {name: members(checked_body)}
 
 
 def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
@@ -103,7 +107,7 @@ def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
 
 
 def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_body = _on_field(check, value, path, main="value", other_keys=("case_insensitive",))
+    field_and_body = _on_field(check, value, path, main_key="value", other_keys=("case_insensitive",))
     if field_and_body is None:
         return {}
     name, body, location = field_and_body
@@ -115,15 +119,15 @@ def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa:
         check.add_problem(location, "a leading wildcard would scan all values; use match on the text field")
     if path[-1] == "wildcard" and len(_WILDCARDS.findall(pattern)) > _PATTERN_WILDCARDS:
         check.add_problem(location, f"a pattern has at most {_PATTERN_WILDCARDS} wildcards")
-    checked: Json = {"value": check.scalar(pattern, location)}
+    checked_body: Json = {"value": check.scalar(pattern, location)}
     if "case_insensitive" in body:
-        checked["case_insensitive"] = check.flag(body["case_insensitive"], (*location, "case_insensitive"))
-    return {name: members(checked)}
+        checked_body["case_insensitive"] = check.flag(body["case_insensitive"], (*location, "case_insensitive"))
+    return {name: members(checked_body)}
 
 
 def _match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     field_and_body = _on_field(
-        check, value, path, main="query", other_keys=("operator", "fuzziness", "minimum_should_match")
+        check, value, path, main_key="query", other_keys=("operator", "fuzziness", "minimum_should_match")
     )
     if field_and_body is None:
         return {}
@@ -132,49 +136,49 @@ def _match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
 
 
 def _match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_body = _on_field(check, value, path, main="query", other_keys=("slop",))
+    field_and_body = _on_field(check, value, path, main_key="query", other_keys=("slop",))
     if field_and_body is None:
         return {}
     name, body, location = field_and_body
-    checked: Json = {"query": check.scalar(body["query"], location)}
+    checked_body: Json = {"query": check.scalar(body["query"], location)}
     if "slop" in body:
-        checked["slop"] = check.count(body["slop"], (*location, "slop"), maximum=10)
-    return {name: members(checked)}
+        checked_body["slop"] = check.count(body["slop"], (*location, "slop"), maximum=10)
+    return {name: members(checked_body)}
 
 
 def _multi_match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
     keys = ("query", "fields", "type", "operator", "fuzziness", "minimum_should_match")
     body = check.allowed_members(value, path, keys=keys)
-    checked = _full_text(check, body, path)
+    checked_body = _full_text(check, body, path)
     fields = body.get("fields")
     if not isinstance(fields, list) or not 0 < len(fields) <= 20:
         check.add_problem((*path, "fields"), "expected a list of 1 to 20 fields")
         return {}
-    checked["fields"] = [
+    checked_body["fields"] = [
         _weighted_field(check, field, (*path, "fields", position)) for position, field in enumerate(fields)
     ]
     if "type" in body:
         kinds = ("best_fields", "most_fields", "cross_fields", "phrase", "bool_prefix")
-        checked["type"] = check.choice(body["type"], (*path, "type"), choices=kinds)
-    return members(checked)
+        checked_body["type"] = check.choice(body["type"], (*path, "type"), choices=kinds)
+    return members(checked_body)
 
 
 def _weighted_field(check: Check, value: Any, path: Path) -> str | None:
-    parts = _WEIGHTED.fullmatch(value) if isinstance(value, str) else None
+    parts = _WEIGHTED_FIELD.fullmatch(value) if isinstance(value, str) else None
     name = check.field_name(parts["field"] if parts else value, path)
     return None if name is None or parts is None else f"{name}{parts['weight'] or ''}"
 
 
 def _full_text(check: Check, body: Json, path: Path) -> Json:
-    checked: Json = {"query": check.scalar(body.get("query"), (*path, "query"))}
+    checked_body: Json = {"query": check.scalar(body.get("query"), (*path, "query"))}
     if "operator" in body:
-        checked["operator"] = check.choice(body["operator"], (*path, "operator"), choices=("and", "or"))
+        checked_body["operator"] = check.choice(body["operator"], (*path, "operator"), choices=("and", "or"))
     if "fuzziness" in body:
         fuzziness = body["fuzziness"]
         fuzziness_text = str(fuzziness) if type(fuzziness) is int else fuzziness
-        checked["fuzziness"] = check.choice(fuzziness_text, (*path, "fuzziness"), choices=_FUZZINESS)
-    checked |= _minimum_should_match(check, body, path)
-    return members(checked)
+        checked_body["fuzziness"] = check.choice(fuzziness_text, (*path, "fuzziness"), choices=_FUZZINESS)
+    checked_body |= _minimum_should_match(check, body, path)
+    return members(checked_body)
 
 
 def _minimum_should_match(check: Check, body: Json, path: Path) -> Json:
@@ -211,19 +215,19 @@ def _exists(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: 
 
 def _bool(check: Check, value: Any, path: Path, depth: int) -> Json:
     body = check.allowed_members(value, path, keys=(*_OCCURS, "minimum_should_match"))
-    checked: Json = {}
+    checked_body: Json = {}
     for occurs in _OCCURS:
         if occurs not in body:
             continue
         location = (*path, occurs)
         if isinstance(body[occurs], list):
-            checked[occurs] = [
+            checked_body[occurs] = [
                 check_condition(check, clause, (*location, position), depth + 1)
                 for position, clause in enumerate(body[occurs][: check.limits.clauses + 1])
             ]
         else:
-            checked[occurs] = [check_condition(check, body[occurs], location, depth + 1)]
-    return {**checked, **_minimum_should_match(check, body, path)}
+            checked_body[occurs] = [check_condition(check, body[occurs], location, depth + 1)]
+    return {**checked_body, **_minimum_should_match(check, body, path)}
 
 
 def _constant_score(check: Check, value: Any, path: Path, depth: int) -> Json:

@@ -1,7 +1,7 @@
-"""The allowed aggregations of a query, and the number of groups they may make; everything else is rejected.
+"""The allowed aggregations of a query, and the maximum number of their groups; everything else is rejected.
 
-A group is a bucket. A `terms` aggregation counts as its size. The number of buckets of dates and numbers is unknown
-before the query runs, so each counts as a hundred, and the actual number is checked in the result. Deliberately
+A group is a bucket. A `terms` aggregation counts as its size. The number of buckets of a histogram is unknown before
+the query runs, so a histogram counts as a hundred, and the actual number is checked in the result. Deliberately
 excluded: `scripted_metric` and other scripts, `global` (leaves the query), and patterns in `include`.
 
 Source: the aggregations of OpenSearch 2.19.
@@ -19,7 +19,7 @@ _NAME = re.compile(r"\w[\w .-]{0,79}", re.ASCII)
 _ORDER = re.compile(r"_count|_key|[A-Za-z_][\w-]{0,79}(>[A-Za-z_][\w-]{0,79}){0,3}(\.[a-z_0-9.]{1,20})?", re.ASCII)
 _FIXED_INTERVAL = re.compile(r"[1-9][0-9]{0,3}d")
 _CALENDAR_INTERVAL = re.compile(r"day|week|month|quarter|year|1d|1w|1M|1q|1y")
-"""`1m` would be a minute."""
+"""`1m` is not allowed, because it means a minute."""
 _VALUES_PER_FIGURE = {"stats": 5, "percentiles": 7}
 """Values per figure with several values; for percentiles, the number of default percents."""
 _DATE_TYPES = ("date", "date_nanos")
@@ -27,7 +27,7 @@ _DIRECTIONS = ("asc", "desc")
 MAX_GROUPINGS = 30
 """Maximum number of sibling aggregations."""
 _ASSUMED_GROUPS = 100
-"""Assumed number of buckets of dates and numbers: eight years of months, or three months of days."""
+"""Assumed number of buckets of a histogram: eight years of months, or three months of days."""
 _DEFAULT_GROUPS = 10
 """The server's default for `terms`."""
 _MAX_TOP_HITS = 10
@@ -36,36 +36,38 @@ _MAX_RANGES = 50
 
 def check_groupings(check: Check, value: Any, path: Path) -> Json:
     """Return the aggregations of a query as they are sent to the server; problems are added to `check`."""
-    checked = _groupings(check, value, path, depth=1, multiplier=1)
+    checked_body = _groupings(check, value, path, depth=1, enclosing_groups=1)
     if check.buckets > check.limits.buckets:
         check.add_problem(
             path, f"the query requests at least {check.buckets:,} groups, over the limit of {check.limits.buckets:,}"
         )
     if check.figures > check.limits.figures:
-        figures = f"the query requests at least {check.figures:,} figures over all groups"
+        message = f"the query requests at least {check.figures:,} figures over all groups"
         check.add_problem(
-            path, f"{figures}, over the limit of {check.limits.figures:,}; request fewer groups or figures"
+            path, f"{message}, over the limit of {check.limits.figures:,}; request fewer groups or figures"
         )
-    return checked
+    return checked_body
 
 
-def _groupings(check: Check, value: Any, path: Path, *, depth: int, multiplier: int) -> Json:
+def _groupings(check: Check, value: Any, path: Path, *, depth: int, enclosing_groups: int) -> Json:
     if not isinstance(value, dict) or not 0 < len(value) <= MAX_GROUPINGS:
         check.add_problem(path, f"expected an object of 1 to {MAX_GROUPINGS} aggregations by name")
         return {}
-    checked: Json = {}
-    for name, inner in value.items():
+    checked_body: Json = {}
+    for name, aggregation in value.items():
         if _NAME.fullmatch(name) is None:
             check.add_problem(
                 (*path, name), "an aggregation name must have 1 to 80 letters, digits, _, -, . and spaces"
             )
         else:
-            checked[name] = _grouping(check, inner, (*path, name), depth=depth, multiplier=multiplier)
-    return checked
+            checked_body[name] = _grouping(
+                check, aggregation, (*path, name), depth=depth, enclosing_groups=enclosing_groups
+            )
+    return checked_body
 
 
-def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: int) -> Json:
-    if not check.clause(path, depth):
+def _grouping(check: Check, value: Any, path: Path, *, depth: int, enclosing_groups: int) -> Json:
+    if not check.count_clause(path, depth):
         return {}
     if not isinstance(value, dict):
         check.add_problem(path, "expected an object with the kind of an aggregation")
@@ -80,20 +82,22 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: i
     if kind in _FIGURES:
         if nested:
             check.add_problem(path, f"{kind} makes no groups, so it cannot have aggregations")
-        figure = _FIGURES[kind](check, body, location, multiplier)
-        check.figures += multiplier * (len(figure.get("percents", ())) or _VALUES_PER_FIGURE.get(kind, 1))
+        figure = _FIGURES[kind](check, body, location, enclosing_groups)
+        check.figures += enclosing_groups * (len(figure.get("percents", ())) or _VALUES_PER_FIGURE.get(kind, 1))
         return {kind: figure}
     if kind not in _GROUPS:
         check.add_problem(location, f"unknown aggregation; allowed: {', '.join([*_GROUPS, *_FIGURES])}")
         return {}
-    checked, groups = _GROUPS[kind](check, body, location)
-    check.buckets += multiplier * groups
+    checked_body, groups = _GROUPS[kind](check, body, location)
+    check.buckets += enclosing_groups * groups
     if not nested:
-        return {kind: checked}
+        return {kind: checked_body}
     if len(nested) > 1:
         check.add_problem(path, "aggs and aggregations are synonyms; use one of them")
-    inner_groupings = _groupings(check, nested[0], (*path, "aggs"), depth=depth + 1, multiplier=multiplier * groups)
-    return {kind: checked, "aggs": inner_groupings}
+    inner_groupings = _groupings(
+        check, nested[0], (*path, "aggs"), depth=depth + 1, enclosing_groups=enclosing_groups * groups
+    )
+    return {kind: checked_body, "aggs": inner_groupings}
 
 
 # Groups: each function returns the checked aggregation and its maximum number of groups.
@@ -102,48 +106,48 @@ def _grouping(check: Check, value: Any, path: Path, *, depth: int, multiplier: i
 def _terms(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     keys = ("field", "size", "order", "min_doc_count", "missing", "include", "exclude")
     body = check.allowed_members(value, path, keys=keys)
-    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "size": _DEFAULT_GROUPS}
+    checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "size": _DEFAULT_GROUPS}
     if "size" in body:
-        checked["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=check.limits.buckets)
+        checked_body["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=check.limits.buckets)
     if "missing" in body:
-        checked["missing"] = check.scalar(body["missing"], (*path, "missing"))
+        checked_body["missing"] = check.scalar(body["missing"], (*path, "missing"))
     for name in ("include", "exclude"):
         if name in body:
             # A text would be a pattern.
-            checked[name] = check.scalars(body[name], (*path, name))
-    checked |= _order(check, body, path) | _explicit_min_doc_count(check, body, path)
-    return members(checked), checked["size"] or 1
+            checked_body[name] = check.scalars(body[name], (*path, name))
+    checked_body |= _order(check, body, path) | _explicit_min_doc_count(check, body, path)
+    return members(checked_body), checked_body["size"] or 1
 
 
 def _date_histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     keys = ("field", "calendar_interval", "fixed_interval", "format", "time_zone", "order", "min_doc_count")
     body = check.allowed_members(value, path, keys=keys)
-    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
+    checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if ("calendar_interval" in body) == ("fixed_interval" in body):
         check.add_problem(path, "expected either calendar_interval or fixed_interval")
     elif "calendar_interval" in body:
         location = (*path, "calendar_interval")
         expected = "day, week, month, quarter or year"
-        checked["calendar_interval"] = check.text(
+        checked_body["calendar_interval"] = check.text(
             body["calendar_interval"], location, form=_CALENDAR_INTERVAL, expected=expected
         )
     else:
         location = (*path, "fixed_interval")
-        checked["fixed_interval"] = check.text(
+        checked_body["fixed_interval"] = check.text(
             body["fixed_interval"], location, form=_FIXED_INTERVAL, expected="days, such as 7d"
         )
-    checked |= date_parameters(check, body, path) | _order(check, body, path)
-    return members(checked | _min_doc_count(check, body, path)), _ASSUMED_GROUPS
+    checked_body |= date_parameters(check, body, path) | _order(check, body, path)
+    return members(checked_body | _min_doc_count(check, body, path)), _ASSUMED_GROUPS
 
 
 def _histogram(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     body = check.allowed_members(value, path, keys=("field", "interval", "order", "min_doc_count"))
-    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
+    checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     interval = check.scalar(body.get("interval"), (*path, "interval"))
     if isinstance(interval, bool | str) or (interval is not None and interval < 1):
         check.add_problem((*path, "interval"), "expected a number from 1")
-    checked |= {"interval": interval, **_order(check, body, path)}
-    return members(checked | _min_doc_count(check, body, path)), _ASSUMED_GROUPS
+    checked_body |= {"interval": interval, **_order(check, body, path)}
+    return members(checked_body | _min_doc_count(check, body, path)), _ASSUMED_GROUPS
 
 
 def _range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
@@ -153,20 +157,22 @@ def _range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 
 def _date_range(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     body = check.allowed_members(value, path, keys=("field", "ranges", "format", "time_zone"))
-    checked, count = _ranges(check, body, path)
-    return checked | date_parameters(check, body, path), count
+    checked_body, count = _ranges(check, body, path)
+    return checked_body | date_parameters(check, body, path), count
 
 
 def _ranges(check: Check, body: Json, path: Path) -> tuple[Json, int]:
-    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "ranges": []}
+    checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field")), "ranges": []}
     ranges, location = body.get("ranges"), (*path, "ranges")
     if not isinstance(ranges, list) or not 0 < len(ranges) <= _MAX_RANGES:
         check.add_problem(location, f"expected a list of 1 to {_MAX_RANGES} ranges")
-        return members(checked), 1
+        return members(checked_body), 1
     for position, range_body in enumerate(ranges):
         allowed = check.allowed_members(range_body, (*location, position), keys=("from", "to", "key"))
-        checked["ranges"].append({name: check.scalar(allowed[name], (*location, position, name)) for name in allowed})
-    return members(checked), len(ranges)
+        checked_body["ranges"].append(
+            {name: check.scalar(allowed[name], (*location, position, name)) for name in allowed}
+        )
+    return members(checked_body), len(ranges)
 
 
 def _filter(check: Check, value: Any, path: Path) -> tuple[Json, int]:
@@ -179,15 +185,15 @@ def _filters(check: Check, value: Any, path: Path) -> tuple[Json, int]:
     if not isinstance(filters, dict) or not 0 < len(filters) <= _MAX_RANGES:
         check.add_problem(location, f"expected an object of 1 to {_MAX_RANGES} conditions by name")
         return {}, 1
-    checked: Json = {"filters": {}}
+    checked_body: Json = {"filters": {}}
     for name, condition in filters.items():
         if check.scalar(name, location) is not None:
-            checked["filters"][name] = check_condition(check, condition, (*location, name))
+            checked_body["filters"][name] = check_condition(check, condition, (*location, name))
     if "other_bucket" in body:
-        checked["other_bucket"] = check.flag(body["other_bucket"], (*path, "other_bucket"))
+        checked_body["other_bucket"] = check.flag(body["other_bucket"], (*path, "other_bucket"))
     if "other_bucket_key" in body:
-        checked["other_bucket_key"] = check.scalar(body["other_bucket_key"], (*path, "other_bucket_key"))
-    return members(checked), len(filters) + 1
+        checked_body["other_bucket_key"] = check.scalar(body["other_bucket_key"], (*path, "other_bucket_key"))
+    return members(checked_body), len(filters) + 1
 
 
 def _missing(check: Check, value: Any, path: Path) -> tuple[Json, int]:
@@ -197,7 +203,7 @@ def _missing(check: Check, value: Any, path: Path) -> tuple[Json, int]:
 def _order(check: Check, body: Json, path: Path) -> Json:
     if "order" not in body:
         return {}
-    orders, checked = body["order"], []
+    orders, checked_orders = body["order"], []
     for order in (orders if isinstance(orders, list) else [orders])[:5]:
         key_and_direction = check.single_member(order, (*path, "order"), expected="the sort key of the groups")
         if key_and_direction is None:
@@ -206,8 +212,8 @@ def _order(check: Check, body: Json, path: Path) -> Json:
         name = check.text(key_and_direction[0], (*path, "order"), form=_ORDER, expected=expected)
         direction = check.choice(key_and_direction[1], (*path, "order", str(name)), choices=_DIRECTIONS)
         if name is not None and direction is not None:
-            checked.append({name: direction})
-    return {"order": checked} if checked else {}
+            checked_orders.append({name: direction})
+    return {"order": checked_orders} if checked_orders else {}
 
 
 def _explicit_min_doc_count(check: Check, body: Json, path: Path) -> Json:
@@ -224,51 +230,51 @@ def _min_doc_count(check: Check, body: Json, path: Path) -> Json:
 # Figures: each function returns the checked aggregation.
 
 
-def _field_only(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001 - as every figure
+def _field_only(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:  # noqa: ARG001 - as every figure
     body = check.allowed_members(value, path, keys=("field",))
     return members({"field": check.field_name(body.get("field"), (*path, "field"))})
 
 
-def _sum(check: Check, value: Any, path: Path, multiplier: int) -> Json:
-    checked = _field_only(check, value, path, multiplier)
-    if check.fields is not None and check.fields.get(checked.get("field", "")) in _DATE_TYPES:
+def _sum(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:
+    checked_body = _field_only(check, value, path, enclosing_groups)
+    if check.fields is not None and check.fields.get(checked_body.get("field", "")) in _DATE_TYPES:
         check.add_problem((*path, "field"), "dates cannot be summed; use min, max or avg")
-    return checked
+    return checked_body
 
 
-def _cardinality(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001
+def _cardinality(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:  # noqa: ARG001
     body = check.allowed_members(value, path, keys=("field", "precision_threshold"))
-    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
+    checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if "precision_threshold" in body:
         location = (*path, "precision_threshold")
-        checked["precision_threshold"] = check.count(body["precision_threshold"], location, maximum=40_000)
-    return members(checked)
+        checked_body["precision_threshold"] = check.count(body["precision_threshold"], location, maximum=40_000)
+    return members(checked_body)
 
 
-def _percentiles(check: Check, value: Any, path: Path, multiplier: int) -> Json:  # noqa: ARG001
+def _percentiles(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:  # noqa: ARG001
     body = check.allowed_members(value, path, keys=("field", "percents"))
-    checked: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
+    checked_body: Json = {"field": check.field_name(body.get("field"), (*path, "field"))}
     if "percents" in body:
         percents = check.scalars(body["percents"], (*path, "percents"))
         if not 0 < len(percents) <= 20 or not all(
             type(percent) in (int, float) and 0 <= percent <= 100 for percent in percents
         ):
             check.add_problem((*path, "percents"), "expected a list of 1 to 20 numbers from 0 to 100")
-        checked["percents"] = percents
-    return members(checked)
+        checked_body["percents"] = percents
+    return members(checked_body)
 
 
-def _top_hits(check: Check, value: Any, path: Path, multiplier: int) -> Json:
+def _top_hits(check: Check, value: Any, path: Path, enclosing_groups: int) -> Json:
     body = check.allowed_members(value, path, keys=("size", "sort", "_source"))
-    checked: Json = {"size": 3}
+    checked_body: Json = {"size": 3}
     if "size" in body:
-        checked["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=_MAX_TOP_HITS)
+        checked_body["size"] = check.count(body["size"], (*path, "size"), minimum=1, maximum=_MAX_TOP_HITS)
     if "sort" in body:
-        checked["sort"] = check_sort(check, body["sort"], (*path, "sort"))
+        checked_body["sort"] = check_sort(check, body["sort"], (*path, "sort"))
     if "_source" in body:
-        checked["_source"] = check_source(check, body["_source"], (*path, "_source"))
-    check.buckets += multiplier * (checked["size"] or 1)
-    return members(checked)
+        checked_body["_source"] = check_source(check, body["_source"], (*path, "_source"))
+    check.buckets += enclosing_groups * (checked_body["size"] or 1)
+    return members(checked_body)
 
 
 _GROUPS: Mapping[str, Callable[[Check, Any, Path], tuple[Json, int]]] = {

@@ -30,7 +30,7 @@ class QueryLimits:
 
     Args:
         rows: documents of a result.
-        window: documents of a result, plus those skipped before them.
+        window: documents of a result, plus the documents skipped before them.
         buckets: groups of a result, nested groups counted once per enclosing group.
         figures: figures of a result, counted once per group.
         sorts: sort fields.
@@ -91,20 +91,20 @@ class Check:
         if not isinstance(value, dict):
             self.add_problem(path, f"expected an object, got {_short_json(value)}")
             return {}
-        allowed = list(keys)
+        allowed_keys = list(keys)
         for name in value:
-            if name not in allowed:
-                keys_text = ", ".join(allowed) or "nothing"
+            if name not in allowed_keys:
+                keys_text = ", ".join(allowed_keys) or "nothing"
                 self.add_problem((*path, name), f"not allowed here; allowed: {keys_text}")
-        return {name: value[name] for name in allowed if name in value}
+        return {name: value[name] for name in allowed_keys if name in value}
 
     def single_member(self, value: Any, path: Path, *, expected: str) -> tuple[str, Any] | None:
         """Return the name and value of the only member of an object."""
         if not isinstance(value, dict) or len(value) != 1:
             self.add_problem(path, f"expected an object with one key, {expected}, got {_short_json(value)}")
             return None
-        [(name, inner)] = value.items()
-        return str(name), inner
+        [(name, member)] = value.items()
+        return str(name), member
 
     def field_name(self, value: Any, path: Path) -> str | None:
         """Return a field name; a pattern is a problem."""
@@ -140,14 +140,14 @@ class Check:
         return [self.scalar(scalar, (*path, position)) for position, scalar in enumerate(value)]
 
     def text(self, value: Any, path: Path, *, form: re.Pattern[str], expected: str) -> str | None:
-        """Return a text that matches a pattern; `expected` describes it."""
+        """Return a text that matches a pattern; `expected` describes the text."""
         if isinstance(value, str) and form.fullmatch(value):
             return value
         self.add_problem(path, f"expected {expected}, got {_short_json(value)}")
         return None
 
     def choice(self, value: Any, path: Path, *, choices: Sequence[str]) -> str | None:
-        """Return one of some words, in lower case."""
+        """Return a text that is one of the choices, in lower case."""
         if isinstance(value, str) and value.lower() in choices:
             return value.lower()
         self.add_problem(path, f"expected {' or '.join(choices)}, got {_short_json(value)}")
@@ -167,7 +167,7 @@ class Check:
         self.add_problem(path, f"expected an integer from {minimum:,} to {maximum:,}, got {_short_json(value)}")
         return None
 
-    def clause(self, path: Path, depth: int) -> bool:
+    def count_clause(self, path: Path, depth: int) -> bool:
         """Count a condition at a depth, 1 for the outermost; return whether it may be processed."""
         self.clauses += 1
         if depth > self.limits.depth:
@@ -179,7 +179,7 @@ class Check:
 
 
 def members(mapping: Mapping[str, Any]) -> Json:
-    """Return the members of an object that are not None."""
+    """Return the members of an object that are not `None`."""
     return {name: value for name, value in mapping.items() if value is not None}
 
 

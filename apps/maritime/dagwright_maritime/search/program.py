@@ -1,7 +1,7 @@
 """Installation of the search server: downloaded from Maven Central and compiled once, into the user's cache.
 
 The folder `apps/maritime/search-server` of the checkout defines the content; the cache folder is named by its digest,
-so each version has its own.
+so each version has its own folder.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from dagwright.plugins.servers import holding_lock, print_progress
 from dagwright_maritime.search.errors import InstallFailed, NoSearchServer, ProgramMissing
 
 SOURCES = Path(__file__).parents[2] / "search-server"
-"""Only in a checkout; an installed package needs an existing server."""
+"""Sources of the server, only in a checkout; an installed package needs an existing server."""
 
 _FILES = ("SearchServer.java", "log4j2.properties", "opensearch.yml", "pom.xml")
 _COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 _INSTALL_TIMEOUT_S = 900.0
-"""It takes half a minute on an idle machine with an empty Maven repository, mostly for the download."""
+"""An installation takes half a minute on an idle machine with an empty Maven repository, mostly for the download."""
 
 _LAST_LINES = 8
 _ALTERNATIVE = "or set DAGWRIGHT_OPENSEARCH_URL to a running server"
@@ -57,9 +57,9 @@ async def get_program(cache_home: Path, *, sources: Path = SOURCES) -> SearchPro
         sources: the folder with the definition of the server.
 
     Raises:
-        ProgramMissing: Java is missing; or Maven or the compiler, if the server is not installed.
+        ProgramMissing: Java is missing, or the server is not installed and Maven or the compiler is missing.
         InstallFailed: the installation failed.
-        NoSearchServer: not a checkout.
+        NoSearchServer: the server is not installed, and this is not a checkout.
     """
     try:
         digest = hashlib.sha256(b"\0".join((sources / name).read_bytes() for name in _FILES)).hexdigest()[:12]
@@ -103,10 +103,10 @@ async def _install(target: Path, sources: Path) -> None:
             for file in ("log4j2.properties", "opensearch.yml"):
                 shutil.copy(sources / file, build_folder / "config" / file)
             print_progress("fetching the search server with Maven (once, about 75 MB)")
-            fetch = [mvn, "-B", "-q", "-f", f"{sources}/pom.xml", _COPY]
-            await _run([*fetch, f"-DoutputDirectory={build_folder}/jars", "-DincludeScope=runtime"])
-            compile_ = [javac, "-proc:none", "-cp", f"{build_folder}/jars/*", "-d", f"{build_folder}/classes"]
-            await _run([*compile_, f"{sources}/SearchServer.java"])
+            fetch_command = [mvn, "-B", "-q", "-f", f"{sources}/pom.xml", _COPY]
+            await _run([*fetch_command, f"-DoutputDirectory={build_folder}/jars", "-DincludeScope=runtime"])
+            compile_command = [javac, "-proc:none", "-cp", f"{build_folder}/jars/*", "-d", f"{build_folder}/classes"]
+            await _run([*compile_command, f"{sources}/SearchServer.java"])
             build_folder.rename(target)
 
 

@@ -19,8 +19,8 @@ _KEYS = (
     "query", "aggs", "aggregations", "size", "from", "sort", "_source", "search_after", "track_total_hits", "timeout",
 )  # fmt: skip
 _TIMEOUT = re.compile(r"[0-9]{1,9}(ms|s|m)")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
-_REST = re.compile(r"[a-z0-9][a-z0-9_-]{0,100}")
+_SECONDS_PER_UNIT = {"ms": 0.001, "s": 1.0, "m": 60.0}
+_INDEX_SUFFIX = re.compile(r"[a-z0-9][a-z0-9_-]{0,100}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class CheckedQuery:
 
     Args:
         index: one index, not a pattern.
-        body: as it is sent to the server; size, timeout and the counting of all hits are always set.
+        body: body that is sent to the server; the size, the timeout and the counting of all hits are always set.
     """
 
     index: str
@@ -42,13 +42,13 @@ class CheckedQuery:
 
     @property
     def groups(self) -> Json:
-        """Its aggregations by name."""
+        """Aggregations of the query, by name."""
         aggregations: Json = self.body.get("aggs", {})
         return aggregations
 
 
 def parse_query(index: Any, body: Any, *, prefix: str, check: Check) -> CheckedQuery:
-    """Return a query after the check.
+    """Check a query and return it in its checked form.
 
     Args:
         prefix: prefix of the allowed indices, `{prefix}-…`.
@@ -69,7 +69,7 @@ def _index(index: Any, prefix: str, check: Check) -> str:
     if not isinstance(index, str) or not index.startswith(f"{prefix}-"):
         check.add_problem(("index",), f"{index!r:.100} is not one of the allowed indices, {prefix}-…")
         return ""
-    if _REST.fullmatch(index.removeprefix(f"{prefix}-")) is None:
+    if _INDEX_SUFFIX.fullmatch(index.removeprefix(f"{prefix}-")) is None:
         check.add_problem(
             ("index",), f"{index!r:.100} is not the name of one index; patterns and lists are not allowed"
         )
@@ -95,17 +95,17 @@ def _body(check: Check, body: Json) -> Json:
     if "aggs" in fields and "aggregations" in fields:
         check.add_problem(("aggregations",), "aggs and aggregations are synonyms; use one of them")
     groups = fields.get("aggs", fields.get("aggregations"))
-    checked: Json = {"query": check_condition(check, fields.get("query", {"match_all": {}}), ("query",))}
+    checked_body: Json = {"query": check_condition(check, fields.get("query", {"match_all": {}}), ("query",))}
     if groups is not None:
-        checked["aggs"] = check_groupings(check, groups, ("aggs",))
+        checked_body["aggs"] = check_groupings(check, groups, ("aggs",))
     if "sort" in fields:
-        checked["sort"] = check_sort(check, fields["sort"], ("sort",))
+        checked_body["sort"] = check_sort(check, fields["sort"], ("sort",))
     if "_source" in fields:
-        checked["_source"] = check_source(check, fields["_source"], ("_source",))
+        checked_body["_source"] = check_source(check, fields["_source"], ("_source",))
     if "track_total_hits" in fields and fields["track_total_hits"] is not True:
-        check.add_problem(("track_total_hits",), "all hits are always counted; remove it")
-    checked |= _window(check, fields, default=DEFAULT_ROWS if groups is None else 0)
-    return members({**checked, "track_total_hits": True, "timeout": _time(check, fields)})
+        check.add_problem(("track_total_hits",), "all hits are always counted; remove track_total_hits")
+    checked_body |= _window(check, fields, default=DEFAULT_ROWS if groups is None else 0)
+    return members({**checked_body, "track_total_hits": True, "timeout": _timeout(check, fields)})
 
 
 def _window(check: Check, body: Json, *, default: int) -> Json:
@@ -115,16 +115,16 @@ def _window(check: Check, body: Json, *, default: int) -> Json:
         check.add_problem(
             ("from",), f"from and size together are limited to {check.limits.window:,} documents; use search_after"
         )
-    checked: Json = {"size": size}
+    checked_body: Json = {"size": size}
     if start:
-        checked["from"] = start
+        checked_body["from"] = start
     if "search_after" in body:
         search_after = _search_after(check, body["search_after"])
         sorts = body.get("sort", [])
         if start or len(search_after) != (len(sorts) if isinstance(sorts, list) else 1):
             check.add_problem(("search_after",), "expected one value for each sort field, and no from")
-        checked["search_after"] = search_after
-    return checked
+        checked_body["search_after"] = search_after
+    return checked_body
 
 
 def _search_after(check: Check, value: Any) -> list[Any]:
@@ -133,16 +133,17 @@ def _search_after(check: Check, value: Any) -> list[Any]:
         check.add_problem(("search_after",), "expected a list")
         return []
     return [
-        None if each is None else check.scalar(each, ("search_after", position)) for position, each in enumerate(value)
+        None if sort_value is None else check.scalar(sort_value, ("search_after", position))
+        for position, sort_value in enumerate(value)
     ]
 
 
-def _time(check: Check, body: Json) -> str:
-    """Return the timeout of the search: the requested time, up to the limit."""
+def _timeout(check: Check, body: Json) -> str:
+    """Return the timeout of the search: the requested timeout, up to the limit."""
     seconds = check.limits.timeout_s
     if "timeout" in body:
         time_text = check.text(body["timeout"], ("timeout",), form=_TIMEOUT, expected="a time such as 5s")
         if time_text is not None:
             number = time_text.rstrip("ms")
-            seconds = min(seconds, max(int(number) * _UNITS[time_text.removeprefix(number)], 0.001))
+            seconds = min(seconds, max(int(number) * _SECONDS_PER_UNIT[time_text.removeprefix(number)], 0.001))
     return f"{max(round(seconds * 1000), 1)}ms"

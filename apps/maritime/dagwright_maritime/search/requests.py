@@ -65,9 +65,9 @@ class QueryTimeout(RetryLater):
 
 
 class ServerUnresponsive(QueryTimeout):
-    """The server did not answer in time, nor any other request: a smaller query would not help."""
+    """The server answers no request in time, so a smaller query would not help."""
 
-    advice = "it answers no request: check it, or restart it with `python -m dagwright_maritime.search up`"
+    advice = "the server answers no request: check it, or restart it with `python -m dagwright_maritime.search up`"
 
 
 async def execute_query(client: "AsyncOpenSearch", query: CheckedQuery, limits: QueryLimits) -> SearchResult:
@@ -87,7 +87,7 @@ async def validation_error(client: "AsyncOpenSearch", query: CheckedQuery, limit
     """Return why the server rejects a query, `None` if it is valid.
 
     The server validates the conditions without running them. Aggregations and the sort order can only be validated by
-    running them; this is done without returning documents.
+    running them, here without returning documents.
 
     Raises:
         RequestFailed: the index does not exist, or access is denied.
@@ -123,7 +123,7 @@ async def read_mapping(client: "AsyncOpenSearch", index: str, limits: QueryLimit
 
 
 async def read_types(client: "AsyncOpenSearch", index: str, limits: QueryLimits) -> dict[str, str]:
-    """Return the types of the fields of an index, for an alias those of all its indices; raises as `read_mapping`."""
+    """Return the field types of an index, or of all indices of an alias; raises as `read_mapping`."""
     types: dict[str, str] = {}
     for mapping in await _mappings(client, index, limits):
         types |= types_of(mapping)
@@ -149,8 +149,8 @@ def _params(limits: QueryLimits) -> dict[str, Any]:
 
 
 def _add_types(types: dict[str, str], mapping: Mapping[str, Any], prefix: str) -> None:
-    for word in ("properties", "fields"):
-        for name, field in mapping.get(word, {}).items():
+    for key in ("properties", "fields"):
+        for name, field in mapping.get(key, {}).items():
             full_name = f"{prefix}{name}"
             if "type" in field:
                 types[full_name] = str(field["type"])
@@ -181,7 +181,7 @@ async def _mapping_client_errors(client: "AsyncOpenSearch", index: str) -> Async
 
 
 def _timeout_message(index: str) -> str:
-    return f"The search server did not answer in time when {index!r} was asked"
+    return f"The search server did not answer in time when {index!r} was queried"
 
 
 def error_of(error: "OpenSearchException", index: str) -> RequestFailed | RetryLater:
@@ -213,7 +213,7 @@ def error_of(error: "OpenSearchException", index: str) -> RequestFailed | RetryL
 
 
 def _reason(error: "TransportError") -> tuple[list[str], str]:
-    """Return the types of a server error, and its innermost reason."""
+    """Return the types of a server error, and its reasons, the innermost first."""
     failure = error.info.get("error") if isinstance(error.info, Mapping) else None
     if not isinstance(failure, Mapping):
         return [str(error.error)], str(failure or error.error)[:_REASON_CHARACTERS]
@@ -221,12 +221,12 @@ def _reason(error: "TransportError") -> tuple[list[str], str]:
     kinds = [str(cause.get("type", "")) for cause in causes]
     reasons = [_without_repetition(str(cause["reason"])) for cause in causes if cause.get("reason")]
     # The outermost reason only says that the query failed.
-    text = dict.fromkeys(reason for reason in reversed(reasons) if reason != "all shards failed")
-    return kinds, "; ".join(text)[:_REASON_CHARACTERS] or str(error.error)
+    distinct_reasons = dict.fromkeys(reason for reason in reversed(reasons) if reason != "all shards failed")
+    return kinds, "; ".join(distinct_reasons)[:_REASON_CHARACTERS] or str(error.error)
 
 
 def _without_repetition(reason: str) -> str:
-    """Return a reason without its repetition, which reasons about dates have."""
+    """Return a reason once: the server repeats reasons about dates."""
     half = reason[: (len(reason) - len(": []")) // 2]
     return half if reason == f"{half}: [{half}]" else reason
 
@@ -234,9 +234,13 @@ def _without_repetition(reason: str) -> str:
 def _causes(failure: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     causes: list[Mapping[str, Any]] = []
     for cause in (*failure.get("root_cause", ()), *failure.get("failed_shards", ()), failure.get("caused_by")):
-        inner = (
+        nested_cause = (
             cause.get("reason") if isinstance(cause, Mapping) and isinstance(cause.get("reason"), Mapping) else cause
         )
-        if isinstance(inner, Mapping):
-            causes += [inner, *_causes({"caused_by": inner.get("caused_by")})] if inner.get("caused_by") else [inner]
+        if isinstance(nested_cause, Mapping):
+            causes += (
+                [nested_cause, *_causes({"caused_by": nested_cause.get("caused_by")})]
+                if nested_cause.get("caused_by")
+                else [nested_cause]
+            )
     return causes

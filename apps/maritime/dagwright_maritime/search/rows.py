@@ -4,7 +4,7 @@ from typing import Any
 
 from dagwright_maritime.search.limits import Check, Json, Path, members
 
-_FIELDS = 100
+_MAX_FIELDS = 100
 
 
 def check_sort(check: Check, value: Any, path: Path) -> list[Json]:
@@ -28,12 +28,14 @@ def _sort(check: Check, value: Any, path: Path) -> Json:
     options = check.allowed_members(
         {"order": order} if isinstance(order, str) else order, field_path, keys=("order", "missing")
     )
-    checked: Json = {"order": "desc" if name == "_score" else "asc"}
+    checked_body: Json = {"order": "desc" if name == "_score" else "asc"}
     if "order" in options:
-        checked["order"] = check.choice(options["order"], (*field_path, "order"), choices=("asc", "desc"))
+        checked_body["order"] = check.choice(options["order"], (*field_path, "order"), choices=("asc", "desc"))
     if "missing" in options:
-        checked["missing"] = check.choice(options["missing"], (*field_path, "missing"), choices=("_last", "_first"))
-    return {name: members(checked)}
+        checked_body["missing"] = check.choice(
+            options["missing"], (*field_path, "missing"), choices=("_last", "_first")
+        )
+    return {name: members(checked_body)}
 
 
 def check_source(check: Check, value: Any, path: Path) -> Any:
@@ -48,7 +50,7 @@ def check_source(check: Check, value: Any, path: Path) -> Any:
 
 def _names(check: Check, value: Any, path: Path) -> list[str | None]:
     names = [value] if isinstance(value, str) else value
-    if not isinstance(names, list) or len(names) > _FIELDS:
-        check.add_problem(path, f"expected a list of at most {_FIELDS} fields")
+    if not isinstance(names, list) or len(names) > _MAX_FIELDS:
+        check.add_problem(path, f"expected a list of at most {_MAX_FIELDS} fields")
         return []
     return [check.field_name(name, (*path, position)) for position, name in enumerate(names)]

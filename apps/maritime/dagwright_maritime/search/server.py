@@ -1,8 +1,8 @@
 """Find, start and stop the search server of one state folder.
 
 Files in the state folder: `search.lock` (locked by the server process), `search.json` (address and pid),
-`search.pid`, `search.log`, `search-start.lock` (locked by the command that starts or stops it) and `search/` (its
-data). The server runs until it is stopped; `hold` stops a server that it has started.
+`search.pid`, `search.log`, `search-start.lock` (locked by the command that starts or stops the server) and
+`search/` (data of the server). The server runs until it is stopped; `hold` stops a server that it has started.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from dagwright_maritime.settings import MaritimeSettings
 
 _HOST = "127.0.0.1"
 _START_TIMEOUT_S = 120.0
-"""It takes 4 s on an idle machine; this leaves room for slow test machines."""
+"""A start takes 4 s on an idle machine; slow test machines take longer."""
 
 _UNRESPONSIVE_TIMEOUT_S = 30.0
 """How long a running server may be unresponsive before it is restarted."""
 
 _LOCK_TIMEOUT_S = 1200.0
-"""How long to wait for another command that starts the server, possibly after a download."""
+"""How long to wait for another command that starts the server and may have to download it."""
 
 _POLL_S = 0.1
 _LAST_LINES = 12
@@ -64,7 +64,7 @@ class LocalSearch:
         return self._daemon.log_path
 
     def find(self) -> RunningSearch | None:
-        """Return the running server, or None if its process does not run.
+        """Return the running server; `None` if the process of the server does not run.
 
         Raises:
             NoSearchServer: the state folder cannot be read.
@@ -72,7 +72,7 @@ class LocalSearch:
         with _state_folder():
             pid = self._daemon.pid()
             record = self._read()
-        # The file of a killed server has an outdated pid.
+        # After a kill, the file has an outdated pid.
         return record if record is not None and record.pid == pid else None
 
     @property
@@ -95,7 +95,7 @@ class LocalSearch:
                 return await self._find_or_start()
 
     async def stop(self) -> bool:
-        """Stop the server, gracefully if it ends within seconds; return whether it was running.
+        """Stop the server, gracefully if it ends within seconds; return whether the server was running.
 
         Raises:
             NoSearchServer: the state folder cannot be used, or another command has locked it.
@@ -115,12 +115,12 @@ class LocalSearch:
         Raises:
             NoSearchServer: the server cannot be installed or started.
         """
-        previous = self.find()
-        running = await self.start()
+        previous_server = self.find()
+        server = await self.start()
         try:
-            yield running
+            yield server
         finally:
-            if previous is None or previous.pid != running.pid:
+            if previous_server is None or previous_server.pid != server.pid:
                 await self.stop()
 
     @property
@@ -132,31 +132,31 @@ class LocalSearch:
         return self.folder / "search"
 
     async def _find_or_start(self) -> RunningSearch:
-        if (running := self.find()) is not None:
-            if await self._is_responsive(running.address, timeout_s=_UNRESPONSIVE_TIMEOUT_S):
-                return running
-            print_progress(f"the search server, process {running.pid}, does not answer and is started again")
+        if (server := self.find()) is not None:
+            if await self._is_responsive(server.address, timeout_s=_UNRESPONSIVE_TIMEOUT_S):
+                return server
+            print_progress(f"the search server, process {server.pid}, does not answer and is started again")
         # Stop a server whose starting command was killed before it wrote the address.
         await self._daemon.stop()
         return await self._start(await get_program(self.cache_home))
 
     async def _start(self, program: SearchProgram) -> RunningSearch:
-        previous = self._read()
+        previous_server = self._read()
         ports = self._home / "logs" / "http.ports"
         make_private_folder(ports.parent)
         ports.unlink(missing_ok=True)
         log_size = self.log_path.stat().st_size if self.log_path.exists() else 0
-        await self._daemon.start(self._command(program, port=_previous_port(previous)))
-        address = await self._address(ports)
+        await self._daemon.start(self._command(program, port=_previous_port(previous_server)))
+        address = await self._wait_for_address(ports)
         if address is None or not await self._is_responsive(address, timeout_s=_START_TIMEOUT_S):
             state = "does not answer" if self._daemon.is_running() else "has ended"
             await self._daemon.stop()
             raise StartFailed(
-                f"the search server {state}: see {self.log_path}; it needs Java 17 or newer", self._lines(log_size)
+                f"the search server {state}: see {self.log_path}; it needs Java 17 or newer", self._log_lines(log_size)
             )
-        running = RunningSearch(address=address, pid=self._daemon.pid() or 0)
-        replace_private(self._record_path, running.model_dump_json(indent=2))
-        return running
+        server = RunningSearch(address=address, pid=self._daemon.pid() or 0)
+        replace_private(self._record_path, server.model_dump_json(indent=2))
+        return server
 
     def _command(self, program: SearchProgram, *, port: int) -> list[str]:
         command = [program.java, *_JVM_OPTIONS, "-cp", program.class_path, "SearchServer"]
@@ -164,8 +164,8 @@ class LocalSearch:
         command += [f"path.data={self._home}/data", f"path.logs={self._home}/logs"]
         return [*command, f"http.port={port}", "transport.port=0"]
 
-    async def _address(self, ports: Path) -> str | None:
-        """Wait for the file with the server's port; None if the process ends, or takes too long."""
+    async def _wait_for_address(self, ports: Path) -> str | None:
+        """Wait for the file with the server's port, and return the address; `None` if there is no file in time."""
         deadline = time.monotonic() + _START_TIMEOUT_S
         while self._daemon.is_running() and time.monotonic() < deadline:
             if ports.exists() and (text := ports.read_text(encoding="ascii")).endswith("\n"):
@@ -174,7 +174,7 @@ class LocalSearch:
         return None
 
     async def _is_responsive(self, address: str, *, timeout_s: float) -> bool:
-        """Wait until the server can search; False as soon as its process has ended, or after `timeout_s` seconds."""
+        """Wait until the server can search; return `False` if its process ends, or after `timeout_s` seconds."""
         deadline = time.monotonic() + timeout_s
         # A proxy from the environment must not be used for this address.
         async with httpx.AsyncClient(base_url=address, timeout=10, trust_env=False) as client:
@@ -189,7 +189,7 @@ class LocalSearch:
                 await asyncio.sleep(_POLL_S)
         return False
 
-    def _lines(self, log_size: int) -> list[str]:
+    def _log_lines(self, log_size: int) -> list[str]:
         """Return the last lines of the log after its first `log_size` bytes."""
         try:
             text = self.log_path.read_bytes()
@@ -223,7 +223,7 @@ async def stop_search(settings: Settings) -> list[str]:
 
 
 def find_address(settings: MaritimeSettings) -> str:
-    """Return the address of the server: the configured one, otherwise the server of the state folder.
+    """Return the address of the server: the configured address, otherwise the address of the state folder's server.
 
     Raises:
         NotRunning: there is no server; `NeverStarted` if none ever ran in the state folder.
@@ -231,14 +231,14 @@ def find_address(settings: MaritimeSettings) -> str:
     if settings.opensearch_url is not None:
         return settings.opensearch_url
     local = LocalSearch.of(settings)
-    running = local.find()
-    if running is None:
+    server = local.find()
+    if server is None:
         kind = NotRunning if local.was_started else NeverStarted
         raise kind(
             f"no search server runs in {settings.state_dir}: start one with `make search-server`, or set "
             "DAGWRIGHT_OPENSEARCH_URL to a running server"
         )
-    return running.address
+    return server.address
 
 
 @contextmanager
@@ -252,9 +252,9 @@ def _state_folder() -> Iterator[None]:
         raise NoSearchServer(f"the state folder cannot be used: {error.filename}: {error.strerror}") from error
 
 
-def _previous_port(previous: RunningSearch | None) -> int:
+def _previous_port(previous_server: RunningSearch | None) -> int:
     """Return the previous port if it is free, so that clients find the server again; otherwise 0."""
-    port = int(previous.address.rpartition(":")[2]) if previous is not None else 0
+    port = int(previous_server.address.rpartition(":")[2]) if previous_server is not None else 0
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -10,7 +10,7 @@ from dagwright_maritime.search.results import bucket_list, figures_of, omitted_d
 MAX_COLUMNS = 12
 MAX_TABLES = 8
 _COUNT = "count"
-_ONE_GROUP = "group"
+_SINGLE_GROUP = "group"
 """Column title of single groups, such as filters."""
 
 KeyedGroup = tuple[tuple[str, ...], Mapping[str, Any]]
@@ -18,20 +18,21 @@ KeyedGroup = tuple[tuple[str, ...], Mapping[str, Any]]
 
 
 def document_table(
-    hits: Sequence[Mapping[str, Any]], *, total: int | None, rows: int, first: Sequence[str] = ()
+    hits: Sequence[Mapping[str, Any]], *, total: int | None, rows: int, first_fields: Sequence[str] = ()
 ) -> str:
     """Return documents as Markdown, and how many more there are.
 
     Args:
         total: number of matches; `None` if unknown.
         rows: maximum number of documents shown.
-        first: fields that come first, in this order.
+        first_fields: fields that come first, in this order.
     """
     if not hits:
         return "Nothing matches." if not total else f"{total:,} match; no documents were requested."
     visible_hits = list(hits[:rows])
     field_names = dict.fromkeys(name for hit in visible_hits for name in hit)
-    columns = [name for name in first if name in field_names] + [name for name in field_names if name not in first]
+    columns = [name for name in first_fields if name in field_names]
+    columns += [name for name in field_names if name not in first_fields]
     if not columns:
         return f"{max(total or 0, len(hits)):,} match; no fields were requested."
     omitted = columns[MAX_COLUMNS:]
@@ -52,7 +53,7 @@ class GroupTable:
     """The groups of one aggregation.
 
     Args:
-        names: names of the enclosing aggregations and its own.
+        names: names of the enclosing aggregations and of the aggregation itself.
         groups: groups in the order of the result.
         omitted_count: number of documents in groups that the server omitted.
     """
@@ -84,35 +85,38 @@ def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
     tables = [*_tables([((), groups)], ())]
     has_many = len(tables) + bool(figures) > 1
     parts = [table(["figure", "value"], figures)] if figures else []
-    for each in tables[:MAX_TABLES]:
-        title = f"**{cell(' / '.join(each.names))}**\n\n" if has_many else ""
-        parts.append(title + each.markdown(rows))
+    for group_table in tables[:MAX_TABLES]:
+        title = f"**{cell(' / '.join(group_table.names))}**\n\n" if has_many else ""
+        parts.append(title + group_table.markdown(rows))
     if len(tables) > MAX_TABLES:
         parts.append(f"{len(tables) - MAX_TABLES} more tables are not shown.")
     return "\n\n".join(parts)
 
 
 def _tables(enclosing: Sequence[KeyedGroup], names: tuple[str, ...]) -> Iterator[GroupTable]:
-    """Yield a table for each grouping within some groups, then those nested in it."""
+    """Yield a table for each grouping within some groups, followed by the tables of the groupings nested in it."""
     for name in dict.fromkeys(name for _, group in enclosing for name in group):
         groups = [(keys, group[name]) for keys, group in enclosing if bucket_list(group.get(name)) is not None]
         inner_groups: list[KeyedGroup] = [
             ((*keys, key), bucket) for keys, grouping in groups for key, bucket in bucket_list(grouping) or ()
         ]
-        if not groups or _is_one_group(groups[0][1]):
+        if not groups or _is_single_group(groups[0][1]):
             continue
         omitted_count = sum(omitted_documents(grouping) for _, grouping in groups)
         yield GroupTable((*names, name), inner_groups, omitted_count)
         yield from _tables(inner_groups, (*names, name))
     single_groups = [
-        ((*keys, name), single) for keys, group in enclosing for name, single in group.items() if _is_one_group(single)
+        ((*keys, name), single)
+        for keys, group in enclosing
+        for name, single in group.items()
+        if _is_single_group(single)
     ]
     if single_groups:
-        yield GroupTable((*names, _ONE_GROUP), single_groups)
-        yield from _tables(single_groups, (*names, _ONE_GROUP))
+        yield GroupTable((*names, _SINGLE_GROUP), single_groups)
+        yield from _tables(single_groups, (*names, _SINGLE_GROUP))
 
 
-def _is_one_group(grouping: Any) -> bool:
+def _is_single_group(grouping: Any) -> bool:
     return isinstance(grouping, Mapping) and "doc_count" in grouping and "buckets" not in grouping
 
 

@@ -140,7 +140,7 @@ class SlowClient:
 @pytest.mark.parametrize(("responds", "kind"), [(True, QueryTimeout), (False, ServerUnresponsive)])
 async def test_unresponsive_server_is_distinguished_from_a_slow_query(responds: bool, kind: type[QueryTimeout]) -> None:
     query = parse_query("goods-a", {}, prefix="goods", check=Check(QueryLimits()))
-    with pytest.raises(QueryTimeout, match="did not answer in time when 'goods-a' was asked") as error:
+    with pytest.raises(QueryTimeout, match="did not answer in time when 'goods-a' was queried") as error:
         await execute_query(cast("AsyncOpenSearch", SlowClient(responds=responds)), query, QueryLimits())
     assert type(error.value) is kind
     assert ("request less" in error.value.advice) == responds

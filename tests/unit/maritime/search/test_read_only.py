@@ -75,7 +75,7 @@ def test_histograms_have_no_empty_groups() -> None:
         ({"size": 101}, "/size: expected an integer from 0 to 100, got 101"),
         ({"from": 990, "size": 20}, "/from: from and size together are limited to 1,000 documents; use search_after"),
         ({"search_after": [1]}, "/search_after: expected one value for each sort field, and no from"),
-        ({"track_total_hits": False}, "/track_total_hits: all hits are always counted; remove it"),
+        ({"track_total_hits": False}, "/track_total_hits: all hits are always counted; remove track_total_hits"),
         ({"timeout": "forever"}, "/timeout: expected a time such as 5s, got 'forever'"),
         ({"sort": [{"_script": {"script": "1"}}]}, "/sort/0: '_script' is not a field name"),
         ({"_source": ["t*"]}, "/_source/0: 't*' is not a field name"),

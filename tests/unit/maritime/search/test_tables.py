@@ -62,7 +62,7 @@ def test_no_value_breaks_out_of_its_cell(value: Any) -> None:
 
 def test_documents_have_the_important_fields_first_and_count_the_rest() -> None:
     hits: list[dict[str, Any]] = [{"teu": 3, "id": "a"}, {"id": "b", "note": "x|y"}, {"id": "c"}]
-    assert document_table(hits, total=1_234, rows=2, first=["id", "gone"]) == (
+    assert document_table(hits, total=1_234, rows=2, first_fields=["id", "gone"]) == (
         "| id | teu | note |\n| --- | ---: | --- |\n| a | 3 |  |\n| b |  | x\\|y |\n\n"
         "2 of 1,234 are shown; there are 1,232 more."
     )

@@ -1,6 +1,6 @@
 """Parties, their names, identifiers and links, and the log of verb calls.
 
-Stores from before the first migration have some of the tables; the missing ones are created.
+Stores from before the first migration have some of the tables; the missing tables are created.
 """
 
 import sqlalchemy as sa
@@ -51,11 +51,11 @@ def upgrade() -> None:
     )
     op.create_index("party_identifier_by_party", "party_identifier", ["party_id"], if_not_exists=True)
     op.create_index("party_identifier_by_value", "party_identifier", ["value"], if_not_exists=True)
-    _make_links()
-    _make_effects()
+    _create_link_tables()
+    _create_effect_table()
 
 
-def _make_links() -> None:
+def _create_link_tables() -> None:
     op.create_table(
         "role_assignment",
         sa.Column("id", sa.String(64), primary_key=True),
@@ -99,7 +99,7 @@ def _make_links() -> None:
     op.create_index("party_relation_by_target", "party_relation", ["to_id"], if_not_exists=True)
 
 
-def _make_effects() -> None:
+def _create_effect_table() -> None:
     op.create_table(
         "effect",
         sa.Column("key", sa.String(128), primary_key=True),

@@ -13,7 +13,7 @@ revision = "0002"
 down_revision = "0001"
 
 _SQLITE = (
-    # Words have no character that this tokenizer splits at; `#` starts a tag with the kind or jurisdiction.
+    # The tokenizer splits at no character of a word; `#` starts a tag with the kind or jurisdiction.
     "CREATE VIRTUAL TABLE party_words USING fts5(tokens, content='', detail=none, prefix='1 2',"
     " tokenize=\"ascii tokenchars '&_#'\")",
     "CREATE TRIGGER party_search_added AFTER INSERT ON party_search BEGIN"
@@ -27,13 +27,13 @@ _SQLITE = (
 )
 _POSTGRESQL = (
     "CREATE EXTENSION IF NOT EXISTS pg_trgm",
-    # Without fastupdate: every search would scan the entries pending since the last vacuum.
+    # With fastupdate, every search would scan the entries pending since the last vacuum.
     "CREATE INDEX party_search_by_words ON party_search USING gin (array_to_tsvector(string_to_array(tokens, ' ')))"
     " WITH (fastupdate = off)",
-    # On `lower(word)`, not on `word`, which is lower case: otherwise equality comparisons use trigrams too.
+    # On `lower(word)` although `word` is lower case: with an index on `word`, equality comparisons would use trigrams.
     "CREATE INDEX search_word_by_trigram ON search_word USING gin (lower(word) gin_trgm_ops) WITH (fastupdate = off)",
 )
-_NEEDS = {
+_REQUIREMENTS = {
     "sqlite": "SQLite 3.34 or later with FTS5",
     "postgresql": "the extension pg_trgm; have an administrator run CREATE EXTENSION pg_trgm in this database",
 }
@@ -68,5 +68,5 @@ def upgrade() -> None:
         for statement in _SQLITE if connection.dialect.name == "sqlite" else _POSTGRESQL:
             connection.exec_driver_sql(statement)
     except DBAPIError as error:
-        needs = _NEEDS[connection.dialect.name]
-        raise DatabaseUnusable(f"the party search requires {needs} ({error.orig})") from None
+        requirement = _REQUIREMENTS[connection.dialect.name]
+        raise DatabaseUnusable(f"the party search requires {requirement} ({error.orig})") from None

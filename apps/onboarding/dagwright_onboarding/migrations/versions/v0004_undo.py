@@ -1,6 +1,6 @@
 """The rows that each call of a verb changed and relies on, and the time it was undone.
 
-For earlier calls this is unknown, so they cannot be undone.
+For calls before this revision the rows are unknown, so these calls cannot be undone.
 """
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ down_revision = "0003"
 
 
 def upgrade() -> None:
-    """Add the columns to the effects, and the table of the rows that they rely on."""
+    """Add the columns to the effects, and the table of the rows that effects rely on."""
     op.add_column("effect", sa.Column("changes", sa.JSON))
     op.add_column("effect", sa.Column("undone_at", sa.DateTime(timezone=True)))
     op.create_table(

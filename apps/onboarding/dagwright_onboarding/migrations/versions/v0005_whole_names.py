@@ -1,7 +1,7 @@
 """Index all names, including those of inactive parties, with the words of each core in sorted order.
 
-Earlier indexes had no names of inactive parties, and kept a core in the order of the name. Missing names are indexed by
-the code of the current version.
+Earlier indexes had no names of inactive parties, and stored the words of a core in the order of the name. Missing names
+are indexed by the code of the current version.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class CoreProgress:
 
     Args:
         after: the last `party_search.id` that was processed.
-        done: how many were processed.
+        done: number of processed names.
     """
 
     after: int
@@ -37,15 +37,15 @@ class CoreProgress:
 def part(
     connection: sa.Connection, progress: CoreProgress | IndexProgress | None
 ) -> CoreProgress | IndexProgress | None:
-    """Sort the next batch of cores; when all are sorted, index the next batch of names."""
+    """Sort the next batch of cores; after all cores are sorted, index the next batch of names."""
     if isinstance(progress, IndexProgress):
         return index_next_batch(connection, progress)
     core_progress = progress or CoreProgress(0, 0)
     rows = connection.execute(_READ, {"after": core_progress.after, "count": NAMES_PER_TRANSACTION}).all()
     if not rows:
         return index_next_batch(connection, None)
-    in_order = ((row.id, row.core, " ".join(sorted(row.core.split()))) for row in rows)
-    if changed := [{"id": id_, "core": core} for id_, was, core in in_order if core != was]:
+    sorted_cores = ((row.id, row.core, " ".join(sorted(row.core.split()))) for row in rows)
+    if changed := [{"id": id_, "core": core} for id_, old_core, core in sorted_cores if core != old_core]:
         connection.execute(_UPDATE_CORE, changed)
     return CoreProgress(rows[-1].id, core_progress.done + len(rows))
 
