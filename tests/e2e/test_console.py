@@ -282,10 +282,10 @@ async def test_key_is_asked_for_where_one_is_needed(chromium: Browser, serve: Se
         run = answer.json()["run_id"]
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_label("Key", exact=True).fill("dw-1-no")
-            await page.get_by_role("button", name="Use it").click()
+            await page.get_by_role("button", name="Use the key").click()
             await expect(page.get_by_text("the key is not known")).to_be_visible()
             await page.get_by_label("Key", exact=True).fill(text)
-            await page.get_by_role("button", name="Use it").click()
+            await page.get_by_role("button", name="Use the key").click()
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
 
 

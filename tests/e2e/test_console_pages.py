@@ -53,7 +53,7 @@ TRIED_AGAIN = """async () => {
   detail.show("one");
 }"""
 LEFT = """async () => {
-  const { persist } = await import("/console/js/events.js");
+  const { retryUntilSuccess } = await import("/console/js/events.js");
   const leaving = new AbortController();
   let attempts = 0;
   const once = async () => {
@@ -61,13 +61,13 @@ LEFT = """async () => {
     throw new TypeError("there is no line");
   };
   const asks = { signal: leaving.signal, mayRetry: () => true, onOffline: () => leaving.abort() };
-  const errorName = await persist(once, asks).catch((error) => error.name);
+  const errorName = await retryUntilSuccess(once, asks).catch((error) => error.name);
   return [errorName, attempts];
 }"""
 ASKED = """() => {
-  import("/console/js/chat_stream.js").then(({ asking, follow }) => {
+  import("/console/js/chat_stream.js").then(({ chatRequest, follow }) => {
     const on = { offline() {} };
-    return follow(asking({ model: "small", messages: [] }, "key-1"), { on, signal: new AbortController().signal });
+    return follow(chatRequest({ model: "small", messages: [] }, "key-1"), { on, signal: new AbortController().signal });
   });
 }"""
 OLDER = """async () => {

@@ -18,7 +18,7 @@ export function requestKey(request) {
   return JSON.stringify([request.run_id, request.request_id, request.opened_at]);
 }
 
-/** The key of the node that asks, the same for all its items: one answer may apply to all their requests. */
+/** The key of the node that asks. All items of a node have the same key, because one answer may apply to all their requests. */
 export function askingNode(request) {
   const nodeId = (request.node_id ?? request.request_id).replace(/\[.*\]$/s, "");
   const parentPath = request.request_id.includes("/") ? request.request_id.slice(0, request.request_id.lastIndexOf("/") + 1) : "";
@@ -34,7 +34,7 @@ export function askingNode(request) {
  * hidesRun: hides the run of the request.
  *
  * Returns the element; `isTouched()`: whether the user has entered something; `ended(message)`, to call when the request
- * is no longer open: it keeps a draft; `refresh()`; and `focus()`.
+ * is no longer open, which keeps a draft; `refresh()`; and `focus()`.
  */
 export function requestCard(request, { api, sendAnswer, onDone = () => {}, countAlike = () => 1, hidesRun = false }) {
   cardCount += 1;
@@ -42,9 +42,9 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
   const send = sendAnswer ?? ((submission) => sendToRun(request, submission, api));
   const form = formOf(request, id);
   const note = el("input", { type: "text", id: `${id}-note`, autocomplete: "off" });
-  const all = el("input", { type: "checkbox", id: `${id}-all` });
+  const allCheckbox = el("input", { type: "checkbox", id: `${id}-all` });
   const allLabel = el("span");
-  const allRow = el("label", { class: "choice all", hidden: true }, all, allLabel);
+  const allRow = el("label", { class: "choice all", hidden: true }, allCheckbox, allLabel);
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const buttons = form.actions.map((action) =>
     el("button", { type: "button", class: action.isMain ? "main" : "", onclick: () => answer(action) }, action.label),
@@ -74,29 +74,29 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
     problem.hidden = true;
     const value = action.read();
     if (value === undefined) return;
-    busy(true);
+    setBusy(true);
     const isHere = onThisPage();
     try {
-      const message = await send({ answer: value, all: all.checked, note: note.value.trim() || null });
-      const answersAll = all.checked;
-      answered(message);
+      const message = await send({ answer: value, all: allCheckbox.checked, note: note.value.trim() || null });
+      const answersAll = allCheckbox.checked;
+      showAnswered(message);
       say(isHere() ? message : `${request.title ?? request.run_id}: ${message}`);
       onDone(request, { all: answersAll });
     } catch (error) {
       problem.textContent = error.message;
       problem.hidden = false;
-      busy(false);
+      setBusy(false);
     }
   }
 
-  function busy(is) {
-    for (const button of buttons) button.disabled = is;
-    element.setAttribute("aria-busy", String(is));
+  function setBusy(isBusy) {
+    for (const button of buttons) button.disabled = isBusy;
+    element.setAttribute("aria-busy", String(isBusy));
   }
 
   function ended(message) {
     if (!isTouched) {
-      answered(message);
+      showAnswered(message);
       return;
     }
     element.classList.add("done");
@@ -105,7 +105,7 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
     fill(actions, el("p", { class: "confirmation", role: "status" }, `${message} Your draft is kept here until you close it.`), close);
   }
 
-  function answered(message) {
+  function showAnswered(message) {
     const hadFocus = element.contains(document.activeElement);
     element.classList.add("done");
     element.removeAttribute("aria-busy");
@@ -118,7 +118,7 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
     if (element.classList.contains("done")) return;
     const count = countAlike();
     allRow.hidden = count < 2;
-    if (count < 2) all.checked = false;
+    if (count < 2) allCheckbox.checked = false;
     fill(allLabel, ` Answer all ${count.toLocaleString("en")} questions of `, el("code", {}, askingNode(request).split("\n")[1]), " like this");
     age.textContent = ` asked ${timeBetweenText(request.opened_at)} ago`;
   }
@@ -147,7 +147,7 @@ function requestFacts(request, hidesRun) {
     facts.push(temporalLink(request.run_id), " ");
   }
   facts.push(el("code", {}, request.request_id), ` · for ${request.assignee || "anyone"} ·`);
-  for (const each of request.escalations ?? []) facts.push(` escalated from ${each.from || "anyone"} at ${timeText(each.at)} ·`);
+  for (const escalation of request.escalations ?? []) facts.push(` escalated from ${escalation.from || "anyone"} at ${timeText(escalation.at)} ·`);
   if (request.deadline) facts.push(` until ${timeText(request.deadline)} ·`);
   return facts;
 }
@@ -166,7 +166,7 @@ function formOf(request, id) {
   }
 }
 
-function moreOfPrompt(request) {
+function promptDetails(request) {
   const details = String(request.prompt ?? "").split("\n").slice(1).join("\n");
   if (!details.trim()) return [];
   // A plan to approve has a line for each step, which is not Markdown.
@@ -178,7 +178,7 @@ function approval(request, id) {
   const reason = el("textarea", { id: `${id}-reason`, rows: "2" });
   const problem = el("p", { class: "problem", role: "alert", id: `${id}-reason-problem`, hidden: true });
   const isCall = request.purpose === "approval" && request.tool && request.tool !== READ_PLAN_TOOL;
-  const content = moreOfPrompt(request);
+  const content = promptDetails(request);
   const entities = Object.entries(request.entities ?? {}).map(([entity, name]) => el("li", {}, el("code", {}, entity), ` is ${name}`));
   let argumentsForm = null;
   let remember = null;
@@ -228,8 +228,8 @@ function approval(request, id) {
 function parseOption(option) {
   const isLabelled = typeof option === "object" && option !== null && Object.keys(option).sort().join() === "id,label";
   const value = isLabelled ? option.id : option;
-  const plain = typeof value === "string" ? value : JSON.stringify(value);
-  return { value, label: isLabelled ? `${option.label}` : plain, plain, isLabelled };
+  const text = typeof value === "string" ? value : JSON.stringify(value);
+  return { value, label: isLabelled ? `${option.label}` : text, text, isLabelled };
 }
 
 const ERROR_OPTION_LABELS = { retry: "Retry", value: "Set its result", skip: "Skip it", stop: "Stop the run" };
@@ -240,8 +240,8 @@ function selection(request, id) {
   const inputs = options.map(() => el("input", { type: kind, name: `${id}-option` }));
   const isError = request.purpose === "error";
   const rows = options.map((option, index) => {
-    const label = isError ? (ERROR_OPTION_LABELS[option.plain] ?? option.label) : option.label;
-    const idLabel = option.isLabelled && option.plain !== label ? el("code", { class: "hint" }, ` ${option.plain}`) : null;
+    const label = isError ? (ERROR_OPTION_LABELS[option.text] ?? option.label) : option.label;
+    const idLabel = option.isLabelled && option.text !== label ? el("code", { class: "hint" }, ` ${option.text}`) : null;
     return el("label", { class: "choice" }, inputs[index], el("span", {}, label, idLabel));
   });
   const filter = el("input", { type: "search", "aria-label": "Find an option", placeholder: "Find an option" });
@@ -281,30 +281,30 @@ function selection(request, id) {
     argumentsForm?.element,
     problem,
   );
-  // The result and the other arguments each belong to one option, and are shown only with it.
+  // The result and the other arguments each belong to one option, and are shown only if that option is chosen.
   const updateFields = () => {
-    const chosen = options.find((_, index) => inputs[index].checked)?.plain;
-    if (resultForm) resultForm.element.hidden = chosen !== "value";
-    if (argumentsForm) argumentsForm.element.hidden = chosen !== "retry";
+    const chosenText = options.find((_, index) => inputs[index].checked)?.text;
+    if (resultForm) resultForm.element.hidden = chosenText !== "value";
+    if (argumentsForm) argumentsForm.element.hidden = chosenText !== "retry";
   };
   element.addEventListener("change", updateFields);
   updateFields();
 
   function read() {
     problem.hidden = true;
-    const chosen = options.filter((_, index) => inputs[index].checked).map((option) => option.value);
-    if (!chosen.length && request.allow_text && text.value.trim()) return { text: text.value.trim() };
-    if (!chosen.length) return showProblem("choose one");
-    const answer = { selected: chosen };
-    if (chosen[0] === "value" && resultForm) {
-      const given = resultForm.read();
-      if (given.problems.length) return undefined;
-      answer.value = given.value;
+    const selected = options.filter((_, index) => inputs[index].checked).map((option) => option.value);
+    if (!selected.length && request.allow_text && text.value.trim()) return { text: text.value.trim() };
+    if (!selected.length) return showProblem("choose one");
+    const answer = { selected };
+    if (selected[0] === "value" && resultForm) {
+      const result = resultForm.read();
+      if (result.problems.length) return undefined;
+      answer.value = result.value;
     }
-    if (chosen[0] === "retry" && argumentsForm) {
-      const given = argumentsForm.read();
-      if (given.problems.length) return undefined;
-      if (given.value !== undefined) answer.arguments = given.value;
+    if (selected[0] === "retry" && argumentsForm) {
+      const newArguments = argumentsForm.read();
+      if (newArguments.problems.length) return undefined;
+      if (newArguments.value !== undefined) answer.arguments = newArguments.value;
     }
     return answer;
   }
@@ -317,7 +317,7 @@ function selection(request, id) {
   }
 
   const actions = [{ label: "Answer", isMain: true, read }];
-  return { content: moreOfPrompt(request), element, actions, focus: () => inputs[0]?.focus() };
+  return { content: promptDetails(request), element, actions, focus: () => inputs[0]?.focus() };
 }
 
 function information(request) {
@@ -328,28 +328,28 @@ function information(request) {
     return { data: value };
   };
   const actions = [{ label: "Answer", isMain: true, read }];
-  return { content: moreOfPrompt(request), element: form.element, actions, focus: () => form.focus() };
+  return { content: promptDetails(request), element: form.element, actions, focus: () => form.focus() };
 }
 
 function textForm(request, id) {
   const text = el("textarea", { id: `${id}-text`, rows: "4" });
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const canAddNodes = request.type === "GUIDANCE";
-  const nodes = canAddNodes ? jsonForm({ label: "Nodes to add, a list as in a plan written as JSON", required: false }) : null;
+  const nodesForm = canAddNodes ? jsonForm({ label: "Nodes to add, a list as in a plan written as JSON", required: false }) : null;
   const element = el(
     "div",
     {},
     el("label", { for: text.id }, "Answer"),
     text,
-    canAddNodes ? el("details", {}, el("summary", {}, "Add nodes to the plan"), nodes.element) : null,
+    canAddNodes ? el("details", {}, el("summary", {}, "Add nodes to the plan"), nodesForm.element) : null,
     problem,
   );
   const read = () => {
     problem.hidden = true;
     const answer = text.value.trim() ? { text: text.value.trim() } : {};
-    const given = nodes?.read();
-    if (given?.problems.length) return undefined;
-    if (given?.value !== undefined) answer.nodes = given.value;
+    const nodes = nodesForm?.read();
+    if (nodes?.problems.length) return undefined;
+    if (nodes?.value !== undefined) answer.nodes = nodes.value;
     if (Object.keys(answer).length) return answer;
     problem.textContent = "write an answer";
     problem.hidden = false;
@@ -357,5 +357,5 @@ function textForm(request, id) {
     return undefined;
   };
   const actions = [{ label: "Answer", isMain: true, read }];
-  return { content: moreOfPrompt(request), element, actions, focus: () => text.focus() };
+  return { content: promptDetails(request), element, actions, focus: () => text.focus() };
 }

@@ -39,17 +39,17 @@ export async function errorOf(response) {
   }
 }
 
-let asking = null;
+let pendingKeyDialog = null;
 
-/** Ask for a key, once for all requests that need it; return whether one was entered. */
+/** Ask for a key, once for all requests that need a key; return whether a key was entered. */
 export function askForKey(message) {
-  asking ??= keyEntered(message).finally(() => {
-    asking = null;
+  pendingKeyDialog ??= openKeyDialog(message).finally(() => {
+    pendingKeyDialog = null;
   });
-  return asking;
+  return pendingKeyDialog;
 }
 
-function keyEntered(message) {
+function openKeyDialog(message) {
   const field = el("input", { type: "password", id: "key", autocomplete: "off", required: true });
   const dialog = el(
     "dialog",
@@ -61,8 +61,8 @@ function keyEntered(message) {
       el("p", {}, message),
       el("label", { for: "key" }, "Key"),
       field,
-      el("p", { class: "hint" }, "It is kept in this tab until the tab is closed."),
-      el("button", { class: "main" }, "Use it"),
+      el("p", { class: "hint" }, "The key is kept in this tab until the tab is closed."),
+      el("button", { class: "main" }, "Use the key"),
     ),
   );
   document.body.append(dialog);
@@ -78,18 +78,18 @@ function keyEntered(message) {
 }
 
 /**
- * Send a request with the key, ask for a key if it is required, and return a successful response.
+ * Send a request with the key, ask for a key if the gateway requires one, and return a successful response.
  *
- * Throws an ApiError; its status is 0 if the gateway does not respond.
+ * Throws an ApiError, with status 0 if the gateway does not respond.
  */
 export async function send(path, { method = "GET", body, headers = {}, signal } = {}) {
   for (;;) {
     const key = keyHeaders();
-    const all = { ...headers, ...key };
-    if (body !== undefined) all["Content-Type"] = "application/json";
+    const allHeaders = { ...headers, ...key };
+    if (body !== undefined) allHeaders["Content-Type"] = "application/json";
     let response;
     try {
-      response = await fetch(path, { method, headers: all, body: body === undefined ? undefined : JSON.stringify(body), signal });
+      response = await fetch(path, { method, headers: allHeaders, body: body === undefined ? undefined : JSON.stringify(body), signal });
     } catch (error) {
       if (error.name === "AbortError") throw error;
       throw new ApiError("the gateway does not respond");
@@ -97,8 +97,8 @@ export async function send(path, { method = "GET", body, headers = {}, signal } 
     if (response.ok) return response;
     const error = await errorOf(response);
     // The user may have entered a key for another request in the meantime.
-    const isOther = keyHeaders().Authorization !== key.Authorization;
-    if (response.status !== 401 || !(isOther || (await askForKey(error.message)))) throw error;
+    const hasNewKey = keyHeaders().Authorization !== key.Authorization;
+    if (response.status !== 401 || !(hasNewKey || (await askForKey(error.message)))) throw error;
   }
 }
 

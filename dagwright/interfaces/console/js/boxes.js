@@ -1,7 +1,7 @@
 // The boxes of a graph: nodes, items, and groups of nodes.
 
 import { svg } from "./dom.js";
-import { fitted } from "./fitted.js";
+import { cutToWidth } from "./text_width.js";
 import { itemsKey } from "./model.js";
 import { countText, SIGNS, stateLabel } from "./states.js";
 
@@ -9,7 +9,7 @@ const WIDTH = 176;
 const HEIGHT = 44;
 const GROUP_WIDTH = 220;
 const GROUP_HEIGHT = 62;
-const TEXT_LEFT = 28; // start of the text, after the sign
+const TEXT_LEFT = 28; // x of the text, to the right of the sign
 const TEXT_WIDTH = WIDTH - TEXT_LEFT - 8;
 const OPENER_WIDTH = 44;
 /** Font sizes in px, as in console.css. */
@@ -44,8 +44,8 @@ export class Boxes {
     this.element.replaceChildren();
   }
 
-  /** Draws the visible boxes, and removes the others. */
-  show(drawing, sight, { isFar, chosen }) {
+  /** Draws the boxes in the visible area, and removes the others. */
+  show(drawing, visibleArea, { isFar, chosen }) {
     this.#drawing = drawing;
     if (!drawing.number.has(this.current)) this.current = drawing.boxes[0]?.key ?? null;
     const focused = this.element.contains(document.activeElement);
@@ -53,8 +53,8 @@ export class Boxes {
     drawing.boxes.forEach((box, number) => {
       const [x, y] = drawing.at[number];
       const [width, height] = this.size(box);
-      const isSeen = x + width / 2 >= sight.left && x - width / 2 <= sight.right && y + height / 2 >= sight.top && y - height / 2 <= sight.bottom;
-      if (!isSeen && box.key !== this.current) return;
+      const isVisible = x + width / 2 >= visibleArea.left && x - width / 2 <= visibleArea.right && y + height / 2 >= visibleArea.top && y - height / 2 <= visibleArea.bottom;
+      if (!isVisible && box.key !== this.current) return;
       visibleKeys.add(box.key);
       const existing = this.#entries.get(box.key);
       if (existing?.isFar === isFar) {
@@ -127,19 +127,19 @@ export class Boxes {
     const items = box.of === undefined ? this.#model.items.get(box.id) : undefined;
     const name = node.title || box.id;
     const caption = `${stateLabel(node.status)}${node.partial ? " in part" : ""}`;
-    const tries = node.attempts > 1 ? `, attempt ${node.attempts}` : "";
-    const done = items ? [...items.values()].filter((item) => item.status === "completed").length : 0;
-    const many = items ? `, ${done} of ${items.size} items completed` : "";
+    const attemptText = node.attempts > 1 ? `, attempt ${node.attempts}` : "";
+    const completedItems = items ? [...items.values()].filter((item) => item.status === "completed").length : 0;
+    const itemsText = items ? `, ${completedItems} of ${items.size} items completed` : "";
     const isOpen = items && this.#model.open.has(itemsKey(box.id));
     return {
       state: node.status,
-      label: [`${name}: ${caption}${tries}${many}`, node.tool, node.group].filter(Boolean).join(", "),
+      label: [`${name}: ${caption}${attemptText}${itemsText}`, node.tool, node.group].filter(Boolean).join(", "),
       parts: () => [
         svg("text", { class: "sign", x: 9, y: 20 }, SIGNS[node.status] ?? "?"),
-        svg("text", { x: TEXT_LEFT, y: 19 }, fitted(name, TEXT_WIDTH, NAME_SIZE)),
-        svg("text", { class: "sub", x: TEXT_LEFT, y: 35 }, fitted([`${caption}${tries}`, node.group, node.tool].filter(Boolean).join(" · "), items ? TEXT_WIDTH - OPENER_WIDTH + 2 : TEXT_WIDTH, SUB_SIZE)),
+        svg("text", { x: TEXT_LEFT, y: 19 }, cutToWidth(name, TEXT_WIDTH, NAME_SIZE)),
+        svg("text", { class: "sub", x: TEXT_LEFT, y: 35 }, cutToWidth([`${caption}${attemptText}`, node.group, node.tool].filter(Boolean).join(" · "), items ? TEXT_WIDTH - OPENER_WIDTH + 2 : TEXT_WIDTH, SUB_SIZE)),
         items &&
-          svg("g", { class: "opener" }, svg("rect", { x: WIDTH - OPENER_WIDTH - 2, y: 25, width: OPENER_WIDTH, height: 17, rx: 3, class: "share" }), svg("text", { class: "sub", x: WIDTH - OPENER_WIDTH + 1, y: 37 }, fitted(`${isOpen ? "▾" : "▸"} ${done}/${items.size}`, OPENER_WIDTH - 4, SUB_SIZE))),
+          svg("g", { class: "opener" }, svg("rect", { x: WIDTH - OPENER_WIDTH - 2, y: 25, width: OPENER_WIDTH, height: 17, rx: 3, class: "share" }), svg("text", { class: "sub", x: WIDTH - OPENER_WIDTH + 1, y: 37 }, cutToWidth(`${isOpen ? "▾" : "▸"} ${completedItems}/${items.size}`, OPENER_WIDTH - 4, SUB_SIZE))),
       ].filter(Boolean),
     };
   }
@@ -153,8 +153,8 @@ export class Boxes {
       label: `${box.label}: ${total.toLocaleString("en")} nodes, ${countText(counts)}`,
       parts: () => [
         svg("text", { class: "sign", x: 9, y: 20 }, "▸"),
-        svg("text", { x: TEXT_LEFT, y: 19 }, fitted(box.label, GROUP_WIDTH - TEXT_LEFT - 8, NAME_SIZE)),
-        svg("text", { class: "sub", x: TEXT_LEFT, y: 35 }, fitted(`${total.toLocaleString("en")} nodes`, 88, SUB_SIZE)),
+        svg("text", { x: TEXT_LEFT, y: 19 }, cutToWidth(box.label, GROUP_WIDTH - TEXT_LEFT - 8, NAME_SIZE)),
+        svg("text", { class: "sub", x: TEXT_LEFT, y: 35 }, cutToWidth(`${total.toLocaleString("en")} nodes`, 88, SUB_SIZE)),
         svg("text", { class: "sub", x: 124, y: 35 }, counts.failed ? `✗ ${counts.failed.toLocaleString("en")}` : ""),
         ...stateBar(counts, total),
       ],
@@ -162,14 +162,14 @@ export class Boxes {
   }
 }
 
-/** A bar with the share of each state in a group; `other` is the share of all further states. */
+/** A bar with the share of each state in a group; `other` is the share of all other states. */
 function stateBar(counts, total) {
-  const wide = GROUP_WIDTH - 16;
+  const barWidth = GROUP_WIDTH - 16;
   let x = 8;
-  return ["completed", "failed", "blocked", "running", "waiting", "other"].map((status) => {
-    const known = ["completed", "failed", "blocked", "running", "waiting"];
-    const count = status === "other" ? total - known.reduce((sum, each) => sum + (counts[each] ?? 0), 0) : (counts[status] ?? 0);
-    const width = (count / total) * wide;
+  const namedStates = ["completed", "failed", "blocked", "running", "waiting"];
+  return [...namedStates, "other"].map((status) => {
+    const count = status === "other" ? total - namedStates.reduce((sum, each) => sum + (counts[each] ?? 0), 0) : (counts[status] ?? 0);
+    const width = (count / total) * barWidth;
     x += width;
     return svg("rect", { class: "share", "data-state": status, x: x - width, y: GROUP_HEIGHT - 14, width, height: 7 });
   });

@@ -4,7 +4,7 @@
 // followed by its ID, even if it was started elsewhere.
 
 import { ApiError, runPath, send } from "./api.js";
-import { errorOfEvent, eventsOf, isRetryable, persist, withWatchdog } from "./events.js";
+import { errorOfEvent, eventsOf, isRetryable, retryUntilSuccess, withWatchdog } from "./events.js";
 
 /** An idempotency key for a request, so that retries start no second run. */
 export function newKey() {
@@ -13,52 +13,53 @@ export function newKey() {
 }
 
 /** The HTTP request that sends a chat request; retries with the same `key` start no second run. */
-export function asking(body, key) {
+export function chatRequest(body, key) {
   const headers = key ? { "Idempotency-Key": key } : {};
   return { path: "/v1/chat/completions", method: "POST", headers, body: { ...body, stream: true, stream_progress: "progress" } };
 }
 
 /** The HTTP request that follows the answer of an open run. */
-export function joining(run) {
+export function answerRequest(run) {
   return { path: runPath(run, "/answer?stream_progress=progress") };
 }
 
 /**
  * Sends a request, and reports events until the answer is complete or the run asks a question.
  *
- * request: from `asking` or `joining`.
+ * request: from `chatRequest` or `answerRequest`.
  * on: {started() when an answer starts, run(id), text(message), event(event), offline(message)}.
  *
- * Returns {calls, runSummary}: the arguments of the calls of `answer_feedback`, and the object `dagwright` of the answer. Throws
- * an ApiError.
+ * Returns {calls, runSummary}: the arguments of the calls of `answer_feedback`, and the object `dagwright` of the answer.
+ * Throws an ApiError.
  */
 export function follow(request, { on, signal }) {
-  const once = (came) => withWatchdog(signal, (mine, alive) => openStream(request, { on, came, alive, signal: mine }));
-  return persist(once, { signal, mayRetry: isRetryable, onOffline: on.offline });
+  const openOnce = (onResponse) =>
+    withWatchdog(signal, (connectionSignal, onLife) => openStream(request, { on, onResponse, onLife, signal: connectionSignal }));
+  return retryUntilSuccess(openOnce, { signal, mayRetry: isRetryable, onOffline: on.offline });
 }
 
-async function openStream({ path, headers = {}, ...rest }, { on, came, alive, signal }) {
-  // No watchdog before the response to a request: the model that decides on the route may take long.
-  if (rest.method !== "POST") alive();
+async function openStream({ path, headers = {}, ...rest }, { on, onResponse, onLife, signal }) {
+  // No watchdog before the response to a chat request: the model that chooses the route may take long.
+  if (rest.method !== "POST") onLife();
   const response = await send(path, { ...rest, headers: { Accept: "text/event-stream", ...headers }, signal });
-  came();
-  alive();
+  onResponse();
+  onLife();
   on.started();
   const mode = response.headers.get("X-Routing-Mode");
   const run = response.headers.get("X-Run-Id");
   if (run) on.run(run);
   try {
-    return await readStream(response, { on, alive });
+    return await readStream(response, { on, onLife });
   } catch (error) {
     // Without a run, a retry would call the model a second time.
     throw mode === "direct" && isRetryable(error) ? new ApiError("the connection was lost before the answer was complete", { status: 499 }) : error;
   }
 }
 
-async function readStream(response, { on, alive }) {
+async function readStream(response, { on, onLife }) {
   const calls = [];
   let runSummary = null;
-  for await (const { data } of eventsOf(response.body, alive)) {
+  for await (const { data } of eventsOf(response.body, onLife)) {
     if (data === "[DONE]") return { calls, runSummary };
     if (data.error) throw errorOfEvent(data);
     const choice = data.choices?.[0];

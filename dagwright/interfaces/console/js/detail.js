@@ -64,15 +64,15 @@ export class Detail {
       this.#timer = null;
       this.#readAt = 0;
     }
-    const left = this.#readAt + PAUSE_MS - performance.now();
-    if (this.#timer === null) this.#timer = setTimeout(() => this.#read(id), Math.max(0, left));
+    const waitMs = this.#readAt + PAUSE_MS - performance.now();
+    if (this.#timer === null) this.#timer = setTimeout(() => this.#read(id), Math.max(0, waitMs));
   }
 
   async #read(id) {
     this.#timer = null;
     this.#readAt = performance.now();
-    const mine = (this.#readNumber += 1);
-    const isCurrent = () => mine === this.#readNumber && id === this.#id;
+    const readNumber = (this.#readNumber += 1);
+    const isCurrent = () => readNumber === this.#readNumber && id === this.#id;
     try {
       const node = await this.#api.get(nodePath(this.#run, id));
       if (!isCurrent()) return;
@@ -129,8 +129,8 @@ export class Detail {
   }
 
   #explain(why) {
-    const until = (step) => (step.until ? `, until ${timeText(step.until)}` : "");
-    const steps = why.chain.map((step) => el("li", {}, this.#link(step.node_id), ` ${step.message}${until(step)}`));
+    const untilText = (step) => (step.until ? `, until ${timeText(step.until)}` : "");
+    const steps = why.chain.map((step) => el("li", {}, this.#link(step.node_id), ` ${step.message}${untilText(step)}`));
     fill(this.why, el("h3", {}, "Why"), el("p", {}, why.message), steps.length > 0 && el("ol", {}, steps));
   }
 }

@@ -4,11 +4,11 @@ import { el, say } from "./dom.js";
 import { onThisPage } from "./page.js";
 
 let dialogCount = 0;
-const open = new Set();
+const openDialogs = new Set();
 
 /** Closes all dialogs when their page is left. */
 export function closeDialogs() {
-  for (const dialog of [...open]) dialog.close();
+  for (const dialog of [...openDialogs]) dialog.close();
 }
 
 /** The title and the ID of a run in one text. */
@@ -31,9 +31,9 @@ export function openDialog(title, { run: dialogRun, content, actions, isWide = f
   const id = `dialog-${dialogCount}`;
   const isHere = onThisPage();
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
-  const buttons = actions.map((act) => {
-    const kind = [act.isMain && "main", act.isDangerous && "danger"].filter(Boolean).join(" ");
-    return el("button", { type: "button", class: kind, onclick: () => run(act) }, act.label);
+  const buttons = actions.map((action) => {
+    const cssClass = [action.isMain && "main", action.isDangerous && "danger"].filter(Boolean).join(" ");
+    return el("button", { type: "button", class: cssClass, onclick: () => run(action) }, action.label);
   });
   const close = el("button", { type: "button", onclick: () => dialog.close() }, "Leave it");
   const dialog = el(
@@ -46,11 +46,11 @@ export function openDialog(title, { run: dialogRun, content, actions, isWide = f
     el("div", { class: "actions" }, buttons, close),
   );
 
-  async function run(act) {
+  async function run(action) {
     showError("");
-    enable(false);
+    setEnabled(false);
     try {
-      const message = await act.run();
+      const message = await action.run();
       if (message !== undefined) {
         dialog.close();
         report(message);
@@ -59,7 +59,7 @@ export function openDialog(title, { run: dialogRun, content, actions, isWide = f
       if (isHere()) showError(error.message);
       else report(error.message);
     }
-    enable(true);
+    setEnabled(true);
   }
 
   // On another page, the message names the run.
@@ -72,15 +72,15 @@ export function openDialog(title, { run: dialogRun, content, actions, isWide = f
     problem.hidden = !message;
   }
 
-  function enable(is) {
-    for (const button of buttons) button.disabled = !is;
+  function setEnabled(isEnabled) {
+    for (const button of buttons) button.disabled = !isEnabled;
   }
 
   dialog.addEventListener("close", () => {
-    open.delete(dialog);
+    openDialogs.delete(dialog);
     dialog.remove();
   });
-  open.add(dialog);
+  openDialogs.add(dialog);
   document.body.append(dialog);
   dialog.showModal();
   (focus ?? dialog.querySelector("input, textarea, select"))?.focus();

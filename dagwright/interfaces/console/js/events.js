@@ -10,12 +10,12 @@ const STATUSES = { unavailable: 503, server_busy: 429 }; // retryable error code
 /**
  * Retries an operation with increasing pauses until it succeeds.
  *
- * operation: called as `operation(onResponse)`; it calls `onResponse` when the gateway responds, which resets the pauses.
+ * operation: called as `operation(onResponse)`; calls `onResponse` when the gateway responds, which resets the pauses.
  * mayRetry: returns whether a retry may succeed after an error. onOffline: called with a text before each pause.
  *
  * Returns the result of the operation. Throws permanent errors, and any error after `signal` is aborted.
  */
-export async function persist(operation, { signal, mayRetry, onOffline }) {
+export async function retryUntilSuccess(operation, { signal, mayRetry, onOffline }) {
   for (let failures = 0; ; failures += 1) {
     try {
       return await operation(() => (failures = 0));
@@ -36,8 +36,7 @@ function offlineMessage(error) {
 /**
  * Runs `operation(connectionSignal, onLife)` with a watchdog.
  *
- * The signal of the connection is aborted when `signal` is, or when `onLife` was not called for SILENCE_MS since its last
- * call.
+ * The signal of the connection is aborted when `signal` is aborted, or SILENCE_MS after the last call of `onLife`.
  */
 export async function withWatchdog(signal, operation) {
   const connection = new AbortController();
@@ -70,7 +69,7 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
   const { signal } = controller;
   let lastId = after;
 
-  async function once(onResponse, connectionSignal, onLife) {
+  async function readOnce(onResponse, connectionSignal, onLife) {
     const headers = { Accept: "text/event-stream", ...keyHeaders() };
     if (lastId) headers["Last-Event-ID"] = lastId;
     onLife();
@@ -92,7 +91,7 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
     throw new Error("the stream ended early");
   }
 
-  persist((onResponse) => withWatchdog(signal, (connectionSignal, onLife) => once(onResponse, connectionSignal, onLife)), {
+  retryUntilSuccess((onResponse) => withWatchdog(signal, (connectionSignal, onLife) => readOnce(onResponse, connectionSignal, onLife)), {
     signal,
     mayRetry: isRetryable,
     onOffline: (message) => onState("offline", message),
@@ -118,20 +117,20 @@ export function errorOfEvent({ error: { message, code } }) {
   return new ApiError(message, { status: STATUSES[code] ?? 422, code });
 }
 
-/** Waits; ends early when the network is back, the page is shown or hidden, or `signal` is aborted. */
+/** Waits `ms` milliseconds, or until the network is back, the page is shown or hidden, or `signal` is aborted. */
 export function pause(ms, signal) {
   return new Promise((resolve) => {
-    const done = () => {
+    const endPause = () => {
       clearTimeout(timer);
-      window.removeEventListener("online", done);
-      document.removeEventListener("visibilitychange", done);
-      signal.removeEventListener("abort", done);
+      window.removeEventListener("online", endPause);
+      document.removeEventListener("visibilitychange", endPause);
+      signal.removeEventListener("abort", endPause);
       resolve();
     };
-    const timer = setTimeout(done, ms);
-    window.addEventListener("online", done);
-    document.addEventListener("visibilitychange", done);
-    signal.addEventListener("abort", done);
+    const timer = setTimeout(endPause, ms);
+    window.addEventListener("online", endPause);
+    document.addEventListener("visibilitychange", endPause);
+    signal.addEventListener("abort", endPause);
   });
 }
 

@@ -2,7 +2,7 @@
 
 import { requestKey, requestCard } from "./answers.js";
 import { runPath } from "./api.js";
-import { asking, follow, joining } from "./chat_stream.js";
+import { answerRequest, chatRequest, follow } from "./chat_stream.js";
 import { el, fill, say } from "./dom.js";
 import { pause } from "./events.js";
 import { GrowingMarkdown } from "./markdown.js";
@@ -61,20 +61,20 @@ export class Exchange {
     exchange.setRun(turn.run_id);
     const message = turn.response ?? turn.outcome;
     if (turn.status === "completed" || turn.status === "completed_with_failures") exchange.write(message ?? "");
-    else if (turn.status !== "running") exchange.failed(message ? `${stateLabel(turn.status)}: ${message}` : stateLabel(turn.status));
+    else if (turn.status !== "running") exchange.showFailure(message ? `${stateLabel(turn.status)}: ${message}` : stateLabel(turn.status));
     fill(exchange.link, stateMark(turn.status), exchange.linksOfRun());
     return exchange;
   }
 
   /** Send the request, and follow it to its end. */
   async ask(body, key) {
-    await this.follow(asking({ user: userName() ?? undefined, ...body }, key));
+    await this.follow(chatRequest({ user: userName() ?? undefined, ...body }, key));
   }
 
   /** Follows an open run. */
   async join(run) {
     this.setRun(run);
-    await this.follow(joining(run));
+    await this.follow(answerRequest(run));
   }
 
   /** The turn as messages, for a model that is called without a session. */
@@ -100,18 +100,18 @@ export class Exchange {
         if (runSummary?.run_id) this.setRun(runSummary.run_id, runSummary.status);
         if (!calls.length) break;
         await this.waitForAnswers(calls[0].run_id, calls.map((call) => call.request_id));
-        request = joining(calls[0].run_id);
+        request = answerRequest(calls[0].run_id);
       }
       if (!this.text) this.write("(no answer)");
       say("The answer is complete.");
     } catch (error) {
       if (this.abortController.signal.aborted) return;
-      this.failed(error.message);
+      this.showFailure(error.message);
     }
-    this.ended();
+    this.finish();
   }
 
-  ended() {
+  finish() {
     if (this.run === null) fill(this.link);
     this.element.removeAttribute("aria-busy");
     this.offline.hidden = true;
@@ -152,9 +152,9 @@ export class Exchange {
     this.offline.hidden = true;
     if (node === null || node === undefined || !type.startsWith("node.")) return;
     const status = type === "node.started" ? "running" : type.slice("node.".length);
-    const before = this.nodes.get(node);
+    const known = this.nodes.get(node);
     // A stream that reconnects may repeat the starts of nodes.
-    if (type === "node.started" && before && ENDED.has(before.status)) return;
+    if (type === "node.started" && known && ENDED.has(known.status)) return;
     this.nodes.set(node, { status, title: data.title, tool: data.tool });
     this.draw();
   }
@@ -164,7 +164,7 @@ export class Exchange {
     this.offline.hidden = false;
   }
 
-  failed(message) {
+  showFailure(message) {
     this.problem.textContent = message;
     this.problem.hidden = false;
   }
@@ -174,17 +174,17 @@ export class Exchange {
     this.isDrawing = true;
     requestAnimationFrame(() => {
       this.isDrawing = false;
-      const all = [...this.nodes];
+      const entries = [...this.nodes];
       const counts = {};
-      for (const [, { status }] of all) counts[status] = (counts[status] ?? 0) + 1;
-      const visible = all.length <= NODES_SHOWN ? all : all.filter(([, each]) => each.status !== "completed").slice(0, NODES_SHOWN);
-      const left = all.length - visible.length;
-      this.progress.hidden = all.length === 0;
+      for (const [, { status }] of entries) counts[status] = (counts[status] ?? 0) + 1;
+      const visible = entries.length <= NODES_SHOWN ? entries : entries.filter(([, each]) => each.status !== "completed").slice(0, NODES_SHOWN);
+      const omittedCount = entries.length - visible.length;
+      this.progress.hidden = entries.length === 0;
       this.counts.textContent = `Progress: ${countText(counts)}`;
       fill(
         this.list,
         visible.map(([node, each]) => el("li", {}, stateMark(each.status), " ", this.nodeLink(node, each), each.tool && el("span", { class: "hint" }, ` ${each.tool}`))),
-        left > 0 && el("li", { class: "hint" }, `and ${left.toLocaleString("en")} more`),
+        omittedCount > 0 && el("li", { class: "hint" }, `and ${omittedCount.toLocaleString("en")} more`),
       );
     });
   }
@@ -209,23 +209,23 @@ export class Exchange {
 
   /** Shows open requests, and waits until one of them is answered here or elsewhere. */
   async waitForAnswers(run, ids) {
-    // The text of the questions, which was streamed, is shown in their cards instead.
+    // The cards show the questions, so their streamed text is removed.
     this.clearAnswer();
     const signal = this.abortController.signal;
-    for (let firstRequest = true; !signal.aborted; firstRequest = false) {
+    for (let isFirstRead = true; !signal.aborted; isFirstRead = false) {
       const requests = await this.readRequests(run);
       const open = requests?.filter((request) => ids.includes(request.request_id));
       if (open && open.length < ids.length) {
         // The stream of the run may need a moment to show that the request was answered.
-        if (firstRequest) await pause(ANSWER_DELAY_MS, signal);
+        if (isFirstRead) await pause(ANSWER_DELAY_MS, signal);
         break;
       }
       if (open) this.addCards(open);
-      if (open && firstRequest) this.cards.get(requestKey(open[0]))?.focus();
+      if (open && isFirstRead) this.cards.get(requestKey(open[0]))?.focus();
       const isDone = await Promise.race([pause(POLL_MS, signal), new Promise((resolve) => (this.wake = () => resolve(true)))]);
       if (isDone) break;
     }
-    if (signal.aborted) throw new Error("left");
+    if (signal.aborted) throw new Error("the user has left the chat");
   }
 
   async readRequests(run) {

@@ -26,22 +26,22 @@ export class Finder {
 
   #search() {
     const query = this.field.value.trim().toLowerCase();
-    const found = query ? this.#matches(query) : [];
-    this.list.hidden = !found.length;
-    const many = found.length > MAX_FOUND ? `the first ${MAX_FOUND} of ${found.length.toLocaleString("en")}` : `${found.length}`;
-    this.count.textContent = query ? `${many} found` : "";
+    const matches = query ? this.#matches(query) : [];
+    this.list.hidden = !matches.length;
+    const countText = matches.length > MAX_FOUND ? `the first ${MAX_FOUND} of ${matches.length.toLocaleString("en")}` : `${matches.length}`;
+    this.count.textContent = query ? `${countText} found` : "";
     fill(
       this.list,
-      found.slice(0, MAX_FOUND).map((node) =>
+      matches.slice(0, MAX_FOUND).map((node) =>
         el("li", {}, el("button", { type: "button", onclick: () => this.#choose(node.node_id) }, stateMark(node.status), ` ${node.title || node.node_id} `, el("span", { class: "hint" }, node.title ? node.node_id : ""))),
       ),
     );
   }
 
   #matches(query) {
-    const all = [...this.#model.nodes.values()];
+    const nodes = [...this.#model.nodes.values()];
     const searchText = (node) => `${node.title ?? ""}\n${node.node_id}\n${node.tool ?? ""}\n${stateLabel(node.status)}`.toLowerCase();
-    return all.filter((node) => searchText(node).includes(query));
+    return nodes.filter((node) => searchText(node).includes(query));
   }
 
   #choose(id) {
@@ -56,8 +56,8 @@ export class Finder {
     } else if (event.key === "Enter" && event.target === this.field) {
       this.list.querySelector("button")?.click();
     } else if (event.key === "ArrowDown" || event.key === "ArrowUp") {
-      const all = [this.field, ...this.list.querySelectorAll("button")];
-      all[all.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)]?.focus();
+      const stops = [this.field, ...this.list.querySelectorAll("button")];
+      stops[stops.indexOf(document.activeElement) + (event.key === "ArrowDown" ? 1 : -1)]?.focus();
     } else {
       return;
     }

@@ -13,51 +13,51 @@ const EFFECTS = { write: "changes external state", idempotent: "changes external
 export async function openFork(run, { api, go, rerun = [] }) {
   const id = run.run_id;
   const isHere = onThisPage();
-  let current;
+  let currentInputs;
   try {
-    current = await api.get(runPath(id, "/inputs"));
+    currentInputs = await api.get(runPath(id, "/inputs"));
   } catch (error) {
     if (isHere()) say(error.message);
     return;
   }
   if (!isHere()) return;
-  const form = Object.keys(current.schema.properties).length ? schemaForm(current.schema, { value: current.inputs }) : null;
+  const form = Object.keys(currentInputs.schema.properties).length ? schemaForm(currentInputs.schema, { value: currentInputs.inputs }) : null;
   const rerunField = el("textarea", { id: "fork-rerun", rows: "2", class: "code", spellcheck: "false" });
   rerunField.value = rerun.join("\n");
   const plan = el("textarea", { id: "fork-plan", rows: "8", class: "code", spellcheck: "false" });
   const difference = el("section", { class: "difference", "aria-live": "polite", "aria-label": "Changes of the fork" });
-  let previewed = null;
+  let previewedChanges = null;
 
   function readChanges() {
     const { value = {}, problems = [] } = form?.read() ?? {};
     if (problems.length) return undefined;
-    const changed = Object.entries(value).filter(([name, each]) => !isSame(each, current.inputs[name]));
+    const changedInputs = Object.entries(value).filter(([name, each]) => !isSame(each, currentInputs.inputs[name]));
     return {
-      inputs: Object.fromEntries(changed),
+      inputs: Object.fromEntries(changedInputs),
       rerun: rerunField.value.split("\n").map((line) => line.trim()).filter(Boolean),
       ...(plan.value.trim() ? { plan: plan.value } : {}),
     };
   }
 
-  async function show() {
+  async function showDifference() {
     const changes = readChanges();
     if (changes === undefined) return undefined;
     const preview = await api.post(runPath(id, "/fork"), { ...changes, start: false });
-    previewed = changes;
+    previewedChanges = changes;
     fill(difference, differenceOf(preview));
     return undefined;
   }
 
-  async function begin() {
+  async function startFork() {
     const changes = readChanges();
     if (changes === undefined) return undefined;
     // Only changes that were shown are started.
-    if (!isSame(changes, previewed)) return show();
-    const forked = await api.post(runPath(id, "/fork"), { ...changes, start: true });
-    const message = `forked as ${forked.fork_run_id}`;
+    if (!isSame(changes, previewedChanges)) return showDifference();
+    const fork = await api.post(runPath(id, "/fork"), { ...changes, start: true });
+    const message = `forked as ${fork.fork_run_id}`;
     // If the user has left the page, there is no navigation; the dialog reports the result on the current page.
     if (!isHere()) return message;
-    go(`#/runs/${encodeURIComponent(forked.fork_run_id)}`, message);
+    go(`#/runs/${encodeURIComponent(fork.fork_run_id)}`, message);
     return undefined;
   }
 
@@ -70,29 +70,29 @@ export async function openFork(run, { api, go, rerun = [] }) {
     difference,
   ];
   const actions = [
-    { label: "Show the difference", isMain: true, run: show },
-    { label: "Start the fork", run: begin },
+    { label: "Show the difference", isMain: true, run: showDifference },
+    { label: "Start the fork", run: startFork },
   ];
   const dialog = openDialog("Fork", { run, content, actions, isWide: true });
   dialog.addEventListener("input", () => {
-    if (previewed !== null) fill(difference, el("p", { class: "hint" }, "The options have changed: show the difference again."));
-    previewed = null;
+    if (previewedChanges !== null) fill(difference, el("p", { class: "hint" }, "The options have changed: show the difference again."));
+    previewedChanges = null;
   });
 }
 
-function isSame(one, other) {
-  return JSON.stringify(one) === JSON.stringify(other);
+function isSame(left, right) {
+  return JSON.stringify(left) === JSON.stringify(right);
 }
 
 function differenceOf({ fork_run_id: fork, difference }) {
   const { reused, runs, undecided, later, omitted } = difference;
-  const rows = runs.slice(0, SHOWN).map((each) =>
-    el("tr", {}, el("td", {}, el("code", {}, each.node_id)), el("td", {}, each.reason), el("td", {}, EFFECTS[each.effects] ?? each.effects ?? "")),
+  const rows = runs.slice(0, SHOWN).map((node) =>
+    el("tr", {}, el("td", {}, el("code", {}, node.node_id)), el("td", {}, node.reason), el("td", {}, EFFECTS[node.effects] ?? node.effects ?? "")),
   );
   return [
     el("h3", {}, `The fork is ${fork}`),
     runs.length > 0 && [
-      el("h4", {}, `Executed at once (${runs.length.toLocaleString("en")})`),
+      el("h4", {}, `Executed immediately (${runs.length.toLocaleString("en")})`),
       el("div", { class: "scroll" }, el("table", {},
         el("thead", {}, el("tr", {}, ["Node", "Because it", "Effects"].map((heading) => el("th", { scope: "col" }, heading)))),
         el("tbody", {}, rows))),
@@ -100,7 +100,7 @@ function differenceOf({ fork_run_id: fork, difference }) {
     ],
     nodeList("Reused", reused),
     nodeList("Reused if their inputs are unchanged", undecided),
-    nodeList("Later", later),
+    nodeList("Decided later", later),
     nodeList("Planned again by a model, at new cost, instead of", omitted),
     runs.length + later.length + undecided.length + omitted.length === 0 && el("p", {}, "Nothing is executed again: every result is reused."),
   ];
@@ -108,6 +108,6 @@ function differenceOf({ fork_run_id: fork, difference }) {
 
 function nodeList(heading, nodes) {
   if (!nodes.length) return null;
-  const more = nodes.length > SHOWN ? ` and ${(nodes.length - SHOWN).toLocaleString("en")} more` : "";
-  return [el("h4", {}, `${heading} (${nodes.length.toLocaleString("en")})`), el("p", { class: "names" }, nodes.slice(0, SHOWN).join(", "), more)];
+  const omittedText = nodes.length > SHOWN ? ` and ${(nodes.length - SHOWN).toLocaleString("en")} more` : "";
+  return [el("h4", {}, `${heading} (${nodes.length.toLocaleString("en")})`), el("p", { class: "names" }, nodes.slice(0, SHOWN).join(", "), omittedText)];
 }

@@ -21,14 +21,17 @@ export function formatText(format) {
 }
 
 /**
- * The `input` element for a string of a format: its `type`; `write(text)`, which converts the string to the value of the
- * element; and `read(text)`, which converts it back. A date and time that cannot be parsed is edited as text.
+ * Describes the `input` element for a string of a format.
+ *
+ * Returns the `type` of the element; `write(text)`, which converts the string to the value of the element; and
+ * `read(text)`, which converts the value back. A date and time that cannot be parsed is edited as text.
  */
-export function inputOf(format, given) {
-  const plain = { write: (text) => text, read: (text) => text };
-  if (format !== "date-time") return { type: INPUT_TYPES.get(format) ?? "text", ...plain };
-  if (given && Number.isNaN(Date.parse(given))) return { type: "text", ...plain };
-  return { type: "datetime-local", write: toLocal, read: (text) => (given && text === toLocal(given) ? given : toRfc3339(text)) };
+export function inputOf(format, initialText) {
+  const unchanged = { write: (text) => text, read: (text) => text };
+  if (format !== "date-time") return { type: INPUT_TYPES.get(format) ?? "text", ...unchanged };
+  if (initialText && Number.isNaN(Date.parse(initialText))) return { type: "text", ...unchanged };
+  const read = (text) => (initialText && text === toLocal(initialText) ? initialText : toRfc3339(text));
+  return { type: "datetime-local", write: toLocal, read };
 }
 
 const twoDigits = (number) => String(number).padStart(2, "0");
@@ -45,7 +48,7 @@ function toLocal(text) {
 // Converts a local time to RFC 3339.
 function toRfc3339(local) {
   const offsetMinutes = -new Date(local).getTimezoneOffset();
-  const whole = local.split(":").length > 2 ? local : `${local}:00`;
+  const withSeconds = local.split(":").length > 2 ? local : `${local}:00`;
   const [hours, minutes] = [Math.floor(Math.abs(offsetMinutes) / 60), Math.abs(offsetMinutes) % 60];
-  return `${whole}${offsetMinutes < 0 ? "-" : "+"}${twoDigits(hours)}:${twoDigits(minutes)}`;
+  return `${withSeconds}${offsetMinutes < 0 ? "-" : "+"}${twoDigits(hours)}:${twoDigits(minutes)}`;
 }

@@ -13,7 +13,8 @@ let fieldCount = 0;
  * A form for a value of a schema.
  *
  * value: the initial value, instead of defaults. label: name of the whole value.
- * later: note at required fields that may be empty because the run asks for them later; without it they must be filled in.
+ * later: note at required fields that may stay empty because the run asks for the values later. Without `later`, the
+ *     required fields must be filled in.
  *
  * Returns the element; `read()`, which shows problems and returns {value, problems: [{path, message}]}; `peek()`, which
  * returns the value without showing problems; and `focus()`.
@@ -26,14 +27,14 @@ export function schemaForm(schema, { value, label, later } = {}) {
     read() {
       const problems = [];
       field.clear();
-      const read = field.read(problems);
+      const fieldValue = field.read(problems);
       problems[0]?.field.focus();
-      return { value: read, problems: problems.map(({ path, message }) => ({ path, message })) };
+      return { value: fieldValue, problems: problems.map(({ path, message }) => ({ path, message })) };
     },
     peek() {
-      const read = field.read([]);
+      const fieldValue = field.read([]);
       field.clear();
-      return read;
+      return fieldValue;
     },
     focus: () => field.focus(),
   };
@@ -43,9 +44,9 @@ export function schemaForm(schema, { value, label, later } = {}) {
 function makeField(rawSchema, spec) {
   const schema = resolveReference(rawSchema, spec.root);
   const kinds = [schema.type].flat().filter((kind) => kind && kind !== "null");
-  const initial = spec.value === undefined ? schema.default : spec.value;
-  const field = { ...spec, value: initial, label: spec.label || schema.title || "", schema };
-  if (isReference(initial)) return referenceField(field);
+  const initialValue = spec.value === undefined ? schema.default : spec.value;
+  const field = { ...spec, value: initialValue, label: spec.label || schema.title || "", schema };
+  if (isReference(initialValue)) return referenceField(field);
   if ("const" in schema) return choiceField({ ...field, choices: [schema.const] });
   if (Array.isArray(schema.enum)) return choiceField({ ...field, choices: schema.enum });
   if (schema.anyOf || schema.oneOf || schema.allOf || schema.not || kinds.length !== 1) return jsonField(field);
@@ -67,12 +68,12 @@ function makeField(rawSchema, spec) {
 function resolveReference(schema, root, depth = 0) {
   if (schema === true || typeof schema !== "object" || schema === null) return {};
   if (typeof schema.$ref !== "string" || depth > 20) return schema;
-  let found = root;
+  let target = root;
   for (const part of schema.$ref.replace(/^#\/?/, "").split("/").filter(Boolean)) {
-    found = found?.[decodeURIComponent(part).replaceAll("~1", "/").replaceAll("~0", "~")];
+    target = target?.[decodeURIComponent(part).replaceAll("~1", "/").replaceAll("~0", "~")];
   }
   const { $ref: _, ...keywords } = schema;
-  return { ...resolveReference(found ?? {}, root, depth + 1), ...keywords };
+  return { ...resolveReference(target ?? {}, root, depth + 1), ...keywords };
 }
 
 // Whether a value is a reference: documents contain values over 8 KiB by reference.
@@ -98,11 +99,11 @@ function withLabel(spec, control, { group = false } = {}) {
   const nameParts = name ? [name, optionalMark(spec)] : [];
   control.setAttribute("aria-describedby", [hint && hint.id, error.id].filter(Boolean).join(" "));
   if (control.getAttribute("role") === "radiogroup") control.setAttribute("aria-labelledby", `${control.id}-name`);
-  const head = group ? el("legend", { id: `${control.id}-name` }, ...nameParts) : el("label", { for: control.id }, ...nameParts);
+  const nameElement = group ? el("legend", { id: `${control.id}-name` }, ...nameParts) : el("label", { for: control.id }, ...nameParts);
   if (!name && !group) control.setAttribute("aria-label", "Value");
   const element = group
-    ? el("fieldset", { class: "field" }, head, hint, control, error)
-    : el("div", { class: "field" }, name ? head : null, hint, control, error);
+    ? el("fieldset", { class: "field" }, nameElement, hint, control, error)
+    : el("div", { class: "field" }, name ? nameElement : null, hint, control, error);
   return {
     element,
     showError(message) {
@@ -191,10 +192,10 @@ function checkedText(text, schema) {
 
 function numberParser(kind, schema) {
   return (text) => {
-    const plain = text.trim();
-    const isNumber = kind === "integer" ? /^[-+]?\d+$/.test(plain) : plain !== "" && Number.isFinite(Number(plain));
+    const trimmedText = text.trim();
+    const isNumber = kind === "integer" ? /^[-+]?\d+$/.test(trimmedText) : trimmedText !== "" && Number.isFinite(Number(trimmedText));
     if (!isNumber) throw new FieldError(kind === "integer" ? "write a whole number" : "write a number, such as 12.5");
-    const number = Number(plain);
+    const number = Number(trimmedText);
     if (kind === "integer" && !Number.isSafeInteger(number)) throw new FieldError("this number is too large here");
     if (number < (schema.minimum ?? -Infinity)) throw new FieldError(`write ${schema.minimum} or more`);
     if (number > (schema.maximum ?? Infinity)) throw new FieldError(`write ${schema.maximum} or less`);
@@ -205,12 +206,12 @@ function numberParser(kind, schema) {
 function choiceField(spec) {
   const { choices, value, required, labels = {} } = spec;
   const textOf = (choice) => labels[String(choice)] ?? plainText(choice);
-  const chosen = choices.findIndex((choice) => JSON.stringify(choice) === JSON.stringify(value));
+  const chosenIndex = choices.findIndex((choice) => JSON.stringify(choice) === JSON.stringify(value));
   if (choices.length > MAX_RADIO || !required) {
-    const first = el("option", { value: "" }, required ? "choose…" : "");
+    const emptyOption = el("option", { value: "" }, required ? "choose…" : "");
     const options = choices.map((choice, index) => el("option", { value: String(index) }, textOf(choice)));
-    const control = el("select", { id: newId() }, first, ...options);
-    control.value = chosen >= 0 ? String(chosen) : "";
+    const control = el("select", { id: newId() }, emptyOption, ...options);
+    control.value = chosenIndex >= 0 ? String(chosenIndex) : "";
     if (required) control.setAttribute("aria-required", "true");
     const read = () => (control.value === "" ? requireValue(required) : choices[Number(control.value)]);
     return createField(spec, withLabel(spec, control), read, () => control.focus());
@@ -218,7 +219,7 @@ function choiceField(spec) {
   const name = newId();
   const inputs = choices.map((_, index) => {
     const input = el("input", { type: "radio", name, value: String(index) });
-    input.checked = index === chosen || (choices.length === 1 && required);
+    input.checked = index === chosenIndex || (choices.length === 1 && required);
     return input;
   });
   const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], textOf(choice)));
@@ -257,8 +258,8 @@ function jsonField(spec) {
       throw new FieldError(`invalid JSON: ${error.message}; strings need "quotes"`);
     }
   };
-  const described = { ...spec, schema: { ...spec.schema, description: spec.schema?.description ?? "as JSON" } };
-  return createField(described, withLabel(described, control), read, () => control.focus());
+  const describedSpec = { ...spec, schema: { ...spec.schema, description: spec.schema?.description ?? "as JSON" } };
+  return createField(describedSpec, withLabel(describedSpec, control), read, () => control.focus());
 }
 
 function referenceField(spec) {
@@ -271,7 +272,7 @@ function objectField(spec) {
   const { schema, value, path, root, required } = spec;
   const requiredNames = new Set(schema.required ?? []);
   const names = Object.keys(schema.properties);
-  // The run asks only for missing top-level inputs: an input that has a value must be complete.
+  // Only a top-level input may stay empty, because the run asks for it. An input with a value must be complete.
   const later = path.length === 0 ? spec.later : undefined;
   const fields = names.map((name) =>
     makeField(schema.properties[name], {
@@ -293,14 +294,14 @@ function objectField(spec) {
     clear: () => fields.forEach((field) => field.clear()),
     read(problems) {
       const fieldProblems = [];
-      const read = names.map((name, index) => [name, fields[index].read(fieldProblems)]).filter(([, each]) => each !== undefined);
+      const entries = names.map((name, index) => [name, fields[index].read(fieldProblems)]).filter(([, each]) => each !== undefined);
       // An optional object without any value is omitted.
-      if (!required && read.length === 0) {
+      if (!required && entries.length === 0) {
         fields.forEach((field) => field.clear());
         return undefined;
       }
       problems.push(...fieldProblems);
-      return Object.fromEntries(read);
+      return Object.fromEntries(entries);
     },
   };
 }
@@ -313,10 +314,10 @@ function arrayField(spec) {
 
 function multipleChoiceField(spec) {
   const { choices, value, required, schema } = spec;
-  const selected = new Set((Array.isArray(value) ? value : []).map((each) => JSON.stringify(each)));
+  const initialTexts = new Set((Array.isArray(value) ? value : []).map((each) => JSON.stringify(each)));
   const inputs = choices.map((choice) => {
     const input = el("input", { type: "checkbox" });
-    input.checked = selected.has(JSON.stringify(choice));
+    input.checked = initialTexts.has(JSON.stringify(choice));
     return input;
   });
   const options = choices.map((choice, index) => el("label", { class: "choice" }, inputs[index], plainText(choice)));
@@ -335,8 +336,8 @@ function listField(spec) {
   const { schema, value, items, path, root, required } = spec;
   const fields = [];
   const list = el("div", { id: newId(), class: "list" });
-  const addItem = (given) => {
-    const field = makeField(items, { root, path: [...path, fields.length], value: given, required: true, label: "Item" });
+  const addItem = (itemValue) => {
+    const field = makeField(items, { root, path: [...path, fields.length], value: itemValue, required: true, label: "Item" });
     const removeButton = el("button", { type: "button", class: "plain", "aria-label": "Remove this item" }, "Remove");
     const row = el("div", { class: "list-row" }, field.element, removeButton);
     removeButton.addEventListener("click", () => {
@@ -350,8 +351,8 @@ function listField(spec) {
   };
   const addButton = el("button", { type: "button" }, "Add an item");
   addButton.addEventListener("click", () => addItem(undefined).focus());
-  const start = Array.isArray(value) ? value : Array.from({ length: required ? (schema.minItems ?? 0) : 0 });
-  start.forEach((each) => addItem(each));
+  const initialItems = Array.isArray(value) ? value : Array.from({ length: required ? (schema.minItems ?? 0) : 0 });
+  initialItems.forEach((each) => addItem(each));
   const control = el("div", { id: newId(), role: "group" }, list, addButton);
   const parts = withLabel(spec, control, { group: true });
   const field = createField(spec, parts, () => {
@@ -367,8 +368,8 @@ function listField(spec) {
       fields.forEach((each) => each.clear());
     },
     read(problems) {
-      const empty = read(problems);
-      return empty === undefined ? undefined : fields.map((each) => each.read(problems));
+      const emptyList = read(problems);
+      return emptyList === undefined ? undefined : fields.map((each) => each.read(problems));
     },
   };
 }

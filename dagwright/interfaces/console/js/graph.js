@@ -1,7 +1,7 @@
 // Draws the graph of a run, with panning, zoom, search and keyboard navigation.
 //
-// For smooth panning with 2,000 nodes, the page has only the visible parts, and boxes too small to read are rectangles
-// without text.
+// For smooth panning with 2,000 nodes, the page contains only the visible parts of the graph, and boxes that are too small
+// to read are rectangles without text.
 
 import { Boxes } from "./boxes.js";
 import { el, fill, say, svg } from "./dom.js";
@@ -10,7 +10,7 @@ import { isPartOf } from "./model.js";
 import { Viewport } from "./viewport.js";
 
 const READABLE = 0.5; // scale below which text is hidden
-const MARGIN = 400; // px around the visible part that are also drawn
+const MARGIN = 400; // width of the area around the visible part that is also drawn, in px
 
 export class GraphView {
   #model;
@@ -34,13 +34,13 @@ export class GraphView {
     this.nearLines = svg("path", { class: "edge near" });
     this.boxes = new Boxes(model);
     this.scene = svg("g", {}, this.lines, this.nearLines, this.boxes.element);
-    this.canvas = svg("svg", { role: "group", "aria-label": "Graph. Arrow keys go along it, Enter opens." }, this.scene);
+    this.canvas = svg("svg", { role: "group", "aria-label": "Graph. Arrow keys follow the edges, Enter opens a box." }, this.scene);
     this.summary = el("span", { class: "hint", role: "status" }, "Laying out …");
     this.opened = el("span", { class: "opened" });
     this.fold = el("button", { type: "button", "aria-pressed": "false", hidden: true, onclick: () => this.#fold() }, "Fold");
     this.viewport = new Viewport(this.canvas, { onMove: () => this.#viewChanged(), onTap: (target) => this.#handleTap(target) });
     this.finder = new Finder(model, { onFound: (id) => this.#goTo(id) });
-    const button = (caption, label, act) => el("button", { type: "button", "aria-label": label, title: label, onclick: act }, caption);
+    const button = (caption, label, onclick) => el("button", { type: "button", "aria-label": label, title: label, onclick }, caption);
     this.element = el(
       "section",
       { class: "graph", "aria-label": "Graph" },
@@ -79,11 +79,11 @@ export class GraphView {
     drawing.number = number;
     drawing.pairs = drawing.edges.map(([from, to]) => [number.get(from), number.get(to)]);
     this.#nextDrawing = drawing;
-    this.#worker.postMessage({ turn: this.#layoutNumber, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.pairs });
+    this.#worker.postMessage({ layoutNumber: this.#layoutNumber, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.pairs });
   }
 
-  #applyLayout({ turn, at, lines, width, height }) {
-    if (turn !== this.#layoutNumber) return;
+  #applyLayout({ layoutNumber, at, lines, width, height }) {
+    if (layoutNumber !== this.#layoutNumber) return;
     this.#drawing = Object.assign(this.#nextDrawing, { at, lines, width, height });
     this.#drawing.ends = at.map(() => [[], []]);
     this.#drawing.pairs.forEach(([from, to], edge) => {
@@ -100,7 +100,7 @@ export class GraphView {
     this.#hasFitted = true;
     this.#redraw();
     if (this.#target !== null) this.#show(this.#target);
-    this.element.dataset.drawn = String(turn);
+    this.element.dataset.drawn = String(layoutNumber);
   }
 
   /** Update the states of changed nodes. */
@@ -147,19 +147,19 @@ export class GraphView {
     if (!drawing?.at) return;
     this.scene.setAttribute("transform", this.viewport.transform);
     const isFar = this.viewport.scale < READABLE;
-    const sight = this.viewport.visibleArea;
+    const visibleArea = this.viewport.visibleArea;
     if (this.#changedIds.size) {
       const keys = new Set([...this.#changedIds].map((id) => drawing.boxOf.get(id) ?? id));
       this.#changedIds.clear();
       this.boxes.update(keys);
     }
-    if (this.#drawnArea && this.#drawnArea.isFar === isFar && isInside(sight, this.#drawnArea)) return;
+    if (this.#drawnArea && this.#drawnArea.isFar === isFar && isInside(visibleArea, this.#drawnArea)) return;
     // At a small scale, all boxes (at most 2,000 rectangles) are drawn, so that panning only moves them.
-    const wide = isFar ? { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity } : expanded(sight, MARGIN);
-    this.#drawnArea = { ...wide, isFar };
-    this.boxes.show(drawing, wide, { isFar, chosen: this.#selectedKey() });
+    const area = isFar ? { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity } : expanded(visibleArea, MARGIN);
+    this.#drawnArea = { ...area, isFar };
+    this.boxes.show(drawing, area, { isFar, chosen: this.#selectedKey() });
     this.scene.classList.toggle("far", isFar);
-    const lines = drawing.lines.filter((line) => intersects(line, wide));
+    const lines = drawing.lines.filter((line) => intersects(line, area));
     this.lines.setAttribute("d", isFar ? straightLines(lines) : curves(lines));
     const ends = drawing.ends[drawing.number.get(this.#selectedKey())];
     this.nearLines.setAttribute("d", ends ? curves(ends.flat().map((edge) => drawing.lines[edge])) : "");
@@ -221,7 +221,7 @@ export class GraphView {
     this.#target = null;
     const [x, y] = drawing.at[number];
     if (focus) this.viewport.center(x, y, READABLE);
-    else this.viewport.bring(x, y);
+    else this.viewport.bringIntoView(x, y);
     this.#redraw();
     this.#paint();
     if (focus) this.boxes.focus(drawing.boxes[number].key);
@@ -248,7 +248,7 @@ export class GraphView {
     else if (arrow === "ArrowLeft") next = ends[from][0].map((edge) => pairs[edge][0])[0];
     else next = nearestInColumn(at, from, arrow === "ArrowDown" ? 1 : -1);
     if (next === undefined) return;
-    this.viewport.bring(...at[next]);
+    this.viewport.bringIntoView(...at[next]);
     this.#redraw();
     this.boxes.current = boxes[next].key;
     this.#paint();
@@ -256,14 +256,14 @@ export class GraphView {
   }
 }
 
-/** The number of the nearest box in the column of a box: `sign` 1 for below it, -1 for above it. */
+/** The number of the nearest box in the column of the box `from`: `sign` is 1 for a box below, -1 for a box above. */
 function nearestInColumn(at, from, sign) {
-  let best;
+  let nearest;
   at.forEach(([x, y], number) => {
     const down = (y - at[from][1]) * sign;
-    if (Math.abs(x - at[from][0]) < 60 && down > 0 && (best === undefined || down < (at[best][1] - at[from][1]) * sign)) best = number;
+    if (Math.abs(x - at[from][0]) < 60 && down > 0 && (nearest === undefined || down < (at[nearest][1] - at[from][1]) * sign)) nearest = number;
   });
-  return best;
+  return nearest;
 }
 
 function expanded({ left, top, right, bottom }, by) {

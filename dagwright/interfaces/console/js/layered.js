@@ -12,43 +12,43 @@ const SWEEPS = 6;
  * Returns {at: [x, y] of the middle of each node, lines: points of each edge, width, height}.
  */
 export function layered(sizes, edges, { gap = 12, space = 60 } = {}) {
-  const before = sizes.map(() => []);
-  const after = sizes.map(() => []);
+  const dependencies = sizes.map(() => []);
+  const dependents = sizes.map(() => []);
   for (const [from, to] of edges) {
-    after[from].push(to);
-    before[to].push(from);
+    dependents[from].push(to);
+    dependencies[to].push(from);
   }
-  const levels = levelsOf(before, after);
+  const levels = levelsOf(dependencies, dependents);
   const position = new Float64Array(sizes.length);
   levels.forEach((level) => level.forEach((node, at) => (position[node] = at - level.length / 2)));
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const isForward = sweep % 2 === 0;
-    const neighbours = isForward ? before : after;
+    const neighbours = isForward ? dependencies : dependents;
     for (const level of isForward ? levels : [...levels].reverse()) orderLevel(level, neighbours, position);
   }
-  return positioned(sizes, edges, levels, { gap, space, before, after });
+  return placeNodes(sizes, edges, levels, { gap, space, dependencies, dependents });
 }
 
 function orderLevel(level, neighbours, position) {
   const averages = new Map(
     level.map((node) => {
-      const all = neighbours[node];
-      return [node, all.length ? all.reduce((sum, each) => sum + position[each], 0) / all.length : position[node]];
+      const nodes = neighbours[node];
+      return [node, nodes.length ? nodes.reduce((sum, each) => sum + position[each], 0) / nodes.length : position[node]];
     }),
   );
   level.sort((a, b) => averages.get(a) - averages.get(b) || position[a] - position[b]);
   level.forEach((node, at) => (position[node] = at - level.length / 2));
 }
 
-function levelsOf(before, after) {
-  const levelOf = before.map(() => 0);
-  const missing = before.map((all) => all.length);
-  const ready = before.flatMap((all, node) => (all.length ? [] : [node]));
+function levelsOf(dependencies, dependents) {
+  const levelOf = dependencies.map(() => 0);
+  const missingCounts = dependencies.map((nodes) => nodes.length);
+  const ready = dependencies.flatMap((nodes, node) => (nodes.length ? [] : [node]));
   for (let at = 0; at < ready.length; at += 1) {
-    for (const next of after[ready[at]]) {
+    for (const next of dependents[ready[at]]) {
       levelOf[next] = Math.max(levelOf[next], levelOf[ready[at]] + 1);
-      missing[next] -= 1;
-      if (missing[next] === 0) ready.push(next);
+      missingCounts[next] -= 1;
+      if (missingCounts[next] === 0) ready.push(next);
     }
   }
   const levels = [];
@@ -56,7 +56,7 @@ function levelsOf(before, after) {
   return levels.map((level) => level ?? []);
 }
 
-function positioned(sizes, edges, levels, { gap, space, before, after }) {
+function placeNodes(sizes, edges, levels, { gap, space, dependencies, dependents }) {
   const at = sizes.map(() => [0, 0]);
   let x = 0;
   for (const level of levels) {
@@ -70,7 +70,7 @@ function positioned(sizes, edges, levels, { gap, space, before, after }) {
   }
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const isForward = sweep % 2 === 0;
-    for (const level of isForward ? levels : [...levels].reverse()) moveLevel(level, isForward ? before : after, at, sizes, gap);
+    for (const level of isForward ? levels : [...levels].reverse()) moveLevel(level, isForward ? dependencies : dependents, at, sizes, gap);
   }
   const top = Math.min(0, ...at.map(([, y], node) => y - sizes[node][1] / 2));
   const bottom = Math.max(0, ...at.map(([, y], node) => y + sizes[node][1] / 2));
@@ -84,21 +84,21 @@ function positioned(sizes, edges, levels, { gap, space, before, after }) {
 
 /** Move the nodes of a level next to their neighbours, in their order and without overlaps. */
 function moveLevel(level, neighbours, at, sizes, gap) {
-  const runs = [];
+  const stacks = [];
   for (const node of level) {
-    const all = neighbours[node];
-    const center = all.length ? all.reduce((sum, each) => sum + at[each][1], 0) / all.length : at[node][1];
-    let run = { nodes: [node], weight: 1, top: center - sizes[node][1] / 2, height: sizes[node][1] };
+    const adjacent = neighbours[node];
+    const center = adjacent.length ? adjacent.reduce((sum, each) => sum + at[each][1], 0) / adjacent.length : at[node][1];
+    let stack = { nodes: [node], weight: 1, top: center - sizes[node][1] / 2, height: sizes[node][1] };
     // Nodes that would overlap form a stack around their average position.
-    while (runs.length && runs.at(-1).top + runs.at(-1).height + gap > run.top) {
-      const last = runs.pop();
-      const height = last.height + gap + run.height;
-      const middle = (last.top * last.weight + (run.top - last.height - gap) * run.weight) / (last.weight + run.weight);
-      run = { nodes: last.nodes.concat(run.nodes), weight: last.weight + run.weight, top: middle, height };
+    while (stacks.length && stacks.at(-1).top + stacks.at(-1).height + gap > stack.top) {
+      const last = stacks.pop();
+      const height = last.height + gap + stack.height;
+      const top = (last.top * last.weight + (stack.top - last.height - gap) * stack.weight) / (last.weight + stack.weight);
+      stack = { nodes: last.nodes.concat(stack.nodes), weight: last.weight + stack.weight, top, height };
     }
-    runs.push(run);
+    stacks.push(stack);
   }
-  for (const { nodes, top } of runs) {
+  for (const { nodes, top } of stacks) {
     let y = top;
     for (const node of nodes) {
       at[node][1] = y + sizes[node][1] / 2;

@@ -8,22 +8,22 @@ import { onThisPage } from "./page.js";
 import { timeText } from "./times.js";
 import { userName, userNameField } from "./user_name.js";
 
-const COUNT = { type: "integer", minimum: 1 };
-const BUDGET_SCHEMAS = { tokens: COUNT, money: { type: "string" }, calls: COUNT, nodes: COUNT, time: { type: "string", examples: ["2h"] } };
+const COUNT_SCHEMA = { type: "integer", minimum: 1 };
+const BUDGET_SCHEMAS = { tokens: COUNT_SCHEMA, money: { type: "string" }, calls: COUNT_SCHEMA, nodes: COUNT_SCHEMA, time: { type: "string", examples: ["2h"] } };
 
 /** Opens the dialog with the current limits. */
 export async function openLimits(run, { api }) {
   const isHere = onThisPage();
   const path = runPath(run.run_id, "/limits");
-  let now;
+  let currentLimits;
   try {
-    now = await api.get(path);
+    currentLimits = await api.get(path);
   } catch (error) {
     if (isHere()) say(error.message);
     return;
   }
   if (!isHere()) return;
-  const form = schemaForm(schemaOf(now));
+  const form = schemaForm(schemaOf(currentLimits));
   const send = async () => {
     const { value, problems } = form.read();
     if (problems.length) return undefined;
@@ -33,14 +33,14 @@ export async function openLimits(run, { api }) {
   openDialog("Limits of the run", { run, content: [el("p", {}, message), form.element, userNameField()], actions: [{ label: "Set them", isMain: true, run: send }] });
 }
 
-function schemaOf(now) {
-  const deadline = now.deadline ? timeText(now.deadline) : "none";
+function schemaOf(currentLimits) {
+  const deadline = currentLimits.deadline ? timeText(currentLimits.deadline) : "none";
   const properties = {
-    max_parallel: { ...COUNT, maximum: 500, title: "Running nodes", description: `now ${now.max_parallel}` },
+    max_parallel: { ...COUNT_SCHEMA, maximum: 500, title: "Running nodes", description: `now ${currentLimits.max_parallel}` },
     deadline: { type: "string", title: "Deadline, from the start of the run", description: `now ${deadline}`, examples: ["4h"] },
   };
-  // The budget can be changed only if the run was started with one.
-  if (now.budget) properties.budget = { type: "object", title: "Budget, in all", properties: budgetOf(now.budget) };
+  // The budget can be changed only if the run was started with a budget.
+  if (currentLimits.budget) properties.budget = { type: "object", title: "Budget of the whole run", properties: budgetOf(currentLimits.budget) };
   return { type: "object", properties };
 }
 

@@ -3,7 +3,7 @@
 import { api } from "./api.js";
 import { closeDialogs } from "./dialog.js";
 import { el, fill } from "./dom.js";
-import { go, turnPage } from "./page.js";
+import { go, startPage } from "./page.js";
 import { temporalLink } from "./temporal.js";
 import * as chat from "./views/chat.js";
 import * as inbox from "./views/inbox.js";
@@ -22,9 +22,9 @@ const NAMES = { runs: "Runs", run: "Run", inbox: "Inbox", chat: "Chat", plan: "P
 
 /** Shown for unknown routes. */
 const notFound = {
-  async mount(place) {
-    const there = Object.entries(NAV).map(([href, message]) => el("li", {}, el("a", { href }, message)));
-    fill(place, el("h1", {}, "No such page"), el("p", {}, "Unknown path: ", el("code", {}, location.hash), ". Pages:"), el("ul", {}, there));
+  async mount(container) {
+    const pageLinks = Object.entries(NAV).map(([href, message]) => el("li", {}, el("a", { href }, message)));
+    fill(container, el("h1", {}, "No such page"), el("p", {}, "Unknown path: ", el("code", {}, location.hash), ". Pages:"), el("ul", {}, pageLinks));
   },
 };
 
@@ -57,10 +57,10 @@ async function show() {
   markCurrentLink(name);
   document.title = [params.id, view === notFound ? "No such page" : NAMES[name], "Dagwright"].filter(Boolean).join(" · ");
   fill(document.getElementById("temporal"), temporalLink());
-  const done = await view.mount(root, { api, params, go });
-  if (number !== viewNumber) return done?.();
-  unmount = done ?? (() => {});
-  current = { key, update: done?.update };
+  const unmountView = await view.mount(root, { api, params, go });
+  if (number !== viewNumber) return unmountView?.();
+  unmount = unmountView ?? (() => {});
+  current = { key, update: unmountView?.update };
   return undefined;
 }
 
@@ -73,11 +73,11 @@ function markCurrentLink(name) {
 }
 
 const THEME = "dagwright.theme";
-const dark = matchMedia("(prefers-color-scheme: dark)");
+const darkScheme = matchMedia("(prefers-color-scheme: dark)");
 
 function applyTheme() {
-  const chosen = localStorage.getItem(THEME);
-  const isDark = chosen ? chosen === "dark" : dark.matches;
+  const chosenTheme = localStorage.getItem(THEME);
+  const isDark = chosenTheme ? chosenTheme === "dark" : darkScheme.matches;
   document.documentElement.dataset.theme = isDark ? "dark" : "light";
   document.getElementById("theme").textContent = isDark ? "Light" : "Dark";
 }
@@ -86,14 +86,14 @@ document.getElementById("theme").addEventListener("click", () => {
   localStorage.setItem(THEME, document.documentElement.dataset.theme === "dark" ? "light" : "dark");
   applyTheme();
 });
-dark.addEventListener("change", applyTheme);
+darkScheme.addEventListener("change", applyTheme);
 document.getElementById("skip").addEventListener("click", () => root.focus());
 applyTheme();
 fill(document.getElementById("nav"), Object.entries(NAV).map(([href, message]) => el("a", { href }, message)));
 window.addEventListener("hashchange", () => {
   // A dialog belongs to the run of the page that opened it.
   closeDialogs();
-  turnPage();
+  startPage();
   show();
 });
 show();

@@ -26,7 +26,7 @@ parser.core.ruler.push("for_the_console", ({ tokens }) => {
     if (style) token.attrs = [["align", style.replace("text-align:", "")]];
   }
 });
-// An image would be fetched when the text is shown, which would notify its server.
+// The browser would load an image when the text is shown, and the server of the image would learn of it.
 parser.renderer.rules.image = (tokens, at) => {
   const image = tokens[at];
   const { escapeHtml } = parser.utils;
@@ -40,7 +40,7 @@ sanitizer.addHook("afterSanitizeAttributes", (node) => {
   node.setAttribute("rel", "noopener noreferrer nofollow");
 });
 
-function sanitized(html) {
+function sanitize(html) {
   return sanitizer.sanitize(html, {
     ALLOWED_TAGS: TAGS,
     ALLOWED_ATTR: ATTRIBUTES,
@@ -57,12 +57,12 @@ function sanitized(html) {
 export function markdown(text) {
   if (text.length > MAX_CHARACTERS) return el("div", { class: "plain" }, text);
   if (isJson(text)) return json(text, "Answer as JSON");
-  return el("div", { class: "markdown" }, sanitized(parser.render(text)));
+  return el("div", { class: "markdown" }, sanitize(parser.render(text)));
 }
 
 /** One line of Markdown, for a heading. */
 export function inlineMarkdown(text) {
-  return sanitized(parser.renderInline(text));
+  return sanitize(parser.renderInline(text));
 }
 
 function isJson(text) {
@@ -75,7 +75,7 @@ function isJson(text) {
   }
 }
 
-/** Renders a text that grows into an element. */
+/** Renders a growing text in an element. */
 export class GrowingMarkdown {
   #timer = null;
   #tookMs = 0;
@@ -85,7 +85,7 @@ export class GrowingMarkdown {
     this.text = "";
   }
 
-  /** Replace the text; it is rendered shortly after. */
+  /** Replace the text; the new text is rendered shortly after. */
   set(text) {
     this.text = text;
     this.#timer ??= setTimeout(() => this.#render(), Math.max(FRAME_MS, PAUSE_FACTOR * this.#tookMs));

@@ -4,8 +4,9 @@
 // groups, and a large group opens into smaller groups. At most MAX_BOXES boxes are drawn.
 
 export const MAX_BOXES = 2000;
-/** Maximum number of groups of a graph, or of parts of a group; and maximum number of nodes drawn for an open group. */
+/** Maximum number of groups of a graph, or of parts of a group. */
 const MAX_GROUPS = 20;
+/** Maximum number of nodes that are drawn for an open group. */
 const MAX_MEMBERS = 400;
 const SEPARATOR = "\u0000";
 /** Defaults of fields that documents of nodes omit. */
@@ -24,7 +25,7 @@ export class Model {
   edges = [];
   dependencies = new Map();
   dependents = new Map();
-  /** Node id -> number of edges of the longest path to it from the start. */
+  /** Node id -> number of edges of the longest path that ends at the node. */
   levels = new Map();
   /** Key of each open group -> its label. */
   open = new Map();
@@ -35,9 +36,9 @@ export class Model {
 
   /** Load nodes and edges from `GET /v1/runs/ID/graph`; fields from newer events are kept. */
   load({ nodes, edges, cursor }) {
-    const before = this.nodes;
-    const joined = (node, known) => ({ ...known, ...EMPTY_FIELDS, ...node, ...(isLater(known?.changedAt, cursor) ? known.changes : {}) });
-    this.nodes = new Map(nodes.map((node) => [node.node_id, joined(node, before.get(node.node_id))]));
+    const loadedNodes = this.nodes;
+    const mergeNode = (node, known) => ({ ...known, ...EMPTY_FIELDS, ...node, ...(isLater(known?.changedAt, cursor) ? known.changes : {}) });
+    this.nodes = new Map(nodes.map((node) => [node.node_id, mergeNode(node, loadedNodes.get(node.node_id))]));
     this.edges = edges.filter(([from, to]) => this.nodes.has(from) && this.nodes.has(to));
     this.dependencies = new Map(nodes.map(({ node_id: id }) => [id, []]));
     this.dependents = new Map(nodes.map(({ node_id: id }) => [id, []]));
@@ -53,15 +54,15 @@ export class Model {
   /** Apply events of nodes that were sent together; `cursor` is their event ID. Return the IDs of the changed nodes. */
   applyEvents(events, cursor = null) {
     const changed = new Set();
-    for (const { node_id: id, ...rest } of events) {
+    for (const { node_id: id, ...fields } of events) {
       const map = this.nodes.has(id) ? null : mapNodeOf(id);
       if (map !== null && this.nodes.has(map)) {
         if (!this.items.has(map)) this.items.set(map, new Map());
         const items = this.items.get(map);
-        items.set(id, { ...items.get(id), ...EMPTY_FIELDS, node_id: id, ...rest });
+        items.set(id, { ...items.get(id), ...EMPTY_FIELDS, node_id: id, ...fields });
         changed.add(map);
       } else if (this.nodes.has(id)) {
-        const changes = { ...EMPTY_FIELDS, ...rest };
+        const changes = { ...EMPTY_FIELDS, ...fields };
         this.nodes.set(id, { ...this.nodes.get(id), ...changes, changes, changedAt: cursor });
         changed.add(id);
       } else {
@@ -83,8 +84,9 @@ export class Model {
 
   /** Whether the node counts of a run differ from those of the loaded nodes. */
   differsFrom(counts) {
-    const known = this.counts();
-    return [...new Set([...Object.keys(counts), ...Object.keys(known)])].some((s) => (counts[s] ?? 0) !== (known[s] ?? 0));
+    const loadedCounts = this.counts();
+    const states = new Set([...Object.keys(counts), ...Object.keys(loadedCounts)]);
+    return [...states].some((status) => (counts[status] ?? 0) !== (loadedCounts[status] ?? 0));
   }
 
   /** Return the node or item with an ID, or null. */
@@ -99,10 +101,10 @@ export class Model {
     if (this.#groups) return this.#groups;
     const levels = [];
     for (const [id, level] of this.levels) (levels[level] ??= []).push(id);
-    const each = Math.ceil(levels.length / MAX_GROUPS);
+    const levelsPerGroup = Math.ceil(levels.length / MAX_GROUPS);
     this.#groups = [];
-    for (let at = 0; at < levels.length; at += each) {
-      const last = Math.min(at + each, levels.length) - 1;
+    for (let at = 0; at < levels.length; at += levelsPerGroup) {
+      const last = Math.min(at + levelsPerGroup, levels.length) - 1;
       const label = at === last ? `Level ${at + 1}` : `Levels ${at + 1} to ${last + 1}`;
       this.#groups.push({ key: `level${SEPARATOR}${at}`, label, members: levels.slice(at, last + 1).flat() });
     }
@@ -116,22 +118,22 @@ export class Model {
 
   /** Groups of nodes with the same `group`, each {key, label, members}; a node without `group` is a group of its own. */
   *#namedGroups() {
-    const named = new Map();
+    const groups = new Map();
     for (const { node_id: id, group } of this.nodes.values()) {
       const key = group ? `group${SEPARATOR}${group}` : id;
-      if (!named.has(key)) named.set(key, { key, label: group ?? id, members: [] });
-      named.get(key).members.push(id);
+      if (!groups.has(key)) groups.set(key, { key, label: group ?? id, members: [] });
+      groups.get(key).members.push(id);
     }
-    yield* named.values();
+    yield* groups.values();
   }
 
   /** Split a group into smaller groups, in the order of its members. */
   #split(group) {
     const count = Math.min(MAX_GROUPS, Math.ceil(group.members.length / MAX_MEMBERS) * 2);
-    const each = Math.ceil(group.members.length / count);
+    const membersPerPart = Math.ceil(group.members.length / count);
     const parts = [];
-    for (let at = 0; at < group.members.length; at += each) {
-      const members = group.members.slice(at, at + each);
+    for (let at = 0; at < group.members.length; at += membersPerPart) {
+      const members = group.members.slice(at, at + membersPerPart);
       const label = `${group.label}, ${(at + 1).toLocaleString("en")} to ${(at + members.length).toLocaleString("en")}`;
       parts.push({ key: `${group.key}${SEPARATOR}${at}`, label, members });
     }
@@ -178,46 +180,46 @@ export class Model {
       boxes.push(box);
       for (const id of ids) boxOf.set(id, box.key);
     };
-    const put = (group) => {
+    const addGroup = (group) => {
       if (!this.open.has(group.key)) return add(group, group.members);
-      if (group.members.length > MAX_MEMBERS) return this.#split(group).forEach(put);
+      if (group.members.length > MAX_MEMBERS) return this.#split(group).forEach(addGroup);
       return group.members.forEach((id) => add({ key: id, id, within: group }, [id]));
     };
-    const one = (id) => add({ key: id, id }, [id]);
-    if (this.nodes.size > MAX_BOXES) this.#levelGroups().forEach(put);
-    else if (!this.isFolded) [...this.nodes.keys()].forEach(one);
+    const addNode = (id) => add({ key: id, id }, [id]);
+    if (this.nodes.size > MAX_BOXES) this.#levelGroups().forEach(addGroup);
+    else if (!this.isFolded) [...this.nodes.keys()].forEach(addNode);
     else
       for (const group of this.#namedGroups()) {
-        if (this.nodes.has(group.key)) one(group.key);
-        else put(group);
+        if (this.nodes.has(group.key)) addNode(group.key);
+        else addGroup(group);
       }
     const edges = new Map();
     for (const [from, to] of this.edges) {
       const [a, b] = [boxOf.get(from), boxOf.get(to)];
       if (a !== b) edges.set(a + SEPARATOR + SEPARATOR + b, [a, b]);
     }
-    const drawn = [...edges.values()];
+    const drawnEdges = [...edges.values()];
     for (const box of [...boxes]) {
       const items = box.id !== undefined && this.open.has(itemsKey(box.id)) ? this.items.get(box.id) : undefined;
       for (const id of [...(items?.keys() ?? [])].slice(0, MAX_MEMBERS)) {
         boxes.push({ key: id, id, of: box.id });
-        drawn.push([box.key, id]);
+        drawnEdges.push([box.key, id]);
       }
     }
-    return { boxes, edges: drawn, boxOf };
+    return { boxes, edges: drawnEdges, boxOf };
   }
 }
 
-/** Whether a cursor in the history of a run, such as `1-145`, is after another one. */
-function isLater(one, other) {
-  if (!one || !other) return false;
-  const [[run, event], [otherRun, otherEvent]] = [one, other].map((place) => place.match(/\d+/g).map(Number));
+/** Whether a cursor in the history of a run, such as `1-145`, is after another cursor. */
+function isLater(cursor, otherCursor) {
+  if (!cursor || !otherCursor) return false;
+  const [[run, event], [otherRun, otherEvent]] = [cursor, otherCursor].map((text) => text.match(/\d+/g).map(Number));
   return run === otherRun ? event > otherEvent : run > otherRun;
 }
 
 /** Whether a group is part of another group. */
-export function isPartOf(key, other) {
-  return key.startsWith(other + SEPARATOR);
+export function isPartOf(key, groupKey) {
+  return key.startsWith(groupKey + SEPARATOR);
 }
 
 /** The key of the open items of a node. */

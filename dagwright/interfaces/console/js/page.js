@@ -1,25 +1,25 @@
 // The current page. A change of the route starts another page.
 
 let pageNumber = 0;
-let arrival = "";
+let arrivalMessage = "";
 
-/** Goes to an address such as `#/runs/run-1?node=sum`; `message` becomes the status line of the page there. */
+/** Goes to an address such as `#/runs/run-1?node=sum`; `message` becomes the status line of that page. */
 export function go(address, message = "") {
-  arrival = message;
+  arrivalMessage = message;
   // Setting the same address causes no `hashchange` event.
-  if (location.hash === address) turnPage();
+  if (location.hash === address) startPage();
   else location.hash = address;
 }
 
-/** Start a page. Its status line shows the message of the navigation, if any. */
-export function turnPage() {
+/** Start a page. The status line shows the message of the navigation, if any. */
+export function startPage() {
   pageNumber += 1;
-  document.getElementById("status-line").textContent = arrival;
-  arrival = "";
+  document.getElementById("status-line").textContent = arrivalMessage;
+  arrivalMessage = "";
 }
 
 /** A function that returns whether the current page is still shown, for long operations. */
 export function onThisPage() {
-  const mine = pageNumber;
-  return () => mine === pageNumber;
+  const startNumber = pageNumber;
+  return () => startNumber === pageNumber;
 }

@@ -43,6 +43,6 @@ export function stateMark(status) {
 
 /** Number of nodes by state, in the order of the signs: `12 completed, 1 failed`. */
 export function countText(counts) {
-  const present = Object.keys(SIGNS).filter((status) => counts[status]);
-  return present.map((status) => `${counts[status].toLocaleString("en")} ${stateLabel(status)}`).join(", ");
+  const states = Object.keys(SIGNS).filter((status) => counts[status]);
+  return states.map((status) => `${counts[status].toLocaleString("en")} ${stateLabel(status)}`).join(", ");
 }

@@ -13,10 +13,10 @@ import { userName, userNameField } from "./user_name.js";
 /** States of nodes that can be retried while their run is open. */
 const RETRYABLE = new Set(["failed", "cancelled"]);
 
-const NEW_NODES = [{ id: "more", tool: "calculator", arguments: { expression: "1 + 1" } }];
+const EXAMPLE_NODES = [{ id: "more", tool: "calculator", arguments: { expression: "1 + 1" } }];
 
 /**
- * The commands that a run, or a node of it, accepts now.
+ * The commands that a run or one of its nodes accepts now.
  *
  * run: the document from `GET /v1/runs/ID`; only `run_id`, `title`, `status` and `notes` are used.
  * node: the document from `GET /v1/runs/ID/nodes/NODE`, or null for the whole run.
@@ -26,7 +26,7 @@ const NEW_NODES = [{ id: "more", tool: "calculator", arguments: { expression: "1
 export function steering(run, node, { api, go }) {
   const actions = node === null ? runCommands(run, { api, go }) : nodeCommands(run, node, { api, go });
   const label = node === null ? "Steer the run" : `Steer ${node.node_id}`;
-  const buttons = actions.map(([caption, act, kind]) => el("button", { type: "button", class: kind ?? "", onclick: act }, caption));
+  const buttons = actions.map(([caption, onclick, cssClass]) => el("button", { type: "button", class: cssClass ?? "", onclick }, caption));
   return el("span", { class: "actions steering", role: "group", "aria-label": label }, buttons);
 }
 
@@ -45,24 +45,24 @@ function runCommands(run, { api, go }) {
   if (ENDED_RUNS.has(run.status)) return [fork];
   const pause = isPaused(run)
     ? ["Resume", () => sendCommand(api, run, "/resume")]
-    : ["Pause", () => withReason(api, run, { title: "Pause the run", act: "Pause", rest: "/pause", message: PAUSE_MESSAGE })];
+    : ["Pause", () => withReason(api, run, { title: "Pause the run", caption: "Pause", path: "/pause", message: PAUSE_MESSAGE })];
   return [
     pause,
     ["Limits", () => openLimits(run, { api })],
     ["Add nodes", () => addNodes(api, run)],
     fork,
-    ["Cancel the run", () => withReason(api, run, { title: "Cancel the run", act: "Cancel the run", rest: "/cancel", message: CANCEL_MESSAGE, isDangerous: true }), "danger"],
+    ["Cancel the run", () => withReason(api, run, { title: "Cancel the run", caption: "Cancel the run", path: "/cancel", message: CANCEL_MESSAGE, isDangerous: true }), "danger"],
   ];
 }
 
 const PAUSE_MESSAGE = "Running nodes finish; no new nodes start until the run is resumed.";
 const CANCEL_MESSAGE = "Running nodes are asked to stop; finished results are kept. A cancelled run cannot be resumed, but can be forked.";
 
-async function sendCommand(api, run, rest) {
+async function sendCommand(api, run, path) {
   const isHere = onThisPage();
   const report = (message) => say(isHere() ? message : `${runName(run)}: ${message}`);
   try {
-    report((await api.post(runPath(run.run_id, rest), { by: userName() })).message);
+    report((await api.post(runPath(run.run_id, path), { by: userName() })).message);
   } catch (error) {
     report(error.message);
   }
@@ -74,20 +74,20 @@ function reasonField() {
   return { element: el("div", {}, el("label", { for: field.id }, "Reason (optional)"), field), read };
 }
 
-function withReason(api, run, { title, act: caption, rest, message, isDangerous = false }) {
+function withReason(api, run, { title, caption, path, message, isDangerous = false }) {
   const reason = reasonField();
-  const send = async () => (await api.post(runPath(run.run_id, rest), { reason: reason.read(), by: userName() })).message;
+  const send = async () => (await api.post(runPath(run.run_id, path), { reason: reason.read(), by: userName() })).message;
   const actions = [{ label: caption, isMain: !isDangerous, isDangerous, run: send }];
   openDialog(title, { run, content: [el("p", {}, message), reason.element, userNameField()], actions });
 }
 
 function addNodes(api, run) {
-  const nodes = jsonForm({ value: NEW_NODES, label: "Nodes, a list as in a plan written as JSON" });
+  const nodes = jsonForm({ value: EXAMPLE_NODES, label: "Nodes, a list as in a plan written as JSON" });
   const send = async () => {
     const { value, problems } = nodes.read();
     if (problems.length) return undefined;
-    const listed = Array.isArray(value) ? value : [value];
-    return (await api.post(runPath(run.run_id, "/nodes"), { nodes: listed, by: userName() })).message;
+    const newNodes = Array.isArray(value) ? value : [value];
+    return (await api.post(runPath(run.run_id, "/nodes"), { nodes: newNodes, by: userName() })).message;
   };
   const message = "New nodes may refer to every node of the run. They are checked before they are added.";
   openDialog("Add nodes", { run, content: [el("p", {}, message), nodes.element], actions: [{ label: "Add", isMain: true, run: send }], isWide: true });

@@ -12,7 +12,7 @@ export class Timeline {
   #onSelect;
   #rows = new Map();
   #timer = null;
-  #chosen = null;
+  #selectedId = null;
   #nextDrawMs = 0; // time from which the timeline may be drawn again
 
   constructor(model, { onSelect }) {
@@ -45,8 +45,8 @@ export class Timeline {
   }
 
   select(id) {
-    this.#rows.get(this.#chosen)?.row.classList.remove("chosen");
-    this.#chosen = id;
+    this.#rows.get(this.#selectedId)?.row.classList.remove("chosen");
+    this.#selectedId = id;
     this.#rows.get(id)?.row.classList.add("chosen");
   }
 
@@ -58,30 +58,30 @@ export class Timeline {
   }
 
   #drawRows() {
-    const started = [...this.#model.nodes.values()].filter((node) => node.started_at);
-    started.sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
-    const visible = started.slice(-MAX_ROWS);
+    const startedNodes = [...this.#model.nodes.values()].filter((node) => node.started_at);
+    startedNodes.sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
+    const visible = startedNodes.slice(-MAX_ROWS);
     const now = Date.now();
-    const from = started.length ? Date.parse(started[0].started_at) : now;
-    const to = Math.max(from + 1, ...started.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
-    this.summary.textContent = summaryOf(started, visible, durationText(to - from));
+    const from = startedNodes.length ? Date.parse(startedNodes[0].started_at) : now;
+    const to = Math.max(from + 1, ...startedNodes.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
+    this.summary.textContent = summaryOf(startedNodes, visible, durationText(to - from));
     this.list.style.setProperty("--t0", "0");
     this.list.style.setProperty("--span", String(to - from));
-    const kept = new Set();
+    const visibleIds = new Set();
     visible.forEach((node, at) => {
-      kept.add(node.node_id);
-      const entry = this.#rows.get(node.node_id) ?? this.#row(node);
+      visibleIds.add(node.node_id);
+      const entry = this.#rows.get(node.node_id) ?? this.#createRow(node);
       this.#updateRow(entry, node, { from, now });
       if (this.list.children[at] !== entry.row) this.list.insertBefore(entry.row, this.list.children[at] ?? null);
     });
     for (const [id, { row }] of this.#rows) {
-      if (kept.has(id)) continue;
+      if (visibleIds.has(id)) continue;
       row.remove();
       this.#rows.delete(id);
     }
   }
 
-  #row(node) {
+  #createRow(node) {
     const sign = el("span", { class: "state" });
     const bar = el("span", { class: "span" });
     const took = el("span", { class: "took" });
@@ -93,18 +93,18 @@ export class Timeline {
       el("span", { class: "track", "aria-hidden": "true" }, bar),
       took,
     );
-    const entry = { row: el("li", { class: node.node_id === this.#chosen && "chosen", "data-node": node.node_id }, button), sign, bar, took, button, isOpen: false };
+    const entry = { row: el("li", { class: node.node_id === this.#selectedId && "chosen", "data-node": node.node_id }, button), sign, bar, took, button, isOpen: false };
     this.#rows.set(node.node_id, entry);
     return entry;
   }
 
   #updateRow(entry, node, { from, now }) {
-    const started = Date.parse(node.started_at);
-    const ended = node.ended_at ? Date.parse(node.ended_at) : now;
+    const startedMs = Date.parse(node.started_at);
+    const endedMs = node.ended_at ? Date.parse(node.ended_at) : now;
     entry.isOpen = !node.ended_at;
-    entry.bar.style.setProperty("--from", String(started - from));
-    entry.bar.style.setProperty("--to", String(ended - from));
-    const duration = durationText(ended - started);
+    entry.bar.style.setProperty("--from", String(startedMs - from));
+    entry.bar.style.setProperty("--to", String(endedMs - from));
+    const duration = durationText(endedMs - startedMs);
     if (entry.took.textContent !== duration) entry.took.textContent = duration;
     if (entry.bar.dataset.state === node.status) return;
     entry.bar.dataset.state = node.status;
@@ -115,9 +115,9 @@ export class Timeline {
   }
 }
 
-function summaryOf(started, visible, took) {
-  if (started.length === 0) return "No node has started since this page was opened.";
-  if (started.length > visible.length) return `The last ${MAX_ROWS} of ${started.length.toLocaleString("en")} nodes that started, over ${took}.`;
-  const isOpen = started.some((node) => !node.ended_at);
+function summaryOf(startedNodes, visible, took) {
+  if (startedNodes.length === 0) return "No node has started since this page was opened.";
+  if (startedNodes.length > visible.length) return `The last ${MAX_ROWS} of ${startedNodes.length.toLocaleString("en")} nodes that started, over ${took}.`;
+  const isOpen = startedNodes.some((node) => !node.ended_at);
   return isOpen ? `${took} since the start of the first node.` : `${took} from the start of the first node to the end of the last.`;
 }

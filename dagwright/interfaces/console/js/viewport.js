@@ -1,4 +1,4 @@
-// The visible area of a large drawing. The user moves it by dragging, and zooms with the wheel or two fingers.
+// The visible area of a large drawing. The user moves the area by dragging, and zooms with the wheel or two fingers.
 
 const MIN_SCALE = 0.005;
 const MAX_SCALE = 2.5;
@@ -9,7 +9,7 @@ export class Viewport {
   #onMove;
   #onTap;
   #pointers = new Map();
-  #moved = 0;
+  #movedPx = 0;
   #pressed = null;
   scale = 1;
   x = 0;
@@ -65,49 +65,49 @@ export class Viewport {
   }
 
   /** Moves a point of the drawing into view if it is not visible. */
-  bring(x, y) {
+  bringIntoView(x, y) {
     const { left, top, right, bottom } = this.visibleArea;
-    const edge = 40 / this.scale;
-    if (x < left + edge || x > right - edge || y < top + edge || y > bottom - edge) this.center(x, y, this.scale);
+    const margin = 40 / this.scale;
+    if (x < left + margin || x > right - margin || y < top + margin || y > bottom - margin) this.center(x, y, this.scale);
   }
 
   #down(event) {
     if (event.button !== 0) return;
     this.#pointers.set(event.pointerId, [event.offsetX, event.offsetY]);
-    this.#moved = 0;
+    this.#movedPx = 0;
     this.#pressed = event.target;
     this.#canvas.setPointerCapture(event.pointerId);
     this.#canvas.classList.add("held");
   }
 
   #drag(event) {
-    const before = this.#pointers.get(event.pointerId);
-    if (!before) return;
-    const now = [event.offsetX, event.offsetY];
-    const others = [...this.#pointers].filter(([id]) => id !== event.pointerId);
-    this.#pointers.set(event.pointerId, now);
-    this.#moved += Math.hypot(now[0] - before[0], now[1] - before[1]);
-    if (others.length) {
-      const [, fixed] = others[0];
-      const far = (point) => Math.max(20, Math.hypot(point[0] - fixed[0], point[1] - fixed[1]));
-      this.zoom(far(now) / far(before), (fixed[0] + now[0]) / 2, (fixed[1] + now[1]) / 2);
+    const previous = this.#pointers.get(event.pointerId);
+    if (!previous) return;
+    const current = [event.offsetX, event.offsetY];
+    const otherPointers = [...this.#pointers].filter(([id]) => id !== event.pointerId);
+    this.#pointers.set(event.pointerId, current);
+    this.#movedPx += Math.hypot(current[0] - previous[0], current[1] - previous[1]);
+    if (otherPointers.length) {
+      const [, fixedPoint] = otherPointers[0];
+      const distance = (point) => Math.max(20, Math.hypot(point[0] - fixedPoint[0], point[1] - fixedPoint[1]));
+      this.zoom(distance(current) / distance(previous), (fixedPoint[0] + current[0]) / 2, (fixedPoint[1] + current[1]) / 2);
       return;
     }
-    if (this.#moved < TAP_PX) return;
-    this.x += now[0] - before[0];
-    this.y += now[1] - before[1];
+    if (this.#movedPx < TAP_PX) return;
+    this.x += current[0] - previous[0];
+    this.y += current[1] - previous[1];
     this.#onMove();
   }
 
   #up(event) {
     if (!this.#pointers.delete(event.pointerId)) return;
     if (!this.#pointers.size) this.#canvas.classList.remove("held");
-    if (event.type === "pointerup" && this.#moved < TAP_PX) this.#onTap(this.#pressed);
+    if (event.type === "pointerup" && this.#movedPx < TAP_PX) this.#onTap(this.#pressed);
   }
 
   #wheel(event) {
     event.preventDefault();
-    const by = Math.exp(-event.deltaY * (event.deltaMode === 1 ? 0.05 : 0.0015));
-    this.zoom(by, event.offsetX, event.offsetY);
+    const factor = Math.exp(-event.deltaY * (event.deltaMode === 1 ? 0.05 : 0.0015));
+    this.zoom(factor, event.offsetX, event.offsetY);
   }
 }

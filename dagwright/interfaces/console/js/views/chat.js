@@ -21,7 +21,7 @@ export async function mount(root, { api, params }) {
   keepAtEnd(log);
   const welcome = params.id === null && el("p", { class: "hint" }, "Write a request below, or choose what answers it: a planner, a plan, an agent or a model.");
   let session = params.id;
-  let isLeft = false;
+  let hasLeft = false;
 
   fill(
     root,
@@ -64,7 +64,7 @@ export async function mount(root, { api, params }) {
   }
 
   function onEnd() {
-    if (isLeft) return;
+    if (hasLeft) return;
     composer.setBusy(false);
     listSessions();
   }
@@ -72,28 +72,28 @@ export async function mount(root, { api, params }) {
   async function listSessions() {
     try {
       const { data } = await api.get("/v1/sessions");
-      if (isLeft) return;
+      if (hasLeft) return;
       fill(sessions, data.map((each) => sessionLine(each, session)), data.length === 0 && el("li", { class: "hint" }, "none yet"));
     } catch (error) {
-      if (!isLeft) say(error.message);
+      if (!hasLeft) say(error.message);
     }
   }
 
   async function load() {
-    const stored = await sessionOf(session);
-    if (isLeft) return;
-    if (stored === null) {
+    const storedSession = await sessionOf(session);
+    if (hasLeft) return;
+    if (storedSession === null) {
       log.append(el("p", { class: "hint" }, "There is no session with this name; the first request starts it. Answers of a model without a run are not stored."));
       return;
     }
-    if (stored.omitted_turns) log.append(el("p", { class: "hint" }, `${stored.omitted_turns} older turns are not stored.`));
-    const running = stored.turns.find((turn) => turn.status === "running");
-    for (const turn of stored.turns) if (turn !== running) add(Exchange.ofTurn(turn, { api }));
-    if (!running) return;
-    const exchange = new Exchange(running.request || "(a plan)", { api, onEnd: onEnd });
+    if (storedSession.omitted_turns) log.append(el("p", { class: "hint" }, `${storedSession.omitted_turns} older turns are not stored.`));
+    const runningTurn = storedSession.turns.find((turn) => turn.status === "running");
+    for (const turn of storedSession.turns) if (turn !== runningTurn) add(Exchange.ofTurn(turn, { api }));
+    if (!runningTurn) return;
+    const exchange = new Exchange(runningTurn.request || "(a plan)", { api, onEnd: onEnd });
     add(exchange);
     composer.setBusy(true);
-    exchange.join(running.run_id);
+    exchange.join(runningTurn.run_id);
   }
 
   async function sessionOf(name) {
@@ -115,9 +115,9 @@ export async function mount(root, { api, params }) {
     problem.hidden = false;
   }
   listSessions();
-  if (!isLeft) composer.focus();
+  if (!hasLeft) composer.focus();
   return () => {
-    isLeft = true;
+    hasLeft = true;
     exchanges.forEach((each) => each.leave());
   };
 }
@@ -130,11 +130,11 @@ function keepAtEnd(log) {
   observer.observe(log, { childList: true, subtree: true, characterData: true });
 }
 
-function sessionLine(each, current) {
-  const link = el("a", { href: `#/chat/${encodeURIComponent(each.session_id)}` }, each.session_id);
-  if (each.session_id === current) link.setAttribute("aria-current", "page");
-  const state = each.status === "idle" ? "" : ` · ${stateLabel(each.status)}`;
-  return el("li", {}, link, el("span", { class: "hint" }, `${state} ${each.last_request ?? ""}`));
+function sessionLine(session, currentId) {
+  const link = el("a", { href: `#/chat/${encodeURIComponent(session.session_id)}` }, session.session_id);
+  if (session.session_id === currentId) link.setAttribute("aria-current", "page");
+  const state = session.status === "idle" ? "" : ` · ${stateLabel(session.status)}`;
+  return el("li", {}, link, el("span", { class: "hint" }, `${state} ${session.last_request ?? ""}`));
 }
 
 /** The form for a request: its target, and text or the inputs of a plan. */
@@ -208,16 +208,16 @@ function makeComposer({ onSend }) {
       button.disabled = isBusy;
       button.textContent = isBusy ? "At work…" : "Send";
     },
-    setModels(listed) {
-      models = listed;
+    setModels(newModels) {
+      models = newModels;
       const groups = Object.entries(KINDS).map(([kind, label]) => {
-        const modelsOfKind = listed.filter((model) => model.dagwright.kind === kind);
+        const modelsOfKind = newModels.filter((model) => model.dagwright.kind === kind);
         const options = modelsOfKind.map((model) => el("option", { value: model.id }, nameOf(model)));
         return modelsOfKind.length > 0 && el("optgroup", { label }, options);
       });
       fill(select, groups);
       const savedModel = localStorage.getItem(MODEL);
-      const modelId = [savedModel, PLANNER, listed[0]?.id].find((id) => listed.some((model) => model.id === id));
+      const modelId = [savedModel, PLANNER, newModels[0]?.id].find((id) => newModels.some((model) => model.id === id));
       if (modelId) select.value = modelId;
       updateForm();
     },

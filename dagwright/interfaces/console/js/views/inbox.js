@@ -14,18 +14,18 @@ export async function mount(root, { api, params }) {
   let requests = [];
   let hasMore = false;
   let omitted = [];
-  const fullRequests = new Map(); // requests that are too large for the inbox, as their runs have them
+  const fullRequests = new Map(); // complete documents of requests that the inbox shortens
   let maxShown = PAGE_SIZE;
   let counts = new Map();
   let timer = null;
-  let isLeft = false;
-  let refreshing = null;
+  let hasLeft = false;
+  let pendingRefresh = null;
 
   const filter = el("input", { type: "search", id: "inbox-filter", autocomplete: "off", value: params.find ?? "" });
   const state = el("p", { class: "hint", id: "inbox-state" });
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const list = el("div", { class: "cards" });
-  const more = el("button", { type: "button", hidden: true }, "Show more");
+  const moreButton = el("button", { type: "button", hidden: true }, "Show more");
   fill(
     root,
     el("h1", {}, "Inbox"),
@@ -33,13 +33,13 @@ export async function mount(root, { api, params }) {
     state,
     problem,
     list,
-    more,
+    moreButton,
   );
   filter.addEventListener("input", () => {
     maxShown = PAGE_SIZE;
     show();
   });
-  more.addEventListener("click", () => {
+  moreButton.addEventListener("click", () => {
     maxShown += PAGE_SIZE;
     show();
     refresh();
@@ -62,27 +62,27 @@ export async function mount(root, { api, params }) {
     }
     counts = new Map();
     for (const each of requests) counts.set(askingNode(each), (counts.get(askingNode(each)) ?? 0) + 1);
-    const chosen = filteredRequests();
-    const visible = new Set();
-    for (const request of chosen.slice(0, maxShown)) {
+    const matchingRequests = filteredRequests();
+    const visibleKeys = new Set();
+    for (const request of matchingRequests.slice(0, maxShown)) {
       const key = requestKey(request);
-      visible.add(key);
+      visibleKeys.add(key);
       if (!cards.has(key)) cards.set(key, makeCard(request));
       const card = cards.get(key);
       card.refresh();
       card.element.hidden = false;
       if (!card.element.isConnected) list.append(card.element);
     }
-    for (const [key, card] of cards) if (!visible.has(key)) card.element.hidden = true;
-    more.hidden = chosen.length <= maxShown && !hasMore;
+    for (const [key, card] of cards) if (!visibleKeys.has(key)) card.element.hidden = true;
+    moreButton.hidden = matchingRequests.length <= maxShown && !hasMore;
     const total = `${requests.length.toLocaleString("en")}${hasMore ? "+" : ""}`;
     // The filter searches loaded requests only: the server has no index of their texts.
-    const others = hasMore ? "; “Show more” loads and searches others" : "";
-    const some = filter.value.trim()
-      ? `${chosen.length.toLocaleString("en")} found in ${requests.length.toLocaleString("en")} loaded requests${others}`
+    const moreText = hasMore ? "; “Show more” loads and searches more requests" : "";
+    const countText = filter.value.trim()
+      ? `${matchingRequests.length.toLocaleString("en")} found in ${requests.length.toLocaleString("en")} loaded requests${moreText}`
       : `${total} open`;
     const omittedText = omitted.map((each) => `; ${each.count.toLocaleString("en")} more of ${each.run_id}`).join("");
-    state.textContent = requests.length || omittedText ? `${some}${omittedText}` : "There are no open requests.";
+    state.textContent = requests.length || omittedText ? `${countText}${omittedText}` : "There are no open requests.";
   }
 
   function makeCard(request) {
@@ -97,11 +97,11 @@ export async function mount(root, { api, params }) {
     return card;
   }
 
-  /** Read the inbox now. A call during a read causes another read after it. */
+  /** Read the inbox now. A call during a read starts another read after that read. */
   function refresh() {
     clearTimeout(timer);
-    refreshing = (refreshing ?? Promise.resolve()).then(refreshOnce);
-    return refreshing;
+    pendingRefresh = (pendingRefresh ?? Promise.resolve()).then(refreshOnce);
+    return pendingRefresh;
   }
 
   async function read() {
@@ -115,43 +115,43 @@ export async function mount(root, { api, params }) {
       omittedRuns.push(...page.omitted);
       cursor = page.next;
     } while (cursor && loaded.length < maxShown);
-    for (const each of loaded) if (each.shortened && !fullRequests.has(requestKey(each))) await readWhole(each.run_id);
+    for (const each of loaded) if (each.shortened && !fullRequests.has(requestKey(each))) await readFullRequests(each.run_id);
     requests = loaded.map((each) => (each.shortened ? fullRequests.get(requestKey(each)) ?? each : each));
     hasMore = Boolean(cursor);
     omitted = omittedRuns;
   }
 
-  async function readWhole(run) {
+  async function readFullRequests(run) {
     for (const each of (await api.get(runPath(run, "/feedback"))).data) fullRequests.set(requestKey(each), each);
   }
 
   async function refreshOnce() {
-    if (isLeft) return;
+    if (hasLeft) return;
     const startMs = performance.now();
     try {
       await read();
       problem.hidden = true;
-      if (!isLeft) show();
+      if (!hasLeft) show();
     } catch (error) {
-      problem.textContent = `${error.message}; this page looks again by itself.`;
+      problem.textContent = `${error.message}; this page tries again by itself.`;
       problem.hidden = false;
     }
-    if (isLeft) return;
+    if (hasLeft) return;
     clearTimeout(timer);
-    timer = setTimeout(next, Math.max(PAUSE_MS, PAUSE_FACTOR * (performance.now() - startMs)));
+    timer = setTimeout(refreshIfVisible, Math.max(PAUSE_MS, PAUSE_FACTOR * (performance.now() - startMs)));
   }
 
-  function next() {
+  function refreshIfVisible() {
     if (document.hidden) return;
     refresh();
   }
 
-  document.addEventListener("visibilitychange", next);
+  document.addEventListener("visibilitychange", refreshIfVisible);
   await refresh();
   const unmount = () => {
-    isLeft = true;
+    hasLeft = true;
     clearTimeout(timer);
-    document.removeEventListener("visibilitychange", next);
+    document.removeEventListener("visibilitychange", refreshIfVisible);
   };
   unmount.update = ({ find = "" }) => {
     filter.value = find;

@@ -23,21 +23,21 @@ export async function mount(root, { api, params, go }) {
   const gutter = el("pre", { class: "gutter", "aria-hidden": "true" });
   const state = el("p", { id: "plan-state", role: "status" });
   const problems = el("ol", { class: "problems", "aria-label": "Problems" });
-  const published = el("select", { id: "plan-published" });
+  const publishedSelect = el("select", { id: "plan-published" });
   const inputs = el("div", {});
   const start = el("button", { class: "main", disabled: true }, "Start the plan");
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
-  let checking = null;
+  let checkController = null;
   let timer = null;
   let form = null;
   let formSchema = null;
   let errors = [];
-  let isLeft = false;
+  let hasLeft = false;
 
   fill(
     root,
     el("h1", {}, "Plan"),
-    el("div", { class: "bar" }, el("label", { for: published.id }, "Open a published plan"), published),
+    el("div", { class: "bar" }, el("label", { for: publishedSelect.id }, "Open a published plan"), publishedSelect),
     el(
       "div",
       { class: "plan" },
@@ -57,7 +57,7 @@ export async function mount(root, { api, params, go }) {
     timer = setTimeout(check, CHECK_DELAY_MS);
   });
   text.addEventListener("scroll", () => (gutter.scrollTop = text.scrollTop));
-  published.addEventListener("change", () => published.value && open(published.value));
+  publishedSelect.addEventListener("change", () => publishedSelect.value && open(publishedSelect.value));
 
   function saveDraft() {
     try {
@@ -69,37 +69,37 @@ export async function mount(root, { api, params, go }) {
 
   /** Shows the line numbers, with a sign at lines that have problems. */
   function updateGutter() {
-    const marked = new Set(errors.map((each) => each.line));
+    const errorLines = new Set(errors.map((error) => error.line));
     const parts = [];
-    let plain = "";
+    let plainLines = "";
     for (let line = 1, count = text.value.split("\n").length; line <= count; line += 1) {
-      if (!marked.has(line)) {
-        plain += `${line}\n`;
+      if (!errorLines.has(line)) {
+        plainLines += `${line}\n`;
         continue;
       }
-      parts.push(plain, el("strong", {}, `✗ ${line}`), "\n");
-      plain = "";
+      parts.push(plainLines, el("strong", {}, `✗ ${line}`), "\n");
+      plainLines = "";
     }
-    fill(gutter, parts, plain);
+    fill(gutter, parts, plainLines);
     gutter.scrollTop = text.scrollTop;
   }
 
   async function check() {
     clearTimeout(timer);
-    checking?.abort();
+    checkController?.abort();
     const controller = new AbortController();
-    checking = controller;
+    checkController = controller;
     state.textContent = "Checking…";
     let result;
     try {
       result = await api.post("/v1/plans/check", { plan: text.value }, { signal: controller.signal });
     } catch (error) {
-      if (checking !== controller || error.name === "AbortError") return;
+      if (checkController !== controller || error.name === "AbortError") return;
       start.disabled = true;
-      state.textContent = `${error.message}; what is written next is checked again`;
+      state.textContent = `${error.message}; the plan is checked again after the next change`;
       return;
     }
-    if (checking === controller && !isLeft) show(result);
+    if (checkController === controller && !hasLeft) show(result);
   }
 
   function show(result) {
@@ -116,8 +116,8 @@ export async function mount(root, { api, params, go }) {
   }
 
   function problemLine({ line, pointer, message, hint }) {
-    const place = line ? el("button", { type: "button", onclick: () => goTo(line) }, `Line ${line}`) : null;
-    return el("li", {}, place, " ", el("span", {}, message), hint && el("span", { class: "hint" }, ` ${hint}`), pointer && el("code", { class: "hint" }, ` ${pointer}`));
+    const lineButton = line ? el("button", { type: "button", onclick: () => goTo(line) }, `Line ${line}`) : null;
+    return el("li", {}, lineButton, " ", el("span", {}, message), hint && el("span", { class: "hint" }, ` ${hint}`), pointer && el("code", { class: "hint" }, ` ${pointer}`));
   }
 
   /** Selects a line, in the middle of the visible part. */
@@ -135,23 +135,23 @@ export async function mount(root, { api, params, go }) {
     const key = JSON.stringify(schema);
     if (key === formSchema) return;
     formSchema = key;
-    const before = form?.peek() ?? {};
-    const has = Object.keys(schema.properties).length > 0;
-    form = has ? schemaForm(schema, { value: before, later: "the run asks for it if empty" }) : null;
-    fill(inputs, has ? form.element : el("p", { class: "hint" }, "The plan has no inputs."));
+    const previousValues = form?.peek() ?? {};
+    const hasInputs = Object.keys(schema.properties).length > 0;
+    form = hasInputs ? schemaForm(schema, { value: previousValues, later: "the run asks for it if empty" }) : null;
+    fill(inputs, hasInputs ? form.element : el("p", { class: "hint" }, "The plan has no inputs."));
   }
 
   async function startPlan(event) {
     event.preventDefault();
     problem.hidden = true;
-    const { value = {}, problems: bad = [] } = form?.read() ?? {};
-    if (bad.length) return;
+    const { value = {}, problems: inputProblems = [] } = form?.read() ?? {};
+    if (inputProblems.length) return;
     start.disabled = true;
     try {
       const options = { headers: { "Idempotency-Key": newKey() } };
       const run = await api.post("/v1/runs", { plan: text.value, inputs: value ?? {} }, options);
       const message = `The run ${run.run_id} has started.`;
-      if (isLeft) say(message);
+      if (hasLeft) say(message);
       else go(`#/runs/${encodeURIComponent(run.run_id)}`, message);
     } catch (error) {
       problem.textContent = error.message;
@@ -163,7 +163,7 @@ export async function mount(root, { api, params, go }) {
   async function open(name) {
     try {
       const { plan } = await api.get(`/v1/plans/${encodeURIComponent(name)}`);
-      if (isLeft) return;
+      if (hasLeft) return;
       text.value = typeof plan === "string" ? plan : `${JSON.stringify(plan, null, 2)}\n`;
       saveDraft();
       errors = [];
@@ -174,26 +174,26 @@ export async function mount(root, { api, params, go }) {
     }
   }
 
-  async function list() {
+  async function listPublishedPlans() {
     try {
       const { data } = await api.get("/v1/models");
       const plans = data.filter((model) => model.dagwright.kind === "plan");
       const names = plans.map((model) => model.id.slice("plan/".length));
-      fill(published, el("option", { value: "" }, names.length ? "choose…" : "no published plans"), names.map((name, index) => el("option", { value: name }, plans[index].dagwright.title ?? name)));
-      published.disabled = names.length === 0;
+      fill(publishedSelect, el("option", { value: "" }, names.length ? "choose…" : "no published plans"), names.map((name, index) => el("option", { value: name }, plans[index].dagwright.title ?? name)));
+      publishedSelect.disabled = names.length === 0;
     } catch (error) {
-      if (!isLeft) say(error.message);
+      if (!hasLeft) say(error.message);
     }
   }
 
   text.value = localStorage.getItem(DRAFT) ?? EXAMPLE;
   updateGutter();
-  list();
+  listPublishedPlans();
   if (params.id) await open(params.id);
   else check();
   return () => {
-    isLeft = true;
+    hasLeft = true;
     clearTimeout(timer);
-    checking?.abort();
+    checkController?.abort();
   };
 }

@@ -20,12 +20,12 @@ export async function mount(root, { api, params, go }) {
   const model = new Model();
   let runDocument = null;
   let stop = () => {};
-  let isLeft = false;
+  let hasLeft = false;
   let shownSteeringKey = null;
   let tick = null;
   let readTimer = null;
   let readingMs = 0;
-  let selected = null;
+  let selectedId = null;
   const nodeChanges = [];
 
   const title = el("h1", {}, run);
@@ -49,10 +49,10 @@ export async function mount(root, { api, params, go }) {
     el("div", { class: "parts" }, graph.element, el("div", { class: "side" }, detail.element, timeline.element)),
   );
 
-  /** Read the run and its graph, and follow the events; the events of large runs only from the graph's cursor on. */
+  /** Read the run and its graph, and follow the events. For large runs, follow only the events after the graph's cursor. */
   async function load() {
     const [document, graphDocument] = await Promise.all([api.get(runPath(run)), api.get(runPath(run, "/graph"))]);
-    if (isLeft) return;
+    if (hasLeft) return;
     runDocument = document;
     model.load(graphDocument);
     updateHead();
@@ -64,7 +64,7 @@ export async function mount(root, { api, params, go }) {
 
   function onEvent({ name, id, data }) {
     if (name.startsWith("node.")) nodeChanges.push(data);
-    // The events of one moment arrive together; the last one has an ID.
+    // Events that belong together arrive together; only the last event has an ID.
     if (nodeChanges.length && (id !== null || !name.startsWith("node."))) nodesChanged(nodeChanges.splice(0), id);
     if (isEnd(name)) {
       onEnd(data);
@@ -76,10 +76,10 @@ export async function mount(root, { api, params, go }) {
   }
 
   function nodesChanged(changes, id) {
-    const changed = model.applyEvents(changes, id);
-    graph.updateStates(changed);
+    const changedIds = model.applyEvents(changes, id);
+    graph.updateStates(changedIds);
     timeline.update();
-    if (selected !== null && changes.some((node) => node.node_id === selected)) detail.show(selected);
+    if (selectedId !== null && changes.some((node) => node.node_id === selectedId)) detail.show(selectedId);
     if (model.hasUnknownNodes) scheduleGraphRead();
   }
 
@@ -88,17 +88,17 @@ export async function mount(root, { api, params, go }) {
    * seconds for a large graph, so the pause before a read is three times as long as the last read.
    */
   function scheduleGraphRead() {
-    if (readTimer !== null || isLeft) return;
+    if (readTimer !== null || hasLeft) return;
     readTimer = setTimeout(async () => {
       const readStart = performance.now();
       try {
-        const drawn = await api.get(runPath(run, "/graph"));
-        if (isLeft) return;
-        model.load(drawn);
+        const graphDocument = await api.get(runPath(run, "/graph"));
+        if (hasLeft) return;
+        model.load(graphDocument);
         graph.draw();
         timeline.update();
       } catch (error) {
-        if (!isLeft) say(error.message);
+        if (!hasLeft) say(error.message);
       }
       readingMs = performance.now() - readStart;
       readTimer = null;
@@ -116,10 +116,10 @@ export async function mount(root, { api, params, go }) {
     say(`The run is ${stateLabel(end.status)}.`);
     scheduleGraphRead();
     // Updates the commands of the node: fewer are possible after the end of the run.
-    if (selected !== null) detail.show(selected);
-    const newest = await api.get(runPath(run)).catch(() => null);
-    if (newest === null || isLeft) return;
-    runDocument = { ...runDocument, ...newest };
+    if (selectedId !== null) detail.show(selectedId);
+    const newDocument = await api.get(runPath(run)).catch(() => null);
+    if (newDocument === null || hasLeft) return;
+    runDocument = { ...runDocument, ...newDocument };
     updateHead();
   }
 
@@ -148,8 +148,8 @@ export async function mount(root, { api, params, go }) {
   }
 
   function update({ node = null }) {
-    if (node === selected) return;
-    selected = node;
+    if (node === selectedId) return;
+    selectedId = node;
     graph.select(node);
     timeline.select(node);
     if (node === null) detail.close();
@@ -169,7 +169,7 @@ export async function mount(root, { api, params, go }) {
   }, TICK_MS);
 
   const unmount = () => {
-    isLeft = true;
+    hasLeft = true;
     clearInterval(tick);
     clearTimeout(readTimer);
     stop();

@@ -11,7 +11,7 @@ export async function mount(root, { api, go }) {
   const filters = { status: "", title: "", session_id: "" };
   const pages = [null];
   let timer = null;
-  let isLeft = false;
+  let hasLeft = false;
   let latestLoad = 0;
 
   const body = el("tbody");
@@ -28,12 +28,12 @@ export async function mount(root, { api, go }) {
     try {
       if (!document.hidden) {
         const page = await api.get(`/v1/runs?${query()}`);
-        if (isLeft || loadNumber !== latestLoad) return;
+        if (hasLeft || loadNumber !== latestLoad) return;
         showPage(page);
         notice.textContent = "";
       }
     } catch (error) {
-      if (isLeft || loadNumber !== latestLoad) return;
+      if (hasLeft || loadNumber !== latestLoad) return;
       notice.textContent = `${error.message}. This page tries again by itself.`;
     }
     timer = setTimeout(load, POLL_MS);
@@ -119,8 +119,8 @@ export async function mount(root, { api, go }) {
     ),
     pageButtons,
   );
-  const visible = () => document.hidden || load();
-  document.addEventListener("visibilitychange", visible);
+  const loadIfVisible = () => document.hidden || load();
+  document.addEventListener("visibilitychange", loadIfVisible);
   body.addEventListener("click", (event) => {
     if (event.target.closest("a")) return;
     const run = event.target.closest("tr")?.dataset.run;
@@ -129,9 +129,9 @@ export async function mount(root, { api, go }) {
   await load();
 
   return () => {
-    isLeft = true;
+    hasLeft = true;
     clearTimeout(timer);
-    document.removeEventListener("visibilitychange", visible);
+    document.removeEventListener("visibilitychange", loadIfVisible);
   };
 }
 

@@ -1,11 +1,11 @@
 // Cuts text to a width in pixels.
 
-const MAX_MEASURED = 200; // characters that are measured
+const MAX_MEASURED = 200; // maximum number of characters that are measured
 const context = document.createElement("canvas").getContext("2d");
 const family = getComputedStyle(document.documentElement).fontFamily;
 
 /** The text, cut with a `…` if it does not fit; width and font size in px. */
-export function fitted(caption, width, size) {
+export function cutToWidth(caption, width, size) {
   context.font = `${size}px ${family}`;
   const fits = (text) => context.measureText(text).width <= width;
   if (caption.length <= MAX_MEASURED && fits(caption)) return caption;
