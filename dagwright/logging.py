@@ -33,7 +33,7 @@ OWN_LOGGERS = (
     "temporalio.workflow",
     "temporalio.activity",
 )
-"""Loggers that follow `log_level`; the others log at `warning` and higher: clients log each request at `info`."""
+"""Loggers that follow `log_level`. Other loggers log at `warning` and higher, because clients log each request."""
 
 _CORE_LOGGER = "temporalio.core"
 _ACTIVITY_LOGGER = "temporalio.activity"
@@ -45,7 +45,7 @@ _LOST_SERVER_PAUSE_S = 30.0
 
 
 def configure_logging(settings: Settings) -> None:
-    """Write all log lines of this process to stderr in the configured format; call it once."""
+    """Write all log lines of this process to stderr in the configured format; call this function once."""
     pre_chain: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         add_call,
@@ -75,7 +75,7 @@ def configure_logging(settings: Settings) -> None:
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger(_CORE_LOGGER).filters = [_LostServer()]
-    logging.getLogger(_ACTIVITY_LOGGER).filters = [_OrdinaryFailures()]
+    logging.getLogger(_ACTIVITY_LOGGER).filters = [_ExpectedFailures()]
     for name in OWN_LOGGERS:
         logging.getLogger(name).setLevel(settings.log_level.upper())
     workflow.logger.workflow_info_on_message = False
@@ -86,7 +86,7 @@ def configure_logging(settings: Settings) -> None:
 def temporal_runtime() -> Runtime:
     """Return the runtime of all Temporal clients of this process; its log lines have the configured format.
 
-    By default the SDK's core writes lines in its own format, which would break the live progress display.
+    By default, the SDK's core writes log lines itself, which would break the live progress display.
     """
     forwarding = LogForwardingConfig(
         logging.getLogger(_CORE_LOGGER), append_target_to_name=False, prepend_target_on_message=False
@@ -132,7 +132,7 @@ def add_call(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDic
 def _add_call(event: EventDict, workflow_id: Any, *, kind: Any, activity_id: Any, attempt: Any) -> None:
     event.setdefault("run_id", workflow_id)
     if kind in INTERNAL_ACTIVITIES:
-        # Its ID is a number or a marker, not that of a node.
+        # The activity ID is a number or a marker, not a node ID.
         event.setdefault("activity", kind)
     else:
         event.setdefault("node_id", activity_id)
@@ -141,17 +141,17 @@ def _add_call(event: EventDict, workflow_id: Any, *, kind: Any, activity_id: Any
 
 def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """Copy the IDs that Temporal's loggers attach to a record; existing IDs are not replaced."""
-    in_workflow = event.pop("temporal_workflow", None)
-    in_activity = event.pop("temporal_activity", None)
+    workflow_fields = event.pop("temporal_workflow", None)
+    activity_fields = event.pop("temporal_activity", None)
     for key in [key for key in event if key.startswith(("temporal_", "__temporal_"))]:
         del event[key]
-    if isinstance(in_workflow, MutableMapping):
-        event.setdefault("run_id", in_workflow.get("workflow_id"))
-        event.setdefault("attempt", in_workflow.get("attempt"))
-    if isinstance(in_activity, MutableMapping):
-        kind, activity_id = in_activity.get("activity_type"), in_activity.get("activity_id")
-        attempt = in_activity.get("attempt")
-        _add_call(event, in_activity.get("workflow_id"), kind=kind, activity_id=activity_id, attempt=attempt)
+    if isinstance(workflow_fields, MutableMapping):
+        event.setdefault("run_id", workflow_fields.get("workflow_id"))
+        event.setdefault("attempt", workflow_fields.get("attempt"))
+    if isinstance(activity_fields, MutableMapping):
+        kind, activity_id = activity_fields.get("activity_type"), activity_fields.get("activity_id")
+        attempt = activity_fields.get("attempt")
+        _add_call(event, activity_fields.get("workflow_id"), kind=kind, activity_id=activity_id, attempt=attempt)
     return event
 
 
@@ -169,11 +169,11 @@ class _LostServer(logging.Filter):
         if now - self._logged_at < _LOST_SERVER_PAUSE_S:
             return False
         self._logged_at = now
-        record.msg, record.args = "the Temporal server does not answer; it is tried again and again", ()
+        record.msg, record.args = "the Temporal server does not respond; the client keeps retrying", ()
         return True
 
 
-class _OrdinaryFailures(logging.Filter):
+class _ExpectedFailures(logging.Filter):
     """Reduces expected failures of attempts to one line; unexpected failures keep their traceback.
 
     The wrapper of tools has already logged its failures, with the tool and whether there will be another attempt.
@@ -192,7 +192,7 @@ class _OrdinaryFailures(logging.Filter):
 
 
 class _StderrHandler(logging.Handler):
-    """Handler for the current `sys.stderr`: the live progress display replaces it while it is shown."""
+    """Handler for the current `sys.stderr`. The live progress display replaces `sys.stderr` while it is shown."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

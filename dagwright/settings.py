@@ -48,12 +48,12 @@ SERPER_BASE_URL = "https://google.serper.dev"
 
 WorkerRole = Literal["all", "workflows", "tools"]
 WORKFLOW_SLOTS = 8
-"""Workflow tasks at once. They share one interpreter and have a time limit: a hundred that replay after a restart would
-all exceed the limit and restart (docs/decisions/0048)."""
+"""Concurrent workflow tasks. They share one interpreter and have a time limit: a hundred tasks that replay after a
+restart would all exceed the limit and restart (docs/decisions/0048)."""
 ACTIVITY_SLOTS, CACHED_RUNS = 100, 1000
 """Defaults of Temporal's SDK."""
 ACTIVITY_POLLERS = 10
-"""More than the SDK's 5: a wide fan-out is handed out faster (docs/contributing/internals/temporal.md)."""
+"""More than the SDK's 5: a wide fan-out is dispatched faster (docs/contributing/internals/temporal.md)."""
 WORKFLOW_POLLERS, NEW_RUNS_SHARE = 20, 0.05
 """Concurrent polls for workflow tasks, and the share of them for runs that the worker does not have in memory: one of
 20. A busy worker therefore continues its runs before it starts others (docs/contributing/internals/temporal.md)."""
@@ -67,13 +67,13 @@ WEB_ADDRESS = re.compile(r"https?://[^\s/]+(/\S*)?")
 _LISTENING_ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 _MAX_DURATION_S = MAX_DURATION.total_seconds()
 _BRACKETED = re.compile(r"\[.*\]")
-"""An IPv6 address, which has colons of its own."""
+"""An IPv6 address in brackets, which contains colons."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 _TOOLS_OF_SECRET, _HOSTS_OF_SECRET = "_TOOLS", "_HOSTS"
 """Suffixes of the variables that bind a secret; no secret has such a name."""
 
-_OF_COMMANDS = frozenset(
+_SETTINGS_OF_COMMANDS = frozenset(
     {
         *("state_dir", "ui_url", "log_level", "log_format", "plans", "no_color", "cache_home"),
         *("api_keys", "api_requests", "api_streams", "api_runs", "api_body_bytes", "api_plan_bytes"),
@@ -82,14 +82,14 @@ _OF_COMMANDS = frozenset(
         *("target_memory", "otel_endpoint"),
     },
 )
-"""Settings that do not affect runs; all others are compared with those of the background workers."""
+"""Settings that do not affect runs; all other settings are compared with those of the background workers."""
 
 _TEMPORAL_TLS_FILES = (
     *("TEMPORAL_TLS_CLIENT_CERT_PATH", "TEMPORAL_TLS_CLIENT_KEY_PATH"),
     "TEMPORAL_TLS_SERVER_CA_CERT_PATH",
 )
 """Variables of Temporal's client. They are read here only because the file tools must not open these files."""
-_PLACES = frozenset({"files_root", "prices", "payload_store", "database_url"})
+_PATH_SETTINGS = frozenset({"files_root", "prices", "payload_store", "database_url"})
 """Settings that may be the path of a file or folder."""
 _SQLITE = re.compile(r"(sqlite[^:/]*:///)([^?]*)(.*)", re.DOTALL)
 
@@ -132,11 +132,11 @@ class Settings(BaseModel):
     serve: WorkerRole = "all"
     """What `worker.py` serves: `workflows` executes runs, `tools` calls tools and models, `all` does both."""
     workflow_slots: int = Field(default=WORKFLOW_SLOTS, ge=2, le=1000)
-    """Workflow tasks at once, for each queue of a worker."""
+    """Concurrent workflow tasks, for each queue of a worker."""
     activity_slots: int = Field(default=ACTIVITY_SLOTS, ge=1, le=10_000)
-    """Calls at once, for each queue of a worker."""
+    """Concurrent calls, for each queue of a worker."""
     cached_runs: int = Field(default=CACHED_RUNS, ge=0, le=100_000)
-    """Runs that a worker holds in memory, for each of its queues; others are replayed when they continue."""
+    """Runs that a worker holds in memory, for each of its queues; other runs are replayed when they continue."""
     activity_pollers: int = Field(default=ACTIVITY_POLLERS, ge=1, le=1000)
     """Concurrent polls for calls, for each queue of a worker."""
     target_cpu: float | None = Field(default=None, gt=0, le=1)
@@ -156,15 +156,15 @@ class Settings(BaseModel):
     max_rounds: int = Field(default=MAX_ROUNDS, ge=1, le=MAX_ROUNDS_LIMIT)
     """Default maximum of rounds for a question in rounds."""
     worker_timeout_s: float = Field(default=WORKER_TIMEOUT_S, gt=0, le=_MAX_DURATION_S)
-    """Default timeout of one worker tool call in such a question, in seconds, if the worker tool has no timeout."""
+    """Default timeout of a worker tool call for a question in rounds, in seconds, if the worker tool has no timeout."""
     question_timeout_s: float = Field(default=QUESTION_TIMEOUT_S, gt=0, le=_MAX_DURATION_S)
-    """Default timeout of the whole question, in seconds."""
+    """Default timeout of a whole question in rounds, in seconds."""
     synthesis: Synthesis = DEFAULT_SYNTHESIS
-    """Default synthesis of the answer to such a question: assembled from slots, or written by a model."""
+    """Default synthesis of the answer to a question in rounds: assembled from slots, or written by a model."""
     plans: Path | None = None
     """Folder of templates: plans that are published by name."""
     api_keys: Path = Field(default_factory=lambda values: values["state_dir"] / "api-keys.json")
-    """File of the API keys, absolute; while it has no key, the API needs none."""
+    """File of the API keys, absolute; while the file has no keys, the API needs no key."""
     api_requests: int = Field(default=600, ge=1)
     """Requests per minute for each key, at each gateway."""
     api_streams: int = Field(default=100, ge=1)
@@ -224,9 +224,9 @@ class Settings(BaseModel):
     @field_validator("database_url")
     @classmethod
     def _known_database(cls, url: str) -> str:
-        wrong = _wrong_database(url)
-        if wrong is not None:
-            raise PydanticCustomError(HIDDEN_VALUE, wrong)
+        problem = _database_problem(url)
+        if problem is not None:
+            raise PydanticCustomError(HIDDEN_VALUE, problem)
         return url
 
     @field_validator("task_queue", "tools_queue")
@@ -252,15 +252,15 @@ class Settings(BaseModel):
     def _web_address(cls, url: str | None) -> str | None:
         if url is None or WEB_ADDRESS.fullmatch(url):
             return url and url.rstrip("/")
-        raise PydanticCustomError(SHOWN_VALUE, "it is no address such as https://temporal.example.com")
+        raise PydanticCustomError(SHOWN_VALUE, "it is not an address such as https://temporal.example.com")
 
     @field_validator("notify_url")
     @classmethod
     def _hook_address(cls, url: str | None) -> str | None:
         if url is None or WEB_ADDRESS.fullmatch(url):
             return url
-        # Such an address often has a secret itself.
-        raise PydanticCustomError(HIDDEN_VALUE, "it is no address such as https://hooks.example.com/dagwright")
+        # The address of a webhook often contains a secret.
+        raise PydanticCustomError(HIDDEN_VALUE, "it is not an address such as https://hooks.example.com/dagwright")
 
     @field_validator("health_address")
     @classmethod
@@ -286,8 +286,8 @@ class Settings(BaseModel):
 
     @field_validator("notify_secret")
     @classmethod
-    def _hook_secret(cls, secret: SecretStr | None, known: ValidationInfo) -> SecretStr | None:
-        if secret is None and known.data.get("notify_url") is not None:
+    def _hook_secret(cls, secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        if secret is None and info.data.get("notify_url") is not None:
             raise PydanticCustomError(HIDDEN_VALUE, "DAGWRIGHT_NOTIFY_URL needs it to sign notifications")
         if secret is not None and not signing_key(secret.get_secret_value()):
             raise PydanticCustomError(HIDDEN_VALUE, "the part after whsec_ must be base64, and not empty")
@@ -323,7 +323,7 @@ class Settings(BaseModel):
         """Return the default limits of questions in rounds."""
         return RoundsLimits(self.max_rounds, self.worker_timeout_s, self.question_timeout_s, self.synthesis)
 
-    def of_runs(self) -> dict[str, str]:
+    def settings_of_runs(self) -> dict[str, str]:
         """Return the current settings that may affect a run: variable -> value, with secrets in plain text.
 
         Equivalent paths of a file or folder have the same value.
@@ -332,10 +332,10 @@ class Settings(BaseModel):
         variables = {variable: value for variable, value in os.environ.items() if variable.startswith(start)}
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
-            if value is None or name in _OF_COMMANDS:
+            if value is None or name in _SETTINGS_OF_COMMANDS:
                 continue
             text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
-            if name in _PLACES:
+            if name in _PATH_SETTINGS:
                 text = _resolve_location(text)
             variables[_variable_of(name, field)] = text
         return variables
@@ -352,14 +352,14 @@ class Settings(BaseModel):
 
     @staticmethod
     def environment_with(variables: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of this process with other variables added, for a program that replaces it."""
+        """Return the environment of this process with more variables, for a program that replaces the process."""
         return {**os.environ, **variables}
 
     def temporal_files(self) -> tuple[Path, ...]:
         """Return the configuration file of Temporal's client, and the TLS files in Temporal's variables."""
-        chosen = os.environ.get("TEMPORAL_CONFIG_FILE")
+        config_file = os.environ.get("TEMPORAL_CONFIG_FILE")
         folders = (os.environ.get("XDG_CONFIG_HOME") or "~/.config", "~/Library/Application Support")
-        files = [chosen] if chosen else [f"{folder}/temporalio/temporal.toml" for folder in folders]
+        files = [config_file] if config_file else [f"{folder}/temporalio/temporal.toml" for folder in folders]
         files += filter(None, map(os.environ.get, _TEMPORAL_TLS_FILES))
         return tuple(Path(file).expanduser().absolute() for file in files)
 
@@ -420,8 +420,8 @@ def _read(kind: type[SettingsKind], values: Mapping[str, Any]) -> SettingsKind:
         first = error.errors(include_url=False, include_context=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "environment"
         variable = name if name.isupper() else f"{_PREFIX}{name.upper()}"
-        got = "" if first["type"] == HIDDEN_VALUE else f", got {first['input']!r}"
-        raise SettingsError(f"{variable} can not be used: {first['msg']}{got}") from error
+        value_text = "" if first["type"] == HIDDEN_VALUE else f", got {first['input']!r}"
+        raise SettingsError(f"{variable} cannot be used: {first['msg']}{value_text}") from error
 
 
 def _variable_of(name: str, field: FieldInfo) -> str:
@@ -439,13 +439,13 @@ def _in_state_dir(values: dict[str, Any], name: str, scheme: str) -> str:
 
 def _resolve_location(url: str) -> str:
     """Return an absolute path, or the URL of a SQLite file, without links and `..`; other locations are unchanged."""
-    before, path, after = match.groups() if (match := _SQLITE.fullmatch(url)) else ("", url, "")
-    is_path = path.startswith("/") if not before else not path.startswith("file:")
-    return f"{before}{Path(path).resolve()}{after}" if is_path else url
+    prefix, path, suffix = match.groups() if (match := _SQLITE.fullmatch(url)) else ("", url, "")
+    is_path = path.startswith("/") if not prefix else not path.startswith("file:")
+    return f"{prefix}{Path(path).resolve()}{suffix}" if is_path else url
 
 
-def _wrong_database(url: str) -> LiteralString | None:
-    """Return the reason why a database URL is invalid, without the URL: it may have a password.
+def _database_problem(url: str) -> LiteralString | None:
+    """Return the reason why a database URL is invalid, without the URL, which may have a password.
 
     The driver checks the rest. This check rejects URLs that the driver could never open, without importing it in
     each command.
@@ -453,14 +453,14 @@ def _wrong_database(url: str) -> LiteralString | None:
     scheme, sign, rest = url.partition("://")
     kind = scheme.partition("+")[0]
     if not sign or not kind:
-        return "it is no URL such as sqlite:///dagwright.db"
+        return "it is not a URL such as sqlite:///dagwright.db"
     if kind == "sqlite":
         path, _, options = rest.partition("?")
         if path.strip("/") in ("", ":memory:") or "mode=memory" in options:
             return "a SQLite database in memory cannot be shared by workers; name a file"
         return None if path.startswith("/") else "the path of a SQLite file comes after three slashes"
     if kind not in ("postgresql", "postgres"):
-        return "only SQLite and PostgreSQL are known"
+        return "only SQLite and PostgreSQL are supported"
     database = rest.partition("?")[0].rpartition("@")[2].partition("/")[0]
     port = _BRACKETED.sub("", database).partition(":")[2]
-    return "its port is no number" if port and not port.isdecimal() else None
+    return "its port is not a number" if port and not port.isdecimal() else None

@@ -66,4 +66,4 @@ class WritesInFlight:
 
 
 writes_in_flight = WritesInFlight()
-"""The counter of the process: before it exits, the process waits for these calls."""
+"""The counter of the process, which waits for these calls before it exits."""

@@ -28,21 +28,21 @@ _LIBRARY_FOLDERS = tuple(sysconfig.get_path(name) for name in ("stdlib", "platst
 @contextmanager
 def logging_blocked_loop() -> Iterator[None]:
     """Watch the running loop until the block ends; each time the loop blocks, log a warning with the location."""
-    watch = _Watch(asyncio.get_running_loop())
-    thread = threading.Thread(target=watch.run, name="loop watch", daemon=True)
+    watchdog = _Watchdog(asyncio.get_running_loop())
+    thread = threading.Thread(target=watchdog.run, name="event loop watchdog", daemon=True)
     thread.start()
     try:
         yield
     finally:
-        watch.is_over.set()
+        watchdog.stop_event.set()
         thread.join()
 
 
-class _Watch:
+class _Watchdog:
     """The watchdog thread; created in the thread of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.is_over = threading.Event()
+        self.stop_event = threading.Event()
         self._loop = loop
         self._thread = threading.get_ident()
         self._stepped_at = time.monotonic()
@@ -50,7 +50,7 @@ class _Watch:
     def run(self) -> None:
         is_logged = False
         checked_at = time.monotonic()
-        while not self.is_over.wait(CHECK_INTERVAL_S):
+        while not self.stop_event.wait(CHECK_INTERVAL_S):
             now = time.monotonic()
             if now - checked_at > CHECK_INTERVAL_S + BLOCKED_S:
                 # The whole process was suspended, for example by SIGSTOP.

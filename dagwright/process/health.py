@@ -44,11 +44,11 @@ class Readiness:
 
     Args:
         checks: name -> check.
-        stopped: set when the process starts to drain.
+        stop_event: set when the process starts to drain.
     """
 
-    def __init__(self, checks: Mapping[str, Check], *, stopped: asyncio.Event | None = None) -> None:
-        self._stopped = stopped
+    def __init__(self, checks: Mapping[str, Check], *, stop_event: asyncio.Event | None = None) -> None:
+        self._stop_event = stop_event
         self._checks = checks
         self._lock = asyncio.Lock()
         self._checked_at = float("-inf")
@@ -57,7 +57,7 @@ class Readiness:
     @property
     def is_draining(self) -> bool:
         """Whether the process accepts no new work and waits for running calls."""
-        return self._stopped is not None and self._stopped.is_set()
+        return self._stop_event is not None and self._stop_event.is_set()
 
     async def problems(self) -> Mapping[str, str]:
         """Failed checks: name of the check -> reason."""
@@ -133,7 +133,7 @@ async def serving_health(listener: socket.socket, readiness: Readiness) -> Async
 
 
 def _app(loop: asyncio.AbstractEventLoop, readiness: Readiness) -> Starlette:
-    """Return an application that checks another event loop than its own."""
+    """Return an application that checks the event loop `loop`, which does not run the application."""
 
     async def livez(_: Request) -> JSONResponse:
         try:

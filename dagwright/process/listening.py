@@ -16,11 +16,10 @@ PORT = 8484
 """Default port of the gateway."""
 BACKLOG = 2048
 """Maximum number of pending connections: a thousand clients may reconnect at once."""
-LEAVING_S = 5.0
-"""How long running responses may continue after the gateway is stopped; streams end at once, and their runs continue.
-"""
+SHUTDOWN_TIMEOUT_S = 5.0
+"""How long running responses may continue after the gateway is stopped. Streams end immediately."""
 IDLE_S = 75
-"""How long a connection may be idle: longer than in proxies, so that the proxy closes it first."""
+"""How long a connection may be idle: longer than in proxies, so that a proxy closes the connection first."""
 
 
 class PortTaken(Exception):
@@ -53,8 +52,8 @@ def open_socket(host: str, port: int | None) -> socket.socket:
             failure = error
         else:
             return listener
-    where = f"{host}:{port if port is not None else PORT}"
-    raise PortTaken(f"cannot listen on {where}: {failure.strerror}; pass another --host or --port")
+    address = f"{host}:{port if port is not None else PORT}"
+    raise PortTaken(f"cannot listen on {address}: {failure.strerror}; pass another --host or --port")
 
 
 def is_local(listener: socket.socket) -> bool:
@@ -65,8 +64,8 @@ def is_local(listener: socket.socket) -> bool:
 def address_of(listener: socket.socket) -> str:
     """Return the URL of a server for clients on this machine, without a trailing slash."""
     host, port = listener.getsockname()[:2]
-    local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"http://[{local}]:{port}" if ":" in local else f"http://{local}:{port}"
+    local_host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{local_host}]:{port}" if ":" in local_host else f"http://{local_host}:{port}"
 
 
 class _Server(uvicorn.Server):
@@ -82,13 +81,13 @@ async def listening(
     app: ASGIApp,
     listener: socket.socket,
     *,
-    leaving: asyncio.Event | None = None,
+    stop_event: asyncio.Event | None = None,
     proxies: str | None = None,
 ) -> AsyncIterator[None]:
     """Serve requests until the block ends, then finish the running requests.
 
     Args:
-        leaving: set before the end, so that streams end.
+        stop_event: set before the server stops, so that streams end.
         proxies: comma-separated addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` are
             trusted.
     """
@@ -103,14 +102,14 @@ async def listening(
         proxy_headers=proxies is not None,
         forwarded_allow_ips=proxies,
         timeout_keep_alive=IDLE_S,
-        timeout_graceful_shutdown=round(LEAVING_S),
+        timeout_graceful_shutdown=round(SHUTDOWN_TIMEOUT_S),
     )
     server = _Server(config)
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    server_task = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         yield
     finally:
-        if leaving is not None:
-            leaving.set()
+        if stop_event is not None:
+            stop_event.set()
         server.should_exit = True
-        await serving
+        await server_task

@@ -16,11 +16,11 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
-        self._started = threading.Event()
+        self._stop_event = asyncio.Event()
+        self._start_event = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="dagwright", daemon=True)
         self._thread.start()
-        self._started.wait()
+        self._start_event.wait()
 
     def __enter__(self) -> Self:
         return self
@@ -44,24 +44,24 @@ class LoopThread:
         if threading.current_thread() is self._thread:
             work.close()
             raise DagwrightError("this code runs in the event loop of the synchronous client: use Client there")
-        ended = threading.Event()
+        end_event = threading.Event()
 
         async def await_work() -> Result:
             try:
                 return await work
             finally:
-                ended.set()
+                end_event.set()
 
         future = asyncio.run_coroutine_threadsafe(await_work(), loop)
         try:
             return future.result()
         except DagwrightError as error:
-            # Its message says what to do; the frames of the loop and the errors that were handled on the way would hide
-            # the line of the caller. An explicit cause stays.
+            # The frames of the loop, and errors that were handled earlier, would hide the line of the caller. An
+            # explicit cause is kept.
             raise error.with_traceback(None) from error.__cause__
         except KeyboardInterrupt:
             future.cancel()
-            ended.wait()
+            end_event.wait()
             raise
 
     @property
@@ -81,7 +81,7 @@ class LoopThread:
         """Stop the loop and its thread. Running coroutines are cancelled."""
         loop, self._loop = self._loop, None
         if loop is not None:
-            loop.call_soon_threadsafe(self._stop.set)
+            loop.call_soon_threadsafe(self._stop_event.set)
             self._thread.join()
 
     def _serve(self) -> None:
@@ -89,5 +89,5 @@ class LoopThread:
 
     async def _wait_for_stop(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._started.set()
-        await self._stop.wait()
+        self._start_event.set()
+        await self._stop_event.wait()

@@ -33,7 +33,7 @@ _OUT_OF_MEMORY = 71
 _NICENESS = 5
 """Runs and requests have priority."""
 _LENGTH = struct.Struct(">Q")
-"""Header of each message: its length in bytes. A message is a pickle; both sides are this program."""
+"""Header of each message: its length in bytes. A message is a pickle; this program runs on both sides."""
 _CHILD = (
     "import sys; from json import loads; sys.path[:] = loads(sys.argv[1]); "
     "from dagwright.process.process_pool import serve; serve()"
@@ -63,8 +63,8 @@ class ProcessPool:
     def __post_init__(self) -> None:
         self._slots = asyncio.Semaphore(self.size)
 
-    async def run(self, function: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """Return the result of a module-level function; on cancellation its process is killed.
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of a module-level function; on cancellation, the process of the function is killed.
 
         Args:
             args: must be picklable, like the result.
@@ -72,22 +72,22 @@ class ProcessPool:
         Raises:
             Exception: the exception of the function.
             TimeoutError: the function exceeds the timeout.
-            ProcessLost: its process ended without a result.
+            ProcessLost: the process ended without a result.
         """
-        request = await asyncio.to_thread(pickle.dumps, (function, args, named))
+        request = await asyncio.to_thread(pickle.dumps, (function, args, kwargs))
         async with self._slots, asyncio.timeout(self.timeout_s):
-            response = await self._respond(request)
+            response = await self._run_request(request)
         is_result, value = await asyncio.to_thread(pickle.loads, response)
         if is_result:
             return value  # type: ignore[no-any-return]
         raise value
 
-    async def _respond(self, request: bytes) -> bytes:
-        idle = self._take_idle()
-        if idle is not None:
+    async def _run_request(self, request: bytes) -> bytes:
+        idle_process = self._take_idle()
+        if idle_process is not None:
             # An idle process may have ended, for example because the machine was out of memory.
             with suppress(ProcessLost):
-                return await self._run_in(idle, request)
+                return await self._run_in(idle_process, request)
         return await self._run_in(await _start_process(), request)
 
     def _take_idle(self) -> Process | None:
@@ -163,8 +163,8 @@ def _limit_memory() -> None:
 
 def _execute(request: bytes, results: BinaryIO) -> None:
     try:
-        function, args, named = pickle.loads(request)
-        response = pickle.dumps((True, function(*args, **named)))
+        function, args, kwargs = pickle.loads(request)
+        response = pickle.dumps((True, function(*args, **kwargs)))
     except MemoryError:
         # The process is no longer usable: the caller receives ProcessLost.
         os._exit(_OUT_OF_MEMORY)

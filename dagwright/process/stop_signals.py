@@ -11,13 +11,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @contextmanager
 def stop_signals() -> Iterator[asyncio.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets; the next signal has its earlier handler.
+    """Yield an event that the first SIGINT or SIGTERM sets; later signals go to the earlier handlers.
 
     Only the main thread can handle signals. In another thread the event is never set: cancel the waiting task instead.
     """
-    stopped = asyncio.Event()
+    stop_event = asyncio.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield stopped
+        yield stop_event
         return
     loop = asyncio.get_running_loop()
     earlier_handlers = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -29,12 +29,12 @@ def stop_signals() -> Iterator[asyncio.Event]:
 
     def stop() -> None:
         restore()
-        stopped.set()
+        stop_event.set()
 
     for number in _SIGNALS:
         loop.add_signal_handler(number, stop)
     try:
-        yield stopped
+        yield stop_event
     finally:
-        if not stopped.is_set():
+        if not stop_event.is_set():
             restore()

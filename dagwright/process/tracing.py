@@ -23,7 +23,7 @@ SERVICE_NAME = "dagwright"
 
 @asynccontextmanager
 async def tracing_client(client: Client, *, endpoint: str | None) -> AsyncIterator[Client]:
-    """Yield the client with tracing, which its workers share; spans are flushed at the end of the block.
+    """Yield the client with tracing, also for its workers; spans are flushed at the end of the block.
 
     Args:
         endpoint: address of the collector; without an address, or without the extra, the client is unchanged.
@@ -51,9 +51,9 @@ def _tracer_provider() -> "TracerProvider":
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - optional
     from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - optional
 
-    existing = trace.get_tracer_provider()
-    if isinstance(existing, TracerProvider):
-        return existing
+    existing_provider = trace.get_tracer_provider()
+    if isinstance(existing_provider, TracerProvider):
+        return existing_provider
     # The detector reads `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES`, which take precedence.
     provider = TracerProvider(resource=Resource({KEY: SERVICE_NAME}).merge(OTELResourceDetector().detect()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

@@ -58,11 +58,11 @@ async def get_binary(cache_home: Path, *, preferred_version: str | None) -> Bina
     Raises:
         ServerUnreachable: there is no program, and none can be installed.
     """
-    cached = cache_home / "dagwright" / f"temporal-{CLI_VERSION}" / "temporal"
+    cached_path = cache_home / "dagwright" / f"temporal-{CLI_VERSION}" / "temporal"
     on_path = shutil.which("temporal")
     binaries = [
         binary
-        for path in ([Path(on_path)] if on_path else []) + [cached]
+        for path in ([Path(on_path)] if on_path else []) + [cached_path]
         if (binary := await _inspect(path)) is not None
     ]
     for binary in binaries:
@@ -71,7 +71,7 @@ async def get_binary(cache_home: Path, *, preferred_version: str | None) -> Bina
     if binaries and preferred_version != SERVER_VERSION:
         return binaries[0]
     try:
-        return await _install(cached)
+        return await _install(cached_path)
     except ServerUnreachable:
         if binaries:
             return binaries[0]
@@ -104,13 +104,13 @@ async def _install(target: Path) -> Binary:
     try:
         cache_folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ServerUnreachable(f"the cache folder {cache_folder} can not be written: {error.strerror}") from error
+        raise ServerUnreachable(f"the cache folder {cache_folder} cannot be written: {error.strerror}") from error
     async with holding_lock(cache_folder / "get.lock", timeout_s=_BUILD_TIMEOUT_S, on_wait=_report_other_install):
-        installed = await _inspect(target)
-        if installed is not None:
-            return installed
-        for unfinished in cache_folder.glob(".getting-*"):
-            shutil.rmtree(unfinished, ignore_errors=True)
+        installed_binary = await _inspect(target)
+        if installed_binary is not None:
+            return installed_binary
+        for unfinished_folder in cache_folder.glob(".getting-*"):
+            shutil.rmtree(unfinished_folder, ignore_errors=True)
         with tempfile.TemporaryDirectory(dir=cache_folder, prefix=".getting-") as name:
             folder = Path(name)
             program = await _download(folder) or await _build(folder)
@@ -145,7 +145,7 @@ async def _download(folder: Path) -> Path | None:
 
 
 def _is_site_reachable() -> bool:
-    # The standard library also uses the proxy settings of the machine. Another library would make `run` start slower.
+    # The standard library also uses the machine's proxy settings. Another library would slow down the start of `run`.
     request = urllib.request.Request(_DOWNLOAD_SITE, method="HEAD")
     try:
         with urllib.request.urlopen(request, timeout=_SITE_CHECK_TIMEOUT_S):
@@ -182,8 +182,8 @@ async def _build(folder: Path) -> Path:
             raise ServerUnreachable(f"the build did not end within half an hour; {_INSTALL_HINT}") from error
         raise
     if process.returncode != 0:
-        last = message.strip().splitlines()[-1][:300] if message.strip() else f"exit code {process.returncode}"
-        raise ServerUnreachable(f"go install {_GO_MODULE} failed ({last}); {_INSTALL_HINT}")
+        last_line = message.strip().splitlines()[-1][:300] if message.strip() else f"exit code {process.returncode}"
+        raise ServerUnreachable(f"go install {_GO_MODULE} failed ({last_line}); {_INSTALL_HINT}")
     return folder / "temporal"
 
 

@@ -83,7 +83,7 @@ async def list_limits(client: Client) -> dict[Subject, LimitSettings]:
         try:
             settings = await _settings_of(workflow)
         except CallLimitInvalid:
-            # A limit of another version, or one that is not configured yet.
+            # A limit of another version, or a limit that is not configured yet.
             continue
         limits[settings.subject] = settings
     return dict(sorted(limits.items()))
@@ -110,10 +110,10 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
         The earlier settings; `None` if there is no such limit.
     """
     workflow = await find_open(client, _workflow_id(subject))
-    before = None if workflow is None else await _settings_of(workflow)
-    if workflow is None or before is None or before.limit is None:
+    settings = None if workflow is None else await _settings_of(workflow)
+    if workflow is None or settings is None or settings.limit is None:
         return None
-    field = "declared" if before.chosen is None else "chosen"
+    field = "declared" if settings.chosen is None else "chosen"
     return await _configure(client, subject, {field: None}, task_queue=workflow.task_queue)
 
 
@@ -144,7 +144,7 @@ async def hold_calls(client: Client, subject: Subject, *, hold_s: float, by: str
 
 
 async def read_use(client: Client, settings: LimitSettings) -> LimitUse:
-    """Return the use of a limit; only its settings if it does not run or respond."""
+    """Return the use of a limit; only the settings if the limit does not run or does not respond."""
     handle = _handle(client, settings.subject)
     try:
         use = await handle.query(
@@ -187,23 +187,23 @@ async def _settings_of(workflow: WorkflowExecution) -> LimitSettings:
 
 async def _configure(client: Client, subject: Subject, change: dict[str, Any], *, task_queue: str) -> LimitSettings:
     """Change the settings of a limit, and start or end its workflow; return the earlier settings."""
-    initial = LimitSettings(subject).apply_change(change)
-    if initial.limit is not None and await _start(client, initial, task_queue=task_queue):
+    initial_settings = LimitSettings(subject).apply_change(change)
+    if initial_settings.limit is not None and await _start(client, initial_settings, task_queue=task_queue):
         return LimitSettings(subject)
     try:
         return limit_settings_from_json(await _update(client, subject, wire.UPDATE_CONFIGURE, change))
     except LimitMessageRejected:
         raise
     except LimitUnreachable:
-        # No worker responds, so no call runs: the limit starts again with its new settings.
+        # No worker responds, so no call runs: start the limit again with the new settings.
         workflow = await find_open(client, _workflow_id(subject))
-        before = LimitSettings(subject) if workflow is None else await _settings_of(workflow)
-    changed = before.apply_change(change)
-    if changed.limit is None:
+        earlier_settings = LimitSettings(subject) if workflow is None else await _settings_of(workflow)
+    new_settings = earlier_settings.apply_change(change)
+    if new_settings.limit is None:
         await end_open(client, _workflow_id(subject), reason="removed")
     else:
-        await _start(client, changed, task_queue=task_queue, conflict=WorkflowIDConflictPolicy.TERMINATE_EXISTING)
-    return before
+        await _start(client, new_settings, task_queue=task_queue, conflict=WorkflowIDConflictPolicy.TERMINATE_EXISTING)
+    return earlier_settings
 
 
 async def _start(
@@ -242,7 +242,7 @@ async def _update(client: Client, subject: Subject, name: str, message: dict[str
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             raise _unreachable(subject) from None
         except WorkflowUpdateFailedError as error:
-            # With any other type, the execution continued as new before it accepted the update: send it again.
+            # With any other error type, the execution continued as new before it accepted the update: send it again.
             cause = error.cause
             if not isinstance(cause, ApplicationError) or cause.type == wire.ERROR_REFUSED:
                 raise LimitMessageRejected(f"the limit of {subject} rejects the message: {cause}") from None

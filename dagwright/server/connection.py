@@ -28,8 +28,8 @@ class Connection:
     Args:
         client: has the pydantic data converter and the only runtime of the process.
         server: the connected server.
-        missing_search_attributes: missing attributes that could not be registered; if one is
-            missing, runs are started without search attributes and cannot be listed.
+        missing_search_attributes: missing attributes that could not be registered. If any is missing, runs are started
+            without search attributes and cannot be listed.
     """
 
     client: Client
@@ -71,14 +71,14 @@ async def open_connection(
     profile = replace(profile, address=address or profile.address, namespace=namespace)
     if profile.address is not None:
         connection = await _connect_to(profile, namespace=namespace, ui_url=settings.ui_url)
-        async with _with_tracing(connection, settings) as with_tracing:
-            yield with_tracing
+        async with _with_tracing(connection, settings) as traced_connection:
+            yield traced_connection
         return
     async with LocalServer(settings).hold(namespace) as server:
         client = await dial(server.address, namespace=namespace)
         connection = Connection(client, server, await register_search_attributes(client))
-        async with _with_tracing(connection, settings) as with_tracing:
-            yield with_tracing
+        async with _with_tracing(connection, settings) as traced_connection:
+            yield traced_connection
 
 
 @asynccontextmanager
@@ -124,8 +124,8 @@ def _load_profile() -> ClientConfigProfile:
     try:
         return ClientConfigProfile.load()
     except Exception as error:
-        # The SDK's core raises the error of its parser; only its text is available.
-        raise ServerUnreachable(f"Temporal's environment variables or config file can not be used: {error}") from error
+        # The SDK's core raises an error of its parser, of which only the text is available.
+        raise ServerUnreachable(f"Temporal's environment variables or config file cannot be used: {error}") from error
 
 
 async def _connect_to(profile: ClientConfigProfile, *, namespace: str, ui_url: str | None) -> Connection:
@@ -138,7 +138,7 @@ async def _dial_profile(profile: ClientConfigProfile, *, namespace: str) -> Clie
     server_text = f"the Temporal server at {profile.address}"
     if "://" in (profile.address or ""):
         # The SDK accepts the value with a deprecation warning of its own.
-        raise ServerUnreachable(f"{server_text} can not be reached: {_ADDRESS_FORMAT}")
+        raise ServerUnreachable(f"{server_text} cannot be reached: {_ADDRESS_FORMAT}")
     try:
         async with asyncio.timeout(_CONNECT_TIMEOUT_S):
             client = await Client.connect(
@@ -154,7 +154,7 @@ async def _dial_profile(profile: ClientConfigProfile, *, namespace: str) -> Clie
             raise ServerUnreachable(f"{server_text} has no namespace {namespace!r}") from error
         raise ServerUnreachable(f"{server_text} rejects the connection: {_explain(str(error))}") from error
     except (RuntimeError, ValueError) as error:
-        raise ServerUnreachable(f"{server_text} can not be reached: {_explain(str(error))}") from None
+        raise ServerUnreachable(f"{server_text} cannot be reached: {_explain(str(error))}") from None
     return client
 
 
@@ -176,7 +176,7 @@ _EXPLANATIONS = (
 
 
 def _explain(text: str) -> str:
-    """Return the explanation of a connection error; without an explanation, the first words of its text."""
+    """Return the explanation of a connection error; without an explanation, the start of the error text."""
     explanation = next((explanation for part, explanation in _EXPLANATIONS if part in text), None)
     return explanation or text.partition(" Status {")[0].partition(" tonic::")[0].strip(" :")[:200]
 

@@ -65,7 +65,7 @@ class Daemon:
         return self.folder / f"{self.name}.pid"
 
     def is_running(self) -> bool:
-        """Return whether the process is running, or a child of it that inherited the lock."""
+        """Return whether the process, or a child that inherited its lock, is running."""
         return is_locked(self.lock_path)
 
     def age_s(self) -> float | None:
@@ -87,7 +87,7 @@ class Daemon:
             return None
 
     def listens(self, port: int) -> bool:
-        """Return whether the process, or a child of it, listens on a TCP port; True on systems without `/proc`."""
+        """Return whether the process or one of its children listens on a TCP port; True on systems without `/proc`."""
         pid = self.pid()
         if pid is None:
             return False
@@ -119,7 +119,7 @@ class Daemon:
         if self.log_path.exists() and self.log_path.stat().st_size > _MAX_LOG_BYTES:
             self.log_path.unlink()
         mask = "" if self.umask is None else f"{self.umask:04o}"
-        launched = subprocess.run(
+        shell_result = subprocess.run(
             ["/bin/sh", "-c", _LAUNCH_SCRIPT, "sh", str(self.log_path), str(self._pid_path), mask, *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -128,8 +128,8 @@ class Daemon:
             start_new_session=True,
             check=False,
         )
-        if launched.returncode != 0:
-            raise OSError(f"the shell could not start {command[0]} (exit code {launched.returncode})")
+        if shell_result.returncode != 0:
+            raise OSError(f"the shell could not start {command[0]} (exit code {shell_result.returncode})")
 
     async def stop(self, *, grace_s: float = _GRACE_S) -> bool:
         """Stop the process, gracefully if it ends within `grace_s` seconds; return whether it was running."""
@@ -140,7 +140,7 @@ class Daemon:
         return True
 
     def open_handle(self) -> "DaemonHandle | None":
-        """Return a handle that controls the process even if its files are deleted; `None` if it is not running."""
+        """Return a handle that controls the process even if its files are deleted; `None` if no process is running."""
         pid = self.pid()
         return None if pid is None else DaemonHandle(pid, self.lock_path, os.open(self.lock_path, os.O_RDWR))
 
@@ -157,7 +157,7 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class DaemonHandle:
-    """Handle of a process by the lock that it owns, valid even if the lock file is deleted.
+    """Handle of a process, identified by the lock that the process owns; valid even if the lock file is deleted.
 
     Args:
         lock_path: original path of the lock file.

@@ -18,11 +18,11 @@ class ServerError(DagwrightError):
 
 
 class ServerUnreachable(ServerError):
-    """No Temporal server can be reached or started. The message has the address, the reason and what to do."""
+    """No Temporal server can be reached or started. The message has the address, the reason and the fix."""
 
 
 class SearchAttributesMissing(ServerError):
-    """The namespace lacks the search attributes by which runs are listed; the message has the commands that help."""
+    """The namespace lacks search attributes, without which runs cannot be listed; the message has the fix."""
 
 
 def server_error(error: RPCError, *, address: str) -> ServerError:

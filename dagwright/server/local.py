@@ -75,7 +75,7 @@ class Server:
         ui_url: address of the Temporal UI without a trailing slash; `None` if it is unknown.
         pid: process ID of a server that Dagwright started; `None` for other servers.
         version: version of a server that Dagwright started.
-        is_new: this connection started it, because none was running.
+        is_new: this connection started the server, because no server was running.
     """
 
     address: str
@@ -128,25 +128,25 @@ class LocalServer:
             holder = self._folder / "holders" / f"{os.getpid()}-{uuid4().hex[:8]}"
             async with self._start_lock():
                 descriptor = try_lock(holder)
-                before = self._daemon.pid()
+                previous_pid = self._daemon.pid()
                 try:
                     server = await self._find_or_start(namespace)
                 except BaseException:
                     await self._release(holder, descriptor=descriptor)
                     raise
-                started = self._daemon.open_handle() if server.pid != before else None
+                new_handle = self._daemon.open_handle() if server.pid != previous_pid else None
         try:
-            yield replace(server, is_new=started is not None and before is None)
+            yield replace(server, is_new=new_handle is not None and previous_pid is None)
         finally:
             with self._report_unusable_files():
-                await self._end_hold(holder, descriptor=descriptor, started=started)
+                await self._end_hold(holder, descriptor=descriptor, new_handle=new_handle)
 
-    async def _end_hold(self, holder: Path, *, descriptor: int | None, started: DaemonHandle | None) -> None:
-        if started is not None:
+    async def _end_hold(self, holder: Path, *, descriptor: int | None, new_handle: DaemonHandle | None) -> None:
+        if new_handle is not None:
             # If the state folder was deleted in the meantime, no other command could find the server to stop it.
-            if started.is_lost():
-                await started.end()
-            started.close()
+            if new_handle.is_lost():
+                await new_handle.end()
+            new_handle.close()
         if self._folder.is_dir():
             async with self._start_lock():
                 await self._release(holder, descriptor=descriptor)
@@ -170,16 +170,16 @@ class LocalServer:
         """Stop the background workers and the server, even if in use; return the names of stopped processes."""
         if not self._folder.is_dir():
             return []
-        # Before locking: a worker that shuts down gracefully needs the lock too, to release the server.
+        # Before locking, because a worker that shuts down gracefully needs the lock to release the server.
         workers = self.workers()
         have_run = await asyncio.gather(*(worker.stop() for worker in workers))
-        ended = [worker.name for worker, has_run in zip(workers, have_run, strict=True) if has_run]
+        stopped_names = [worker.name for worker, has_run in zip(workers, have_run, strict=True) if has_run]
         with self._report_unusable_files():
             async with self._start_lock():
                 if await self._daemon.stop():
-                    ended.append(self._daemon.name)
+                    stopped_names.append(self._daemon.name)
                 self._keep_file.unlink(missing_ok=True)
-        return ended
+        return stopped_names
 
     def program(self) -> str | None:
         """Return the path of the `temporal` program that runs the server; `None` if it is unknown or no server runs."""
@@ -210,7 +210,7 @@ class LocalServer:
         except (IsADirectoryError, NotADirectoryError, PermissionError, FileExistsError) as error:
             advice = "remove it, or name another folder in DAGWRIGHT_STATE_DIR"
             raise ServerUnreachable(
-                f"the state folder can not be used: {error.filename}: {error.strerror}; {advice}"
+                f"the state folder cannot be used: {error.filename}: {error.strerror}; {advice}"
             ) from error
 
     @asynccontextmanager
@@ -240,7 +240,7 @@ class LocalServer:
                 write_private(ignore, "*\n")
             make_files_private([self._folder, self._folder / "workers"])
         except OSError as error:
-            raise ServerUnreachable(f"the state folder {self._folder} can not be written: {error.strerror}") from error
+            raise ServerUnreachable(f"the state folder {self._folder} cannot be written: {error.strerror}") from error
 
     async def _release(self, holder: Path, *, descriptor: int | None) -> None:
         holder.unlink(missing_ok=True)
@@ -280,7 +280,7 @@ class LocalServer:
         return await self._start_until_ready(await self._binary_for(record), record, namespace=namespace)
 
     async def close_ui(self, namespace: str = "default") -> bool:
-        """Restart the server without its UI if it has one and API keys are enabled; return whether it was restarted.
+        """Restart the server without its UI if API keys are enabled; return whether a server with a UI was restarted.
 
         Raises:
             ServerUnreachable: the server cannot be restarted.
@@ -319,18 +319,18 @@ class LocalServer:
         Raises:
             ServerUnreachable: there is no program, or no program of the version that created the state.
         """
-        preferred = record.version if record is not None and (self._folder / "temporal.db").exists() else None
-        binary = await get_binary(self._cache_home, preferred_version=preferred)
-        if preferred not in (None, binary.server_version):
+        state_version = record.version if record is not None and (self._folder / "temporal.db").exists() else None
+        binary = await get_binary(self._cache_home, preferred_version=state_version)
+        if state_version not in (None, binary.server_version):
             raise ServerUnreachable(
-                f"the runs in {self._folder} were made by Temporal server {preferred}, and {binary.path} is "
-                f"{binary.server_version}: put {preferred} on the path, or use another state folder"
+                f"the runs in {self._folder} were made by Temporal server {state_version}, and {binary.path} is "
+                f"{binary.server_version}: put {state_version} on the path, or use another state folder"
             )
         return binary
 
     async def _start_until_ready(self, binary: Binary, record: _Record | None, *, namespace: str) -> Server:
         for _ in range(_MAX_STARTS):
-            record = await self._start(binary, namespace=namespace, before=record)
+            record = await self._start(binary, namespace=namespace, previous_record=record)
             server = await self._wait_until_ready(record, namespace=namespace, timeout_s=_START_TIMEOUT_S)
             if server is not None:
                 return server
@@ -339,11 +339,11 @@ class LocalServer:
             f"the Temporal server does not start ({self._daemon.last_log_line()}): see {self._daemon.log_path}"
         )
 
-    async def _start(self, binary: Binary, *, namespace: str, before: _Record | None) -> _Record:
-        # Reuse the previous ports: running commands then find the restarted server without notice.
-        preferred = [None, None] if before is None else [before.address, before.ui_url]
+    async def _start(self, binary: Binary, *, namespace: str, previous_record: _Record | None) -> _Record:
+        # Reuse the previous ports, so that running commands find the restarted server.
+        addresses = [None, None] if previous_record is None else [previous_record.address, previous_record.ui_url]
         # The UI accepts any `Host` header, and does not check the owners and scopes of keys.
-        ports = _free_ports(*(preferred[:1] if self._api_keys.exists() else preferred))
+        ports = _free_ports(*(addresses[:1] if self._api_keys.exists() else addresses))
         port, ui_url = ports[0], f"http://{_HOST}:{ports[1]}" if len(ports) > 1 else None
         program = str(binary.path)
         record = _Record(address=f"{_HOST}:{port}", ui_url=ui_url, version=binary.server_version, program=program)
@@ -352,7 +352,7 @@ class LocalServer:
         try:
             await self._daemon.start(self._command(binary, record, namespace=namespace))
         except OSError as error:
-            raise ServerUnreachable(f"the Temporal server can not be started: {error}") from error
+            raise ServerUnreachable(f"the Temporal server cannot be started: {error}") from error
         record = record.model_copy(update={"pid": self._daemon.pid()})
         self._write_record(record)
         return record
@@ -440,16 +440,16 @@ def _port(address: str) -> int:
     return int(address.rpartition(":")[2])
 
 
-def _free_ports(*preferred: str | None) -> list[int]:
+def _free_ports(*preferred_addresses: str | None) -> list[int]:
     """Return a distinct port for each address: the port of the address if it is free, otherwise any free port."""
     with ExitStack() as listeners:
-        return [_bound_port(address, listeners) for address in preferred]
+        return [_bound_port(address, listeners) for address in preferred_addresses]
 
 
-def _bound_port(preferred: str | None, listeners: ExitStack) -> int:
-    for port in ([_port(preferred)] if preferred else []) + [0]:
+def _bound_port(preferred_address: str | None, listeners: ExitStack) -> int:
+    for port in ([_port(preferred_address)] if preferred_address else []) + [0]:
         listener = listeners.enter_context(socket.socket())
-        # Like the server: connections of a killed predecessor may linger for a minute.
+        # As the server does, because connections of a killed server may remain for a minute.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((_HOST, port))

@@ -1,7 +1,6 @@
 """File locks that the kernel releases when their last owner exits for any reason.
 
-They give a reliable answer to whether a process is still running: a PID can be reused by another process, a file
-lock cannot. POSIX only.
+They show reliably whether a process is running: a PID can be reused by another process, a file lock cannot. POSIX only.
 """
 
 import asyncio
@@ -61,9 +60,9 @@ async def acquire_lock(path: Path, *, timeout_s: float, on_wait: Callable[[], No
     Raises:
         TimeoutError: another process still owns the lock.
     """
-    started = time.monotonic()
+    started_at = time.monotonic()
     while (descriptor := try_lock(path)) is None:
-        waited_s = time.monotonic() - started
+        waited_s = time.monotonic() - started_at
         if waited_s > timeout_s:
             raise TimeoutError(f"{path} is still locked after {timeout_s:g} s")
         if on_wait is not None and waited_s > 1:

@@ -57,7 +57,7 @@ async def prepare_namespace(client: Client) -> None:
     retention = Duration()
     retention.FromTimedelta(RETENTION)
     try:
-        described = await service.describe_namespace(
+        description = await service.describe_namespace(
             DescribeNamespaceRequest(namespace=client.namespace), timeout=_RPC_TIMEOUT
         )
     except RPCError as error:
@@ -68,7 +68,7 @@ async def prepare_namespace(client: Client) -> None:
             timeout=_RPC_TIMEOUT,
         )
         return
-    if described.config.workflow_execution_retention_ttl.ToTimedelta() == RETENTION:
+    if description.config.workflow_execution_retention_ttl.ToTimedelta() == RETENTION:
         return
     await service.update_namespace(
         UpdateNamespaceRequest(
@@ -81,13 +81,13 @@ async def prepare_namespace(client: Client) -> None:
 async def register_search_attributes(client: Client) -> frozenset[str]:
     """Register the search attributes that the namespace lacks, and wait until the server accepts them.
 
-    The server rejects the start of a run with an unregistered attribute, and a workflow that sets one is stuck. A new
-    attribute is listed some seconds before the server accepts it in queries and starts.
+    The server rejects the start of a run with an unregistered attribute, and a workflow that sets such an attribute is
+    stuck. A new attribute is listed some seconds before the server accepts it in queries and starts.
 
     Returns:
         The attributes that are not registered, or that the server does not accept in time.
     """
-    missing, is_rejected = await asyncio.gather(_missing(client), _is_rejected(client))
+    missing, is_rejected = await asyncio.gather(_missing_attributes(client), _is_rejected(client))
     if missing:
         request = AddSearchAttributesRequest(
             namespace=client.namespace,
@@ -101,13 +101,15 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
     elif not is_rejected:
         return missing
     deadline = time.monotonic() + _ACCEPT_TIMEOUT_S
-    while (missing := await _missing(client) or await missing_in_queries(client)) and time.monotonic() < deadline:
+    while (
+        missing := await _missing_attributes(client) or await missing_in_queries(client)
+    ) and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
     return missing
 
 
-class StateAttribute:
-    """Whether the namespace of a client has the search attributes that runs write; cached for many runs."""
+class SearchAttributeCheck:
+    """Check whether the namespace of a client has the search attributes that runs write; cached for many runs."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -117,21 +119,21 @@ class StateAttribute:
     async def is_registered(self) -> bool:
         """Return whether all search attributes are registered."""
         if not self._is_registered and time.monotonic() - self._checked_at >= _RECHECK_INTERVAL_S:
-            self._is_registered = not await _missing(self._client)
+            self._is_registered = not await _missing_attributes(self._client)
             self._checked_at = time.monotonic()
         return self._is_registered
 
 
-async def _missing(client: Client) -> frozenset[str]:
+async def _missing_attributes(client: Client) -> frozenset[str]:
     try:
-        listed = await client.operator_service.list_search_attributes(
+        response = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace), timeout=_RPC_TIMEOUT
         )
     except RPCError:
-        # A key may not use the operator service. A query then shows whether the attributes exist.
+        # A key may lack access to the operator service. A query then shows whether the attributes exist.
         return await missing_in_queries(client)
     return frozenset(
-        name for name, kind in SEARCH_ATTRIBUTES.items() if listed.custom_attributes.get(name) != _TYPES_IN_API[kind]
+        name for name, kind in SEARCH_ATTRIBUTES.items() if response.custom_attributes.get(name) != _TYPES_IN_API[kind]
     )
 
 

@@ -31,12 +31,12 @@ async def find_open(client: Client, workflow_id: str) -> WorkflowExecutionDescri
         RPCError: the server does not respond, or rejects the request.
     """
     try:
-        described = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC_TIMEOUT)
+        description = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=_RPC_TIMEOUT)
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None
         raise
-    return described if described.status is WorkflowExecutionStatus.RUNNING else None
+    return description if description.status is WorkflowExecutionStatus.RUNNING else None
 
 
 async def start_note(
@@ -45,7 +45,7 @@ async def start_note(
     """Start a note; return `False` if it is already open.
 
     Args:
-        kind: its workflow type.
+        kind: workflow type of the note.
 
     Raises:
         RPCError: the server does not respond, or rejects the request.

@@ -32,7 +32,7 @@ async def has_pollers(client: Client, task_queue: str) -> bool:
 
 
 async def _identities(client: Client, task_queue: str) -> list[str]:
-    described = await client.workflow_service.describe_task_queue(
+    description = await client.workflow_service.describe_task_queue(
         DescribeTaskQueueRequest(
             namespace=client.namespace,
             task_queue=TaskQueue(name=task_queue),
@@ -43,7 +43,7 @@ async def _identities(client: Client, task_queue: str) -> list[str]:
     now = datetime.now(UTC)
     return [
         poller.identity
-        for poller in described.pollers
+        for poller in description.pollers
         if now - poller.last_access_time.ToDatetime(tzinfo=UTC) < _MAX_POLL_AGE
     ]
 

@@ -19,34 +19,34 @@ _MAX_CONCURRENT_DESCRIPTIONS = 20
 
 
 async def claim_store(store: PayloadStore, client: Client) -> None:
-    """Record in a store that the client's namespace uses it; skipped if the key may not describe its namespace.
+    """Record in a store that the client's namespace uses the store; skipped if the key may not describe the namespace.
 
     Raises:
         StoreUnavailable: the store is not writable.
     """
     try:
-        described = await _describe(client)
+        description = await _describe(client)
     except RPCError:
         # Without this record the store is not cleaned up, so no value is lost.
         return
-    await store.claim(described.namespace_info.id)
+    await store.claim(description.namespace_info.id)
 
 
 async def retained_of(client: Client) -> NamespaceRetention:
-    """Return everything that the namespace of a client still shows.
+    """Return the runs that the namespace of a client retains, and its retention period.
 
     Raises:
-        RetentionUnknown: the server does not report it.
+        RetentionUnknown: the server does not report the runs or the period.
     """
     try:
-        described = await _describe(client)
+        description = await _describe(client)
         runs = [run async for run in _list_runs(client)]
     except RPCError as error:
         raise RetentionUnknown(f"the server does not report which runs it keeps: {error}") from error
     return NamespaceRetention(
         namespace=client.namespace,
-        namespace_id=described.namespace_info.id,
-        retention=described.config.workflow_execution_retention_ttl.ToTimedelta(),
+        namespace_id=description.namespace_info.id,
+        retention=description.config.workflow_execution_retention_ttl.ToTimedelta(),
         runs=runs,
     )
 
@@ -94,7 +94,7 @@ async def _retained_run(client: Client, execution: WorkflowExecution) -> ListedR
         if chain_started_at is None:
             first_run_id = await _first_run_id(client, execution)
         root_id = await _root_id_of(client, execution)
-    # A workflow of another application can refer to a value only if a person passed the reference after its start.
+    # A workflow of another application can refer to a value only if a person passed the reference after the start.
     if first_run_id is None:
         return None
     return ListedRun(
@@ -120,16 +120,16 @@ async def _root_id_of(client: Client, execution: WorkflowExecution) -> str | Non
 async def _first_run_id(client: Client, execution: WorkflowExecution) -> str | None:
     """Return the first execution of a run's chain, which lists do not include; `None` if the run has been deleted."""
     try:
-        described = await client.get_workflow_handle(execution.id, run_id=execution.run_id).describe()
+        description = await client.get_workflow_handle(execution.id, run_id=execution.run_id).describe()
     except RPCError as error:
         if error.status is RPCStatusCode.NOT_FOUND:
             return None
         raise
-    if not described.raw_info.first_run_id:
+    if not description.raw_info.first_run_id:
         raise RetentionUnknown(
-            "the server is too old to report whether another run continues a run; 1.27 or newer does"
+            "the server is too old to report which run an execution continues; version 1.27 or newer reports it"
         )
-    return described.raw_info.first_run_id
+    return description.raw_info.first_run_id
 
 
 async def _started_at(client: Client, execution: WorkflowExecution) -> datetime | None:

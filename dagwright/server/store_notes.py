@@ -20,8 +20,8 @@ class PublishedStore:
     """The store that the workers of a task queue use.
 
     Args:
-        store_id: its ID.
-        location: its location for the worker that published it.
+        store_id: ID of the store.
+        location: location of the store for the worker that published it.
     """
 
     store_id: str
@@ -35,13 +35,13 @@ async def publish_store(client: Client, store: PayloadStore, *, task_queue: str)
         StoreMismatch: the workers of the queue use another store.
         StoreUnavailable: the store does not respond.
     """
-    own = PublishedStore(await store.identify(), store.location)
-    # A user may end the note between the two calls: then this worker is the first one.
+    own_store = PublishedStore(await store.identify(), store.location)
+    # A user may end the note between the two calls. In that case, this worker publishes its store.
     for _ in range(2):
-        if await _start_note(client, own, task_queue=task_queue):
+        if await _start_note(client, own_store, task_queue=task_queue):
             return
-        if (published := await published_store(client, task_queue)) is not None:
-            _refuse_other(own, published, client.namespace, task_queue)
+        if (current_store := await published_store(client, task_queue)) is not None:
+            _reject_other_store(own_store, current_store, client.namespace, task_queue)
             return
 
 
@@ -52,9 +52,10 @@ async def check_store(client: Client, store: PayloadStore, *, task_queue: str) -
         StoreMismatch: the workers of the queue use another store.
         StoreUnavailable: the store does not respond.
     """
-    published = await published_store(client, task_queue)
-    if published is not None:
-        _refuse_other(PublishedStore(await store.identify(), store.location), published, client.namespace, task_queue)
+    current_store = await published_store(client, task_queue)
+    if current_store is not None:
+        own_store = PublishedStore(await store.identify(), store.location)
+        _reject_other_store(own_store, current_store, client.namespace, task_queue)
 
 
 async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -> PublishedStore | None:
@@ -64,11 +65,11 @@ async def adopt_store(client: Client, store: PayloadStore, *, task_queue: str) -
         RPCError: the server rejects the request.
         StoreUnavailable: the store does not respond.
     """
-    own = PublishedStore(await store.identify(), store.location)
+    own_store = PublishedStore(await store.identify(), store.location)
     previous_store = await published_store(client, task_queue)
     if previous_store is not None:
-        await end_open(client, _note_id(task_queue), reason=f"replaced by {own.location}")
-    await _start_note(client, own, task_queue=task_queue)
+        await end_open(client, _note_id(task_queue), reason=f"replaced by {own_store.location}")
+    await _start_note(client, own_store, task_queue=task_queue)
     return previous_store
 
 
@@ -104,20 +105,23 @@ async def _start_note(client: Client, store: PublishedStore, *, task_queue: str)
         return True
 
 
-def _refuse_other(own: PublishedStore, published: PublishedStore, namespace: str, task_queue: str) -> None:
-    if own.store_id == published.store_id:
+def _reject_other_store(
+    own_store: PublishedStore, current_store: PublishedStore, namespace: str, task_queue: str
+) -> None:
+    if own_store.store_id == current_store.store_id:
         return
-    adopt = "to use this one without the values of the other, run `dagwright store adopt --yes`"
-    if own.location == published.location:
+    adopt_hint = "to use this store without the values of the other store, run `dagwright store adopt --yes`"
+    if own_store.location == current_store.location:
         raise StoreMismatch(
-            f"the payload store {own.location} has another ID than it had: its values were removed, or its disk is "
-            f"not mounted (ID {own.store_id[:12]}, and it was {published.store_id[:12]}): restore it; {adopt}"
+            f"the payload store {own_store.location} has another ID than it had: its values were removed, or its disk "
+            f"is not mounted (ID {own_store.store_id[:12]}, and it was {current_store.store_id[:12]}): restore it; "
+            f"{adopt_hint}"
         )
     raise StoreMismatch(
         f"the workers of task queue {task_queue!r} in namespace {namespace!r} use the payload store "
-        f"{published.location} (ID {published.store_id[:12]}), and this process has {own.location} "
-        f"(ID {own.store_id[:12]}): set DAGWRIGHT_PAYLOAD_STORE to the same store; to move a store, copy it with its "
-        f"file `store-id`; {adopt}"
+        f"{current_store.location} (ID {current_store.store_id[:12]}), and this process has {own_store.location} "
+        f"(ID {own_store.store_id[:12]}): set DAGWRIGHT_PAYLOAD_STORE to the same store; to move a store, copy it with "
+        f"its file `store-id`; {adopt_hint}"
     )
 
 

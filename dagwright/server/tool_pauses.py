@@ -79,7 +79,7 @@ class _PausedCalls:
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed:
+class ResumeResult:
     """Result of resuming a tool.
 
     Args:
@@ -108,7 +108,7 @@ async def list_paused_tools(client: Client) -> list[ToolPause]:
 
 
 async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str | None) -> ToolPause | None:
-    """Pause a tool and wait until all workers apply the pause; if it is paused already, return that pause at once."""
+    """Pause a tool and wait until all workers apply the pause; if it is paused already, return that pause."""
     is_new = await start_note(
         client,
         wire.WORKFLOW_PAUSED_TOOL,
@@ -127,7 +127,7 @@ async def pause_tool(client: Client, tool: str, *, by: str | None, reason: str |
     return None
 
 
-async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: float | None = None) -> Resumed:
+async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: float | None = None) -> ResumeResult:
     """Resume a tool and start its waiting calls gradually; idempotent, also for a tool that is not paused.
 
     Args:
@@ -149,28 +149,32 @@ async def resume_tool(client: Client, tool: str, *, by: str | None, ramp_s: floa
             await _resume_calls(client, tool, calls, ramp_s=ramp_s)
 
     await asyncio.gather(*(resume(calls) for calls in paused_runs))
-    return Resumed(pause, count, len(paused_runs), ramp_s)
+    return ResumeResult(pause, count, len(paused_runs), ramp_s)
 
 
 async def _paused_calls(client: Client, tool: str) -> AsyncIterator[_PausedCalls]:
-    """Yield the paused calls of a tool, once for each open run that has some."""
+    """Yield the paused calls of a tool, once for each open run with paused calls."""
     query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     async for run in client.list_workflows(query):
         try:
-            described = await client.get_workflow_handle(run.id, run_id=run.run_id).describe(rpc_timeout=_RPC_TIMEOUT)
+            description = await client.get_workflow_handle(run.id, run_id=run.run_id).describe(rpc_timeout=_RPC_TIMEOUT)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 continue
             raise
-        paused = [
+        paused_calls = [
             call
-            for call in described.raw_description.pending_activities
+            for call in description.raw_description.pending_activities
             if call.activity_type.name == tool and call.state in PAUSED_STATES
         ]
-        for_tool = [call for call in paused if call.pause_info.manual.reason.startswith(wire.PAUSED_FOR_TOOL)]
-        if for_tool:
+        calls_of_pause = [
+            call for call in paused_calls if call.pause_info.manual.reason.startswith(wire.PAUSED_FOR_TOOL)
+        ]
+        if calls_of_pause:
             execution = WorkflowExecution(workflow_id=run.id, run_id=run.run_id)
-            yield _PausedCalls(execution, [call.activity_id for call in for_tool], len(for_tool) == len(paused))
+            yield _PausedCalls(
+                execution, [call.activity_id for call in calls_of_pause], len(calls_of_pause) == len(paused_calls)
+            )
 
 
 async def _resume_calls(client: Client, tool: str, calls: _PausedCalls, *, ramp_s: float) -> None:

@@ -1,10 +1,10 @@
 """Clean-up of a payload store: a rule that depends only on the list of runs, and the removal of payloads by this rule.
 
-A payload may be removed when no run that the namespace still lists can refer to it. Whenever a run receives a
-reference, its payload is stored or renewed after the run started; so payloads last renewed before the start of the
-oldest listed run belong to runs that no longer exist. The retention period must have passed too: a deleted run may be
-restored from an archive, and the list of runs may lag. If the rule lacks information, nothing is removed. Cache entries
-are removed when they expire: no run depends on them.
+A payload may be removed when no run that the namespace still lists can refer to it. Before a run receives a reference,
+and after the run has started, the payload of the reference is stored or renewed. Payloads last renewed before the start
+of the oldest listed run therefore belong to runs that no longer exist. The retention period must have passed too: a
+deleted run may be restored from an archive, and the list of runs may lag. If the rule lacks information, nothing is
+removed. Cache entries are removed when they expire: no run depends on them.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class ListedRun:
     """A run that the namespace still lists, open or closed.
 
     Args:
-        first_run_id: ID of the first run in its chain of continuations and resets; its own ID if it is the first.
+        first_run_id: ID of the first run in the chain of continuations and resets; `run_id` if this run is the first.
         started_at: start of this run; after a continue-as-new, the time of the continuation.
         chain_started_at: start of the first run of its chain, if the run reports it.
         root_id: workflow ID of the root run; `None` if the run is not a sub-plan.
@@ -53,8 +53,8 @@ class NamespaceRetention:
     """The data of a namespace that the rule needs.
 
     Args:
-        namespace: its name, for messages.
-        namespace_id: its unique ID.
+        namespace: name of the namespace, for messages.
+        namespace_id: unique ID of the namespace.
         retention: how long the namespace lists a closed run.
         runs: all runs that the namespace lists, in any order.
     """
@@ -89,26 +89,26 @@ def removal_bound(retained: NamespaceRetention, *, owners: Collection[str], now:
     if retained.retention <= timedelta(0):
         raise RetentionUnknown(f"the namespace {retained.namespace} does not report its retention period")
     retained_since = now - retained.retention - MARGIN
-    by_age = RemovalBound(
+    age_bound = RemovalBound(
         retained_since,
         f"the namespace {retained.namespace} retains runs for {_days(retained.retention)}, and a day is added",
     )
-    started = _start_times(retained.runs)
-    oldest = min(started, key=lambda workflow_id: (started[workflow_id], workflow_id), default=None)
-    if oldest is None or started[oldest] - MARGIN >= retained_since:
-        return by_age
+    start_times = _start_times(retained.runs)
+    oldest_id = min(start_times, key=lambda workflow_id: (start_times[workflow_id], workflow_id), default=None)
+    if oldest_id is None or start_times[oldest_id] - MARGIN >= retained_since:
+        return age_bound
     return RemovalBound(
-        started[oldest] - MARGIN, f"the run {oldest!r} is still listed, and a day before its start is added"
+        start_times[oldest_id] - MARGIN, f"the run {oldest_id!r} is still listed, and a day before its start is added"
     )
 
 
 def _check_owners(retained: NamespaceRetention, owners: Collection[str]) -> None:
-    others = sorted(set(owners) - {retained.namespace_id})
-    if others:
+    other_owners = sorted(set(owners) - {retained.namespace_id})
+    if other_owners:
         raise RetentionUnknown(
-            f"workers of other namespaces use the store too ({', '.join(others[:5])}; this one is "
-            f"{retained.namespace_id}); give each namespace its own store, or, if the others no longer exist, remove "
-            f"their files in {OWNERS}/ of the store"
+            f"workers of other namespaces use the store too ({', '.join(other_owners[:5])}; this namespace is "
+            f"{retained.namespace_id}); give each namespace its own store, or, if the other namespaces no longer "
+            f"exist, remove their files in {OWNERS}/ of the store"
         )
     if retained.namespace_id not in owners:
         raise RetentionUnknown(
@@ -123,9 +123,10 @@ def _start_times(runs: Collection[ListedRun]) -> dict[str, datetime]:
     Raises:
         RetentionUnknown: a run continues a run with an unknown start, or is a sub-plan of such a run.
     """
-    started: dict[str, datetime] = {}
+    start_times: dict[str, datetime] = {}
     for run in runs:
-        started[run.workflow_id] = min(run.earliest_start, started.get(run.workflow_id, run.earliest_start))
+        earlier_start = start_times.get(run.workflow_id, run.earliest_start)
+        start_times[run.workflow_id] = min(run.earliest_start, earlier_start)
     run_ids = {run.run_id for run in runs}
     for run in runs:
         if run.chain_started_at is None and run.first_run_id not in run_ids:
@@ -133,13 +134,14 @@ def _start_times(runs: Collection[ListedRun]) -> dict[str, datetime]:
                 f"the run {run.workflow_id!r} continues a run that is no longer listed, and does not report when that "
                 "run started; it has to end and leave the list first"
             )
-        # A sub-plan may refer to payloads of its root run, even if it started much later.
-        if run.root_id is not None and not (run.root_id in started and started[run.root_id] <= run.earliest_start):
+        # A sub-plan may refer to payloads of its root run, even if the sub-plan started much later.
+        root_start = start_times.get(run.root_id) if run.root_id is not None else None
+        if run.root_id is not None and (root_start is None or root_start > run.earliest_start):
             raise RetentionUnknown(
-                f"the run {run.workflow_id!r} is a sub-plan of {run.root_id!r}, which is no longer listed, so its "
-                "start is unknown; the sub-plan has to end and leave the list first"
+                f"the run {run.workflow_id!r} is a sub-plan of {run.root_id!r}, which is no longer listed, so the "
+                "start of the root run is unknown; the sub-plan has to end and leave the list first"
             )
-    return started
+    return start_times
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,11 +207,11 @@ async def remove_expired_entries(store: PayloadStore, *, now: datetime) -> Amoun
     Raises:
         StoreUnavailable: the store cannot be used now.
     """
-    removed = Amount()
+    removed_amount = Amount()
     async for entry in store.cache_entries():
         if entry.expires_at < now and await store.delete_cache_entry(entry.key, expired_before=now):
-            removed = removed.plus(entry)
-    return removed
+            removed_amount = removed_amount.plus(entry)
+    return removed_amount
 
 
 async def remove(store: PayloadStore, bound: RemovalBound) -> Amount:
@@ -220,26 +222,27 @@ async def remove(store: PayloadStore, bound: RemovalBound) -> Amount:
     Raises:
         StoreUnavailable: the store cannot be used now; a repeated call continues.
     """
-    removed = Amount()
+    removed_amount = Amount()
     payloads: list[StoredPayload] = []
     async for payload in store.list_payloads():
         if payload.renewed_at < bound.renewed_before:
             payloads.append(payload)
         if len(payloads) == _MAX_CONCURRENT_REMOVALS:
-            removed = await _remove(store, payloads, bound, so_far=removed)
+            removed_amount = await _remove(store, payloads, bound, removed_before=removed_amount)
             payloads = []
-    return await _remove(store, payloads, bound, so_far=removed)
+    return await _remove(store, payloads, bound, removed_before=removed_amount)
 
 
 async def _remove(
-    store: PayloadStore, payloads: Sequence[StoredPayload], bound: RemovalBound, *, so_far: Amount
+    store: PayloadStore, payloads: Sequence[StoredPayload], bound: RemovalBound, *, removed_before: Amount
 ) -> Amount:
     removals = await asyncio.gather(
         *(store.delete(payload.ref, renewed_before=bound.renewed_before) for payload in payloads)
     )
+    removed_amount = removed_before
     for payload, is_removed in zip(payloads, removals, strict=True):
-        so_far = so_far.plus(payload) if is_removed else so_far
-    return so_far
+        removed_amount = removed_amount.plus(payload) if is_removed else removed_amount
+    return removed_amount
 
 
 def _days(duration: timedelta) -> str:

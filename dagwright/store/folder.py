@@ -1,7 +1,8 @@
 """A payload store in a folder, with files such as `ab/cd/sha256-abcd…`.
 
-Content is written to a file in `tmp`, synced to disk, and then renamed; then the folder of its new name is synced. A
-file with its final name is therefore complete and survives a power failure, like Temporal's history that refers to it.
+Content is written to a file in `tmp`, synced to disk, and then renamed; then the folder that contains the new name is
+synced. A file with its final name is therefore complete, and survives a power failure like Temporal's history, which
+refers to the file.
 Cache entries are in `cache/ab` and are not synced; the modification time of their files is their expiry time.
 
 The age of a payload is the modification time of its file. A file lock (`flock`) on the file orders writers and
@@ -40,7 +41,7 @@ from dagwright.store.private_files import FILE_MODE, FOLDER_MODE
 T = TypeVar("T")
 
 _THREADS = 8
-"""A separate thread pool, so that the store does not wait for tools on the threads of the process."""
+"""Threads of a separate pool, so that the store does not wait for tools on the threads of the process."""
 _DRAFTS = "tmp"
 _LEFTOVER_AGE_S = 86_400.0
 """A file of this age in `tmp` was left by a dead process: no write takes a day."""
@@ -154,7 +155,7 @@ class FolderStore:
     def _identify(self) -> str:
         if (stored_id := self._stored_id()) is None:
             self._check_id()
-            # A link instead of a rename, because it fails if another process was first.
+            # A link instead of a rename, because a link fails if another process has created the file.
             with self._draft(uuid4().hex.encode()) as draft, suppress(FileExistsError):
                 os.link(draft, self._root / STORE_ID)
             _sync_folder(self._root)
@@ -175,7 +176,7 @@ class FolderStore:
             return None
 
     def _check_id(self) -> None:
-        """Check that the folder has the ID of the store; otherwise another disk, or none, is mounted there.
+        """Check that the folder has the ID of the store; otherwise another disk or no disk is mounted there.
 
         Raises:
             StoreUnavailable: the ID is missing or different.
@@ -357,8 +358,8 @@ def _cache_entries(folder: Path) -> list[CacheEntry]:
 
 def _payloads(folder: Path) -> list[StoredPayload]:
     payloads = []
-    for second in folder.iterdir():
-        with suppress(NotADirectoryError), os.scandir(second) as files:
+    for subfolder in folder.iterdir():
+        with suppress(NotADirectoryError), os.scandir(subfolder) as files:
             for file in files:
                 if not is_ref(file.name):
                     continue

@@ -9,7 +9,7 @@ from dagwright.store.payloads import PayloadStore
 
 
 def open_store(location: str, *, state_dir: Path | None = None) -> PayloadStore:
-    """Return the store at a location. Nothing is opened, created or imported before its first use.
+    """Return the store at a location. Nothing is opened, created or imported before the first use of the store.
 
     Args:
         location: a folder, or `s3://bucket/prefix`; boto3 finds the credentials, region and endpoint of a bucket
@@ -19,8 +19,8 @@ def open_store(location: str, *, state_dir: Path | None = None) -> PayloadStore:
     Raises:
         LocationInvalid: the text is not a location.
     """
-    parsed = parse_location(location)
-    if not isinstance(parsed, FolderLocation):
-        return BucketStore(parsed)
-    is_private = state_dir is not None and parsed.path.resolve().is_relative_to(state_dir.resolve())
-    return FolderStore(parsed.path, is_private=is_private)
+    store_location = parse_location(location)
+    if not isinstance(store_location, FolderLocation):
+        return BucketStore(store_location)
+    is_private = state_dir is not None and store_location.path.resolve().is_relative_to(state_dir.resolve())
+    return FolderStore(store_location.path, is_private=is_private)

@@ -26,9 +26,9 @@ class StoredPayload:
     """A payload in a store, without its content.
 
     Args:
-        ref: its reference.
+        ref: reference of the payload.
         size_bytes: length of the content.
-        renewed_at: when it was last stored or renewed, timezone-aware.
+        renewed_at: when the payload was last stored or renewed, timezone-aware.
     """
 
     ref: str
@@ -43,7 +43,7 @@ class CacheEntry:
     Args:
         key: 64 hex digits.
         size_bytes: length of the content.
-        expires_at: when it expires, timezone-aware.
+        expires_at: when the entry expires, timezone-aware.
     """
 
     key: str
@@ -100,11 +100,11 @@ class PayloadStore(Protocol):
         ...
 
     async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        """Store a cache entry until about `expires_at`, replacing an earlier one.
+        """Store a cache entry until about `expires_at`; an earlier entry of the key is replaced.
 
         Args:
             key: 64 hex digits.
-            expires_at: when clean-up may remove it, timezone-aware.
+            expires_at: when clean-up may remove the entry, timezone-aware.
         """
         ...
 
@@ -121,7 +121,7 @@ class PayloadStore(Protocol):
         ...
 
     async def claim(self, owner: str) -> None:
-        """Record a user of the store, so that other users do not clean it up; repeating it changes nothing.
+        """Record a user of the store, so that other users do not clean up the store; idempotent.
 
         Args:
             owner: ID of a Temporal namespace, a UUID.

@@ -55,7 +55,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def replace_private(path: Path, text: str) -> None:
-    """Like `write_private`, but readers see either the old or the new content, never a part of it.
+    """Like `write_private`, but readers see either the old or the new content, never partial content.
 
     Raises:
         OSError: the file cannot be written.

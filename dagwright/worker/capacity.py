@@ -1,4 +1,4 @@
-"""Capacity of a worker: its role, and the number of tasks and cached runs at once."""
+"""Capacity of a worker: its role, and the number of concurrent tasks and of cached runs."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -24,7 +24,7 @@ from dagwright.settings import (
 )
 
 _MIN_SLOTS = 4
-"""Slots for calls however busy the machine is: other busy processes must not stop a worker."""
+"""Minimum number of slots for calls: other processes that keep the machine busy must not stop a worker."""
 _RAMP = timedelta(milliseconds=20)
 """Wait before each slot above `_MIN_SLOTS`: the SDK's 50 ms make a fan-out of 100 four times slower
 (docs/contributing/internals/temporal.md)."""
@@ -36,12 +36,12 @@ class WorkerCapacity:
 
     Args:
         role: `workflows` executes runs, `tools` calls tools and models, `all` does both.
-        workflow_slots: workflow tasks at once.
-        activity_slots: calls at once; the maximum if a target is set.
-        cached_runs: runs in memory; others are replayed when they continue.
+        workflow_slots: concurrent workflow tasks.
+        activity_slots: concurrent calls; the maximum if a target is set.
+        cached_runs: runs in memory; other runs are replayed when they continue.
         pollers: concurrent polls for calls.
         target_cpu, target_memory: share of the machine, 0 to 1, up to which the worker accepts more calls. Without a
-            target it accepts calls up to `activity_slots`.
+            target, the worker accepts calls up to `activity_slots`.
     """
 
     role: WorkerRole = "all"

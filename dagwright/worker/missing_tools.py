@@ -35,30 +35,30 @@ async def keep_releasing(client: Client, tools: Collection[str], queues: Collect
 
     Args:
         tools: names and aliases of the tools that the worker has.
-        queues: task queues on which it serves them.
+        queues: task queues on which the worker serves the tools.
     """
     while True:
         try:
             await release_calls(client, tools, queues)
         except RPCError as error:
-            _LOG.warning("calls that wait for a tool cannot be looked for now", error=str(error))
+            _LOG.warning("the search for calls that wait for a tool failed", error=str(error))
         await asyncio.sleep(SEARCH_INTERVAL_S * random.uniform(0.75, 1.25))
 
 
 async def release_calls(client: Client, tools: Collection[str], queues: Collection[str]) -> int:
     """Release the calls that were held because a worker did not have one of these tools; return their number."""
-    released = 0
+    released_count = 0
     async for run in _runs_with_held_calls(client, sorted(tools)):
-        raw = run.raw_description
-        run_queue = raw.execution_config.task_queue.name
-        for call in raw.pending_activities:
+        description = run.raw_description
+        run_queue = description.execution_config.task_queue.name
+        for call in description.pending_activities:
             queue = call.activity_options.task_queue.name or run_queue
             if _is_missing_tool(call) and call.activity_type.name in tools and queue in queues:
                 await _release(client, run, call)
-                released += 1
-    if released:
-        _LOG.info("calls that waited for a tool continue", calls=released)
-    return released
+                released_count += 1
+    if released_count:
+        _LOG.info("calls that waited for a tool continue", calls=released_count)
+    return released_count
 
 
 def _is_missing_tool(call: PendingActivityInfo) -> bool:
@@ -66,16 +66,16 @@ def _is_missing_tool(call: PendingActivityInfo) -> bool:
 
 
 async def _runs_with_held_calls(client: Client, tools: Sequence[str]) -> AsyncIterator[WorkflowExecutionDescription]:
-    running = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
+    running_query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     described_ids: set[str] = set()
-    for query in _queries(running, tools):
+    for query in _queries(running_query, tools):
         try:
             listed_runs = [run async for run in client.list_workflows(query)]
         except RPCError as error:
             if error.status is not RPCStatusCode.INVALID_ARGUMENT:
                 raise
             # This server does not index paused calls.
-            listed_runs = [run async for run in client.list_workflows(running)]
+            listed_runs = [run async for run in client.list_workflows(running_query)]
         for run in listed_runs:
             if run.run_id in described_ids:
                 continue
@@ -87,14 +87,14 @@ async def _runs_with_held_calls(client: Client, tools: Sequence[str]) -> AsyncIt
                     raise
 
 
-def _queries(running: str, tools: Sequence[str]) -> Iterator[str]:
+def _queries(running_query: str, tools: Sequence[str]) -> Iterator[str]:
     if not all(map(is_queryable, tools)):
         # The server indexes names unescaped, and a query cannot contain every name.
-        yield running
+        yield running_query
         return
     for first in range(0, len(tools), _TOOLS_PER_QUERY):
         values = ", ".join(f"'property:activityType={name}'" for name in tools[first : first + _TOOLS_PER_QUERY])
-        yield f"{running} AND TemporalPauseInfo IN ({values})"
+        yield f"{running_query} AND TemporalPauseInfo IN ({values})"
 
 
 async def _release(client: Client, run: WorkflowExecutionDescription, call: PendingActivityInfo) -> None:

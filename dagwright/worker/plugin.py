@@ -5,7 +5,7 @@ client, or on a single worker, it adds the workflows, activities, interceptors a
 `dagwright.worker.serving`. While the worker runs, the plugin opens the same resources as `dagwright worker`.
 
 User settings take precedence. A worker setting with the SDK's default gets the value of `dagwright worker` (see
-`_SETTINGS`); the build ID and the garbage collector of the process stay as they are. A built-in tool is omitted if the
+`_SETTINGS`); the build ID and the garbage collector of the process do not change. A built-in tool is omitted if the
 worker has an activity of that name. The handlers of unknown workflows and tools are omitted if the worker has a dynamic
 workflow or activity. If the worker already has a workflow or an activity of the engine, the plugin raises
 `PluginConflict`. Set `task_queue` to serve plans on a separate queue of the same process instead.
@@ -68,9 +68,9 @@ class _WorkerResources:
 class DagwrightPlugin(SimplePlugin):
     """Run plans on the clients and workers of an application that uses Temporal already.
 
-    Give it to `temporalio.client.Client.connect(..., plugins=[...])`: all workers of that client serve plans. Give it
-    to a single `temporalio.worker.Worker` instead to serve plans only there. Start runs on the task queue of a worker
-    that has the plugin.
+    Pass the plugin to `temporalio.client.Client.connect(..., plugins=[...])`: all workers of that client serve plans.
+    Pass it to a single `temporalio.worker.Worker` instead to serve plans only there. Start runs on the task queue of a
+    worker that has the plugin.
 
     Args:
         tools: tools to serve on the worker's task queue: the types that `dagwright.Worker` accepts, or declared
@@ -81,7 +81,7 @@ class DagwrightPlugin(SimplePlugin):
         task_queue: serve plans with separate workers on this queue; the user's worker is unchanged.
 
     Raises:
-        ToolLoadError: a tool cannot be loaded, or two tools have one name.
+        ToolLoadError: a tool cannot be loaded, or two tools have the same name.
         PluginConflict: a worker has a workflow or an activity with a name that the engine needs, or another
             `DagwrightPlugin`.
         ConverterUnusable: the data converter of the client does not encode JSON values as `json/plain`.
@@ -101,7 +101,7 @@ class DagwrightPlugin(SimplePlugin):
         self._separate_queue = task_queue
         self._separate_worker: _SeparateQueueWorker | None = None
         """Worker of the separate queue, if `task_queue` is set."""
-        self._configured: dict[str, _WorkerResources] = {}
+        self._pending_resources: dict[str, _WorkerResources] = {}
         """Task queue of a worker that was configured and does not run yet -> its resources."""
         has_separate_queue = task_queue is not None
         super().__init__(
@@ -121,7 +121,7 @@ class DagwrightPlugin(SimplePlugin):
         is_dagwright_worker = any(
             isinstance(interceptor, DagwrightWorkerMark) for interceptor in config.get("interceptors") or ()
         )
-        if is_dagwright_worker or queue in self._configured:
+        if is_dagwright_worker or queue in self._pending_resources:
             return config
         client = config["client"] = _with_converter(config["client"])
         if self._separate_queue is not None and self._separate_queue != queue:
@@ -140,15 +140,15 @@ class DagwrightPlugin(SimplePlugin):
         activities = config.get("activities") or ()
         toolset = _without_built_in(self._load(queue), activities)
         models = ModelClients(toolset.models)
-        added = create_activities(client, toolset, task_queue=queue, models=models)(queue)
-        config["activities"] = [*activities, *_missing_activities(activities, added)]
+        engine_activities = create_activities(client, toolset, task_queue=queue, models=models)(queue)
+        config["activities"] = [*activities, *_missing_activities(activities, engine_activities)]
         _apply_settings(config, drain_limit_s=toolset.environment.drain_limit_s)
-        self._configured[queue] = _WorkerResources(client, toolset, models, queue)
+        self._pending_resources[queue] = _WorkerResources(client, toolset, models, queue)
         return config
 
     async def run_worker(self, worker: Worker, next: Callable[[Worker], Awaitable[None]]) -> None:
         """Run a worker with its resources and tasks."""
-        resources = self._configured.pop(worker.task_queue, None)
+        resources = self._pending_resources.pop(worker.task_queue, None)
         is_on_other_queue = self._separate_worker is not None and worker.task_queue != self._separate_queue
         if resources is None and not is_on_other_queue:
             await next(worker)
@@ -160,8 +160,8 @@ class DagwrightPlugin(SimplePlugin):
                 elif self._separate_worker is not None:
                     await stack.enter_async_context(self._separate_worker.serving())
             except BaseException:
-                # Without this, leaving `async with Worker(...)` would wait for a worker that never started. The SDK
-                # sets the event itself only if the server rejects the worker (`Worker._run`).
+                # Without the event, the exit of `async with Worker(...)` would wait for a worker that never started.
+                # The SDK sets the event only if the server rejects the worker (`Worker._run`).
                 worker._shutdown_complete_event.set()
                 raise
             await next(worker)
@@ -177,7 +177,7 @@ class DagwrightPlugin(SimplePlugin):
 class _SeparateQueueWorker:
     """Serves a queue while at least one worker of the application runs.
 
-    A client can have only one worker per queue, so the workers of the application share this one.
+    A client can have only one worker per queue, so the workers of the application share this worker.
 
     Args:
         load: returns the tools for the queue.
@@ -188,10 +188,10 @@ class _SeparateQueueWorker:
         self._toolset = load(task_queue)
         self._task_queue = task_queue
         self._settings = settings
-        self._users = 0
-        self._stop = asyncio.Event()
-        self._serving: asyncio.Task[None] | None = None
-        self._started: asyncio.Future[None] | None = None
+        self._user_count = 0
+        self._stop_event = asyncio.Event()
+        self._serving_task: asyncio.Task[None] | None = None
+        self._start_future: asyncio.Future[None] | None = None
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -201,32 +201,32 @@ class _SeparateQueueWorker:
             StoreMismatch: the other workers of the queue use another payload store.
             StoreUnavailable: the payload store does not respond.
         """
-        self._users += 1
+        self._user_count += 1
         try:
             # A separate task, because the first worker to start may not be the last to stop.
-            if self._serving is None or self._started is None:
-                self._stop.clear()
-                self._started = asyncio.get_running_loop().create_future()
-                self._serving = asyncio.create_task(self._serve(self._started))
-            await asyncio.shield(self._started)
+            if self._serving_task is None or self._start_future is None:
+                self._stop_event.clear()
+                self._start_future = asyncio.get_running_loop().create_future()
+                self._serving_task = asyncio.create_task(self._serve(self._start_future))
+            await asyncio.shield(self._start_future)
             yield
         finally:
-            self._users -= 1
-            if not self._users and (serving_task := self._serving) is not None:
-                self._serving = None
-                self._stop.set()
+            self._user_count -= 1
+            if not self._user_count and (serving_task := self._serving_task) is not None:
+                self._serving_task = None
+                self._stop_event.set()
                 await asyncio.wait([serving_task])
 
-    async def _serve(self, started: asyncio.Future[None]) -> None:
+    async def _serve(self, start_future: asyncio.Future[None]) -> None:
         try:
             await prepare_to_serve(self._settings, self._toolset)
             async with serving(self._client, self._toolset, task_queue=self._task_queue):
-                started.set_result(None)
-                await self._stop.wait()
+                start_future.set_result(None)
+                await self._stop_event.wait()
         except Exception as error:
-            if started.done():
+            if start_future.done():
                 raise
-            started.set_exception(error)
+            start_future.set_exception(error)
 
 
 @asynccontextmanager
@@ -249,11 +249,11 @@ async def _opened_resources(resources: _WorkerResources, settings: Settings) -> 
 def _with_converter(client: Client) -> Client:
     """Return the client if its converter is already composed; otherwise a new client with the composed converter."""
     config = client.config(active_config=True)
-    composed = compose_converter(config["data_converter"])
-    if composed.payload_converter_class is config["data_converter"].payload_converter_class:
+    composed_converter = compose_converter(config["data_converter"])
+    if composed_converter.payload_converter_class is config["data_converter"].payload_converter_class:
         return client
     # The plugins of the client have been applied to its configuration.
-    config["data_converter"], config["plugins"] = composed, []
+    config["data_converter"], config["plugins"] = composed_converter, []
     return Client(**config)
 
 
@@ -267,17 +267,17 @@ def _missing_workflows(user_workflows: Sequence[type]) -> list[type]:
     for workflow_type in WORKFLOWS:
         if (name := _workflow_name(workflow_type)) is not None and name in names:
             raise PluginConflict(_conflict("workflow", name))
-    # The last one ends executions of unknown types; the user's dynamic workflow handles them instead.
+    # The last workflow is dynamic and ends executions of unknown types. A dynamic workflow of the user replaces it.
     return [workflow_type for workflow_type in WORKFLOWS if _workflow_name(workflow_type) not in names]
 
 
-def _missing_activities(user_activities: Sequence[Activity], added: Sequence[Activity]) -> list[Activity]:
+def _missing_activities(user_activities: Sequence[Activity], engine_activities: Sequence[Activity]) -> list[Activity]:
     """Return the activities to add to those of the user; raise like `_missing_workflows`."""
     names = {_activity_name(candidate) for candidate in user_activities}
-    for candidate in added:
+    for candidate in engine_activities:
         if (name := _activity_name(candidate)) is not None and name in names:
             raise PluginConflict(_conflict("activity", name))
-    return [candidate for candidate in added if _activity_name(candidate) not in names]
+    return [candidate for candidate in engine_activities if _activity_name(candidate) not in names]
 
 
 def _without_built_in(toolset: Toolset, user_activities: Sequence[Activity]) -> Toolset:
@@ -341,4 +341,5 @@ def _apply_settings(config: WorkerConfig, *, drain_limit_s: float | None) -> Non
 
 
 def _names_of(setting: str) -> list[str]:
-    return [setting, *([other] if (other := _ALTERNATIVE_SETTINGS.get(setting)) is not None else [])]
+    alternative = _ALTERNATIVE_SETTINGS.get(setting)
+    return [setting] if alternative is None else [setting, alternative]

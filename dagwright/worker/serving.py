@@ -49,7 +49,7 @@ from dagwright.core.plugins import plugin_packages
 from dagwright.llm.client import ModelClients
 from dagwright.process import event_loop, event_loop_watchdog
 from dagwright.process.drain import grace_s
-from dagwright.server.namespace import StateAttribute
+from dagwright.server.namespace import SearchAttributeCheck
 from dagwright.server.retained import claim_store
 from dagwright.server.store_notes import publish_store
 from dagwright.settings import ACTIVITY_SLOTS, Settings
@@ -79,7 +79,7 @@ SHARED_MODULES = (
 """Modules that workflows share with the process: they are pure, and importing them for each run costs 7 ms."""
 
 WORKFLOWS: Sequence[type] = (*RUN_WORKFLOWS, SessionWorkflow, CallLimitWorkflow, UnknownTypeWorkflow)
-"""The last one is dynamic: it ends executions of types that the worker does not have."""
+"""The last workflow is dynamic: it ends executions of types that the worker does not have."""
 
 Activity = Callable[..., Any]
 
@@ -90,11 +90,11 @@ def create_interceptors() -> list[Interceptor]:
 
 
 def with_shared_modules(runner: WorkflowRunner) -> WorkflowRunner:
-    """Return a workflow runner whose sandbox shares the pure modules; a runner without a sandbox stays as it is."""
+    """Return a workflow runner whose sandbox shares the pure modules; a runner without a sandbox does not change."""
     if not isinstance(runner, SandboxedWorkflowRunner):
         return runner
-    shared = runner.restrictions.with_passthrough_modules(*SHARED_MODULES, *plugin_packages())
-    return replace(runner, restrictions=shared)
+    restrictions = runner.restrictions.with_passthrough_modules(*SHARED_MODULES, *plugin_packages())
+    return replace(runner, restrictions=restrictions)
 
 
 def create_activities(
@@ -110,7 +110,8 @@ def create_activities(
         activity_slots: maximum number of concurrent calls; calls in batches have the same number of separate slots.
     """
     values, cache = LargeValues(toolset.store), ResultCache(toolset.store)
-    paused, detached, records = PausedCalls(client), DetachedCalls(), BatchRecords(toolset.store, client)
+    paused_calls, detached_calls = PausedCalls(client), DetachedCalls()
+    batch_records = BatchRecords(toolset.store, client)
     slots, deferrals = CallSlots(activity_slots), Deferrals(client)
     limits = CallLimits(client, declared_limits(toolset), task_queue=task_queue)
     tools_of = partial(
@@ -118,7 +119,7 @@ def create_activities(
         environment=toolset.environment,
         values=values,
         cache=cache,
-        guards=CallGuards(paused, CallStarts(client), detached, deferrals, limits),
+        guards=CallGuards(paused_calls, CallStarts(client), detached_calls, deferrals, limits),
         models=models,
     )
 
@@ -126,8 +127,8 @@ def create_activities(
         return activities_of_tools(tools_of(registry))
 
     built_in = activities_of(toolset.built_in)
-    model = model_activity(models, values, limits=limits, deferrals=deferrals)
-    shared = [*_shared_activities(client, toolset, values, task_queue=task_queue), model]
+    model_call = model_activity(models, values, limits=limits, deferrals=deferrals)
+    shared_activities = [*_shared_activities(client, toolset, values, task_queue=task_queue), model_call]
     stored_agents = stored_agent_activity(
         StoredAgentTools(toolset.database_url, toolset.environment),
         lambda spec: activities_of(ToolRegistry.of(spec))[spec.name],
@@ -136,12 +137,16 @@ def create_activities(
     def activities_on(queue: str) -> list[Activity]:
         user_tools = toolset.user_tools.served_on(queue)
         batch_tools = {**tools_of(toolset.built_in), **tools_of(user_tools)}
-        batch = batch_activity(BatchSetup(batch_tools, records.records_of, slots, paused, detached, limits))
-        region = region_activity(
+        batch_call = batch_activity(
+            BatchSetup(batch_tools, batch_records.records_of, slots, paused_calls, detached_calls, limits)
+        )
+        region_call = region_activity(
             toolset.built_in.merge(user_tools), toolset.environment, store=toolset.store, values=values, cache=cache
         )
-        unknown = unknown_tool_activity(client, stored_agents) if queue in toolset.user_queues else stored_agents
-        return [*{**built_in, **activities_of(user_tools)}.values(), region, batch, *shared, unknown]
+        is_tool_queue = queue in toolset.user_queues
+        dynamic_activity = unknown_tool_activity(client, stored_agents) if is_tool_queue else stored_agents
+        tool_calls = {**built_in, **activities_of(user_tools)}.values()
+        return [*tool_calls, region_call, batch_call, *shared_activities, dynamic_activity]
 
     return activities_on
 
@@ -168,7 +173,9 @@ def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *,
         find_ended_runs,
         end_cancelled_run,
         delete_execution,
-        compile_activity(scope, has_state=StateAttribute(client).is_registered, notifies=toolset.webhook is not None),
+        compile_activity(
+            scope, has_state=SearchAttributeCheck(client).is_registered, notifies=toolset.webhook is not None
+        ),
         notify_activity(toolset.webhook),
         read_plan_activity(toolset.declarations(), values),
         load_activity(toolset.store),
@@ -184,12 +191,12 @@ HEARTBEAT_THROTTLE = timedelta(milliseconds=50)
 """The SDK delays heartbeats by up to 24 s, and with them cancellations and streamed text. The activities limit the rate
 (`activities/heartbeats.py`, `activities/text_heartbeats.py`) to less than this interval allows."""
 BUILD_ID = __version__
-"""In the history, with each activity and twice with each workflow task, so it is short. The SDK's default hashes the
-code of every module, a second of CPU."""
+"""The build ID is in the history with each activity and twice with each workflow task, so it is short. The SDK's
+default hashes the code of every module, which takes a second of CPU."""
 
 
 class DagwrightWorkerMark(Interceptor):
-    """Marks the workers that Dagwright creates: a plugin of their client leaves them as they are."""
+    """Marks the workers that Dagwright creates, so that a plugin of their client does not change them."""
 
 
 def create_workers(

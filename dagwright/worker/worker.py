@@ -43,21 +43,21 @@ class WorkerClient(Protocol):
 class Worker:
     """Serves runs, the built-in tools and the given tools, while it is open.
 
-    Plans that its client starts meanwhile are compiled against its tools. Tools of one module share a task queue, which
-    `dagwright worker --tools MODULE` serves too; workers in several processes with different tools of one module need
-    different queues. If the program has not configured logging, the worker logs to stderr, with `DAGWRIGHT_LOG_LEVEL`
-    and `DAGWRIGHT_LOG_FORMAT`.
+    While the worker is open, plans that the client starts are compiled against the worker's tools. Tools of one module
+    share a task queue, which `dagwright worker --tools MODULE` also serves. Workers in several processes with different
+    tools of one module need different queues. If the program has not configured logging, the worker logs to stderr,
+    with `DAGWRIGHT_LOG_LEVEL` and `DAGWRIGHT_LOG_FORMAT`.
 
     Args:
         client: a connected client; closing it closes the worker.
         tools: functions decorated with `@tool`, declared activities, modules, module names, or files (.py with tools,
             .json with MCP servers).
         agents: agent cards, or files of agents.
-        task_queue: queue of these tools and agents; by default one for each module or file. Runs are served on it too,
-            and on the queue of the settings.
+        task_queue: queue of these tools and agents; by default one for each module or file. Runs are served on this
+            queue and on the queue of the settings.
 
     Raises:
-        ToolLoadError: an object is not a tool or an agent, or two have one name.
+        ToolLoadError: an object is not a tool or an agent, or two objects have the same name.
         ClientClosed: the client is closed.
 
     Example:
@@ -76,13 +76,13 @@ class Worker:
         task_queue: str | None = None,
     ) -> None:
         if not hasattr(client, "_worker_connection"):
-            hint = "await Client.connect(), or use it in `async with`"
+            hint = "await Client.connect(), or use the client in `async with`"
             raise TypeError(f"Worker(): client must be a connected Client, not {client!r:.60}; {hint}")
         self._client = client
         self._settings = client.settings
         self._given = read_given_tools(tools, agents, task_queue=task_queue)
         self._open: AsyncExitStack | None = None
-        self._closed = asyncio.Event()
+        self._close_event = asyncio.Event()
         self._queues: tuple[str, ...] = ()
 
     @property
@@ -113,7 +113,7 @@ class Worker:
             await stack.enter_async_context(serving(connection, toolset, task_queue=task_queue, capacity=capacity))
             await stack.enter_async_context(running_task(self._report_end_of_loop()))
             self._open = stack.pop_all()
-        self._closed.clear()
+        self._close_event.clear()
         self._queues = tuple(dict.fromkeys([task_queue, *toolset.user_queues]))
         return self
 
@@ -125,26 +125,26 @@ class Worker:
 
     async def run(self) -> None:
         """Serve until SIGTERM, SIGINT or cancellation, or until the client is closed. Raises as `__aenter__`."""
-        with stop_signals() as stopped:
+        with stop_signals() as stop_event:
             if self._open is not None:
-                await self._wait_until_closed_or(stopped)
+                await self._wait_until_closed_or(stop_event)
                 return
             async with self:
-                await self._wait_until_closed_or(stopped)
+                await self._wait_until_closed_or(stop_event)
 
     async def _close(self) -> None:
         stack, self._open, self._queues = self._open, None, ()
         if stack is not None:
             await stack.aclose()
-            self._closed.set()
+            self._close_event.set()
 
-    async def _wait_until_closed_or(self, stopped: asyncio.Event) -> None:
-        waits = [asyncio.create_task(event.wait()) for event in (self._closed, stopped)]
+    async def _wait_until_closed_or(self, stop_event: asyncio.Event) -> None:
+        wait_tasks = [asyncio.create_task(event.wait()) for event in (self._close_event, stop_event)]
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(wait_tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for wait in waits:
-                wait.cancel()
+            for task in wait_tasks:
+                task.cancel()
 
     async def _report_end_of_loop(self) -> None:
         """Log that the program ends without closing the worker: Temporal's SDK then waits for its polls forever."""
@@ -153,6 +153,7 @@ class Worker:
         except asyncio.CancelledError:
             if self._open is not None:
                 _LOG.error(
-                    "a Worker is open at the end of the event loop, so the program may not end: use it in `async with`"
+                    "a Worker is open at the end of the event loop, so the program may not end: use the Worker in "
+                    "`async with`"
                 )
             raise

@@ -12,7 +12,7 @@ import yaml
 
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.workers import workers_among
-from dagwright.interfaces.cli.process_exit import LEAVING_S
+from dagwright.interfaces.cli.process_exit import EXIT_TIMEOUT_S
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.server.namespace import RETENTION
 from dagwright.settings import Settings
@@ -183,8 +183,8 @@ def test_composition_waits_longer_than_worker_and_gateway_need_to_end(services: 
 
     drain_s = float(services["worker"]["environment"]["DAGWRIGHT_DRAIN_S"])
     assert drain_s > signature(ToolDeclaration).parameters["timeout_s"].default
-    assert grace_s("worker") == drain_s + LEAVING_S
-    assert grace_s("gateway") > LEAVING_S
+    assert grace_s("worker") == drain_s + EXIT_TIMEOUT_S
+    assert grace_s("gateway") > EXIT_TIMEOUT_S
 
 
 def test_only_the_worker_gets_secrets_of_the_user(services: dict[str, dict[str, Any]]) -> None:

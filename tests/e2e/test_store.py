@@ -1,4 +1,4 @@
-"""`store show` and `store prune` on a real server, and what commands say if the store can not be used."""
+"""`store show` and `store prune` on a real server, and what commands say if the store cannot be used."""
 
 import os
 from datetime import UTC, datetime, timedelta

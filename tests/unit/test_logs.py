@@ -142,6 +142,6 @@ def test_lost_server_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     for attempt in range(5, 8):
         core.warning("gRPC call retried %s times: Status { code: Unavailable, message: tcp }", attempt)
     core.warning("something else")
-    words = "the Temporal server does not answer; it is tried again and again"
+    words = "the Temporal server does not respond; the client keeps retrying"
     plain = {"level": "warning", "logger": "temporalio.core"}
     assert _lines(capsys) == [{"event": words, **plain}, {"event": "something else", **plain}]

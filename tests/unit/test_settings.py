@@ -130,7 +130,7 @@ def test_key_belongs_to_the_address_of_its_service(
 
 
 IN_MEMORY = "a SQLite database in memory cannot be shared by workers; name a file"
-NO_DATABASE = "it is no URL such as sqlite:///dagwright.db"
+NO_DATABASE = "it is not a URL such as sqlite:///dagwright.db"
 NO_BUCKET = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens"
 NO_PREFIX = "the prefix may have at most 900 characters: letters, digits and !_.*'()/-"
 NO_PROXY = "each proxy is an IP address or a network, such as 10.0.0.5 or 10.0.0.0/24, with commas between"
@@ -140,20 +140,20 @@ ADDRESSES = ("8485", "localhost", "http://localhost:8485", "a:b", ":8485")
 REFUSED = {
     "LOG_LEVEL": {"loud": "Input should be 'debug', 'info', 'warning' or 'error', got 'loud'"},
     "ALLOW_PRIVATE_ADDRESSES": {"perhaps": "Input should be a valid boolean, unable to interpret input, got 'perhaps'"},
-    "UI_URL": {"localhost:8233": "it is no address such as https://temporal.example.com, got 'localhost:8233'"},
-    "NOTIFY_URL": {"hooks.example.com/hidden": "it is no address such as https://hooks.example.com/dagwright"},
+    "UI_URL": {"localhost:8233": "it is not an address such as https://temporal.example.com, got 'localhost:8233'"},
+    "NOTIFY_URL": {"hooks.example.com/hidden": "it is not an address such as https://hooks.example.com/dagwright"},
     "NOTIFY_SECRET": {"whsec_hidden!": "the part after whsec_ must be base64, and not empty"},
     "API_PROXIES": {given: f"{NO_PROXY}, got {given!r}" for given in PROXIES},
     "HEALTH_ADDRESS": {given: f"{NO_ADDRESS}, got {given!r}" for given in ADDRESSES},
     "DATABASE_URL": {
         "parties.db": NO_DATABASE,
         "://x": NO_DATABASE,
-        "mysql://ann:hidden@host/parties": "only SQLite and PostgreSQL are known",
+        "mysql://ann:hidden@host/parties": "only SQLite and PostgreSQL are supported",
         "sqlite://": IN_MEMORY,
         "sqlite:///:memory:": IN_MEMORY,
         "sqlite:///file:x?mode=memory": IN_MEMORY,
         "sqlite://parties.db": "the path of a SQLite file comes after three slashes",
-        "postgresql://ann:hidden@host:port/parties": "its port is no number",
+        "postgresql://ann:hidden@host:port/parties": "its port is not a number",
     },
     "PAYLOAD_STORE": {
         " ": "it is empty; set a folder or s3://bucket/prefix",
@@ -175,12 +175,12 @@ def test_invalid_value_is_rejected(name: str, value: str, wrong: str, monkeypatc
     monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
     with pytest.raises(SettingsError) as refusal:
         load_settings()
-    assert str(refusal.value) == f"DAGWRIGHT_{name} can not be used: {wrong}"
+    assert str(refusal.value) == f"DAGWRIGHT_{name} cannot be used: {wrong}"
 
 
 def test_webhook_without_a_secret_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_NOTIFY_URL", "https://hooks.example.com")
-    words = r"^DAGWRIGHT_NOTIFY_SECRET can not be used: DAGWRIGHT_NOTIFY_URL needs it to sign notifications$"
+    words = r"^DAGWRIGHT_NOTIFY_SECRET cannot be used: DAGWRIGHT_NOTIFY_URL needs it to sign notifications$"
     with pytest.raises(SettingsError, match=words):
         load_settings()
 

@@ -183,8 +183,8 @@ async def test_worker_with_another_store_does_not_start(client: Client, queue: s
     assert str(caught.value) == (
         f"the workers of task queue '{queue}' in namespace 'default' use the payload store {tmp_path / 'first'} "
         f"(ID {ids[0]}), and this process has {tmp_path / 'second'} (ID {ids[1]}): set DAGWRIGHT_PAYLOAD_STORE to the "
-        "same store; to move a store, copy it with its file `store-id`; to use this one without the values of the "
-        "other, run `dagwright store adopt --yes`"
+        "same store; to move a store, copy it with its file `store-id`; to use this store without the values of the "
+        "other store, run `dagwright store adopt --yes`"
     )
 
 

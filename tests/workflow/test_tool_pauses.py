@@ -18,7 +18,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.server import tool_pauses
 from dagwright.server.tool_pauses import (
-    Resumed,
+    ResumeResult,
     find_tool_pause,
     list_paused_tools,
     pause_call,
@@ -234,8 +234,8 @@ async def test_pausing_a_tool_twice_names_the_actor_and_resuming_twice_does_noth
 
     await eventually(is_listed)
     released = await resume_tool(client, service.send, by="bob")
-    assert released == Resumed(first, calls=0, runs=0, ramp_s=tool_pauses.MIN_RAMP_S)
-    assert await resume_tool(client, service.send, by="bob") == Resumed(None, 0, 0, tool_pauses.MIN_RAMP_S)
+    assert released == ResumeResult(first, calls=0, runs=0, ramp_s=tool_pauses.MIN_RAMP_S)
+    assert await resume_tool(client, service.send, by="bob") == ResumeResult(None, 0, 0, tool_pauses.MIN_RAMP_S)
     assert await pause_tool(client, service.send, by="eve", reason=None) is None
     await resume_tool(client, service.send, by=None)
 

@@ -212,8 +212,8 @@ def _record_path(process: Daemon) -> Path:
 
 
 def _settings_of_runs(settings: Settings) -> dict[str, str]:
-    apps = (setting.of_runs() for setting in app_settings(settings))
-    return reduce(or_, apps, {**configured_server(), **settings.of_runs()})
+    apps = (setting.settings_of_runs() for setting in app_settings(settings))
+    return reduce(or_, apps, {**configured_server(), **settings.settings_of_runs()})
 
 
 def _digest(salt: str, value: str) -> str:

@@ -13,7 +13,7 @@ import threading
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.process.drain import writes_in_flight
 
-LEAVING_S = 20.0
+EXIT_TIMEOUT_S = 20.0
 """Seconds after which the watchdog ends the process: a worker gives its steps 10 s to finish, and then cancels them.
 
 The time is counted from the end of the last call of a `write` tool, which has its own timeout
@@ -21,7 +21,7 @@ The time is counted from the end of the last call of a `write` tool, which has i
 
 
 class ExitWatchdog:
-    """Timer that ends the process `LEAVING_S` seconds after `start`, unless it is closed before."""
+    """Timer that ends the process `EXIT_TIMEOUT_S` seconds after `start`, unless it is closed before."""
 
     def __init__(self) -> None:
         self._timer: threading.Timer | None = None
@@ -35,7 +35,7 @@ class ExitWatchdog:
         """
         if self._timer is None:
             sys.stdout.flush()
-            self._start_timer(LEAVING_S, code)
+            self._start_timer(EXIT_TIMEOUT_S, code)
 
     def _start_timer(self, delay_s: float, code: int) -> None:
         # A thread, because the event loop may be blocked.
@@ -44,7 +44,7 @@ class ExitWatchdog:
         self._timer.start()
 
     def _leave(self, code: int) -> None:
-        left_s = LEAVING_S - writes_in_flight.quiet_s()
+        left_s = EXIT_TIMEOUT_S - writes_in_flight.quiet_s()
         if left_s > 0 and not self._is_closed:
             self._start_timer(left_s, code)
             return

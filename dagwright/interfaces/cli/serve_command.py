@@ -97,7 +97,7 @@ async def _serve(
             listening(
                 create_app(context, host=request.host),
                 listener,
-                leaving=context.stopping,
+                stop_event=context.stopping,
                 proxies=settings.api_proxies,
             ),
             # The innermost context, so that the gateway can report the draining of the worker.

@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.node_text import local_date
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.steering_commands import PauseToolRequest, ResumeToolRequest
-from dagwright.server.tool_pauses import Resumed, ToolPause, list_paused_tools, pause_tool, resume_tool
+from dagwright.server.tool_pauses import ResumeResult, ToolPause, list_paused_tools, pause_tool, resume_tool
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 
@@ -52,9 +52,9 @@ def resume(request: ResumeToolRequest, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
-            resumed = await resume_tool(connection.client, request.tool, by=author_name(request.by), ramp_s=ramp_s)
-        is_done = resumed.pause is not None or resumed.calls > 0
-        output.outcome(_resumed_message(request.tool, resumed), ok=is_done, tool=request.tool)
+            result = await resume_tool(connection.client, request.tool, by=author_name(request.by), ramp_s=ramp_s)
+        is_done = result.pause is not None or result.calls > 0
+        output.outcome(_resumed_message(request.tool, result), ok=is_done, tool=request.tool)
         return ExitCode.COMPLETED if is_done else ExitCode.REJECTED
 
     return run_async(work, output)
@@ -112,12 +112,12 @@ def _ramp_s(ramp: str | None) -> float | None:
         raise CommandError(f"--ramp must be a duration such as 2m: {error}") from None
 
 
-def _resumed_message(tool: str, resumed: Resumed) -> str:
-    if resumed.pause is None and not resumed.calls:
+def _resumed_message(tool: str, result: ResumeResult) -> str:
+    if result.pause is None and not result.calls:
         return f"{tool} is not paused, and none of its calls waits"
-    state = f"{tool} is resumed" if resumed.pause is not None else f"{tool} was not paused"
-    if not resumed.calls:
+    state = f"{tool} is resumed" if result.pause is not None else f"{tool} was not paused"
+    if not result.calls:
         return f"{state}; none of its calls waited"
-    calls, runs = format_count(resumed.calls, "call"), format_count(resumed.runs, "run")
-    verb = "starts" if resumed.calls == 1 else "start"
-    return f"{state}; {calls} of {runs} {verb} within {format_elapsed_time(resumed.ramp_s)}"
+    calls, runs = format_count(result.calls, "call"), format_count(result.runs, "run")
+    verb = "starts" if result.calls == 1 else "start"
+    return f"{state}; {calls} of {runs} {verb} within {format_elapsed_time(result.ramp_s)}"

@@ -105,6 +105,6 @@ async def _health(
 
     structlog.stdlib.get_logger("dagwright.process.health").info("health endpoints", address=address_of(listener))
     async with serving_health(
-        listener, Readiness({"temporal": check_poller, "store": store.check}, stopped=stop_event)
+        listener, Readiness({"temporal": check_poller, "store": store.check}, stop_event=stop_event)
     ):
         yield

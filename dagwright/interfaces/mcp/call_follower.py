@@ -41,7 +41,7 @@ class FollowedRun:
     Args:
         view: view of the run.
         rejections: messages about answers that the run rejected.
-        interim: interim result with forms, if the call ends with one.
+        interim: interim result with forms, if the call ends with forms.
     """
 
     view: "RunView"
@@ -78,39 +78,41 @@ class _RunFollower:
         self._author = author
         self._progress = RunProgress()
         self._moments: AsyncGenerator[RunMoment, None] = follow(runs, workflow_id)
-        self._next: asyncio.Task[RunMoment] | None = None
-        self._form: asyncio.Task[None] | None = None
-        self._open_form = ""
+        self._next_moment: asyncio.Task[RunMoment] | None = None
+        self._form_task: asyncio.Task[None] | None = None
+        self._open_form_id = ""
         """ID of the request whose form is open."""
 
     async def follow_until(self, end: float) -> FollowedRun:
         """Follow until there is a reason to return; `end` is a time of the monotonic clock."""
-        last: RunMoment | None = None
+        last_moment: RunMoment | None = None
         while True:
-            moment = await self._update(end if last is not None else None)
+            moment = await self._update(end if last_moment is not None else None)
             if moment is not None:
-                last = moment
+                last_moment = moment
                 await self._report_progress(moment)
-            assert last is not None
-            view = last.view
+            assert last_moment is not None
+            view = last_moment.view
             rejections = " ".join(self._elicitations.rejections)
             if view.is_closed:
                 return FollowedRun(view, rejections)
             # The view may be older than the answers of this call.
             requests = [
-                request for request in last.requests if request["request_id"] not in self._elicitations.answered
+                request
+                for request in last_moment.requests
+                if request["request_id"] not in self._elicitations.answered_ids
             ]
             if (interim := self._interim(requests)) is not None:
                 return FollowedRun(view, rejections, interim)
             self._open_next_form(requests)
             # The run waits for an answer that this client cannot give.
             is_stuck = bool(requests) and view.status == RunStatus.WAITING
-            if self._form is None and (is_stuck or time.monotonic() >= end):
+            if self._form_task is None and (is_stuck or time.monotonic() >= end):
                 return FollowedRun(view, rejections)
 
     async def close(self) -> None:
         """Stop following, and close an open form."""
-        for task in (self._form, self._next):
+        for task in (self._form_task, self._next_moment):
             if task is not None:
                 task.cancel()
                 with suppress(asyncio.CancelledError, Exception):
@@ -119,19 +121,22 @@ class _RunFollower:
 
     async def _update(self, end: float | None) -> RunMoment | None:
         """Wait for a change and return it; `None` if the time is up or a form was closed first."""
-        if self._next is None:
-            self._next = asyncio.ensure_future(anext(self._moments))
-        tasks: list[asyncio.Task[Any]] = [self._next, *([self._form] if self._form is not None else [])]
-        timeout_s = None if end is None or self._form is not None else max(0.0, end - time.monotonic())
+        if self._next_moment is None:
+            self._next_moment = asyncio.ensure_future(anext(self._moments))
+        tasks: list[asyncio.Task[Any]] = [
+            self._next_moment,
+            *([self._form_task] if self._form_task is not None else []),
+        ]
+        timeout_s = None if end is None or self._form_task is not None else max(0.0, end - time.monotonic())
         await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-        if self._form is not None and self._form.done():
-            form, self._form = self._form, None
-            if not form.cancelled():
-                form.result()
-        if not self._next.done():
+        if self._form_task is not None and self._form_task.done():
+            form_task, self._form_task = self._form_task, None
+            if not form_task.cancelled():
+                form_task.result()
+        if not self._next_moment.done():
             return None
-        update, self._next = self._next, None
-        return update.result()
+        moment_task, self._next_moment = self._next_moment, None
+        return moment_task.result()
 
     async def _report_progress(self, moment: RunMoment) -> None:
         for notification in self._progress.notifications(moment):
@@ -146,32 +151,32 @@ class _RunFollower:
 
     def _open_next_form(self, requests: Sequence[Mapping[str, Any]]) -> None:
         """Open the next form if none is open; close a form whose request was answered elsewhere."""
-        if self._form is not None:
-            if self._open_form not in {request["request_id"] for request in requests}:
-                self._form.cancel()
+        if self._form_task is not None:
+            if self._open_form_id not in {request["request_id"] for request in requests}:
+                self._form_task.cancel()
             return
         if (
             not uses_interim_results(self._elicitations.context)
             and (next_form := self._elicitations.next_form(requests)) is not None
         ):
             request, form = next_form
-            self._open_form = str(request["request_id"])
-            self._form = asyncio.create_task(self._fill_in(request, form))
+            self._open_form_id = str(request["request_id"])
+            self._form_task = asyncio.create_task(self._fill_in(request, form))
 
     async def _fill_in(self, request: RequestDocument, form: types.ElicitRequestFormParams) -> None:
-        """Show a form, and answer with its content."""
-        self._elicitations.skipped.add(str(request["request_id"]))
+        """Show a form, and answer the request with its content."""
+        self._elicitations.skipped_ids.add(str(request["request_id"]))
         context = self._elicitations.context
         try:
             async with asyncio.timeout(FORM_TIMEOUT_S):
-                filled = await context.session.elicit_form(
+                form_result = await context.session.elicit_form(
                     form.message, form.requested_schema, related_request_id=context.request_id
                 )
         except (TimeoutError, MCPError, NoBackChannelError):
             # The client cannot show the form, or no person fills it in. The request stays open.
             return
         await _answer_with_form(
-            filled, self._elicitations, request, self._runs, workflow_id=self._workflow_id, author=self._author
+            form_result, self._elicitations, request, self._runs, workflow_id=self._workflow_id, author=self._author
         )
 
 
@@ -181,16 +186,16 @@ async def answer_with_forms(
     """Answer the open requests of a run with the forms that a client sends: request ID -> response."""
     open_requests = {str(request.id): request for request in await runs.feedback.requests_of(workflow_id)}
     for name, response in responses.items():
-        elicitations.skipped.add(name)
-        request, filled = open_requests.get(name), parse_form_response(response)
-        if request is not None and filled is not None:
+        elicitations.skipped_ids.add(name)
+        request, form_result = open_requests.get(name), parse_form_response(response)
+        if request is not None and form_result is not None:
             await _answer_with_form(
-                filled, elicitations, request.document, runs, workflow_id=workflow_id, author=author
+                form_result, elicitations, request.document, runs, workflow_id=workflow_id, author=author
             )
 
 
 async def _answer_with_form(
-    filled: types.ElicitResult,
+    form_result: types.ElicitResult,
     elicitations: Elicitations,
     request: RequestDocument,
     runs: "Runs",
@@ -199,16 +204,16 @@ async def _answer_with_form(
     author: str,
 ) -> None:
     """Answer a request with the content of its form if the person accepted; record a rejection by the run."""
-    elicitations.skipped.add(str(request["request_id"]))
-    if filled.action != "accept":
+    elicitations.skipped_ids.add(str(request["request_id"]))
+    if form_result.action != "accept":
         return
     try:
-        answer = Answer(answer_of(request, filled.content or {}), author, through="mcp")
+        answer = Answer(answer_of(request, form_result.content or {}), author, through="mcp")
         await answer_request(runs.feedback, workflow_id, str(request["request_id"]), answer)
     except (FeedbackRejected, RunClosed, RunNotFound, InvalidJson) as error:
         elicitations.rejections.append(f"The answer to {request['request_id']!r} was rejected: {error}.")
     else:
-        elicitations.answered.add(str(request["request_id"]))
+        elicitations.answered_ids.add(str(request["request_id"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +221,7 @@ class ProgressNotification:
     """A progress notification.
 
     Args:
-        done: number of nodes and items that have ended, plus half the number of running ones.
+        done: number of nodes and items that have ended, plus half the number of running nodes and items.
         total: number of known nodes and items; more may be added.
         message: the node and its new state.
     """
@@ -230,21 +235,22 @@ class ProgressNotification:
 class RunProgress:
     """The progress of a run that the client has received."""
 
-    reported: dict[str, float] = field(default_factory=dict)
+    progress_of_tasks: dict[str, float] = field(default_factory=dict)
     """ID of a node or item -> its progress."""
     last_done: float = -1.0
     """`done` of the last notification."""
 
     def notifications(self, moment: RunMoment) -> Iterator[ProgressNotification]:
-        """Yield a notification for each changed node or item, with more progress than the previous one."""
+        """Yield a notification for each changed node or item, with more progress than the previous notification."""
         states = states_of(moment.view.scheduler)
         total = _total_of(moment.view, states)
         for task in moment.changed:
             state = states.get(task)
             if state is None or state.status in _STATUSES_WITHOUT_PROGRESS:
                 continue
-            self.reported[task] = max(self.reported.get(task, 0.0), 1.0 if state.status.is_final else _STARTED_SHARE)
-            done = sum(self.reported.values())
+            share = 1.0 if state.status.is_final else _STARTED_SHARE
+            self.progress_of_tasks[task] = max(self.progress_of_tasks.get(task, 0.0), share)
+            done = sum(self.progress_of_tasks.values())
             # The protocol forbids notifications without progress, such as another attempt.
             if done > self.last_done:
                 self.last_done = done

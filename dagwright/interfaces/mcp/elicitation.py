@@ -1,4 +1,4 @@
-"""Show the feedback requests of a run as forms to the person behind the client.
+"""Show the feedback requests of a run as forms to the person who uses the client.
 
 With protocol versions up to 2025-11-25, the client gets forms during the call (`elicitation/create`). From 2026-07-28
 on, the call ends with an interim result that has the forms, and the client repeats the call with their content.
@@ -18,7 +18,7 @@ from dagwright.interfaces.mcp.request_forms import RequestDocument, form_of, pro
 
 CallContext = ServerRequestContext[Any, Any]
 
-_MAX_ROUNDS: Final = 8
+_MAX_INTERIM_RESULTS: Final = 8
 """Maximum number of interim results of one call: clients stop at ten."""
 _STATE_UNREADABLE: Final = "`requestState` is not the state of the interim result: repeat the call without it"
 _FIRST_VERSION_WITH_LISTS: Final = "2025-11-25"
@@ -31,17 +31,19 @@ class CallState:
 
     Args:
         workflow_id: the run that the call has started or found.
-        skipped: IDs of requests that the person declined.
-        rounds: number of interim results of the call so far.
+        skipped_ids: IDs of requests that the person declined.
+        interim_results: number of interim results of the call so far.
     """
 
     workflow_id: str
-    skipped: tuple[str, ...] = ()
-    rounds: int = 0
+    skipped_ids: tuple[str, ...] = ()
+    interim_results: int = 0
 
     def to_text(self) -> str:
         """Serialize the state for the client."""
-        return json.dumps({"run_id": self.workflow_id, "skipped": list(self.skipped), "rounds": self.rounds})
+        return json.dumps(
+            {"run_id": self.workflow_id, "skipped": list(self.skipped_ids), "rounds": self.interim_results}
+        )
 
 
 class StateUnreadable(Exception):
@@ -61,7 +63,7 @@ def parse_call_state(params: types.CallToolRequestParams) -> CallState | None:
         state = CallState(str(state["run_id"]), tuple(map(str, state["skipped"])), int(state["rounds"]))
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError):
         raise StateUnreadable(_STATE_UNREADABLE) from None
-    if state.rounds < 0:
+    if state.interim_results < 0:
         raise StateUnreadable(_STATE_UNREADABLE)
     return state
 
@@ -98,28 +100,28 @@ class Elicitations:
 
     Args:
         context: context of the call.
-        skipped: IDs of requests that must not be shown, or not again.
-        answered: IDs of requests that were answered in this call.
+        skipped_ids: IDs of requests that must not be shown, or not again.
+        answered_ids: IDs of requests that were answered in this call.
         rejections: messages about answers that the run rejected.
-        rounds: number of interim results so far.
+        interim_results: number of interim results so far.
         is_silent: whether this call shows no forms, because a later call shows them.
     """
 
     context: CallContext
-    skipped: set[str] = field(default_factory=set)
-    answered: set[str] = field(default_factory=set)
+    skipped_ids: set[str] = field(default_factory=set)
+    answered_ids: set[str] = field(default_factory=set)
     rejections: list[str] = field(default_factory=list)
-    rounds: int = 0
+    interim_results: int = 0
     is_silent: bool = False
 
     def next_form(
         self, requests: Iterable[RequestDocument]
     ) -> tuple[RequestDocument, types.ElicitRequestFormParams] | None:
         """Return the first request that the client can show, with its form."""
-        if self.is_silent or not can_elicit(self.context) or self.rounds >= _MAX_ROUNDS:
+        if self.is_silent or not can_elicit(self.context) or self.interim_results >= _MAX_INTERIM_RESULTS:
             return None
         for request in requests:
-            if request["request_id"] not in self.skipped and (form := form_for(request, self.context)) is not None:
+            if request["request_id"] not in self.skipped_ids and (form := form_for(request, self.context)) is not None:
                 return request, form
         return None
 
@@ -138,7 +140,7 @@ class Elicitations:
         forms = self.forms(requests)
         if not forms:
             return None
-        state = CallState(workflow_id, tuple(sorted(self.skipped)), self.rounds + 1)
+        state = CallState(workflow_id, tuple(sorted(self.skipped_ids)), self.interim_results + 1)
         return types.InputRequiredResult(input_requests=forms, request_state=state.to_text())
 
 

@@ -88,8 +88,8 @@ def _form_of_selection(request: RequestDocument) -> Form | None:
         return None
     choice = _choice([(_name_of(option), _label_of(option)) for option in options])
     if request["multiple"]:
-        many = {"anyOf": choice["oneOf"]} if "oneOf" in choice else choice
-        choice = {"type": "array", "items": many, "minItems": 0 if request["allow_text"] else 1}
+        item_schema = {"anyOf": choice["oneOf"]} if "oneOf" in choice else choice
+        choice = {"type": "array", "items": item_schema, "minItems": 0 if request["allow_text"] else 1}
     fields = {"selected": {**choice, "title": "Choice"}}
     if not request["allow_text"]:
         return _form(fields, ["selected"])

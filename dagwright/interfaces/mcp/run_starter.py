@@ -94,7 +94,7 @@ class RunStarter:
         """Return the checked plan of a call, and the plan as written.
 
         Raises:
-            PlanInvalid: the plan is invalid; has all problems.
+            PlanInvalid: the plan is invalid; the error has all problems.
         """
         posted = posted_plan(arguments["plan"], arguments.get("dialect"), templates)
         checked, document = check_posted_plan(posted, self.toolset.declarations())
@@ -141,8 +141,8 @@ class RunStarter:
             start = self._prepare(request)
             if (name := arguments.get("session_id")) is not None:
                 turn = TurnRequest(session_name(name), request.text, partial(self._prepare, request))
-                started, _ = await start_turn(turn, self.runs, self.sessions, run=run)
-                return started
+                started_run, _ = await start_turn(turn, self.runs, self.sessions, run=run)
+                return started_run
         except (GoalRejected, TurnRejected) as error:
             raise McpCallRejected(error.code, str(error)) from None
         except SessionNameInvalid as error:

@@ -50,23 +50,23 @@ def create_server(
             change.
         is_serving: whether this process is a worker of the runs; otherwise the workers choose the model.
     """
-    declared = toolset.declarations()
+    declarations = toolset.declarations()
     folder = templates if isinstance(templates, TemplateFolder) else None
-    published = folder.read() if folder is not None else PublishedTemplates(cast("Templates", templates), {})
-    templates_by_name = without_reserved_names(published.templates)
+    published_templates = folder.read() if folder is not None else PublishedTemplates(cast("Templates", templates), {})
+    templates_by_name = without_reserved_names(published_templates.templates)
     starter = RunStarter(runs, sessions, toolset, is_serving=is_serving)
-    tools = tools_of(templates_by_name, declared)
+    tools = tools_of(templates_by_name, declarations)
     handlers = ToolHandlers(tools, templates_by_name, starter=starter, steering=steering)
 
     async def refresh() -> None:
-        nonlocal published
+        nonlocal published_templates
         if folder is None:
             return
-        current = await asyncio.to_thread(folder.read)
-        if current is not published:
-            published = current
-            templates_by_name = without_reserved_names(current.templates)
-            handlers.publish(tools_of(templates_by_name, declared), templates_by_name)
+        new_templates = await asyncio.to_thread(folder.read)
+        if new_templates is not published_templates:
+            published_templates = new_templates
+            templates_by_name = without_reserved_names(new_templates.templates)
+            handlers.publish(tools_of(templates_by_name, declarations), templates_by_name)
 
     async def list_tools(_: CallContext, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         await refresh()
@@ -78,7 +78,7 @@ def create_server(
         await refresh()
         tool = handlers.tools.get(params.name)
         if tool is None:
-            if problems := published.problems.get(params.name):
+            if problems := published_templates.problems.get(params.name):
                 message = f"the published plan {params.name!r} cannot be used: {'; '.join(problems)}"
                 raise MCPError(types.INVALID_PARAMS, message)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; `tools/list` lists all tools")

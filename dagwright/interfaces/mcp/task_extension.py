@@ -55,8 +55,8 @@ class UpdateParams(TaskParams):
 def supports_tasks(context: CallContext) -> bool:
     """Return whether the client of a call accepts a task as its result."""
     capabilities = context.session.client_capabilities
-    declared = capabilities.extensions if capabilities is not None else None
-    return uses_interim_results(context) and EXTENSION in (declared or {})
+    extensions = capabilities.extensions if capabilities is not None else None
+    return uses_interim_results(context) and EXTENSION in (extensions or {})
 
 
 class Tasks:
@@ -85,13 +85,13 @@ class Tasks:
 
     async def call(self, call: McpToolCall) -> HandlerResult:
         """Return the result of a call if it ends soon, else a task."""
-        started = await self._handlers.start(call)
-        if isinstance(started, types.CallToolResult):
-            return started
+        outcome = await self._handlers.start(call)
+        if isinstance(outcome, types.CallToolResult):
+            return outcome
         # The call returns no forms: clients of tasks get forms from `tasks/get`, and answer them with `tasks/update`.
         elicitations = Elicitations(call.context, is_silent=True)
         followed_run = await follow_run(
-            self._runs, started.workflow_id, elicitations, wait_s=_RESULT_WAIT_S, author=call.author
+            self._runs, outcome.workflow_id, elicitations, wait_s=_RESULT_WAIT_S, author=call.author
         )
         if followed_run.view.is_closed:
             return run_result(await self._runs.document(followed_run.view))
@@ -130,9 +130,9 @@ class Tasks:
 
     async def _view(self, context: CallContext, params: TaskParams) -> "RunView":
         if not supports_tasks(context):
-            required: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
+            error_data: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             message = f"the client does not declare {EXTENSION}"
-            raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message, required)
+            raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, message, error_data)
         try:
             return await self._runs.reader(params.task_id).read()
         except RunNotFound as error:

@@ -70,15 +70,15 @@ _RESULT: Final = {
 }
 
 
-def tools_of(templates: Templates, declared: Mapping[str, ToolDeclaration]) -> list[types.Tool]:
+def tools_of(templates: Templates, declarations: Mapping[str, ToolDeclaration]) -> list[types.Tool]:
     """Return all tools. Tools of templates come last, in the order of their names.
 
     Args:
         templates: templates from `without_reserved_names`.
-        declared: tools that plans may call.
+        declarations: tools that plans may call.
     """
     return [
-        _run_plan(declared, list(templates)),
+        _run_plan(declarations, list(templates)),
         _check_plan(),
         _ask(),
         _get_run(),
@@ -91,24 +91,24 @@ def tools_of(templates: Templates, declared: Mapping[str, ToolDeclaration]) -> l
 
 def without_reserved_names(templates: Templates) -> Templates:
     """Remove templates with the name of another tool of the server, and log an error for each of them."""
-    reserved = {RUN_PLAN, CHECK_PLAN, ASK, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL}
-    for name in sorted(reserved & templates.keys()):
+    reserved_names = {RUN_PLAN, CHECK_PLAN, ASK, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL}
+    for name in sorted(reserved_names & templates.keys()):
         problem = f"{templates[name].file}: the MCP server has a tool of that name; rename the file"
         _LOG.error("a published plan cannot be used", problem=problem)
-    return {name: template for name, template in templates.items() if name not in reserved}
+    return {name: template for name, template in templates.items() if name not in reserved_names}
 
 
-def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> types.Tool:
+def _run_plan(declarations: Mapping[str, ToolDeclaration], template_names: list[str]) -> types.Tool:
     template_property = {
         "template": {
             "type": "string",
-            "enum": published,
+            "enum": template_names,
             "description": "Instead of `plan`: name of a published plan. Such a plan is also a tool of its own, but "
             "without `run_id`, `timeout` and `wait_s`.",
         }
     }
-    agents = [card.name for card in agent_cards(declared)]
-    tools = [name for name, tool in callable_tools(declared).items() if tool.agent is None]
+    agents = [card.name for card in agent_cards(declarations)]
+    tools = [name for name, tool in callable_tools(declarations).items() if tool.agent is None]
     agents_text = f" Agents of nodes: {join_first(agents, _NAMES_SHOWN)}." if agents else ""
     return types.Tool(
         name=RUN_PLAN,
@@ -121,14 +121,14 @@ def _run_plan(declared: Mapping[str, ToolDeclaration], published: list[str]) -> 
         input_schema=_object(
             {
                 "plan": _PLAN,
-                **(template_property if published else {}),
+                **(template_property if template_names else {}),
                 "inputs": {"type": "object", "description": "Inputs of the plan: name -> value."},
                 "run_id": _NEW_RUN_ID,
                 "dialect": _DIALECT,
                 "timeout": _TIMEOUT,
                 "wait_s": _WAIT,
             },
-            *([] if published else ["plan"]),
+            *([] if template_names else ["plan"]),
         ),
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=False, idempotent_hint=False, open_world_hint=True),
@@ -167,7 +167,7 @@ def _ask() -> types.Tool:
                 },
                 "session_id": {
                     "type": "string",
-                    "description": "Session that the request is a turn of; it is started if it does not exist.",
+                    "description": "Session of the request. A session that does not exist is started.",
                 },
                 "model": {"type": "string", "description": "Model to use. Default: the model of the server."},
                 "max_rounds": {
@@ -178,14 +178,13 @@ def _ask() -> types.Tool:
                 },
                 "worker_timeout": {
                     "type": "string",
-                    "description": "Profile rounds only: timeout of worker tool calls without a timeout of their "
-                    "own, such as 2m.",
+                    "description": "Profile rounds only: timeout of worker tools that declare none, such as 2m.",
                 },
                 "synthesis": {
                     "type": "string",
                     "enum": [*SYNTHESES],
-                    "description": "Profile rounds only: assemble joins the findings of the worker tools; with model, "
-                    "a model writes the answer.",
+                    "description": "Profile rounds only: with assemble, the findings of the worker tools are joined; "
+                    "with model, a model writes the answer.",
                 },
                 "run_id": _NEW_RUN_ID,
                 "timeout": _TIMEOUT,
@@ -258,7 +257,7 @@ def _answer_feedback() -> types.Tool:
                     "description": "Answers a SELECTION: options, or their IDs if they have IDs.",
                 },
                 "text": {"type": "string", "description": "Answers a CLARIFICATION or a GUIDANCE."},
-                "data": {"description": "Answers an INFORMATION: data that match its schema."},
+                "data": {"description": "Answers an INFORMATION: data that matches the schema of the request."},
                 "remember": {
                     "type": "boolean",
                     "description": "With approved: do not ask about this tool again in this run.",
@@ -282,7 +281,7 @@ def _cancel() -> types.Tool:
     return types.Tool(
         name=CANCEL,
         title="Cancel a run",
-        description="Request cancellation of a run and return at once; finished results are kept.",
+        description="Request cancellation of a run and return immediately; finished results are kept.",
         input_schema=_object(
             {
                 "run_id": _RUN_ID,
@@ -301,8 +300,8 @@ def _template_tool(template: Template) -> types.Tool:
     return types.Tool(
         name=template.name,
         title=title,
-        description=f"{description} The result has `output`. If the run takes longer than {WAIT_S} s, fetch it with "
-        f"{GET_RUN}; {RUN_PLAN} with `template` starts it without waiting.",
+        description=f"{description} The result has `output`. If the run takes longer than {WAIT_S} s, fetch the result "
+        f"with {GET_RUN}; {RUN_PLAN} with `template` starts the plan without waiting.",
         input_schema=template.input_schema,
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=False, idempotent_hint=False, open_world_hint=True),

@@ -199,12 +199,14 @@ class ToolHandlers:
         return await self._starter.start_plan(call.arguments, run=call.run_id, templates=self._templates)
 
     async def _start_and_follow(self, call: McpToolCall) -> Result:
-        started = await self._start_run(call)
-        return await self._follow(call, started.workflow_id, Elicitations(call.context))
+        started_run = await self._start_run(call)
+        return await self._follow(call, started_run.workflow_id, Elicitations(call.context))
 
     async def _resume(self, call: McpToolCall, state: CallState) -> Result:
         """Continue a call whose client has returned the content of forms."""
-        elicitations = Elicitations(call.context, skipped=set(state.skipped), rounds=state.rounds)
+        elicitations = Elicitations(
+            call.context, skipped_ids=set(state.skipped_ids), interim_results=state.interim_results
+        )
         responses = call.params.input_responses or {}
         await answer_with_forms(responses, elicitations, self._runs, workflow_id=state.workflow_id, author=call.author)
         return await self._follow(call, state.workflow_id, elicitations)
@@ -271,8 +273,8 @@ class ToolHandlers:
         if outcome.is_rejected:
             hint = "`all` answers all of them" if is_ambiguous else f"{tool_definitions.GET_RUN} returns its state"
             raise McpCallRejected("refused", message if target.requests and not is_ambiguous else f"{message}; {hint}")
-        names = {request.id for request in target.requests} or {target.name}
-        elicitations = Elicitations(call.context, skipped={*names}, answered={*names})
+        request_ids = {request.id for request in target.requests} or {target.name}
+        elicitations = Elicitations(call.context, skipped_ids={*request_ids}, answered_ids={*request_ids})
         return await self._follow(call, workflow_id, elicitations, prefix=f"{message}.")
 
     async def _cancel(self, call: McpToolCall) -> Result:

@@ -22,7 +22,7 @@ PATH = "/mcp"
 class StdioStreams:
     """The standard streams, reserved for the protocol: all other output goes to stderr.
 
-    Create it before modules of tools are imported, since they may print.
+    Create this object before tool modules are imported, because the modules may print.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class StdioStreams:
     async def lines(self) -> AsyncIterator[str]:
         """Yield the lines of the input until it ends.
 
-        A daemon thread reads them: a blocking read cannot be cancelled, and must not delay the end of the process.
+        A daemon thread reads the lines: a blocking read cannot be cancelled, and must not delay the end of the process.
         """
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[bytes] = asyncio.Queue()

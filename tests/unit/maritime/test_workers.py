@@ -81,7 +81,7 @@ def test_invalid_setting_is_reported_without_its_password(
     monkeypatch.setenv(variable, value)
     with pytest.raises(SettingsError) as refusal:
         list(app_settings(load_settings()))
-    assert str(refusal.value) == f"{variable} can not be used: {problem}"
+    assert str(refusal.value) == f"{variable} cannot be used: {problem}"
 
 
 def test_maritime_settings_are_compared_with_the_background_worker() -> None:

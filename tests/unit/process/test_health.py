@@ -69,7 +69,7 @@ async def test_endless_check_and_drain_are_not_ready(monkeypatch: pytest.MonkeyP
 
     assert await Readiness({"store": endless}).problems() == {"store": "no response within 0.05 s"}
     stopped = asyncio.Event()
-    readiness = Readiness({}, stopped=stopped)
+    readiness = Readiness({}, stop_event=stopped)
     assert (await readiness.response()).status_code == 200
     stopped.set()
     response = await readiness.response()

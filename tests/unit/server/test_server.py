@@ -207,16 +207,14 @@ async def _start_error(**settings: Any) -> str:
 async def test_state_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="ascii")
     state_dir = tmp_path / "file" / ".dagwright"
-    assert (
-        await _start_error(state_dir=state_dir) == f"the state folder {state_dir} can not be written: Not a directory"
-    )
+    assert await _start_error(state_dir=state_dir) == f"the state folder {state_dir} cannot be written: Not a directory"
 
 
 @pytest.mark.parametrize("name", ["server.lock", "start.lock", "server.json"])
 async def test_folder_in_place_of_a_state_file_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     advice = "remove it, or name another folder in DAGWRIGHT_STATE_DIR"
-    words = f"the state folder can not be used: {tmp_path / name}: Is a directory; {advice}"
+    words = f"the state folder cannot be used: {tmp_path / name}: Is a directory; {advice}"
     assert await _start_error(state_dir=tmp_path) == words
 
 

@@ -61,8 +61,8 @@ def test_bound_is_the_retention_or_the_start_of_the_oldest_run(runs: list[Listed
 
 ENDED = "it has to end and leave the list first"
 CHILD_OF_UNKNOWN = (
-    "the run 'a/b' is a sub-plan of 'a', which is no longer listed, so its start is unknown; the sub-plan has to end "
-    "and leave the list first"
+    "the run 'a/b' is a sub-plan of 'a', which is no longer listed, so the start of the root run is unknown; "
+    "the sub-plan has to end and leave the list first"
 )
 
 
@@ -80,8 +80,8 @@ CHILD_OF_UNKNOWN = (
         (
             [],
             {"owners": ("me", "other")},
-            "workers of other namespaces use the store too (other; this one is me); give each namespace its "
-            "own store, or, if the others no longer exist, remove their files in owners/ of the store",
+            "workers of other namespaces use the store too (other; this namespace is me); give each namespace its "
+            "own store, or, if the other namespaces no longer exist, remove their files in owners/ of the store",
         ),
         (
             [],

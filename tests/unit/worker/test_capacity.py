@@ -16,7 +16,7 @@ def test_settings_choose_role_and_slots_of_a_worker(tmp_path: Path, monkeypatch:
         monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
     assert capacity_of(load_settings()) == WorkerCapacity("tools", activity_slots=3, cached_runs=0, target_cpu=0.8)
     monkeypatch.setenv("DAGWRIGHT_SERVE", "both")
-    with pytest.raises(SettingsError, match=r"^DAGWRIGHT_SERVE can not be used: .*'workflows' or 'tools', got 'both'$"):
+    with pytest.raises(SettingsError, match=r"^DAGWRIGHT_SERVE cannot be used: .*'workflows' or 'tools', got 'both'$"):
         load_settings()
 
 
@@ -40,7 +40,7 @@ def test_each_invalid_capacity_is_one_error_with_its_variable_and_value(
         assert capacity_of(load_settings()).worker_options()
     for value in rejected:
         monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
-        with pytest.raises(SettingsError, match=rf"^DAGWRIGHT_{name} can not be used: [^\n]+, got '{value}'$"):
+        with pytest.raises(SettingsError, match=rf"^DAGWRIGHT_{name} cannot be used: [^\n]+, got '{value}'$"):
             load_settings()
 
 

@@ -117,7 +117,7 @@ export function errorOfEvent({ error: { message, code } }) {
   return new ApiError(message, { status: STATUSES[code] ?? 422, code });
 }
 
-/** Waits `ms` milliseconds, or until the network is back, the page is shown or hidden, or `signal` is aborted. */
+/** Pause for `ms` milliseconds, or until the network is back, the page is shown or hidden, or `signal` is aborted. */
 export function pause(ms, signal) {
   return new Promise((resolve) => {
     const endPause = () => {

@@ -17,7 +17,7 @@ from dagwright.interfaces.cli import process_exit
 from dagwright.interfaces.cli.command_loop import run_async
 from dagwright.interfaces.cli.output import Output
 
-process_exit.LEAVING_S = %s
+process_exit.EXIT_TIMEOUT_S = %s
 
 async def stubborn():
     while True:
