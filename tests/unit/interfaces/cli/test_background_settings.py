@@ -261,12 +261,12 @@ async def test_command_with_an_unwritable_state_folder_serves(folder: Path, monk
 
 
 def test_settings_of_runs_are_compared() -> None:
-    of_runs = Settings(openai_base_url="http://127.0.0.1:9", model="small").of_runs()
-    assert {"DAGWRIGHT_DATABASE_URL", "DAGWRIGHT_MODEL", "OPENAI_BASE_URL"} <= {*of_runs}
+    settings_of_runs = Settings(openai_base_url="http://127.0.0.1:9", model="small").settings_of_runs()
+    assert {"DAGWRIGHT_DATABASE_URL", "DAGWRIGHT_MODEL", "OPENAI_BASE_URL"} <= {*settings_of_runs}
     omitted = ("STATE_DIR", "UI_URL", "LOG_LEVEL", "LOG_FORMAT", "PLANS")
-    assert not {"NO_COLOR", "XDG_CACHE_HOME", *(f"DAGWRIGHT_{name}" for name in omitted)} & {*of_runs}
+    assert not {"NO_COLOR", "XDG_CACHE_HOME", *(f"DAGWRIGHT_{name}" for name in omitted)} & {*settings_of_runs}
     # Settings of the gateway only.
-    assert not [name for name in of_runs if name.startswith("DAGWRIGHT_API_")]
+    assert not [name for name in settings_of_runs if name.startswith("DAGWRIGHT_API_")]
 
 
 @pytest.mark.parametrize(

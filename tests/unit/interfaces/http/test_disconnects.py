@@ -182,7 +182,7 @@ async def gateway(tmp_path: Path) -> AsyncIterator[_Gateway]:
         context = replace(opened_context, runs=server, sessions=server, steering=server)
         app = _CountingApp(create_app(context))
         async with (
-            listening(app, listener, leaving=context.stopping),
+            listening(app, listener, stop_event=context.stopping),
             httpx.AsyncClient(base_url=url, timeout=60) as http,
         ):
             try:
