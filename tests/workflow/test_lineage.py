@@ -1,4 +1,4 @@
-"""Lineage of the reads and calls of nodes and agents, on the real Temporal server."""
+"""Lineage of nodes and agents: files, URLs, model calls and tool calls, on the real server."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,6 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.model.agents import agent_declaration
-from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.testing import HttpError, ModelServer, step, tool_call, tool_calls
 from dagwright.tools import ToolRegistry, context, tool
@@ -17,19 +16,19 @@ from tests.workflow.building import ended_document
 
 pytestmark = pytest.mark.server
 
-_SECRET = "s3cr3t-of-ours"
+_SECRET = "s3cr3t-value"
 
 
-@tool(effects="read", secrets=["OURS"])
+@tool(effects="read", secrets=["TOKEN"])
 def look(at: str) -> str:
-    """Look at a place."""
+    """Record a read."""
     context().record_read(at)
     return at
 
 
-@tool(effects="read", secrets=["OURS"])
+@tool(effects="read", secrets=["TOKEN"])
 def look_and_fail(at: str) -> str:
-    """Look at a place and find nothing."""
+    """Record a read, and fail."""
     context().record_read(at)
     raise ValueError("nothing there")
 
@@ -48,35 +47,41 @@ def _lineage(document: Document, node: str) -> dict[str, Any]:
     }
 
 
-async def test_a_node_reports_files_and_urls(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DAGWRIGHT_SECRET_OURS", _SECRET)
-    secret = "https://ann:pw@x.example/{{secret.OURS}}?q=tea&api_key=abc&of={{secret.OURS}}#there"
-    below = {"nodes": [{"id": "in", "tool": "look", "arguments": {"at": "in.txt"}}]}
+async def test_lineage_of_a_node_has_its_files_and_urls_without_secrets(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN", _SECRET)
+    url_with_secrets = "https://ann:pw@x.example/{{secret.TOKEN}}?q=tea&api_key=abc&of={{secret.TOKEN}}#there"
+    child_plan = {"nodes": [{"id": "in", "tool": "look", "arguments": {"at": "in.txt"}}]}
     nodes = [
         {"id": "file", "tool": "look", "arguments": {"at": "notes/tea.txt"}},
-        {"id": "address", "tool": "look", "arguments": {"at": secret}},
+        {"id": "address", "tool": "look", "arguments": {"at": url_with_secrets}},
         {"id": "failed", "tool": "look_and_fail", "arguments": {"at": "gone.txt"}},
         {"id": "each", "tool": "look", "for_each": ["a", "b"], "arguments": {"at": "{{item}}.txt"}},
-        {"id": "below", "plan": below},
+        {"id": "below", "plan": child_plan},
     ]
     registry = ToolRegistry.of(look, look_and_fail)
     async with serving_runs(client, registry, settings=_settings(tmp_path)) as runs:
         document = await ended_document(runs, await runs.start({"nodes": nodes}))
         await runs.check_runs()
-    shown = "https://x.example/***?q=tea&api_key=***&of=***"
+    redacted_url = "https://x.example/***?q=tea&api_key=***&of=***"
     assert {name: _lineage(document, name) for name in document["nodes"]} == {
-        **{"file": {"files": ["notes/tea.txt"]}, "address": {"urls": [shown]}, "failed": {"files": ["gone.txt"]}},
+        **{
+            "file": {"files": ["notes/tea.txt"]},
+            "address": {"urls": [redacted_url]},
+            "failed": {"files": ["gone.txt"]},
+        },
         **{"each": {}, "each[0]": {"files": ["a.txt"]}},
         **{"each[1]": {"files": ["b.txt"]}, "below": {"files": ["in.txt"]}},
     }
-    of_all = document["lineage"]
-    assert (sorted(of_all["files"]), of_all["urls"]) == (
+    run_lineage = document["lineage"]
+    assert (sorted(run_lineage["files"]), run_lineage["urls"]) == (
         ["a.txt", "b.txt", "gone.txt", "in.txt", "notes/tea.txt"],
-        [shown],
+        [redacted_url],
     )
 
 
-async def test_an_agent_reports_its_model_calls_and_tool_calls_with_their_reads(client: Client, tmp_path: Path) -> None:
+async def test_lineage_of_an_agent_has_its_model_calls_tool_calls_and_reads(client: Client, tmp_path: Path) -> None:
     card = card_of("llm", name="looker", prompt="You look.", tools=["look", "look_and_fail"])
     inline = {"prompt": "You look too.", "tools": ["look"]}
     nodes = [
@@ -94,8 +99,8 @@ async def test_an_agent_reports_its_model_calls_and_tool_calls_with_their_reads(
         ModelServer(*steps) as model,
         serving_runs(client, registry, settings=_settings(tmp_path, model)) as runs,
     ):
-        known = {**runs.tools, "agent.looker": agent_declaration(card)}
-        handle = await runs.start_compiled_plan(prepare_plan(check_plan({"nodes": nodes}, known), {}))
+        tools = {**runs.tools, "agent.looker": agent_declaration(card)}
+        handle = await runs.start({"nodes": nodes}, tools=tools)
         document = await ended_document(runs, handle)
         await runs.check_runs()
     assert _lineage(document, "first") == {
@@ -114,7 +119,7 @@ async def test_an_agent_reports_its_model_calls_and_tool_calls_with_their_reads(
         "tool_calls": [{"node_id": "turn1.1", "tool": "look", "status": "completed"}],
         "files": ["tea.txt"],
     }
-    # The lineage also contains the failed calls of an agent.
+    # The lineage of a failed agent has its reads too.
     failed = document["nodes"]["third"]
     assert (failed["status"], failed["error"]["message"].partition(": ")[0]) == ("failed", "the agent 'looker' failed")
     assert _lineage(document, "third")["files"] == ["more.txt"]

@@ -1,4 +1,4 @@
-"""Lists on the real server: their rows, how many requests they send, and that they read no history."""
+"""Lists of runs and requests on the real server: their rows, and the number of requests to Temporal."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.server
 
 @tool(effects="read")
 def stock(item: str) -> int:
-    """Return how many pieces of an article are left."""
+    """Return the stock of an article."""
     return len(item)
 
 
@@ -52,7 +52,7 @@ SUM = {"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}
 
 @pytest.fixture
 async def shop(client: temporalio.client.Client, tmp_path: Path) -> AsyncIterator[Client]:
-    """A client with a connection of its own, whose task queue belongs to one test."""
+    """A client with a separate connection and a separate task queue."""
     settings = Settings(state_dir=tmp_path, task_queue=f"lists-{uuid4().hex[:8]}")
     async with Client.from_temporal(client, settings=settings) as connected_client:
         yield connected_client
@@ -67,7 +67,7 @@ async def _is_listed(shop: Client, tag: str, states: set[str]) -> bool:
     return {run.status.value for run in runs} == states
 
 
-async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Client) -> None:
+async def test_lists_of_runs_and_requests_read_no_history(shop: Client) -> None:
     tag = uuid4().hex
     async with Worker(shop, tools=[stock, give_up]):
         options: Any = {"tags": {"of": tag}}
@@ -81,42 +81,46 @@ async def test_lists_show_what_runs_have_written_and_read_no_history(shop: Clien
         with counted_rpcs(shop.temporal) as rpcs:
             runs = await shop.list_runs(tags={"of": tag})
             assert rpcs == ["list_workflow_executions"]
-        lines = {(run.title or "").removeprefix(tag): run for run in runs}
-        assert {name: (run.status.value, run.nodes_done, run.nodes_total) for name, run in lines.items()} == {
+        by_title = {(run.title or "").removeprefix(tag): run for run in runs}
+        assert {name: (run.status.value, run.nodes_done, run.nodes_total) for name, run in by_title.items()} == {
             " asks": ("waiting", 1, 2),
-            # Only its history shows that its sub-plan waits.
+            # Only the history of the run shows that its sub-plan waits.
             " has a sub-plan": ("running", 0, 1),
             " looks": ("completed", 1, 1),
             " fails": ("failed", 2, 2),
         }
-        error = lines[" fails"].error
+        error = by_title[" fails"].error
         assert error is not None
         assert (error.code, error.message, error.node) == ("node_failed", "'fail' failed: no lamp", "fail")
-        asking = lines[" asks"].run_id
-        for expected_filter in ({"title": f"{tag} as"}, {"title": asking}, {"status": "waiting", "tags": {"of": tag}}):
-            assert [run.run_id for run in await shop.list_runs(**cast(Any, expected_filter))] == [asking]
+        waiting_run_id = by_title[" asks"].run_id
+        for run_filter in (
+            {"title": f"{tag} as"},
+            {"title": waiting_run_id},
+            {"status": "waiting", "tags": {"of": tag}},
+        ):
+            assert [run.run_id for run in await shop.list_runs(**cast(Any, run_filter))] == [waiting_run_id]
         assert await shop.list_runs(title=f"{tag} asks", since="2100-01-01") == []
         with pytest.raises(OptionInvalid, match=r"^tags: tag key 'of run' is invalid"):
             await shop.list_runs(tags={"of run": tag})
 
-        asking_ids = (asking, outer.id)
+        run_ids = (waiting_run_id, outer.id)
 
-        async def asks_twice() -> bool:
+        async def are_both_listed() -> bool:
             page = await _services(shop).runs.inbox(limit=1_000)
             return {"ask", "below/ask"} == {
-                request.id for request in page.requests if request.document["run_id"] in asking_ids
+                request.id for request in page.requests if request.document["run_id"] in run_ids
             }
 
-        await eventually(asks_twice)
+        await eventually(are_both_listed)
         with counted_rpcs(shop.temporal) as rpcs:
             page = await _services(shop).runs.inbox(limit=100, inbox_filter=InboxFilter(assignee="ann"))
             assert set(rpcs) == {"list_workflow_executions"}
             assert len(rpcs) <= 3
-        by_id = {request.id: request for request in page.requests if request.document["run_id"] in asking_ids}
+        by_id = {request.id: request for request in page.requests if request.document["run_id"] in run_ids}
         assert {name: each.title for name, each in by_id.items()} == {"ask": f"{tag} asks", "below/ask": "Below"}
-        for name, run in (("ask", shop.get_run(asking)), ("below/ask", outer)):
-            [of_run] = await _services(shop).runs.feedback.requests_of(run.id)
-            assert (by_id[name].document, by_id[name].request_ref) == (of_run.document, of_run.request_ref)
+        for name, run in (("ask", shop.get_run(waiting_run_id)), ("below/ask", outer)):
+            [request] = await _services(shop).runs.feedback.requests_of(run.id)
+            assert (by_id[name].document, by_id[name].request_ref) == (request.document, request.request_ref)
             await run.feedback(name, approved=True)
             assert (await run.result()).status == "completed"
 
@@ -133,18 +137,20 @@ async def test_pages_of_a_list_have_each_run_once(shop: Client) -> None:
             return len(await shop.list_runs(tags={"of": tag}, status="completed")) == 5
 
         await eventually(are_listed)
-    actual: list[str] = []
+    run_ids: list[str] = []
     with counted_rpcs(shop.temporal) as rpcs:
         page = await shop.list_runs(tags={"of": tag}, limit=2)
         while page:
-            actual += [run.run_id for run in page]
+            run_ids += [run.run_id for run in page]
             if (cursor := page[-1].cursor) is None:
                 break
             page = await shop.list_runs(tags={"of": tag}, limit=2, after=cursor)
-    assert (len(actual), len({*actual}), rpcs) == (5, 5, ["list_workflow_executions"] * 3)
+    assert (len(run_ids), len({*run_ids}), rpcs) == (5, 5, ["list_workflow_executions"] * 3)
 
 
-async def test_start_with_an_api_key_sends_three_requests(client: temporalio.client.Client, tmp_path: Path) -> None:
+async def test_start_with_an_api_key_sends_at_most_three_requests(
+    client: temporalio.client.Client, tmp_path: Path
+) -> None:
     settings = Settings(state_dir=tmp_path, task_queue=f"lists-{uuid4().hex[:8]}")
     connection = await connection_of(client)
     toolset, plan = load_toolset(settings, ()), {"nodes": [SUM]}
@@ -154,25 +160,25 @@ async def test_start_with_an_api_key_sends_three_requests(client: temporalio.cli
         headers = {"Authorization": f"Bearer {text}"}
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost", headers=headers) as http:
             with counted_rpcs(connection.client) as rpcs:
-                answer = await http.post("/v1/runs", json={"plan": plan})
-            assert answer.status_code == 201, answer.text
+                response = await http.post("/v1/runs", json={"plan": plan})
+            assert response.status_code == 201, response.text
             assert len(rpcs) <= 3, rpcs
-            run, owner = answer.json()["run_id"], key.caller.owner
+            run_id, owner = response.json()["run_id"], key.caller.owner
             assert owner is not None
 
             async def is_counted() -> bool:
                 return await create_services(connection, settings).runs.count_open_runs(owner) == 1
 
             await eventually(is_counted)
-            listed = (await http.get("/v1/runs")).json()
-            assert [line["run_id"] for line in listed["data"]] == [run]
-            expected_filter = RunFilter(owner="ann-unknown")
-            assert await context.runs.list_runs(run_filter=expected_filter) == []
-    await client.get_workflow_handle(run).terminate()
+            page = (await http.get("/v1/runs")).json()
+            assert [line["run_id"] for line in page["data"]] == [run_id]
+            run_filter = RunFilter(owner="ann-unknown")
+            assert await context.runs.list_runs(run_filter=run_filter) == []
+    await client.get_workflow_handle(run_id).terminate()
 
 
-async def test_long_names_never_end_a_run(shop: Client) -> None:
-    """The server ends a workflow that writes over 2,048 bytes of JSON to a search attribute."""
+async def test_run_with_long_names_completes(shop: Client) -> None:
+    """The server terminates a workflow that writes over 2,048 bytes of JSON to a search attribute."""
     names = [f"Иван Петров {number}" for number in range(100)]
     ask = {"id": "ask", "for_each": names, "human": {"prompt": "?", "assignee": "{{item}}"}}
     tags = {"of": uuid4().hex, "team": "\U0001f600" * 150}
@@ -206,7 +212,7 @@ async def test_run_that_cannot_be_decoded_is_listed(client: temporalio.client.Cl
     await eventually(has_ended)
 
 
-async def test_filters_and_pages_find_their_runs(client: temporalio.client.Client) -> None:
+async def test_filters_and_pages_select_the_expected_runs(client: temporalio.client.Client) -> None:
     connection = await connection_of(client)
     await check_filters(connection)
     await check_pages(connection)

@@ -1,4 +1,4 @@
-"""Failures with long texts: the history holds the start, the payload store the whole text with the traceback."""
+"""Failures with long texts: history has the start, and the payload store has the whole text and the traceback."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -44,7 +44,9 @@ def _failing(node: str, **arguments: Any) -> Document:
     return {"id": node, "tool": "long_failure", "arguments": {"size": 10_000, **arguments}}
 
 
-async def test_full_text_of_a_failure_is_reported_by_node(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_document_of_a_node_has_the_full_text_of_its_failure(
+    client: Client, bench: Bench, tmp_path: Path
+) -> None:
     text = "begin ***" + "x" * 10_000 + "end"
     nodes = [
         _failing("bad", secret="{{secret.TOKEN}}"),
@@ -58,9 +60,9 @@ async def test_full_text_of_a_failure_is_reported_by_node(client: Client, bench:
             handle = await runs.start({"nodes": nodes})
             document = await document_of(handle)
             await runs.check_runs()
-            cut = document["nodes"]["bad"]["error"]
-            assert cut["message"] == text[: MESSAGE_LIMIT_BYTES - 3] + "…"
-            assert document["nodes"]["reads"]["result"] == {"why": cut["message"]}
+            short_error = document["nodes"]["bad"]["error"]
+            assert short_error["message"] == text[: MESSAGE_LIMIT_BYTES - 3] + "…"
+            assert document["nodes"]["reads"]["result"] == {"why": short_error["message"]}
             for failure in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED):
                 assert failure.ByteSize() < MESSAGE_LIMIT_BYTES + 3_000
             result = await _node(runs, handle, "bad")
@@ -69,18 +71,18 @@ async def test_full_text_of_a_failure_is_reported_by_node(client: Client, bench:
             pure = await _node(runs, handle, "pure")
             assert pure["error"]["message"] == "begin " + "y" * 10_000 + "end"
             assert "raise ValueError(" in pure["error"]["traceback"]
-            for short in ("short", "other pure"):
-                error = (await _node(runs, handle, short))["error"]
+            for node in ("short", "other pure"):
+                error = (await _node(runs, handle, node))["error"]
                 assert (error.keys(), error["message"][-3:]) == ({"code", "message", "retryable"}, "end")
-    stored = [path.read_bytes() for path in (tmp_path / "payloads").rglob("sha256-*")]
-    assert len(stored) == 2
-    assert not any(b"hunter22" in content for content in stored)
+    payloads = [path.read_bytes() for path in (tmp_path / "payloads").rglob("sha256-*")]
+    assert len(payloads) == 2
+    assert not any(b"hunter22" in content for content in payloads)
 
 
-async def test_full_text_survives_a_clean_up_or_is_reported(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_clean_up_keeps_the_full_text_and_its_loss_is_noted(client: Client, bench: Bench, tmp_path: Path) -> None:
     async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
         handle = await runs.start({"nodes": [_failing("bad")]})
-        cut = (await document_of(handle))["nodes"]["bad"]["error"]
+        short_error = (await document_of(handle))["nodes"]["bad"]["error"]
         await claim_store(runs.store, client)
         retained = await retained_of(client)
         later = datetime.now(UTC) + timedelta(days=300)
@@ -90,13 +92,15 @@ async def test_full_text_survives_a_clean_up_or_is_reported(client: Client, benc
         for path in (tmp_path / "payloads").rglob("sha256-*"):
             path.write_bytes(b"something else")
         result = await _node(runs, handle, "bad")
-        assert result["error"] == cut
+        assert result["error"] == short_error
         assert [note["code"] for note in result["notes"]] == ["value_lost"]
-        assert result["notes"][0]["message"].startswith(f"bad: the full error: the payload {cut['ref']} in the store ")
+        assert result["notes"][0]["message"].startswith(
+            f"bad: the full error: the payload {short_error['ref']} in the store "
+        )
         await runs.check_runs()
 
 
-async def test_store_without_an_answer_costs_only_the_whole_text(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_failure_without_the_store_has_only_its_short_text(client: Client, bench: Bench, tmp_path: Path) -> None:
     async with serving_runs(client, _registry(bench), settings=Settings(state_dir=tmp_path)) as runs:
         (tmp_path / "payloads").mkdir(exist_ok=True)
         (tmp_path / "payloads").rename(tmp_path / "away")

@@ -1,4 +1,4 @@
-"""Requests in words that continue: in new executions, after the death of their worker, and in forks."""
+"""Text requests that continue as new, and their forks."""
 
 from unittest.mock import patch
 
@@ -19,11 +19,11 @@ from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
-_FRAGILE = {**call("a", "give_up"), "on_error": "replan"}
-"""A node whose failure has it planned again."""
+_REPLANNED_NODE = {**call("a", "give_up"), "on_error": "replan"}
+"""A node whose failure causes a replan."""
 
 
-async def test_a_request_continues_in_new_executions(client: Client, serve_script: Scripted) -> None:
+async def test_text_request_continues_as_new(client: Client, serve_script: Scripted) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 8)]
     plan = plan_text(call("n0", "plus", left=0, right=1), *chain)
     async with serve_script("No.", plan, "It is 8.") as (model, runs):
@@ -38,14 +38,14 @@ async def test_a_request_continues_in_new_executions(client: Client, serve_scrip
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("answer", "answer")]
 
 
-async def test_a_replanned_request_continues_in_new_executions(client: Client, serve_script: Scripted) -> None:
+async def test_replanned_text_request_continues_as_new(client: Client, serve_script: Scripted) -> None:
     chain = [call(f"n{number}", "plus", left=f"{{{{n{number - 1}.result}}}}", right=1) for number in range(1, 4)]
-    after = {**call("b", "plus", left=1, right=1), "depends_on": ["a"]}
-    plan = plan_text(_FRAGILE, after, call("n0", "plus", left=0, right=1), *chain)
-    repeated_text = plan_text(
+    dependent = {**call("b", "plus", left=1, right=1), "depends_on": ["a"]}
+    plan = plan_text(_REPLANNED_NODE, dependent, call("n0", "plus", left=0, right=1), *chain)
+    new_plan = plan_text(
         call("c", "plus", left="{{n3.result}}", right=1), call("d", "plus", left="{{c.result}}", right=1)
     )
-    async with serve_script(plan, repeated_text, "It is 6.") as (model, runs):
+    async with serve_script(plan, new_plan, "It is 6.") as (model, runs):
         with patch.object(limits, "DRAIN_AT_EVENTS", 15):
             handle = await runs.start_compiled_plan(goal(runs, "Count to 6.", "plus", "give_up"))
             document = await checked_document(runs, handle)
@@ -57,25 +57,25 @@ async def test_a_replanned_request_continues_in_new_executions(client: Client, s
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
 
 
-async def test_fork_reuses_the_plan_and_answers_again_only_different_results(serve_script: Scripted) -> None:
+async def test_fork_reuses_the_plan_and_can_answer_again(serve_script: Scripted) -> None:
     plan = plan_text(call("a", "plus", left=1, right=2), call("b", "flaky", until=1))
     async with serve_script(plan, "First.", "Second.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "flaky"))
         assert (await checked_document(runs, handle))["output"] == "First."
-        same = await _draft(runs, handle.id)
-        assert [*same.prediction.reused] == ["plan", "read", "a", "b", "answer"]
-        again = await _draft(runs, handle.id, "answer")
-        assert [*again.prediction.reused] == ["plan", "read", "a", "b"]
-        document = bare(await document_of(await _start_fork(runs, again)))
+        full_reuse = await _draft(runs, handle.id)
+        assert [*full_reuse.prediction.reused] == ["plan", "read", "a", "b", "answer"]
+        new_answer = await _draft(runs, handle.id, "answer")
+        assert [*new_answer.prediction.reused] == ["plan", "read", "a", "b"]
+        document = bare(await document_of(await _start_fork(runs, new_answer)))
     assert (document["status"], document["output"]) == ("completed", "Second.")
 
 
 @pytest.mark.parametrize("rerun", ["plan", "read#2"])
-async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(serve_script: Scripted, rerun: str) -> None:
+async def test_fork_with_a_selected_plan_node_runs_the_resulting_plan(serve_script: Scripted, rerun: str) -> None:
     first_text = plan_text(call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=1))
-    other = plan_text(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))
-    asked_again = [] if rerun == "read#2" else [other]
-    async with serve_script("No.", first_text, "It is 4.", *asked_again, "Again.") as (_, runs):
+    second_text = plan_text(call("a", "plus", left=5, right=5), call("c", "plus", left="{{a.result}}", right=1))
+    second_responses = [] if rerun == "read#2" else [second_text]
+    async with serve_script("No.", first_text, "It is 4.", *second_responses, "Again.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus"))
         assert [*(await checked_document(runs, handle))["nodes"]] == [
             "plan",
@@ -86,23 +86,23 @@ async def test_fork_in_which_a_model_plans_again_runs_the_new_plan(serve_script:
             "b",
             "answer",
         ]
-        again = await _draft(runs, handle.id, rerun)
-        assert [*again.prediction.runs.items()] == [(rerun, "was selected to run again")]
-        forked = await _start_fork(runs, again)
+        draft = await _draft(runs, handle.id, rerun)
+        assert [*draft.prediction.runs.items()] == [(rerun, "was selected to run again")]
+        forked = await _start_fork(runs, draft)
         document = bare(await document_of(forked))
         with pytest.raises(ForkRejected, match="rerun 'b': the fork has no such node or item"):
             await _draft(runs, handle.id, rerun, "b")
-    own = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]
+    planner_nodes = ["plan", "read"] if rerun == "plan" else ["plan", "read", "plan#2", "read#2"]
     nodes = ["a", "b"] if rerun == "read#2" else ["a", "c"]
     assert (document["status"], document["output"], [*document["nodes"]]) == (
         "completed",
         "Again.",
-        [*own, *nodes, "answer"],
+        [*planner_nodes, *nodes, "answer"],
     )
     assert document["nodes"]["a"]["result"] == (3.0 if rerun == "read#2" else 10.0)
 
 
-async def test_intents_continue_in_new_executions_and_in_forks(client: Client, serve_script: Scripted) -> None:
+async def test_intents_continue_as_new_and_in_forks(client: Client, serve_script: Scripted) -> None:
     first = intents_answer(fund("Apex"), *[product("CUSTODY", f"@result_{number}") for number in (1, 1)])
     script = (intents_answer(*seed("circular")), first, intents_answer(fund("Other")))
     async with serve_script(*script) as (model, runs):
@@ -116,25 +116,25 @@ async def test_intents_continue_in_new_executions_and_in_forks(client: Client, s
             executions = [end_of(history) for history in await chain_of(client, handle)]
             await runs.check_runs()
         assert [*(await _draft(runs, handle.id)).prediction.reused] == [*document["nodes"]]
-        same = bare(await document_of(await _start_fork(runs, await _draft(runs, handle.id, "@result_2"))))
-        again = await _start_fork(runs, await _draft(runs, handle.id, "plan#2"))
-        await wait_for_requests(runs.client, again.id, "approve")
-        await answer(again, "approve", {"approved": True})
-        other = bare(await document_of(again))
+        same_plan = bare(await document_of(await _start_fork(runs, await _draft(runs, handle.id, "@result_2"))))
+        fork = await _start_fork(runs, await _draft(runs, handle.id, "plan#2"))
+        await wait_for_requests(runs.client, fork.id, "approve")
+        await answer(fork, "approve", {"approved": True})
+        new_plan = bare(await document_of(fork))
     assert (document["status"], executions[0], executions[-1]) == ("completed", "continued", "completed")
     assert [*intent_statuses(document)] == ["@result_1", "@result_2", "@result_3"]
-    # A second request for the same run finds the existing run.
-    changed = {**document["nodes"]["@result_2"]["result"], "created": False}
-    assert same["nodes"]["@result_2"]["result"] | {"created": False} == changed
+    # The repeated intent finds the existing product.
+    expected_result = {**document["nodes"]["@result_2"]["result"], "created": False}
+    assert same_plan["nodes"]["@result_2"]["result"] | {"created": False} == expected_result
     expected = ("completed", {"@result_1": "completed"}, "Other")
-    assert (other["status"], intent_statuses(other), other["nodes"]["@result_1"]["result"]["name"]) == expected
+    assert (new_plan["status"], intent_statuses(new_plan), new_plan["nodes"]["@result_1"]["result"]["name"]) == expected
     assert purposes([*model.calls]) == [("plan", "plan"), ("plan#2", "repair"), ("plan#2", "repair")]
 
 
-async def test_fork_of_a_replanned_request_starts_with_the_first_plan(serve_script: Scripted) -> None:
+async def test_fork_of_a_replanned_request_must_plan_again(serve_script: Scripted) -> None:
     invalid_text = plan_text({**call("a", "give_up", message="nobody there"), "on_error": "replan"})
-    right = plan_text(call("a", "plus", left=1, right=1))
-    async with serve_script(invalid_text, right, "It is 2.", right, "Two.") as (_, runs):
+    valid_text = plan_text(call("a", "plus", left=1, right=1))
+    async with serve_script(invalid_text, valid_text, "It is 2.", valid_text, "Two.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "give_up"))
         assert [*(await checked_document(runs, handle))["nodes"]] == [
             "plan",
@@ -152,10 +152,13 @@ async def test_fork_of_a_replanned_request_starts_with_the_first_plan(serve_scri
     assert [*document["nodes"]] == ["plan", "read", "a", "answer"]
 
 
-async def test_fork_in_which_it_is_planned_again_once_more_has_what_was_found_before(serve_script: Scripted) -> None:
-    plan, again = plan_text(_FRAGILE, call("b", "plus", left=1, right=2)), plan_text(call("a", "plus", left=1, right=1))
-    other = plan_text(call("c", "plus", left="{{b.result}}", right=1))
-    async with serve_script(plan, again, "It is 2.", other, "It is 4.") as (_, runs):
+async def test_fork_with_a_selected_replan_reuses_the_earlier_results(serve_script: Scripted) -> None:
+    plan, first_replan = (
+        plan_text(_REPLANNED_NODE, call("b", "plus", left=1, right=2)),
+        plan_text(call("a", "plus", left=1, right=1)),
+    )
+    second_replan = plan_text(call("c", "plus", left="{{b.result}}", right=1))
+    async with serve_script(plan, first_replan, "It is 2.", second_replan, "It is 4.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "give_up"))
         assert (await checked_document(runs, handle))["output"] == "It is 2."
         with pytest.raises(ForkRejected, match="have superseded other nodes"):
@@ -174,7 +177,7 @@ async def _start_fork(runs: Runs, draft: ForkDraft) -> Handle:
 
 
 async def _draft(runs: Runs, workflow_id: str, *rerun: str) -> ForkDraft:
-    """Return a fork of a run as the command makes it, ready to be started."""
+    """Return the draft of a fork, as the command `fork` does."""
     view = await RunReader(runs.client, workflow_id).read()
     assert view.scheduler is not None
     plan = with_current_tools(view.scheduler.plan, runs.tools, rerun=rerun)

@@ -1,6 +1,6 @@
-"""Runs that continue in new executions: nothing is lost, nothing is done twice, and clients need not notice.
+"""Runs that continue as new: no state is lost, no effect is repeated, and clients see one run.
 
-The server of these tests suggests a new execution after 150 events, and the marks are as low.
+The server of these tests suggests continue-as-new after 150 events, and the history limits are as low.
 """
 
 import asyncio
@@ -30,6 +30,7 @@ from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
+from tests.support.people import hold
 from tests.support.runs import (
     Handle,
     Runs,
@@ -52,7 +53,7 @@ pytestmark = [pytest.mark.server, pytest.mark.usefixtures("low_history_limits")]
 
 @pytest.fixture(scope="module")
 def keys() -> dict[str, list[str]]:
-    """Name of a step -> the idempotency key of every time its effect was made."""
+    """Name of a step -> the idempotency keys of its calls."""
     return {}
 
 
@@ -84,13 +85,13 @@ async def uncached_runs(
         yield runs
 
 
-def _counting(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return a plan in which every value depends on earlier ones, and the right value of every node."""
+def _counting_plan(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return a plan in which every value depends on earlier values, and the expected value of every node."""
     chance = random.Random(size)
     nodes: list[dict[str, Any]] = []
     values: dict[str, int] = {}
     for number in range(size):
-        # The last `width` nodes may run at once.
+        # The last `width` nodes may run concurrently.
         before = (
             sorted(chance.sample(range(max(0, number - 3 * width), number - width + 1), 2)) if number > width else []
         )
@@ -103,11 +104,11 @@ def _counting(size: int, *, width: int, prefix: str) -> tuple[dict[str, Any], di
     return {"nodes": nodes, "output": {name: f"{{{{{name}.result}}}}" for name in last}}, values
 
 
-async def test_steps_run_once_in_all(
+async def test_each_step_runs_once_across_executions(
     cached_runs: Runs, keys: dict[str, list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
-    plan, values = _counting(140, width=10, prefix="w")
+    plan, values = _counting_plan(140, width=10, prefix="w")
     handle = await cached_runs.start(plan)
     document = await document_of(handle)
     chain = await chain_of(cached_runs.client, handle)
@@ -124,27 +125,29 @@ async def test_steps_run_once_in_all(
     await cached_runs.check_runs()
 
 
-async def test_signals_at_any_moment_are_all_applied(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unknown signals and reports are noted one by one, so their count shows whether one was lost."""
+async def test_no_signal_is_lost_while_a_run_continues_as_new(
+    cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each unknown signal adds a note to the run, so that the number of notes shows lost signals."""
     monkeypatch.setattr(limits, "MAX_NOTES", 10_000)
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 150)
-    plan, _ = _counting(110, width=10, prefix="s")
+    plan, _ = _counting_plan(110, width=10, prefix="s")
     handle = await cached_runs.start(plan)
-    sent = 0
+    sent_count = 0
     with suppress(RPCError):
-        # Until the run has ended and takes none any more.
+        # An ended run accepts no more signals.
         while True:
-            name = ("odd", wire.SIGNAL_SUB_PLAN_ENDED)[sent % 2]
+            name = ("odd", wire.SIGNAL_SUB_PLAN_ENDED)[sent_count % 2]
             await cached_runs.client.get_workflow_handle(handle.id).signal(name, {"task": "s1"})
-            sent += 1
+            sent_count += 1
     document = await document_of(handle)
     assert document["status"] == "completed"
     assert len(await chain_of(cached_runs.client, handle)) > 2
-    assert len(document["notes"]) == sent
+    assert len(document["notes"]) == sent_count
     await cached_runs.check_runs()
 
 
-async def test_long_state_goes_through_the_store(runs: Runs) -> None:
+async def test_large_snapshot_is_stored_in_the_payload_store(runs: Runs) -> None:
     with patch.multiple(limits, INLINE_STATE_BYTES=100), patch.object(run_snapshot, "PIECE_CHARACTERS", 300):
         after = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
         handle = await runs.start({"nodes": [*_steps(60, "n"), after]})
@@ -153,42 +156,42 @@ async def test_long_state_goes_through_the_store(runs: Runs) -> None:
         chain = await chain_of(runs.client, handle)
         await runs.check_runs()
     started = [history.events[0].workflow_execution_started_event_attributes for history in chain[1:]]
-    carried = [read_message(attributes.input.payloads[0])["snapshot"] for attributes in started]
-    assert all(len(snapshot["refs"]) > 1 and "state" not in snapshot for snapshot in carried)
+    snapshots = [read_message(attributes.input.payloads[0])["snapshot"] for attributes in started]
+    assert all(len(snapshot["refs"]) > 1 and "state" not in snapshot for snapshot in snapshots)
     assert len(chain) > 1
 
 
-async def _puts(handle: Handle) -> list[str]:
-    """Return the ids of the activities that put the state of a run into the store."""
+async def _put_activity_ids(handle: Handle) -> list[str]:
+    """Return the IDs of the activities that store the snapshot of a run."""
     history = await handle.fetch_history()
     scheduled = [event.activity_task_scheduled_event_attributes.activity_id for event in history.events]
     return [activity_id for activity_id in scheduled if activity_id.startswith(wire.ID_PUT_STATE)]
 
 
-async def test_deadline_holds_without_the_store(
+async def test_deadline_applies_during_an_outage_of_the_store(
     short_history_client: Client, registry: ToolRegistry, tmp_path: Path
 ) -> None:
     (tmp_path / "payloads").mkdir()
-    small = patch.multiple(limits, INLINE_STATE_BYTES=100)
+    small_snapshots = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
-        with small, outage(tmp_path):
+        with small_snapshots, outage(tmp_path):
             handle = await runs.start({"deadline": "9s", "nodes": _steps(40, "n")})
             document = bare(await document_of(handle))
             await runs.check_runs()
     message = "deadline_exceeded: the run exceeded its deadline"
     assert (document["status"], document["error"]) == ("failed", message)
-    assert await _puts(handle) == ["~put state 1"]
+    assert await _put_activity_ids(handle) == ["~put state 1"]
 
 
-async def test_run_whose_state_is_refused_for_good_ends_with_what_it_has(
+async def test_run_whose_snapshot_is_permanently_rejected_fails_with_its_results(
     short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
-    """Guard: nothing that the store or an operator answers is a defect of ours."""
+    """Guard: an error of the store or an operator is not reported as a bug."""
     error = ApplicationError("given up by hand", non_retryable=True)
-    small = patch.multiple(limits, INLINE_STATE_BYTES=100)
+    small_snapshots = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
-        with small, patch.object(FolderStore, "put", side_effect=error):
-            handle = await runs.start({"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n")]})
+        with small_snapshots, patch.object(FolderStore, "put", side_effect=error):
+            handle = await runs.start({"nodes": [_held_sub_plan(unique), *_steps(60, "n")]})
             document = bare(await document_of(handle))
             await runs.check_runs()
     message = "the history is full, and the payload store permanently rejected the state of the run: given up by hand"
@@ -198,20 +201,20 @@ async def test_run_whose_state_is_refused_for_good_ends_with_what_it_has(
     assert document["nodes"]["sub"] == cancelled_node("the sub-plan was cancelled")
 
 
-async def test_state_is_put_again_under_another_id_when_something_came_meanwhile(
+async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
     short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
 ) -> None:
     (tmp_path / "payloads").mkdir()
-    plan = {"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n")]}
-    small = patch.multiple(limits, INLINE_STATE_BYTES=100)
+    plan = {"nodes": [_held_sub_plan(unique), *_steps(60, "n")]}
+    small_snapshots = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
-        with small:
+        with small_snapshots:
             with outage(tmp_path):
                 handle = await runs.start(plan)
                 first_run = runs.client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id)
 
                 async def has_put(count: int) -> bool:
-                    return len(await _puts(first_run)) >= count
+                    return len(await _put_activity_ids(first_run)) >= count
 
                 await eventually(partial(has_put, 1), timeout_s=30)
                 bench.open(unique)
@@ -219,15 +222,15 @@ async def test_state_is_put_again_under_another_id_when_something_came_meanwhile
             document = bare(await document_of(handle))
             await runs.check_runs()
     assert document["output"] == {"sub": unique, "n59": 60.0}
-    puts = await _puts(first_run)
+    puts = await _put_activity_ids(first_run)
     assert puts == [f"~put state {number}" for number in range(1, len(puts) + 1)]
 
 
-# Sub-plans over a change of executions.
+# Sub-plans of runs that continue as new.
 
 
 def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
-    """Return steps that bring a run over its marks: `width` chains."""
+    """Return `width` chains of steps, which let a run reach its history limits."""
     nodes = []
     for number in range(size):
         left: Any = f"{{{{{name}{number - width}.result}}}}" if number >= width else 0
@@ -235,12 +238,12 @@ def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
     return nodes
 
 
-async def test_large_map_continues_across_changes_of_parent_and_child(
+async def test_large_map_completes_while_parent_and_batches_continue_as_new(
     cached_runs: Runs, keys: dict[str, list[str]], unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The parent continues as new while its map batches run, and each batch in the middle of its items."""
+    """The parent continues as new while its map batches run, and each batch continues as new between its items."""
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 60)
-    many = {
+    map_node = {
         "id": "many",
         "tool": "count",
         "for_each": list(range(201)),
@@ -250,59 +253,58 @@ async def test_large_map_continues_across_changes_of_parent_and_child(
         "arguments": {"name": f"{unique} {{{{index}}}}", "values": ["{{item}}"]},
     }
     after = {"id": "after", "tool": "echo", "arguments": {"last": "{{many.result[200]}}"}}
-    handle = await cached_runs.start({"nodes": [many, *_steps(60, "n"), after], "output": "{{after.result}}"})
+    handle = await cached_runs.start({"nodes": [map_node, *_steps(60, "n"), after], "output": "{{after.result}}"})
     document = await document_of(handle)
     assert document["output"] == {"last": 201}
     assert document["nodes"]["many"]["items"] == {"completed": 60, "skipped": 141}
-    done_ones = [*range(50), *range(191, 201)]
+    executed_items = [*range(50), *range(191, 201)]
     restored = await cached_runs.read_document(handle, full=True)
-    assert restored["nodes"]["many"]["result"] == [1 + n if n in done_ones else None for n in range(201)]
+    assert restored["nodes"]["many"]["result"] == [1 + n if n in executed_items else None for n in range(201)]
     scope = str(handle.first_execution_run_id)
-    assert {name: found for name, found in keys.items() if name.startswith(f"{unique} ")} == {
-        f"{unique} {n}": [idempotency_key(scope, [["node", "many"], ["item", f"k{n}"]])] for n in done_ones
+    assert {name: name_keys for name, name_keys in keys.items() if name.startswith(f"{unique} ")} == {
+        f"{unique} {n}": [idempotency_key(scope, [["node", "many"], ["item", f"k{n}"]])] for n in executed_items
     }
     assert len(await chain_of(cached_runs.client, handle)) > 1
-    below = await cached_runs.client.get_workflow_handle(f"{handle.id}/many[0-50]").fetch_history()
-    assert below.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
+    batch_history = await cached_runs.client.get_workflow_handle(f"{handle.id}/many[0-50]").fetch_history()
+    assert batch_history.events[0].workflow_execution_started_event_attributes.continued_execution_run_id
     await cached_runs.check_runs()
 
 
-def _sub_plan_on_hold(name: str) -> dict[str, Any]:
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}
-    return {"id": "sub", "plan": {"nodes": [hold], "output": "{{hold.result}}"}}
+def _held_sub_plan(name: str) -> dict[str, Any]:
+    return {"id": "sub", "plan": {"nodes": [hold("hold", name, heartbeat="1s")], "output": "{{hold.result}}"}}
 
 
-async def _has_gone_on(runs: Runs, handle: Handle) -> bool:
-    described = await runs.client.get_workflow_handle(handle.id).describe()
-    return bool(described.run_id != handle.first_execution_run_id)
+async def _has_continued_as_new(runs: Runs, handle: Handle) -> bool:
+    description = await runs.client.get_workflow_handle(handle.id).describe()
+    return bool(description.run_id != handle.first_execution_run_id)
 
 
-async def _beside_a_held_sub_plan(runs: Runs, bench: Bench, unique: str) -> Handle:
-    """Start a run whose sub-plan is held while the run itself continues in a new execution."""
+async def _start_with_held_sub_plan(runs: Runs, bench: Bench, unique: str) -> Handle:
+    """Start a run with a held sub-plan, and wait until the run has continued as new."""
     after = {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}}
     handle = await runs.start(
-        {"nodes": [_sub_plan_on_hold(unique), *_steps(60, "n"), after], "output": "{{after.result}}"}
+        {"nodes": [_held_sub_plan(unique), *_steps(60, "n"), after], "output": "{{after.result}}"}
     )
     await eventually(lambda: unique in bench.entered)
-    await eventually(lambda: _has_gone_on(runs, handle))
+    await eventually(lambda: _has_continued_as_new(runs, handle))
     return handle
 
 
-async def test_sub_plan_of_an_execution_before_reports_to_the_newest(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await _beside_a_held_sub_plan(runs, bench, unique)
+async def test_sub_plan_of_an_earlier_execution_reports_to_the_newest(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await _start_with_held_sub_plan(runs, bench, unique)
     forged = {"task": "n59", "status": "completed", "output": "forged"}
     await runs.client.get_workflow_handle(handle.id).signal(wire.SIGNAL_SUB_PLAN_ENDED, forged)
     bench.open(unique)
     document = bare(await document_of(handle))
     assert (document["status"], document["output"]) == ("completed", {"got": unique})
     assert document["nodes"]["n59"] == completed_node(60.0)
-    refused = {"code": "refused", "node_id": None, "message": "sub_plan_ended: 'n59' is not a sub-plan of this run"}
-    assert document["notes"] == [refused]
+    note = {"code": "refused", "node_id": None, "message": "sub_plan_ended: 'n59' is not a sub-plan of this run"}
+    assert document["notes"] == [note]
 
 
 @without_cache
-async def test_doubled_report_has_no_effect(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await _beside_a_held_sub_plan(runs, bench, unique)
+async def test_second_report_of_a_sub_plan_has_no_effect(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await _start_with_held_sub_plan(runs, bench, unique)
     newest = runs.client.get_workflow_handle(handle.id)
     for output in ("first", "second"):
         end = {"task": "sub", "status": "completed", "output": output}
@@ -313,8 +315,8 @@ async def test_doubled_report_has_no_effect(runs: Runs, bench: Bench, unique: st
     assert "notes" not in document
 
 
-async def test_cancel_reaches_the_sub_plan_of_an_execution_before(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await _beside_a_held_sub_plan(runs, bench, unique)
+async def test_cancellation_reaches_the_sub_plan_of_an_earlier_execution(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await _start_with_held_sub_plan(runs, bench, unique)
     await runs.client.get_workflow_handle(handle.id).signal("cancel", {"reason": "enough"})
     document = bare(await document_of(handle))
     assert document["status"] == "cancelled"
@@ -322,8 +324,10 @@ async def test_cancel_reaches_the_sub_plan_of_an_execution_before(runs: Runs, be
     assert bench.cleaned.count(unique) == 1
 
 
-async def test_terminated_sub_plan_of_an_execution_before_is_noticed(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await _beside_a_held_sub_plan(runs, bench, unique)
+async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
+    handle = await _start_with_held_sub_plan(runs, bench, unique)
     await runs.client.get_workflow_handle(f"{handle.id}/sub").terminate("by hand")
     bench.open(unique)
     document = bare(await document_of(handle))
@@ -335,26 +339,26 @@ async def test_terminated_sub_plan_of_an_execution_before_is_noticed(runs: Runs,
 # Reasons that delay continue-as-new, and state that must survive it.
 
 
-async def test_long_call_holds_the_others_up_only_so_long(runs: Runs, bench: Bench, unique: str) -> None:
-    """The run stops at its hard limit, waits, and continues after the call has ended."""
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
-    handle = await runs.start({"nodes": [hold, *_steps(120, "n")]})
+async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, bench: Bench, unique: str) -> None:
+    """The run starts no more calls at its hard history limit, and continues as new after the end of the long call."""
+    held_node = hold("hold", unique, heartbeat="1s")
+    handle = await runs.start({"nodes": [held_node, *_steps(120, "n")]})
     newest = runs.client.get_workflow_handle(handle.id)
 
-    async def has_given_up() -> bool:
+    async def has_stopped_waiting() -> bool:
         history = await newest.fetch_history()
         return len(events_of(history, EventType.EVENT_TYPE_TIMER_FIRED)) == 1 and len(history.events) > 480
 
-    await eventually(has_given_up)
-    assert not await _has_gone_on(runs, handle)
+    await eventually(has_stopped_waiting)
+    assert not await _has_continued_as_new(runs, handle)
     bench.open(unique)
     document = bare(await document_of(handle))
     assert document["output"] == {"hold": unique, "n119": 120.0}
 
 
 async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique: str) -> None:
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "depends_on": ["n39"]}
-    handle = await runs.start({"deadline": "6s", "nodes": [*_steps(40, "n"), hold]})
+    held_node = hold("hold", unique, "n39", heartbeat="1s")
+    handle = await runs.start({"deadline": "6s", "nodes": [*_steps(40, "n"), held_node]})
     document = bare(await document_of(handle))
     assert document["error"].startswith("deadline_exceeded: the run exceeded its deadline; still running: ")
     chain = await chain_of(runs.client, handle)
@@ -363,12 +367,12 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
     assert [round((_first_timer_ends(history) - started).total_seconds(), 1) for history in chain] == [6.0] * len(chain)
 
 
-async def test_run_past_its_first_deadline_continues_in_new_executions(runs: Runs, bench: Bench, unique: str) -> None:
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s"}
+async def test_run_without_its_first_deadline_continues_as_new(runs: Runs, bench: Bench, unique: str) -> None:
+    held_node = hold("hold", unique, heartbeat="1s")
     first, *steps = _steps(50, "n")
-    # Each execution has to fetch the state of the one before.
+    # Each execution loads the snapshot of the previous execution from the store.
     with patch.multiple(limits, INLINE_STATE_BYTES=100):
-        handle = await runs.start({"deadline": "2s", "nodes": [hold, {**first, "depends_on": ["hold"]}, *steps]})
+        handle = await runs.start({"deadline": "2s", "nodes": [held_node, {**first, "depends_on": ["hold"]}, *steps]})
         started_at = time.time()
         await handle.execute_update(wire.SET_LIMITS, {"deadline": None, "by": "ann"})
         await eventually(lambda: time.time() > started_at + 2.5)
@@ -379,10 +383,9 @@ async def test_run_past_its_first_deadline_continues_in_new_executions(runs: Run
     assert len(await chain_of(runs.client, handle)) > 1
 
 
-async def test_limits_that_were_changed_stay_so_in_new_executions(runs: Runs, bench: Bench, unique: str) -> None:
-    hold = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "depends_on": ["n49"]}
-    holds = [{"id": f"h{number}", **hold} for number in range(3)]
-    handle = await runs.start({"deadline": "1h", "nodes": [*_steps(50, "n"), *holds]}, max_in_flight=1)
+async def test_changed_limits_apply_after_continue_as_new(runs: Runs, bench: Bench, unique: str) -> None:
+    held_nodes = [hold(f"h{number}", unique, "n49", heartbeat="1s") for number in range(3)]
+    handle = await runs.start({"deadline": "1h", "nodes": [*_steps(50, "n"), *held_nodes]}, max_in_flight=1)
     await handle.execute_update(wire.SET_LIMITS, {"max_parallel": 2, "deadline": "2h", "by": "ann"})
     await eventually(lambda: bench.running[unique] == 2)
     view = await RunReader(runs.client, handle.id).read()
@@ -399,7 +402,7 @@ async def test_limits_that_were_changed_stay_so_in_new_executions(runs: Runs, be
 
 
 def _first_timer_ends(history: WorkflowHistory) -> datetime:
-    """Return when the first timer of an execution ends by the clock of the workflow, which stands still in a task."""
+    """Return when the first timer of an execution ends, by the workflow time, which is constant in a workflow task."""
     events = {event.event_id: event for event in history.events}
     timer = events_of(history, EventType.EVENT_TYPE_TIMER_STARTED)[0].timer_started_event_attributes
     task = events[timer.workflow_task_completed_event_id].workflow_task_completed_event_attributes
@@ -407,30 +410,30 @@ def _first_timer_ends(history: WorkflowHistory) -> datetime:
     return started + timer.start_to_fire_timeout.ToTimedelta()
 
 
-async def test_cancel_at_any_moment_is_kept(cached_runs: Runs, unique: str) -> None:
-    """Some of the cancels come while the run changes executions; the last node waits until the cancel."""
-    hold = {"id": "hold", "tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "depends_on": ["n99"]}
-    handles = [await cached_runs.start({"nodes": [*_steps(100, "n", width=4), hold]}) for _ in range(4)]
+async def test_cancellation_during_continue_as_new_is_not_lost(cached_runs: Runs, unique: str) -> None:
+    """Some of the cancellations arrive while a run continues as new; the last node runs until the cancellation."""
+    held_node = hold("hold", unique, "n99", heartbeat="1s")
+    handles = [await cached_runs.start({"nodes": [*_steps(100, "n", width=4), held_node]}) for _ in range(4)]
 
-    async def cancel_and_get_status(place: int, handle: Handle) -> str:
-        await eventually(partial(_has_gone_on, cached_runs, handle))
+    async def cancel_and_get_status(number: int, handle: Handle) -> str:
+        await eventually(partial(_has_continued_as_new, cached_runs, handle))
         newest = cached_runs.client.get_workflow_handle(handle.id)
-        await (newest.signal("cancel") if place % 2 else newest.cancel())
+        await (newest.signal("cancel") if number % 2 else newest.cancel())
         return str((await document_of(handle))["status"])
 
-    ends = await asyncio.gather(*(cancel_and_get_status(place, handle) for place, handle in enumerate(handles)))
+    ends = await asyncio.gather(*(cancel_and_get_status(number, handle) for number, handle in enumerate(handles)))
     assert ends == ["cancelled"] * 4
     await cached_runs.check_runs()
 
 
-async def test_flood_of_signals_makes_the_run_continue_as_new(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_with_many_signals_continues_as_new(runs: Runs, bench: Bench, unique: str) -> None:
     with patch.multiple(limits, DRAIN_AT_SIGNALS=20, SIGNALS_LIMIT=25):
-        handle = await runs.start({"nodes": [_sub_plan_on_hold(unique)]})
+        handle = await runs.start({"nodes": [_held_sub_plan(unique)]})
         await eventually(lambda: unique in bench.entered)
         newest = runs.client.get_workflow_handle(handle.id)
         for _ in range(25):
             await newest.signal("odd")
-        await eventually(lambda: _has_gone_on(runs, handle))
+        await eventually(lambda: _has_continued_as_new(runs, handle))
         bench.open(unique)
         document = await document_of(handle)
         assert len(document["notes"]) == 25

@@ -1,4 +1,4 @@
-"""Requests that wait for weeks, in seconds: on the server whose clock jumps ahead."""
+"""Requests that wait for weeks, on a time-skipping server."""
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -23,37 +23,39 @@ _AFTER = {"id": "after", "tool": "echo", "arguments": {"check": "{{check.result.
 
 @pytest.fixture(scope="module")
 async def environment() -> AsyncIterator[WorkflowEnvironment]:
-    async with time_skipping() as found:
-        yield found
+    async with time_skipping() as environment:
+        yield environment
 
 
 @pytest.fixture
-async def far_runs(environment: WorkflowEnvironment, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runs]:
+async def time_skipping_runs(
+    environment: WorkflowEnvironment, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("far"))
     async with serving_runs(environment.client, Bench().registry(), settings=settings) as runs:
         yield runs
         await runs.check_runs()
 
 
-async def _days_of_alarms(handle: Handle) -> list[float]:
-    """Return the days after the start at which the run was woken."""
+async def _days_of_timers(handle: Handle) -> list[float]:
+    """Return how many days after the start each timer of the run fired."""
     history = await handle.fetch_history()
     started = history.events[0].event_time.ToSeconds()
     fired = events_of(history, EventType.EVENT_TYPE_TIMER_FIRED)
     return [round((event.event_time.ToSeconds() - started) / _DAY_S, 2) for event in fired]
 
 
-async def test_month_without_an_answer_has_four_reminders_and_then_fails(far_runs: Runs) -> None:
-    handle = await far_runs.start({"nodes": [_CHECK, _AFTER]})
+async def test_request_without_an_answer_has_four_reminders_and_then_fails(time_skipping_runs: Runs) -> None:
+    handle = await time_skipping_runs.start({"nodes": [_CHECK, _AFTER]})
     document = bare(await document_of(handle))
 
     assert document["nodes"]["check"] == failed_node("no_answer: 'check' was not answered in time: Publish?")
     assert document["nodes"]["after"]["status"] == "blocked"
-    assert await _days_of_alarms(handle) == [7.0, 14.0, 21.0, 28.0, 30.0]
+    assert await _days_of_timers(handle) == [7.0, 14.0, 21.0, 28.0, 30.0]
 
 
-async def test_answer_after_three_weeks_counts(environment: WorkflowEnvironment, far_runs: Runs) -> None:
-    handle = await far_runs.start({"nodes": [_CHECK, _AFTER]})
+async def test_answer_after_three_weeks_is_applied(environment: WorkflowEnvironment, time_skipping_runs: Runs) -> None:
+    handle = await time_skipping_runs.start({"nodes": [_CHECK, _AFTER]})
     await environment.sleep(timedelta(days=20))
     [request] = await handle.query(wire.QUERY_PENDING)
     answer = {"request_id": "check", "answer": {"approved": True}, "by": "ann"}
@@ -65,13 +67,13 @@ async def test_answer_after_three_weeks_counts(environment: WorkflowEnvironment,
         "check": completed_node({"approved": True, "reason": None}),
         "after": completed_node({"check": True}),
     }
-    assert (await _days_of_alarms(handle))[:2] == [7.0, 14.0]
+    assert (await _days_of_timers(handle))[:2] == [7.0, 14.0]
 
 
-async def test_escalation_asks_another_for_a_month_more(far_runs: Runs) -> None:
+async def test_escalated_request_waits_for_another_month(time_skipping_runs: Runs) -> None:
     question = {**_QUESTION, "on_timeout": {"escalate": "finance"}}
-    handle = await far_runs.start({"nodes": [{"id": "check", "human": question}]})
+    handle = await time_skipping_runs.start({"nodes": [{"id": "check", "human": question}]})
     document = bare(await document_of(handle))
 
     assert document["nodes"]["check"]["status"] == "failed"
-    assert await _days_of_alarms(handle) == [7.0, 14.0, 21.0, 28.0, 30.0, 37.0, 44.0, 51.0, 58.0, 60.0]
+    assert await _days_of_timers(handle) == [7.0, 14.0, 21.0, 28.0, 30.0, 37.0, 44.0, 51.0, 58.0, 60.0]

@@ -1,4 +1,4 @@
-"""Runs of plans that look parties up: clear matches are bound, others are asked, all before anything runs."""
+"""Lookups of parties: unambiguous matches are bound, and people are asked about the others, before any node runs."""
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -49,7 +49,7 @@ def database(settings: Settings) -> Any:
     database.dispose()
 
 
-def looking(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
+def lookup(text: str, kind: str = "person", **more: Any) -> dict[str, Any]:
     return {"search_text": text, "entity_type": kind, **more}
 
 
@@ -58,33 +58,35 @@ def intent(verb: str = "echo", refs: Mapping[str, str] | None = None, **lookups:
 
 
 def party_ids(database: EntityDatabase, name: str) -> list[str]:
-    found = database.read(lambda session: session.query(Party).filter(Party.name == name).order_by(Party.jurisdiction))
-    return [party.id for party in found]
+    parties = database.read(
+        lambda session: session.query(Party).filter(Party.name == name).order_by(Party.jurisdiction)
+    )
+    return [party.id for party in parties]
 
 
-async def asks_all(runs: Runs, handle: Handle, *requests: str) -> dict[str, Any]:
-    """Wait until a run asks exactly this, in any order, and return the requests by their ids."""
-    found: dict[str, Any] = {}
+async def wait_for_request_set(runs: Runs, handle: Handle, *requests: str) -> dict[str, Any]:
+    """Wait until these are the open requests of a run, in any order, and return request ID -> request."""
+    open_requests: dict[str, Any] = {}
 
-    async def does() -> bool:
-        request = (await view_of(runs, handle)).document()["waiting_for"]
-        found.clear()
-        found.update({request["request_id"]: request for request in request})
-        return found.keys() == {*requests}
+    async def has_requests() -> bool:
+        listed_requests = (await view_of(runs, handle)).document()["waiting_for"]
+        open_requests.clear()
+        open_requests.update({request["request_id"]: request for request in listed_requests})
+        return open_requests.keys() == {*requests}
 
-    await eventually(does)
-    return found
+    await eventually(has_requests)
+    return open_requests
 
 
 def results(document: Document) -> list[Any]:
     return [node["result"] for node in document["nodes"].values()]
 
 
-async def test_unambiguous_party_is_bound_without_a_question(runs: Runs, database: EntityDatabase) -> None:
+async def test_unambiguous_party_is_bound_without_a_request(runs: Runs, database: EntityDatabase) -> None:
     plan = {
         "intents": [
-            intent(who=looking("Sarah Chen")),
-            intent(who=looking("Sarah Chen"), fund=looking("Apex Fund", "cbu")),
+            intent(who=lookup("Sarah Chen")),
+            intent(who=lookup("Sarah Chen"), fund=lookup("Apex Fund", "cbu")),
         ]
     }
     handle = await runs.start(plan)
@@ -115,25 +117,30 @@ async def test_unambiguous_party_is_bound_without_a_question(runs: Runs, databas
 MARIA, POLARIS = "lookup:person:Maria Garcia", "lookup:company:Polaris Partners"
 
 
-async def test_ambiguous_lookups_are_asked_before_any_node(runs: Runs, database: EntityDatabase, unique: str) -> None:
+async def test_requests_about_ambiguous_lookups_come_before_any_node(
+    runs: Runs, database: EntityDatabase, unique: str
+) -> None:
     plan = {
         "intents": [
-            intent(who=looking("Maria Garcia"), firm=looking("Polaris Partners", "company")),
-            intent(again=looking("Maria Garcia")),
+            intent(who=lookup("Maria Garcia"), firm=lookup("Polaris Partners", "company")),
+            intent(again=lookup("Maria Garcia")),
             {"verb": "echo", "params": {"name": unique}, "refs": {}, "lookups": None},
         ]
     }
     handle = await runs.start(plan)
-    requests = await asks_all(runs, handle, MARIA, POLARIS)
-    waiting = (await view_of(runs, handle)).document()
-    assert (waiting["status"], {node["status"] for node in waiting["nodes"].values()}) == ("waiting", {"pending"})
+    requests = await wait_for_request_set(runs, handle, MARIA, POLARIS)
+    waiting_document = (await view_of(runs, handle)).document()
+    assert (waiting_document["status"], {node["status"] for node in waiting_document["nodes"].values()}) == (
+        "waiting",
+        {"pending"},
+    )
     spanish, luxembourgish = party_ids(database, "Maria García")[0], party_ids(database, "María Garcia")[0]
-    which, other = requests[MARIA], requests[POLARIS]
-    assert (which["type"], which["allow_text"]) == ("SELECTION", True)
-    assert [option["id"] for option in which["options"]] == [spanish, luxembourgish, "none of these", "create new"]
-    assert which["options"][0]["label"] == "Maria García (person, ES, born 1972-06-21)"
-    assert (other["type"], other["options"]) == ("CLARIFICATION", None)
-    assert other["prompt"].startswith("No party found for company 'Polaris Partners'")
+    selection, clarification = requests[MARIA], requests[POLARIS]
+    assert (selection["type"], selection["allow_text"]) == ("SELECTION", True)
+    assert [option["id"] for option in selection["options"]] == [spanish, luxembourgish, "none of these", "create new"]
+    assert selection["options"][0]["label"] == "Maria García (person, ES, born 1972-06-21)"
+    assert (clarification["type"], clarification["options"]) == ("CLARIFICATION", None)
+    assert clarification["prompt"].startswith("No party found for company 'Polaris Partners'")
     await answer(handle, MARIA, {"selected": [luxembourgish]})
     await answer(handle, POLARIS, {"text": "Meridian"})
     document = await document_of(handle)
@@ -143,11 +150,11 @@ async def test_ambiguous_lookups_are_asked_before_any_node(runs: Runs, database:
     assert [(lookup["reason"], lookup["created"]) for lookup in document["lookups"]] == expected
 
 
-async def test_person_is_created_once_all_is_settled(runs: Runs, database: EntityDatabase, unique: str) -> None:
+async def test_party_is_created_after_all_answers(runs: Runs, database: EntityDatabase, unique: str) -> None:
     name = f"Ada {unique}"
-    handle = await runs.start({"intents": [intent(who=looking(name), other=looking("Maria Garcia"))]})
+    handle = await runs.start({"intents": [intent(who=lookup(name), other=lookup("Maria Garcia"))]})
     request = f"lookup:person:{name}"
-    await asks_all(runs, handle, request, MARIA)
+    await wait_for_request_set(runs, handle, request, MARIA)
     await answer(handle, request, {"text": "Create new"})
     await wait_for_requests(runs.client, handle.id, MARIA)
     assert party_ids(database, name) == []
@@ -159,13 +166,11 @@ async def test_person_is_created_once_all_is_settled(runs: Runs, database: Entit
     assert [(lookup["created"], lookup["reason"]) for lookup in document["lookups"]] == expected
 
 
-async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_non_interactive_run_fails_with_all_unresolved_lookups(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {
         "intents": [
             {"verb": "change", "params": {"name": unique}, "refs": {}, "lookups": None},
-            intent(
-                who=looking("Maria Garcia"), firm=looking("Polaris Partners", "company"), fine=looking("Sarah Chen")
-            ),
+            intent(who=lookup("Maria Garcia"), firm=lookup("Polaris Partners", "company"), fine=lookup("Sarah Chen")),
         ]
     }
     document = await document_of(await runs.start(plan, is_interactive=False))
@@ -183,16 +188,16 @@ async def test_without_asking_the_run_fails_with_all_that_is_unclear(runs: Runs,
     assert "lookups" not in document
 
 
-async def test_many_intents_look_parties_up_and_ask_together(runs: Runs, database: EntityDatabase) -> None:
-    def make(session: Any) -> None:
+async def test_many_intents_share_lookups_of_the_same_name(runs: Runs, database: EntityDatabase) -> None:
+    def add_parties(session: Any) -> None:
         for number in range(20):
             key = NaturalKey(PartyKind.PERSON, f"Crowd {number:03}", "GB")
             if session.query(Party).filter(Party.name == key.name).first() is None:
                 add_party(session, key)
 
-    database.write(make)
+    database.write(add_parties)
     names = [f"Crowd {number % 19:03}" for number in range(38)] + ["Crowd", "Crowd 019"]
-    handle = await runs.start({"intents": [intent(who=looking(name)) for name in names]})
+    handle = await runs.start({"intents": [intent(who=lookup(name)) for name in names]})
     await wait_for_requests(runs.client, handle.id, "lookup:person:Crowd")
     await answer(handle, "lookup:person:Crowd", {"text": "Crowd 000"})
     document = await runs.read_document(handle) if await document_of(handle) else {}
@@ -202,9 +207,9 @@ async def test_many_intents_look_parties_up_and_ask_together(runs: Runs, databas
     assert [result["who"] for result in results(document)] == [ids[name] for name in names]
 
 
-async def test_fork_reuses_bindings_and_asks_no_person_again(runs: Runs, database: EntityDatabase) -> None:
+async def test_fork_reuses_bindings_without_a_request(runs: Runs, database: EntityDatabase) -> None:
     [spanish] = party_ids(database, "Maria García")
-    plan = {"intents": [intent(who=looking("Maria Garcia")), intent(refs={"with": "@result_1"})]}
+    plan = {"intents": [intent(who=lookup("Maria Garcia")), intent(refs={"with": "@result_1"})]}
     handle = await runs.start(plan)
     await wait_for_requests(runs.client, handle.id, MARIA)
     await answer(handle, MARIA, {"selected": [spanish]})

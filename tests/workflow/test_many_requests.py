@@ -1,4 +1,4 @@
-"""A thousand questions of one run, answered in random order, with repeated, early and invalid answers."""
+"""A thousand requests of one run, answered in random order, with repeated, early and invalid answers."""
 
 import asyncio
 import random
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 _HALF = 500
 _OPTIONS = ["x", "y", "z"]
-_AT_ONCE = 40
+_MAX_CONCURRENT_ANSWERS = 40
 _INVALID_ANSWERS: tuple[Any, ...] = (
     None,
     [],
@@ -59,8 +59,8 @@ class _Person:
     def __init__(self, handle: Handle, source: random.Random) -> None:
         self._handle = handle
         self._source = source
-        self._turns = asyncio.Semaphore(_AT_ONCE)
-        self.refused: list[str] = []
+        self._slots = asyncio.Semaphore(_MAX_CONCURRENT_ANSWERS)
+        self.rejections: list[str] = []
 
     def answer(self, request: str, option: str, *, by_update: bool) -> Awaitable[None]:
         """Answer a request; an update that is rejected is counted."""
@@ -70,34 +70,34 @@ class _Person:
         return self._send(self._source.choice(_INVALID_ANSWERS), by_update=self._source.random() < 0.5)
 
     async def _send(self, message: Any, *, by_update: bool) -> None:
-        async with self._turns:
+        async with self._slots:
             if not by_update:
                 await self._handle.signal(wire.SIGNAL_FEEDBACK, message)
                 return
             try:
                 await self._handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
             except WorkflowUpdateFailedError as error:
-                self.refused.append(str(error.cause))
+                self.rejections.append(str(error.cause))
 
 
-async def test_every_request_gets_exactly_its_answer(cached_runs: Runs) -> None:
+async def test_every_request_has_its_first_valid_answer(cached_runs: Runs) -> None:
     source = random.Random(5)
     handle = await cached_runs.start(_plan())
     await _wait_for_requests(cached_runs, handle, _HALF + 1)
     person = _Person(handle, source)
     expected = {f"{node}[{number}]": source.choice(_OPTIONS) for node in ("now", "then") for number in range(_HALF)}
-    # `then[7]` has no early answer, because an invalid one is sent for it.
+    # `then[7]` has no early answer, because an invalid early answer is sent to it.
     early = source.sample([name for name in expected if name.startswith("then") and name != "then[7]"], _HALF // 5)
 
     first = [name for name in expected if name.startswith("now")] + early
     source.shuffle(first)
-    # Repeated answers are sent later, so that the first answer of each request is the expected one.
+    # Repeated answers are sent later, so that the expected answer of each request comes first.
     answers = [person.answer(name, expected[name], by_update=number % 2 == 0) for number, name in enumerate(first)]
     await asyncio.gather(*answers, *(person.send_invalid() for _ in range(100)))
     repeated = source.sample(first, 100)
-    result = len(person.refused)
+    rejected_count = len(person.rejections)
     await asyncio.gather(*(person.answer(name, "x", by_update=True) for name in repeated))
-    assert len(person.refused) == result + len(repeated)
+    assert len(person.rejections) == rejected_count + len(repeated)
 
     await _wait_for_requests(cached_runs, handle, 1)
     assert await _open_requests(cached_runs, handle) == {"gate"}

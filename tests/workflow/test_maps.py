@@ -1,6 +1,6 @@
-"""Large maps on the real server: each chunk of items is a run of its own.
+"""Large maps on the real server: each map batch is a child run.
 
-A run of these tests holds 20 items itself instead of 500; one test has the real size.
+In these tests, maps of over 20 items are split, instead of 500; one test has the real limit.
 """
 
 import asyncio
@@ -41,20 +41,20 @@ from tests.support.tools import Bench
 pytestmark = pytest.mark.server
 
 MAX_RUN_ITEMS = map_items.MAP_BATCH_ITEMS
-"""Items of a map that a run holds itself, without the patch of these tests."""
+"""Maximum number of items in a map that is not split, without the patch of these tests."""
 
 
 class Meter:
-    """How many calls run at once."""
+    """The number of concurrent calls, and its maximum."""
 
     def __init__(self) -> None:
         self.running = 0
-        self.most = 0
+        self.max_running = 0
 
 
 @pytest.fixture(autouse=True)
-def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut maps of over 20 items into chunks."""
+def _small_map_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Split maps of over 20 items."""
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 20)
 
 
@@ -84,7 +84,7 @@ async def runs_of_maps(
     @tool(effects="read")
     async def meter_call(n: int) -> int:
         meter.running += 1
-        meter.most = max(meter.most, meter.running)
+        meter.max_running = max(meter.max_running, meter.running)
         await asyncio.sleep(0.02)
         meter.running -= 1
         return n
@@ -105,12 +105,12 @@ async def runs_of_maps(
 
 @pytest.fixture
 async def runs(runs_of_maps: Runs) -> AsyncIterator[Runs]:
-    """Runs of a worker with memory; every history of a test replays."""
+    """Runs of a worker; at the end of a test, the histories of its runs are checked and replayed."""
     yield runs_of_maps
     await runs_of_maps.check_runs()
 
 
-def _over(items: Any, *more: dict[str, Any], **node: Any) -> dict[str, Any]:
+def _map_plan(items: Any, *more: dict[str, Any], **node: Any) -> dict[str, Any]:
     """Return a plan with a map over items, and more nodes."""
     base = {"id": "m", "tool": "square", "for_each": items, "arguments": {"n": "{{item}}"}}
     return {"nodes": [{**base, **node}, *more]}
@@ -120,7 +120,7 @@ async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypa
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", MAX_RUN_ITEMS)
     size = MAX_RUN_ITEMS + 1
     after = {"id": "after", "tool": "echo", "arguments": {"ends": ["{{m.result[0]}}", f"{{{{m.result[{size - 1}]}}}}"]}}
-    plan = _over(list(range(size)), after, tool="echo", arguments={"n": "{{item}}", "at": "{{index}}"})
+    plan = _map_plan(list(range(size)), after, tool="echo", arguments={"n": "{{item}}", "at": "{{index}}"})
     handle = await runs.start(plan)
     document = await document_of(handle)
     last = {"n": size - 1, "at": size - 1}
@@ -132,11 +132,11 @@ async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypa
     assert restored["nodes"]["m"]["items"] == {"completed": size}
 
 
-async def test_condition_of_items_is_asked_for_each(runs: Runs) -> None:
+async def test_condition_of_a_map_is_evaluated_for_each_item(runs: Runs) -> None:
     limit = {"id": "limit", "tool": "echo", "arguments": {"n": 14}}
-    plan = {**_over(list(range(24)), limit, when="item >= limit.result.n && index != 19 && item < inputs.most")}
-    plan["inputs"] = {"most": {"type": "integer"}}
-    document = await document_of(await runs.start(plan, inputs={"most": 23}))
+    plan = {**_map_plan(list(range(24)), limit, when="item >= limit.result.n && index != 19 && item < inputs.max")}
+    plan["inputs"] = {"max": {"type": "integer"}}
+    document = await document_of(await runs.start(plan, inputs={"max": 23}))
     assert document["nodes"]["m"]["error"] is None
     assert document["nodes"]["m"]["items"] == {"completed": 8, "skipped": 16}
     results = [number**2 if 14 <= number < 23 and number != 19 else None for number in range(24)]
@@ -154,7 +154,7 @@ async def test_items_read_other_nodes_and_inputs(runs: Runs) -> None:
         "given": "{{PLACEHOLDER_given}}",
     }
     plan = {
-        **_over(list(range(21)), *nodes, tool="echo", arguments=arguments, join="all_done"),
+        **_map_plan(list(range(21)), *nodes, tool="echo", arguments=arguments, join="all_done"),
         "inputs": {"given": {"type": "string"}},
         "output": ["{{m.result[0]}}", "{{m.result[20]}}"],
     }
@@ -162,13 +162,13 @@ async def test_items_read_other_nodes_and_inputs(runs: Runs) -> None:
     assert document["output"] == [{"why": "no luck", "row": f"row 7 of {index}", "given": "g"} for index in (0, 20)]
 
 
-@pytest.mark.parametrize("rows", [18, 24], ids=["items of the run", "chunks"])
+@pytest.mark.parametrize("rows", [18, 24], ids=["items of the run", "map batches"])
 async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    """The items are so large that neither the list nor an item of a batch is inline in a run."""
+    """Neither the list nor the items of a batch are inline in a run, because they are too large."""
     monkeypatch.setattr(projection, "DECISION_PARTS_BYTES", 2_000)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": rows, "size": 2_000}}
     arguments = {"name": "{{item.name}}", "at": "{{index}}"}
-    plan = _over("{{table.result.rows}}", table, tool="echo", arguments=arguments, key="{{item.name}} of {{index}}")
+    plan = _map_plan("{{table.result.rows}}", table, tool="echo", arguments=arguments, key="{{item.name}} of {{index}}")
     handle = await runs.start({**plan, "output": ["{{m.result[7]}}", f"{{{{m.result[{rows - 1}]}}}}"]})
     document = await document_of(handle)
     assert document["nodes"]["m"]["error"] is None
@@ -177,9 +177,9 @@ async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: p
     assert actual[1] == completed_node({"name": f"row {rows - 1}", "at": rows - 1})
 
 
-async def test_oversized_keys_are_refused_in_a_sentence(runs: Runs) -> None:
+async def test_map_with_too_large_keys_fails_with_the_reason(runs: Runs) -> None:
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 2_000, "size": 190}}
-    plan = _over("{{table.result.rows}}", table, tool="echo", key="{{item.text}}")
+    plan = _map_plan("{{table.result.rows}}", table, tool="echo", key="{{item.text}}")
     document = await runs.run(plan)
     assert document["nodes"]["m"] == failed_node(
         "too_large: the key of item 0 needs a part of the item that is in the payload store, where the run itself "
@@ -188,41 +188,39 @@ async def test_oversized_keys_are_refused_in_a_sentence(runs: Runs) -> None:
     )
 
 
-async def test_death_of_a_worker_is_noticed_in_each_activity_of_a_map(
-    runs: Runs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_each_activity_of_a_map_has_a_heartbeat_timeout(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projection, "DECISION_PARTS_BYTES", 2_000)
     monkeypatch.setattr(map_batch_runs, "INLINE_BATCH_RESULTS_BYTES", 10)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 24, "size": 500}}
-    plan = _over("{{table.result.rows}}", table, tool="echo", arguments={"n": "{{index}}"}, when="index % 10 == 0")
+    plan = _map_plan("{{table.result.rows}}", table, tool="echo", arguments={"n": "{{index}}"}, when="index % 10 == 0")
     handle = await runs.start(plan)
     await document_of(handle)
-    waits = {}
+    timeouts_s = {}
     for history in await histories_of(runs.client, handle):
         for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED):
             scheduled = event.activity_task_scheduled_event_attributes
-            waits[scheduled.activity_type.name] = scheduled.heartbeat_timeout.ToTimedelta().total_seconds()
-    assert waits == {"wide_table": 3.0, "load_items": 15.0, "echo": 3.0, "put_blob": 3.0, "join_items": 15.0}
+            timeouts_s[scheduled.activity_type.name] = scheduled.heartbeat_timeout.ToTimedelta().total_seconds()
+    assert timeouts_s == {"wide_table": 3.0, "load_items": 15.0, "echo": 3.0, "put_blob": 3.0, "join_items": 15.0}
 
 
-async def test_maps_share_the_limit_of_their_run(runs: Runs, meter: Meter) -> None:
-    meter.most = 0
-    (first,) = _over(list(range(24)), tool="meter_call")["nodes"]
+async def test_map_batches_share_the_parallel_limit_of_their_run(runs: Runs, meter: Meter) -> None:
+    meter.max_running = 0
+    (first,) = _map_plan(list(range(24)), tool="meter_call")["nodes"]
     plan = {"nodes": [first, {**first, "id": "n"}, {"id": "alone", "tool": "meter_call", "arguments": {"n": 7}}]}
     document = await document_of(await runs.start_raw({"plan": plan, "options": {"max_parallel": 6}}))
     assert {name: node["status"] for name, node in document["nodes"].items()} == dict.fromkeys(
         ("m", "n", "alone"), "completed"
     )
-    assert 2 <= meter.most <= 6
+    assert 2 <= meter.max_running <= 6
 
 
 async def test_sub_plans_of_many_items_are_started_by_map_batches(runs: Runs) -> None:
-    below = {
+    child_plan = {
         "inputs": {"n": {"type": "integer"}},
         "nodes": [{"id": "x", "tool": "square", "arguments": {"n": "{{PLACEHOLDER_n}}"}}],
         "output": "{{x.result}}",
     }
-    node = {"id": "m", "plan": below, "for_each": list(range(21)), "arguments": {"n": "{{item}}"}}
+    node = {"id": "m", "plan": child_plan, "for_each": list(range(21)), "arguments": {"n": "{{item}}"}}
     handle = await runs.start({"nodes": [{**node, "when": "item in [0, 12, 20]"}]})
     document = await document_of(handle)
     assert document["nodes"]["m"]["items"] == {"completed": 3, "skipped": 18}
@@ -232,7 +230,7 @@ async def test_sub_plans_of_many_items_are_started_by_map_batches(runs: Runs) ->
 
 
 async def _find_item(runs: Runs, run_id: str, task_id: str) -> tuple[str, Document | None]:
-    """Return the run that has a node or item, without the prefix of its id, and the document of the node."""
+    """Return the suffix of the ID of the run that has a node or item, and the bare document of the node."""
     reader = partial(RunReader, runs.client)
     view = await view_of_item(await reader(run_id).read(), task_id, open_reader=reader)
     node_document = (await hydrated_document(view, runs.store, only=task_id))["nodes"].get(task_id)
@@ -241,7 +239,7 @@ async def _find_item(runs: Runs, run_id: str, task_id: str) -> tuple[str, Docume
 
 async def test_item_is_found_by_its_key_in_the_run_of_its_map_batch(runs: Runs) -> None:
     items = [{"name": f"item {number}"} for number in range(22)]
-    handle = await runs.start(_over(items, tool="echo", key="{{item.name}}", arguments={"n": "{{index}}"}))
+    handle = await runs.start(_map_plan(items, tool="echo", key="{{item.name}}", arguments={"n": "{{index}}"}))
     await document_of(handle)
     assert await _find_item(runs, handle.id, "m[item 13]") == ("/m[12-16]", completed_node({"n": 13}))
     assert await _find_item(runs, handle.id, "m[item 22]") == ("", None)
@@ -251,22 +249,22 @@ async def test_item_is_found_by_its_key_in_the_run_of_its_map_batch(runs: Runs) 
 async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, bench: Bench, unique: str) -> None:
     items = [str(number) for number in range(84)]
     node = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "max_parallel": 4}
-    by_key, by_place = ({"id": name, "for_each": items, **node} for name in ("by_key", "by_place"))
-    handle = await runs.start({"nodes": [{**by_key, "key": "k{{item}}"}, by_place]})
+    by_key, by_index = ({"id": name, "for_each": items, **node} for name in ("by_key", "by_index"))
+    handle = await runs.start({"nodes": [{**by_key, "key": "k{{item}}"}, by_index]})
     await eventually(lambda: bench.entered.count(unique) == 8, timeout_s=30)
     message = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and 3 more batches have not started"
     with pytest.raises(ItemNotStarted, match=f"^{message}$"):
         await _find_item(runs, handle.id, "by_key[k80]")
-    message = r"'by_place\[80\]' is not known yet: the items of 'by_place\[74-83\]' have not started"
+    message = r"'by_index\[80\]' is not known yet: the items of 'by_index\[74-83\]' have not started"
     with pytest.raises(ItemNotStarted, match=f"^{message}$"):
-        await _find_item(runs, handle.id, "by_place[80]")
+        await _find_item(runs, handle.id, "by_index[80]")
     assert (await _find_item(runs, handle.id, "by_key[k0]"))[0] == "/by_key[0-10]"
     await handle.signal("cancel", {})
     await document_of(handle)
 
 
-async def test_cancel_reaches_every_map_batch(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = _over(list(range(24)), tool="hold", arguments={"name": unique}, heartbeat="1s", max_parallel=8)
+async def test_cancellation_reaches_every_map_batch(runs: Runs, bench: Bench, unique: str) -> None:
+    plan = _map_plan(list(range(24)), tool="hold", arguments={"name": unique}, heartbeat="1s", max_parallel=8)
     handle = await runs.start(plan)
     await eventually(lambda: bench.entered.count(unique) == 8, timeout_s=30)
     await handle.signal("cancel", {"reason": "enough"})
@@ -277,7 +275,7 @@ async def test_cancel_reaches_every_map_batch(runs: Runs, bench: Bench, unique: 
 
 
 async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = _over(list(range(24)), tool="hold", arguments={"name": unique}, heartbeat="1s")
+    plan = _map_plan(list(range(24)), tool="hold", arguments={"name": unique}, heartbeat="1s")
     handle = await runs.start(plan)
     await eventually(lambda: bench.entered.count(unique) >= 1, timeout_s=30)
     await runs.client.get_workflow_handle(f"{handle.id}/m[0-5]").terminate("by hand")
@@ -289,11 +287,11 @@ async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, un
     runs.forget(handle)
 
 
-async def test_map_batches_whose_results_are_refused_permanently_fail_with_the_reason(runs: Runs) -> None:
-    """Guard: nothing that the store or an operator answers is a defect of ours."""
+async def test_map_batches_whose_results_the_store_rejects_fail_with_the_reason(runs: Runs) -> None:
+    """Guard: an error of the store or an operator is not reported as a bug."""
     error = ApplicationError("given up by hand", non_retryable=True)
     with patch.object(FolderStore, "put", side_effect=error):
-        document = await runs.run(_over(list(range(24)), tool="echo", arguments={"text": "x" * 1_000}))
+        document = await runs.run(_map_plan(list(range(24)), tool="echo", arguments={"text": "x" * 1_000}))
     message = "the items are done, but the payload store permanently rejected their results: given up by hand"
     failure = f"store_refused: 24 of 24 items failed; the first: m[0-5]: {message}"
     assert (document["status"], document["nodes"]["m"]) == ("failed", failed_node(failure))

@@ -1,4 +1,4 @@
-"""Questions about shipments while something is missing: the server, an index, or whatever a query was to find."""
+"""Questions about shipments without results, without an index, and during an outage of the search server."""
 
 import asyncio
 from dataclasses import dataclass
@@ -37,16 +37,16 @@ pytestmark = [pytest.mark.server, pytest.mark.search]
 TO_HOUSTON = {"term": {"destination_port_code": "USHOU"}}
 
 
-async def test_new_worker_and_planner_know_why_nothing_was_found(
+async def test_additional_worker_tool_explains_a_query_without_results(
     client: Client, tmp_path: Path, maritime: Maritime
 ) -> None:
     carrier, port = {"term": {"carrier_name": "Maersk"}}, TO_HOUSTON
     query = {"query": {"bool": {"filter": [carrier, port]}}, "track_total_hits": True}
-    why = sub_goal(2, "explain_nothing_found", es_results=ref(1, "es_results"))
+    explanation = sub_goal(2, "explain_nothing_found", es_results=ref(1, "es_results"))
     script = (
         "Show shipments of Maersk to Houston.",
         one_round(run_query(1, maritime, query)),
-        one_round(why),
+        one_round(explanation),
         done_response(why=ref(2, "why_nothing")),
     )
     more = load_tools([str(SCRIPTS / "why_nothing.py")])
@@ -64,18 +64,18 @@ async def test_new_worker_and_planner_know_why_nothing_was_found(
     assert "has `es_results` of a query that found nothing" in result
 
 
-async def test_missing_index_is_reported_to_planner_and_person(
+async def test_missing_index_is_reported_to_the_planner_and_in_the_document(
     client: Client, tmp_path: Path, search: LiveSearch
 ) -> None:
-    lost = await load_maritime(search, "lost", documents=10)
-    async with lost.client() as direct:
-        await direct.indices.delete(index=lost.indices.shipments)
+    maritime = await load_maritime(search, "lost", documents=10)
+    async with maritime.client() as direct:
+        await direct.indices.delete(index=maritime.indices.shipments)
     script = (
         "Show shipments to Houston.",
-        one_round(run_query(1, lost, {"query": TO_HOUSTON}), shows(2, 1)),
+        one_round(run_query(1, maritime, {"query": TO_HOUSTON}), shows(2, 1)),
         failed_response("The shipments are not loaded."),
     )
-    async with maritime_runs(client, tmp_path, lost, *script) as (server, runs):
+    async with maritime_runs(client, tmp_path, maritime, *script) as (server, runs):
         document = await answer_question(runs, "Show shipments to Houston")
         result = prompt_of(server, "plan#2")
     assert (document["status"], document["error"]["code"]) == ("failed", "planner_failed")
@@ -87,10 +87,10 @@ async def test_missing_index_is_reported_to_planner_and_person(
 
 
 OUTAGE_ATTEMPTS = int(timedelta(minutes=1) / requests.RETRY_AFTER) + 1
-"""Attempts that find no server during an outage of a minute."""
+"""Number of attempts that fail during an outage of a minute."""
 SHORT_RETRY_AFTER = timedelta(milliseconds=500)
 SHORT_TIMEOUT_S = 3.0
-"""Within which a search server on this machine answers even if other tests keep the machine busy."""
+"""Time in which a local search server responds, also on a busy machine."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class GatedMaritime(Maritime):
     """Shipments on a search server that is reached through a gate.
 
     Args:
-        address: of the gate.
+        address: address of the gate.
     """
 
     address: str
@@ -107,14 +107,14 @@ class GatedMaritime(Maritime):
         return Maritime.settings(self, settings).model_copy(update={"opensearch_url": self.address})
 
 
-async def test_question_continues_after_an_outage_of_a_minute_and_one_answer_that_times_out(
+async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times_out(
     client: Client, tmp_path: Path, search: LiveSearch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(requests, "RETRY_AFTER", SHORT_RETRY_AFTER)
     monkeypatch.setattr(search_client, "_TIMEOUT_S", SHORT_TIMEOUT_S)
     loaded = await load_maritime(search, "minute", documents=2_000)
     expected = sum(shipment["destination_port_code"] == "USHOU" for shipment in loaded.shipments())
-    answered_now = asyncio.Event()
+    release_answer = asyncio.Event()
     body = {"query": {"bool": {"filter": [TO_HOUSTON]}}, "size": 1}
     generated = sub_goal(
         1,
@@ -127,7 +127,7 @@ async def test_question_continues_after_an_outage_of_a_minute_and_one_answer_tha
         "Show shipments to Houston.",
         one_round(generated, run_generated_query(2, 1), shows(3, 2)),
         done_response(table=ref(3, "formatted_results")),
-        worker_says("sg1", query(body), released=answered_now),
+        worker_says("sg1", query(body), released=release_answer),
     )
     async with gate_to(search.address) as gate:
         gated = GatedMaritime(loaded.search, loaded.indices, loaded.data, gate.address)
@@ -137,25 +137,25 @@ async def test_question_continues_after_an_outage_of_a_minute_and_one_answer_tha
             def count_calls() -> int:
                 return sum(call.metadata.get("node_id") == "sg1" for call in server.calls)
 
-            async def was_away_for_a_minute() -> bool:
+            async def has_failed_for_a_minute() -> bool:
                 [call] = (await handle.describe()).raw_description.pending_activities or [None]
                 if call is None or not call.HasField("next_attempt_schedule_time"):
                     return False
                 assert "does not answer" in call.last_failure.message
-                # The next attempt is counted already.
+                # The number includes the next attempt.
                 return call.attempt > OUTAGE_ATTEMPTS
 
-            # It has read the fields of the index, and its query is to be judged as soon as it is written.
+            # The worker tool has read the fields of the index; its query will be checked when the model returns it.
             await eventually(lambda: count_calls() == 1)
             await gate.close()
-            answered_now.set()
-            await eventually(was_away_for_a_minute)
+            release_answer.set()
+            await eventually(has_failed_for_a_minute)
             gate.silent = 1
             await gate.open()
             await checked_document(runs, handle)
             document = await runs.read_document(handle, full=True)
     assert results_of(document)[0] == [(1, "success"), (2, "success"), (3, "success")]
-    # Those for which it was away, the one that it left without an answer, and the last.
+    # The attempts of the outage, the attempt without a response, and the last attempt.
     assert document["nodes"]["sg1"]["attempts"] >= OUTAGE_ATTEMPTS + 2
     assert (count_calls(), gate.silent) == (1, 0)
     assert slot(document, "sg2", "hit_count") == expected

@@ -1,4 +1,4 @@
-"""Plans that call tools of MCP servers, on a real server: retries by effects, cancelling, changes, large results."""
+"""Plans that call tools of MCP servers: activity types, retries by effects, and missing tools."""
 
 import asyncio
 import os
@@ -19,6 +19,7 @@ from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from dagwright.worker import serving as worker
 from tests.support.eventually import eventually
+from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Runs,
     bare,
@@ -44,15 +45,15 @@ async def _serving(client: Client, servers: LoadedServers, folder: Path) -> Asyn
 
 
 @pytest.fixture(scope="module")
-async def did(tmp_path_factory: pytest.TempPathFactory) -> Path:
+async def calls_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("mcp") / "did"
 
 
 @pytest.fixture(scope="module")
-async def mcp_runs(client: Client, did: Path) -> AsyncIterator[Runs]:
-    """Runs of plans that call a server; runs that a test started are checked when the module ends."""
-    servers = await asyncio.to_thread(load, did.parent, srv=server_entry(did))
-    async with _serving(client, servers, did.parent) as runs:
+async def mcp_runs(client: Client, calls_file: Path) -> AsyncIterator[Runs]:
+    """Runs of plans that call an MCP server; the runs of all tests are checked at the end of the module."""
+    servers = await asyncio.to_thread(load, calls_file.parent, srv=server_entry(calls_file))
+    async with _serving(client, servers, calls_file.parent) as runs:
         yield runs
         await runs.check_runs()
 
@@ -61,23 +62,19 @@ def _node(tool: str, node_id: str = "n", /, **arguments: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": tool, "arguments": arguments}
 
 
-def _plan(*nodes: dict[str, Any]) -> dict[str, Any]:
-    return {"plan": 1, "nodes": list(nodes)}
-
-
-async def test_each_call_is_an_activity_whose_type_is_the_name_of_the_tool(mcp_runs: Runs, client: Client) -> None:
-    handle = await mcp_runs.start(_plan(_node("srv.say", text="x")))
+async def test_activity_type_of_a_call_is_the_name_of_the_tool(mcp_runs: Runs, client: Client) -> None:
+    handle = await mcp_runs.start(plan_of(_node("srv.say", text="x")))
     [history] = await histories_of(client, handle)
     [scheduled] = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     attributes = scheduled.activity_task_scheduled_event_attributes
     assert (attributes.activity_type.name, attributes.activity_id) == ("srv.say", "n")
 
 
-async def test_a_read_that_fails_is_tried_again_and_a_write_is_not(mcp_runs: Runs, did: Path) -> None:
+async def test_failed_read_is_retried_and_failed_write_is_not(mcp_runs: Runs, calls_file: Path) -> None:
     read = {**_node("srv.refuse", "read", reason="tired"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
     write = _node("srv.write", "write", text="die")
-    before = len(calls_of(did))
-    nodes = (await mcp_runs.run(_plan(read, {**write, "depends_on": ["read"], "join": "all_done"})))["nodes"]
+    earlier_count = len(calls_of(calls_file))
+    nodes = (await mcp_runs.run(plan_of(read, {**write, "depends_on": ["read"], "join": "all_done"})))["nodes"]
     assert nodes == {
         "read": failed_node("tool_failed: Error executing tool refuse: tired", attempts=2),
         "write": failed_node(
@@ -85,14 +82,18 @@ async def test_a_read_that_fails_is_tried_again_and_a_write_is_not(mcp_runs: Run
             "its last output: the disk is full"
         ),
     }
-    assert without_pids(calls_of(did)[before:]) == [{"refuse": "tired"}, {"refuse": "tired"}, {"write": "die"}]
+    assert without_pids(calls_of(calls_file)[earlier_count:]) == [
+        {"refuse": "tired"},
+        {"refuse": "tired"},
+        {"write": "die"},
+    ]
 
 
-async def test_a_server_that_dies_during_a_read_restarts_and_reads_again(mcp_runs: Runs, did: Path) -> None:
-    handle = await mcp_runs.start(_plan(_node("srv.slow", seconds=1)))
+async def test_read_is_retried_on_a_restarted_server(mcp_runs: Runs, calls_file: Path) -> None:
+    handle = await mcp_runs.start(plan_of(_node("srv.slow", seconds=1)))
 
     def started_calls() -> list[dict[str, Any]]:
-        return [call for call in calls_of(did) if call.get("slow") == "started"]
+        return [call for call in calls_of(calls_file) if call.get("slow") == "started"]
 
     await eventually(lambda: len(started_calls()) == 1)
     os.kill(started_calls()[0]["pid"], signal.SIGKILL)
@@ -100,27 +101,27 @@ async def test_a_server_that_dies_during_a_read_restarts_and_reads_again(mcp_run
     assert len({call["pid"] for call in started_calls()}) == 2
 
 
-async def test_a_call_of_a_tool_that_no_server_had_waits(client: Client, tmp_path: Path, unique: str) -> None:
+async def test_call_of_a_tool_that_no_server_has_waits(client: Client, tmp_path: Path, unique: str) -> None:
     file = write_servers(tmp_path, srv=server_entry(tmp_path / "did"))
     toolset = await asyncio.to_thread(load_toolset, Settings(state_dir=tmp_path / "state"), [str(file)])
-    gone = replace(toolset.declarations()["srv.say"], name="srv.gone")
+    declaration = replace(toolset.declarations()["srv.say"], name="srv.gone")
     async with AsyncExitStack() as stack:
         assert toolset.servers is not None
         stack.push_async_callback(toolset.servers.close)
         for each in worker.create_workers(client, toolset, task_queue=unique):
             await stack.enter_async_context(each)
-        runs = Runs(client, task_queue=unique, tools={"srv.gone": gone}, store=toolset.store)
+        runs = Runs(client, task_queue=unique, tools={"srv.gone": declaration}, store=toolset.store)
         node = {**_node("srv.gone", text="x"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
-        handle = await runs.start(_plan(node))
+        handle = await runs.start(plan_of(node))
 
         async def missing_tool_notes() -> list[str]:
             notes = (await RunReader(client, handle.id).read()).notes
             return [note["message"] for note in notes if note["code"] == "tool_missing"]
 
-        async def is_held() -> bool:
+        async def has_note() -> bool:
             return bool(await missing_tool_notes())
 
-        await eventually(is_held)
+        await eventually(has_note)
         assert "has no tool 'srv.gone'; its call waits" in (await missing_tool_notes())[0]
         await handle.signal("cancel")
         assert (await document_of(handle))["status"] == "cancelled"
