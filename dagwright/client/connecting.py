@@ -21,7 +21,7 @@ async def prepare_to_start(connection: Connection, settings: Settings, toolset: 
         StoreMismatch: the workers use another payload store.
         StoreUnavailable: the payload store does not respond.
     """
-    record_protected_paths(settings, toolset.environment.protected)
+    record_protected_paths(settings, toolset.environment.protected_paths)
     await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
     await claim_store(toolset.store, connection.client)
     # Running workers may have other agent cards.

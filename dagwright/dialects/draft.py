@@ -19,7 +19,7 @@ from dagwright.core.name_hints import suggestion
 from dagwright.dialects.json_reader import describe, printable
 
 STAND_IN_ACTION: Mapping[str, Any] = {"human": {}}
-"""Action of a node whose own action in the document is invalid. It is always valid, so validation can continue."""
+"""Replacement for an invalid action in the document. It is always valid, so validation can continue."""
 
 
 class WrittenPointers(Mapping[str, str]):

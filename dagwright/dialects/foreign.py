@@ -60,8 +60,8 @@ def document_of_text(
     """
     lines = find(raw) if isinstance(raw, str) else ()
     if not lines:
-        got = "a text without such a line" if isinstance(raw, str) else describe(raw)
-        message = f"a plan in the dialect {dialect} is a text with lines like {example}, not {got}"
+        actual = "a text without such a line" if isinstance(raw, str) else describe(raw)
+        message = f"a plan in the dialect {dialect} is a text with lines like {example}, not {actual}"
         raise PlanInvalid([Problem("invalid_field", message)])
     draft = DocumentDraft(dialect, "")
     add(draft, lines)

@@ -187,15 +187,15 @@ class _IntentReader:
 
     def _report_missing_name(self, key: str, name: str) -> None:
         context, setter = self.targets.context, self.targets.setters.get(name)
-        lacks = "the session does not have" if name not in context else "has no id in the session"
+        missing_text = "the session does not have" if name not in context else "has no id in the session"
         if setter is not None:
-            message = f"{key!r} is @{name}, which {lacks} before this request; this request makes {setter}"
+            message = f"{key!r} is @{name}, which {missing_text} before this request; this request makes {setter}"
             self.entry.report("missing_context", message, "refs", key, hint=f"write {setter}")
             return
         advice = " or, if an earlier intent makes it, write @result_N of that intent" if self.index else ""
         hint = f"give it in the context: {name}=ID{advice}"
         similar_name = suggestion(name, [context_name for context_name in context if context_name != name])
-        message = f"{key!r} is @{name}, which {lacks}"
+        message = f"{key!r} is @{name}, which {missing_text}"
         self.entry.report(
             "missing_context", message, "refs", key, hint=f"{similar_name} Or {hint}" if similar_name else hint
         )

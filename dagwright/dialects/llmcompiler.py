@@ -48,7 +48,7 @@ class LlmCompilerTask:
     """A numbered call of the plan.
 
     Args:
-        positional, named: values of its arguments.
+        positional, keywords: values of its arguments.
         start: offset of its text.
         line: number of its line, from 1.
         problem: why its arguments could not be read.
@@ -58,7 +58,7 @@ class LlmCompilerTask:
     number: int
     tool: str
     positional: Sequence[Any]
-    named: Mapping[str, Any]
+    keywords: Mapping[str, Any]
     thought: str | None
     start: int
     line: int
@@ -146,18 +146,22 @@ class _TaskLines:
         self,
         match: re.Match[str],
         positional: Sequence[Any],
-        named: Mapping[str, Any],
+        keywords: Mapping[str, Any],
         *,
         offset: int,
         line: int,
     ) -> LlmCompilerTask:
         thought, self.thought = self.thought, None
         start = offset + match.start("number")
-        return LlmCompilerTask(int(match["number"]), match["tool"], positional, named, thought, start, line)
+        return LlmCompilerTask(int(match["number"]), match["tool"], positional, keywords, thought, start, line)
 
 
 def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
-    """Parse the arguments of a call; return them and the offset after its `)`, or -1 if the text ends before it.
+    """Parse the arguments of a call.
+
+    Returns:
+        Positional arguments, keyword arguments, and the offset after the closing parenthesis, or -1 if the text ends
+        before the parenthesis.
 
     Raises:
         UnreadableValue: the arguments are not a list of values.
@@ -238,14 +242,14 @@ def _node_of(
         return {"id": node["id"], **STAND_IN_ACTION}
     try:
         arguments = named_arguments(task.positional, task.tool, tools=tools)
-        if duplicates := arguments.keys() & task.named.keys():
+        if duplicates := arguments.keys() & task.keywords.keys():
             raise ValueError(f"{task.tool} is given {', '.join(sorted(duplicates))} twice")
     except ValueError as error:
         report("invalid_arguments", str(error))
         arguments = {}
-    for message, _, hint in key_problems({**arguments, **task.named}, _REFERENCE):
+    for message, _, hint in key_problems({**arguments, **task.keywords}, _REFERENCE):
         report("invalid_reference", message, hint)
-    node["arguments"] = map_texts({**arguments, **task.named}, replace_references)
+    node["arguments"] = map_texts({**arguments, **task.keywords}, replace_references)
     return node
 
 

@@ -238,9 +238,9 @@ class JsonSteps:
         return at + 1
 
     def _in_slash(self, at: int) -> int:
-        following = {"/": "line", "*": "block"}.get(self._chunk[at])
-        self._mode = following or "value"
-        return at + 1 if following else at
+        next_mode = {"/": "line", "*": "block"}.get(self._chunk[at])
+        self._mode = next_mode or "value"
+        return at + 1 if next_mode else at
 
     def _in_line(self, at: int) -> int:
         end = self._chunk.find("\n", at)

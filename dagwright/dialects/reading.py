@@ -193,10 +193,10 @@ def inline_files(document: JsonValue, *, base: Path, stamps: dict[Path, FileStam
             pointers, and the document, which still has the names of these files.
     """
     inliner = _Inliner(stamps=stamps if stamps is not None else {})
-    inlined = inliner.inline(document, base, at="", parent_files=())
+    inlined_document = inliner.inline(document, base, at="", parent_files=())
     if inliner.problems:
-        raise PlanInvalid(inliner.problems, document=inlined)
-    return inlined
+        raise PlanInvalid(inliner.problems, document=inlined_document)
+    return inlined_document
 
 
 @dataclass(slots=True)

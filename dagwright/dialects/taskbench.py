@@ -168,9 +168,9 @@ def _named_value(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], 
     """Return a value, or a reference if the value is the name of a linked task."""
     if not isinstance(value, str) or value not in graph.numbers:
         return _translate_value(entry, value, at=at, graph=graph)
-    linked = [number for number in graph.dependencies.get(entry.index, ()) if graph.tasks[number] == value]
-    if len(set(linked)) == 1:
-        return "{{" + str(ResultOf(f"node-{linked[0]}", "result")) + "}}"
+    linked_numbers = [number for number in graph.dependencies.get(entry.index, ()) if graph.tasks[number] == value]
+    if len(set(linked_numbers)) == 1:
+        return "{{" + str(ResultOf(f"node-{linked_numbers[0]}", "result")) + "}}"
     message = f"{value!r} is the name of a task, but no link leads from it to this node: is it meant as a text?"
     entry.report("invalid_reference", message, "arguments", *at, hint="write the link, or <node-0> for the first node")
     return None

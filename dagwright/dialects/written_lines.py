@@ -21,7 +21,7 @@ _END_EVENTS = (yaml.MappingEndEvent, yaml.SequenceEndEvent)
 def lines_of_problems(text: str, problems: Iterable[Problem]) -> list[int | None]:
     """Return the line of each problem in the text, from 1; `None` if it is unknown.
 
-    For a missing field, the line is that of its container.
+    For a missing field, return the line of its container.
     """
     problem_list = list(problems)
     lines = _lines_of(text, {problem.pointer for problem in problem_list})

@@ -155,11 +155,11 @@ def _near_names(name: str, tools: Mapping[str, str]) -> list[str]:
     Args:
         tools: name -> the name in lower case without punctuation.
     """
-    normalized = _normalize(name)
-    equal_names = [tool for tool, normalized_tool in tools.items() if normalized_tool == normalized]
+    normalized_name = _normalize(name)
+    equal_names = [tool for tool, normalized_tool in tools.items() if normalized_tool == normalized_name]
     if equal_names:
         return equal_names
-    scores = ((_similarity(normalized, normalized_tool), tool) for tool, normalized_tool in tools.items())
+    scores = ((_similarity(normalized_name, normalized_tool), tool) for tool, normalized_tool in tools.items())
     best_matches = sorted(
         ((score, tool) for score, tool in scores if score >= _CANDIDATE_SCORE), key=lambda match: -match[0]
     )[:4]

@@ -98,7 +98,7 @@ class _NumberReference:
     """A number that denotes a node, with its path and the node that contains it (`None`: the output)."""
 
     number: int
-    written: str
+    written_text: str
     node: int | None
     at: tuple[str | int, ...]
 
@@ -200,15 +200,17 @@ class _Repairer:
         if possible:
             name_from_one, name_from_zero = (self._name(node_of_number[first.number]) for node_of_number in possible)
             meanings = f"counted from 1 it is node {name_from_one!r}, counted from 0 it is node {name_from_zero!r}"
-            self._report("ambiguous", f"{first.written!r} is ambiguous: {meanings}; both are possible", first)
+            self._report("ambiguous", f"{first.written_text!r} is ambiguous: {meanings}; both are possible", first)
         else:
             self._report_impossible(from_ids or from_one)
         return False
 
     def _report_impossible(self, node_of_number: Mapping[int, int]) -> None:
-        unmatched = [ref for ref in self.references if ref.number not in node_of_number] or self.references[:1]
-        for reference in unmatched[:20]:
-            message = f"Invalid reference: {reference.written!r} matches none of the {len(self.nodes)} nodes"
+        unmatched_references = [ref for ref in self.references if ref.number not in node_of_number] or self.references[
+            :1
+        ]
+        for reference in unmatched_references[:20]:
+            message = f"Invalid reference: {reference.written_text!r} matches none of the {len(self.nodes)} nodes"
             self._report("invalid_reference", f"{message}, or creates a dependency cycle", reference)
 
     def _report(self, code: str, message: str, reference: _NumberReference) -> None:
@@ -252,16 +254,16 @@ class _Repairer:
         node = self.nodes[index]
         if not isinstance(node, dict):
             return node
-        repaired = dict(node)
+        repaired_node = dict(node)
         for name in _REFERENCE_FIELDS:
-            if name in repaired:
-                repaired[name] = self._repaired_value(repaired[name], node=index, at=("nodes", index, name))
-        dependencies = repaired.get("depends_on")
+            if name in repaired_node:
+                repaired_node[name] = self._repaired_value(repaired_node[name], node=index, at=("nodes", index, name))
+        dependencies = repaired_node.get("depends_on")
         if isinstance(dependencies, list):
-            repaired["depends_on"] = [
+            repaired_node["depends_on"] = [
                 self._repaired_dependency(item, index, position) for position, item in enumerate(dependencies)
             ]
-        return repaired
+        return repaired_node
 
     def _repaired_dependency(self, item: Any, index: int, position: int) -> Any:
         number = item if _is_number(item) else self._number_of_text(item)
@@ -317,10 +319,12 @@ class _Repairer:
             return ResultOf(match["braced"], "result")
         return ResultOf(self._name(self.node_of_number[number]), "result") if number is not None else None
 
-    def _add_repair(self, original: str, repaired: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
+    def _add_repair(self, original: str, replacement: str, *, node: int | None, at: tuple[str | int, ...]) -> None:
         written_pointer = self.document.written_pointer(pointer(*at))
         name = self._name(node) if node is not None else None
-        self.repairs.append(Repair("reference", f"{original!r} was read as {repaired!r}", None, written_pointer, name))
+        self.repairs.append(
+            Repair("reference", f"{original!r} was read as {replacement!r}", None, written_pointer, name)
+        )
 
 
 def _is_escaped(match: re.Match[str], text: str) -> bool:

@@ -233,10 +233,10 @@ class _Reader:
         if match.end() == len(self.text) and self.frames:
             raise _EndOfText
         digits = match[0]
-        strict = _STRICT_NUMBER.fullmatch(digits)
-        if strict is None:
-            unsigned = digits.removeprefix("+")
-            if re.match(r"-?0[0-9]", unsigned):
+        strict_match = _STRICT_NUMBER.fullmatch(digits)
+        if strict_match is None:
+            unsigned_digits = digits.removeprefix("+")
+            if re.match(r"-?0[0-9]", unsigned_digits):
                 raise self._error(f"{_shorten(digits)} starts with 0: write a number without it, or a string in quotes")
             self._add_repair("number", f"{_shorten(digits)} was read as a number")
         self.at = match.end()
@@ -273,7 +273,7 @@ class _Reader:
         value = self._unescape(body)
         if quote in _TEXTS and quote not in "\"'":
             if '"' in body:
-                raise self._error("typographic quotes and others are mixed: it is unclear where the text ends")
+                raise self._error("typographic and straight quotes are mixed: it is unclear where the text ends")
             self._add_repair("typographic_quotes", f"the text {_shorten(body)} is in typographic quotes")
         elif quote == "'":
             self._add_repair("single_quotes", f"the text {_shorten(body)} is in single quotes")

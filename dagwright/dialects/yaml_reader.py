@@ -80,7 +80,7 @@ def _meaning_here(text: str, line: int, column: int, message: str) -> str | None
     previous_line = next((line_text for line_text in reversed(lines[:-1]) if line_text.strip()), "")
     if message.startswith("mapping values") and key is not None and key.end() - 1 == column:
         is_deeper = len(_INDENTATION.match(lines[line])[0]) > len(_INDENTATION.match(previous_line)[0])  # type: ignore[index]  # it always matches
-        return "this line is indented more than the line before it, which has a value already" if is_deeper else None
+        return "this line is indented more than the previous line, which already has a value" if is_deeper else None
     return None
 
 

@@ -32,7 +32,7 @@ _MAX_CONCURRENT_LOADS = 8
 MAX_INNER_NODES = 2_000
 """Maximum number of nodes of offloaded regions that a document includes in full."""
 MAX_INNER_FAILURES = 100
-"""Maximum number of failed nodes of offloaded regions in a document; further ones are only counted."""
+"""Maximum number of failed nodes of offloaded regions in a document; it only counts further failed nodes."""
 
 NOT_LOADED = frozenset({"value_lost", "store_unavailable", "missing_data"})
 """Codes of the notes on values that could not be loaded."""
@@ -78,16 +78,16 @@ async def _add_inner_nodes(
     """Add nodes of offloaded regions to a document: the requested node, all nodes if they are few, or the failed
     nodes.
     """
-    offloaded = hydrator.offloaded_nodes(view)
-    if not offloaded or (only in document["nodes"] and only not in offloaded.ids_in_run):
+    offloaded_nodes = hydrator.offloaded_nodes(view)
+    if not offloaded_nodes or (only in document["nodes"] and only not in offloaded_nodes.ids_in_run):
         return
     try:
-        added = await _inner_nodes(offloaded, document, only=only)
+        added = await _inner_nodes(offloaded_nodes, document, only=only)
     except StoreError as error:
         hydrator.note_unreadable(error)
         return
     if "nodes_ref" in document:
-        _subtract_included_nodes(document, [node for node in added if node.id not in offloaded.ids_in_run])
+        _subtract_included_nodes(document, [node for node in added if node.id not in offloaded_nodes.ids_in_run])
     document["nodes"] |= {node.id: node.document for node in added}
 
 
@@ -101,20 +101,22 @@ async def error_with_inner_nodes(
     return run_error_of(error_document)
 
 
-async def _inner_nodes(offloaded: OffloadedNodes, document: Mapping[str, Any], *, only: str | None) -> list[InnerNode]:
+async def _inner_nodes(
+    offloaded_nodes: OffloadedNodes, document: Mapping[str, Any], *, only: str | None
+) -> list[InnerNode]:
     if only is not None:
-        inner_node = await offloaded.find(only)
+        inner_node = await offloaded_nodes.find(only)
         return [] if inner_node is None else [inner_node]
-    if offloaded.count <= MAX_INNER_NODES:
-        return [node async for node in offloaded.nodes()]
+    if offloaded_nodes.count <= MAX_INNER_NODES:
+        return [node async for node in offloaded_nodes.nodes()]
     has_failed = NodeStatus.FAILED.value in document.get("nodes_ref", {}).get("counts", {})
-    return await offloaded.find_failed_nodes(limit=MAX_INNER_FAILURES) if has_failed else []
+    return await offloaded_nodes.find_failed_nodes(limit=MAX_INNER_FAILURES) if has_failed else []
 
 
-def _subtract_included_nodes(document: dict[str, Any], included: Iterable[InnerNode]) -> None:
+def _subtract_included_nodes(document: dict[str, Any], included_nodes: Iterable[InnerNode]) -> None:
     """Remove nodes that are included from the counts of the omitted nodes."""
     counts = Counter(document["nodes_ref"]["counts"])
-    counts.subtract(node.document["status"] for node in included)
+    counts.subtract(node.document["status"] for node in included_nodes)
     remaining = {status: count for status, count in counts.items() if count > 0}
     if remaining:
         document["nodes_ref"] = {**document["nodes_ref"], "counts": remaining}
@@ -125,18 +127,18 @@ def _subtract_included_nodes(document: dict[str, Any], included: Iterable[InnerN
 async def full_document(view: "RunView", store: PayloadStore) -> AsyncIterator[tuple[str, Any | Members]]:
     """Yield the parts of the result document of a run, with all nodes and values.
 
-    Parts that may not fit into memory are `Members`: the nodes, with those of offloaded regions at the end; and the
+    Parts that may not fit into memory are `Members`: the nodes, with the nodes of offloaded regions at the end; and the
     output, if the plan has no `output` and results are in the store.
     """
     document = view.document_with_refs()
     hydrator = _Hydrator(store, max_bytes=None)
-    offloaded = hydrator.offloaded_nodes(view)
+    offloaded_nodes = hydrator.offloaded_nodes(view)
     document["error"] = await error_with_inner_nodes(document, view, store)
     nodes_ref = document.pop("nodes_ref", None)
-    listing = _NodeListing(document, offloaded, hydrator, counts=nodes_ref["counts"] if nodes_ref else {})
+    listing = _NodeListing(document, offloaded_nodes, hydrator, counts=nodes_ref["counts"] if nodes_ref else {})
     is_output_omitted = any(note["code"] == OUTPUT_OMITTED for note in document["notes"])
     for name, value in document.items():
-        if name == "nodes" and offloaded:
+        if name == "nodes" and offloaded_nodes:
             yield name, listing.nodes()
         elif name == "nodes":
             yield name, listing.run_nodes()
@@ -184,13 +186,13 @@ class _NodeListing:
     def __init__(
         self,
         document: Mapping[str, Any],
-        offloaded: OffloadedNodes,
+        offloaded_nodes: OffloadedNodes,
         hydrator: "_Hydrator",
         *,
         counts: Mapping[str, int],
     ) -> None:
         self._document = document
-        self._offloaded = offloaded
+        self._offloaded_nodes = offloaded_nodes
         self._hydrator = hydrator
         self._counts = Counter(counts)
         self.is_complete = True
@@ -198,7 +200,7 @@ class _NodeListing:
     async def run_nodes(self) -> Members:
         """Yield the nodes of the run itself, except those of offloaded regions."""
         for name, node in self._document["nodes"].items():
-            if name not in self._offloaded.ids_in_run:
+            if name not in self._offloaded_nodes.ids_in_run:
                 yield name, await self._hydrate_node(name, node)
 
     async def nodes(self) -> Members:
@@ -207,8 +209,8 @@ class _NodeListing:
             yield name, node
         included_ids = set[str]()
         try:
-            async for inner in self._offloaded.nodes():
-                if inner.id in self._offloaded.ids_in_run:
+            async for inner in self._offloaded_nodes.nodes():
+                if inner.id in self._offloaded_nodes.ids_in_run:
                     included_ids.add(inner.id)
                 else:
                     self._counts[inner.document["status"]] -= 1
@@ -216,7 +218,7 @@ class _NodeListing:
         except StoreError as error:
             self._stop_reading(error)
             for name, node in self._document["nodes"].items():
-                if name in self._offloaded.ids_in_run and name not in included_ids:
+                if name in self._offloaded_nodes.ids_in_run and name not in included_ids:
                     yield name, await self._hydrate_node(name, node)
 
     async def output(self) -> Members:
@@ -225,7 +227,7 @@ class _NodeListing:
         for name, value in output.items():
             yield name, await self._hydrator.hydrate(value, ref="output", node=None)
         try:
-            async for inner in self._offloaded.nodes():
+            async for inner in self._offloaded_nodes.nodes():
                 is_completed = inner.document["status"] == NodeStatus.COMPLETED
                 if inner.is_end and is_completed and inner.id not in output:
                     self._hydrator.drop_loaded_values()
@@ -255,7 +257,7 @@ class _Hydrator:
         self._store = store
         self._max_bytes = max_bytes
         self.notes: list[dict[str, Any]] = []
-        self._loaded: dict[str, Any] = {}
+        self._value_cache: dict[str, Any] = {}
         """Reference -> value. A cache: the document contains the result of an item more than once."""
 
     async def hydrate(self, value: Any, *, ref: str, node: str | None) -> Any:
@@ -295,12 +297,12 @@ class _Hydrator:
         async def load(ref: str) -> None:
             async with semaphore:
                 content = await self._store.get(ref)
-            self._loaded[ref] = await asyncio.to_thread(pydantic_core.from_json, content)
+            self._value_cache[ref] = await asyncio.to_thread(pydantic_core.from_json, content)
 
-        await asyncio.gather(*(load(ref) for ref in stored_refs(bindings) if ref not in self._loaded))
+        await asyncio.gather(*(load(ref) for ref in stored_refs(bindings) if ref not in self._value_cache))
 
         def part_of(ref: str, paths: Sequence[Path], name: str) -> Any:
-            return value_at_paths(self._loaded[ref], paths, name)
+            return value_at_paths(self._value_cache[ref], paths, name)
 
         loaded = [format_value_refs(value, ref_for_display)]
         hydrate(loaded, [((0, *path), parts) for path, parts in bindings], secrets={}, load=part_of)
@@ -312,7 +314,7 @@ class _Hydrator:
 
     def drop_loaded_values(self) -> None:
         """Drop the loaded values."""
-        self._loaded.clear()
+        self._value_cache.clear()
 
     def note_unreadable(self, error: StoreError) -> None:
         """Add a note that the nodes of offloaded regions cannot be read."""

@@ -203,7 +203,7 @@ COMPILE_PLAN, LOAD_PLAN = (
     f"{wire.INTERNAL_ID_PREFIX}{name}" for name in (wire.ACTIVITY_COMPILE_PLAN, wire.ACTIVITY_LOAD_PLAN)
 )
 PREPARATION_IDS = {name.removeprefix(wire.INTERNAL_ID_PREFIX): name for name in (COMPILE_PLAN, LOAD_PLAN)}
-"""Type of an activity before the first node -> the id by which it is recorded, which no node can have."""
+"""Type of an activity before the first node -> id under which it is recorded; no node can have this id."""
 
 
 class ExecutionStart:

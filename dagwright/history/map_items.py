@@ -56,8 +56,8 @@ def failed_map_batches(node_id: str, record: Record, *, workflow_id: str) -> lis
         `{"batch", "run_id", "failed", "first", "error"}` for each batch: number of failed items, first failed item
         and its error. `first` is null if the batch failed as a whole.
     """
-    failed = [item for item in record.items if is_map_batch(item) and item.record.status is NodeStatus.FAILED]
-    return [_failed_map_batch(node_id, item, workflow_id) for item in failed[:MAX_FAILED_BATCHES]]
+    failed_items = [item for item in record.items if is_map_batch(item) and item.record.status is NodeStatus.FAILED]
+    return [_failed_map_batch(node_id, item, workflow_id) for item in failed_items[:MAX_FAILED_BATCHES]]
 
 
 def _failed_map_batch(node_id: str, item: ItemRecord, workflow_id: str) -> dict[str, Any]:

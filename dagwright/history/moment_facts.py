@@ -81,8 +81,10 @@ def _facts(scheduler: "RunScheduler", task: str, status: NodeStatus | None) -> T
     node, record = scheduler.state.node_of(task), scheduler.record_of(task) or Record()
     ref = scheduler.state.items.ref(task)
     # The result document of a run has milliseconds, and so do its records after the end.
-    started, ended = (None if at is None else cut_to_ms(at) for at in (record.started_at, record.ended_at))
-    return TaskFacts(ref.node, ref.item, status or record.status, node.title, node.tool, started, ended, record.error)
+    started_at, ended_at = (None if at is None else cut_to_ms(at) for at in (record.started_at, record.ended_at))
+    return TaskFacts(
+        ref.node, ref.item, status or record.status, node.title, node.tool, started_at, ended_at, record.error
+    )
 
 
 class TaskState(NamedTuple):
@@ -117,7 +119,7 @@ def has_started(state: TaskState, record: Record) -> bool:
     """Return whether a node or item has started.
 
     Args:
-        record: record of the same moment, or of a later one.
+        record: record of the same or a later moment.
     """
     if state.status is NodeStatus.RUNNING or state.attempts:
         return True

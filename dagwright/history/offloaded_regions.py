@@ -70,12 +70,12 @@ class OffloadedNodes:
 
     def __init__(self, scheduler: "RunScheduler | None", store: PayloadStore) -> None:
         self._regions: list[_OffloadedRegion] = []
-        loaded: list[str] = []
+        shared_ids: list[str] = []
         if scheduler is not None:
             for number, region in offloaded_regions(scheduler.plan):
                 self._regions.append(_OffloadedRegion(scheduler, number, store))
-                loaded += [scheduler.plan.nodes[member].id for member in region.members]
-        self.ids_in_run = frozenset(loaded)
+                shared_ids += [scheduler.plan.nodes[member].id for member in region.members]
+        self.ids_in_run = frozenset(shared_ids)
         """Ids of the nodes that the run also has, because nodes outside depend on them."""
         self.count = sum(region.count for region in self._regions)
 
@@ -106,7 +106,7 @@ class OffloadedNodes:
                 yield edge
 
     async def find_failed_nodes(self, *, limit: int) -> list[InnerNode]:
-        """Return failed nodes, the last ones first."""
+        """Return failed nodes, the last failed nodes first."""
         failed_nodes: list[InnerNode] = []
         for region in self._regions:
             if len(failed_nodes) < limit:
@@ -137,8 +137,8 @@ class _OffloadedRegion:
         self._region = scheduler.plan.nodes[number]
         self._record = scheduler.records[number]
         self._store = store
-        self._outside = [scheduler.plan.nodes[needed].id for needed in self._region.dependencies]
-        self._hidden = frozenset(
+        self._outside_ids = [scheduler.plan.nodes[needed].id for needed in self._region.dependencies]
+        self._hidden_numbers = frozenset(
             position
             for position, needed in enumerate(self._region.dependencies)
             if scheduler.plan.nodes[needed].kind in HIDDEN_KINDS
@@ -176,7 +176,7 @@ class _OffloadedRegion:
         number = -1
         async for node in self._pages_of_nodes():
             number += 1
-            if number < len(self._outside):
+            if number < len(self._outside_ids):
                 continue
             record, batch_index = self._record_in_run(node.id), batches[number]
             if record is None and batch_index >= 0:
@@ -188,14 +188,14 @@ class _OffloadedRegion:
                 cached_batches.move_to_end(batch_index)
                 ends, versions = cached_batches[batch_index]
                 record = self._record_of(node, ends[number], versions)
-            needs = [names[dependency] for dependency in node.dependencies if dependency not in self._hidden]
+            needs = [names[dependency] for dependency in node.dependencies if dependency not in self._hidden_numbers]
             yield await self._inner_node(number, node, record or self._unreported_record(), needs=needs)
 
     async def edges(self) -> AsyncIterator[tuple[str, str]]:
         names: list[str] = []
         async for node in self._pages_of_nodes():
             for needed in node.dependencies:
-                if needed not in self._hidden:
+                if needed not in self._hidden_numbers:
                     yield names[needed], node.id
             names.append(node.id)
 
@@ -223,7 +223,7 @@ class _OffloadedRegion:
     async def _ends_of(
         self, matches: Callable[[Sequence[Any]], bool], *, limit: int
     ) -> list[tuple[Sequence[Any], Mapping[str, str]]]:
-        """Return the ends of some nodes with the versions of their tools, the last one first."""
+        """Return the ends of some nodes with the versions of their tools, the last end first."""
         ends: list[tuple[Sequence[Any], Mapping[str, str]]] = []
         ref = self._last_batch
         while ref is not None and len(ends) < limit:
@@ -276,19 +276,23 @@ class _OffloadedRegion:
             content = await self._store.get(page)
             if encoded_id in content:
                 for number, node in enumerate(_nodes_of(content), start):
-                    if node.id == node_id and number >= len(self._outside):
+                    if node.id == node_id and number >= len(self._outside_ids):
                         return number, node
         return None
 
     async def _node(self, number: int) -> CompiledNode:
-        if number < len(self._outside):
-            return CompiledNode(self._outside[number], kind="reported")
+        if number < len(self._outside_ids):
+            return CompiledNode(self._outside_ids[number], kind="reported")
         head = await self._head()
         page = bisect_right(head.starts, number) - 1
         return _nodes_of(await self._store.get(head.pages[page]))[number - head.starts[page]]
 
     async def _needs_of(self, node: CompiledNode) -> list[str]:
-        return [(await self._node(dependency)).id for dependency in node.dependencies if dependency not in self._hidden]
+        return [
+            (await self._node(dependency)).id
+            for dependency in node.dependencies
+            if dependency not in self._hidden_numbers
+        ]
 
     async def _inner_node(self, number: int, node: CompiledNode, record: Record, *, needs: Sequence[str]) -> InnerNode:
         tool = self._scheduler.plan.tools.get(node.tool)

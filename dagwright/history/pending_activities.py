@@ -222,7 +222,7 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay")
             is_region = call.activity_type.name == ACTIVITY_RUN_REGION
             name = "a group of pure nodes" if is_region else task_id or f"the step {call.activity_type.name}"
             attempt_text = f"attempt {call.attempt} of {call.maximum_attempts or 'unlimited attempts'}"
-            # A call with a failure waits for its next attempt; the others wait for the store itself.
+            # A call with a failure waits for its next attempt; a call without a failure waits for the store itself.
             is_waiting = not call.HasField("last_failure")
             continuation = "it continues by itself when the store responds" if is_region or is_waiting else attempt_text
             message = f"{name} waits for the payload store: {reason}; {continuation}"

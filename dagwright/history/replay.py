@@ -124,16 +124,16 @@ class HistoryReplay:
         """Start of the workflow task whose commands come next, by the clock of the workflow."""
         self._history_use = HistoryUse(0, 0)
         self._limits: HistoryLimits | None = None
-        self._scheduled: dict[int, str] = {}
+        self._activity_of_event: dict[int, str] = {}
         """Id of the event that scheduled an activity -> id of the activity."""
         self._timers = OpenTimers()
         self._tasks: dict[str, str] = {}
-        """Activity id -> the task whose call it is."""
+        """Activity id -> task of the call."""
         self._loads: dict[str, str] = {}
-        """Activity id -> the task whose arguments it loads."""
+        """Activity id -> task whose arguments the activity loads."""
         self._call_batches = OpenCallBatches()
         self._workflows: dict[str, str] = {}
-        """Workflow id of a child workflow that is not a run -> the task whose call it is."""
+        """Workflow id of a child workflow that is not a run -> task of the call."""
         self._children: dict[str, str] = {}
         """Workflow id of a sub-plan -> id of the call that started it."""
 
@@ -252,11 +252,11 @@ class HistoryReplay:
 
     def _apply_scheduled_activity(self, event: HistoryEvent) -> None:
         scheduled = event.activity_task_scheduled_event_attributes
-        self._scheduled[event.event_id] = scheduled.activity_id
+        self._activity_of_event[event.event_id] = scheduled.activity_id
         preparation_id = PREPARATION_IDS.get(scheduled.activity_type.name)
         if preparation_id is not None and self.scheduler is None:
             # No node has started yet; later a node may have any of these names.
-            self._scheduled[event.event_id] = preparation_id
+            self._activity_of_event[event.event_id] = preparation_id
             if preparation_id == LOAD_PLAN:
                 self._start_data.expect_page(event.event_id)
         elif scheduled.activity_id.startswith(wire.ID_CALL_BATCH):
@@ -313,13 +313,13 @@ class HistoryReplay:
     # Batches of events.
 
     async def apply_held_batch(self) -> None:
-        """Apply the last batch. Later updates of it are applied as they come."""
+        """Apply the last batch. Later updates of the batch are applied when they arrive."""
         batch, self._held_batch = self._held_batch, None
         if batch is not None:
             await self._apply_batch(batch)
 
     async def _apply_batch(self, batch: EventBatch) -> None:
-        """Apply the events that the workflow received in one workflow task, in its order."""
+        """Apply the events that the workflow received in one workflow task, in the order of the workflow."""
         self._apply_unrecorded_effects()
         if self.scheduler is not None and self.scheduler.is_finished:
             self._commands.end()
@@ -515,7 +515,7 @@ class HistoryReplay:
         self._commands.handle(name, read_message, through=through, scheduler=scheduler, at=at)
 
     def _apply_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
-        name = self._scheduled.pop(scheduled_id, "")
+        name = self._activity_of_event.pop(scheduled_id, "")
         payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
         if self.scheduler is None and self._start_data.handle(name, scheduled_id, payload):
             if (snapshot := self._start_data.snapshot) is not None:
@@ -536,14 +536,14 @@ class HistoryReplay:
         return self._call_batches.end(self.scheduler, name, result, task_of=self.task_of, at=at)
 
     def _cancel_call(self, scheduled_id: int, at: float) -> None:
-        name = self._scheduled.pop(scheduled_id, "")
+        name = self._activity_of_event.pop(scheduled_id, "")
         is_batch = self._end_call_batch(name, None, at)
         if not is_batch and self.scheduler is not None and (task_id := self.task_of(name)) is not None:
             attempt = ONE_ATTEMPT if name in self._tasks else NO_ATTEMPT
             self.scheduler.task_cancelled(task_id, at=at, attempt=attempt)
 
     async def _apply_failure(self, failed_call: FailedCall, at: float) -> None:
-        name = self._scheduled.pop(failed_call.scheduled_event_id, "")
+        name = self._activity_of_event.pop(failed_call.scheduled_event_id, "")
         error = await error_of_call(failed_call, name, converter=self._converter)
         if name.startswith(wire.ID_NOTIFY):
             self._notes.add(NOTE_CODE, failure_note(error))
@@ -585,8 +585,8 @@ class HistoryReplay:
     async def _close(self, event: HistoryEvent, at: float) -> None:
         # The cause of a failed node may be an effect that left no event.
         await self.complete_state()
-        for pending in self._batches.pop_rest():
-            await self._apply_event(pending, at)
+        for unhandled_event in self._batches.pop_rest():
+            await self._apply_event(unhandled_event, at)
         self.ended_at = at
         self.status_at_close = STATUS_AT_CLOSE[event.event_type]
         recorded = self._recorded_document if self.status_at_close == "cancelled" else None

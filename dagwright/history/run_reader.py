@@ -97,7 +97,7 @@ class HistoryReader:
         """The newest known execution."""
         self.marks = WaitMarks()
         self.lock = asyncio.Lock()
-        self.changed = asyncio.Event()
+        self.change_event = asyncio.Event()
 
     async def read_to(self, event_id: int) -> None:
         """Read the events of the first execution up to an event."""
@@ -158,14 +158,14 @@ class HistoryReader:
                     await self._apply_event(execution, event)
             await execution.replay.apply_held_batch()
             self.execution = execution
-        self.changed.set()
+        self.change_event.set()
 
     async def _apply_event(self, execution: Execution, event: HistoryEvent) -> None:
         await decode_payloads(event, self._converter)
         await execution.replay.apply(event)
 
     def _current_execution(self) -> Execution:
-        """Return the current execution: a new one if the previous one continued as new."""
+        """Return the current execution: a new execution if the previous execution continued as new."""
         continued_as = self.execution.replay.continued_as
         return self.execution if continued_as is None else self._execution(continued_as, self.execution.number + 1)
 
@@ -187,7 +187,7 @@ class RunReader:
     Args:
         client: client of the run's namespace.
         workflow_id: id of the run.
-        run_id: one execution of that id; `None` means the newest one.
+        run_id: one execution of that id; `None` means the newest execution.
     """
 
     def __init__(self, client: Client, workflow_id: str, *, run_id: str | None = None) -> None:
@@ -224,8 +224,8 @@ class RunReader:
                 with suppress(TimeoutError):
                     # `wait_for` loses a cancellation that arrives together with the awaited result.
                     async with asyncio.timeout(DESCRIBE_PAUSE_S):
-                        await reader.changed.wait()
-                reader.changed.clear()
+                        await reader.change_event.wait()
+                reader.change_event.clear()
                 if follow_task.done():
                     await follow_task
                 view = await self._view_with_retries(reader, description)

@@ -1,6 +1,6 @@
 """Subscriptions to runs: one reader for each run and process, whatever the number of subscribers.
 
-A hundred readers of one run would make it three to five times slower
+A hundred readers of one run would make the run three to five times slower
 (docs/contributing/internals/temporal.md); a hundred subscribers of one reader cost nothing. The reader, and its
 requests, exist while there are subscribers.
 """
@@ -120,7 +120,7 @@ class RunSubscriptions:
         topic.subscribers += 1
         try:
             moment = await topic.next_moment(after=0)
-            # A reader that has just started, or is behind another one, would report outdated states.
+            # A reader that has just started, or is behind another reader, would report outdated states.
             while topic.view.cursor < delivered_cursor and not topic.view.is_closed:
                 moment = await topic.next_moment(after=moment)
             update = topic.update(topic.changed_from(delivered))
@@ -162,7 +162,7 @@ class _Topic:
         self._changed_at: dict[str, int] = {}
         """Task id -> moment of its last change, in the order of the changes."""
         self._moment = 0
-        self._shared: dict[Hashable, Any] = {}
+        self._derived_values: dict[Hashable, Any] = {}
         self._new_moment = asyncio.Event()
         self._read_task = asyncio.create_task(self._read(reader))
 
@@ -174,7 +174,7 @@ class _Topic:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the reader has failed, so that a new subscriber needs a new one."""
+        """Whether the reader has failed, so that a new subscriber needs a new reader."""
         return self._read_task.done() and (self._read_task.cancelled() or self._read_task.exception() is not None)
 
     async def next_moment(self, *, after: int) -> int:
@@ -194,10 +194,10 @@ class _Topic:
         """Return the update of some tasks at the newest moment."""
         states = {task: self._states[task] for task in changed}
         facts = replace(self._facts, tasks={task: self._task_facts[task] for task in changed})
-        return RunUpdate(self.view, changed, states, self._shared, facts)
+        return RunUpdate(self.view, changed, states, self._derived_values, facts)
 
     def changed_from(self, states: Mapping[str, TaskState]) -> tuple[str, ...]:
-        """Return the tasks whose states differ from the given ones, in the order of their last change."""
+        """Return the tasks whose states differ from the given states, in the order of their last change."""
         return tuple(task for task in self._changed_at if self._states[task] != states.get(task))
 
     def changed_since(self, moment: int) -> tuple[str, ...]:
@@ -223,7 +223,7 @@ class _Topic:
     def _apply(self, view: "RunView") -> None:
         self._moment += 1
         self._view = view
-        self._shared = {}
+        self._derived_values = {}
         changed = {task: state for task, state in states_of(view.scheduler).items() if self._states.get(task) != state}
         self._states |= changed
         for task in changed:

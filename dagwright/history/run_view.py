@@ -93,14 +93,14 @@ class RunView:
         )
 
     def _merged_with_closing_document(
-        self, replayed: Mapping[str, Any], closing_document: Mapping[str, Any]
+        self, replayed_document: Mapping[str, Any], closing_document: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the result document of the closing event, with the nodes and the output of the replayed document.
 
         The closing event may contain its nodes and its output by reference.
         """
-        names = [name for name in replayed if name in closing_document and name not in _FIELDS_FROM_EVENTS]
-        document = {**replayed, **{name: closing_document[name] for name in names}}
+        names = [name for name in replayed_document if name in closing_document and name not in _FIELDS_FROM_EVENTS]
+        document = {**replayed_document, **{name: closing_document[name] for name in names}}
         document |= {"run_id": self.workflow_id, "execution_id": self.run_id, "status": self.status}
         document["notes"] = [*document["notes"], *(note for note in self.notes if note not in document["notes"])]
         if self.scheduler is not None:

@@ -55,7 +55,7 @@ class EventBatches:
 
     def __init__(self) -> None:
         self._unhandled_events: list[HistoryEvent] = []
-        self._started: dict[int, tuple[float, HistoryUse]] = {}
+        self._task_starts: dict[int, tuple[float, HistoryUse]] = {}
         """Event id of a started workflow task -> its start, and the use of the history then."""
         self._message_count = 0
         self._history_use = HistoryUse(0, 0)
@@ -77,12 +77,12 @@ class EventBatches:
     def start(self, event: HistoryEvent, at: float) -> None:
         """Add the start of a workflow task, which may still fail."""
         size = event.workflow_task_started_event_attributes.history_size_bytes
-        self._started[event.event_id] = at, HistoryUse(event.event_id, size, self._message_count)
+        self._task_starts[event.event_id] = at, HistoryUse(event.event_id, size, self._message_count)
 
     def complete(self, event: HistoryEvent, at: float) -> EventBatch:
         """Return the events of a completed workflow task."""
         started_event_id = event.workflow_task_completed_event_attributes.started_event_id
-        started_at, self._history_use = self._started.pop(started_event_id, (at, self._history_use))
+        started_at, self._history_use = self._task_starts.pop(started_event_id, (at, self._history_use))
         events, self._unhandled_events = self._unhandled_events, []
         batch = [added for added in events if added.event_id < started_event_id]
         self._unhandled_events = [added for added in events if added.event_id >= started_event_id]

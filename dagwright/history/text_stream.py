@@ -101,7 +101,7 @@ NO_TEXT = TextMark()
 
 
 class DeliveredText:
-    """Text of an answer that one reader has got.
+    """Text of an answer that a reader has received.
 
     Args:
         earlier_mark: mark of the text that the reader got from another stream.

@@ -205,11 +205,11 @@ class _Topic:
 
     @property
     def has_failed(self) -> bool:
-        """Whether the poller has failed, so that a new reader needs a new one."""
+        """Whether the poller has failed, so that a new reader needs a new poller."""
         return self._read_task.done() and (self._read_task.cancelled() or self._read_task.exception() is not None)
 
     async def newest_texts(self) -> AsyncGenerator[PartialText, None]:
-        """Yield the newest text and then each newer one; a slow reader gets the newest text only."""
+        """Yield the newest text and then each newer text; a slow reader gets the newest text only."""
         previous: PartialText | None = None
         while True:
             new_text_event = self._new_text_event

@@ -82,7 +82,7 @@ class ModelClient:
     Args:
         model: default model.
         prices: price table; defaults to the table that ships with Dagwright.
-        capability_cache: known capabilities of servers; share one between the clients of a process.
+        capability_cache: known capabilities of servers; share one cache between the clients of a process.
         read_timeout_s: read timeout in seconds.
     """
 
@@ -124,18 +124,18 @@ class ModelClient:
         Raises:
             ModelFailure: the call failed, or its response cannot be used.
         """
-        prepared = self._prepare(call)
+        prepared_call = self._prepare(call)
         try:
-            body, capabilities = await self._send_with_capabilities(prepared, self._post, is_streamed=False)
+            body, capabilities = await self._send_with_capabilities(prepared_call, self._post, is_streamed=False)
             completion = parse_completion(body)
             return to_model_response(
                 completion,
-                prepared,
+                prepared_call,
                 capabilities.mode,
-                usage=parse_usage(completion, self._prices, requested_model=prepared.model),
+                usage=parse_usage(completion, self._prices, requested_model=prepared_call.model),
             )
         except ServiceError as error:
-            raise self._failure(error, prepared) from error
+            raise self._failure(error, prepared_call) from error
 
     def stream(self, call: ModelCall) -> "ModelStream":
         """Make a call and stream the response; use the result with `async with`.
@@ -154,11 +154,11 @@ class ModelClient:
         Raises:
             ModelFailure: the request failed.
         """
-        prepared = self._prepare_forwarding(body)
+        prepared_call = self._prepare_forwarding(body)
         try:
             return await self._post(body)
         except ServiceError as error:
-            raise self._failure(error, prepared) from error
+            raise self._failure(error, prepared_call) from error
 
     async def forward_stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
         """Forward a request body and yield the chunks of the response as plain JSON.
@@ -171,7 +171,7 @@ class ModelClient:
         Raises:
             ModelFailure: the request failed, or the stream broke off.
         """
-        prepared = self._prepare_forwarding(body)
+        prepared_call = self._prepare_forwarding(body)
         try:
             transport = await self._transport()
             stream = await transport.stream(body)
@@ -181,7 +181,7 @@ class ModelClient:
             finally:
                 await stream.close()
         except ServiceError as error:
-            raise self._failure(error, prepared) from error
+            raise self._failure(error, prepared_call) from error
 
     async def model_ids(self) -> list[str]:
         """Return the IDs of the available models, in the order of the server.
@@ -189,50 +189,52 @@ class ModelClient:
         Raises:
             ModelFailure: the server does not return a list of models.
         """
-        prepared = self._prepare_forwarding({"model": "any"})
+        prepared_call = self._prepare_forwarding({"model": "any"})
         try:
             return await (await self._transport()).model_ids()
         except ServiceError as error:
-            raise self._failure(error, prepared) from error
+            raise self._failure(error, prepared_call) from error
 
     def _prepare_forwarding(self, body: Mapping[str, Any]) -> PreparedCall:
         return self._prepare(ModelCall(messages=(), config=ModelConfig(model=str(body.get("model") or "") or None)))
 
     def _prepare(self, call: ModelCall) -> PreparedCall:
         model = call.config.model or self._model or ""
-        prepared = PreparedCall(call, model)
+        prepared_call = PreparedCall(call, model)
         if not has_extra("openai"):
             raise ModelFailure(ModelError.MODEL_MISSING, str(MissingExtra("openai")))
         if not model:
-            raise self._failure(ServiceError("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared)
+            raise self._failure(
+                ServiceError("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared_call
+            )
         if self._endpoint.is_key_missing:
             raise self._failure(
-                ServiceError("answer", "the API key is missing", error=ModelError.KEY_MISSING), prepared
+                ServiceError("answer", "the API key is missing", error=ModelError.KEY_MISSING), prepared_call
             )
         # The transport would report a connection error, which is retried, and its message would contain the key.
         if _SENDABLE_KEY.fullmatch(self._endpoint.key) is None:
             message = (
                 "cannot be called: its key contains a line break, a space, or a character that headers do not allow"
             )
-            raise self._failure(ServiceError("answer", message, error=ModelError.KEY_REFUSED), prepared)
+            raise self._failure(ServiceError("answer", message, error=ModelError.KEY_REFUSED), prepared_call)
         if _WEB_ADDRESS.fullmatch(self._endpoint.url) is None:
             message = "cannot be called: this is not a URL such as https://models.example.com/v1"
-            raise self._failure(ServiceError("answer", message, error=ModelError.ADDRESS_WRONG), prepared)
-        return prepared
+            raise self._failure(ServiceError("answer", message, error=ModelError.ADDRESS_WRONG), prepared_call)
+        return prepared_call
 
     async def _send_with_capabilities(
-        self, prepared: PreparedCall, send: Callable[[Any], Awaitable[T]], *, is_streamed: bool
+        self, prepared_call: PreparedCall, send: Callable[[Any], Awaitable[T]], *, is_streamed: bool
     ) -> tuple[T, Capabilities]:
         """Send a request with the known capabilities of the server, reduced after each rejection of its form.
 
         Raises:
             ServiceError: the request failed.
         """
-        url, call = self._endpoint.url, prepared.call
-        capabilities: Capabilities = self._capability_cache.of(url, prepared.model, call)
+        url, call = self._endpoint.url, prepared_call.call
+        capabilities: Capabilities = self._capability_cache.of(url, prepared_call.model, call)
         rejections: list[ServiceError] = []
         while True:
-            body = prepared.body(capabilities, is_streamed=is_streamed)
+            body = prepared_call.body(capabilities, is_streamed=is_streamed)
             try:
                 answer = await send(body)
             except ServiceError as error:
@@ -244,7 +246,9 @@ class ModelClient:
                 capabilities = reduced_capabilities
                 rejections.append(error)
             else:
-                self._capability_cache.store(url, prepared.model, call, supported=capabilities, rejections=rejections)
+                self._capability_cache.store(
+                    url, prepared_call.model, call, supported=capabilities, rejections=rejections
+                )
                 return answer, capabilities
 
     async def _post(self, body: Any) -> Any:
@@ -267,12 +271,12 @@ class ModelClient:
             connect_timeout_s=self._connect_timeout_s,
         )
 
-    def _failure(self, error: ServiceError, prepared: PreparedCall) -> ModelFailure:
+    def _failure(self, error: ServiceError, prepared_call: PreparedCall) -> ModelFailure:
         target = CallTarget(
             # A URL may contain secrets.
             Redaction().location(self._endpoint.url),
-            model=prepared.model,
-            max_tokens=prepared.call.config.max_tokens,
+            model=prepared_call.model,
+            max_tokens=prepared_call.call.config.max_tokens,
             api_key=self._endpoint.key,
         )
         return to_model_failure(error, target, now=datetime.now(UTC))
@@ -285,9 +289,9 @@ class ModelStream:
     early cancels the call; its usage is then unknown.
     """
 
-    def __init__(self, client: ModelClient, prepared: PreparedCall) -> None:
+    def __init__(self, client: ModelClient, prepared_call: PreparedCall) -> None:
         self._client = client
-        self._prepared = prepared
+        self._prepared_call = prepared_call
         self._builder = CompletionBuilder()
         self._pieces: list[str] = []
         self._answer: ModelResponse | None = None
@@ -305,10 +309,10 @@ class ModelStream:
         Args:
             output: the answer, or a value assembled from parts of it.
         """
-        is_strict = self._capabilities.mode is OutputMode.SCHEMA and self._prepared.strict_schema is not None
+        is_strict = self._capabilities.mode is OutputMode.SCHEMA and self._prepared_call.strict_schema is not None
         return (
-            self._prepared.strict_schema.restore(output)
-            if is_strict and self._prepared.strict_schema is not None
+            self._prepared_call.strict_schema.restore(output)
+            if is_strict and self._prepared_call.strict_schema is not None
             else output
         )
 
@@ -326,13 +330,13 @@ class ModelStream:
     async def __aenter__(self) -> Self:
         try:
             self._stream, self._capabilities = await self._client._send_with_capabilities(
-                self._prepared, self._open, is_streamed=True
+                self._prepared_call, self._open, is_streamed=True
             )
         except ServiceError as error:
-            raise self._client._failure(error, self._prepared) from error
-        output = self._prepared.call.output
+            raise self._client._failure(error, self._prepared_call) from error
+        output = self._prepared_call.call.output
         if output is not None and self._capabilities.mode is OutputMode.TOOL:
-            self._builder = CompletionBuilder(self._prepared.names.protocol_name(output.name))
+            self._builder = CompletionBuilder(self._prepared_call.names.protocol_name(output.name))
         return self
 
     async def _open(self, body: Any) -> Any:
@@ -356,11 +360,11 @@ class ModelStream:
                     self._pieces.append(text)
                     yield text
             completion = builder.finish()
-            usage = parse_usage(completion, client._prices, requested_model=self._prepared.model)
-            self._answer = to_model_response(completion, self._prepared, self._capabilities.mode, usage=usage)
+            usage = parse_usage(completion, client._prices, requested_model=self._prepared_call.model)
+            self._answer = to_model_response(completion, self._prepared_call, self._capabilities.mode, usage=usage)
         except ServiceError as error:
             error.partial = error.partial or self.text
-            raise client._failure(error, self._prepared) from error
+            raise client._failure(error, self._prepared_call) from error
 
 
 def _no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a source of secrets
@@ -395,11 +399,11 @@ class ModelSetup:
         Raises:
             PricesUnreadable: the user's table is invalid.
         """
-        shipped = shipped_prices()
+        shipped_table = shipped_prices()
         if self.prices_file is None:
-            return shipped
+            return shipped_table
         try:
-            return read_prices(self.prices_file).with_defaults(shipped)
+            return read_prices(self.prices_file).with_defaults(shipped_table)
         except PricesUnreadable as error:
             raise PricesUnreadable(f"DAGWRIGHT_PRICES cannot be used: {error}") from error
 

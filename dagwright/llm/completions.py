@@ -49,7 +49,7 @@ class CompletionContent:
     def tool_calls(self) -> list[ToolCall]:
         """Return the tool calls, each with a unique ID.
 
-        The results of calls refer to these IDs, so a missing or duplicate ID is replaced by one that is derived from
+        The results of calls refer to these IDs, so a missing or duplicate ID is replaced by an ID that is derived from
         the index.
         """
         ids: set[str] = set()
@@ -273,7 +273,7 @@ def _count(counts: Any, name: str) -> int:
 
 
 def to_model_response(
-    completion: CompletionContent, prepared: PreparedCall, mode: OutputMode, *, usage: Usage
+    completion: CompletionContent, prepared_call: PreparedCall, mode: OutputMode, *, usage: Usage
 ) -> ModelResponse:
     """Convert a completion to the response of the call.
 
@@ -282,7 +282,7 @@ def to_model_response(
     """
     completion = completion.replace_surrogates()
     try:
-        return _to_model_response(completion, prepared, mode, usage=usage)
+        return _to_model_response(completion, prepared_call, mode, usage=usage)
     except ServiceError as error:
         error.partial, error.usage = (
             completion.text or "".join(arguments for _, _, arguments in completion.calls),
@@ -292,34 +292,36 @@ def to_model_response(
 
 
 def _to_model_response(
-    completion: CompletionContent, prepared: PreparedCall, mode: OutputMode, *, usage: Usage
+    completion: CompletionContent, prepared_call: PreparedCall, mode: OutputMode, *, usage: Usage
 ) -> ModelResponse:
-    output = prepared.call.output
+    output = prepared_call.call.output
     _check_complete(completion)
     calls = completion.tool_calls()
     value: Any = None
     text: str | None = completion.text or None
     if output is not None and mode is OutputMode.TOOL:
-        output_calls = [call for call in calls if call.name == prepared.names.protocol_name(output.name)]
+        output_calls = [call for call in calls if call.name == prepared_call.names.protocol_name(output.name)]
         if output_calls:
             # The tool is only the way in which this server returns JSON, so it is hidden from the caller.
             calls, text = [], output_calls[0].arguments
     # If no tools were offered, drop the calls: they get no result, and servers reject a conversation that contains a
     # call without a result.
-    accepted_calls = calls if prepared.call.tools else []
-    tool_calls = tuple(call.model_copy(update={"name": prepared.names.tool_name(call.name)}) for call in accepted_calls)
+    accepted_calls = calls if prepared_call.call.tools else []
+    tool_calls = tuple(
+        call.model_copy(update={"name": prepared_call.names.tool_name(call.name)}) for call in accepted_calls
+    )
     if output is None and not completion.text.strip() and not tool_calls:
         # Models return empty answers occasionally. Without this check, a run could end with an empty answer.
         raise ServiceError(
             "broken", "called a tool, but no tools were offered" if calls else "returned an empty answer"
         )
     if output is not None and not tool_calls:
-        value = _value_of(text or "", output, prepared, mode)
+        value = _value_of(text or "", output, prepared_call, mode)
     return ModelResponse(
         message=Message(role="assistant", content=text if text or tool_calls else "", tool_calls=tool_calls),
         output=value,
         finish_reason="tool_calls" if tool_calls else "stop",
-        model=completion.model or prepared.model,
+        model=completion.model or prepared_call.model,
         usage=usage,
     )
 
@@ -334,7 +336,7 @@ def _check_complete(completion: CompletionContent) -> None:
             raise ServiceError("answer", "withheld its answer because of its content filter", error=ModelError.FILTERED)
 
 
-def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: OutputMode) -> Any:
+def _value_of(text: str, output: OutputSchema, prepared_call: PreparedCall, mode: OutputMode) -> Any:
     """Return the valid value in an answer; `None` if there is no valid value and the schema is not enforced.
 
     Raises:
@@ -345,8 +347,8 @@ def _value_of(text: str, output: OutputSchema, prepared: PreparedCall, mode: Out
         if not _is_valid_result(json_value):
             problems = problems or _INVALID_RESULT
             continue
-        if mode is OutputMode.SCHEMA and prepared.strict_schema is not None:
-            candidates = [prepared.strict_schema.restore(json_value), json_value]
+        if mode is OutputMode.SCHEMA and prepared_call.strict_schema is not None:
+            candidates = [prepared_call.strict_schema.restore(json_value), json_value]
         else:
             has_wrapper = is_wrapped(output) and isinstance(json_value, dict) and set(json_value) == {"value"}
             candidates = [json_value["value"], json_value] if has_wrapper else [json_value]

@@ -236,9 +236,9 @@ def error_body(content: Any, text: str) -> ErrorContent:
         text: the whole body as received.
     """
     if isinstance(content, Mapping):
-        nested = content.get("error")
-        inner: Mapping[str, Any] = nested if isinstance(nested, Mapping) else content
-        message = inner.get("message", inner.get("detail", nested))
+        nested_error = content.get("error")
+        inner: Mapping[str, Any] = nested_error if isinstance(nested_error, Mapping) else content
+        message = inner.get("message", inner.get("detail", nested_error))
         return ErrorContent(
             message=message if isinstance(message, str) else "",
             code=_name(inner.get("code")),

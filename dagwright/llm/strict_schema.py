@@ -92,8 +92,8 @@ def _types(schema: Schema) -> Sequence[str]:
     types = schema.get("type", ())
     if not types:
         # Some schemas omit a type that other keywords imply.
-        inferred = [kind for keyword, kind in (("properties", "object"), ("items", "array")) if keyword in schema]
-        return inferred or [kind for kind in dict.fromkeys(map(_type_of, schema.get("enum", ()))) if kind]
+        inferred_types = [kind for keyword, kind in (("properties", "object"), ("items", "array")) if keyword in schema]
+        return inferred_types or [kind for kind in dict.fromkeys(map(_type_of, schema.get("enum", ()))) if kind]
     return [types] if isinstance(types, str) else list(types)
 
 
@@ -121,15 +121,15 @@ def _is_open(schema: Schema) -> bool:
 
 def _merge_all_of(schema: Schema, root: Schema) -> Schema:
     """Merge the parts of `allOf` into a schema, as far as their keywords can be merged."""
-    merged = {keyword: value for keyword, value in schema.items() if keyword != "allOf"}
+    merged_schema = {keyword: value for keyword, value in schema.items() if keyword != "allOf"}
     for part in schema.get("allOf", ()):
         inner = _merge_all_of(_resolve_refs(part, root), root)
-        properties = {**merged.get("properties", {}), **inner.get("properties", {})}
-        required = [*merged.get("required", ()), *inner.get("required", ())]
-        merged = {**inner, **merged}
+        properties = {**merged_schema.get("properties", {}), **inner.get("properties", {})}
+        required = [*merged_schema.get("required", ()), *inner.get("required", ())]
+        merged_schema = {**inner, **merged_schema}
         if properties:
-            merged |= {"properties": properties, "required": required}
-    return merged
+            merged_schema |= {"properties": properties, "required": required}
+    return merged_schema
 
 
 def _to_strict(schema: Any, root: Schema) -> dict[str, Any]:
@@ -144,25 +144,25 @@ def _to_strict(schema: Any, root: Schema) -> dict[str, Any]:
     if _choices(schema):
         base = {"description": schema["description"]} if "description" in schema else {}
         return {**base, "anyOf": [_to_strict(choice, root) for choice in _choices(schema)]}
-    strict = {keyword: schema[keyword] for keyword in (*_SUPPORTED, *_SUPPORTED_BOUNDS) if keyword in schema}
-    if strict.get("format") not in _FORMATS:
-        strict.pop("format", None)
-    if "const" in strict:
-        strict["enum"] = [strict.pop("const")]
-    types = _types({**schema, **strict})
-    strict["type"] = types[0] if len(types) == 1 else types
+    strict_schema = {keyword: schema[keyword] for keyword in (*_SUPPORTED, *_SUPPORTED_BOUNDS) if keyword in schema}
+    if strict_schema.get("format") not in _FORMATS:
+        strict_schema.pop("format", None)
+    if "const" in strict_schema:
+        strict_schema["enum"] = [strict_schema.pop("const")]
+    types = _types({**schema, **strict_schema})
+    strict_schema["type"] = types[0] if len(types) == 1 else types
     if "object" in types:
         required = set(schema.get("required", ()))
-        strict |= _object_of(
+        strict_schema |= _object_of(
             {
                 name: _to_strict(part, root) if name in required else _nullable(_to_strict(part, root))
                 for name, part in schema.get("properties", {}).items()
             }
         )
-        strict["type"] = types[0] if len(types) == 1 else types
+        strict_schema["type"] = types[0] if len(types) == 1 else types
     if "array" in types:
-        strict["items"] = _to_strict(schema.get("items", {}), root)
-    return strict
+        strict_schema["items"] = _to_strict(schema.get("items", {}), root)
+    return strict_schema
 
 
 def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
@@ -175,17 +175,17 @@ def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _restore(output: Any, schema: Any, root: Schema) -> Any:
     """Convert a value to its schema: drop the nulls of omitted properties, and parse strings that contain JSON."""
-    resolved = _resolve_refs(schema, root)
-    if "allOf" in resolved:
-        resolved = _merge_all_of(resolved, root)
-    if _is_open(resolved):
+    resolved_schema = _resolve_refs(schema, root)
+    if "allOf" in resolved_schema:
+        resolved_schema = _merge_all_of(resolved_schema, root)
+    if _is_open(resolved_schema):
         return _parse_json_text(output)
-    if _choices(resolved):
-        return _restore_choice(output, resolved, root)
-    if isinstance(output, list) and "array" in _types(resolved):
-        return [_restore(item, resolved.get("items", {}), root) for item in output]
-    if isinstance(output, dict) and "object" in _types(resolved):
-        properties, required = resolved.get("properties", {}), set(resolved.get("required", ()))
+    if _choices(resolved_schema):
+        return _restore_choice(output, resolved_schema, root)
+    if isinstance(output, list) and "array" in _types(resolved_schema):
+        return [_restore(item, resolved_schema.get("items", {}), root) for item in output]
+    if isinstance(output, dict) and "object" in _types(resolved_schema):
+        properties, required = resolved_schema.get("properties", {}), set(resolved_schema.get("required", ()))
         return {
             name: _restore(value, properties.get(name, {}), root) if name in properties else value
             for name, value in output.items()
@@ -197,14 +197,14 @@ def _restore(output: Any, schema: Any, root: Schema) -> Any:
 def _restore_choice(output: Any, schema: Schema, root: Schema) -> Any:
     """Convert a value with the first schema of `anyOf` or `oneOf` that it appears to match."""
     for choice in _choices(schema):
-        resolved = _resolve_refs(choice, root)
+        resolved_schema = _resolve_refs(choice, root)
         if isinstance(output, dict):
-            properties = resolved.get("properties", {})
+            properties = resolved_schema.get("properties", {})
             fits = properties and output.keys() <= properties.keys() and _constants_fit(output, properties)
         elif isinstance(output, list):
-            fits = "array" in _types(resolved)
+            fits = "array" in _types(resolved_schema)
         elif isinstance(output, str):
-            fits = "string" in _types(resolved) or _is_open(resolved)
+            fits = "string" in _types(resolved_schema) or _is_open(resolved_schema)
         else:
             fits = False
         if fits:
@@ -222,10 +222,10 @@ def _constants_fit(output: Mapping[str, Any], properties: Mapping[str, Any]) -> 
 
 
 def _allows_null(schema: Any, root: Schema) -> bool:
-    resolved = _resolve_refs(schema, root)
-    if "null" in _types(resolved) or None in resolved.get("enum", ()):
+    resolved_schema = _resolve_refs(schema, root)
+    if "null" in _types(resolved_schema) or None in resolved_schema.get("enum", ()):
         return True
-    return any(_allows_null(choice, root) for choice in _choices(resolved))
+    return any(_allows_null(choice, root) for choice in _choices(resolved_schema))
 
 
 def _parse_json_text(output: Any) -> Any:

@@ -22,36 +22,36 @@ class VisibleText:
 
     def __init__(self, field: str) -> None:
         self._field = field
-        self._received = ""
+        self._received_text = ""
         self._half_pair = ""
-        self._extracted = ""
+        self._extracted_text = ""
 
     def add(self, chunk: str) -> None:
         """Add the next piece of the answer."""
-        if len(self._received) >= MAX_CHARACTERS:
+        if len(self._received_text) >= MAX_CHARACTERS:
             return
         chunk = self._half_pair + chunk
         # A surrogate pair may be split between two pieces.
         self._half_pair = chunk[-1:] if "\ud800" <= chunk[-1:] <= "\udbff" else ""
-        self._received += without_lone_surrogates(chunk[: len(chunk) - len(self._half_pair)])
+        self._received_text += without_lone_surrogates(chunk[: len(chunk) - len(self._half_pair)])
 
     @property
     def text(self) -> str:
         """Text extracted so far."""
-        visible = _before_marker(self._find_text() if self._field else self._received)
+        visible = _before_marker(self._find_text() if self._field else self._received_text)
         # The rest may be invalid JSON: keep the text that was already sent.
-        self._extracted = visible if visible.startswith(self._extracted) else self._extracted
-        return self._extracted
+        self._extracted_text = visible if visible.startswith(self._extracted_text) else self._extracted_text
+        return self._extracted_text
 
     def _find_text(self) -> str:
-        text_so_far = self._received.lstrip()
+        text_so_far = self._received_text.lstrip()
         if text_so_far.startswith("{"):
             return _text_in(text_so_far, self._field)
         if _FENCE.startswith(text_so_far[: len(_FENCE)]):
             position = text_so_far.find("{")
             return _text_in(text_so_far[position:], self._field) if position >= 0 else ""
         # The model wrote plain text instead of the requested JSON.
-        return self._received
+        return self._received_text
 
 
 def _before_marker(text: str) -> str:

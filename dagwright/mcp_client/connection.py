@@ -151,7 +151,10 @@ class McpConnection:
 
     def _retire(self, session: "McpSession") -> None:
         self._session = None
-        self._former_sessions = [*(former for former in self._former_sessions if not former.is_closed), session]
+        self._former_sessions = [
+            *(ended_session for ended_session in self._former_sessions if not ended_session.is_closed),
+            session,
+        ]
         if time.monotonic() - self._opened_at >= HEALTHY_S:
             self._crashes = 0
         self._record_crash(session.end_reason)

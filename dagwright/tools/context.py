@@ -353,7 +353,7 @@ class ToolContext:
             self.read_locations.append(str(location))
 
     def heartbeat(self, details: Any = None) -> None:
-        """Send a heartbeat with `details` (JSON, small), which the next attempt receives if this one dies.
+        """Send a heartbeat with `details` (JSON, small), which the next attempt receives if this attempt dies.
 
         Raises:
             InvalidResult: `details` is not JSON.

@@ -53,7 +53,7 @@ class ToolEnvironment:
     Args:
         files_root: root folder of the file tools.
         files_root_is_explicit: whether a setting names the root; runs that belong to an owner of API keys require this.
-        protected: paths that the file tools never access.
+        protected_paths: paths that the file tools never access.
         allow_private_addresses: whether `http_request` may connect to private addresses.
         serper_api_key: key of the web search; if `None`, `web_search` fails with a message that names the setting.
         serper_base_url: URL of the web search service.
@@ -68,7 +68,7 @@ class ToolEnvironment:
 
     files_root: Path
     files_root_is_explicit: bool = True
-    protected: ProtectedPaths = NOTHING_PROTECTED
+    protected_paths: ProtectedPaths = NOTHING_PROTECTED
     allow_private_addresses: bool = False
     serper_api_key: str | None = field(default=None, repr=False)
     serper_base_url: str = "https://google.serper.dev"

@@ -53,7 +53,7 @@ class Parameters:
     plain_names: tuple[str, ...] = ()
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments of the function for `arguments`; omitted ones keep their default.
+        """Return the keyword arguments of the function for `arguments`; omitted parameters keep their default.
 
         Args:
             arguments: keys as written; `-` may stand for `_`.
@@ -142,23 +142,27 @@ def hints_of(function: Callable[..., Any]) -> dict[str, Any]:
         TypeError: a type is not defined where the function is defined.
     """
     annotations = {name: hint for name, hint in inspect.get_annotations(function).items() if name != "return"}
-    unwrapped = inspect.unwrap(function)
+    unwrapped_function = inspect.unwrap(function)
     scope = SimpleNamespace(__annotations__=annotations)
     try:
-        return typing.get_type_hints(scope, unwrapped.__globals__, _closure(unwrapped), include_extras=True)
+        return typing.get_type_hints(
+            scope, unwrapped_function.__globals__, _closure(unwrapped_function), include_extras=True
+        )
     except NameError as error:
         raise TypeError(f"the annotation {error.name!r} is not defined where the function is defined") from error
 
 
 def output_schema_of(function: Callable[..., Any]) -> Mapping[str, Any] | None:
     """Return the JSON Schema of a function's return value; `None` if its annotation is missing or unusable."""
-    unwrapped = inspect.unwrap(function)
+    unwrapped_function = inspect.unwrap(function)
     annotations = inspect.get_annotations(function)
     if "return" not in annotations:
         return None
     scope = SimpleNamespace(__annotations__={"return": annotations["return"]})
     try:
-        hint = typing.get_type_hints(scope, unwrapped.__globals__, _closure(unwrapped), include_extras=True)["return"]
+        hint = typing.get_type_hints(
+            scope, unwrapped_function.__globals__, _closure(unwrapped_function), include_extras=True
+        )["return"]
         schema = _output_schema(_Hint(hint, repr(hint)))
     except PydanticUserError as error:
         if error.code == "typed-dict-version":
@@ -314,7 +318,7 @@ class _SchemaWithoutTitles(GenerateJsonSchema):
 def _schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
     schema = adapter.json_schema(schema_generator=_SchemaWithoutTitles)
     if "$ref" in schema:
-        # A recursive model: its own definition becomes the top level, the others stay in `$defs`.
+        # A recursive model: its own definition becomes the top level, the other definitions stay in `$defs`.
         schema = {**schema["$defs"][schema["$ref"].rpartition("/")[2]], "$defs": schema["$defs"]}
     return {key: value for key, value in schema.items() if key != "title"}
 

@@ -43,7 +43,7 @@ class Redaction:
         return _redact_text(text, self._secret_forms)
 
     def value(self, value: Any) -> Any:
-        """Redact the secrets in a JSON value: long ones anywhere, short ones where they are words or numbers.
+        """Redact the secrets in a JSON value: long secrets anywhere, short secrets only as words or numbers.
 
         This is not a security boundary: if a tool changes a secret, for example its case, the result is not recognized.
         """

@@ -468,9 +468,11 @@ class _CodeKey:
 
 def version_of(function: Callable[..., Any]) -> str:
     """Return 12 hex digits that change when the source of a function changes."""
-    unwrapped = inspect.unwrap(function)
+    unwrapped_function = inspect.unwrap(function)
     return (
-        _version_of(_CodeKey(unwrapped.__code__)) if inspect.isfunction(unwrapped) else _hash_of_code(function.__code__)
+        _version_of(_CodeKey(unwrapped_function.__code__))
+        if inspect.isfunction(unwrapped_function)
+        else _hash_of_code(function.__code__)
     )
 
 

@@ -61,7 +61,7 @@ def read_given_tools(
         task_queue: queue that serves them; `None` for one queue per module or file.
 
     Raises:
-        ToolLoadError: an object is not a tool or an agent, or two have the same name.
+        ToolLoadError: an object is not a tool or an agent, or two objects have the same name.
     """
     references = [str(tool) for tool in tools if isinstance(tool, str | Path)]
     files = [agents_reference(str(agent)) for agent in agents if isinstance(agent, str | Path)]

@@ -1,8 +1,8 @@
-"""Tool directory: declarations of worker tools, and agent cards that plans were checked with, published in the store.
+"""Tool directory: declarations of tools, and agent cards that plans were checked with, published in the store.
 
 Several workers may serve the queue of the workflows, each with other tools on a separate queue. Any of them may
-compile a plan that a client sent uncompiled, so each worker publishes its tools for the others. The store may delete
-entries at any time; then a worker that does not have the tool rejects the plan.
+compile a plan that a client sent uncompiled, so each worker publishes its tools for the other workers. The store may
+delete entries at any time; then a worker that does not have the tool rejects the plan.
 """
 
 import asyncio

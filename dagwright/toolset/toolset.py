@@ -1,4 +1,4 @@
-"""All tools of a process: built-in tools, those of plugins and of `--tools`, and the agents of `--agents`.
+"""All tools of a process: built-in tools, tools of plugins and of `--tools`, and the agents of `--agents`.
 
 A worker, `run` and `check` use this module, so they see the same tools on the same queues. It must not import
 workflows or activities.
@@ -65,7 +65,7 @@ class Toolset:
         webhook: receives notifications about requests of runs to people.
         models: the model service and its settings; opened on first use.
         servers: the MCP servers of the tools, if any; the process that serves the tools stops them.
-        agents: those of `--agents`; each is a tool too.
+        agents: agents of `--agents`; each agent is a tool too.
         rounds: default limits of questions in rounds.
         limits: limits of calls across all runs that the settings declare.
     """
@@ -180,7 +180,7 @@ def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEn
     return ToolEnvironment(
         files_root=settings.files_root,
         files_root_is_explicit="files_root" in settings.model_fields_set,
-        protected=protected_paths(settings, references),
+        protected_paths=protected_paths(settings, references),
         allow_private_addresses=settings.allow_private_addresses,
         serper_api_key=settings.serper_api_key.get_secret_value() if settings.serper_api_key else None,
         serper_base_url=settings.serper_base_url,
@@ -239,12 +239,12 @@ def _with_functions(tools: ToolRegistry, functions: ToolRegistry) -> ToolRegistr
             raise ToolLoadError(
                 f"Duplicate tool {spec.name!r}: in {tools.sources[spec.name]} and among the passed functions"
             )
-    merged = tools.merge(functions)
+    merged_tools = tools.merge(functions)
     try:
-        check_tool_names(merged.specs)
+        check_tool_names(merged_tools.specs)
     except ValueError as error:
         raise ToolLoadError(str(error)) from None
-    return merged
+    return merged_tools
 
 
 def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
@@ -270,7 +270,7 @@ def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
 
 
 def merged_toolset(base: Toolset, others: Sequence[Toolset]) -> Toolset:
-    """Return a toolset with the tools of others, for compiling plans; the last tool with a name is used."""
+    """Add the tools of other toolsets, for compiling plans. If tools have the same name, the last tool is used."""
     user_tools = base.user_tools.merge(*(toolset.user_tools for toolset in others))
     references = dict.fromkeys(ref for source in (base, *others) for ref in source.references)
     return replace(base, user_tools=user_tools, references=tuple(references))

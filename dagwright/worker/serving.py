@@ -258,7 +258,7 @@ async def prepare_to_serve(settings: Settings, toolset: Toolset) -> None:
         PricesUnreadable: the prices of models cannot be read.
     """
     toolset.models.prices()
-    record_protected_paths(settings, toolset.environment.protected)
+    record_protected_paths(settings, toolset.environment.protected_paths)
     # Here and not in the workflow task that evaluates the first condition: the library takes long to import.
     await asyncio.to_thread(compile_cel, "true")
 

@@ -67,7 +67,7 @@ class ChatCompletion(OpenModel):
 class ResponseObject(OpenModel):
     """A response. With `stream`, it is sent as events."""
 
-    id: str = Field(description="ID of the response, with which a response of a run can be fetched.")
+    id: str = Field(description="ID of the response. With this ID, a response of a run can be fetched.")
     object: Literal["response"]
     created_at: int
     status: str = Field(description="`in_progress`, `completed`, `failed` or `cancelled`.")

@@ -115,7 +115,7 @@ class AnswerStream:
         """Yield the moments of the run and the pieces of its answer, up to the last moment; raises as `moments`."""
         run, after = self.cursor.run, self.cursor.after
         if after is not None and self._has_progress:
-            self._progress.started |= await context.runs.reader(run).started_tasks_at(after.cursor)
+            self._progress.started_tasks |= await context.runs.reader(run).started_tasks_at(after.cursor)
         await self._answer.forget_superseded_text(context, run)
         items: AsyncGenerator[RunMoment | TextPart, None] = moments(context, run, answered=answered, after=after)
         # After a closing event, the client has received the whole text.

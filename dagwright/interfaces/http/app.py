@@ -35,7 +35,7 @@ from dagwright.interfaces.http.health import add_health
 from dagwright.interfaces.http.upstream_timeout import UpstreamTimeoutMiddleware
 
 _DESCRIPTION = (
-    "OpenAI's API for durable runs. A model ID is that of a model of the service, or `plan/NAME`, `agent/NAME` or "
+    "OpenAI's API for durable runs. `model` names a model of the service, or is `plan/NAME`, `agent/NAME` or "
     "`profile/NAME`. docs/guides/openai-api.md describes the extensions to OpenAI's API."
 )
 _LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})

@@ -95,7 +95,7 @@ async def delete_limit(subject: str, context: ContextDep) -> Response:
     A declared limit returns as long as a worker declares it.
     """
     try:
-        removed: dict[str, Any] = asdict(await remove_limit(context.runs.client, subject))
+        removed_limit: dict[str, Any] = asdict(await remove_limit(context.runs.client, subject))
     except NoSuchLimit as error:
         raise ApiError(ErrorCode.NOT_FOUND, str(error), param="subject") from None
-    return json_response(removed)
+    return json_response(removed_limit)

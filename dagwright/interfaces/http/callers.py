@@ -13,7 +13,7 @@ from dagwright.protocol.run_labels import ALL_OWNERS
 from dagwright.protocol.sessions import SessionNameInvalid, session_name
 
 _OWNER_SEPARATOR = ":"
-"""Separates the owner, whose name cannot contain it, from the name of the session."""
+"""Separates the owner from the name of the session. The name of an owner cannot contain it."""
 _DOT_SEGMENTS = (".", "..")
 """Names that clients remove from a URL before sending it (RFC 3986, section 5.2.4)."""
 

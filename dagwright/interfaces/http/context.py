@@ -1,4 +1,4 @@
-"""The context of every endpoint: runs, sessions and feedback of one namespace, tools, templates and models."""
+"""The context of every endpoint: the runs and sessions of one namespace, and its tools, templates and models."""
 
 import asyncio
 import time

@@ -103,7 +103,7 @@ def text_of(message: ChatMessage) -> str:
 def _turns(messages: Sequence[ChatMessage]) -> list[TurnSummary]:
     """Return messages as turns. Consecutive messages of one role are joined, and long messages are cut.
 
-    The limits are those of the turns that a session stores (docs/guides/openai-api.md).
+    The limits are the same as for the turns that a session stores (docs/guides/openai-api.md).
     """
     pairs: list[tuple[list[str], list[str]]] = []
     for message in messages:

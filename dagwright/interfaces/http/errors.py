@@ -59,7 +59,7 @@ _RESTART_BY_COMMAND, _RESTART_BY_REQUEST = "start it again with `run`", "start i
 _PARSING_FAILED = "There was an error parsing the body"
 """FastAPI's message for a body that Python's JSON parser cannot parse."""
 _MESSAGE_TOO_LARGE = "larger than max"
-"""Part of gRPC's error for a message that is too large; the error has the same status as that of a busy server."""
+"""Part of gRPC's error for a message that is too large; the error of a busy server has the same status."""
 _LOG = structlog.stdlib.get_logger("dagwright.interfaces.http")
 
 
@@ -72,7 +72,7 @@ class ApiError(Exception):
         param: the invalid field of the request.
         run_fields: the run that the error is about, as in the object `dagwright` of an answer.
         errors: problems of an invalid plan, each with its JSON Pointer.
-        status: HTTP status. For an `ErrorCode`, `status` and `type` are those of the code.
+        status: HTTP status. An `ErrorCode` sets `status` and `type`.
     """
 
     code: ErrorCode | str | None

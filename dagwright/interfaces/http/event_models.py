@@ -165,8 +165,10 @@ _STREAM_MODELS: Sequence[type[BaseModel]] = (
 
 def event_schemas() -> JsonObject:
     """Return the schemas of models that only streams reference: name -> JSON Schema."""
-    _, generated = models_json_schema([(model, "serialization") for model in _STREAM_MODELS], ref_template=REF_TEMPLATE)
-    schemas: JsonObject = generated["$defs"]
+    _, definitions = models_json_schema(
+        [(model, "serialization") for model in _STREAM_MODELS], ref_template=REF_TEMPLATE
+    )
+    schemas: JsonObject = definitions["$defs"]
     return schemas
 
 

@@ -85,7 +85,7 @@ class _Bucket:
     updated_at: float
 
     def take_token(self, *, per_minute: int, now: float) -> float:
-        """Take a token; return the seconds until one is available, 0 if one was taken."""
+        """Take a token; return the seconds until a token is available, 0 if a token was taken."""
         new_tokens = (now - self.updated_at) * per_minute / _MINUTE_S
         self.tokens = min(float(per_minute), self.tokens + new_tokens)
         self.updated_at = now
@@ -108,7 +108,7 @@ class InvalidKeys:
     _buckets: OrderedDict[str, _Bucket] = field(default_factory=OrderedDict)
 
     def count(self, address: str) -> float:
-        """Count a request; return the seconds until the address may send another one, 0 if it was within the limit."""
+        """Count a request; return the seconds until the address may send another, 0 if this request was allowed."""
         now, network = self.clock(), _network_of(address)
         bucket = self._buckets.setdefault(network, _Bucket(float(self.per_minute), now))
         self._buckets.move_to_end(network)

@@ -3,8 +3,8 @@
     {"type": "node.completed", "node_id": "sum", "run_id": "run-1", "data": {"title": …, "tool": …, "attempts": 1}}
 
 Types are those of `dagwright.events`: `node.STATE`, `run.STATE` and `feedback.requested`. For a node that starts and
-ends between two moments, both events are sent; other intermediate states are omitted. The events of one moment are sent
-together, so that a dropped connection cannot split them.
+ends between two moments, the start and the end are sent; other intermediate states are omitted. The events of one
+moment are sent together, so that a dropped connection cannot split them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,7 +36,7 @@ class ProgressEvents:
     def __init__(self, run: str, detail: StreamProgress, *, checksums: str = "") -> None:
         self._run = run
         self._detail = detail
-        self.started: set[str] = set()
+        self.started_tasks: set[str] = set()
         """Nodes and items whose start was sent."""
         self._checksums = checksums[:CHECKSUM_DIGITS], checksums[CHECKSUM_DIGITS:]
         self._sent_requests: set[RequestKey] = set()
@@ -84,8 +84,8 @@ class ProgressEvents:
             return
         node = scheduler.state.node_of(task_id)
         node_fields = {"title": node.title, "tool": node.tool}
-        if task_id not in self.started and has_started(state, record):
-            self.started.add(task_id)
+        if task_id not in self.started_tasks and has_started(state, record):
+            self.started_tasks.add(task_id)
             yield self._event("node.started", task_id, {**node_fields, "at": format_time(record.started_at)})
         if state.status not in (NodeStatus.RUNNING, NodeStatus.PENDING):
             yield self._event(

@@ -237,7 +237,7 @@ def _response_format(text: JsonObject | None) -> JsonObject | None:
 
 
 def _tool_choice(choice: str | JsonObject) -> str | JsonObject:
-    """Convert the `tool_choice` of a response to that of chat completions."""
+    """Convert the `tool_choice` of a response to the `tool_choice` of chat completions."""
     if isinstance(choice, str):
         return choice
     if choice.get("type") == "allowed_tools":
@@ -417,7 +417,7 @@ def item_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def item_end_events(items: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the last events of the message, whose start and text were sent before, and all events of calls."""
+    """Return all events of calls, and the events of the message after its text."""
     events: list[dict[str, Any]] = []
     for index, item in enumerate(items):
         position = {"output_index": index, "item_id": item["id"]}

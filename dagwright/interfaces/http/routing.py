@@ -1,8 +1,8 @@
 """Routing: whether the model or a run answers a request.
 
-Plans, agents and profiles are always answered by a run. With `auto`, a request with functions of its own, or results of
-such functions, is answered by the model, since a run cannot call them. For any other request the model is called once
-and chooses.
+Plans, agents and profiles are always answered by a run. With `auto`, the model answers requests that declare functions
+or have results of functions, since a run cannot call functions of the client. For any other request, the model is
+called once and chooses.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,7 @@ def fixed_route(
 
     Args:
         mode: the requested mode; `None` for the default of the target.
-        has_functions: whether the request has functions of its own.
+        has_functions: whether the request declares functions.
 
     Raises:
         ApiError: the mode does not fit the target, or the request answers a question that no run asked.

@@ -46,7 +46,7 @@ async def moments(
     answered: Collection[RequestKey] = (),
     after: SubscriptionCursor | None = None,
 ) -> AsyncGenerator[RunMoment, None]:
-    """Yield the moments of a run until it has ended or waits for feedback; the arguments are those of `follow`."""
+    """Yield the moments of a run until it has ended or waits for feedback; arguments as in `follow`."""
     async with aclosing(follow(context.runs, run, answered=answered, after=after)) as run_moments:
         async for moment in run_moments:
             yield moment

@@ -46,7 +46,8 @@ _LOW_BITS = 12
 _SHORT_CHECKSUM_DIGITS = 3
 """Digits of the checksum of a text in a cursor that was created from a `sequence_number`."""
 _TEXT_FLAG = 1 << _LOW_BITS - 1
-"""Highest of the low bits: set for a piece of text, whose checksum has the other bits; not set for a closing event."""
+"""Highest of the low bits. It is set for a piece of text, whose checksum is in the other low bits, and not set for a
+closing event."""
 
 
 class StreamKind(StrEnum):

@@ -134,7 +134,7 @@ def _form_of_required_function(body: ChatBody) -> OutputForm | None:
 def _required_functions(body: ChatBody) -> tuple[Sequence[str] | None, bool]:
     """Return the functions of which the model has to call one, and whether `tool_choice` names a single function.
 
-    The functions are empty if the model may choose any, and `None` if it need not call one.
+    An empty list means that the model may choose any function; `None` means that it need not call a function.
     """
     choice = body.tool_choice
     if choice in _ANY_FUNCTION_CHOICES:

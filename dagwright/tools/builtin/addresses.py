@@ -48,7 +48,7 @@ class PinnedTransport(httpx.AsyncBaseTransport):
     def __init__(self, allow_private: bool = False, resolve: Resolve = resolve_host) -> None:
         self._allow_private = allow_private
         self._resolve = resolve
-        # Connections are not reused: one made for a name must not serve another name at the same address.
+        # Connections are not reused: a connection for one name must not serve another name at the same address.
         limits = httpx.Limits(max_keepalive_connections=0)
         self._inner = httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
 

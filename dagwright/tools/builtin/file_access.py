@@ -65,7 +65,7 @@ class OpenFolder:
     guard: PathGuard
 
     def entries(self) -> list[FolderEntry]:
-        """Return the files and folders by name, without links, hidden and protected ones."""
+        """Return the files and folders by name, without links and without hidden or protected entries."""
         with os.scandir(self.descriptor) as scan:
             names = sorted(entry.name for entry in scan if not entry.name.startswith("."))
         return [entry for entry in map(self._entry, names) if entry is not None]
@@ -197,8 +197,8 @@ class FileAccess:
             GiveUp: the path is rejected.
             OSError: the folder cannot be opened.
         """
-        with self._open_folder(parts_of(path), create=create) as opened:
-            yield opened
+        with self._open_folder(parts_of(path), create=create) as open_folder:
+            yield open_folder
 
     @contextmanager
     def parent(self, path: str, *, create: bool = False) -> Iterator[tuple[OpenFolder, str]]:
@@ -206,13 +206,13 @@ class FileAccess:
         parts = parts_of(path)
         if not parts:
             raise IsADirectoryError(path)
-        with self._open_folder(parts[:-1], create=create) as opened:
-            yield opened, parts[-1]
+        with self._open_folder(parts[:-1], create=create) as open_folder:
+            yield open_folder, parts[-1]
 
     @contextmanager
     def _open_folder(self, parts: Sequence[str], *, create: bool) -> Iterator[OpenFolder]:
-        with self._root(create=create) as root, _open_descendant(root, parts, create=create) as opened:
-            yield opened
+        with self._root(create=create) as root, _open_descendant(root, parts, create=create) as open_folder:
+            yield open_folder
 
     @contextmanager
     def _root(self, *, create: bool) -> Iterator[OpenFolder]:
@@ -226,7 +226,7 @@ class FileAccess:
         if owner is not None and owner != ALL_OWNERS and not is_owner_name(owner):
             raise GiveUp(f"The run belongs to {owner!r:.80}, which is not a valid folder name")
         real_root = self._environment.files_root.resolve()
-        guard = self._environment.protected.guard()
+        guard = self._environment.protected_paths.guard()
         if guard.protects_root(real_root):
             raise GiveUp(
                 "The files folder is inside a folder of Dagwright (state, plans or payloads), which the file tools "
@@ -254,8 +254,8 @@ def _open_descendant(folder: OpenFolder, parts: Sequence[str], *, create: bool) 
         return
     if create:
         folder.make_folder(parts[0])
-    with folder.folder(parts[0]) as inner, _open_descendant(inner, parts[1:], create=create) as opened:
-        yield opened
+    with folder.folder(parts[0]) as inner, _open_descendant(inner, parts[1:], create=create) as open_folder:
+        yield open_folder
 
 
 def parts_of(path: str) -> list[str]:

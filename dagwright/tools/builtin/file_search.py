@@ -81,9 +81,9 @@ def _entry_document(entry: FolderEntry, folder: OpenFolder) -> dict[str, Any]:
 
 def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, limit: int) -> dict[str, Any]:
     matches: list[dict[str, Any]] = []
-    skipped = 0
-    with folder_errors(path), access.folder(path) as opened:
-        for folder, entry in _files_in(opened):
+    skipped_count = 0
+    with folder_errors(path), access.folder(path) as top:
+        for folder, entry in _files_in(top):
             if context().cancelled:
                 break
             relative = str(folder.relative / entry.name)
@@ -93,15 +93,15 @@ def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, li
                 matches.append({"path": relative, "bytes": entry.size_bytes})
             else:
                 lines = _lines_containing(folder, entry, text)
-                skipped += lines is None
+                skipped_count += lines is None
                 matches += [{"path": relative, **line} for line in lines or ()]
             if len(matches) > limit:
-                return {"matches": matches[:limit], "is_cut": True, "skipped_files": skipped}
-    return {"matches": matches, "is_cut": False, "skipped_files": skipped}
+                return {"matches": matches[:limit], "is_cut": True, "skipped_files": skipped_count}
+    return {"matches": matches, "is_cut": False, "skipped_files": skipped_count}
 
 
 def _files_in(top: OpenFolder) -> Iterator[tuple[OpenFolder, FolderEntry]]:
-    """Yield the files of a folder in order, then those of its folders; each with its open folder."""
+    """Yield the files of a folder in order, then the files of its subfolders; each file with its open folder."""
     counter = count()
 
     def walk(folder: OpenFolder, depth: int) -> Iterator[tuple[OpenFolder, FolderEntry]]:
@@ -126,8 +126,8 @@ def _files_in(top: OpenFolder) -> Iterator[tuple[OpenFolder, FolderEntry]]:
 def _lines_containing(folder: OpenFolder, entry: FolderEntry, text: str) -> list[dict[str, Any]] | None:
     """Return the lines of a file that contain a text; `None` if the file is not text, too large or unreadable."""
     try:
-        with folder.file(entry.name) as opened:
-            content = opened.read(SEARCHED_FILE_BYTES + 1)
+        with folder.file(entry.name) as file:
+            content = file.read(SEARCHED_FILE_BYTES + 1)
     except (OSError, GiveUp):
         return None
     if len(content) > SEARCHED_FILE_BYTES or b"\0" in content[:_BINARY_CHECK_BYTES]:

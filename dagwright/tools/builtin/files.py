@@ -125,12 +125,13 @@ def folder_errors(path: str) -> Iterator[None]:
 
 
 def _list(access: FileAccess, folder: str, *, pattern: str) -> list[dict[str, Any]]:
-    with folder_errors(folder), access.folder(folder) as opened:
+    with folder_errors(folder), access.folder(folder) as open_folder:
         files = [
-            entry for entry in opened.entries() if not entry.is_folder and fnmatch.fnmatchcase(entry.name, pattern)
+            entry for entry in open_folder.entries() if not entry.is_folder and fnmatch.fnmatchcase(entry.name, pattern)
         ]
     if len(files) > LISTED_FILES_LIMIT:
         raise GiveUp(f"{folder!r} has {len(files):,} files, over the limit of {LISTED_FILES_LIMIT:,}")
     return [
-        {"name": entry.name, "path": str(opened.relative / entry.name), "bytes": entry.size_bytes} for entry in files
+        {"name": entry.name, "path": str(open_folder.relative / entry.name), "bytes": entry.size_bytes}
+        for entry in files
     ]

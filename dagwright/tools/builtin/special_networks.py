@@ -55,7 +55,7 @@ UNREACHABLE = (
     "2001:db8::/32",  # documentation, RFC 3849
     "3fff::/20",  # documentation, RFC 9637
 )
-"""Networks that are not globally reachable; those of IPv6 outside of 2000::/3 are all in `::/0`."""
+"""Networks that are not globally reachable; `::/0` contains all IPv6 networks outside of 2000::/3."""
 
 _GLOBAL_UNICAST = "2000::/3"
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")

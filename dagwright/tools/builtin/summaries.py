@@ -83,9 +83,9 @@ async def _summarize_parts(texts: list[str], task: str, *, part_summaries: _Part
 
     async def summarize_part(index: int) -> str:
         name = f"{level}.{index}"
-        stored = part_summaries.get(name)
-        if stored is not None:
-            return stored
+        stored_summary = part_summaries.get(name)
+        if stored_summary is not None:
+            return stored_summary
         async with semaphore:
             summary = await _summary(f"Part {index + 1} of {count} of a longer text:\n\n{texts[index]}", task)
         # A model that writes too much must not make the text longer than before.

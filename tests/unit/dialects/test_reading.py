@@ -63,7 +63,7 @@ def test_unreadable_file_is_reported_in_one_sentence(text: str | bytes, name: st
         ("nodes:\n\t- id: a\n", "a tab; YAML is indented with spaces only at line 2, column 1"),
         (
             "nodes:\n  - id: a\n     tool: b\n",
-            "this line is indented more than the line before it, which has a value already at line 3, column 10",
+            "this line is indented more than the previous line, which already has a value at line 3, column 10",
         ),
         ('{"a": [1,]}', "a comma before ']'; remove it at line 1, column 10"),
         ('{"a": 1 "b": 2}', "a ',' is missing before this at line 1, column 9"),

@@ -112,7 +112,7 @@ def test_repair_reports_its_place() -> None:
         ('{"a": 1e999}', "invalid_syntax", "does not fit into a double"),
         ('{"a": "\\_x"}', "invalid_syntax", "is not a JSON escape; write two backslashes for one"),
         ('{"a": “x"}', "invalid_syntax", "a quote is missing"),
-        ('{"a": “x", "b": "y”}', "invalid_syntax", "typographic quotes and others are mixed"),
+        ('{"a": “x", "b": "y”}', "invalid_syntax", "typographic and straight quotes are mixed"),
         ('{"nodes": [{"id": "a"}, {"id": "b}]}', "invalid_syntax", "a quote is missing"),
         ('{"a": "\\ud800"}', "invalid_syntax", "lone surrogate"),
         ('{"nodes": [{"id": "a", "x": [1', "invalid_syntax", "cut off before its first step was complete"),

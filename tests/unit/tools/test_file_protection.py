@@ -138,7 +138,7 @@ def test_files_of_other_commands_of_the_state_folder_are_rejected(settings: Sett
     other = settings.model_copy(update={"plans": project / "data"})
     bare = tools_in(environment_of(settings))
     assert bare["read_file"](path="data/a.txt") == "before"
-    record_protected_paths(settings, environment_of(other, references_of(["lib/helper.py"], [])).protected)
+    record_protected_paths(settings, environment_of(other, references_of(["lib/helper.py"], [])).protected_paths)
     for path in ("data/a.txt", "lib/helper.py"):
         with pytest.raises(GiveUp, match="belongs to Dagwright"):
             bare["read_file"](path=path)
@@ -153,7 +153,7 @@ def test_tools_of_other_commands_are_rejected(
     monkeypatch.syspath_prepend(str(project / "data"))
     load_tools(["wares.tools"])
     try:
-        record_protected_paths(settings, environment_of(settings, references_of(["wares.tools"], [])).protected)
+        record_protected_paths(settings, environment_of(settings, references_of(["wares.tools"], [])).protected_paths)
     finally:
         for name in ("wares.tools", "wares"):
             sys.modules.pop(name)
@@ -196,7 +196,7 @@ def test_wrong_configuration_is_protected(
 
 
 def test_queues_are_not_files(settings: Settings) -> None:
-    plain, queued = (environment_of(settings, each).protected for each in ((), (queue_reference("a/b.py"),)))
+    plain, queued = (environment_of(settings, each).protected_paths for each in ((), (queue_reference("a/b.py"),)))
     assert (queued.paths, queued.modules) == (plain.paths, ())
 
 
