@@ -287,7 +287,9 @@ async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
 
     monkeypatch.setattr(RunReader, "_describe", describe)
     monkeypatch.setattr(RunReader, "_number_of", number_of)
-    monkeypatch.setattr(RunReader, "_reader", lambda *_, **__: SimpleNamespace(changed=changed, follow=follow_history))
+    monkeypatch.setattr(
+        RunReader, "_reader", lambda *_, **__: SimpleNamespace(change_event=changed, follow=follow_history)
+    )
     monkeypatch.setattr(RunReader, "_view_with_retries", view)
 
     async def follow() -> None:
