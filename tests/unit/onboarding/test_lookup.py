@@ -35,7 +35,7 @@ def hit_names(database: EntityDatabase, search_text: str, *, entity_type: str) -
 
 
 @pytest.mark.parametrize(
-    ("search_text", "entity_type", "found"),
+    ("search_text", "entity_type", "expected"),
     [
         ("John Smith", "person", [("John Smith", "GB", "exact name")]),
         ("  john   SMITH ", "entity", [("John Smith", "GB", "exact name")]),
@@ -83,9 +83,9 @@ def hit_names(database: EntityDatabase, search_text: str, *, entity_type: str) -
     ],
 )
 def test_search_hits(
-    example_database: EntityDatabase, search_text: str, entity_type: str, found: list[tuple[str, str | None, str]]
+    example_database: EntityDatabase, search_text: str, entity_type: str, expected: list[tuple[str, str | None, str]]
 ) -> None:
-    assert sorted(hit_names(example_database, search_text, entity_type=entity_type)) == sorted(found)
+    assert sorted(hit_names(example_database, search_text, entity_type=entity_type)) == sorted(expected)
 
 
 @pytest.mark.parametrize(
@@ -104,15 +104,15 @@ def test_search_hits(
     ],
 )
 def test_full_name_binds(example_database: EntityDatabase, search_text: str, entity_type: str, name: str) -> None:
-    bound = example_database.read(
+    match = example_database.read(
         lambda session: find_parties(session, search_text, entity_type=entity_type)
     ).unambiguous_match
-    assert bound is not None
-    assert bound.name == name
+    assert match is not None
+    assert match.name == name
 
 
 @pytest.mark.parametrize(
-    ("search_text", "entity_type", "only"),
+    ("search_text", "entity_type", "expected_name"),
     [
         ("John Smiths", "person", "John Smithson"),
         ("Aiko", "person", "Aiko Tanaka"),
@@ -126,14 +126,14 @@ def test_full_name_binds(example_database: EntityDatabase, search_text: str, ent
     ],
 )
 def test_part_of_a_name_binds_no_party(
-    example_database: EntityDatabase, search_text: str, entity_type: str, only: str
+    example_database: EntityDatabase, search_text: str, entity_type: str, expected_name: str
 ) -> None:
     findings = example_database.read(lambda session: find_parties(session, search_text, entity_type=entity_type))
-    assert ([actual.name for actual in findings.hits], findings.unambiguous_match) == ([only], None)
+    assert ([actual.name for actual in findings.hits], findings.unambiguous_match) == ([expected_name], None)
 
 
 @pytest.mark.parametrize(
-    ("search_text", "jurisdiction", "found"),
+    ("search_text", "jurisdiction", "expected"),
     [
         ("Same Name", None, ["company", "fund"]),
         ("Same", None, ["company", "fund"]),
@@ -142,11 +142,11 @@ def test_part_of_a_name_binds_no_party(
     ],
 )
 def test_several_kinds_are_searched_at_once_and_no_other(
-    database: EntityDatabase, tmp_path: Path, search_text: str, jurisdiction: str | None, found: list[str]
+    database: EntityDatabase, tmp_path: Path, search_text: str, jurisdiction: str | None, expected: list[str]
 ) -> None:
     rows = [f"Same Name,{kind}" for kind in ("person,LU", "company,GB", "fund,LU")]
     search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
-    assert sorted(hit.kind for hit in search(search_text, "company or fund", jurisdiction).hits) == found
+    assert sorted(hit.kind for hit in search(search_text, "company or fund", jurisdiction).hits) == expected
 
 
 def loaded_from(
@@ -162,6 +162,15 @@ def loaded_from(
         )
 
     return search
+
+
+Summary = tuple[list[tuple[str, str]], str | None, list[tuple[str, str]]]
+
+
+def summary_of(findings: Findings) -> Summary:
+    """Return the names and reasons of the hits, the name of the bound party, and the inactive parties."""
+    hits, inactive = ([(each.name, each.reason) for each in parties] for parties in (findings.hits, findings.inactive))
+    return hits, findings.unambiguous_match.name if findings.unambiguous_match is not None else None, inactive
 
 
 def test_inactive_party_of_the_name_prevents_binding(database: EntityDatabase, tmp_path: Path) -> None:
@@ -181,18 +190,18 @@ def test_inactive_party_of_the_name_prevents_binding(database: EntityDatabase, t
         ("Old Mill", "entity", "Old Mill", "New Mill"),
     ):
         findings = search(text, kind)
-        assert [[actual.name for actual in some] for some in (findings.inactive, findings.hits)] == [
+        assert [[actual.name for actual in parties] for parties in (findings.inactive, findings.hits)] == [
             [inactive],
             [active],
         ]
         assert findings.unambiguous_match is None
     assert search("John Smith", "company").inactive == ()
-    bound = search("Kite", "company").unambiguous_match
-    assert bound is not None
-    assert bound.name == "Kite GmbH"
+    match = search("Kite", "company").unambiguous_match
+    assert match is not None
+    assert match.name == "Kite GmbH"
 
 
-def test_another_legal_form_than_the_written_one_binds_no_party(database: EntityDatabase, tmp_path: Path) -> None:
+def test_party_with_another_legal_form_is_not_bound(database: EntityDatabase, tmp_path: Path) -> None:
     search = loaded_from(
         database,
         tmp_path,
@@ -206,9 +215,8 @@ def test_another_legal_form_than_the_written_one_binds_no_party(database: Entity
     )
 
     def lookup_of(text: str) -> tuple[list[str], str | None, list[str]]:
-        actual = search(text, "company")
-        names = [[each.name for each in some] for some in (actual.hits, actual.inactive)]
-        return names[0], actual.unambiguous_match.name if actual.unambiguous_match is not None else None, names[1]
+        hits, bound, inactive = summary_of(search(text, "company"))
+        return [name for name, _ in hits], bound, [name for name, _ in inactive]
 
     assert lookup_of("Kite SARL") == (["Kite GmbH"], None, ["Kite S.à r.l."])
     assert lookup_of("Kite Société à responsabilité limitée") == (["Kite GmbH"], None, ["Kite S.à r.l."])
@@ -245,17 +253,15 @@ def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase,
         "Fen Marsh GmbH,company,,",
     )
 
-    def lookup_of(text: str, kind: str = "company") -> tuple[list[tuple[str, str]], str | None, list[tuple[str, str]]]:
-        actual = search(text, kind)
-        hit_names, gone = ([(each.name, each.reason) for each in some] for some in (actual.hits, actual.inactive))
-        return hit_names, actual.unambiguous_match.name if actual.unambiguous_match is not None else None, gone
+    def lookup_of(text: str, kind: str = "company") -> Summary:
+        return summary_of(search(text, kind))
 
-    any_order, form_aside = "same words in another order", "same name without the legal form"
-    blue = "Blue Harbour S.à r.l."
-    assert lookup_of("Harbour Blue SARL") == ([(blue, any_order)], blue, [])
-    assert lookup_of("Harbour Blue") == ([(blue, any_order)], blue, [])
-    assert lookup_of("Blue Harbour SARL") == ([(blue, form_aside)], blue, [])
-    assert lookup_of("Harbour Blue GmbH") == ([(blue, "the name with another legal form")], None, [])
+    any_order, without_form = "same words in another order", "same name without the legal form"
+    blue_harbour = "Blue Harbour S.à r.l."
+    assert lookup_of("Harbour Blue SARL") == ([(blue_harbour, any_order)], blue_harbour, [])
+    assert lookup_of("Harbour Blue") == ([(blue_harbour, any_order)], blue_harbour, [])
+    assert lookup_of("Blue Harbour SARL") == ([(blue_harbour, without_form)], blue_harbour, [])
+    assert lookup_of("Harbour Blue GmbH") == ([(blue_harbour, "the name with another legal form")], None, [])
     apex = "Apex Holding Limited"
     assert lookup_of("Holding Apex Ltd") == ([(apex, any_order)], apex, [])
     assert lookup_of("Mill Old Limited") == ([(apex, f"{any_order} (an alias)")], apex, [])
@@ -265,9 +271,9 @@ def test_order_of_words_and_legal_form_may_both_differ(database: EntityDatabase,
     assert lookup_of("Lake Reed Limited") == ([("Reed Lake", any_order)], None, [("Reed Lake Ltd", any_order)])
     assert lookup_of("Lake Moor P.L.C.") == ([], None, [("Reed Lake Ltd", f"{any_order} (an alias)")])
     assert lookup_of("Reed Lake") == ([("Reed Lake", "exact name")], "Reed Lake", [])
-    assert lookup_of("Smith, John", "person") == ([("J. Smith", "other name")], None, [("Smith John", form_aside)])
+    assert lookup_of("Smith, John", "person") == ([("J. Smith", "other name")], None, [("Smith John", without_form)])
     # Among several parties, the exact legal form takes precedence, then the exact word order.
-    assert lookup_of("Fen, Marsh Limited") == ([("Fen Marsh Ltd", form_aside)], "Fen Marsh Ltd", [])
+    assert lookup_of("Fen, Marsh Limited") == ([("Fen Marsh Ltd", without_form)], "Fen Marsh Ltd", [])
     assert lookup_of("Marsh, Fen GmbH") == ([("Fen Marsh GmbH", any_order)], "Fen Marsh GmbH", [])
 
 
@@ -284,12 +290,12 @@ def test_active_party_is_bound_despite_an_inactive_namesake(database: EntityData
 def test_legal_form_binds_only_among_names_that_were_all_read(
     database: EntityDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    most = 20
-    assert most < NAMES_RETURNED
+    max_names = 20
+    assert max_names < NAMES_RETURNED
     for module in (lookup, name_search):
-        monkeypatch.setattr(module, "NAMES_RETURNED", most)
-    read, unread = ["Kite SARL,company,LU", *_kite_companies(most - 2)], _kite_companies(most - 1)
-    for rows, is_bound in ((read, True), (unread, False)):
+        monkeypatch.setattr(module, "NAMES_RETURNED", max_names)
+    all_read, not_all_read = ["Kite SARL,company,LU", *_kite_companies(max_names - 2)], _kite_companies(max_names - 1)
+    for rows, is_bound in ((all_read, True), (not_all_read, False)):
         search = loaded_from(database, tmp_path, *rows, header="name,kind,jurisdiction")
         assert (search("Kite S.à r.l.", "company").unambiguous_match is not None) == is_bound
 
@@ -348,15 +354,12 @@ def test_legal_form_is_the_same_in_each_spelling(form: str, ending: tuple[str, .
     assert legal_form(words_of(name_key(form))) == ()
 
 
-FORMS = ["S.à r.l.", "SARL", "S.A.R.L.", "S. à r. l.", "Ltd", "Ltd.", "Limited", "GmbH", "S.A.", "plc", "P.L.C."]
-FORMS += [
-    "B.V.",
-    "Société à responsabilité limitée",
-    "Gesellschaft mit beschränkter Haftung",
-    "Public Limited Company",
-    "LLP",
+FORMS = [
+    *("S.à r.l.", "SARL", "S.A.R.L.", "S. à r. l.", "Société à responsabilité limitée", "Ltd", "Ltd.", "Limited"),
+    *("GmbH", "Gesellschaft mit beschränkter Haftung", "GmbH & Co. KG", "S.A.", "Société Anonyme", "plc", "P.L.C."),
+    *("Public Limited Company", "B.V.", "LLP", "S.p.A.", "Inc.", "Incorporated", "Pte. Ltd.", "Sp. z o.o.", "Oy"),
+    "SCSp",
 ]
-FORMS += ["Société Anonyme", "S.p.A.", "Inc.", "Incorporated", "Pte. Ltd.", "Sp. z o.o.", "SCSp", "GmbH & Co. KG", "Oy"]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -37,7 +37,7 @@ EARLIER_TABLES = ("party", "party_name", "party_identifier", "role_assignment", 
 EFFECT_COLUMNS_SINCE = ("changes", "undone_at")
 
 INDEXES_OF_SEARCHES = ("party_search_by_words", "search_word_by_trigram")
-"""Of PostgreSQL; no model can say them."""
+"""Indexes of PostgreSQL that no model declares."""
 
 
 def open_database(url: str) -> None:
@@ -46,7 +46,7 @@ def open_database(url: str) -> None:
     database.dispose()
 
 
-def test_revisions_are_those_of_the_files_in_one_row() -> None:
+def test_revisions_are_the_files_in_a_single_sequence() -> None:
     script = ScriptDirectory(str(MIGRATIONS))
     assert [revision.revision for revision in reversed(list(script.walk_revisions()))] == list(REVISIONS)
     assert [path.name[1:5] for path in sorted(MIGRATIONS.glob("versions/v*.py"))] == list(REVISIONS)
@@ -66,7 +66,7 @@ def test_migrations_make_the_tables_of_the_models(database: EntityDatabase) -> N
     assert database.read(differences) == []
 
 
-SEARCHED_BEFORE = {
+TRIGRAM_STATEMENTS = {
     "sqlite": (
         "CREATE VIRTUAL TABLE party_trigram USING fts5(words, content='party_search', content_rowid='id',"
         " tokenize='trigram', detail=none)",
@@ -79,7 +79,7 @@ SEARCHED_BEFORE = {
         "CREATE INDEX party_search_by_trigram ON party_search USING gin (words gin_trgm_ops)",
     ),
 }
-"""Tables of a store, besides `party_search`, at the time of searches by the trigrams of names."""
+"""Statements that complete the search tables of a store which searched names by their trigrams."""
 
 
 def make_trigram_store(url: str) -> None:
@@ -94,7 +94,7 @@ def make_trigram_store(url: str) -> None:
             " CONSTRAINT party_search_once UNIQUE (party_id, name_id))"
         )
         connection.exec_driver_sql("CREATE INDEX party_search_by_core ON party_search (core)")
-        for statement in SEARCHED_BEFORE[engine.dialect.name]:
+        for statement in TRIGRAM_STATEMENTS[engine.dialect.name]:
             connection.exec_driver_sql(statement)
         connection.exec_driver_sql(
             "INSERT INTO party_search (party_id, name_id, use, core, words, word_count)"
@@ -140,7 +140,7 @@ def test_earlier_store_is_migrated_without_loss(database_url: str, make_store: C
     engine.dispose()
 
 
-OF_0004 = (
+PARTIES_OF_0004 = (
     ("kite", "Kite", "active", "kite"),
     ("kite-gone", "Kite SARL", "inactive", None),
     ("blue", "Blue Harbour S.à r.l.", "active", "blue harbour"),
@@ -151,7 +151,7 @@ OF_0004 = (
 )
 """Id, name, status and core of parties in a store of revision 0004.
 
-It had no core of who is inactive, or if it was written last, one without words to search by.
+An inactive party had no core, or, if it was written last, a core without search words.
 """
 
 
@@ -161,7 +161,7 @@ def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         open_database(url)
     engine = create_engine(make_url(url))
     with engine.begin() as connection:
-        for party_id, name, status, core in OF_0004:
+        for party_id, name, status, core in PARTIES_OF_0004:
             connection.execute(
                 text(
                     "INSERT INTO party VALUES (:id, 'company', :name, :key, '', '', '', :status, '2026-01-01 00:00:00')"
@@ -182,10 +182,10 @@ def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
                         "count": len(words),
                     },
                 )
-        all_messages = {
-            word for _, name, status, _ in OF_0004 if status == "active" for word in words_of(name_key(name))
+        active_words = {
+            word for _, name, status, _ in PARTIES_OF_0004 if status == "active" for word in words_of(name_key(name))
         }
-        for word in sorted(all_messages):
+        for word in sorted(active_words):
             connection.execute(text("INSERT INTO search_word (word) VALUES (:word)"), {"word": word})
     assert revision_of(engine, PARTIES) == "0004"
     engine.dispose()
@@ -252,16 +252,16 @@ def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
             raise KeyboardInterrupt
         return index_next_batch(connection, so_far)
 
-    slept: list[float] = []
+    pauses_s: list[float] = []
     with monkeypatch.context() as patched:
-        patched.setattr(migrations, "time", SimpleNamespace(monotonic=time.monotonic, sleep=slept.append))
+        patched.setattr(migrations, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses_s.append))
         patched.setattr(search_index, "index_next_batch", index_or_stop)
         with pytest.raises(KeyboardInterrupt):
             open_database(database_url)
     message = "migrating the database to this version: {} of 22 names indexed"
     assert caplog.messages == [message.format(done) for done in (5, 10)]
     # Other writers get the lock of SQLite between two parts.
-    assert slept == ([migrations.LOCK_PAUSE_S] * 2 if database_url.startswith("sqlite") else [])
+    assert pauses_s == ([migrations.LOCK_PAUSE_S] * 2 if database_url.startswith("sqlite") else [])
     with engine.connect() as connection:
         assert connection.scalar(text("SELECT count(*) FROM party_search")) == 10
         assert connection.scalar(text(f"SELECT version_num FROM {PARTIES.version_table}")) == "0004"
@@ -274,12 +274,12 @@ def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
 
 
 def test_migration_that_fails_leaves_the_store_as_it_was(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def breaks(connection: Connection, script: object, schema: object) -> None:
+    def fail_migration(connection: Connection, script: object, schema: object) -> None:
         connection.execute(text("CREATE TABLE half (id INTEGER)"))
         raise OSError("no space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr(migrations, "_run", breaks)
+        patched.setattr(migrations, "_run", fail_migration)
         with pytest.raises(OSError, match="no space left"):
             open_database(database_url)
     open_database(database_url)

@@ -54,7 +54,7 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "wrong", "message"),
+    ("verb", "invalid", "message"),
     [
         ("cbu.ensure", {"jurisdiction": "Luxembourg"}, "jurisdiction 'Luxembourg' is not an ISO 3166 code"),
         ("entity.create-limited-company", {"jurisdiction": "UK"}, "no country UK; the United Kingdom is GB"),
@@ -86,11 +86,11 @@ def test_company_holds_roles_but_subscribes_to_nothing() -> None:
         ("entity.create-person", {"name": "A" * 10_000}, "is not a name: it has 10,000 characters, at most 300 are"),
     ],
 )
-def test_value_outside_of_the_accepted_values_is_rejected(verb: str, wrong: dict[str, str], message: str) -> None:
-    right = {"name": "Apex", "jurisdiction": "us-de"}
-    assert problems_of({"verb": verb, "params": right}) == ()
-    (problem,) = problems_of({"verb": verb, "params": {**right, **wrong}})
-    assert (problem.code, problem.pointer) == ("invalid_arguments", f"/intents/0/params/{next(iter(wrong))}")
+def test_value_outside_of_the_accepted_values_is_rejected(verb: str, invalid: dict[str, str], message: str) -> None:
+    valid = {"name": "Apex", "jurisdiction": "us-de"}
+    assert problems_of({"verb": verb, "params": valid}) == ()
+    (problem,) = problems_of({"verb": verb, "params": {**valid, **invalid}})
+    assert (problem.code, problem.pointer) == ("invalid_arguments", f"/intents/0/params/{next(iter(invalid))}")
     assert message in problem.message
 
 
@@ -112,25 +112,25 @@ def test_role_of_persons_is_given_to_persons_only() -> None:
     def find_problems(role: str, *, ref: str | None = None, looked_up: str | None = None) -> list[tuple[str, str]]:
         refs = {"cbu-id": "@result_1"} | ({} if ref is None else {"entity-id": ref})
         lookups = None if looked_up is None else {"entity-id": {"search_text": "Kite", "entity_type": looked_up}}
-        given = {**intent("cbu.assign-role", refs=refs, role=role), "lookups": lookups}
-        return [(problem.pointer, problem.message) for problem in problems_of(FUND, company, given)]
+        role_intent = {**intent("cbu.assign-role", refs=refs, role=role), "lookups": lookups}
+        return [(problem.pointer, problem.message) for problem in problems_of(FUND, company, role_intent)]
 
     takes = "cbu.assign-role: 'entity-id' takes a person where 'role' is COMPLIANCE_OFFICER, and"
     assert find_problems("COMPLIANCE_OFFICER", looked_up="company") == [
         ("/intents/2/lookups/entity-id/entity_type", f"{takes} 'Kite' is looked up as a company")
     ]
-    made = "@result_2 is the result of entity.create-limited-company, a company"
-    assert find_problems("COMPLIANCE_OFFICER", ref="@result_2") == [("/intents/2/refs/entity-id", f"{takes} {made}")]
+    result = "@result_2 is the result of entity.create-limited-company, a company"
+    assert find_problems("COMPLIANCE_OFFICER", ref="@result_2") == [("/intents/2/refs/entity-id", f"{takes} {result}")]
     for entity_type in ("person", "entity"):
         assert find_problems("COMPLIANCE_OFFICER", looked_up=entity_type) == []
     assert find_problems("INVESTOR", looked_up="company") == []
     assert find_problems("INVESTOR", ref="@result_2") == []
 
 
-def test_fund_has_neither_role_nor_link_at_itself() -> None:
+def test_fund_cannot_have_a_role_at_itself_or_a_link_to_itself() -> None:
     refs = {"cbu-id": "@result_1", "entity-id": "@result_1"}
-    wrong = [intent("cbu.link", refs=refs, link="PARENT"), intent("cbu.assign-role", refs=refs, role="INVESTOR")]
-    actual = problems_of(FUND, *wrong)
+    intents = [intent("cbu.link", refs=refs, link="PARENT"), intent("cbu.assign-role", refs=refs, role="INVESTOR")]
+    actual = problems_of(FUND, *intents)
     assert [(problem.pointer, problem.message) for problem in actual] == [
         (
             f"/intents/{number}/refs/entity-id",
@@ -141,15 +141,15 @@ def test_fund_has_neither_role_nor_link_at_itself() -> None:
 
 
 VERBS: dict[str, Any] = yaml.safe_load(catalogue_text())["verbs"]
-PARAMETERS = [(verb, name) for verb, found in VERBS.items() for name in found["parameters"]]
+PARAMETERS = [(verb, name) for verb, details in VERBS.items() for name in details["parameters"]]
 
 
-def is_refused(*intents: dict[str, Any], place: str) -> bool:
+def is_rejected(*intents: dict[str, Any], path: str) -> bool:
     """Return whether `check` rejects the value at a pointer of the last intent; other problems are ignored."""
-    return any(problem.pointer.startswith(f"/intents/{len(intents) - 1}/{place}") for problem in problems_of(*intents))
+    return any(problem.pointer.startswith(f"/intents/{len(intents) - 1}/{path}") for problem in problems_of(*intents))
 
 
-def test_file_is_fresh() -> None:
+def test_catalogue_file_is_up_to_date() -> None:
     assert CATALOGUE_FILE.read_text(encoding="utf-8") == catalogue_text()
 
 
@@ -200,9 +200,11 @@ def test_check_accepts_only_lookups_and_references_of_the_catalogue(verb: str, n
     parameter = VERBS[verb]["parameters"][name]
     for entity_type in RESOLVER.types:
         lookup = {name: {"search_text": "Apex", "entity_type": entity_type}}
-        refused = is_refused({"verb": verb, "params": {}, "refs": {}, "lookups": lookup}, place=f"lookups/{name}")
-        assert refused == (entity_type not in parameter.get("lookups", ()))
+        rejected = is_rejected({"verb": verb, "params": {}, "refs": {}, "lookups": lookup}, path=f"lookups/{name}")
+        assert rejected == (entity_type not in parameter.get("lookups", ()))
     for producer in VERBS:
-        made: dict[str, Any] = {"verb": producer, "params": {}, "refs": {}, "lookups": None}
-        refused = is_refused(made, {**made, "verb": verb, "refs": {name: "@result_1"}}, place=f"refs/{name}")
-        assert refused == (producer not in parameter.get("refs", ()))
+        first_intent: dict[str, Any] = {"verb": producer, "params": {}, "refs": {}, "lookups": None}
+        rejected = is_rejected(
+            first_intent, {**first_intent, "verb": verb, "refs": {name: "@result_1"}}, path=f"refs/{name}"
+        )
+        assert rejected == (producer not in parameter.get("refs", ()))

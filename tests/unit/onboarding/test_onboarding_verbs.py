@@ -46,21 +46,21 @@ def test_cbu_is_linked_to_the_requested_parties(verbs: OnboardingVerbs) -> None:
 
 
 def test_cbu_gets_a_second_parent_but_no_second_manco(verbs: OnboardingVerbs) -> None:
-    one = verbs.create_limited_company("k1", name="One Ltd", jurisdiction="LU")
-    two = verbs.create_limited_company("k2", name="Two Ltd", jurisdiction="LU")
-    verbs.ensure_cbu("k3", CbuRequest("Fund", "LU", parent_entity_id=one.id, manco_id=one.id))
-    both = verbs.ensure_cbu("k4", CbuRequest("Fund", "LU", parent_entity_id=two.id))
-    assert (both.parent_entity_ids, both.linked, both.created) == ([one.id, two.id], True, False)
+    first = verbs.create_limited_company("k1", name="One Ltd", jurisdiction="LU")
+    second = verbs.create_limited_company("k2", name="Two Ltd", jurisdiction="LU")
+    verbs.ensure_cbu("k3", CbuRequest("Fund", "LU", parent_entity_id=first.id, manco_id=first.id))
+    linked = verbs.ensure_cbu("k4", CbuRequest("Fund", "LU", parent_entity_id=second.id))
+    assert (linked.parent_entity_ids, linked.linked, linked.created) == ([first.id, second.id], True, False)
     with pytest.raises(ValueError, match=r"is already managed by company 'One Ltd' \(LU\)"):
-        verbs.ensure_cbu("k5", CbuRequest("Fund", "LU", manco_id=two.id))
+        verbs.ensure_cbu("k5", CbuRequest("Fund", "LU", manco_id=second.id))
 
 
 def test_cbu_without_jurisdiction_must_have_a_unique_name(verbs: OnboardingVerbs) -> None:
     luxembourg = verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
     assert verbs.ensure_cbu("k2", CbuRequest("apex")).id == luxembourg.id
     verbs.ensure_cbu("k3", CbuRequest("Apex", "IE"))
-    both = r"several parties have this name \(fund 'Apex' \(IE\), fund 'Apex' \(LU\)\)"
-    with pytest.raises(ValueError, match=both):
+    message = r"several parties have this name \(fund 'Apex' \(IE\), fund 'Apex' \(LU\)\)"
+    with pytest.raises(ValueError, match=message):
         verbs.ensure_cbu("k4", CbuRequest("Apex"))
     assert verbs.ensure_cbu("k5", CbuRequest("Unplaced")).jurisdiction is None
 
@@ -133,7 +133,7 @@ def test_wrong_arguments_are_reported_and_change_nothing(database: EntityDatabas
     assert changed_rows(before, read_overview(database)) == []
 
 
-def test_key_of_one_verb_is_rejected_for_another(verbs: OnboardingVerbs) -> None:
+def test_key_of_a_verb_is_rejected_for_another_verb(verbs: OnboardingVerbs) -> None:
     verbs.create_limited_company("k1", name="Apex", jurisdiction="LU")
     with pytest.raises(ValueError, match=r"key of a entity\.create-limited-company was reused for a cbu\.ensure"):
         verbs.ensure_cbu("k1", CbuRequest("Apex", "LU"))
@@ -229,25 +229,25 @@ def test_people_of_one_name_differ_by_birth_and_jurisdiction(verbs: OnboardingVe
 
 def test_possible_duplicate_of_a_person_is_not_created(verbs: OnboardingVerbs) -> None:
     verbs.create_person("k1", name="Ann Lee", jurisdiction="IE", date_of_birth="1970-12-31")
-    for given in ({}, {"jurisdiction": "IE"}, {"date_of_birth": "1970-12-31"}):
+    for known_fields in ({}, {"jurisdiction": "IE"}, {"date_of_birth": "1970-12-31"}):
         with pytest.raises(ValueError, match=r"person 'Ann Lee' \(IE\), born 1970-12-31 already exists"):
-            verbs.create_person("k2", name="Ann Lee", **given)
+            verbs.create_person("k2", name="Ann Lee", **known_fields)
     assert verbs.create_person("k3", name="Ann Lee", jurisdiction="GB").created
 
 
 def test_two_funds_are_related_to_each_other_by_one_link(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
-    one = verbs.ensure_cbu("k1", CbuRequest("Fund A", "LU"))
-    two = verbs.ensure_cbu("k2", CbuRequest("Fund B", "LU"))
+    first = verbs.ensure_cbu("k1", CbuRequest("Fund A", "LU"))
+    second = verbs.ensure_cbu("k2", CbuRequest("Fund B", "LU"))
     before = read_overview(database)
-    link = verbs.link("k3", cbu_id=one.id, entity_id=two.id, link="RELATED")
-    ends = {"cbu_id": one.id, "cbu_name": "Fund A", "entity_id": two.id, "entity_name": "Fund B"}
+    link = verbs.link("k3", cbu_id=first.id, entity_id=second.id, link="RELATED")
+    ends = {"cbu_id": first.id, "cbu_name": "Fund A", "entity_id": second.id, "entity_name": "Fund B"}
     assert asdict(link) == {**ends, "id": link.id, "link": "RELATED", "created": True}
-    back = verbs.link("k4", cbu_id=two.id, entity_id=one.id, link="RELATED")
+    back = verbs.link("k4", cbu_id=second.id, entity_id=first.id, link="RELATED")
     assert (back.id, back.created) == (link.id, False)
     assert [change.change for change in changed_rows(before, read_overview(database))] == [RowChange.ADDED]
-    assert verbs.get_cbu(one.id).related_to == [two.id]
-    assert verbs.get_cbu(two.id).related_to == [one.id]
-    assert verbs.unlink("k5", cbu_id=two.id, entity_id=one.id, link="RELATED").id == link.id
+    assert verbs.get_cbu(first.id).related_to == [second.id]
+    assert verbs.get_cbu(second.id).related_to == [first.id]
+    assert verbs.unlink("k5", cbu_id=second.id, entity_id=first.id, link="RELATED").id == link.id
     assert read_overview(database) == before
 
 
@@ -258,12 +258,12 @@ def test_company_is_linked_and_unlinked(database: EntityDatabase, verbs: Onboard
     made = verbs.link("k1", cbu_id=ids[0], entity_id=ids[1], link=link)
     assert verbs.link("k2", cbu_id=ids[0], entity_id=ids[1], link=link) == replace(made, created=False)
     actual = verbs.get_cbu(ids[0])
-    held = {"PARENT": actual.parent_entity_ids, "MANAGEMENT_COMPANY": [actual.manco_id], "RELATED": actual.related_to}
-    assert held[link] == [ids[1]]
+    links = {"PARENT": actual.parent_entity_ids, "MANAGEMENT_COMPANY": [actual.manco_id], "RELATED": actual.related_to}
+    assert links[link] == [ids[1]]
     assert verbs.unlink("k3", cbu_id=ids[0], entity_id=ids[2], link=link).removed is False
-    gone = verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link)
-    assert (gone.id, gone.link, gone.removed) == (made.id, link, True)
-    assert verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link) == gone
+    removed = verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link)
+    assert (removed.id, removed.link, removed.removed) == (made.id, link, True)
+    assert verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link) == removed
     again = verbs.unlink("k5", cbu_id=ids[0], entity_id=ids[1], link=link)
     assert (again.id, again.removed) == (None, False)
     assert read_overview(database) == before
@@ -317,7 +317,7 @@ NEW = [
 ]
 
 
-def test_several_parties_are_created_as_one(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
+def test_several_parties_are_created_atomically(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
     known = verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU")
     verbs.create_person("k2", name="John Smith", date_of_birth="1950-03-01")
     log = EffectLog(database)
@@ -335,6 +335,6 @@ def test_several_parties_are_created_as_one(database: EntityDatabase, verbs: Onb
     assert made[1].id == known.id
     assert once("k3") == made
     assert verbs.get_cbu(made[2].id).client_type == "fund"
-    gone = ["fund 'Apex' (LU) was removed", "person 'John Smith' (jurisdiction unknown) was removed"]
-    assert verbs.undo("k3").reverted == gone
+    removed = ["fund 'Apex' (LU) was removed", "person 'John Smith' (jurisdiction unknown) was removed"]
+    assert verbs.undo("k3").reverted == removed
     assert read_overview(database) == before

@@ -99,16 +99,16 @@ def row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("row_by_row")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_interrupted_load_can_be_continued(monkeypatch: pytest.MonkeyPatch, run: Run, number: signal.Signals) -> None:
-    before = signal.getsignal(number)
-    with monkeypatch.context() as first:
-        first.setattr(EntityDatabase, "pause_between_writes", lambda _: signal.raise_signal(number))
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_load_can_be_continued(monkeypatch: pytest.MonkeyPatch, run: Run, signum: signal.Signals) -> None:
+    before = signal.getsignal(signum)
+    with monkeypatch.context() as patch:
+        patch.setattr(EntityDatabase, "pause_between_writes", lambda _: signal.raise_signal(signum))
         with pytest.raises(CommandError) as error:
             load("parties.csv", Output())
     message = "interrupted; 2 of 3 rows were loaded and stay; load the file again for the rest"
     assert (str(error.value), error.value.status, error.value.status.exit_code) == (message, "interrupted", 130)
-    assert signal.getsignal(number) is before
+    assert signal.getsignal(signum) is before
     assert run(load, "parties.csv")[:2] == (1, "parties.csv: 1 added, 0 updated, 2 unchanged, 2 rejected\n")
 
 
@@ -148,7 +148,7 @@ def test_find_shows_what_a_lookup_finds(run: Run) -> None:
     assert (code, len(out.splitlines())) == (1, 2)
     code, out, _ = run(find, ("kite castle", "company", "IE"), is_json=True)
     assert (code, [hit["name"] for hit in json.loads(out)["hits"]]) == (0, ["Kite Castle Ltd"])
-    # A part of a name is asked about, though only one has it.
+    # A lookup by a part of a name asks for confirmation, even if only one party has the part.
     code, out, _ = run(find, ("kite", "company", "IE"))
     assert (code, out.splitlines()[1:]) == (1, ["a lookup would ask for confirmation"])
     code, out, _ = run(find, ("Ann Leee", "person", None))
@@ -165,12 +165,12 @@ def test_find_distinguishes_persons_and_marks_inactive_ones(run: Run) -> None:
     load(_write("persons.csv", HEADER, *rows), Output())
     code, out, _ = run(find, ("Ann Lee", "person", None))
     entries = [line.partition("; id ")[0] for line in out.splitlines()]
-    both = [f"Ann Lee (person, GB, born {year}-01-01): exact name" for year in (1970, 1980)]
-    gone = ["inactive, not found by lookups:", "Ann Lee (person, IE, born 1990-01-01): exact name"]
-    assert (code, sorted(entries[:2]), entries[2:]) == (1, both, gone)
+    active = [f"Ann Lee (person, GB, born {year}-01-01): exact name" for year in (1970, 1980)]
+    inactive = ["inactive, not found by lookups:", "Ann Lee (person, IE, born 1990-01-01): exact name"]
+    assert (code, sorted(entries[:2]), entries[2:]) == (1, active, inactive)
     code, out, _ = run(find, ("Ann Lee", "person", "IE"))
     entries = [line.partition("; id ")[0] for line in out.splitlines()]
-    assert (code, entries[0], entries[-2:]) == (1, "no match; near matches:", gone)
+    assert (code, entries[0], entries[-2:]) == (1, "no match; near matches:", inactive)
 
 
 def test_load_reports_possible_duplicates_and_inactive_parties(run: Run) -> None:

@@ -50,7 +50,7 @@ def test_example_loads_completely_and_a_second_load_changes_nothing(database: En
     before = read_overview(database)
     assert load_parties(database, EXAMPLES / "parties.csv") == LoadReport(0, 0, 32, (), ())
     assert read_overview(database) == before
-    assert [before.counts[sort] for sort in (RowKind.PERSON, RowKind.COMPANY, RowKind.FUND)] == [15, 11, 6]
+    assert [before.counts[kind] for kind in (RowKind.PERSON, RowKind.COMPANY, RowKind.FUND)] == [15, 11, 6]
 
 
 def test_rejected_rows_are_reported_by_line(database: EntityDatabase) -> None:
@@ -161,7 +161,7 @@ def test_blank_status_leaves_a_party_unchanged_and_is_reported(load: Load, datab
     assert (again.updated, again.left_inactive, find_names(database, "Kite AG")) == (1, 0, ["Kite AG"])
 
 
-def test_broken_quote_costs_only_its_row(load: Load) -> None:
+def test_broken_quote_rejects_only_its_row(load: Load) -> None:
     text = 'name,kind\n"A" b,person\nGood One,person\n"never closed,person\nAnn Lee,person\n"Smith\nLtd",company\n'
     text += 'Ben Ray,person\n"never again,person\n\n"odd" "\n",person\nCy Poe,person\n'
     report = load(text)
@@ -171,19 +171,19 @@ def test_broken_quote_costs_only_its_row(load: Load) -> None:
     assert (last.added, last.refused) == (2, (RefusedRow(3, "invalid CSV: unclosed quote"),))
 
 
-def test_row_that_is_not_utf_8_costs_only_itself(load: Load) -> None:
+def test_row_that_is_not_utf_8_is_rejected_alone(load: Load) -> None:
     content = b"\xef\xbb\xbfname,kind,note\nJos\xe9,person,\nAnn Lee,person,\nBen Ray,person,caf\xe9\n"
     report = load(content)
     reason = "not UTF-8 (byte 0xe9); save the file as UTF-8"
     assert (report.added, report.refused) == (1, (RefusedRow(2, reason), RefusedRow(4, reason)))
 
 
-NAMED = "id,name,kind,jurisdiction,born,status\n"
+HEADER_WITH_ID = "id,name,kind,jurisdiction,born,status\n"
 
 
 def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: EntityDatabase, tmp_path: Path) -> None:
-    load(f"{NAMED}kite,Kite AG,company,CH,,\nann,Ann Lee,person,,1970-01-01,\n")
-    later = write_parties(tmp_path, f"{NAMED}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
+    load(f"{HEADER_WITH_ID}kite,Kite AG,company,CH,,\nann,Ann Lee,person,,1970-01-01,\n")
+    later = write_parties(tmp_path, f"{HEADER_WITH_ID}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
     report = load_parties(database, later)
     renamed = (
         RenamedRow(2, "company 'Rook AG' (CH)", "Kite AG"),
@@ -198,7 +198,7 @@ def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: Entity
 
 def test_party_that_gets_an_old_name_back_has_it_once(load: Load, database: EntityDatabase) -> None:
     for name in ("Kite AG", "Rook AG", "Kite AG", "KITE ag"):
-        report = load(f"{NAMED}kite,{name},company,CH,,\n")
+        report = load(f"{HEADER_WITH_ID}kite,{name},company,CH,,\n")
     # Another spelling is not a former name.
     assert report.renamed == (RenamedRow(2, "company 'KITE ag' (CH)", "Kite AG"),)
 
@@ -210,29 +210,29 @@ def test_party_that_gets_an_old_name_back_has_it_once(load: Load, database: Enti
         assert find_names(database, name) == ["KITE ag"]
 
 
-def test_id_renames_nothing_but_its_own_party(load: Load) -> None:
-    load(f"{NAMED}kite,Kite AG,company,CH,,\nrook,Rook AG,company,CH,,\n")
+def test_id_renames_its_party_only(load: Load) -> None:
+    load(f"{HEADER_WITH_ID}kite,Kite AG,company,CH,,\nrook,Rook AG,company,CH,,\n")
     rows = "kite,Rook AG,company,CH,,\nkite,Kite Fund,fund,CH,,\nrook,Rook Bank,company,DE,,\n"
-    report = load(f"{NAMED}{rows}")
+    report = load(f"{HEADER_WITH_ID}{rows}")
     assert report.refused == (
         RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH), but company 'Rook AG' (CH) is 'rook'"),
         RefusedRow(3, "id: 'kite' is called 'Rook AG' in line 2"),
         RefusedRow(4, "id: 'rook' belongs to company 'Rook AG' (CH); only its name can change"),
     )
-    fund = load(f"{NAMED}kite,Kite Fund,fund,CH,,\n")
+    fund = load(f"{HEADER_WITH_ID}kite,Kite Fund,fund,CH,,\n")
     assert fund.refused == (RefusedRow(2, "id: 'kite' belongs to company 'Kite AG' (CH); only its name can change"),)
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3, 4), (4, 3, 2, 1), (3, 1, 4, 2)])
-def test_passed_names_need_one_load(
+def test_chain_of_renames_needs_one_load(
     load: Load, database: EntityDatabase, tmp_path: Path, order: tuple[int, ...]
 ) -> None:
     names = ["", "Alpha", "Beta", "Gamma", "Delta"]
     rows = [f"p{at},{names[at]},company,CH,,\n" for at in (1, 2, 3)]
-    load(NAMED + "".join(rows))
+    load(HEADER_WITH_ID + "".join(rows))
     # p4 is new, and has the former name of p1.
     later = {**{at: f"p{at},{names[at + 1]},company,CH,,\n" for at in (1, 2, 3)}, 4: "p4,Alpha,company,CH,,\n"}
-    chain = write_parties(tmp_path, NAMED + "".join(later[at] for at in order))
+    chain = write_parties(tmp_path, HEADER_WITH_ID + "".join(later[at] for at in order))
     report = load_parties(database, chain)
     assert (report.added, report.updated, report.refused) == (1, 3, ())
     assert [row.line for row in report.renamed] == sorted(2 + order.index(at) for at in (1, 2, 3))
@@ -247,22 +247,22 @@ def test_passed_names_need_one_load(
 
 
 def test_rows_that_exchange_names_are_reported_with_a_remedy(load: Load) -> None:
-    load(f"{NAMED}kite,Kite,company,CH,,\nrook,Rook,company,CH,,\n")
-    swap = f"{NAMED}kite,Rook,company,CH,,\nrook,Kite,company,CH,,\n"
+    load(f"{HEADER_WITH_ID}kite,Kite,company,CH,,\nrook,Rook,company,CH,,\n")
+    swap = f"{HEADER_WITH_ID}kite,Rook,company,CH,,\nrook,Kite,company,CH,,\n"
     reason = "id: {0!r} belongs to company {1!r} (CH), but company {3!r} (CH) is {2!r}; the rows swap names; "
     hint = "first give {2!r} a third name in a separate load"
     assert load(swap).refused == (
         RefusedRow(2, f"{reason}{hint}".format("kite", "Kite", "rook", "Rook")),
         RefusedRow(3, f"{reason}{hint}".format("rook", "Rook", "kite", "Kite")),
     )
-    assert load(f"{NAMED}rook,Third,company,CH,,\n").updated == 1
+    assert load(f"{HEADER_WITH_ID}rook,Third,company,CH,,\n").updated == 1
     report = load(swap)
     assert (report.updated, report.refused) == (2, ())
 
 
 def test_row_with_the_former_name_of_another_party_is_reported(load: Load) -> None:
     for name in ("Kite AG", "Rook AG"):
-        load(f"{NAMED}kite,{name},company,CH,,\n")
+        load(f"{HEADER_WITH_ID}kite,{name},company,CH,,\n")
     report = load("name,kind,jurisdiction\nKite AG,company,CH\n")
     assert (report.added, report.duplicates) == (1, (DuplicateRow(2, "company 'Rook AG' (CH)"),))
 
@@ -321,7 +321,7 @@ def text_of(rows: list[str]) -> bytes:
 def test_rows_of_new_parties_take_few_statements(database: EntityDatabase) -> None:
     load_party_file(database, read_parties(text_of([",Ann Lee,person,,,,,,"]), name="one"))
     statements: list[str] = []
-    event.listen(database._ready_engine(), "before_cursor_execute", lambda *given: statements.append(given[2]))
+    event.listen(database._ready_engine(), "before_cursor_execute", lambda *arguments: statements.append(arguments[2]))
     rows = [f"p{n},Person{n} Lee{n},person,GB,,Former{n},,1980-01-01," for n in range(200)]
     report = load_party_file(database, read_parties(text_of(rows), name="many"))
     assert report.added == 200
@@ -352,13 +352,13 @@ def random_rows(dice: random.Random, count: int) -> list[str]:
 def content(session: Session) -> list[object]:
     """Return the content of a store without random ids."""
     parties = {party.id: party for party in session.scalars(select(Party))}
-    named = {key: (each.kind, each.name, each.jurisdiction, each.distinguisher) for key, each in parties.items()}
+    facts = {key: (each.kind, each.name, each.jurisdiction, each.distinguisher) for key, each in parties.items()}
     return [
-        sorted((*named[key], each.client_type, each.status, key[:1] == "i" and key) for key, each in parties.items()),
-        sorted((*named[each.party_id], each.name, each.use) for each in session.scalars(select(PartyName))),
-        sorted((*named[each.party_id], each.value) for each in session.scalars(select(PartyIdentifier))),
+        sorted((*facts[key], each.client_type, each.status, key[:1] == "i" and key) for key, each in parties.items()),
+        sorted((*facts[each.party_id], each.name, each.use) for each in session.scalars(select(PartyName))),
+        sorted((*facts[each.party_id], each.value) for each in session.scalars(select(PartyIdentifier))),
         sorted(
-            (*named[each.party_id], each.use, each.core, each.tokens, each.word_count)
+            (*facts[each.party_id], each.use, each.core, each.tokens, each.word_count)
             for each in session.scalars(select(PartySearch))
         ),
     ]
@@ -383,7 +383,7 @@ def test_batched_load_equals_a_load_row_by_row(tmp_path: Path, monkeypatch: pyte
         database.dispose()
         return reports, actual
 
-    together = load_files("together")
+    batched = load_files("together")
     monkeypatch.setattr(party_loading, "load_simple_rows", lambda *_: SimpleRows(frozenset(), {}))
-    assert together == load_files("one_by_one")
-    assert together[0][0].added > 3
+    assert batched == load_files("one_by_one")
+    assert batched[0][0].added > 3

@@ -1,4 +1,4 @@
-"""Finding the one party of a lookup: the questions, one after the other, and the effects of the answers."""
+"""Resolution of a lookup to a single party: the sequence of questions, and the effects of the answers."""
 
 import re
 import shutil
@@ -38,7 +38,7 @@ def gateway(example_database: EntityDatabase) -> EntityGateway:
 
 
 @pytest.fixture
-def own(tmp_path: Path, empty_store: Path) -> Iterator[EntityDatabase]:
+def store(tmp_path: Path, empty_store: Path) -> Iterator[EntityDatabase]:
     shutil.copyfile(empty_store, tmp_path / "parties.db")
     database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
     yield database
@@ -55,35 +55,35 @@ def load(database: EntityDatabase, folder: Path, *rows: str) -> EntityGateway:
 class Conversation:
     """A lookup with questions, whose tool is called again with each answer."""
 
-    def __init__(self, gateway: EntityGateway, *expected: str) -> None:
-        self._search = PartyResolver(gateway, LookupRequest(*expected), is_interactive=True)
+    def __init__(self, gateway: EntityGateway, *request: str) -> None:
+        self._search = PartyResolver(gateway, LookupRequest(*request), is_interactive=True)
         self._checkpoint: Any = None
         self.result: Any = None
-        self.question: Any = self._go_on()
+        self.question: Any = self._resolve()
 
     def answer(self, **answer: Any) -> Any:
         """Answer the last question; return the next one, or the result."""
-        self.question = self._go_on(answer)
+        self.question = self._resolve(answer)
         return self.question or self.result
 
     def select(self, option_id: str) -> Any:
         [chosen] = [option for option in self.question["options"] if option == option_id or option["id"] == option_id]
         return self.answer(selected=[chosen])
 
-    def _go_on(self, *answers: Any) -> Any:
+    def _resolve(self, *answers: Any) -> Any:
         try:
             self.result = self._search.resolve(answers, self._checkpoint)
             return None
-        except AskPerson as asking_runs:
-            self._checkpoint = asking_runs.checkpoint
-            # A run can open each of these requests.
-            validate_question_fields(asking_runs.request)
-            return asking_runs.request
+        except AskPerson as error:
+            self._checkpoint = error.checkpoint
+            # Each request must be valid for a run.
+            validate_question_fields(error.request)
+            return error.request
 
 
-def problem_of(gateway: EntityGateway, *expected: str) -> Any:
+def problem_of(gateway: EntityGateway, *request: str) -> Any:
     """Return the problem of a lookup in a non-interactive run."""
-    return PartyResolver(gateway, LookupRequest(*expected), is_interactive=False).resolve((), None).get("problem")
+    return PartyResolver(gateway, LookupRequest(*request), is_interactive=False).resolve((), None).get("problem")
 
 
 def id_of(database: EntityDatabase, name: str) -> str:
@@ -106,9 +106,9 @@ def test_partial_name_is_confirmed_by_a_person_or_fails(
     gateway: EntityGateway, example_database: EntityDatabase
 ) -> None:
     smithson = id_of(example_database, "John Smithson")
-    talk = Conversation(gateway, "John Smiths", "person")
-    assert (talk.question["type"], talk.question["options"][0]["id"]) == ("SELECTION", smithson)
-    assert talk.select(smithson)["reason"] == "chosen by a person"
+    conversation = Conversation(gateway, "John Smiths", "person")
+    assert (conversation.question["type"], conversation.question["options"][0]["id"]) == ("SELECTION", smithson)
+    assert conversation.select(smithson)["reason"] == "chosen by a person"
     problem = problem_of(gateway, "John Smiths", "person")
     assert (problem["code"], [candidate["id"] for candidate in problem["candidates"]]) == (
         "lookup_ambiguous",
@@ -120,10 +120,10 @@ def test_partial_name_is_confirmed_by_a_person_or_fails(
     )
 
 
-def test_question_names_inactive_parties(own: EntityDatabase, tmp_path: Path) -> None:
+def test_question_names_inactive_parties(store: EntityDatabase, tmp_path: Path) -> None:
     rows = ["John Smith,GB,1968-03-14,inactive", "John Smithson,GB,1975-11-02,active", "Eve Gone,GB,,inactive"]
-    gateway = load(own, tmp_path, "name,jurisdiction,born,status,kind", *(f"{row},person" for row in rows))
-    john, gone = id_of(own, "John Smith"), id_of(own, "Eve Gone")
+    gateway = load(store, tmp_path, "name,jurisdiction,born,status,kind", *(f"{row},person" for row in rows))
+    john, gone = id_of(store, "John Smith"), id_of(store, "Eve Gone")
     message = f"John Smith (person, GB, born 1968-03-14, {john}) is inactive. "
     conversation = Conversation(gateway, "John Smith", "person")
     assert conversation.question["prompt"] == f"{message}Which person is meant by 'John Smith'? Or enter another name."
@@ -143,8 +143,8 @@ def test_question_names_inactive_parties(own: EntityDatabase, tmp_path: Path) ->
 def test_option_has_the_distinguishing_facts_of_a_party(
     gateway: EntityGateway, example_database: EntityDatabase
 ) -> None:
-    asked = Conversation(gateway, "Meridian Global", "entity").question
-    assert [option["label"] for option in asked["options"]] == [
+    question = Conversation(gateway, "Meridian Global", "entity").question
+    assert [option["label"] for option in question["options"]] == [
         "Meridian Global Bond (fund, LU, LEI 337600MERIDIANGLOB08)",
         "Meridian Global Equity (fund, LU, LEI 337500MERIDIANGLOB04)",
         NONE_OF_THESE,
@@ -156,52 +156,54 @@ def test_option_has_the_distinguishing_facts_of_a_party(
 def test_none_of_these_asks_for_a_name(
     gateway: EntityGateway, example_database: EntityDatabase, *, is_written: bool
 ) -> None:
-    talk = Conversation(gateway, "Maria Garcia", "person")
-    reply = talk.answer(text="none of these") if is_written else talk.select(NONE_OF_THESE)
+    conversation = Conversation(gateway, "Maria Garcia", "person")
+    reply = conversation.answer(text="none of these") if is_written else conversation.select(NONE_OF_THESE)
     assert (reply["type"], reply["prompt"]) == (
         "CLARIFICATION",
         "Which party is meant by person 'Maria Garcia'? Enter another name, an identifier or the id of a party, or "
         "'create new'.",
     )
-    reply = talk.answer(text="7")
+    reply = conversation.answer(text="7")
     assert (reply["type"], "Garcia (person" in reply["prompt"]) == ("CLARIFICATION", False)
-    assert talk.answer(text="Meridian")["type"] == "CLARIFICATION"
-    assert talk.answer(text="Aiko Tanaka")["entity"]["id"] == id_of(example_database, "Aiko Tanaka")
+    assert conversation.answer(text="Meridian")["type"] == "CLARIFICATION"
+    assert conversation.answer(text="Aiko Tanaka")["entity"]["id"] == id_of(example_database, "Aiko Tanaka")
 
 
-def test_id_of_another_type_is_asked_about_again(gateway: EntityGateway, example_database: EntityDatabase) -> None:
-    talk = Conversation(gateway, "Nobody Known", "fund")
-    reply = talk.answer(text=id_of(example_database, "Sarah Chen"))
+def test_id_of_another_type_is_answered_with_a_new_question(
+    gateway: EntityGateway, example_database: EntityDatabase
+) -> None:
+    conversation = Conversation(gateway, "Nobody Known", "fund")
+    reply = conversation.answer(text=id_of(example_database, "Sarah Chen"))
     assert reply["prompt"].startswith("'Sarah Chen' is a person, but the lookup is for a fund. Which party ")
-    assert talk.answer(text="CUSTODY")["prompt"].startswith("No party found for fund 'CUSTODY'")
-    assert talk.answer(text="Apex Fund")["entity"]["id"] == id_of(example_database, "Apex Fund")
+    assert conversation.answer(text="CUSTODY")["prompt"].startswith("No party found for fund 'CUSTODY'")
+    assert conversation.answer(text="Apex Fund")["entity"]["id"] == id_of(example_database, "Apex Fund")
     anybody = Conversation(gateway, "Nobody Known", "entity").answer(text=id_of(example_database, "Sarah Chen"))
     assert anybody["entity"]["kind"] == "person"
 
 
 def test_product_is_never_offered_for_creation(gateway: EntityGateway) -> None:
-    talk = Conversation(gateway, "fund accountng", "product")
-    assert talk.question["prompt"] == (
+    conversation = Conversation(gateway, "fund accountng", "product")
+    assert conversation.question["prompt"] == (
         "No product found for product 'fund accountng'; near: Fund accounting (product, FUND_ACCOUNTING). "
         "Which product is meant by product 'fund accountng'? Enter another name or a code."
     )
-    assert talk.answer(text="create new")["prompt"].startswith("No product found for product 'create new'")
-    assert talk.answer(text="FUND_ACCOUNTING")["entity"]["id"] == "FUND_ACCOUNTING"
+    assert conversation.answer(text="create new")["prompt"].startswith("No product found for product 'create new'")
+    assert conversation.answer(text="FUND_ACCOUNTING")["entity"]["id"] == "FUND_ACCOUNTING"
     several = Conversation(gateway, "fund", "product").question["options"]
     assert [each["id"] for each in several][-1] == "none of these"
 
 
-def test_code_of_a_product_and_a_role_means_what_is_looked_up(gateway: EntityGateway) -> None:
+def test_code_is_bound_to_the_kind_that_is_looked_up(gateway: EntityGateway) -> None:
     for kind in ("product", "role"):
         assert Conversation(gateway, "Nothing known", kind).answer(text="DEPOSITARY")["entity"]["kind"] == kind
 
 
 def test_company_needs_a_jurisdiction_to_be_created(gateway: EntityGateway) -> None:
-    talk = Conversation(gateway, "Zenith", "company")
-    reply = talk.answer(text="CREATE NEW")
+    conversation = Conversation(gateway, "Zenith", "company")
+    reply = conversation.answer(text="CREATE NEW")
     assert reply["schema"]["required"] == ["jurisdiction"]
     assert reply["schema"]["properties"]["name"]["default"] == "Zenith"
-    result = talk.answer(data={"name": "Zenith S.A.", "jurisdiction": "lu"})
+    result = conversation.answer(data={"name": "Zenith S.A.", "jurisdiction": "lu"})
     assert result["create"] == {"kind": "company", "name": "Zenith S.A.", "jurisdiction": "LU"}
     assert Conversation(gateway, "Zenith", "company", "LU").answer(text=CREATE_NEW)["create"]["jurisdiction"] == "LU"
 
@@ -213,61 +215,61 @@ def test_person_of_an_unknown_name_is_created_without_a_question(gateway: Entity
 
 
 def test_invalid_name_is_requested_again(gateway: EntityGateway) -> None:
-    talk = Conversation(gateway, "x" * 10_000, "person")
-    reply = talk.answer(text=CREATE_NEW)
+    conversation = Conversation(gateway, "x" * 10_000, "person")
+    reply = conversation.answer(text=CREATE_NEW)
     assert reply["schema"]["required"] == ["name"]
     assert len(reply["prompt"]) < 1_000
-    assert talk.answer(data={"name": "Xaver"})["create"]["name"] == "Xaver"
+    assert conversation.answer(data={"name": "Xaver"})["create"]["name"] == "Xaver"
 
 
 def test_text_of_any_length_is_an_answer(gateway: EntityGateway) -> None:
     for expected, kind in (("Maria Garcia", "SELECTION"), ("Sarah Cohen", "CLARIFICATION")):
-        asked = Conversation(gateway, expected, "person").answer(text="y" * 200_000)
-        assert asked["type"] == kind
-        assert len(asked["prompt"]) < 2_000
+        question = Conversation(gateway, expected, "person").answer(text="y" * 200_000)
+        assert question["type"] == kind
+        assert len(question["prompt"]) < 2_000
 
 
 def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway, example_database: EntityDatabase) -> None:
-    talk = Conversation(gateway, "Maria Garcia", "person")
-    offered, apex = talk.question["options"], id_of(example_database, "Apex Fund")
-    for message, wrong in (
+    conversation = Conversation(gateway, "Maria Garcia", "person")
+    offered, apex = conversation.question["options"], id_of(example_database, "Apex Fund")
+    for message, reason in (
         ("7", "No party found for person '7'."),
         (apex, "'Apex Fund' is a fund, but the lookup is for a person."),
         ("?!", "search_text '?!' has no letter or digit."),
     ):
-        reply = talk.answer(text=message)
+        reply = conversation.answer(text=message)
         assert reply["options"] == offered
-        assert reply["prompt"] == f"{wrong} Which person is meant by 'Maria Garcia'? Or enter another name."
-    near = talk.answer(text="Sarah Cohen")
+        assert reply["prompt"] == f"{reason} Which person is meant by 'Maria Garcia'? Or enter another name."
+    near = conversation.answer(text="Sarah Cohen")
     assert near["options"] == offered
     assert "near: Sarah Chen (person, HK" in near["prompt"]
-    assert talk.select(id_of(example_database, "Maria García"))["entity"]["name"] == "Maria García"
+    assert conversation.select(id_of(example_database, "Maria García"))["entity"]["name"] == "Maria García"
 
 
 def test_similar_names_are_reported_again_after_an_answer_without_a_party(gateway: EntityGateway) -> None:
-    talk = Conversation(gateway, "Sarah Cohen", "person")
-    near = talk.question["prompt"].partition("near: ")[2].partition(". ")[0]
+    conversation = Conversation(gateway, "Sarah Cohen", "person")
+    near = conversation.question["prompt"].partition("near: ")[2].partition(". ")[0]
     for message in ("7", "Nobody Known"):
-        reply = talk.answer(text=message)
+        reply = conversation.answer(text=message)
         assert reply["prompt"].startswith(f"No party found for person {message!r}. Near 'Sarah Cohen': {near}. ")
-    assert talk.answer(text="Sarah Cohen")["prompt"].count(near) == 1
+    assert conversation.answer(text="Sarah Cohen")["prompt"].count(near) == 1
 
 
 def test_only_accepted_kinds_are_found_and_created(gateway: EntityGateway, example_database: EntityDatabase) -> None:
-    talk = Conversation(gateway, "John Smith", "company or fund")
-    assert talk.question["prompt"].startswith(
+    conversation = Conversation(gateway, "John Smith", "company or fund")
+    assert conversation.question["prompt"].startswith(
         "No party found for company or fund 'John Smith'; near: John Smith (person"
     )
-    john = talk.answer(text=id_of(example_database, "John Smith"))
+    john = conversation.answer(text=id_of(example_database, "John Smith"))
     assert john["prompt"].startswith("'John Smith' is a person, but the lookup is for a company or fund. ")
-    kinds = talk.answer(text=CREATE_NEW)
+    kinds = conversation.answer(text=CREATE_NEW)
     assert (kinds["type"], kinds["options"]) == ("SELECTION", ["company", "fund"])
 
 
-def test_another_text_offers_its_own_parties_from_then_on(gateway: EntityGateway) -> None:
-    talk = Conversation(gateway, "Maria Garcia", "entity")
-    offered = talk.answer(text="Meridian Global")["options"]
-    reply = talk.answer(text="7")
+def test_options_are_those_of_the_newest_text_with_hits(gateway: EntityGateway) -> None:
+    conversation = Conversation(gateway, "Maria Garcia", "entity")
+    offered = conversation.answer(text="Meridian Global")["options"]
+    reply = conversation.answer(text="7")
     assert reply["options"] == offered
     assert "meant by 'Meridian Global' (lookup: entity 'Maria Garcia')?" in reply["prompt"]
 
@@ -288,42 +290,42 @@ def test_non_interactive_run_asks_no_person(gateway: EntityGateway, text: str, k
 
 
 def test_search_text_is_not_used_as_the_name_of_a_new_party(gateway: EntityGateway) -> None:
-    talk = Conversation(gateway, "John Quincy", "person")
-    talk.answer(text="213800MERIDIANFUND38")
-    reply = talk.answer(text="Create new")
+    conversation = Conversation(gateway, "John Quincy", "person")
+    conversation.answer(text="213800MERIDIANFUND38")
+    reply = conversation.answer(text="Create new")
     assert reply["type"] == "INFORMATION"
     assert reply["schema"]["properties"]["name"]["default"] == "John Quincy"
-    assert talk.answer(data={"name": "John Quincy"})["create"] == {"kind": "person", "name": "John Quincy"}
+    assert conversation.answer(data={"name": "John Quincy"})["create"] == {"kind": "person", "name": "John Quincy"}
 
 
 def test_existing_person_is_not_created_again(gateway: EntityGateway, example_database: EntityDatabase) -> None:
-    talk = Conversation(gateway, "Sarah Chen", "person", "SG")
-    reply = talk.answer(text="create new")
+    conversation = Conversation(gateway, "Sarah Chen", "person", "SG")
+    reply = conversation.answer(text="create new")
     assert "A person called 'Sarah Chen' already exists" in reply["prompt"]
     details = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
-    reply = talk.answer(**details)
+    reply = conversation.answer(**details)
     sarah = id_of(example_database, "Sarah Chen")
     again = "This person already exists. Which person is meant by 'Sarah Chen'? Or enter another name."
     assert reply["prompt"] == again
     assert [option["id"] for option in reply["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]
     # Another party with this name can still be created.
-    assert talk.select(CREATE_NEW)["type"] == "INFORMATION"
-    assert talk.answer(**details)["options"] == reply["options"]
-    assert talk.select(sarah)["entity"]["name"] == "Sarah Chen"
+    assert conversation.select(CREATE_NEW)["type"] == "INFORMATION"
+    assert conversation.answer(**details)["options"] == reply["options"]
+    assert conversation.select(sarah)["entity"]["name"] == "Sarah Chen"
 
 
-def test_person_who_is_inactive_is_not_created_again_nor_offered(own: EntityDatabase, tmp_path: Path) -> None:
-    gateway = load(own, tmp_path, "name,kind,born,status", "Eve Gone,person,1970-01-01,inactive")
-    talk = Conversation(gateway, "Eve Gone", "person")
-    talk.answer(text=CREATE_NEW)
-    reply = talk.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
+def test_person_who_is_inactive_is_not_created_again_nor_offered(store: EntityDatabase, tmp_path: Path) -> None:
+    gateway = load(store, tmp_path, "name,kind,born,status", "Eve Gone,person,1970-01-01,inactive")
+    conversation = Conversation(gateway, "Eve Gone", "person")
+    conversation.answer(text=CREATE_NEW)
+    reply = conversation.answer(data={"name": "Eve Gone", "date_of_birth": "1970-01-01"})
     message = "This person already exists: Eve Gone (person, jurisdiction unknown, born 1970-01-01, "
     assert reply["type"] == "CLARIFICATION"
-    assert reply["prompt"].startswith(f"{message}{id_of(own, 'Eve Gone')}) is inactive. Which party is meant")
+    assert reply["prompt"].startswith(f"{message}{id_of(store, 'Eve Gone')}) is inactive. Which party is meant")
 
 
 @pytest.mark.parametrize(
-    ("given", "problem"),
+    ("invalid", "problem"),
     [
         ({"name": " "}, "' ' is not a name: it has no letter or digit"),
         ({"date_of_birth": "2999-01-01"}, "'2999-01-01' is not a date of birth from 1800-01-01 to 2099-12-31"),
@@ -331,35 +333,35 @@ def test_person_who_is_inactive_is_not_created_again_nor_offered(own: EntityData
         ({"jurisdiction": "XX"}, "jurisdiction 'XX' is not an ISO 3166 code"),
     ],
 )
-def test_invalid_details_do_not_fit_the_form(gateway: EntityGateway, given: dict[str, str], problem: str) -> None:
+def test_invalid_details_do_not_fit_the_form(gateway: EntityGateway, invalid: dict[str, str], problem: str) -> None:
     schema = Conversation(gateway, "Maria Garcia", "person").select(CREATE_NEW)["schema"]
     question = {"type": "INFORMATION", "prompt": "…", "schema": schema}
     request = request_of(question, "r", task="r", purpose="raised", at=0)
-    right = {"name": "Maria Garcia", "date_of_birth": "1980-01-31", "jurisdiction": "LU"}
-    assert normal_form(request, {"data": right}) == {"data": right}
+    valid = {"name": "Maria Garcia", "date_of_birth": "1980-01-31", "jurisdiction": "LU"}
+    assert normal_form(request, {"data": valid}) == {"data": valid}
     with pytest.raises(BadAnswer, match=re.escape(problem)):
-        normal_form(request, {"data": {**right, **given}})
+        normal_form(request, {"data": {**valid, **invalid}})
 
 
-def test_chosen_party_that_became_inactive_is_not_bound(own: EntityDatabase) -> None:
+def test_chosen_party_that_became_inactive_is_not_bound(store: EntityDatabase) -> None:
     keys = [NaturalKey(PartyKind.PERSON, "Eva Twin", jurisdiction) for jurisdiction in ("GB", "IE")]
-    first, _ = own.write(lambda session: [add_party(session, key).id for key in keys])
-    talk = Conversation(EntityGateway(own), "Eva Twin", "person")
+    first, _ = store.write(lambda session: [add_party(session, key).id for key in keys])
+    conversation = Conversation(EntityGateway(store), "Eva Twin", "person")
 
-    def leave(session: Session) -> None:
+    def deactivate(session: Session) -> None:
         session.get_one(Party, first).status = PartyStatus.INACTIVE
 
-    own.write(leave)
-    reply = talk.answer(selected=[{"id": first}])
+    store.write(deactivate)
+    reply = conversation.answer(selected=[{"id": first}])
     assert reply["prompt"].startswith(f"'Eva Twin' ({first}) is inactive. Which person is meant")
 
 
-def test_advice_in_non_interactive_runs_names_what_works(own: EntityDatabase, tmp_path: Path) -> None:
+def test_hints_in_non_interactive_runs_name_valid_search_texts(store: EntityDatabase, tmp_path: Path) -> None:
     rows = [
         *("Paul Twin,person,GB,1970-01-01,", "Paul Twin,person,GB,1990-01-01,", "Eva Twin,person,GB,,"),
         *("Eva Twin,person,IE,,", "Rook Fund One,fund,LU,,213800MERIDIANFUND38", "Rook Fund Two,fund,LU,,"),
     ]
-    gateway = load(own, tmp_path, "name,kind,jurisdiction,born,lei", *rows)
+    gateway = load(store, tmp_path, "name,kind,jurisdiction,born,lei", *rows)
 
     def problem(*expected: str) -> Any:
         return problem_of(gateway, *expected)
@@ -384,18 +386,18 @@ def test_advice_in_non_interactive_runs_names_what_works(own: EntityDatabase, tm
     assert [problem(text, "fund") for text in ("Rook Fund Two", "213800MERIDIANFUND38")] == [None, None]
 
 
-def test_repeated_question_names_inactive_parties(own: EntityDatabase, tmp_path: Path) -> None:
+def test_repeated_question_names_inactive_parties(store: EntityDatabase, tmp_path: Path) -> None:
     rows = ["John Smith,GB,inactive", "John Smithson,GB,active", "Eve Gone,GB,inactive"]
-    gateway = load(own, tmp_path, "name,jurisdiction,status,kind", *(f"{row},person" for row in rows))
+    gateway = load(store, tmp_path, "name,jurisdiction,status,kind", *(f"{row},person" for row in rows))
     for name in ("John Smith", "Eve Gone"):
-        message = f"{name} (person, GB, {id_of(own, name)}) is inactive. "
-        talk = Conversation(gateway, name, "person")
-        kind = talk.question["type"]
+        message = f"{name} (person, GB, {id_of(store, name)}) is inactive. "
+        conversation = Conversation(gateway, name, "person")
+        kind = conversation.question["type"]
         for text, first in (("7", f"No party found for person '7'. {message}"), (name, message)):
-            reply = talk.answer(text=text)
+            reply = conversation.answer(text=text)
             assert reply["type"] == kind
             assert reply["prompt"].startswith(first)
             assert reply["prompt"].count("is inactive") == 1
-        reply = talk.answer(text=id_of(own, name))
-        assert reply["prompt"].startswith(f"{name!r} ({id_of(own, name)}) is inactive. ")
+        reply = conversation.answer(text=id_of(store, name))
+        assert reply["prompt"].startswith(f"{name!r} ({id_of(store, name)}) is inactive. ")
         assert reply["prompt"].count("is inactive") == 1

@@ -119,7 +119,7 @@ def test_moved_party_is_found_in_its_new_jurisdiction(database: EntityDatabase, 
 
     database.write(move)
 
-    def there(jurisdiction: str) -> list[str]:
+    def names_in(jurisdiction: str) -> list[str]:
         return [
             hit.name
             for hit in database.read(
@@ -127,7 +127,7 @@ def test_moved_party_is_found_in_its_new_jurisdiction(database: EntityDatabase, 
             ).hits
         ]
 
-    assert [there(code) for code in ("CH", "US", "US-DE", "US-CA")] == [[], ["Kite AG"], ["Kite AG"], []]
+    assert [names_in(code) for code in ("CH", "US", "US-DE", "US-CA")] == [[], ["Kite AG"], ["Kite AG"], []]
 
 
 @pytest.mark.parametrize(
@@ -206,21 +206,21 @@ def test_rare_kind_is_similar_after_many_of_another(database: EntityDatabase, tm
 
 def test_names_are_not_searched_for_a_beginning_that_no_word_has(database: EntityDatabase) -> None:
     add(database, "Harbour Castle", "a_b Holdings")
-    read: list[str] = []
+    statements: list[str] = []
 
-    def beginnings(*words: str) -> list[str]:
+    def names_with(*words: str) -> list[str]:
         def work(session: Session) -> list[str]:
-            read.clear()
+            statements.clear()
             bind = session.get_bind()
-            event.listen(bind, "before_cursor_execute", lambda _c, _u, statement, *_: read.append(statement))
+            event.listen(bind, "before_cursor_execute", lambda _c, _u, statement, *_: statements.append(statement))
             return [name.party_name for name in NameIndex(session, kinds=None).names_with_prefixes(words)]
 
         return database.read(work)
 
-    assert beginnings("harb", "cast") == ["Harbour Castle"]
-    assert beginnings("a_b", "h") == ["a_b Holdings"]
-    assert beginnings("harb", "castz") == []
-    assert not [statement for statement in read if "party_search" in statement]
+    assert names_with("harb", "cast") == ["Harbour Castle"]
+    assert names_with("a_b", "h") == ["a_b Holdings"]
+    assert names_with("harb", "castz") == []
+    assert not [statement for statement in statements if "party_search" in statement]
 
 
 def test_rare_kind_is_found_after_many_of_another(database: EntityDatabase, tmp_path: Path) -> None:

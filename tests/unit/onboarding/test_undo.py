@@ -82,7 +82,7 @@ CALLS: dict[str, tuple[Callable[[OnboardingVerbs, str, Ids], Any], list[str]]] =
         ["the link of fund 'Fund' (LU) to company 'ManCo' (LU) (manco) was restored"],
     ),
 }
-"""Verb -> a call of it that changes something, and what its undo says."""
+"""Verb -> a call that changes rows, and the changes that its undo reports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def test_every_verb_that_can_be_undone_names_its_undo() -> None:
     assert set(undone) - {RESOLVER.bind} == set(CALLS) == verbs - {"cbu.get", "onboarding.undo"}
 
 
-def test_call_is_undone_and_does_nothing_afterwards(verb: Verb) -> None:
+def test_undone_call_is_reverted_and_cannot_run_again(verb: Verb) -> None:
     before = verb.overview()
     verb.call("k")
     assert verb.overview() != before
@@ -132,7 +132,7 @@ def test_call_is_undone_and_does_nothing_afterwards(verb: Verb) -> None:
     assert verb.overview() != before
 
 
-def test_call_that_never_took_effect_never_will(verb: Verb) -> None:
+def test_undo_before_its_call_prevents_the_call(verb: Verb) -> None:
     before = verb.overview()
     assert verb.undo("k") == UndoResult("k", None, [])
     assert verb.undo("k") == UndoResult("k", None, [])
@@ -216,7 +216,7 @@ def test_restored_row_is_the_same_row(verbs: OnboardingVerbs, database: EntityDa
     assert (actual.id, actual.created) == (removed.id, False)
 
 
-def test_party_that_was_recreated_is_left(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
+def test_row_that_was_recreated_is_kept(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
     verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
     verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
     after = read_overview(database)
@@ -266,9 +266,9 @@ def test_undo_tool_accepts_the_arguments_of_a_compensation(database: EntityDatab
 
     arguments = {"name": "Apex", "jurisdiction": "LU"}
     result = call_tool("cbu.ensure", "k1", arguments)
-    saga = {"key": "k1", "arguments": arguments, "result": {"id": result.id}}
-    undone = call_tool("onboarding.undo", "k2", saga)
+    compensation = {"key": "k1", "arguments": arguments, "result": {"id": result.id}}
+    undone = call_tool("onboarding.undo", "k2", compensation)
     assert undone == UndoResult("k1", "cbu.ensure", ["fund 'Apex' (LU) was removed"])
-    assert call_tool("onboarding.undo", "k2", saga) == undone
+    assert call_tool("onboarding.undo", "k2", compensation) == undone
     assert call_tool("onboarding.undo", "k3", {"key": "k4", "arguments": {}, "result": None}).verb is None
     assert database.read(lambda session: session.get(Effect, "k2")) is None

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.waits
 ROOT = Path(__file__).parents[3]
 ROUNDS = 25
 
-SESSION = """
+SESSION_PROGRAM = """
 import sys
 from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.verb_results import CbuRequest
@@ -35,7 +35,7 @@ for line in sys.stdin:
     print(made.id, made.created, flush=True)
 """
 
-KILLED = """
+KILLED_PROGRAM = """
 import sys
 from sqlalchemy import event
 from sqlalchemy.orm import Session
@@ -65,7 +65,7 @@ else:
 
 @contextmanager
 def process(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    running = subprocess.Popen(
+    child = subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
         cwd=ROOT,
         stdin=subprocess.PIPE,
@@ -74,26 +74,26 @@ def process(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         text=True,
     )
     try:
-        yield running
+        yield child
     finally:
-        running.kill()
-        running.communicate()
+        child.kill()
+        child.communicate()
 
 
-def read_line(running: subprocess.Popen[str]) -> str:
-    assert running.stdout is not None
-    return running.stdout.readline().strip()
+def read_line(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
 
 
-def write_line(running: subprocess.Popen[str], text: str) -> None:
-    assert running.stdin is not None
-    running.stdin.write(f"{text}\n")
-    running.stdin.flush()
+def write_line(child: subprocess.Popen[str], text: str) -> None:
+    assert child.stdin is not None
+    child.stdin.write(f"{text}\n")
+    child.stdin.flush()
 
 
 def test_processes_that_open_the_store_and_create_one_fund_at_once_all_get_it(database_url: str) -> None:
-    with ExitStack() as running:
-        sessions = [running.enter_context(process(SESSION, database_url, name)) for name in "abc"]
+    with ExitStack() as stack:
+        sessions = [stack.enter_context(process(SESSION_PROGRAM, database_url, name)) for name in "abc"]
         assert [read_line(session) for session in sessions] == ["ready"] * 3
         # In the first round, all processes create the tables.
         for number in range(ROUNDS):
@@ -112,9 +112,9 @@ def test_processes_that_open_the_store_and_create_one_fund_at_once_all_get_it(da
 @pytest.fixture
 def two_processes(database: EntityDatabase, database_url: str) -> Iterator[tuple[OnboardingVerbs, OnboardingVerbs]]:
     """Verbs on two database objects, as in two processes, because one object permits one writing thread at a time."""
-    other = EntityDatabase(database_url)
-    yield OnboardingVerbs(database), OnboardingVerbs(other)
-    other.dispose()
+    second = EntityDatabase(database_url)
+    yield OnboardingVerbs(database), OnboardingVerbs(second)
+    second.dispose()
 
 
 def run_concurrently(*calls: Callable[[], object]) -> list[object]:
@@ -133,42 +133,42 @@ def run_concurrently(*calls: Callable[[], object]) -> list[object]:
 
 
 def test_fund_is_undone_or_used_but_never_both(two_processes: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    one, other = two_processes
+    first, second = two_processes
     for number in range(ROUNDS):
-        fund = one.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))
+        fund = first.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))
         undone, used = run_concurrently(
-            partial(one.undo, f"fund-{number}"),
-            partial(other.add_product, f"p-{number}", cbu_id=fund.id, product="CUSTODY"),
+            partial(first.undo, f"fund-{number}"),
+            partial(second.add_product, f"p-{number}", cbu_id=fund.id, product="CUSTODY"),
         )
         if isinstance(undone, UndoResult):
             assert undone.reverted == [f"fund 'Apex {number}' (LU) was removed"]
             assert used == f"cbu-id: no party has the id {fund.id!r}"
         else:
             assert undone == f"fund 'Apex {number}' (LU) cannot be undone: a cbu.add-product has used it since"
-            assert other.get_cbu(fund.id).products == ["CUSTODY"]
+            assert second.get_cbu(fund.id).products == ["CUSTODY"]
 
 
 def test_fund_that_was_returned_exists_after_any_undo(two_processes: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
-    one, other = two_processes
+    first, second = two_processes
     for number in range(ROUNDS):
         request = CbuRequest(f"Apex {number}", "LU")
-        fund = one.ensure_cbu(f"a-{number}", request)
+        fund = first.ensure_cbu(f"a-{number}", request)
         undone, actual = run_concurrently(
-            partial(one.undo, f"a-{number}"), partial(other.ensure_cbu, f"b-{number}", request)
+            partial(first.undo, f"a-{number}"), partial(second.ensure_cbu, f"b-{number}", request)
         )
         assert isinstance(actual, CbuResult)
-        assert other.get_cbu(actual.id).name == f"Apex {number}"
+        assert second.get_cbu(actual.id).name == f"Apex {number}"
         assert isinstance(undone, UndoResult) == actual.created == (actual.id != fund.id)
 
 
 def test_concurrent_undo_leaves_nothing(
     database: EntityDatabase, two_processes: tuple[OnboardingVerbs, OnboardingVerbs]
 ) -> None:
-    one, other = two_processes
+    first, second = two_processes
     before = read_overview(database)
     for number in range(ROUNDS):
-        ensure = partial(one.ensure_cbu, f"k-{number}", CbuRequest(f"Apex {number}", "LU"))
-        run_concurrently(ensure, *[partial(other.undo, f"k-{number}")] * 2)
+        ensure = partial(first.ensure_cbu, f"k-{number}", CbuRequest(f"Apex {number}", "LU"))
+        run_concurrently(ensure, *[partial(second.undo, f"k-{number}")] * 2)
         assert read_overview(database) == before
         with pytest.raises(ValueError, match="was undone"):
             ensure()
@@ -177,17 +177,17 @@ def test_concurrent_undo_leaves_nothing(
 def test_related_funds_that_link_each_other_at_once_have_one_link(
     two_processes: tuple[OnboardingVerbs, OnboardingVerbs],
 ) -> None:
-    one, other = two_processes
+    first, second = two_processes
     for number in range(ROUNDS):
-        a, b = (one.ensure_cbu(f"{name}-{number}", CbuRequest(f"{name} {number}", "LU")).id for name in ("A", "B"))
+        a, b = (first.ensure_cbu(f"{name}-{number}", CbuRequest(f"{name} {number}", "LU")).id for name in ("A", "B"))
         run_concurrently(
-            partial(one.link, f"ab-{number}", cbu_id=a, entity_id=b, link="RELATED"),
-            partial(other.link, f"ba-{number}", cbu_id=b, entity_id=a, link="RELATED"),
+            partial(first.link, f"ab-{number}", cbu_id=a, entity_id=b, link="RELATED"),
+            partial(second.link, f"ba-{number}", cbu_id=b, entity_id=a, link="RELATED"),
         )
-        assert one.get_cbu(a).related_to == [b]
+        assert first.get_cbu(a).related_to == [b]
 
 
-def test_same_role_is_removed_by_one_of_two(two_processes: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
+def test_concurrent_removals_of_a_role_remove_it_once(two_processes: tuple[OnboardingVerbs, OnboardingVerbs]) -> None:
     fund = two_processes[0].ensure_cbu("fund", CbuRequest("Apex", "LU")).id
     person = two_processes[0].create_person("person", name="Ann").id
     role = {"cbu_id": fund, "entity_id": person, "role": "DIRECTOR"}
@@ -201,8 +201,8 @@ def test_same_role_is_removed_by_one_of_two(two_processes: tuple[OnboardingVerbs
 
 @pytest.mark.parametrize(("call", "moment"), [("ensure", "before_commit"), ("undo", "after_flush")])
 def test_process_killed_in_a_transaction_leaves_no_part_of_it(database_url: str, call: str, moment: str) -> None:
-    with process(KILLED, database_url, call, moment) as running:
-        assert read_line(running) == "inside"
+    with process(KILLED_PROGRAM, database_url, call, moment) as child:
+        assert read_line(child) == "inside"
     database = EntityDatabase(database_url)
     try:
         verbs = OnboardingVerbs(database)

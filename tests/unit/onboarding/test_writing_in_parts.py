@@ -22,8 +22,8 @@ from dagwright_onboarding.party_loading import load_parties
 
 def test_transactions_end_by_time_with_gaps(database: EntityDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     database.read(lambda session: session.execute(text("SELECT 1")))
-    now, slept = [0.0], list[float]()
-    monkeypatch.setattr(entity_database, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=slept.append))
+    now, pauses_s = [0.0], list[float]()
+    monkeypatch.setattr(entity_database, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=pauses_s.append))
 
     def work(_: Session, number: int) -> int:
         now[0] += entity_database.PART_S / 2.5
@@ -33,7 +33,7 @@ def test_transactions_end_by_time_with_gaps(database: EntityDatabase, monkeypatc
     assert parts == [[0, 2, 4], [6, 8, 10], [12]]
     # PostgreSQL has no lock that all writers wait for.
     is_sqlite = "sqlite" in str(database._url)
-    assert slept == ([LOCK_PAUSE_S, LOCK_PAUSE_S] if is_sqlite else [])
+    assert pauses_s == ([LOCK_PAUSE_S, LOCK_PAUSE_S] if is_sqlite else [])
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_other_writers_continue_during_a_long_load(path: Path) -> None:
-    long, other = EntityDatabase(f"sqlite:///{path}"), EntityDatabase(f"sqlite:///{path}")
+    loader, other = EntityDatabase(f"sqlite:///{path}"), EntityDatabase(f"sqlite:///{path}")
     key = NaturalKey(PartyKind.FUND, "Apex", "LU")
     writer = threading.Thread(target=lambda: other.write(lambda session: add_party(session, key).id))
 
@@ -52,23 +52,23 @@ def test_other_writers_continue_during_a_long_load(path: Path) -> None:
         return number
 
     done = 0
-    for part in long.write_in_parts(range(4_000), work):
+    for part in loader.write_in_parts(range(4_000), work):
         done += len(part)
         if writer.ident is None:
             writer.start()
         if not writer.is_alive():
             break
     assert (writer.is_alive(), done < 4_000) == (False, True)
-    long.dispose()
+    loader.dispose()
     other.dispose()
 
 
 @pytest.mark.parametrize(
-    ("before", "describe_progress"),
+    ("loaded_rows", "describe_progress"),
     [(0, "nothing was loaded"), (2, "2 of 3 rows were loaded and stay; load the file again for the rest")],
 )
 def test_locked_load_runs_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch, before: int, describe_progress: str
+    path: Path, monkeypatch: pytest.MonkeyPatch, loaded_rows: int, describe_progress: str
 ) -> None:
     monkeypatch.setattr(entity_database, "SQLITE_BUSY_TIMEOUT_S", 0.05)
     monkeypatch.setattr(entity_database, "PART_S", 0.0)
@@ -79,7 +79,7 @@ def test_locked_load_runs_again(
     gaps = iter(range(1, 3))
 
     def hold(number: int) -> None:
-        if number == before:
+        if number == loaded_rows:
             holder.execute("BEGIN IMMEDIATE")
 
     monkeypatch.setattr(EntityDatabase, "pause_between_writes", lambda _: hold(next(gaps)))
@@ -93,6 +93,6 @@ def test_locked_load_runs_again(
     holder.execute("ROLLBACK")
     gaps = iter((-1, -1))
     report = load_parties(database, parties)
-    assert (report.added, report.unchanged) == (3 - before, before)
+    assert (report.added, report.unchanged) == (3 - loaded_rows, loaded_rows)
     holder.close()
     database.dispose()

@@ -1,4 +1,4 @@
-"""An unusable database: reported in a sentence without the statement, immediately if waiting does not help."""
+"""Errors of an unusable database: reported without the SQL statement, and not retried if waiting does not help."""
 
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -20,12 +20,12 @@ from dagwright_onboarding.onboarding import onboarding_tools
 from dagwright_onboarding.verbs import OnboardingVerbs
 from tests.support.tool_bench import ToolBench
 
-FINDING = {"search_text": "Sarah Chen", "entity_type": "person"}
-ENSURING = {"name": "Race Fund", "jurisdiction": "LU"}
+FIND_ARGUMENTS = {"search_text": "Sarah Chen", "entity_type": "person"}
+ENSURE_ARGUMENTS = {"name": "Race Fund", "jurisdiction": "LU"}
 
 
 @pytest.fixture
-def good(tmp_path: Path) -> Path:
+def database_file(tmp_path: Path) -> Path:
     """An existing store."""
     database = EntityDatabase(f"sqlite:///{tmp_path / 'parties.db'}")
     OnboardingVerbs(database).create_limited_company("k", name="Kite Ltd", jurisdiction="GB")
@@ -41,29 +41,29 @@ async def _failure(registry: ToolRegistry, name: str, arguments: dict[str, Any])
     return error.value
 
 
-async def test_lookup_where_waiting_does_not_help_fails_at_once(good: Path, tmp_path: Path) -> None:
-    engine = create_engine(f"sqlite:///{good}")
+async def test_lookup_in_an_unusable_database_is_not_retried(database_file: Path, tmp_path: Path) -> None:
+    engine = create_engine(f"sqlite:///{database_file}")
     with engine.begin() as connection:
         connection.execute(text(f"UPDATE {PARTIES.version_table} SET version_num = '9999'"))
     engine.dispose()
     (tmp_path / "junk.db").write_text("this is no database, and long enough to be none" * 30, encoding="utf-8")
     (tmp_path / "file").touch()
-    junk, below = f"sqlite:///{tmp_path / 'junk.db'}", f"sqlite:///{tmp_path / 'file' / 'parties.db'}"
-    for url, words in (
-        (f"sqlite:///{good}", "the database belongs to a newer version of Dagwright: *"),
+    junk, blocked = f"sqlite:///{tmp_path / 'junk.db'}", f"sqlite:///{tmp_path / 'file' / 'parties.db'}"
+    for url, pattern in (
+        (f"sqlite:///{database_file}", "the database belongs to a newer version of Dagwright: *"),
         (junk, "the database reports an error: file is not a database"),
         ("mysql://localhost/parties", "unsupported database 'mysql'; expected SQLite or PostgreSQL"),
-        (below, f"the folder of the database cannot be created: {tmp_path / 'file'}: *"),
+        (blocked, f"the folder of the database cannot be created: {tmp_path / 'file'}: *"),
     ):
-        failure = await _failure(lookup_tools(LazyDatabase(url)), "find_party", FINDING)
-        assert (fnmatchcase(failure.message, words), failure.non_retryable) == (True, True), failure.message
+        failure = await _failure(lookup_tools(LazyDatabase(url)), "find_party", FIND_ARGUMENTS)
+        assert (fnmatchcase(failure.message, pattern), failure.non_retryable) == (True, True), failure.message
     failure = await _failure(lookup_tools(LazyDatabase(junk)), "bind_parties", {"found": []})
     assert (failure.message, failure.non_retryable) == ("the database reports an error: file is not a database", True)
 
 
-async def test_lookup_where_no_server_answers_is_retried() -> None:
+async def test_lookup_without_a_response_of_the_server_is_retried() -> None:
     failure = await _failure(
-        lookup_tools(LazyDatabase("postgresql://ann:hidden@127.0.0.1:9/parties")), "find_party", FINDING
+        lookup_tools(LazyDatabase("postgresql://ann:hidden@127.0.0.1:9/parties")), "find_party", FIND_ARGUMENTS
     )
     assert failure.message.startswith("the database reports an error: connection failed: ")
     assert not failure.non_retryable
@@ -71,16 +71,16 @@ async def test_lookup_where_no_server_answers_is_retried() -> None:
     assert "\n" not in failure.message
 
 
-async def test_verb_on_a_read_only_database_fails_at_once_without_the_statement(good: Path) -> None:
-    url = f"sqlite:///file:{good}?mode=ro&uri=true"
+async def test_verb_on_a_read_only_database_fails_at_once_without_the_statement(database_file: Path) -> None:
+    url = f"sqlite:///file:{database_file}?mode=ro&uri=true"
     tools = ToolRegistry.of(*onboarding_tools(url))
-    failure = await _failure(tools, "cbu.ensure", ENSURING)
+    failure = await _failure(tools, "cbu.ensure", ENSURE_ARGUMENTS)
     assert failure.message == "the database reports an error: attempt to write a readonly database"
     assert failure.non_retryable
     assert failure.__cause__ is None
 
 
-class _Primary(Exception):
+class _DriverError(Exception):
     """An error of a PostgreSQL driver: the first line, and details with values."""
 
     class diag:
@@ -90,25 +90,25 @@ class _Primary(Exception):
         return f"{self.diag.message_primary}\nDETAIL:  Key (name)=(Sarah Chen) already exists."
 
 
-def test_details_of_postgresql_which_quote_values_are_left_out() -> None:
+def test_details_of_postgresql_that_quote_values_are_omitted() -> None:
     with pytest.raises(DatabaseUnavailable) as error, readable_errors():
-        raise DBAPIError("INSERT INTO party", {"name": "Sarah Chen"}, _Primary())
-    assert str(error.value) == f"the database reports an error: {_Primary.diag.message_primary}"
+        raise DBAPIError("INSERT INTO party", {"name": "Sarah Chen"}, _DriverError())
+    assert str(error.value) == f"the database reports an error: {_DriverError.diag.message_primary}"
     assert error.value.__cause__ is None
 
 
-def test_no_error_of_the_engine_has_the_values_of_a_statement(good: Path) -> None:
-    database = EntityDatabase(f"sqlite:///{good}")
-    raw: list[str] = []
+def test_no_error_of_the_engine_has_the_values_of_a_statement(database_file: Path) -> None:
+    database = EntityDatabase(f"sqlite:///{database_file}")
+    raw_messages: list[str] = []
 
     def work(session: Session) -> None:
         with pytest.raises(OperationalError) as error:
             session.execute(text("INSERT INTO nowhere VALUES (:name)"), {"name": "Sarah Chen"})
-        raw.append(str(error.value))
+        raw_messages.append(str(error.value))
         raise error.value
 
     with pytest.raises(DatabaseUnavailable, match="the database reports an error: no such table: nowhere"):
         database.write(work)
     database.dispose()
-    assert "INSERT INTO nowhere" in raw[0]
-    assert "Sarah Chen" not in raw[0]
+    assert "INSERT INTO nowhere" in raw_messages[0]
+    assert "Sarah Chen" not in raw_messages[0]
