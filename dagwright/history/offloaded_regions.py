@@ -296,7 +296,7 @@ class _OffloadedRegion:
 
     async def _inner_node(self, number: int, node: CompiledNode, record: Record, *, needs: Sequence[str]) -> InnerNode:
         tool = self._scheduler.plan.tools.get(node.tool)
-        document = document_of_record(record, title=node.title, tool=node.tool, needs=needs, declared=tool)
+        document = document_of_record(record, title=node.title, tool=node.tool, needs=needs, declaration=tool)
         return InnerNode(node.id, document, number in (await self._head()).ends)
 
 

@@ -54,7 +54,7 @@ def session_names_of(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
     A tool that `sets` a name gives the name to its result when its node completes, until the node is compensated.
     """
     names: dict[str, dict[str, Any]] = {}
-    if all(declared.sets is None for declared in scheduler.plan.tools.values()):
+    if all(tool.sets is None for tool in scheduler.plan.tools.values()):
         # Skip the scan: a plan may have a hundred thousand nodes.
         return names
     compensated_tasks = {
@@ -63,16 +63,16 @@ def session_names_of(scheduler: "RunScheduler") -> dict[str, dict[str, Any]]:
         if node.compensates and record.status is NodeStatus.COMPLETED
     }
     for node, record in scheduler.state.visible_nodes():
-        declared = scheduler.plan.tools.get(node.tool)
-        if declared is None or declared.sets is None or record.status is not NodeStatus.COMPLETED:
+        tool = scheduler.plan.tools.get(node.tool)
+        if tool is None or tool.sets is None or record.status is not NodeStatus.COMPLETED:
             continue
         if (
             node.for_each is None
             and node.id not in compensated_tasks
             and (identity := identity_of(record.result)) is not None
         ):
-            names.pop(declared.sets, None)
-            names[declared.sets] = identity
+            names.pop(tool.sets, None)
+            names[tool.sets] = identity
     return names
 
 

@@ -33,8 +33,8 @@ def declarations_of(tools: Tools) -> dict[str, ToolDeclaration]:
             files.
 
     Raises:
-        TypeError: one of them is not a tool.
-        ToolLoadError: a module cannot be loaded, or has no tool, or two tools have one name.
+        TypeError: an object is not a tool.
+        ToolLoadError: a module cannot be loaded, or has no tool, or two tools have the same name.
     """
     if isinstance(tools, Mapping):
         return dict(tools)
@@ -46,12 +46,12 @@ def declarations_of(tools: Tools) -> dict[str, ToolDeclaration]:
             references.append(str(tool))
         else:
             functions.append(tool)
-    loaded = load_tools(references) if references else ToolRegistry()
+    loaded_registry = load_tools(references) if references else ToolRegistry()
     try:
         registry = ToolRegistry.of(*functions)
     except ValueError as error:
         raise ToolLoadError(str(error)) from None
-    return loaded.merge(registry).declarations()
+    return loaded_registry.merge(registry).declarations()
 
 
 @cache
@@ -86,7 +86,7 @@ def problems_of_plan(
 
     Args:
         plan_tools: built-in tools, and tools that were added to the plan.
-        tools: further tools that it may call.
+        tools: further tools that the plan may call.
     """
     declarations = {**plan_tools, **declarations_of(tools)}
     try:

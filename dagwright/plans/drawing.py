@@ -33,7 +33,7 @@ class DrawnNode:
         is_map: whether it runs once for each item of a list.
         items: state -> number of its known items.
         error: why it failed.
-        group: name of the frame around it.
+        group: name of the frame around the node.
         is_partial: whether it completed with a partial result.
         states: for a box with several nodes, the number of nodes in each state.
     """
@@ -77,7 +77,7 @@ class Drawing:
     omitted: int = 0
 
     @property
-    def is_of_run(self) -> bool:
+    def shows_run(self) -> bool:
         """Whether the drawing shows states."""
         return self.status is not None
 
@@ -89,7 +89,7 @@ class Drawing:
         """Return the drawing, and for a run a table of its nodes, as a part of an HTML page."""
         heading = f'<div style="font-weight:600;margin-bottom:4px">{escape_markup(self._heading())}</div>'
         picture = f'<div style="overflow:auto;max-height:70vh">{self.to_svg()}</div>'
-        table = self._table() if self.is_of_run else ""
+        table = self._table() if self.shows_run else ""
         return f'<div style="font-family:system-ui,sans-serif">{heading}{picture}{table}</div>'
 
     def save(self, path: str | Path) -> None:
@@ -136,13 +136,13 @@ class Drawing:
 
     def _label_parts(self, node: DrawnNode) -> list[str]:
         parts = [single_line(node.work), "for each item" if node.is_map else "", node.counts, node.states]
-        if self.is_of_run:
+        if self.shows_run:
             parts += [str(node.status or ""), duration_text(node)]
         return [word for word in parts if word]
 
     def _heading(self) -> str:
         count = len(self.nodes) + self.omitted
-        title = single_line(self.title or ("run" if self.is_of_run else "plan"))
+        title = single_line(self.title or ("run" if self.shows_run else "plan"))
         return f"{title}: {format_count(count, 'node')}" + (f", {self.status}" if self.status else "")
 
     def _note(self) -> str:
@@ -168,7 +168,7 @@ class Drawing:
 
 
 def duration_text(node: DrawnNode) -> str:
-    """Return the duration of a node, so far if it is running; empty if it has not started."""
+    """Return the duration of a node, until now if it is running; empty if it has not started."""
     return format_elapsed_time(node.duration_s) if node.duration_s is not None else ""
 
 
@@ -217,14 +217,17 @@ def draw_run(
     """
     documents = nodes or {}
     items = _items_of(documents)
-    drawn = [
+    drawn_nodes = [
         _drawn_node(node, documents.get(node["node_id"], {}), items.get(node["node_id"], {}), now)
         for node in graph["nodes"]
     ]
-    position = {node.id: number for number, node in enumerate(drawn)}
-    drawn_edges = [(source, target) for source, target in graph["edges"] if source in position and target in position]
-    edges = [(position[source], position[target]) for source, target in drawn_edges]
-    return _limit_nodes(Drawing(drawn, edges, title=title, status=status))
+    positions = {node.id: number for number, node in enumerate(drawn_nodes)}
+    edges = [
+        (positions[source], positions[target])
+        for source, target in graph["edges"]
+        if source in positions and target in positions
+    ]
+    return _limit_nodes(Drawing(drawn_nodes, edges, title=title, status=status))
 
 
 def _drawn_node(
@@ -250,15 +253,17 @@ def _drawn_node(
 def _items_of(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, int]]:
     """Return the number of items per state for each map; items follow their node, or are counted in its document."""
     counts_of_maps: dict[str, dict[str, int]] = {}
-    last = ""
+    map_id = ""
     for name, document in documents.items():
-        if last and name.startswith(f"{last}[") and name.endswith("]"):
-            counts = counts_of_maps.setdefault(last, {})
+        if map_id and name.startswith(f"{map_id}[") and name.endswith("]"):
+            counts = counts_of_maps.setdefault(map_id, {})
             counts[document["status"]] = counts.get(document["status"], 0) + 1
             continue
-        last = name
-        if isinstance(counted := document.get("items"), Mapping):
-            counts_of_maps[name] = {status: count for status, count in counted.items() if status in _STATES and count}
+        map_id = name
+        if isinstance(item_counts := document.get("items"), Mapping):
+            counts_of_maps[name] = {
+                status: count for status, count in item_counts.items() if status in _STATES and count
+            }
     return counts_of_maps
 
 

@@ -8,14 +8,14 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.plans.drawing_text import MARKS, escape_markup, shorten_line, text_columns
 from dagwright.plans.graph_layout import Box, CyclicGraph, Layout, Route, layout_graph
 
-_HEIGHT = 46.0
-_MIN_WIDTH, _MAX_WIDTH = 120.0, 220.0
+_BOX_HEIGHT = 46.0
+_MIN_BOX_WIDTH, _MAX_BOX_WIDTH = 120.0, 220.0
 _MARGIN = 16.0
 _COLUMN_WIDTH = 8.2
 """Width of a character of the larger text in wide fonts; wider text is cut at the edge of its box."""
 _PADDING = 40.0
-_COLUMNS = 26
-_SMALL_COLUMNS = 32
+_NAME_COLUMNS = 26
+_WORK_COLUMNS = 32
 _GROUP_HEAD = 26.0
 """Height of the group names, above all boxes."""
 _STACK = 4.0
@@ -89,15 +89,15 @@ def draw_svg(nodes: Sequence[NodeToDraw], edges: Sequence[tuple[int, int]], *, t
     """
     groups = _groups(nodes)
     layout = _layout(nodes, edges, groups)
-    head = _GROUP_HEAD if groups else 0.0
-    width = max(layout.width, _MIN_WIDTH) + 2 * _MARGIN + 2 * _STACK
-    height = layout.height + 2 * _MARGIN + 2 * _STACK + head + (20 if note else 0)
+    head_height = _GROUP_HEAD if groups else 0.0
+    width = max(layout.width, _MIN_BOX_WIDTH) + 2 * _MARGIN + 2 * _STACK
+    height = layout.height + 2 * _MARGIN + 2 * _STACK + head_height + (20 if note else 0)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="dagwright-svg" role="img" aria-label="{escape_markup(title)}" '
         f'width="{width:.0f}" height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}">',
         f"<title>{escape_markup(title)}</title><style>{_STYLE}</style>",
         f'<rect class="back" width="{width:.0f}" height="{height:.0f}"/>',
-        f'<g transform="translate({_MARGIN:.0f} {_MARGIN + 2 * _STACK + head:.0f})">',
+        f'<g transform="translate({_MARGIN:.0f} {_MARGIN + 2 * _STACK + head_height:.0f})">',
         *(
             _frame(name, [layout.boxes[member] for member in members], layout.height)
             for name, members in groups.items()
@@ -140,13 +140,18 @@ def _order_of_groups(nodes: Sequence[NodeToDraw], groups: Mapping[str, Sequence[
         for position, node in enumerate(nodes)
         if node.group is None or groups[node.group][0] == position
     ]
-    return [(first, second) for before, after in pairwise(members) for first in before for second in after]
+    return [
+        (first, second)
+        for left_group, right_group in pairwise(members)
+        for first in left_group
+        for second in right_group
+    ]
 
 
 def _frame(name: str, boxes: Sequence[Box], height: float) -> str:
     """Return the frame around the columns of a group."""
     left, right = min(box.x for box in boxes), max(box.x + box.width for box in boxes)
-    label = escape_markup(shorten_line(name, _COLUMNS))
+    label = escape_markup(shorten_line(name, _NAME_COLUMNS))
     return (
         f'<rect class="frame" x="{left - 14:.1f}" y="{-_GROUP_HEAD:.1f}" width="{right - left + 28:.1f}" '
         f'height="{height + _GROUP_HEAD + 8:.1f}" rx="10"/>'
@@ -155,16 +160,16 @@ def _frame(name: str, boxes: Sequence[Box], height: float) -> str:
 
 
 def _size(node: NodeToDraw) -> Box:
-    name = text_columns(shorten_line(node.title or node.id, _COLUMNS)) * _COLUMN_WIDTH
+    name = text_columns(shorten_line(node.title or node.id, _NAME_COLUMNS)) * _COLUMN_WIDTH
     work = text_columns(_work(node)) * _COLUMN_WIDTH * 0.84 + (len(node.counts) + 1) * _COLUMN_WIDTH * node.is_map
-    return Box(min(max(max(name, work) + _PADDING, _MIN_WIDTH), _MAX_WIDTH + _PADDING), _HEIGHT)
+    return Box(min(max(max(name, work) + _PADDING, _MIN_BOX_WIDTH), _MAX_BOX_WIDTH + _PADDING), _BOX_HEIGHT)
 
 
 def _work(node: NodeToDraw) -> str:
     has_id = node.title is not None and node.id not in (node.title, node.work)
     return shorten_line(
         " · ".join(filter(None, [node.id if has_id else "", node.work, node.states])),
-        _SMALL_COLUMNS - (len(node.counts) + 2 if node.is_map else 0),
+        _WORK_COLUMNS - (len(node.counts) + 2 if node.is_map else 0),
     )
 
 
@@ -191,7 +196,7 @@ def _node(node: NodeToDraw, box: Box) -> str:
         f'<rect x="{shift:.0f}" y="{-shift:.0f}" width="{box.width:.1f}" height="{box.height:.1f}" rx="8"/>'
         for shift in ((2 * _STACK, _STACK, 0.0) if node.is_map else (0.0,))
     ]
-    name, work = shorten_line(node.title or node.id, _COLUMNS), _work(node)
+    name, work = shorten_line(node.title or node.id, _NAME_COLUMNS), _work(node)
     count = (node.counts or "for each") if node.is_map else ""
     tooltip = "\n".join(filter(None, [node.id, node.title or "", node.work, _status_text(node), node.error or ""]))
     texts = [

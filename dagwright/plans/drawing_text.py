@@ -1,4 +1,4 @@
-"""Texts of drawings: shortened, without characters that hide or reorder others, and escaped. Pure."""
+"""Texts of drawings: shortened, without characters that hide or reorder other characters, and escaped. Pure."""
 
 import re
 import unicodedata
@@ -25,11 +25,11 @@ MARKS: Mapping[NodeStatus, tuple[str, str]] = {
     NodeStatus.CANCELLED: ("⊗", "yellow"),
     NodeStatus.SUPERSEDED: ("↺", "dim"),
 }
-"""State of a node -> its sign, so that the state is visible without colours, and its style on a terminal."""
+"""State of a node -> its mark, so that the state is visible without colours, and its style on a terminal."""
 
 
 def single_line(text: str) -> str:
-    """Return a text on one line, with a visible mark for each character that would hide or reorder others."""
+    """Return a text on one line, with a visible mark for each character that would hide or reorder other characters."""
     return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", one_line(text))
 
 
@@ -39,7 +39,7 @@ def shorten_line(text: str, columns: int) -> str:
     if text_columns(line) <= columns:
         return line
     head, tail = (columns - 1) * 2 // 3, (columns - 1) // 3
-    return f"{_first(line, head)}…{_first(line[::-1], tail)[::-1]}"
+    return f"{_first_columns(line, head)}…{_first_columns(line[::-1], tail)[::-1]}"
 
 
 def text_columns(text: str) -> int:
@@ -50,7 +50,7 @@ def text_columns(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in visible)
 
 
-def _first(text: str, columns: int) -> str:
+def _first_columns(text: str, columns: int) -> str:
     count = 0
     for end, character in enumerate(text):
         count += text_columns(character)

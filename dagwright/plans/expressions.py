@@ -246,8 +246,8 @@ def _compare(left: object, operator: str, right: object) -> Condition:
 
 def _check_comparison(left: object, operator: str, right: object) -> None:
     left_schema, right_schema = schema_of(left), schema_of(right)
-    common = _kinds(left_schema) & _kinds(right_schema)
-    if not (common if operator in ("==", "!=") else common & _ORDERED):
+    common_types = _comparable_types(left_schema) & _comparable_types(right_schema)
+    if not (common_types if operator in ("==", "!=") else common_types & _ORDERED):
         raise TypeError(
             f"{left!r:.80} {operator} {right!r:.80}: "
             f"{names_of_types(left_schema.types, PYTHON_NAMES)} cannot be compared with "
@@ -280,7 +280,11 @@ def _check_membership(value: object, values: object) -> None:
         return
     literals = list(values) if isinstance(values, list | tuple | set | frozenset) else None
     items = [schema.at((0,))] if literals is None else [schema_of(literal) for literal in literals]
-    if items and "object" not in schema.types and not any(_kinds(value_schema) & _kinds(item) for item in items):
+    if (
+        items
+        and "object" not in schema.types
+        and not any(_comparable_types(value_schema) & _comparable_types(item) for item in items)
+    ):
         types = names_of_types(frozenset().union(*(item.types for item in items)), PYTHON_NAMES)
         raise TypeError(
             f"{value!r:.80} is {names_of_types(value_schema.types, PYTHON_NAMES)}, and {values!r:.80} has {types}"
@@ -292,13 +296,15 @@ def _check_membership(value: object, values: object) -> None:
 def _compute(left: object, operator: str, right: object) -> Expression:
     text = f"{cel_of(left)} {operator} {cel_of(right)}"
     left_schema, right_schema = schema_of(left), schema_of(right)
-    common = _kinds(left_schema) & _kinds(right_schema) & (_ADDABLE if operator == "+" else _NUMBER)
-    if not common:
+    common_types = (
+        _comparable_types(left_schema) & _comparable_types(right_schema) & (_ADDABLE if operator == "+" else _NUMBER)
+    )
+    if not common_types:
         type_names = [names_of_types(schema.types, PYTHON_NAMES) for schema in (left_schema, right_schema)]
         raise TypeError(
             f"{left!r:.80} {operator} {right!r:.80}: {operator} does not take {type_names[0]} and {type_names[1]}"
         )
-    return Expression(text, schema=ValueSchema({"type": sorted(common)}), operands=(left, right))
+    return Expression(text, schema=ValueSchema({"type": sorted(common_types)}), operands=(left, right))
 
 
 def _combine(left: Operand, operator: str, right: Operand) -> Condition:
@@ -323,20 +329,20 @@ def schema_of(value: object) -> ValueSchema:
     return ValueSchema.of_value(list(value) if isinstance(value, set | frozenset) else value)
 
 
-def _kinds(schema: ValueSchema) -> JsonTypes:
+def _comparable_types(schema: ValueSchema) -> JsonTypes:
     """Return the types of a value, with one type for all numbers."""
     return frozenset("number" if type_name == "integer" else type_name for type_name in schema.types)
 
 
-def _require(value: object, accepted: JsonTypes, operator: str) -> None:
+def _require(value: object, accepted_types: JsonTypes, operator: str) -> None:
     """Reject a value whose type an operator does not accept.
 
     Raises:
         TypeError: the value has another type.
     """
     types = schema_of(value).types
-    if not types & accepted:
-        actual, expected = names_of_types(types, PYTHON_NAMES), names_of_types(accepted, PYTHON_NAMES)
+    if not types & accepted_types:
+        actual, expected = names_of_types(types, PYTHON_NAMES), names_of_types(accepted_types, PYTHON_NAMES)
         raise TypeError(f"{value!r:.80} is {actual}, and {operator} takes {expected}")
 
 
@@ -364,7 +370,9 @@ def cel_of(value: object) -> str:
     raise TypeError(f"a condition cannot contain {value!r:.80}: expected a handle or {_SUPPORTED_VALUES}")
 
 
-_SUPPORTED_VALUES = "null, a boolean, a string, an integer of 64 bits, a finite number, a list or an object of them"
+_SUPPORTED_VALUES = (
+    "null, a boolean, a string, an integer of 64 bits, a finite number, a list or an object of such values"
+)
 
 
 def cel_node(node_id: str) -> str:

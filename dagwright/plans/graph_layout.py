@@ -43,8 +43,8 @@ class Route:
     """Course of an edge.
 
     Args:
-        points: points from the right side of a box to the left side of another. Between an odd and an even point the
-            edge is straight and horizontal.
+        points: points from the right side of a box to the left side of another. From each point with an odd index to
+            the next point, the edge is straight and horizontal.
     """
 
     source: int
@@ -67,7 +67,7 @@ class Layout:
 
 
 @dataclass(slots=True)
-class _Layered:
+class _LayeredGraph:
     """A graph with waypoints: indices less than the number of nodes are nodes, the others waypoints."""
 
     layer_of: list[int]
@@ -96,8 +96,8 @@ def layout_graph(
     Complexity: O(s·(n + w + e·log n)) with w waypoints, at most nodes times layers, and a constant number s of
     passes.
     """
-    distinct = list(dict.fromkeys(edges))
-    graph = _with_waypoints(_layers(len(sizes), [*distinct, *order]), distinct)
+    distinct_edges = list(dict.fromkeys(edges))
+    graph = _with_waypoints(_layers(len(sizes), [*distinct_edges, *order]), distinct_edges)
     graph.orders = _order_layers(graph)
     heights = [box.height for box in sizes] + [0.0] * (len(graph.layer_of) - len(sizes))
     middles = _vertical_centres(graph, heights, count=len(sizes))
@@ -105,84 +105,84 @@ def layout_graph(
 
 
 def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the layer of each node: the length of the longest path to it, but roots are next to their dependents."""
-    after: list[list[int]] = [[] for _ in range(count)]
-    unplaced = [0] * count
+    """Return the layer of each node: the length of the longest path to it; for roots, the layer before a dependent."""
+    successors: list[list[int]] = [[] for _ in range(count)]
+    unplaced_predecessors = [0] * count
     for source, target in edges:
-        after[source].append(target)
-        unplaced[target] += 1
-    roots = [node for node in range(count) if not unplaced[node]]
-    layer, done = [0] * count, list(roots)
-    for node in done:
-        for target in after[node]:
+        successors[source].append(target)
+        unplaced_predecessors[target] += 1
+    roots = [node for node in range(count) if not unplaced_predecessors[node]]
+    layer, placed_nodes = [0] * count, list(roots)
+    for node in placed_nodes:
+        for target in successors[node]:
             layer[target] = max(layer[target], layer[node] + 1)
-            unplaced[target] -= 1
-            if not unplaced[target]:
-                done.append(target)
-    if len(done) < count:
+            unplaced_predecessors[target] -= 1
+            if not unplaced_predecessors[target]:
+                placed_nodes.append(target)
+    if len(placed_nodes) < count:
         raise CyclicGraph("the graph has a cycle")
     for node in roots:
-        layer[node] = min((layer[target] - 1 for target in after[node]), default=0)
+        layer[node] = min((layer[target] - 1 for target in successors[node]), default=0)
     return layer
 
 
-def _with_waypoints(layer_of: list[int], edges: Sequence[tuple[int, int]]) -> _Layered:
+def _with_waypoints(layer_of: list[int], edges: Sequence[tuple[int, int]]) -> _LayeredGraph:
     layers = list(layer_of)
-    after: list[list[int]] = [[] for _ in layer_of]
+    successors: list[list[int]] = [[] for _ in layer_of]
     waypoints: dict[tuple[int, int], int] = {}
     paths: dict[tuple[int, int], Sequence[int]] = {}
     for source, target in edges:
-        path, last = [source], source
+        path, previous_vertex = [source], source
         for layer in range(layer_of[source] + 1, layer_of[target]):
             waypoint = waypoints.get((source, layer))
             if waypoint is None:
                 waypoint = waypoints[source, layer] = len(layers)
                 layers.append(layer)
-                after.append([])
-                after[last].append(waypoint)
+                successors.append([])
+                successors[previous_vertex].append(waypoint)
             path.append(waypoint)
-            last = waypoint
-        after[last].append(target)
+            previous_vertex = waypoint
+        successors[previous_vertex].append(target)
         paths[source, target] = [*path, target]
-    before: list[list[int]] = [[] for _ in layers]
-    for waypoint, targets in enumerate(after):
+    predecessors: list[list[int]] = [[] for _ in layers]
+    for waypoint, targets in enumerate(successors):
         for target in targets:
-            before[target].append(waypoint)
-    return _Layered(layers, after, paths, predecessors=before)
+            predecessors[target].append(waypoint)
+    return _LayeredGraph(layers, successors, paths, predecessors=predecessors)
 
 
-def _order_layers(graph: _Layered) -> list[list[int]]:
+def _order_layers(graph: _LayeredGraph) -> list[list[int]]:
     """Return the order of each layer with the fewest crossings found."""
     orders: list[list[int]] = [[] for _ in range(max(graph.layer_of, default=-1) + 1)]
     for vertex in _depth_first(graph):
         orders[graph.layer_of[vertex]].append(vertex)
-    best, fewest = [list(order) for order in orders], _crossings(graph, orders)
+    best_orders, fewest_crossings = [list(order) for order in orders], _crossings(graph, orders)
     for sweep in range(_CROSSING_PASSES):
-        if not fewest:
+        if not fewest_crossings:
             break
         forward = sweep % 2 == 0
         neighbours = graph.predecessors if forward else graph.successors
         for index in range(len(orders)) if forward else reversed(range(len(orders))):
             _sort_layer(orders, index, neighbours, step=-1 if forward else 1)
-        if (count := _crossings(graph, orders)) < fewest:
-            best, fewest = [list(order) for order in orders], count
-    return best
+        if (count := _crossings(graph, orders)) < fewest_crossings:
+            best_orders, fewest_crossings = [list(order) for order in orders], count
+    return best_orders
 
 
-def _depth_first(graph: _Layered) -> list[int]:
+def _depth_first(graph: _LayeredGraph) -> list[int]:
     """Return all nodes and waypoints in depth-first order: a good initial order, which keeps neighbours together."""
-    seen: set[int] = set()
-    visited: list[int] = []
+    visited_vertices: set[int] = set()
+    ordered_vertices: list[int] = []
     for root in (vertex for vertex in range(len(graph.layer_of)) if not graph.predecessors[vertex]):
         stack = [root]
         while stack:
             vertex = stack.pop()
-            if vertex in seen:
+            if vertex in visited_vertices:
                 continue
-            seen.add(vertex)
-            visited.append(vertex)
+            visited_vertices.add(vertex)
+            ordered_vertices.append(vertex)
             stack += reversed(graph.successors[vertex])
-    return visited
+    return ordered_vertices
 
 
 def _sort_layer(orders: list[list[int]], index: int, neighbours: Sequence[Sequence[int]], *, step: int) -> None:
@@ -191,14 +191,16 @@ def _sort_layer(orders: list[list[int]], index: int, neighbours: Sequence[Sequen
         return
     position = {vertex: number for number, vertex in enumerate(orders[index + step])}
     order = orders[index]
-    preferred = {
-        vertex: (sum(map(position.__getitem__, near)) / len(near)) if (near := neighbours[vertex]) else float(number)
+    preferred_positions = {
+        vertex: (sum(map(position.__getitem__, neighbours_of_vertex)) / len(neighbours_of_vertex))
+        if (neighbours_of_vertex := neighbours[vertex])
+        else float(number)
         for number, vertex in enumerate(order)
     }
-    order.sort(key=preferred.__getitem__)
+    order.sort(key=preferred_positions.__getitem__)
 
 
-def _crossings(graph: _Layered, orders: Sequence[Sequence[int]]) -> int:
+def _crossings(graph: _LayeredGraph, orders: Sequence[Sequence[int]]) -> int:
     """Count the crossings between adjacent layers."""
     total = 0
     for index in range(len(orders) - 1):
@@ -212,29 +214,31 @@ def _crossings(graph: _Layered, orders: Sequence[Sequence[int]]) -> int:
     return total
 
 
-def _vertical_centres(graph: _Layered, heights: Sequence[float], *, count: int) -> list[float]:
+def _vertical_centres(graph: _LayeredGraph, heights: Sequence[float], *, count: int) -> list[float]:
     """Return the vertical middle of each node: near its neighbours, in the order of its layer, without overlap."""
     offsets = [_offsets(order, heights, count=count) for order in graph.orders]
     middles = [0.0] * len(graph.layer_of)
     for order, offset in zip(graph.orders, offsets, strict=True):
-        for vertex, at in zip(order, offset, strict=True):
-            middles[vertex] = at - offset[-1] / 2
+        for vertex, distance in zip(order, offset, strict=True):
+            middles[vertex] = distance - offset[-1] / 2
     weights = [1.0 if vertex < count else _WAYPOINT_WEIGHT for vertex in range(len(middles))]
     for number in range(_STRAIGHTENING_PASSES):
         is_last = number >= _STRAIGHTENING_PASSES - 2
         for index in range(len(graph.orders)) if number % 2 == 0 else reversed(range(len(graph.orders))):
             order = graph.orders[index]
             side = None if is_last else number % 2 == 0
-            preferred = [_preferred_position(graph, vertex, middles, weights, forward=side) for vertex in order]
-            centres = _separate(preferred, offsets[index], [weights[vertex] for vertex in order])
-            for vertex, at in zip(order, centres, strict=True):
-                middles[vertex] = at
-    lowest = min((middles[vertex] - heights[vertex] / 2 for vertex in range(len(middles))), default=0.0)
-    return [middle - lowest for middle in middles]
+            preferred_positions = [
+                _preferred_position(graph, vertex, middles, weights, forward=side) for vertex in order
+            ]
+            centres = _separate(preferred_positions, offsets[index], [weights[vertex] for vertex in order])
+            for vertex, centre in zip(order, centres, strict=True):
+                middles[vertex] = centre
+    top = min((middles[vertex] - heights[vertex] / 2 for vertex in range(len(middles))), default=0.0)
+    return [middle - top for middle in middles]
 
 
 def _offsets(order: Sequence[int], heights: Sequence[float], *, count: int) -> list[float]:
-    """Return the minimum distance of each node of a layer from the first."""
+    """Return the minimum distance of each node of a layer from the first node."""
     offsets = [0.0]
     for above, below in pairwise(order):
         gap = _WAYPOINT_GAP if above >= count or below >= count else _NODE_GAP
@@ -243,36 +247,38 @@ def _offsets(order: Sequence[int], heights: Sequence[float], *, count: int) -> l
 
 
 def _preferred_position(
-    graph: _Layered, vertex: int, middles: Sequence[float], weights: Sequence[float], *, forward: bool | None
+    graph: _LayeredGraph, vertex: int, middles: Sequence[float], weights: Sequence[float], *, forward: bool | None
 ) -> float:
     """Return the mean position of the neighbours on one side, or on both sides if `forward` is `None`."""
-    near = (*graph.predecessors[vertex], *graph.successors[vertex]) if forward is None else ()
-    near = near or tuple(graph.predecessors[vertex] if forward else graph.successors[vertex])
-    near = near or (*graph.predecessors[vertex], *graph.successors[vertex])
-    if not near:
+    neighbours_of_vertex = (*graph.predecessors[vertex], *graph.successors[vertex]) if forward is None else ()
+    neighbours_of_vertex = neighbours_of_vertex or tuple(
+        graph.predecessors[vertex] if forward else graph.successors[vertex]
+    )
+    neighbours_of_vertex = neighbours_of_vertex or (*graph.predecessors[vertex], *graph.successors[vertex])
+    if not neighbours_of_vertex:
         return middles[vertex]
-    total = sum(weights[other] for other in near)
-    return sum(middles[other] * weights[other] for other in near) / total
+    total = sum(weights[neighbour] for neighbour in neighbours_of_vertex)
+    return sum(middles[neighbour] * weights[neighbour] for neighbour in neighbours_of_vertex) / total
 
 
-def _separate(preferred: Sequence[float], offsets: Sequence[float], weights: Sequence[float]) -> list[float]:
+def _separate(preferred_positions: Sequence[float], offsets: Sequence[float], weights: Sequence[float]) -> list[float]:
     """Return the positions closest to the preferred positions, by least squares, that preserve order and distances.
 
     Source: isotonic regression by pooling adjacent violators.
     """
     blocks: list[tuple[float, float, int]] = []
-    for centre, offset, weight in zip(preferred, offsets, weights, strict=True):
+    for centre, offset, weight in zip(preferred_positions, offsets, weights, strict=True):
         mean, total, size = centre - offset, weight, 1
         while blocks and blocks[-1][0] >= mean:
-            other, other_total, other_size = blocks.pop()
-            mean = (mean * total + other * other_total) / (total + other_total)
-            total, size = total + other_total, size + other_size
+            previous_mean, previous_total, previous_size = blocks.pop()
+            mean = (mean * total + previous_mean * previous_total) / (total + previous_total)
+            total, size = total + previous_total, size + previous_size
         blocks.append((mean, total, size))
     means = [mean for mean, _, size in blocks for _ in range(size)]
     return [mean + offset for mean, offset in zip(means, offsets, strict=True)]
 
 
-def _assemble(graph: _Layered, sizes: Sequence[Box], middles: Sequence[float]) -> Layout:
+def _assemble(graph: _LayeredGraph, sizes: Sequence[Box], middles: Sequence[float]) -> Layout:
     widths = [
         max((sizes[vertex].width for vertex in order if vertex < len(sizes)), default=0.0) for order in graph.orders
     ]

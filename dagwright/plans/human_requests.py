@@ -58,11 +58,13 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
     Raises:
         PlanInvalid: a duration is invalid.
     """
-    inferred: RequestType = "SELECTION" if options is not None else "INFORMATION" if schema is not None else "APPROVAL"
-    fields: dict[str, object] = {"type": type or inferred, "prompt": prompt}
-    if type is None and inferred == Human.model_fields["type"].default:
+    inferred_type: RequestType = (
+        "SELECTION" if options is not None else "INFORMATION" if schema is not None else "APPROVAL"
+    )
+    fields: dict[str, object] = {"type": type or inferred_type, "prompt": prompt}
+    if type is None and inferred_type == Human.model_fields["type"].default:
         del fields["type"]
-    parts: dict[str, object] = {
+    optional_fields: dict[str, object] = {
         "schema": schema,
         "options": options,
         "multiple": multiple or None,
@@ -73,4 +75,4 @@ def ask_human(  # noqa: PLR0913 - each is one field of the request, by keyword
         "reminder": None if reminder is None else write_duration(reminder, "reminder"),
         "on_timeout": None if on_timeout == "fail" else on_timeout,
     }
-    return HumanRequest(fields | {name: part for name, part in parts.items() if part is not None})
+    return HumanRequest(fields | {name: part for name, part in optional_fields.items() if part is not None})

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticSchemaGenerationError
 
-from dagwright.core.model.value_schemas import ALL, ValueSchema
+from dagwright.core.model.value_schemas import ValueSchema
 
 _MAX_LEVELS = 20
 
@@ -24,11 +24,11 @@ def input_schema_of(annotation: Any) -> dict[str, Any]:
     except (PydanticSchemaGenerationError, PydanticInvalidForJsonSchema) as error:
         raise TypeError(f"an input cannot be of type {annotation!r}: {str(error).splitlines()[0]}") from None
     types = ValueSchema(schema).types
-    inlined: dict[str, Any] = _inline_definitions(schema, schema.pop("$defs", {}), levels=0)
-    inlined.pop("title", None)
-    if "type" not in inlined:
-        inlined = {"type": sorted(types if types != ALL else ALL), **inlined}
-    return inlined
+    inline_schema: dict[str, Any] = _inline_definitions(schema, schema.pop("$defs", {}), levels=0)
+    inline_schema.pop("title", None)
+    if "type" not in inline_schema:
+        inline_schema = {"type": sorted(types), **inline_schema}
+    return inline_schema
 
 
 def _inline_definitions(schema: Any, definitions: Mapping[str, Any], *, levels: int) -> Any:

@@ -1,7 +1,7 @@
 """Build a node in the plan format from the arguments of `Plan.add`, and check it when it is added.
 
-The checks are the checks of its handles, and those checks of `Plan.check` that need only this node. `Plan.check` finds
-the problems that need the whole plan: unknown nodes in texts, cycles, unknown tools.
+The node's handles are checked, and everything that `Plan.check` can check without the rest of the plan. `Plan.check`
+finds the problems that need the whole plan: unknown nodes in texts, cycles, unknown tools.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class NodeBuilder:
 
     Args:
         owner: the plan, compared by identity.
-        values: values of the existing nodes; the new node is added to them.
+        values: values of the existing nodes; `build` adds the new node.
         index: position of the next node.
         tools: all known tools.
     """
@@ -79,8 +79,8 @@ class NodeBuilder:
             document[work.field] = writer.write(work.value, (work.field,))
             document |= {name: writer.write(value, (name,)) for name, value in fields.items() if value is not None}
             document |= {"arguments": writer.write(arguments, ("arguments",))} if arguments else {}
-            rest = {name: value for name, value in options.items() if name not in ("id", "title")}
-            document |= write_options(rest, writer)  # type: ignore[arg-type] # the same without two of its keys
+            other_options = {name: value for name, value in options.items() if name not in ("id", "title")}
+            document |= write_options(other_options, writer)  # type: ignore[arg-type] # the options without two keys
             uses = [*writer.uses, *_uses_of_options(options)]
             inspection, problems = inspect_added_node(
                 document, uses, owner=self.owner, values=self.values, tools=self.tools
@@ -99,15 +99,15 @@ class NodeBuilder:
             for problem in map(relative_to_node, problems)
         ]
 
-    def _new_id(self, chosen: str | None, name: str) -> str:
-        if chosen is None:
+    def _new_id(self, given_id: str | None, name: str) -> str:
+        if given_id is None:
             return free_id(name, self.values.results)
-        if not isinstance(chosen, str):
-            raise TypeError(f"add(): id must be a string, not {chosen!r:.60}")
-        if chosen in self.values.results:
-            message = f"the id {chosen!r:.80} is already used"
-            raise PlanInvalid([Problem("duplicate_id", message, pointer("nodes", self.index, "id"), chosen)])
-        return chosen
+        if not isinstance(given_id, str):
+            raise TypeError(f"add(): id must be a string, not {given_id!r:.60}")
+        if given_id in self.values.results:
+            message = f"the id {given_id!r:.80} is already used"
+            raise PlanInvalid([Problem("duplicate_id", message, pointer("nodes", self.index, "id"), given_id)])
+        return given_id
 
 
 def _uses_of_options(options: NodeOptions) -> list[tuple[ValuePath, HandleUse]]:
@@ -149,7 +149,7 @@ def inspect_added_node(
 
     Args:
         node_document: the node in the plan format.
-        uses: its handles, each with its path in the node.
+        uses: handles of the node, each with its path in the node.
         owner: the plan, compared by identity.
         values: values of the existing nodes.
         tools: all known tools.
@@ -180,7 +180,7 @@ def relative_to_node(problem: Problem) -> Problem:
 
 
 def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]], *, owner: object) -> Iterator[Problem]:
-    """Yield the problems of handles in constant fields, of another plan, or of items outside of a map."""
+    """Yield a problem for each handle in a constant field, of another plan, or of an item outside of a map."""
     for path, use in uses:
         at = pointer(*path)
         if path[0] not in _FIELDS_WITH_VALUES:
@@ -200,7 +200,7 @@ def problems_of_handles(node: Node, uses: Sequence[tuple[ValuePath, HandleUse]],
 
 
 def _with_hint_of_option(problem: Problem, tool: ToolDeclaration | None) -> Problem:
-    """Add a hint to an unknown argument of a tool whose name is similar to an option of `Plan.add`."""
+    """Add a hint to the problem of an unknown argument whose name is similar to an option of `Plan.add`."""
     name = problem.pointer.removeprefix("/arguments/")
     parameters: Mapping[str, Any] = {} if tool is None else (tool.input_schema or {}).get("properties", {})
     if problem.hint is not None or "/" in name or name in parameters or tool is None:
@@ -227,14 +227,14 @@ def problem_of_option(
     return Problem("unknown_argument", message, pointer("nodes"), hint=hint)
 
 
-def problems_of_input(name: str, declared: Mapping[str, Any]) -> list[Problem]:
+def problems_of_input(name: str, declaration: Mapping[str, Any]) -> list[Problem]:
     """Return the problems of the declaration of an input, and of its default."""
     at = pointer("inputs", name)
     mismatches = [
         Problem("invalid_field", f"{name}: {text}", at + pointer(*path), hint=hint)
-        for path, text, hint in invalid_types(declared)
+        for path, text, hint in invalid_types(declaration)
     ]
     try:
-        return mismatches or invalid_defaults({name: declared}, PYTHON_NAMES)
+        return mismatches or invalid_defaults({name: declaration}, PYTHON_NAMES)
     except ValueError as error:
         return [Problem("invalid_field", f"the input {name!r}: {error}", at)]

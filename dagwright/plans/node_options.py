@@ -122,10 +122,10 @@ def _check_needs(needs: Any) -> Sequence[NodeHandle[Any] | str]:
     return needs
 
 
-def _dependency(needed: Any) -> object:
-    if isinstance(needed, Handle) and not isinstance(needed, NodeHandle):
-        raise TypeError(f"needs=[{needed!r:.60}]: expected a node, not a part of its result")
-    return needed.id if isinstance(needed, NodeHandle) else needed
+def _dependency(dependency: Any) -> object:
+    if isinstance(dependency, Handle) and not isinstance(dependency, NodeHandle):
+        raise TypeError(f"needs=[{dependency!r:.60}]: expected a node, not a part of its result")
+    return dependency.id if isinstance(dependency, NodeHandle) else dependency
 
 
 def _with_delays(retry: Mapping[str, Any]) -> dict[str, object]:

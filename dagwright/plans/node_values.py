@@ -105,7 +105,7 @@ def _not_json(value: object, at: ValuePath, hint: str) -> PlanInvalid:
 
 
 class Text:
-    """A text with handles. Other double braces in it are literal."""
+    """A text with handles. Double braces of the text itself are literal."""
 
     __slots__ = ("_text", "handles")
 
@@ -115,7 +115,7 @@ class Text:
         Raises:
             TypeError: a value is missing or unused, or a format specification is given.
         """
-        used: set[str] = set()
+        used_names: set[str] = set()
         parts: list[str | Handle[Any]] = [""]
         for literal, name, spec, conversion in Formatter().parse(template):
             parts = _with_part(parts, literal)
@@ -126,9 +126,9 @@ class Text:
             if name not in values:
                 raise TypeError(f"the text has {{{name}}}, and no value {name!r} is given")
             parts = _with_part(parts, values[name])
-            used.add(name)
-        if unused := sorted(values.keys() - used):
-            raise TypeError(f"the text has no {{{unused[0]}}}")
+            used_names.add(name)
+        if unused_names := sorted(values.keys() - used_names):
+            raise TypeError(f"the text has no {{{unused_names[0]}}}")
         self.handles = [part for part in parts if isinstance(part, Handle)]
         self._text = "".join(part.replace("{{", "\\{{") if isinstance(part, str) else str(part) for part in parts)
 
@@ -142,9 +142,9 @@ class Text:
 
 def _with_part(parts: list[str | Handle[Any]], part: object) -> list[str | Handle[Any]]:
     """Append a part to a text; adjacent strings are joined, so that no brace is missed."""
-    last = parts[-1]
+    last_part = parts[-1]
     if not isinstance(part, Handle):
-        return [*parts[:-1], last + str(part)] if isinstance(last, str) else [*parts, str(part)]
-    if isinstance(last, str) and last.endswith("\\"):
+        return [*parts[:-1], last_part + str(part)] if isinstance(last_part, str) else [*parts, str(part)]
+    if isinstance(last_part, str) and last_part.endswith("\\"):
         raise TypeError(f"a backslash right before {part!r} cannot be written in a plan")
     return [*parts, part]

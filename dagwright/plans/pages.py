@@ -32,7 +32,7 @@ class PlanForTransfer:
 
     Args:
         plan: plan as the run will have it; its large regions are offloaded to the store.
-        pages: references of its pages; empty for an inline plan.
+        pages: references of the plan's pages; empty for an inline plan.
         encoded: JSON form of an inline plan.
     """
 
@@ -64,14 +64,14 @@ async def split_for_transfer(plan: CompiledPlan, store: PayloadStore) -> PlanFor
 
 async def _with_offloaded_regions(plan: CompiledPlan, store: PayloadStore) -> CompiledPlan:
     """Offload the large regions of a plan and its sub-plans to the store; return the plan without them."""
-    offloaded = offload_regions(plan)
-    nodes = list(offloaded.plan.nodes)
-    for number, region in offloaded.region_documents.items():
+    split_plan = offload_regions(plan)
+    nodes = list(split_plan.plan.nodes)
+    for number, region in split_plan.region_documents.items():
         nodes[number] = replace(nodes[number], inner=await _put_region(region, store))
     for number, node in enumerate(nodes):
         if node.sub_plan is not None:
             nodes[number] = replace(node, sub_plan=await _with_offloaded_regions(node.sub_plan, store))
-    return replace(offloaded.plan, nodes=tuple(nodes))
+    return replace(split_plan.plan, nodes=tuple(nodes))
 
 
 async def _put_region(region: RegionDocument, store: PayloadStore) -> str:

@@ -118,7 +118,7 @@ class Plan:
         """Read a plan from a text in JSON, YAML or a text dialect, or from a JSON value.
 
         Args:
-            source: copied.
+            source: the plan, which is copied.
             dialect: by default detected from the shape.
 
         Raises:
@@ -201,14 +201,14 @@ class Plan:
         document = self._document
         if self._dialect != _NATIVE or not isinstance(document, dict):
             return document
-        ordered = {name: document[name] for name in _FIELD_ORDER if name in document}
-        return ordered | document
+        ordered_fields = {name: document[name] for name in _FIELD_ORDER if name in document}
+        return ordered_fields | document
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Return the plan as an object.
 
         Raises:
-            TypeError: documents of its dialect are lists or texts; use `document`.
+            TypeError: documents of the plan's dialect are lists or texts; use `document`.
         """
         document = self.document
         if not isinstance(document, dict):
@@ -253,8 +253,8 @@ class Plan:
         """Return all problems of the plan; empty if it can run.
 
         Args:
-            tools: tools that it may call, besides built-in tools and those that were added as functions: functions,
-                declared activities, modules, module names or `.py` files.
+            tools: tools that the plan may call, besides built-in tools and tools that were added as functions.
+                Functions, declared activities, modules, module names or `.py` files.
             allow_unknown_tools: accept unknown tools, without a check of their arguments.
 
         Raises:
@@ -277,9 +277,9 @@ class Plan:
         """
         document = to_document(self._document, dialect=self._dialect)
         checked, problems = inspect_document(document, tools=self._declarations, allow_unknown_tools=True)
-        fatal = [problem for problem in problems if problem.code in (CYCLE, "empty_plan")]
-        if checked is None or fatal:
-            raise PlanInvalid(fatal or problems)
+        fatal_problems = [problem for problem in problems if problem.code in (CYCLE, "empty_plan")]
+        if checked is None or fatal_problems:
+            raise PlanInvalid(fatal_problems or problems)
         return draw_plan(checked)
 
     # Inputs and outputs.
@@ -309,20 +309,20 @@ class Plan:
             TypeError: the type has no JSON Schema.
         """
         document = self._native()
-        declared: dict[str, JsonValue] = {} if schema is not None and "type" in schema else input_schema_of(type)
-        declared |= dict(schema or {})
-        declared |= {"prompt": prompt} if prompt is not None else {}
-        declared |= {"default": write_constant(default, "inputs", name, "default")} if default is not _UNSET else {}
+        declaration: dict[str, JsonValue] = {} if schema is not None and "type" in schema else input_schema_of(type)
+        declaration |= dict(schema or {})
+        declaration |= {"prompt": prompt} if prompt is not None else {}
+        declaration |= {"default": write_constant(default, "inputs", name, "default")} if default is not _UNSET else {}
         inputs = document.get("inputs", {})
         at = pointer("inputs", name)
         if not isinstance(inputs, dict) or name in inputs:
             raise PlanInvalid([Problem("invalid_field", f"the input {name!r:.80} is already declared", at)])
         if not name.isascii() or not name.replace("_", "a").isalnum():
             raise PlanInvalid([Problem("invalid_field", f"{name!r:.80}: an input has letters, digits and _", at)])
-        if problems := problems_of_input(name, declared):
+        if problems := problems_of_input(name, declaration):
             raise PlanInvalid(problems)
-        document["inputs"] = {**inputs, name: declared}
-        self._plan_values.inputs[name] = ValueSchema(declared)
+        document["inputs"] = {**inputs, name: declaration}
+        self._plan_values.inputs[name] = ValueSchema(declaration)
         return Handle(Placeholder(name), owner=self, schema=self._plan_values.inputs[name])
 
     @checks_arguments
@@ -473,10 +473,10 @@ class Plan:
         work = self._work_of(tool)
 
         def add(*positional: Any, **arguments: Any) -> NodeHandle[Any]:
-            by_name = inspect.signature(tool).bind_partial(*positional).arguments
-            for name in by_name.keys() & arguments.keys():
+            arguments_by_name = inspect.signature(tool).bind_partial(*positional).arguments
+            for name in arguments_by_name.keys() & arguments.keys():
                 raise TypeError(f"{work.name}(): the argument {name!r} is given twice")
-            return self._add(work, {**by_name, **arguments}, options)
+            return self._add(work, {**arguments_by_name, **arguments}, options)
 
         return add
 
@@ -499,13 +499,13 @@ class Plan:
 
         Args:
             objective: task of the agent; it may contain handles.
-            agent: name of an agent that the run knows; excludes `prompt` and the arguments after it.
+            agent: name of an agent that the run knows; cannot be combined with `prompt` to `feedback_policy`.
             prompt: instructions of a new agent, which belongs to this plan.
             tools: functions with `@tool`, or names of tools.
             max_turns: maximum number of model calls.
             token_limit: maximum number of tokens of all model calls together.
-            output_schema: JSON Schema of its answer; by default a text.
-            feedback_policy: when it may send requests to people.
+            output_schema: JSON Schema of the agent's answer; by default a text.
+            feedback_policy: when the agent may send requests to people.
             options: the options of `add`.
 
         Raises:
@@ -523,10 +523,12 @@ class Plan:
             "output_schema": output_schema,
             "feedback_policy": feedback_policy,
         }
-        inline = {name: part for name, part in card.items() if part is not None}
-        if agent is not None and inline:
-            raise TypeError(f"{next(iter(inline))}= configures a new agent; it cannot be combined with agent={agent!r}")
-        work = Work("agent", agent if agent is not None else inline, agent or "agent")
+        inline_agent = {name: part for name, part in card.items() if part is not None}
+        if agent is not None and inline_agent:
+            raise TypeError(
+                f"{next(iter(inline_agent))}= configures a new agent; it cannot be combined with agent={agent!r}"
+            )
+        work = Work("agent", agent if agent is not None else inline_agent, agent or "agent")
         handle = self._add(work, {}, options, objective=objective)
         for spec in specs:
             self._register_tool(spec)
@@ -556,8 +558,8 @@ class Plan:
         return self._work_of_tool(spec.name)
 
     def _work_of_tool(self, name: str) -> Work:
-        declared = self._declarations.get(name)
-        schema = (declared.input_schema if declared is not None else None) or {}
+        declaration = self._declarations.get(name)
+        schema = (declaration.input_schema if declaration is not None else None) or {}
         return Work("tool", name, name, schema.get("properties", {}))
 
     def _work_of_plan(self, plan: "Plan") -> Work:

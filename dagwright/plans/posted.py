@@ -72,7 +72,7 @@ class RejectedPlan:
 
     Args:
         invalid: the error with its problems.
-        errors: the problems in the response format; those of a text have their line.
+        errors: the problems in the response format; problems in a text have their line.
     """
 
     invalid: PlanInvalid
@@ -83,14 +83,17 @@ def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PlanFile
     """Return a posted plan with only those published plans that it can name.
 
     Args:
-        published: by name.
+        published: published plans by name.
     """
     is_named = _is_in_text(plan) if isinstance(plan, str) else {*_sub_plan_names(plan)}.__contains__
     # A plan in a text dialect cannot be a sub-plan.
-    usable = {name: file for name, file in published.items() if not isinstance(file.written, str)}
-    files_by_name = [(each, file.written) for name, file in usable.items() for each in (name, file.file)]
+    usable_plans = {name: file for name, file in published.items() if not isinstance(file.written, str)}
+    named_plans = [(alias, file.written) for name, file in usable_plans.items() for alias in (name, file.file)]
     return PostedPlan(
-        plan, dialect, {name: plan_of_file for name, plan_of_file in files_by_name if is_named(name)}, [*usable]
+        plan,
+        dialect,
+        {alias: published_plan for alias, published_plan in named_plans if is_named(alias)},
+        [*usable_plans],
     )
 
 
@@ -151,8 +154,8 @@ def prepare_posted_plan(
         checked, document = check_posted_plan(posted, tools)
     except PlanInvalid as invalid:
         return RejectedPlan(invalid, _errors(posted.plan, invalid))
-    if policy is not None and (refused := policy_problems(checked, policy)):
-        raise PlanInvalid(refused)
+    if policy is not None and (refusals := policy_problems(checked, policy)):
+        raise PlanInvalid(refusals)
     return PreparedPlan(compile_for_requests(checked, inputs), source_of(document, checked.dialect))
 
 
@@ -173,7 +176,7 @@ def source_of(document: Any, dialect: str) -> dict[str, Any]:
 
 
 def include_published_plans(document: Any, published: Mapping[str, Any], *, names: Sequence[str] = ()) -> Any:
-    """Return a document with the published plans included that its nodes name as sub-plans (`plan: "NAME"`).
+    """Return a document that includes the published plans that its nodes name as sub-plans (`plan: "NAME"`).
 
     Args:
         document: in Dagwright's own dialect; a document in another dialect has no sub-plans, and is returned unchanged.
@@ -183,12 +186,12 @@ def include_published_plans(document: Any, published: Mapping[str, Any], *, name
         PlanInvalid: a sub-plan is not published; `document` of the error is for checking the rest of the plan.
     """
     problems = ProblemList()
-    completed = _include_sub_plans(
+    completed_document = _include_sub_plans(
         document, published, at="", report_unknown=partial(_report_unknown_plan, problems, names)
     )
     if problems:
-        raise PlanInvalid(problems, document=completed)
-    return completed
+        raise PlanInvalid(problems, document=completed_document)
+    return completed_document
 
 
 def _include_sub_plans(

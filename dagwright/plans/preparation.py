@@ -55,7 +55,7 @@ def check_plan(
     """Check a document in any dialect and return the checked plan.
 
     Args:
-        raw: the JSON value of the document, or the error of reading it; the readable rest is checked then too.
+        raw: the JSON value of the document, or the error of reading it, whose readable rest is checked too.
         accepted: as in `dagwright.features.plan_edits.accepted_nodes`.
 
     Raises:
@@ -140,8 +140,10 @@ def check_written_plan(
         ), repairs
     except PlanInvalid as invalid:
         # A truncated plan often has further problems that result from the missing part.
-        cut = [Problem(repair.code, repair.message, repair.pointer) for repair in repairs if repair.code == CUT_OFF]
-        raise PlanInvalid([*cut, *invalid.problems]) from None
+        cut_off_problems = [
+            Problem(repair.code, repair.message, repair.pointer) for repair in repairs if repair.code == CUT_OFF
+        ]
+        raise PlanInvalid([*cut_off_problems, *invalid.problems]) from None
 
 
 def unknown_tools(
@@ -158,25 +160,28 @@ def unknown_tools(
     Raises:
         PlanInvalid: the plan has other problems.
     """
-    unknown: dict[str, None] = {}
-    open_plans = [check_plan(raw, tools, context=context, dialect=dialect, allow_unknown_tools=True)]
-    while open_plans:
-        checked = open_plans.pop()
-        unknown |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)
+    unknown_names: dict[str, None] = {}
+    plans_to_visit = [check_plan(raw, tools, context=context, dialect=dialect, allow_unknown_tools=True)]
+    while plans_to_visit:
+        checked = plans_to_visit.pop()
+        unknown_names |= dict.fromkeys(node.tool for node in checked.nodes if node.tool and node.tool not in tools)
         agent_names = list(filter(None, (node.agent_name for node in checked.nodes)))
         agents = [name for name in agent_names if tool_of_agent(name, checked.tools) is None]
         cards = [card for card in map(partial(inline_card, checked), agent_names) if card is not None]
-        unknown |= dict.fromkeys(name for card in cards for name in card.tools if name not in tools)
-        unknown |= dict.fromkeys(name for agent in agents for name in (AGENT_PREFIX + agent, agent))
-        open_plans += checked.sub_plans.values()
-    return list(unknown)
+        unknown_names |= dict.fromkeys(name for card in cards for name in card.tools if name not in tools)
+        unknown_names |= dict.fromkeys(name for agent in agents for name in (AGENT_PREFIX + agent, agent))
+        plans_to_visit += checked.sub_plans.values()
+    return list(unknown_names)
 
 
-def _merged_errors(read_error: PlanInvalid, further: PlanInvalid) -> PlanInvalid:
+def _merged_errors(read_error: PlanInvalid, second_error: PlanInvalid) -> PlanInvalid:
     """Merge two errors; a value that could not be read is reported only once."""
-    reported = {problem.pointer for problem in read_error.problems}
+    reported_pointers = {problem.pointer for problem in read_error.problems}
     return PlanInvalid(
-        [*read_error.problems, *(problem for problem in further.problems if problem.pointer not in reported)]
+        [
+            *read_error.problems,
+            *(problem for problem in second_error.problems if problem.pointer not in reported_pointers),
+        ]
     )
 
 
@@ -184,8 +189,8 @@ def inline_card(checked: CheckedPlan, agent: str | None) -> AgentCard | None:
     """Return the card of an agent that is defined in the plan itself; `None` for other agents."""
     if agent is None or not is_inline_agent(agent):
         return None
-    declared = checked.tools.get(AGENT_PREFIX + agent)
-    return declared.agent if declared is not None else None
+    tool = checked.tools.get(AGENT_PREFIX + agent)
+    return tool.agent if tool is not None else None
 
 
 def policy_problems(checked: CheckedPlan, policy: Policy) -> list[Problem]:
@@ -205,8 +210,8 @@ def policy_problems(checked: CheckedPlan, policy: Policy) -> list[Problem]:
 def unused_names(checked: CheckedPlan, names: Iterable[str]) -> list[str]:
     """Return the names of inputs that the plan neither declares nor reads."""
     undeclared = [name for name in names if name not in checked.inputs]
-    read = _inputs_of_conditions(checked) if undeclared else frozenset[str]()
-    return [name for name in undeclared if name not in read] if _ALL not in read else []
+    read_names = _inputs_of_conditions(checked) if undeclared else frozenset[str]()
+    return [name for name in undeclared if name not in read_names] if _ALL_NAMES not in read_names else []
 
 
 def unused_inputs(checked: CheckedPlan, names: Iterable[str]) -> list[Problem]:
@@ -240,15 +245,17 @@ def notes_of_context(checked: CheckedPlan, names: Iterable[str]) -> list[Note]:
     Args:
         names: given session names, without `@`.
     """
-    used = list(dict.fromkeys(_session_names(checked.document)))
-    has = f"it uses {', '.join(f'@{name}' for name in used)}" if used else "it uses no name of a session"
+    used_names = list(dict.fromkeys(_session_names(checked.document)))
+    names_text = (
+        f"it uses {', '.join(f'@{name}' for name in used_names)}" if used_names else "it uses no name of a session"
+    )
     return [
         Note(
             "unused_context",
-            f"the plan does not use @{name:.80}, which `context` gives; {suggestion(name, used) or has}",
+            f"the plan does not use @{name:.80}, which `context` gives; {suggestion(name, used_names) or names_text}",
         )
         for name in names
-        if name not in used
+        if name not in used_names
     ]
 
 
@@ -260,7 +267,7 @@ def _session_names(document: Document) -> Iterator[str]:
         yield from _session_names(inner)
 
 
-_ALL = ""
+_ALL_NAMES = ""
 """Wildcard for all names; not a valid name."""
 
 
@@ -269,25 +276,25 @@ def _inputs_of_conditions(checked: CheckedPlan) -> frozenset[str]:
     ids = {node.id for node in checked.nodes}
     reads = (parse_checked_condition(node.when, ids.__contains__).analysis.reads for node in checked.nodes if node.when)
     return frozenset(
-        str(read.steps[0]) if read.steps else _ALL
+        str(read.steps[0]) if read.steps else _ALL_NAMES
         for node_reads in reads
         for read in node_reads
         if read.source == "inputs"
     )
 
 
-def input_problems(checked: CheckedPlan, values: Mapping[str, Any], *, given: Collection[str]) -> list[Problem]:
+def input_problems(checked: CheckedPlan, values: Mapping[str, Any], *, given_names: Collection[str]) -> list[Problem]:
     """Return the problems of input values, and the missing inputs.
 
     Args:
-        given: names of the given inputs, including those with unknown values.
+        given_names: names of the given inputs, including those with unknown values.
     """
-    missing = missing_inputs(checked.inputs, dict.fromkeys(given))
-    if missing:
+    missing_problems = missing_inputs(checked.inputs, dict.fromkeys(given_names))
+    if missing_problems:
         misspelt = misspelt_inputs(checked, NameHints(HINT_BUDGET))
         problems = {pointer("inputs", name): _misspelt_problem(name, near) for name, near in misspelt.items()}
-        missing = [problems.get(problem.pointer, problem) for problem in missing]
-    return [*missing, *invalid_inputs(checked.inputs, values)]
+        missing_problems = [problems.get(problem.pointer, problem) for problem in missing_problems]
+    return [*missing_problems, *invalid_inputs(checked.inputs, values)]
 
 
 def _misspelt_problem(name: str, hint: str) -> Problem:
@@ -302,7 +309,7 @@ def prepare_plan(checked: CheckedPlan, inputs: Mapping[str, Any]) -> CompiledPla
         PlanInvalid: an input is missing or has the wrong type; the plan uses features that cannot run yet; or it is too
             large for the input of a run.
     """
-    return _compile_checked_plan(checked, inputs, input_problems(checked, inputs, given=inputs))
+    return _compile_checked_plan(checked, inputs, input_problems(checked, inputs, given_names=inputs))
 
 
 def prepare_for_requests(checked: CheckedPlan, inputs: Mapping[str, Any]) -> CompiledPlan:
@@ -344,17 +351,17 @@ def check_size(checked: CheckedPlan) -> CompiledPlan:
 def _is_one_small_region(checked: CheckedPlan) -> bool:
     """Return whether a plan is certainly a single region, which is small in a run but takes long to compile."""
     tools = [checked.tools.get(name or "") for name in {node.tool for node in checked.nodes}]
-    plain = [
+    plain_tools = [
         tool
         for tool in tools
         if tool is not None and tool.effects is Effects.PURE and not tool.is_foreign and tool.max_parallel is None
     ]
-    if len(plain) < len(tools) or len({tool.task_queue for tool in plain}) != 1:
+    if len(plain_tools) < len(tools) or len({tool.task_queue for tool in plain_tools}) != 1:
         return False
     if any(node.for_each or node.join != "all" or node.retry or node.heartbeat for node in checked.nodes):
         return False
     plan = checked.plan
-    other_parts = [plan.title, plan.metadata, plan.output, checked.inputs, [tool.input_schema for tool in plain]]
+    other_parts = [plan.title, plan.metadata, plan.output, checked.inputs, [tool.input_schema for tool in plain_tools]]
     # The compiled form of a reference has a few times as many bytes as its text.
     return encoded_size(other_parts) < PLAN_PART_BYTES // 8
 

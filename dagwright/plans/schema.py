@@ -82,13 +82,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m dagwright.plans.schema", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is outdated")
     is_checking = parser.parse_args().check
-    stale = [file for file, text in schema_texts().items() if not _matches(file, text)]
-    for file in stale:
+    stale_files = [file for file, text in schema_texts().items() if not _matches(file, text)]
+    for file in stale_files:
         if is_checking:
-            sys.stderr.write(f"{file.name} differs from the model; run: make docs-schema\n")
+            sys.stderr.write(f"{file.name} is out of date; run: make docs-schema\n")
         else:
             file.write_text(schema_texts()[file], encoding="utf-8")
-    return 1 if stale and is_checking else 0
+    return 1 if stale_files and is_checking else 0
 
 
 def _matches(file: Path, text: str) -> bool:

@@ -104,7 +104,7 @@ def compile_template(checked: CheckedPlan, inputs: Mapping[str, Any]) -> Compile
         PlanInvalid: as `Template.compile`.
     """
     if unused := unused_inputs(checked, inputs):
-        raise PlanInvalid(_with_template_hints([*unused, *input_problems(checked, inputs, given=inputs)]))
+        raise PlanInvalid(_with_template_hints([*unused, *input_problems(checked, inputs, given_names=inputs)]))
     try:
         return prepare_plan(checked, inputs)
     except PlanInvalid as invalid:
@@ -152,11 +152,11 @@ class _File:
 class TemplateFolder:
     """The templates of a folder, read again when a file changes.
 
-    An invalid file does not affect the others. The object is thread-safe.
+    An invalid file does not affect other files. The object is thread-safe.
 
     Args:
-        folder: each `.json`, `.yaml` or `.yml` file directly in it is a template. Files whose names start with a dot,
-            and subfolders, are ignored, so they can have the files of sub-plans.
+        folder: each `.json`, `.yaml` or `.yml` file directly in the folder is a template. Subfolders and files whose
+            names start with a dot are ignored, so they can have the files of sub-plans.
         tools: tools that plans are checked with.
     """
 
@@ -185,8 +185,8 @@ class TemplateFolder:
             return self._published
 
     def _file(self, path: Path) -> _File:
-        cached = self._files.get(path)
-        return cached if cached is not None and cached.is_current else _read_file(path, self._tools)
+        cached_file = self._files.get(path)
+        return cached_file if cached_file is not None and cached_file.is_current else _read_file(path, self._tools)
 
     def _publish(self, current: PublishedTemplates) -> None:
         """Replace the published templates, and log each new problem."""
@@ -203,21 +203,21 @@ def open_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templa
         TemplatesUnreadable: the folder cannot be read or has no plan.
     """
     _files_in(folder)
-    opened = TemplateFolder(folder, tools)
-    opened.read()
-    return opened
+    template_folder = TemplateFolder(folder, tools)
+    template_folder.read()
+    return template_folder
 
 
 def _collect_templates(files: Mapping[Path, _File]) -> PublishedTemplates:
     """Return templates and problems by name; for several files with the same name the first one is used."""
     templates: dict[str, Template] = {}
     problems: dict[str, list[str]] = {}
-    first: dict[str, Path] = {}
+    first_files: dict[str, Path] = {}
     for path, file in files.items():
         file_problems = file.problems
         if _NAME.fullmatch(path.stem) is None:
             file_problems = [f"{path.name}: a template has a name of 1 to 64 letters, digits, - and _; rename the file"]
-        elif (first_file := first.setdefault(path.stem, path)) is not path:
+        elif (first_file := first_files.setdefault(path.stem, path)) is not path:
             file_problems = [f"{path.name}: {first_file.name} has the same name before its suffix; rename one of them"]
         elif file.template is not None:
             templates[path.stem] = file.template
@@ -239,7 +239,7 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _read_file(path: Path, tools: Mapping[str, ToolDeclaration]) -> _File:
-    # Before the file is read, so that a concurrent change is detected.
+    # The stamp is read before the file, so that a concurrent change is detected.
     stamps: dict[Path, FileStamp] = {path: stamp_of(path)}
     try:
         return _File(stamps, _load_template(path, tools, stamps), [])
@@ -266,8 +266,8 @@ def _load_template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dic
     document = inline_files(read_plan_file(path), base=path.parent, stamps=stamps)
     checked = check_plan(document, tools)
     check_size(checked)
-    if refused := policy_problems(checked, default_policy("person")):
-        raise PlanInvalid(refused)
+    if refusals := policy_problems(checked, default_policy("person")):
+        raise PlanInvalid(refusals)
     return Template(path.stem, path.name, document, checked)
 
 

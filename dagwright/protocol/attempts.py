@@ -26,7 +26,7 @@ def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
     Args:
         count: 1 for the first attempt.
         started_at_s: seconds since 1970.
-        tool_version: empty for a call that has none.
+        tool_version: empty for a call without a tool version.
     """
     started_at_ms = round(started_at_s * 1_000_000) // 1_000
     is_plain = count == 1 and _COUNT_SEPARATOR not in tool_version

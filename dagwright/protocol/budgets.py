@@ -1,8 +1,8 @@
 """Budget of a run in its input, and budget signals between parent and child runs.
 
 The top run has the budget. A child run sends reports to its parent: the calls that wait for the budget, and the usage
-of calls that ended. The parent sends grants to the child: the calls that may start. A run in between forwards both. The
-workflow and the history reader apply the signals with the same functions.
+of calls that ended. The parent sends grants to the child: the calls that may start. An intermediate run forwards
+reports and grants. The workflow and the history reader apply the signals with the same functions.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SIGNALS = frozenset({wire.SIGNAL_BUDGET_REPORT, wire.SIGNAL_BUDGET_GRANT})
 _MAX_CALLS = 10_000
-"""Maximum number of calls in one message: a child run requests 250 at a time, and reports ends of those in flight."""
+"""Maximum number of calls in one message. A child run requests 250 at a time, and reports the calls that ended."""
 _CALL_BYTES = 20_000
 """Longest id of a call, with its path."""
 _MAX_REASON_CHARACTERS = 300
@@ -72,15 +72,15 @@ def shared_budget(scheduler: "RunScheduler") -> Mapping[str, Any] | None:
     budget = scheduler.features.budget.budget
     if budget is None:
         return None
-    timed = {"is_timed": True} if budget.is_timed or "time" in budget.limits else {}
-    return timed if budget.finishing is None else {**timed, "finishing": budget.finishing}
+    timed_field = {"is_timed": True} if budget.is_timed or "time" in budget.limits else {}
+    return timed_field if budget.finishing is None else {**timed_field, "finishing": budget.finishing}
 
 
 def budget_report_to_json(report: BudgetReport, *, task: str, added_nodes: int) -> dict[str, Any]:
     """Encode a budget report."""
     settled = {name: None if usage is None else usage.to_json() for name, usage in report.settled.items()}
-    idle = {} if report.is_idle is None else {"is_idle": report.is_idle}
-    return {"task": task, "reservations": report.requests, "settled": settled, "added_nodes": added_nodes, **idle}
+    idle_field = {} if report.is_idle is None else {"is_idle": report.is_idle}
+    return {"task": task, "reservations": report.requests, "settled": settled, "added_nodes": added_nodes, **idle_field}
 
 
 def budget_grant_to_json(grant: BudgetGrant) -> dict[str, Any]:
@@ -88,14 +88,14 @@ def budget_grant_to_json(grant: BudgetGrant) -> dict[str, Any]:
     return {"calls": grant.calls} if grant.finishing is None else {"finishing": grant.finishing}
 
 
-def read_budget_message(name: str, read: ReadMessage, notes: Notes) -> BudgetMessage | None:
+def read_budget_message(name: str, read_message: ReadMessage, notes: Notes) -> BudgetMessage | None:
     """Decode a budget signal. An invalid signal becomes a note.
 
     Args:
         name: name of the signal.
     """
     try:
-        return _decode(name, read())
+        return _decode(name, read_message())
     except MessageInvalid as error:
         notes.refuse(name, str(error))
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -171,7 +171,7 @@ def call_batch_result_from_json(encoded: Any) -> CallBatchResult:
 
 
 def read_call_batch_result(payload: Payload) -> CallBatchResult:
-    """Return the result of a call batch. An invalid one counts as empty, so that each call is made again."""
+    """Return the result of a call batch. An invalid result counts as empty, so that each call is repeated."""
     try:
         return call_batch_result_from_json(json_from_bytes(payload.data))
     except (ValueError, MessageInvalid):
@@ -186,20 +186,22 @@ def apply_call_batch(
     Args:
         calls: tasks that the run started with the batch; they count as running.
     """
-    started = frozenset(calls)
+    started_ids = frozenset(calls)
     # A stopped run ends with the last of its running tasks, so the results of dependents are applied first.
-    ended = sorted(result.ended, key=lambda end: end.task_id in started) if scheduler.is_stopped else result.ended
-    discarded: set[int] = set()
+    ended = sorted(result.ended, key=lambda end: end.task_id in started_ids) if scheduler.is_stopped else result.ended
+    discarded_numbers: set[int] = set()
     for end in ended:
-        if end.task_id in started:
+        if end.task_id in started_ids:
             apply_result(scheduler, end.task_id, end.payload, at=at)
         elif scheduler.record_of(end.task_id) is not None:
-            _apply_dependent(scheduler, end, discarded, at=at)
-    running = [task_id for task_id in calls if _is_running(scheduler, task_id)]
-    stopping = [task_id for task_id in running if scheduler.is_stopped or task_id in scheduler.state.cancel_deadlines]
-    for task_id in stopping:
+            _apply_dependent(scheduler, end, discarded_numbers, at=at)
+    running_ids = [task_id for task_id in calls if _is_running(scheduler, task_id)]
+    stopping_ids = [
+        task_id for task_id in running_ids if scheduler.is_stopped or task_id in scheduler.state.cancel_deadlines
+    ]
+    for task_id in stopping_ids:
         scheduler.task_cancelled(task_id, at=at)
-    return [task_id for task_id in running if _is_running(scheduler, task_id)]
+    return [task_id for task_id in running_ids if _is_running(scheduler, task_id)]
 
 
 def _is_running(scheduler: "RunScheduler", task_id: str) -> bool:
@@ -207,26 +209,26 @@ def _is_running(scheduler: "RunScheduler", task_id: str) -> bool:
     return record is not None and record.status is NodeStatus.RUNNING
 
 
-def _apply_dependent(scheduler: "RunScheduler", end: CallEnd, discarded: set[int], *, at: float) -> None:
+def _apply_dependent(scheduler: "RunScheduler", end: CallEnd, discarded_numbers: set[int], *, at: float) -> None:
     """Apply the result of a dependent, unless it depends on a discarded result.
 
     Args:
-        discarded: numbers of dependents whose result is discarded, because a person cancelled the node or set another
-            result meanwhile; this function adds to it.
+        discarded_numbers: numbers of dependents whose result is discarded, because a person cancelled the node or set
+            another result meanwhile. This function adds to the set.
     """
     number = scheduler.state.number_of(end.task_id)
     if number is None:
         return
-    if discarded.isdisjoint(scheduler.plan.nodes[number].dependencies):
+    if discarded_numbers.isdisjoint(scheduler.plan.nodes[number].dependencies):
         if scheduler.start_outside(end.task_id, at=at):
             apply_result(scheduler, end.task_id, end.payload, at=at)
             return
-        if _record_late(scheduler, end):
+        if _record_late_end(scheduler, end):
             return
-    discarded.add(number)
+    discarded_numbers.add(number)
 
 
-def _record_late(scheduler: "RunScheduler", end: CallEnd) -> bool:
+def _record_late_end(scheduler: "RunScheduler", end: CallEnd) -> bool:
     """Record that the call of a cancelled node had ended; return whether the node now has its result."""
     record = scheduler.record_of(end.task_id)
     if record is None or record.status is not NodeStatus.CANCELLED:

@@ -44,7 +44,7 @@ class LimitSettings:
             message: `declared` or `chosen` with a limit or null, and optionally `by`.
 
         Raises:
-            CallLimitInvalid: it is invalid.
+            CallLimitInvalid: the change is invalid.
         """
         if not isinstance(message, Mapping):
             raise CallLimitInvalid(f"a change of a limit is an object, not {message!r:.80}")
@@ -63,7 +63,7 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
     """Decode `LimitSettings.to_json`.
 
     Raises:
-        CallLimitInvalid: it is invalid.
+        CallLimitInvalid: the settings are invalid.
     """
     if not isinstance(encoded, Mapping):
         raise CallLimitInvalid(f"the settings of a limit are an object, not {encoded!r:.80}")
@@ -77,14 +77,18 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
 
 
 MAX_LEAD_S = 10.0
-"""Longest lead: a later answer of a limit counts as missing (`server.call_limits.RESPONSE_TIMEOUT_S`)."""
+"""Longest `lead_s`: an answer of a limit that takes longer counts as missing (`call_limits.RESPONSE_TIMEOUT_S`)."""
 _MAX_USAGE = 10**15
 """Largest number of tokens, calls or units of money in one message."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """Request of a call that wants to start; see `LimitState.request`."""
+    """Request of a call that wants to start; see `LimitState.request`.
+
+    Args:
+        lead_s: minimum seconds until the start of the call.
+    """
 
     has_waited: bool = False
     kind: RequestKind = "call"
@@ -134,7 +138,7 @@ def limit_message_from_json(encoded: Any) -> LimitMessage:
     """Decode `LimitMessage.to_json`.
 
     Raises:
-        CallLimitInvalid: it is invalid.
+        CallLimitInvalid: the message is invalid.
     """
     try:
         return LimitMessage(

@@ -65,7 +65,7 @@ def actor_from_json(message: Mapping[str, Any], *, through: Through) -> Actor:
 
 
 def actor_from_any_message(message: Any, *, through: Through) -> Actor:
-    """Return the actor of a command that is never rejected: invalid fields are omitted, long ones are cut."""
+    """Return the actor of a command that is never rejected: invalid fields are omitted, long fields are cut."""
     if not isinstance(message, Mapping):
         return Actor(None, message[:REASON_CHARACTERS] if isinstance(message, str) else None, through)
     reason, by = message.get("reason"), message.get("by")
@@ -117,20 +117,20 @@ def feedback_from_json(message: Any, *, through: Through) -> Feedback:
 
 def _through_in(message: Mapping[str, Any], transport: Through) -> Through:
     """Return the channel that the sender declares; the transport if it declares none."""
-    declared = message.get("through")
-    if declared is None:
+    declared_channel = message.get("through")
+    if declared_channel is None:
         return transport
     for channel in CLIENT_CHANNELS:
-        if declared == channel:
+        if declared_channel == channel:
             return channel
     raise MessageInvalid(f"'through' must be {' or '.join(CLIENT_CHANNELS)}, or absent")
 
 
 def _may_answer_in(message: Mapping[str, Any]) -> MayAnswer:
     """Return which requests the author may answer; a gateway with API keys limits them."""
-    declared = message.get("may_answer", "all")
+    may_answer = message.get("may_answer", "all")
     for choice in get_args(MayAnswer):
-        if declared == choice:
+        if may_answer == choice:
             return cast("MayAnswer", choice)
     raise MessageInvalid(f"'may_answer' must be one of {', '.join(get_args(MayAnswer))}, or absent")
 
@@ -141,9 +141,9 @@ def feedback_to_json(feedback: Feedback, *, request: str) -> dict[str, Any]:
     Args:
         request: id of the request in the sub-plan.
     """
-    declared: dict[str, Any] = {"through": feedback.through} if feedback.through in CLIENT_CHANNELS else {}
-    declared |= {} if feedback.may_answer == "all" else {"may_answer": feedback.may_answer}
-    return {"request_id": request, "answer": feedback.answer, "by": feedback.by, "note": feedback.note, **declared}
+    document = {"request_id": request, "answer": feedback.answer, "by": feedback.by, "note": feedback.note}
+    document |= {"through": feedback.through} if feedback.through in CLIENT_CHANNELS else {}
+    return document | ({} if feedback.may_answer == "all" else {"may_answer": feedback.may_answer})
 
 
 def policy_change_from_json(message: Any) -> tuple[Policy, str]:
@@ -162,7 +162,7 @@ def policy_change_from_json(message: Any) -> tuple[Policy, str]:
 
 
 def node_command_from_json(name: str, message: Any, *, through: Through) -> CommandMessage:
-    """Decode a command to a node, or one that adds nodes.
+    """Decode a command to a node, or a command that adds nodes.
 
     Args:
         name: name of the signal or update.
@@ -197,8 +197,8 @@ def _retry_node(node: str, message: Mapping[str, Any], by: Actor) -> tuple[RunCo
     arguments = message.get("arguments")
     if arguments is not None and not isinstance(arguments, Mapping):
         raise MessageInvalid("'arguments' must be an object")
-    how = " with these arguments, as a new node" if arguments is not None else ""
-    return RetryNode(node, arguments, by), f"{node!r} is retried{how}"
+    arguments_note = " with these arguments, as a new node" if arguments is not None else ""
+    return RetryNode(node, arguments, by), f"{node!r} is retried{arguments_note}"
 
 
 def _set_result(node: str, message: Mapping[str, Any], by: Actor) -> tuple[RunCommand, str]:
@@ -212,11 +212,11 @@ def _add_nodes(message: Mapping[str, Any], by: Actor) -> CommandMessage:
     if not isinstance(nodes, list) or not nodes:
         raise MessageInvalid("'nodes' must be a list of nodes as in a plan")
     try:
-        declared = tools_from_json(tools)
+        declarations = tools_from_json(tools)
     except ValueError as error:
         raise MessageInvalid(str(error)) from None
     confirmation = f"{len(nodes)} nodes were added" if len(nodes) > 1 else "one node was added"
-    return CommandMessage(message, None, AddUnparsedNodes(nodes, declared, by), confirmation)
+    return CommandMessage(message, None, AddUnparsedNodes(nodes, declarations, by), confirmation)
 
 
 _NODE_COMMANDS: Mapping[str, Callable[[str, Mapping[str, Any], Actor], tuple[RunCommand, str]]] = {
@@ -296,10 +296,10 @@ def _set_limits(message: Any, *, through: Through) -> CommandMessage:
     return CommandMessage({}, None, command, f"the run now has {text}", note=by.describe(f"{text} set"))
 
 
-def _read_limit(message: Mapping[str, Any], name: str, read: Callable[[Any], _T], *, default: _T) -> _T:
+def _read_limit(message: Mapping[str, Any], name: str, parse: Callable[[Any], _T], *, default: _T) -> _T:
     """Return a limit; null means the default."""
     try:
-        return default if message[name] is None else read(message[name])
+        return default if message[name] is None else parse(message[name])
     except ValueError as error:
         raise MessageInvalid(f"{name!r} {error}") from None
 
@@ -317,4 +317,4 @@ RUN_MESSAGES: Mapping[str, Callable[..., CommandMessage]] = {
 }
 """Name of a signal and update -> decoder of its message, which has the keyword argument `through`."""
 LENIENT_COMMANDS = frozenset({wire.PAUSE, wire.RESUME, wire.CANCEL})
-"""Commands that accept any payload, even one that is not JSON."""
+"""Commands that accept any payload, even a payload that is not JSON."""

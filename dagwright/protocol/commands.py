@@ -141,7 +141,7 @@ def _confirmation_of_answer(request: str, scheduler: "RunScheduler") -> str:
 
 def _confirmation_of_stored_answer(request: str, scheduler: "RunScheduler") -> str | None:
     is_stored = request in scheduler.features.feedback.requests.early_answers
-    return f"{request!r} has not asked yet; the answer is stored until it does" if is_stored else None
+    return f"{request!r} has not asked yet; the answer is stored until it asks" if is_stored else None
 
 
 def _forwarded_answer(feedback: Feedback, scheduler: "RunScheduler") -> ChildSignal | None:
@@ -207,7 +207,7 @@ _STORED_EARLY = "stored until the run has loaded its plan"
 _RUN_ENDED = "the run has ended"
 _ALREADY_ACCEPTED = "the run has already accepted this command"
 _MAX_REMEMBERED_IDS = 200
-"""Accepted commands whose repetition is detected: many more than arrive within the timeout of an update."""
+"""Number of newest commands whose repetition is detected: many more than arrive within the timeout of an update."""
 
 
 def is_command_signal(name: str) -> bool:
@@ -215,14 +215,14 @@ def is_command_signal(name: str) -> bool:
     return is_command(name) and name != wire.UPDATE_SUBMIT_FEEDBACK
 
 
-def read_command(name: str, read: ReadMessage, *, through: Through) -> RoutedCommand:
+def read_command(name: str, read_message: ReadMessage, *, through: Through) -> RoutedCommand:
     """Decode the command of a message.
 
     Raises:
         MessageInvalid: the message differs from docs/reference/messages.md.
     """
     try:
-        message = read()
+        message = read_message()
     except MessageInvalid:
         if name not in LENIENT_COMMANDS:
             raise
@@ -230,10 +230,10 @@ def read_command(name: str, read: ReadMessage, *, through: Through) -> RoutedCom
     return decode_command(name, message, through=through)
 
 
-def _command_id(read: ReadMessage) -> str | None:
+def _command_id(read_message: ReadMessage) -> str | None:
     """Return the ID of the command in a message; `None` if it has none."""
     try:
-        message = read()
+        message = read_message()
     # The process edge: an unreadable message is rejected with its reason when it is applied.
     except Exception:
         return None
@@ -250,7 +250,7 @@ class CommandHandler:
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
-        self._early = EarlyCommands()
+        self._early_commands = EarlyCommands()
         self._accepted_ids: dict[str, None] = {}
         """IDs of the newest accepted commands, oldest first."""
         self._has_ended = False
@@ -262,7 +262,9 @@ class CommandHandler:
         """
         self._has_ended = True
 
-    def refusal_of(self, name: str, read: ReadMessage, *, scheduler: "RunScheduler | None", at: float) -> str | None:
+    def refusal_of(
+        self, name: str, read_message: ReadMessage, *, scheduler: "RunScheduler | None", at: float
+    ) -> str | None:
         """Return why an update is rejected, without side effects.
 
         Args:
@@ -270,14 +272,14 @@ class CommandHandler:
         """
         if self._has_ended:
             return _RUN_ENDED
-        read = cache(read)
-        if _command_id(read) in self._accepted_ids:
+        read_message = cache(read_message)
+        if _command_id(read_message) in self._accepted_ids:
             # `handle` confirms a command that is sent twice.
             return None
         try:
-            command = read_command(name, read, through="update")
+            command = read_command(name, read_message, through="update")
             if scheduler is None:
-                return self._early.refusal_of(name)
+                return self._early_commands.refusal_of(name)
             return refusal_of_command(command, scheduler, at=at)
         except MessageInvalid as error:
             return str(error)
@@ -286,7 +288,7 @@ class CommandHandler:
             return bug_message(error)
 
     def handle(
-        self, name: str, read: ReadMessage, *, through: Through, scheduler: "RunScheduler | None", at: float
+        self, name: str, read_message: ReadMessage, *, through: Through, scheduler: "RunScheduler | None", at: float
     ) -> CommandResult:
         """Apply or store the command of a message, and add its notes; apply a command that is sent twice only once.
 
@@ -294,16 +296,16 @@ class CommandHandler:
             scheduler: scheduler of the run; `None` while it has no plan.
         """
         # A message may have 2 MB, so it is decoded once.
-        read = cache(read)
-        command_id = _command_id(read)
+        read_message = cache(read_message)
+        command_id = _command_id(read_message)
         if command_id in self._accepted_ids:
             return CommandResult(confirmation=_STORED_EARLY if scheduler is None else _ALREADY_ACCEPTED)
         try:
-            command = self._read_command(name, read, through=through)
+            command = self._read_command(name, read_message, through=through)
             if self._has_ended:
                 result = CommandResult(_RUN_ENDED)
             elif scheduler is None:
-                result = CommandResult(self._early.store(name, command), confirmation=_STORED_EARLY)
+                result = CommandResult(self._early_commands.store(name, command), confirmation=_STORED_EARLY)
             else:
                 result = execute_command(command, scheduler, at=at)
         except MessageInvalid as error:
@@ -329,7 +331,7 @@ class CommandHandler:
     def apply_stored_commands(self, scheduler: "RunScheduler", *, at: float) -> Sequence[CommandResult]:
         """Apply the commands that arrived before the run had its plan, in order; their senders get no response."""
         results = []
-        for name, command in self._early.pop_all():
+        for name, command in self._early_commands.pop_all():
             try:
                 result = execute_command(command, scheduler, at=at)
             # The process edge, as in `handle`.
@@ -340,9 +342,9 @@ class CommandHandler:
             results.append(result)
         return results
 
-    def _read_command(self, name: str, read: ReadMessage, *, through: Through) -> RoutedCommand:
+    def _read_command(self, name: str, read_message: ReadMessage, *, through: Through) -> RoutedCommand:
         try:
-            return read_command(name, read, through=through)
+            return read_command(name, read_message, through=through)
         except MessageInvalid:
             raise
         # The process edge: a cancel message always cancels, whatever its content.
@@ -397,10 +399,10 @@ class EarlyCommands:
 # Signals that are not commands.
 
 
-def read_sub_plan_report(read: ReadMessage, notes: Notes) -> SubPlanEnd | None:
+def read_sub_plan_report(read_message: ReadMessage, notes: Notes) -> SubPlanEnd | None:
     """Return the report of a sub-plan. An invalid report becomes a note."""
     try:
-        return sub_plan_end_from_json(read())
+        return sub_plan_end_from_json(read_message())
     except MessageInvalid as error:
         notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, str(error))
     # The process edge, as in `CommandHandler.handle`.

@@ -17,15 +17,15 @@ _EMPTY: Mapping[str, Any] = {
 }
 """Fields that a closing document omits if they have these values."""
 _SHORT_FORM_FIELDS = ("phase", "round", "max_rounds", "question", "intention", "planner_reasoning", "final_response")
-_KNOWN_TO_READERS = frozenset({"run_id", "execution_id"})
+_FIELDS_KNOWN_TO_READERS = frozenset({"run_id", "execution_id"})
 
 
-def first_failed_node(failed: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
-    """Return the field of `nodes_ref` that names the first failed node, for lists, which show nothing else of the
+def first_failed_node(failed_nodes: Iterable[tuple[str, str | None]]) -> dict[str, Any]:
+    """Return the field of `nodes_ref` that names the first failed node, for lists, which show no other details of
     nodes.
     """
-    first = next(iter(failed), None)
-    return {} if first is None else {FIRST_FAILED: {"node_id": first[0], "message": first[1]}}
+    first_failed = next(iter(failed_nodes), None)
+    return {} if first_failed is None else {FIRST_FAILED: {"node_id": first_failed[0], "message": first_failed[1]}}
 
 
 def compact_document(document: Mapping[str, Any], *, steps: int) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
 def closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document for the closing event of a run: without nodes, empty fields and the IDs of the run.
 
-    Readers have the nodes from the events before, as `full_closing_document` has the other fields.
+    Readers have the nodes from earlier events, and `full_closing_document` adds the empty fields.
     """
     has_nodes = bool(document["nodes"]) or "nodes_ref" in document
     counted = counted_document(document) if has_nodes else document
@@ -79,7 +79,7 @@ def closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in counted.items()
-        if name not in _KNOWN_TO_READERS and not (name in _EMPTY and value == _EMPTY[name])
+        if name not in _FIELDS_KNOWN_TO_READERS and not (name in _EMPTY and value == _EMPTY[name])
     }
 
 
@@ -133,7 +133,7 @@ def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
 
 
 INLINE_DOCUMENT_BYTES = 1024 * 1024
-"""Values up to this size are included in a document; larger ones only on request."""
+"""Values up to this size are included in a document; larger values only on request."""
 
 
 def omit_large_values(value: Any, *, ref: str) -> Any:

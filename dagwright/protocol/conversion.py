@@ -59,14 +59,14 @@ class _TolerantDetails(FailureConverter):
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
         """Return the exception of a failure."""
-        return super().from_failure(failure, _UndecodableAsNull(payload_converter))  # type: ignore[safe-super] # of the class beside it
+        return super().from_failure(failure, _UndecodableAsNull(payload_converter))  # type: ignore[safe-super] # the other base class of each subclass
 
 
 class TolerantFailureConverter(_TolerantDetails, DefaultFailureConverter):
     """Failure converter that ignores undecodable details."""
 
 
-_BY_ENCODING = PydanticPayloadConverter().converters
+_CONVERTERS_BY_ENCODING = PydanticPayloadConverter().converters
 
 
 class _UndecodableStayRaw(PayloadConverter):
@@ -79,7 +79,7 @@ class _UndecodableStayRaw(PayloadConverter):
     def from_payloads(self, payloads: Sequence[Payload], type_hints: list[type] | None = None) -> list[Any]:
         """Return the values of payloads."""
         try:
-            return super().from_payloads(payloads, type_hints)  # type: ignore[safe-super] # of the class beside it
+            return super().from_payloads(payloads, type_hints)  # type: ignore[safe-super] # the other base class of each subclass
         # A converter raises the exceptions of its parser.
         except Exception:
             if type_hints is not None or len(payloads) < 2:
@@ -94,7 +94,7 @@ class TolerantPayloadConverter(_UndecodableStayRaw, CompositePayloadConverter):
     """
 
     def __init__(self) -> None:
-        self.converters = _BY_ENCODING
+        self.converters = _CONVERTERS_BY_ENCODING
 
 
 class _ContextFreeDataConverter(DataConverter):
@@ -126,13 +126,13 @@ def compose_converter(converter: DataConverter | None) -> DataConverter:
     """
     if converter is None or converter == DataConverter.default or isinstance(converter, _ContextFreeDataConverter):
         return converter if isinstance(converter, _ContextFreeDataConverter) else data_converter
-    composed = replace(
+    composed_converter = replace(
         converter,
         payload_converter_class=_tolerant_payloads(converter.payload_converter_class),
         failure_converter_class=_tolerant_failures(converter.failure_converter_class),
     )
-    _check_json(composed, name=converter.payload_converter_class.__name__)
-    return composed
+    _check_json(composed_converter, name=converter.payload_converter_class.__name__)
+    return composed_converter
 
 
 def _tolerant_payloads(converter_class: type[PayloadConverter]) -> type[PayloadConverter]:
@@ -174,7 +174,7 @@ def _check_json(converter: DataConverter, *, name: str) -> None:
             )
     raw = RawValue(converter.payload_converter.to_payload(_SAMPLES[0]))
     if converter.payload_converter.to_payloads([raw]) != [raw.payload]:
-        raise ConverterUnusable(f"the payload converter {name} does not pass RawValue as it is, as plans require")
+        raise ConverterUnusable(f"the payload converter {name} does not pass RawValue unchanged, as plans require")
 
 
 # Histories.

@@ -47,7 +47,7 @@ def result_document(scheduler: "RunScheduler | None", facts: RunFacts, *, status
         scheduler: state of the run; `None` if it ended before its plan was loaded.
         status: replaces the status of the scheduler.
     """
-    document = _without_nodes(scheduler, facts, status=status)
+    document = _document_without_nodes(scheduler, facts, status=status)
     if scheduler is not None:
         document["nodes"] = dict(node_documents(scheduler))
         if inner_counts := _counts_of_offloaded_nodes(scheduler):
@@ -66,7 +66,7 @@ def counted_result_document(scheduler: "RunScheduler", facts: RunFacts, *, statu
         if record.status is NodeStatus.FAILED
     )
     reference = {"ref": "history", "counts": shown_counts, **first_failed_node(failed)}
-    return {**_without_nodes(scheduler, facts, status=status), "nodes_ref": reference}
+    return {**_document_without_nodes(scheduler, facts, status=status), "nodes_ref": reference}
 
 
 def _named_records(scheduler: "RunScheduler") -> Iterator[tuple[str, Record]]:
@@ -77,19 +77,19 @@ def _named_records(scheduler: "RunScheduler") -> Iterator[tuple[str, Record]]:
             yield f"{node.id}[{item.key}]", item.record
 
 
-def _without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *, status: str | None) -> dict[str, Any]:
+def _document_without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *, status: str | None) -> dict[str, Any]:
     output = scheduler.output()[0] if scheduler is not None and scheduler.is_finished else None
     error = _error_of(scheduler) or scheduler.features.extension.goal_error() if scheduler is not None else None
     notes = [dict(note) for note in facts.notes]
-    omitted = (
+    omitted_count = (
         omitted_sink_count(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.is_finished else 0
     )
-    if omitted:
-        notes.append(_omitted_note(omitted))
+    if omitted_count:
+        notes.append(_omitted_note(omitted_count))
     lineage = lineage_of_run(scheduler) if scheduler is not None else None
     context = session_names_of(scheduler) if scheduler is not None else {}
     rounds = rounds_document(scheduler, _compact) if scheduler is not None else None
-    looked_up = list(resolved_lookups(scheduler.plan, scheduler.records)) if scheduler is not None else []
+    lookups = list(resolved_lookups(scheduler.plan, scheduler.records)) if scheduler is not None else []
     lookup_problems = (
         lookup_errors(scheduler.plan, scheduler.records) if scheduler is not None and scheduler.state.error else []
     )
@@ -106,7 +106,7 @@ def _without_nodes(scheduler: "RunScheduler | None", facts: RunFacts, *, status:
         "usage": scheduler.state.totals.usage.to_document() if scheduler else {},
         "notes": notes,
         **({"context": context} if context else {}),
-        **({"lookups": looked_up} if looked_up else {}),
+        **({"lookups": lookups} if lookups else {}),
         **({"rounds": rounds} if rounds is not None else {}),
         **({wire.DETAIL_LINEAGE: lineage.to_document()} if lineage else {}),
     }
@@ -117,9 +117,9 @@ def _error_of(scheduler: "RunScheduler") -> NodeError | None:
     error = scheduler.state.error
     if error is None or not (scheduler.state.phase.is_compensated and scheduler.is_finished):
         return error
-    message, standing = compensation_summary(scheduler.state)
+    message, uncompensated_notes = compensation_summary(scheduler.state)
     if scheduler.state.options.only_compensates:
-        return NodeError(NOTE_UNCOMPENSATED, message) if standing else None
+        return NodeError(NOTE_UNCOMPENSATED, message) if uncompensated_notes else None
     return replace(error, message=f"{error.message}; {message}")
 
 
@@ -155,23 +155,23 @@ def _counts_of_offloaded_nodes(scheduler: "RunScheduler") -> dict[str, int]:
 def node_documents(scheduler: "RunScheduler") -> Sequence[tuple[str, dict[str, Any]]]:
     """Return (id, document) of every node in plan order, each `for_each` node followed by its items."""
     documents: list[tuple[str, dict[str, Any]]] = []
-    compensated = compensated_by(scheduler.state)
+    compensating_ids = compensated_by(scheduler.state)
     for node, record in scheduler.state.visible_nodes():
         documents.append((node.id, node_document(scheduler, node.id, node=node, record=record)))
         for item in listed_items(record):
             task_id = f"{node.id}[{item.key}]"
             documents.append((task_id, node_document(scheduler, task_id, node=node, record=item.record)))
-    for task_id, document in documents if compensated else ():
-        if task_id in compensated:
-            document["compensated_by"] = compensated[task_id]
+    for task_id, document in documents if compensating_ids else ():
+        if task_id in compensating_ids:
+            document["compensated_by"] = compensating_ids[task_id]
     return documents
 
 
 def node_document(scheduler: "RunScheduler", task_id: str, *, node: CompiledNode, record: Record) -> dict[str, Any]:
     """Return the document of a node or item."""
     needs = [scheduler.plan.nodes[number].id for number in scheduler.state.visible_dependencies(node)]
-    declared = tool_of(node, scheduler.plan.tools) if node.tool in scheduler.plan.tools else None
-    document = document_of_record(record, title=node.title, tool=node.tool, needs=needs, declared=declared)
+    declaration = tool_of(node, scheduler.plan.tools) if node.tool in scheduler.plan.tools else None
+    document = document_of_record(record, title=node.title, tool=node.tool, needs=needs, declaration=declaration)
     document["supersedes"] = node.supersedes if task_id == node.id else None
     if node.compensates is not None:
         document["compensates"] = node.compensates
@@ -207,20 +207,20 @@ def override_entries(scheduler: "RunScheduler", task_id: str) -> list[dict[str, 
 
 
 def document_of_record(
-    record: Record, *, title: str | None, tool: str, needs: Sequence[str], declared: ToolDeclaration | None
+    record: Record, *, title: str | None, tool: str, needs: Sequence[str], declaration: ToolDeclaration | None
 ) -> dict[str, Any]:
     """Return the document of a node by its record.
 
     Args:
         needs: ids of its dependencies.
-        declared: declaration of its tool.
+        declaration: declaration of the node's tool.
     """
     started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)
     cached = {"cached": dict(record.cached)} if record.cached is not None else {}
     reused = {"reused": dict(record.reused)} if record.reused is not None else {}
     message = {"message": record.message} if record.message is not None else {}
     item_counts = {"items": counts_of_items(record)} if is_batched(record) else {}
-    planned = planned_version(record, declared)
+    planned_tool_version = planned_version(record, declaration)
     return {
         **item_counts,
         "status": record.status.value,
@@ -238,9 +238,9 @@ def document_of_record(
         **message,
         "lineage": {
             "inputs": list(needs),
-            "effects": declared.effects.value if declared else None,
+            "effects": declaration.effects.value if declaration else None,
             "tool_version": record.tool_version or None,
-            **({"planned_tool_version": planned} if planned else {}),
+            **({"planned_tool_version": planned_tool_version} if planned_tool_version else {}),
             "attempts": record.attempts,
             "started_at": started_at,
             "ended_at": ended_at,
@@ -256,7 +256,7 @@ def graph_document(scheduler: "RunScheduler") -> dict[str, Any]:
     `group` is the round of a node, in runs that work in rounds; `partial` marks a partial result.
     """
     nodes, groups = scheduler.plan.nodes, groups_of(scheduler)
-    visible = list(scheduler.state.visible_nodes())
+    visible_nodes = list(scheduler.state.visible_nodes())
     return {
         "nodes": [
             {
@@ -267,10 +267,12 @@ def graph_document(scheduler: "RunScheduler") -> dict[str, Any]:
                 **({"partial": True} if record.partial else {}),
                 **({"group": groups[node.id]} if node.id in groups else {}),
             }
-            for node, record in visible
+            for node, record in visible_nodes
         ],
         "edges": [
-            [nodes[number].id, node.id] for node, _ in visible for number in scheduler.state.visible_dependencies(node)
+            [nodes[number].id, node.id]
+            for node, _ in visible_nodes
+            for number in scheduler.state.visible_dependencies(node)
         ],
     }
 

@@ -33,20 +33,20 @@ def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
     if document.get("status") != RunStatus.FAILED.value:
         return None
     nodes = document.get("nodes")
-    failed = [
+    failed_nodes = [
         (name, node["error"] if isinstance(node.get("error"), Mapping) else {})
         for name, node in (nodes.items() if isinstance(nodes, Mapping) else ())
         if isinstance(node, Mapping) and node.get("status") == NodeStatus.FAILED.value
     ]
     reference = document.get("nodes_ref") or {}
-    count = len(failed) + int(reference.get("counts", {}).get(NodeStatus.FAILED.value, 0))
+    count = len(failed_nodes) + int(reference.get("counts", {}).get(NodeStatus.FAILED.value, 0))
     if count == 0:
         return {"code": NOTHING_COMPLETED, "message": NOTHING_COMPLETED_MESSAGE, "node_id": None}
-    if not failed and FIRST_FAILED in reference:
-        failed = [(reference[FIRST_FAILED]["node_id"], reference[FIRST_FAILED])]
-    if not failed:
+    if not failed_nodes and FIRST_FAILED in reference:
+        failed_nodes = [(reference[FIRST_FAILED]["node_id"], reference[FIRST_FAILED])]
+    if not failed_nodes:
         message = "1 node failed" if count == 1 else f"{count:,} nodes failed"
         return {"code": NODE_FAILED, "message": message, "node_id": None}
-    name, cause = failed[0]
+    name, cause = failed_nodes[0]
     more = f"; {count - 1:,} more failed" if count > 1 else ""
     return {"code": NODE_FAILED, "message": f"{name!r} failed: {cause.get('message')}{more}", "node_id": name}

@@ -67,7 +67,7 @@ def fairness_from_json(encoded: Any) -> Fairness | None:
     """Decode `Fairness.to_json`.
 
     Raises:
-        FairnessInvalid: it is invalid.
+        FairnessInvalid: the JSON is invalid.
     """
     if encoded is None:
         return None

@@ -54,7 +54,7 @@ class HistoryLimits:
         return (
             use.events - self._baseline.events >= limits.DRAIN_AT_EVENTS * next_drain
             or use.size_bytes - self._baseline.size_bytes >= limits.DRAIN_AT_BYTES * next_drain
-            # Signals have a limit that no drain may exceed, so each drain limit is closer to it than the one before.
+            # No drain may exceed the limit of signals, so each drain limit is closer to it than the last drain limit.
             or use.signals >= limits.SIGNALS_LIMIT - room_for_signals // next_drain
             or self.is_at_limit(use)
         )

@@ -43,10 +43,10 @@ class NodeProgress:
 
 def progress_of(scheduler: "RunScheduler") -> NodeProgress:
     """Return the progress of a run. Complexity: linear in the nodes."""
-    compensating = compensation_counts(scheduler.state)
-    counts = counts_of(scheduler.plan, scheduler.records) - compensating
+    compensating_counts = compensation_counts(scheduler.state)
+    counts = counts_of(scheduler.plan, scheduler.records) - compensating_counts
     done = sum(count for status, count in counts.items() if status.has_run)
-    return NodeProgress(done, scheduler.plan.written_count - compensating.total())
+    return NodeProgress(done, scheduler.plan.written_count - compensating_counts.total())
 
 
 def parse_progress(text: str | None) -> NodeProgress | None:
@@ -59,8 +59,8 @@ def awaited_assignees(scheduler: "RunScheduler") -> list[str]:
     """Return the assignees of the open requests in alphabetical order, as many as fit into a search attribute."""
     assignees = {request.assignee for request in scheduler.features.feedback.requests.open.values()}
     names = sorted({keyword_of_assignee(assignee) for assignee in assignees})
-    fitting = fitting_keywords(names, max_bytes=ATTRIBUTE_BYTES - json_bytes([OTHERS]))
-    return fitting if len(fitting) == len(names) else [*fitting, OTHERS]
+    fitting_names = fitting_keywords(names, max_bytes=ATTRIBUTE_BYTES - json_bytes([OTHERS]))
+    return fitting_names if len(fitting_names) == len(names) else [*fitting_names, OTHERS]
 
 
 def keyword_of_assignee(name: str | None) -> str:
@@ -71,12 +71,12 @@ def keyword_of_assignee(name: str | None) -> str:
 def requests_version(scheduler: "RunScheduler") -> RequestsVersion:
     """Return a value that changes when `requests_to_json` does."""
     requests = scheduler.features.feedback.requests.open
-    listed = islice(requests.values(), _MAX_REQUESTS)
-    return len(requests), tuple((request.id, request.assignee, request.deadline_at) for request in listed)
+    listed_requests = islice(requests.values(), _MAX_REQUESTS)
+    return len(requests), tuple((request.id, request.assignee, request.deadline_at) for request in listed_requests)
 
 
 def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[str, Any]:
-    """Return the open requests of a run for its memo: the oldest requests, and the number of all."""
+    """Return the open requests of a run for its memo: the oldest requests, and the total number."""
     requests = scheduler.features.feedback.requests.open
     documents: list[dict[str, Any]] = []
     remaining_bytes = LISTED_REQUESTS_BYTES
@@ -93,12 +93,12 @@ def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[st
 
 
 def shortened_request(document: Mapping[str, Any], *, max_bytes: int) -> dict[str, Any]:
-    """Return the document of a request; if it is too large, without schema, options and arguments, and a cut prompt."""
+    """Return the document of a request; if it is too large, with a cut prompt and no schema, options and arguments."""
     if encoded_size(document) <= max_bytes:
         return dict(document)
     prompt = cut_bytes(document["prompt"], max_bytes=max_bytes // 4)
-    removed = dict.fromkeys(("schema", "options", "arguments"))
-    return {**document, "prompt": prompt, **removed, "shortened": True}
+    empty_fields = dict.fromkeys(("schema", "options", "arguments"))
+    return {**document, "prompt": prompt, **empty_fields, "shortened": True}
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ class MapBatchInput:
 
     Args:
         node_ends: (node id, its end) of the nodes that the map node reads.
-        items: the items, if the parent run has them; or
-        source: their reference in the payload store.
+        items: the items, if the parent run has them; otherwise empty.
+        source: reference of the items in the payload store, if the parent run does not have them.
     """
 
     node_ends: Sequence[tuple[str, Record]]
@@ -58,7 +58,7 @@ def next_map_batch_input(batch: MapBatchInput) -> MapBatchInput:
     return MapBatchInput([(node_id, Record(NodeStatus.COMPLETED)) for node_id, _ in batch.node_ends])
 
 
-_ENDS = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.CANCELLED)
+_END_STATUSES = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.CANCELLED)
 
 
 def map_batch_end_from_json(encoded: Any, map_batch: MapBatch) -> MapBatchEnd:
@@ -77,11 +77,11 @@ def map_batch_end_from_json(encoded: Any, map_batch: MapBatch) -> MapBatchEnd:
         pieces = [(str(ref), int(count)) for ref, count in encoded.get("pieces", ())]
         results = encoded.get("results")
         values = value_from_json(results["value"], results.get("stored")) if results is not None else None
-    except (KeyError, TypeError, AttributeError, ValueError) as wrong:
-        raise ValueError(f"not the end of a map batch: {wrong!r}") from None
+    except (KeyError, TypeError, AttributeError, ValueError) as decoding_error:
+        raise ValueError(f"not the end of a map batch: {decoding_error!r}") from None
     result_count = len(values) if isinstance(values, list) else sum(piece[1] for piece in pieces)
     if status is NodeStatus.COMPLETED and result_count != map_batch.count:
         raise ValueError(f"a map batch of {map_batch.count} items has {result_count} results")
-    if status not in _ENDS or sum(counts.values()) > map_batch.count:
+    if status not in _END_STATUSES or sum(counts.values()) > map_batch.count:
         raise ValueError(f"invalid end of a map batch of {map_batch.count} items: {status.value} with {counts}")
     return MapBatchEnd(status, counts, values, pieces, error, encoded.get("failed_key"))

@@ -159,19 +159,19 @@ def pieces_of_results(record: Record) -> list[tuple[str, int]]:
     Values that are in the store already are encoded as references.
     """
     pieces: list[tuple[str, int]] = []
-    pending: list[Any] = []
+    piece_values: list[Any] = []
     size = 0
     for value in record.result or ():
         encoded = value_to_json(value)
-        added = len(pydantic_core.to_json(encoded))
-        if pending and size + added > _PIECE_BYTES:
-            pieces.append(_piece(pending))
-            pending, size = [], 0
-        pending.append(value)
-        size += added
+        added_bytes = len(pydantic_core.to_json(encoded))
+        if piece_values and size + added_bytes > _PIECE_BYTES:
+            pieces.append(_piece(piece_values))
+            piece_values, size = [], 0
+        piece_values.append(value)
+        size += added_bytes
     if not pieces and size <= INLINE_BATCH_RESULTS_BYTES:
         return []
-    return [*pieces, _piece(pending)]
+    return [*pieces, _piece(piece_values)]
 
 
 def _piece(values: Sequence[Any]) -> tuple[str, int]:
@@ -191,13 +191,13 @@ def map_batch_end_to_json(scheduler: "RunScheduler", pieces: Sequence[tuple[str,
     for item in record.items:
         counts[item.record.status.value] = counts.get(item.record.status.value, 0) + 1
     end: dict[str, Any] = {"status": record.status.value, "counts": counts}
-    failed = next((item for item in record.items if item.record.status is NodeStatus.FAILED), None)
-    if failed is not None and failed.record.error is not None:
-        end |= {"failed_key": failed.key, "error": failed.record.error.to_json()}
+    failed_item = next((item for item in record.items if item.record.status is NodeStatus.FAILED), None)
+    if failed_item is not None and failed_item.record.error is not None:
+        end |= {"failed_key": failed_item.key, "error": failed_item.record.error.to_json()}
     elif record.error is not None:
         end["error"] = record.error.to_json()
-    elif (replaced := next((item.record.error for item in record.items if item.record.error), None)) is not None:
-        end["error"] = replaced.to_json()
+    elif (replaced_error := next((item.record.error for item in record.items if item.record.error), None)) is not None:
+        end["error"] = replaced_error.to_json()
     if record.status is NodeStatus.COMPLETED:
         end |= {"pieces": [list(piece) for piece in pieces]} if pieces else {"results": value_to_json(record.result)}
     return {"map_batch": end}

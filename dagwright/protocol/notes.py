@@ -34,13 +34,13 @@ class Notes:
 
     def prepend(self, notes: Sequence[Mapping[str, Any]], omitted: int) -> None:
         """Insert the notes of the previous executions, which are loaded after the first messages, at the front."""
-        new, new_omitted = self.entries, self.omitted
-        self.entries, self.omitted = [dict(note) for note in notes], omitted + new_omitted
-        for note in new:
+        newer_notes, newer_omitted = self.entries, self.omitted
+        self.entries, self.omitted = [dict(note) for note in notes], omitted + newer_omitted
+        for note in newer_notes:
             self._append(note)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """Return the notes as documents show them. The last one has the number of omitted notes."""
+        """Return the notes as documents show them. The last note has the number of omitted notes."""
         if not self.omitted:
             return list(self.entries)
         message = f"{self.omitted} more notes are omitted"

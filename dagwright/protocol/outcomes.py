@@ -92,7 +92,7 @@ def read_failure(
 
     Args:
         records_starts: whether the worker records starts: then a timeout without a recorded start proves that the tool
-            was not called. Workers of foreign tools do not.
+            was not called. Workers of foreign tools do not record starts.
     """
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
@@ -106,9 +106,9 @@ def read_failure(
             cause.type or "tool_failed", message, not cause.non_retryable, _full_text_ref_of(cause)
         ), attempt
     if isinstance(cause, TimeoutError):
-        used = usage_of_heartbeat(cause.last_heartbeat_details)
+        usage = usage_of_heartbeat(cause.last_heartbeat_details)
         failure = _read_timeout(cause, node, effects, records_starts=records_starts)
-        return failure, Attempt(_attempts_of(error, node), usage=used)
+        return failure, Attempt(_attempts_of(error, node), usage=usage)
     if isinstance(cause, TerminatedError):
         return NodeError("terminated", "the sub-plan was terminated"), Attempt()
     message = cause.message if isinstance(cause, FailureError) else str(cause)
@@ -213,11 +213,11 @@ def store_wait_of(
     tool = tool_of(node, scheduler.plan.tools)
     # Only the worker knows the effects of a call that depend on its arguments.
     is_write = tool.effects is Effects.WRITE and (tool.effects_by is None or node.effects is not None)
-    waits = scheduler.state.store_waits.get(task_id, (0, 0))[0]
-    if tool.is_foreign or (is_write and size_bytes) or waits >= MAX_STORE_WAITS:
+    wait_count = scheduler.state.store_waits.get(task_id, (0, 0))[0]
+    if tool.is_foreign or (is_write and size_bytes) or wait_count >= MAX_STORE_WAITS:
         return None
     scheduler.await_store(task_id, at=at, attempt=_without_uncalled_attempt(cause, _attempt_of(cause, 1)))
-    return StoreWait(size_bytes, _STORE_PAUSE_S * 2 ** (waits - 1) if waits else 0.0)
+    return StoreWait(size_bytes, _STORE_PAUSE_S * 2 ** (wait_count - 1) if wait_count else 0.0)
 
 
 def _unstored_bytes(error: BaseException | None) -> int | None:
@@ -334,14 +334,14 @@ def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> Sub
         return SubPlanEnd(call, RunStatus.CANCELLED, None, None)
     failure, _ = read_failure(error, node, Effects.READ)
     details = _details_of(error)
-    used, agents, lineage = reported_usage(details), reported_agents(details), lineage_from_details(details)
+    usage, agents, lineage = reported_usage(details), reported_agents(details), lineage_from_details(details)
     child_snapshot = details.get("child_snapshot") if isinstance(details, Mapping) else None
     return SubPlanEnd(
         call,
         RunStatus.FAILED,
         None,
         failure.to_json(),
-        usage=used,
+        usage=usage,
         agents=agents,
         lineage=lineage,
         child_snapshot=child_snapshot,
@@ -368,7 +368,7 @@ def found_sub_plan_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubP
 
 
 def apply_sub_plan_end(scheduler: "RunScheduler", end: SubPlanEnd, *, at: float) -> None:
-    """Handle the end of a sub-plan. A second end for the same call has no effect, nor has an end for another call."""
+    """Handle the end of a sub-plan. A second end for the same call, or an end for another call, has no effect."""
     task_id = sub_plan_task(scheduler, end.task)
     if task_id is None:
         return

@@ -91,7 +91,7 @@ class PlanTooLarge(DagwrightError, ValueError):
     """A plan exceeds a limit. The message has the size, the limit and advice.
 
     Args:
-        node: id of the node that is too large, if it is one.
+        node: id of the node that is too large; `None` if the plan is too large.
     """
 
     def __init__(self, what: str, *, has: int, limit: int, advice: str, node: str | None = None) -> None:
@@ -158,31 +158,31 @@ def reject_too_large_inline(encoded: Any) -> None:
     Raises:
         PlanTooLarge: the plan exceeds a limit.
     """
-    pending, count = [encoded], 0
-    while pending:
-        plan = pending.pop()
+    plans_to_visit, count = [encoded], 0
+    while plans_to_visit:
+        plan = plans_to_visit.pop()
         nodes = plan.get("nodes") if isinstance(plan, Mapping) else None
         if plan is not encoded and not isinstance(nodes, list):
             continue
         own_count, children = encoded_sub_plans(nodes)
         count += own_count
         for sub_plan in children if plan is encoded else ():
-            # Its own input may have 2 MB too, with other values besides the plan.
+            # The input of a sub-plan's run may have 2 MB too, with other values besides the plan.
             if (size := encoded_size(sub_plan)) > PLAN_PART_BYTES:
                 problem = "a sub-plan is too large, in bytes of its compiled form"
                 raise PlanTooLarge(problem, has=size, limit=PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
-        pending += children
+        plans_to_visit += children
     if count > PLAN_NODES:
         problem = "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans"
         raise PlanTooLarge(problem, has=count, limit=PLAN_NODES, advice=_NOT_INLINE)
 
 
-def graph_problem(plan: CompiledPlan, *, reported: Collection[str] = ()) -> str | None:
+def graph_problem(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> str | None:
     """Return the first problem of the nodes and edges of a compiled plan as one sentence, or `None`.
 
     Args:
         plan: plan as a run loads it, without the nodes of offloaded regions.
-        reported: ids of nodes whose ends are passed outside the plan.
+        reported_ids: ids of nodes whose ends are passed outside the plan.
 
     Raises:
         PlanTooLarge: the plan has too many nodes or edges to be checked.
@@ -203,8 +203,10 @@ def graph_problem(plan: CompiledPlan, *, reported: Collection[str] = ()) -> str 
             return f"the members of {node.id!r} are not node numbers"
     if levels_of(_predecessors_of(plan)) is None:
         return "the dependencies of its nodes form a cycle"
-    if unreported := [number for number in _unreported_nodes(plan) if plan.nodes[number].id not in reported]:
-        return f"the node {plan.nodes[unreported[0]].id!r} requires a region, which is missing"
+    if unreported_numbers := [
+        number for number in _unreported_nodes(plan) if plan.nodes[number].id not in reported_ids
+    ]:
+        return f"the node {plan.nodes[unreported_numbers[0]].id!r} requires a region, which is missing"
     if (problem := compiled_plan_problem(plan)) is not None:
         return problem
     children = (graph_problem(node.sub_plan) for node in plan.nodes if node.sub_plan is not None)
@@ -222,8 +224,10 @@ def _predecessors_of(plan: CompiledPlan) -> list[Sequence[int]]:
 
 def _unreported_nodes(plan: CompiledPlan) -> list[int]:
     """Return the nodes whose end is never reported."""
-    reported = {member for node in plan.nodes[plan.written_count :] for member in node.members}
-    return [number for number, node in enumerate(plan.nodes) if node.kind == "reported" and number not in reported]
+    reported_numbers = {member for node in plan.nodes[plan.written_count :] for member in node.members}
+    return [
+        number for number, node in enumerate(plan.nodes) if node.kind == "reported" and number not in reported_numbers
+    ]
 
 
 def _are_numbers_of_nodes(numbers: Sequence[Any], plan: CompiledPlan) -> bool:

@@ -56,7 +56,7 @@ def planned_from_json(message: Any) -> CommandMessage:
         raise MessageInvalid("'attempt' must be an integer of at least 1, and 'from' an integer of at least 0")
     if not isinstance(nodes, list):
         raise MessageInvalid("'nodes' must be a list of nodes as in a plan")
-    return CommandMessage(message, None, Planned(call, attempt, offset, nodes), "the nodes were added")
+    return CommandMessage(message, None, UnparsedPlannedNodes(call, attempt, offset, nodes), "the nodes were added")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class AddPlannedNodes:
     extension: Extension | None
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
-        """Return `None`: `Planned.read` has checked the command."""
+        """Return `None`: `UnparsedPlannedNodes.parse_within` has checked the command."""
         return None
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
@@ -101,7 +101,7 @@ class _NoChange:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned(UnparsedCommand):
+class UnparsedPlannedNodes(UnparsedCommand):
     """Add nodes of a plan that a model is still writing.
 
     Args:
@@ -123,9 +123,9 @@ class Planned(UnparsedCommand):
             return _NoChange()
         if (refusal := refusal_of_run(scheduler) or self._refusal_of_call(scheduler)) is not None:
             return refusal
-        reported = self.offset + len(self.nodes)
+        reported_count = self.offset + len(self.nodes)
         if not self.nodes:
-            return AddPlannedNodes(self.call, self.attempt, reported, None)
+            return AddPlannedNodes(self.call, self.attempt, reported_count, None)
         budget.start(at)
         try:
             extension = self._extension(scheduler, budget)
@@ -133,7 +133,7 @@ class Planned(UnparsedCommand):
             return TOO_MUCH_AT_ONCE
         if isinstance(extension, str):
             return extension
-        return AddPlannedNodes(self.call, self.attempt, reported, extension)
+        return AddPlannedNodes(self.call, self.attempt, reported_count, extension)
 
     def _refusal_of_call(self, scheduler: "RunScheduler") -> str | None:
         """Return why the call may not add nodes, or `None`; only a running planner call may."""

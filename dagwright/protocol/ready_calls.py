@@ -54,7 +54,7 @@ class ReadyCall:
     """A task that can be sent.
 
     Args:
-        arguments: its arguments as JSON, with a readable form at every binding.
+        arguments: arguments of the task as JSON, with a readable form at every binding.
         bindings: values that only a worker may fill in.
     """
 
@@ -127,7 +127,7 @@ def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
     encoded, has_refs = encode_arguments(task.arguments)
     bindings = bindings_of(task.arguments) if has_refs else ()
     if tool.is_foreign and task.node.kind == "tool" and secret_names(bindings):
-        # A checked plan has none; a compiled plan may come from any source.
+        # A checked plan has no such secrets; a compiled plan may come from any source.
         raise ValueError(f"{task.node.tool!r} runs in a foreign worker, which cannot be given secrets")
     call = ReadyCall(task, encoded, bindings)
     if bindings and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
@@ -136,10 +136,10 @@ def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
     return call
 
 
-def needs_loading(scheduler: "RunScheduler", ready: ReadyCall) -> bool:
+def needs_loading(scheduler: "RunScheduler", ready_call: ReadyCall) -> bool:
     """Return whether stored values have to be loaded before the call, because the activity cannot load them."""
-    tool = scheduler.plan.tools.get(ready.task.node.tool, _UNDECLARED)
-    return tool.is_foreign and ready.task.node.kind == "tool" and bool(stored_refs(ready.bindings))
+    tool = scheduler.plan.tools.get(ready_call.task.node.tool, _UNDECLARED)
+    return tool.is_foreign and ready_call.task.node.kind == "tool" and bool(stored_refs(ready_call.bindings))
 
 
 def is_workflow_call(scheduler: "RunScheduler", node: CompiledNode) -> bool:
@@ -147,10 +147,12 @@ def is_workflow_call(scheduler: "RunScheduler", node: CompiledNode) -> bool:
     return node.kind == "tool" and scheduler.plan.tools.get(node.tool, _UNDECLARED).workflow is not None
 
 
-def loading_call(ready: ReadyCall) -> tuple[bytes, ReadyCall]:
+def loading_call(ready_call: ReadyCall) -> tuple[bytes, ReadyCall]:
     """Return the input of the activity that loads the arguments of a call, and the call without its bindings."""
-    message = b'{"arguments":' + ready.arguments + b',"bindings":' + pydantic_core.to_json(ready.bindings) + b"}"
-    return message, replace(ready, bindings=())
+    message = (
+        b'{"arguments":' + ready_call.arguments + b',"bindings":' + pydantic_core.to_json(ready_call.bindings) + b"}"
+    )
+    return message, replace(ready_call, bindings=())
 
 
 def repeated_call(scheduler: "RunScheduler", task: Task) -> ReadyCall:
@@ -158,7 +160,7 @@ def repeated_call(scheduler: "RunScheduler", task: Task) -> ReadyCall:
     return _ready_call(task, scheduler.plan.tools.get(task.node.tool, _UNDECLARED))
 
 
-def store_wait_message(ready: ReadyCall, wait: "StoreWait") -> bytes:
+def store_wait_message(ready_call: ReadyCall, wait: "StoreWait") -> bytes:
     """Return the input of the activity that waits for the payload store, with the values that the call reads."""
-    message = {"refs": stored_refs(ready.bindings), "size_bytes": wait.size_bytes, "pause_s": wait.pause_s}
+    message = {"refs": stored_refs(ready_call.bindings), "size_bytes": wait.size_bytes, "pause_s": wait.pause_s}
     return pydantic_core.to_json(message)

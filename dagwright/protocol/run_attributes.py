@@ -25,7 +25,7 @@ _TEXTS = (
 
 
 def identifying_pairs(memo: Mapping[str, Any]) -> list[Pair]:
-    """Return the attributes of a run by its memo.
+    """Return the attributes of a run from its memo.
 
     Args:
         memo: memo of the run; its values may be of any type.
@@ -43,7 +43,7 @@ def identifying_pairs(memo: Mapping[str, Any]) -> list[Pair]:
 
 
 def attributes_at_start(memo: Mapping[str, Any], *, missing: Collection[str]) -> TypedSearchAttributes:
-    """Return the search attributes with which a client starts a run: those by its memo, and its state.
+    """Return the search attributes with which a client starts a run: the attributes from its memo, and its state.
 
     Args:
         missing: search attributes that the namespace lacks. If one is missing, none is set: a run that has `STATE`

@@ -50,7 +50,7 @@ class RunInput:
         max_in_flight: maximum number of tasks in flight.
         deadline_s: deadline of the whole run in seconds.
         notifies: whether the webhook of the workers is notified of requests.
-        scope: scope of idempotency keys; `None` for a top run, which uses its own.
+        scope: scope of idempotency keys; `None` for a top run, whose first execution run ID is the scope.
         path: for a sub-plan, the (kind, name) steps from the top run.
         snapshot: state of the previous execution; `None` for the first execution of a run.
         map_batch: additional input of the run of a map batch.
@@ -58,7 +58,7 @@ class RunInput:
         needs_approval: a model wrote the plan, and a person must approve it as a whole before it runs.
         approved_by: person who has approved the plan; the policy does not request approval of its nodes.
         approved_tools: tool that needs no further approval in the parent run -> person who allowed it.
-        notes: notes about the plan before the run, such as repairs of a model's answer; shown with those of the run.
+        notes: notes about the plan before the run, such as repairs of a model's answer; shown with the run's notes.
         budget: limits of the use of models, as for `budget_from_json`; `None` means no limits.
         shared_budget: for a sub-plan, the state of the budget that it shares with its parent run.
         compensate: whether the run compensates its calls if it does not complete. Only the top run compensates; a
@@ -109,9 +109,12 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
     encoded: dict[str, Any] = {"inputs": inputs["value"], "stored_inputs": inputs.get("stored")}
     encoded |= {"context": dict(run_input.context), "options": _options_to_json(run_input)}
     encoded = {name: value for name, value in encoded.items() if value}
-    optional: dict[str, Any] = {"approved_by": run_input.approved_by, "approved_tools": dict(run_input.approved_tools)}
-    optional |= {"scope": run_input.scope, "session": run_input.session and run_input.session.to_json()}
-    encoded |= {name: value for name, value in optional.items() if value not in (None, {})}
+    optional_fields: dict[str, Any] = {
+        "approved_by": run_input.approved_by,
+        "approved_tools": dict(run_input.approved_tools),
+    }
+    optional_fields |= {"scope": run_input.scope, "session": run_input.session and run_input.session.to_json()}
+    encoded |= {name: value for name, value in optional_fields.items() if value not in (None, {})}
     if run_input.pages:
         encoded["compiled"] = {"pages": list(run_input.pages)}
     elif run_input.compiled is not None:
@@ -197,7 +200,7 @@ def run_input_from_json(message: Any) -> RunInput:
         return RunInput(
             plan=message.get("plan"),
             dialect=_text_or_none(message, "dialect"),
-            compiled=compiled_plan(compiled, reported=_reported_nodes(message))
+            compiled=compiled_plan(compiled, reported_ids=_reported_nodes(message))
             if "compiled" in message and not pages
             else None,
             pages=pages,
@@ -253,18 +256,18 @@ def _reported_nodes(message: Mapping[str, Any]) -> list[str]:
     return [str(end[0]) for end in entries]
 
 
-def compiled_plan(encoded: Any, *, reported: Collection[str] = ()) -> CompiledPlan:
+def compiled_plan(encoded: Any, *, reported_ids: Collection[str] = ()) -> CompiledPlan:
     """Decode a compiled plan from any source, checked against the assumptions of the engine.
 
     Args:
-        reported: ids of nodes whose ends are passed outside the plan.
+        reported_ids: ids of nodes whose ends are passed outside the plan.
 
     Raises:
         PlanTooLarge: the plan is too large for the input of a run.
         ValueError: the plan is invalid.
     """
     reject_too_large_inline(encoded)
-    return checked_graph(plan_from_columns(encoded), reported=reported)
+    return checked_graph(plan_from_columns(encoded), reported_ids=reported_ids)
 
 
 def plan_of_pages(head: Any, nodes: Sequence[CompiledNode]) -> CompiledPlan:
@@ -286,17 +289,17 @@ def plan_of_pages(head: Any, nodes: Sequence[CompiledNode]) -> CompiledPlan:
         raise ValueError(f"the pages are not a compiled plan: {error!r}") from None
 
 
-def checked_graph(plan: CompiledPlan, *, reported: Collection[str] = ()) -> CompiledPlan:
+def checked_graph(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> CompiledPlan:
     """Return the plan if it is valid.
 
     Args:
-        reported: ids of nodes whose ends are passed outside the plan.
+        reported_ids: ids of nodes whose ends are passed outside the plan.
 
     Raises:
         PlanTooLarge: the plan is too large for a run.
         ValueError: an id, an edge or the extender of the plan is invalid.
     """
-    if (problem := graph_problem(plan, reported=reported)) is not None:
+    if (problem := graph_problem(plan, reported_ids=reported_ids)) is not None:
         raise ValueError(problem)
     check_extenders(plan)
     return plan
@@ -327,7 +330,7 @@ def _report_target(value: Any, *, name: str, parts: tuple[str, str]) -> tuple[st
     """Return the ids of the workflow and its part to which a run reports."""
     ids = [value.get(part) for part in parts] if isinstance(value, Mapping) else []
     if not ids or not all(isinstance(text, str) and 0 < len(text.encode(errors="replace")) <= 1000 for text in ids):
-        # Temporal would reject every report to another id, and the run would never end.
+        # Temporal would reject every report to an id of another form, and the run would never end.
         raise MessageInvalid(f"{name!r} must have {parts[0]!r} and {parts[1]!r}, each a string of 1 to 1,000 bytes")
     return str(ids[0]), str(ids[1])
 

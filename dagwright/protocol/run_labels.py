@@ -40,9 +40,9 @@ class TagsInvalid(DagwrightError, ValueError):
 class TagLabels:
     """Names of a tag in messages: the API accepts tags as the entries of `metadata`."""
 
-    one: str
-    article: str
-    many: str
+    singular: str
+    with_article: str
+    plural: str
     key: str
 
 
@@ -57,15 +57,15 @@ def checked_tags(tags: Mapping[str, Any], *, labels: TagLabels = TAGS) -> dict[s
         The tags, key -> value, in the given order.
 
     Raises:
-        TagsInvalid: there are more than `MAX_TAGS`, one of them cannot be a tag, or they are too large together.
+        TagsInvalid: there are more than `MAX_TAGS`, an entry is not a valid tag, or they are too large together.
     """
     if len(tags) > MAX_TAGS:
-        raise TagsInvalid(f"a run has at most {MAX_TAGS} {labels.many}; {len(tags)} were given")
+        raise TagsInvalid(f"a run has at most {MAX_TAGS} {labels.plural}; {len(tags)} were given")
     for key, value in tags.items():
         _check_tag(key, value, labels)
-    if (size := json_bytes([keyword_of_tag(*tag).translate(_REPLACED) for tag in tags.items()])) > ATTRIBUTE_BYTES:
+    if (size := json_bytes([keyword_of_tag(*tag).translate(_REPLACEMENTS) for tag in tags.items()])) > ATTRIBUTE_BYTES:
         raise TagsInvalid(
-            f"the {labels.many} have {size:,} bytes as JSON, over the limit of {ATTRIBUTE_BYTES:,} for all of them "
+            f"the {labels.plural} have {size:,} bytes as JSON, over the limit of {ATTRIBUTE_BYTES:,} for all of them "
             "together (a character outside of ASCII takes 6 or 12); shorten them"
         )
     return dict(tags)
@@ -76,14 +76,14 @@ def _check_tag(key: str, value: Any, labels: TagLabels) -> None:
         limit = f"1 to {TAG_KEY_BYTES} bytes of UTF-8 without spaces and '='"
         raise TagsInvalid(f"{labels.key} {key!r:.80} is invalid: a {labels.key} has {limit}")
     if not isinstance(value, str):
-        raise TagsInvalid(f"the value of {labels.one} {key!r} must be a string, not {type(value).__name__}")
+        raise TagsInvalid(f"the value of {labels.singular} {key!r} must be a string, not {type(value).__name__}")
     text = keyword_of_tag(key, value)
     if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
-        raise TagsInvalid(f"{labels.one} {key!r:.80} contains control characters or surrogates")
+        raise TagsInvalid(f"{labels.singular} {key!r:.80} contains control characters or surrogates")
     if len(text) > KEYWORD_CHARACTERS:
         lengths = f"{key!r} has {len(text)}"
         raise TagsInvalid(
-            f"{labels.article} has at most {KEYWORD_CHARACTERS} characters, its key and '=' included; {lengths}"
+            f"{labels.with_article} has at most {KEYWORD_CHARACTERS} characters, its key and '=' included; {lengths}"
         )
 
 
@@ -103,7 +103,7 @@ def tags_in(memo: Mapping[str, Any], *, key: str) -> dict[str, str]:
 
 
 _LOOK_ALIKES = {'"': "\uff02", "\\": "\uff3c", "'": "\u2019", "?": "\uff1f", "\u2661": "\u2665"}
-_REPLACED = str.maketrans({**_LOOK_ALIKES, **{chr(code): " " for code in range(32)}})
+_REPLACEMENTS = str.maketrans({**_LOOK_ALIKES, **{chr(code): " " for code in range(32)}})
 """Characters that a visibility query cannot contain -> similar characters.
 
 A server removes outer single quotes from the values of a query, PostgreSQL gets each question mark as a parameter, and
@@ -118,33 +118,33 @@ _UNQUERYABLE = re.compile(r'["\\?\x00-\x1f\ud800-\udfff]')
 def keyword(text: str) -> str:
     """Return a text as a Keyword search attribute: cut to its limit, and with characters that a query can contain."""
     # A lone surrogate cannot be encoded, and would make the request fail.
-    cut = text.encode(errors="replace").decode().translate(_REPLACED)[:KEYWORD_CHARACTERS]
-    while json_bytes(cut) > ATTRIBUTE_BYTES:
-        cut = cut[:-1]
-    return cut
+    shortened_text = text.encode(errors="replace").decode().translate(_REPLACEMENTS)[:KEYWORD_CHARACTERS]
+    while json_bytes(shortened_text) > ATTRIBUTE_BYTES:
+        shortened_text = shortened_text[:-1]
+    return shortened_text
 
 
 def is_queryable(text: str) -> bool:
-    """Return whether a visibility query can contain a text in quotes as it is."""
+    """Return whether a visibility query can contain a text unchanged, in quotes."""
     return "'" not in text and _UNQUERYABLE.search(text) is None
 
 
 def queryable_prefix(text: str) -> str:
-    """Return the longest prefix of an ID that a visibility query can contain; IDs are compared as they are."""
+    """Return the longest prefix of an ID that a visibility query can contain; IDs are compared unchanged."""
     prefix = _UNQUERYABLE.split(text, maxsplit=1)[0]
     return "" if prefix.startswith("'") else prefix.rstrip("'")
 
 
 def fitting_keywords(keywords: Iterable[str], *, max_bytes: int = ATTRIBUTE_BYTES) -> list[str]:
     """Return the first keywords whose JSON together has at most `max_bytes`."""
-    fitting: list[str] = []
+    selected_keywords: list[str] = []
     remaining_bytes = max_bytes - len("[]")
     for keyword_text in keywords:
         remaining_bytes -= json_bytes(keyword_text) + len(",")
         if remaining_bytes < 0:
             break
-        fitting.append(keyword_text)
-    return fitting
+        selected_keywords.append(keyword_text)
+    return selected_keywords
 
 
 def json_bytes(value: str | list[str]) -> int:
@@ -159,7 +159,7 @@ _KEY_BYTES = 120
 def task_summary(task: Task) -> str:
     """Return the summary of a task: the title of its node, for an item with its key; without a title the task ID.
 
-    The key stays readable if the title has to be cut: it is what distinguishes the items of a map.
+    The key stays readable if the title has to be cut, because the key distinguishes the items of a map.
     """
     title = task.node.title
     if not title:

@@ -29,8 +29,8 @@ class RunSnapshot:
 
     Args:
         started_at: seconds since the epoch at which the first execution started; deadlines count from there.
-        state: state of the nodes as text (`state_to_text`); or
-        refs: references of the pieces of that text, in order.
+        state: state of the nodes as text (`state_to_text`); empty if `refs` is set.
+        refs: references of the pieces of a long state text, in order; empty if `state` is set.
         notes: notes so far.
         omitted_notes: number of omitted notes.
         deadline_s: deadline in seconds from `started_at`; infinite means no deadline, `None` means the deadline of the

@@ -83,12 +83,12 @@ def scheduler_for_run(
     """
     extender = extender_of(plan)
     # The nodes that an extender adds are requested by a model.
-    is_model = extender is not None or is_model_written(run_input)
+    has_model_nodes = extender is not None or is_model_written(run_input)
     scheduler = create_scheduler(
         plan,
         inputs,
         max_in_flight=run_input.max_in_flight,
-        policy=run_input.policy or policy_of_extender(plan.extender) or (WRITES_ASK if is_model else ALL_RUN),
+        policy=run_input.policy or policy_of_extender(plan.extender) or (WRITES_ASK if has_model_nodes else ALL_RUN),
         options=_options_of(run_input, plan),
     )
     scheduler.features.extension.set_extender(extender)
@@ -120,7 +120,7 @@ def inherited_input(run_input: RunInput, scheduler: "RunScheduler", *, number: i
     """Return the input of a sub-plan with the decisions of people about its parent run.
 
     Args:
-        number: number of the node that starts it.
+        number: number of the node that starts the sub-plan.
     """
     feedback = scheduler.features.feedback
     return replace(
@@ -148,8 +148,8 @@ def start_run(scheduler: "RunScheduler", run_input: RunInput, *, at: float) -> N
 
 def _needs_approval(scheduler: "RunScheduler", run_input: RunInput) -> bool:
     """Return whether the policy requires approval of the plan; extensions by an extender are approved separately."""
-    is_first = run_input.parent is None and run_input.approved_by is None and scheduler.plan.extender is None
-    return is_first and scheduler.state.policy.approves_changes and changing_node_count(scheduler.plan) > 0
+    may_need_approval = run_input.parent is None and run_input.approved_by is None and scheduler.plan.extender is None
+    return may_need_approval and scheduler.state.policy.approves_changes and changing_node_count(scheduler.plan) > 0
 
 
 def start_restored_run(scheduler: "RunScheduler", run_input: RunInput | None, *, at: float) -> None:

@@ -113,23 +113,23 @@ def _restore_limits(scheduler: "RunScheduler", limits: Mapping[str, Any]) -> Non
 
 def _reuse_to_json(scheduler: "RunScheduler", table: ReuseTable) -> dict[str, Any]:
     """Return the data that a fork may still reuse: a result is not needed any more once its node has ended."""
-    ended = {
+    ended_tasks = {
         name
         for name, reusable in table.tasks.items()
         if reusable.has_result and (record := scheduler.record_of(name)) is not None and record.status.is_final
     }
-    return {name: reusable.to_json() for name, reusable in table.tasks.items() if name not in ended}
+    return {name: reusable.to_json() for name, reusable in table.tasks.items() if name not in ended_tasks}
 
 
 def _feedback_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return the requests, answers and decisions of people, without empty parts."""
     feedback, state = scheduler.features.feedback, scheduler.state
-    approved = feedback.state.approved_nodes
+    approved_count = feedback.state.approved_nodes
     parts = {
         "requests": feedback.requests.to_json(),
         "overrides": {name: override.to_json() for name, override in state.overrides.items()},
         "inputs": feedback.state.given_inputs,
-        "covered": [approved, feedback.state.approved_by] if approved else None,
+        "covered": [approved_count, feedback.state.approved_by] if approved_count else None,
         "policy": state.policy.to_json() if feedback.state.policy_changed else None,
     }
     return {name: part for name, part in parts.items() if part}
@@ -172,10 +172,10 @@ def _record_to_json(record: Record) -> dict[str, Any] | None:
             case "items":
                 encoded[name] = [_item_to_json(item) for item in value]
             case "result":
-                plain = value_to_json(value)
-                encoded[name] = plain["value"]
-                if "stored" in plain:
-                    encoded["stored_result"] = plain["stored"]
+                value_json = value_to_json(value)
+                encoded[name] = value_json["value"]
+                if "stored" in value_json:
+                    encoded["stored_result"] = value_json["stored"]
             case _:
                 encoded[name] = value
     if _is_list_of_items(record):

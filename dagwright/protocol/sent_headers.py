@@ -12,17 +12,17 @@ if TYPE_CHECKING:
     from dagwright.protocol.ready_calls import ReadyCall
 
 
-def headers_of_call(ready: "ReadyCall", *, key: str | None, tool: ToolDeclaration, model: Any) -> dict[str, bytes]:
+def headers_of_call(ready_call: "ReadyCall", *, key: str | None, tool: ToolDeclaration, model: Any) -> dict[str, bytes]:
     """Return the headers of a call.
 
     Args:
         key: idempotency key; `None` if the worker derives it.
         model: model configuration of the run, if it has one.
     """
-    task = ready.task
+    task = ready_call.task
     headers = {} if key is None else {wire.HEADER_IDEMPOTENCY_KEY: pydantic_core.to_json(key)}
-    if ready.bindings:
-        headers[wire.HEADER_BINDINGS] = pydantic_core.to_json(ready.bindings)
+    if ready_call.bindings:
+        headers[wire.HEADER_BINDINGS] = pydantic_core.to_json(ready_call.bindings)
     if task.node.projections:
         headers[wire.HEADER_PROJECTIONS] = pydantic_core.to_json(projections_to_json(task.node.projections))
     if tool.effects is Effects.WRITE and not tool.is_foreign:

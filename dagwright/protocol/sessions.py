@@ -1,7 +1,7 @@
 """Session: the state of a conversation of several requests, and its transitions. The module has no side effects.
 
 The workflow `Session` drives it. The whole state is small JSON in the memo of the workflow, so clients can read it
-without a worker, and the next execution continues with it. Old entries are dropped when new ones are added.
+without a worker, and the next execution continues with it. Old entries are dropped when new entries are added.
 """
 
 import json
@@ -77,10 +77,10 @@ def name_of_session(workflow_id: str) -> str:
 
 
 def input_problem(message: Any, *, workflow_id: str) -> str | None:
-    """Check the input of a session workflow; returns the problem, or `None`.
+    """Return the problem of the input of a session workflow, or `None`.
 
     Args:
-        message: must be `{"session_id": NAME}`, where NAME is the one in the workflow ID `session-NAME`.
+        message: must be `{"session_id": NAME}` for the workflow ID `session-NAME`.
     """
     if not workflow_id.startswith(wire.ID_SESSION) or not name_of_session(workflow_id):
         return f"the workflow ID of a session is {wire.ID_SESSION}NAME, not {workflow_id!r:.200}"
@@ -100,9 +100,9 @@ class Turn:
         run: id of its run.
         status: `running`, or the final status of the run.
         outcome: outcome on one line.
-        response: its answer, if the outcome does not contain all of it.
+        response: answer of the turn, if `outcome` does not contain the whole answer.
         response_ref: reference of the full answer in the payload store, if it is too long for a run.
-        names: names that it set.
+        names: names that the turn set.
         started_at, ended_at: RFC 3339.
     """
 
@@ -144,7 +144,7 @@ class Turn:
         entities = [f"@{name} ({names[name].get('name') or names[name]['id']})" for name in self.names if name in names]
         parts += [f"It set {', '.join(entities)}."] if entities else []
         result = f"Result: {self.status.replace('_', ' ')}"
-        # Last, because the end is cut if the text is too long.
+        # The result comes last, because the end is cut if the text is too long.
         parts.append(f"{result}: {self.answer or self.outcome}" if self.answer or self.outcome else result)
         return "\n".join(parts)
 
@@ -253,11 +253,10 @@ class SessionRecord:
             return None
         if self.is_ending:
             return TurnRejection("session_ending", f"the session {self.name!r} is ending and accepts no more requests")
-        if (running := self.running) is not None:
-            message = (
-                f"the session {self.name!r} is busy with the run {running.run!r}; the next turn can start after it"
-            )
-            return TurnRejection("session_busy", message, running.run)
+        if (running_turn := self.running) is not None:
+            run = running_turn.run
+            message = f"the session {self.name!r} is busy with the run {run!r}; the next turn can start after it"
+            return TurnRejection("session_busy", message, run)
         if start.version not in (None, self.version):
             message = f"the session {self.name!r} has changed since this turn was prepared: prepare it again"
             return TurnRejection("session_changed", message)
@@ -316,7 +315,9 @@ class SessionRecord:
         self.resolved_lookups = [] if end.has_failed_lookup else self.resolved_lookups
         for lookup in end.resolved_lookups:
             self.resolved_lookups = [
-                resolved for resolved in self.resolved_lookups if _lookup_key(resolved) != _lookup_key(lookup)
+                known_lookup
+                for known_lookup in self.resolved_lookups
+                if _lookup_key(known_lookup) != _lookup_key(lookup)
             ]
             self.resolved_lookups.append(lookup)
         self._record_change()
@@ -336,8 +337,8 @@ class SessionRecord:
     def _record_change(self) -> None:
         self.version += 1
         self.turns = self.with_short_responses().turns
-        encoded = [{**turn.to_json(), "response": None} for turn in self.turns]
-        count = _count_of_newest(encoded, max_count=MAX_TURNS, max_bytes=TURNS_BYTES)
+        encoded_turns = [{**turn.to_json(), "response": None} for turn in self.turns]
+        count = _count_of_newest(encoded_turns, max_count=MAX_TURNS, max_bytes=TURNS_BYTES)
         self.omitted_turns += len(self.turns) - count
         self.turns = self.turns[len(self.turns) - count :]
         count = _count_of_newest(list(self.resolved_lookups), max_bytes=LOOKUPS_BYTES)
@@ -381,7 +382,7 @@ def session_from_json(encoded: Any, *, name: str) -> SessionRecord:
     """Decode the result of `SessionRecord.to_json`.
 
     Args:
-        name: name of the session, by its workflow id.
+        name: name of the session, from its workflow id.
 
     Raises:
         ValueError: `encoded` has another form.

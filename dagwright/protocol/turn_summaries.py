@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _CALLS_SHOWN = 12
 _TEXTS_SHOWN = 4
 _TEXT_CHARACTERS = 80
-"""A longer text is not a name."""
+"""Longer texts of a result are omitted, because they are not names."""
 _CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
 _ID_KEY = re.compile(r"(?:.*[_-])?ids?|.*[a-z]Ids?")
 """Keys of ids, which are only for programs."""
@@ -33,15 +33,15 @@ def effects_summary(scheduler: "RunScheduler") -> str | None:
     """
     if scheduler.plan.written_count > DOCUMENT_NODES:
         return None
-    completed = [
+    completed_nodes = [
         (node, record) for node, record in scheduler.state.visible_nodes() if record.status is NodeStatus.COMPLETED
     ]
-    compensated = {node.compensates for node, _ in completed}
+    compensated_ids = {node.compensates for node, _ in completed_nodes}
     summaries = [
         _call_summary(node.tool, record.result)
-        for node, record in completed
+        for node, record in completed_nodes
         if node.compensates is None
-        and node.id not in compensated
+        and node.id not in compensated_ids
         and node.tool in scheduler.plan.tools
         and tool_of(node, scheduler.plan.tools).effects in _CHANGING
     ]
@@ -56,9 +56,9 @@ def _call_summary(tool: str, result: Any) -> str:
         for key, value in result.items()
         if isinstance(value, str) and 0 < len(value.strip()) <= _TEXT_CHARACTERS and not _ID_KEY.fullmatch(str(key))
     ]
-    without = [message for key, message in _WITHOUT_EFFECT.items() if result.get(key) is False]
+    effect_notes = [message for key, message in _WITHOUT_EFFECT.items() if result.get(key) is False]
     excerpt = ", ".join(list(dict.fromkeys(texts))[:_TEXTS_SHOWN])
-    return tool + (f": {excerpt}" if excerpt else "") + (f" ({without[0]})" if without else "")
+    return tool + (f": {excerpt}" if excerpt else "") + (f" ({effect_notes[0]})" if effect_notes else "")
 
 
 RESPONSE_BYTES = INLINE_VALUE_BYTES
@@ -66,7 +66,7 @@ RESPONSE_BYTES = INLINE_VALUE_BYTES
 OLDER_RESPONSE_BYTES = 2_000
 """JSON size of the answer of an older turn."""
 RESPONSES_BYTES = 16_000
-"""JSON size of the answers of all turns in total; the oldest ones are reduced to a line."""
+"""JSON size of the answers of all turns in total. Over the limit, the oldest turns have only their outcome."""
 ANSWER_REF_BYTES = 1_000
 """JSON size of the reference of an answer; a larger reference is dropped, and the answer stays cut."""
 CUT = "\n[… cut here …]\n"
@@ -104,27 +104,27 @@ def answer_ref_of(output: Any) -> dict[str, Any] | None:
 def answer_ref_from_json(encoded: Any) -> dict[str, Any] | None:
     """Decode the reference of an answer; `None` if it is invalid."""
     try:
-        stored = stored_from_json(encoded) if isinstance(encoded, Mapping) else None
+        stored_value = stored_from_json(encoded) if isinstance(encoded, Mapping) else None
     except ValueError:
         return None
-    ref = {"ref": stored.ref, "paths": paths_to_json(stored.paths)} if stored is not None else None
+    ref = {"ref": stored_value.ref, "paths": paths_to_json(stored_value.paths)} if stored_value is not None else None
     return ref if ref is not None and encoded_size(ref) <= ANSWER_REF_BYTES else None
 
 
 def cut_inside(text: str, *, max_bytes: int) -> str:
-    """Return a text with at most `max_bytes` as JSON: a longer text keeps two parts of its start and one of its end.
+    """Return a text with at most `max_bytes` as JSON: a longer text keeps its start and, half as long, its end.
 
     Args:
         max_bytes: much larger than the mark of the cut.
     """
     encoded = text.encode(errors="replace")
-    decoded, fitting = encoded.decode(), len(encoded)
+    decoded, size_limit = encoded.decode(), len(encoded)
     # A character has one to six bytes in JSON, so the length that fits is found by trial.
     while (size := encoded_size(decoded)) > max_bytes:
-        fitting = min(fitting - 1, fitting * max_bytes // size)
-        end = fitting // 3
-        last = encoded[len(encoded) - end :]
-        decoded = first_bytes(encoded, fitting - end) + CUT + last.decode(errors="ignore")
+        size_limit = min(size_limit - 1, size_limit * max_bytes // size)
+        end = size_limit // 3
+        last_part = encoded[len(encoded) - end :]
+        decoded = first_bytes(encoded, size_limit - end) + CUT + last_part.decode(errors="ignore")
     return decoded
 
 
@@ -132,12 +132,12 @@ def shorten_responses(responses: Sequence[str | None]) -> list[str | None]:
     """Return the answers of turns, the newest last, cut to the length that a session stores; the oldest are dropped
     first.
     """
-    stored: list[str | None] = []
+    short_responses: list[str | None] = []
     remaining_bytes, max_bytes = RESPONSES_BYTES, RESPONSE_BYTES
     for response in reversed(responses):
         text = None if response is None else cut_inside(response, max_bytes=max_bytes)
         if text is not None:
             max_bytes = OLDER_RESPONSE_BYTES
             remaining_bytes -= encoded_size(text)
-        stored.append(text if remaining_bytes >= 0 else None)
-    return stored[::-1]
+        short_responses.append(text if remaining_bytes >= 0 else None)
+    return short_responses[::-1]

@@ -40,9 +40,9 @@ EXPLANATION_BYTES = 400
 OUTCOME_BYTES = 400
 """Maximum size of the outcome of a turn that a session stores."""
 MAX_NAMES = 100
-"""Maximum number of names in a session, the newest first: a planner accepts no more."""
+"""Maximum number of names in a session: a planner accepts no more. The newest names stay."""
 LOOKUP_BYTES = 2_000
-"""Maximum size of an encoded lookup that a session stores; a larger one is looked up again."""
+"""Maximum size of an encoded lookup that a session stores; a larger lookup is searched again."""
 MAX_LOOKUPS = 100
 """Maximum number of lookups of one run that a session stores."""
 
@@ -58,7 +58,7 @@ class TurnStart:
     """The payload of `start_turn`.
 
     Args:
-        run: workflow id of the run, and id of the turn; a repeated id is the same turn.
+        run: workflow id of the run, and id of the turn; a repeated id means the same turn.
         start: input of the run, as for `RunPlan`.
         request: text of the request.
         version: version of the session for which the turn was prepared; `None` means any version.
@@ -66,7 +66,7 @@ class TurnStart:
         memo: memo of the run.
         policy: policy of the session from now on; `None` keeps the policy.
         task_queue: queue of the run; `None` means the queue of the session.
-        fairness: group of runs that shares slots with the run; `None` means the group of the session.
+        fairness: fairness group of the run; `None` means the group of the session.
     """
 
     run: str
@@ -150,10 +150,10 @@ class TurnEnd:
 
     Args:
         outcome: outcome on one line.
-        response: its answer, if the outcome does not contain all of it.
+        response: answer of the run, if `outcome` does not contain the whole answer.
         response_ref: reference of the full answer, `{"ref", "paths"}`, if it is too long for a run.
-        names: names that it set -> `{"id", "name", "kind"}`.
-        resolved_lookups: entities found by its lookups.
+        names: names that the run set -> `{"id", "name", "kind"}`.
+        resolved_lookups: entities found by lookups of the run.
         has_failed_lookup: whether the run failed because of a lookup, whose entity may no longer exist.
     """
 
@@ -233,7 +233,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: "RunScheduler | None" = 
     status = document.get("status")
     names, lookups, error = document.get("context"), document.get("lookups"), document.get("error")
     if isinstance(lookups, list) and scheduler is not None and scheduler.state.phase.is_compensated:
-        # Created entities may have been compensated; the next lookup finds those that still exist.
+        # Created entities may have been compensated; the next lookup finds the entities that still exist.
         lookups = [lookup for lookup in lookups if not (isinstance(lookup, Mapping) and lookup.get("created"))]
     code = error.get("code") if isinstance(error, Mapping) else None
     response = response_of(document.get("output"))
@@ -263,13 +263,15 @@ def _outcome(document: Mapping[str, Any], response: str | None, scheduler: "RunS
     # An error that is derived from the nodes has less information than the nodes.
     if isinstance(error, Mapping) and error.get("message") and error.get("code") not in DERIVED_ERROR_CODES:
         return line_or_none(f"{error.get('code')}: {error['message']}", max_bytes=OUTCOME_BYTES)
-    failed = [
+    failure_texts = [
         f"{name!r} failed: {(node.get('error') or {}).get('message')}"
         for name, node in (nodes.items() if isinstance(nodes, Mapping) else ())
         if node.get("status") == NodeStatus.FAILED.value
     ]
     effects = effects_summary(scheduler) if scheduler is not None else None
-    if failed:
+    if failure_texts:
         effects_text = f"; done: {effects}" if effects else ""
-        return line_or_none(join_first(failed, _FAILURES_SHOWN, separator="; ") + effects_text, max_bytes=OUTCOME_BYTES)
+        return line_or_none(
+            join_first(failure_texts, _FAILURES_SHOWN, separator="; ") + effects_text, max_bytes=OUTCOME_BYTES
+        )
     return line_or_none(response or effects, max_bytes=OUTCOME_BYTES)

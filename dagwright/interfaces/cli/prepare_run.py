@@ -108,7 +108,7 @@ def prepare_run(
         output.log(f"--input-file: {request.inputs_file}: ignored, {problem.message}; {problem.hint}")
     values: dict[str, JsonValue] = {**inputs, **converted_inputs}
     if problems:
-        input_errors = input_problems(checked, values, given=[*values, *input_texts])
+        input_errors = input_problems(checked, values, given_names=[*values, *input_texts])
         raise PlanInvalid([*problems, *input_errors])
     run_can_request_inputs = request.is_detached or session is not None
     can_ask = not request.non_interactive and not run_can_request_inputs and source is None and output.can_ask

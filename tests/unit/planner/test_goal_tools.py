@@ -8,7 +8,7 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.planner import PlanningOptions, prepare_goal
 from dagwright.planning.plan_and_execute.goal_spec import decode_tools
-from dagwright.protocol.planned_nodes import Planned
+from dagwright.protocol.planned_nodes import UnparsedPlannedNodes
 from dagwright.protocol.run_start import extender_of
 from tests.support.plan_building import with_extender
 
@@ -31,7 +31,7 @@ def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.Monk
     monkeypatch.setattr("dagwright.planning.plan_and_execute.goal_extender.decode_tools", count_and_decode)
     scheduler.start(0.0)
     assert scheduler.next_task(0.0) is not None
-    wrong = Planned("plan", 1, 0, [{"id": "a", "tool": "fly"}])
+    wrong = UnparsedPlannedNodes("plan", 1, 0, [{"id": "a", "tool": "fly"}])
     refusals = [wrong.refusal_of(scheduler, at=float(at)) for at in range(20)]
     assert all(refusal is not None and "unknown_tool" in refusal for refusal in refusals)
     assert len(read) == 1
