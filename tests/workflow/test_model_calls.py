@@ -1,4 +1,4 @@
-"""Model calls on the real Temporal server, asked of the scripted one: retries, advice, references, kills."""
+"""Model calls on the real Temporal server, with a scripted model: metadata and cancellation."""
 
 import asyncio
 import json
@@ -31,8 +31,8 @@ pytestmark = pytest.mark.server
 Handle = WorkflowHandle[Any, Any]
 
 
-class Asking:
-    """Start the workflow that calls models."""
+class ModelWorkflows:
+    """Start workflows that call models."""
 
     def __init__(self, client: Client, task_queue: str, store: MemoryStore) -> None:
         self._client = client
@@ -46,13 +46,13 @@ class Asking:
         )
 
     async def run(self, *requests: ModelRequest, **more: Any) -> list[Any]:
-        actual: list[Any] = await (await self.start(*requests, **more)).result()
-        return actual
+        outcomes: list[Any] = await (await self.start(*requests, **more)).result()
+        return outcomes
 
 
 @asynccontextmanager
-async def asking(client: Client, server: ModelServer) -> AsyncIterator[Asking]:
-    """Serve the workflow and the activity on a queue of their own."""
+async def serve_model_calls(client: Client, server: ModelServer) -> AsyncIterator[ModelWorkflows]:
+    """Serve the workflow and the activity on a new queue."""
     store, queue = MemoryStore(), f"models-{uuid4().hex}"
     async with ModelClients(ModelSetup(Endpoint(server.base_url, "key"), model="small")) as clients:
         worker = Worker(
@@ -63,7 +63,7 @@ async def asking(client: Client, server: ModelServer) -> AsyncIterator[Asking]:
             interceptors=[CallInterceptor(), ToolInterceptor()],
         )
         async with worker:
-            yield Asking(client, queue, store)
+            yield ModelWorkflows(client, queue, store)
 
 
 def request(words: str = "Hello?", *, tools: Sequence[OfferedTool] = (), **fields: Any) -> ModelRequest:
@@ -75,9 +75,9 @@ def answer_document(words: Any, **more: Any) -> Mapping[str, Any]:
     return {"text": words, "output": None, "tools": [], "model": "small", "calls": 1, "conversation": None, **more}
 
 
-async def test_an_answer_arrives_and_the_call_names_its_caller(client: Client) -> None:
-    async with ModelServer("Hi") as server, asking(client, server) as asking_runs:
-        handle = await asking_runs.start(request())
+async def test_model_call_returns_the_response_and_names_its_run_and_node(client: Client) -> None:
+    async with ModelServer("Hi") as server, serve_model_calls(client, server) as workflows:
+        handle = await workflows.start(request())
         assert await handle.result() == [answer_document("Hi")]
         history = await handle.fetch_history()
     assert server.calls[0].metadata == {"run_id": handle.id, "node_id": "ask0"}
@@ -87,12 +87,12 @@ async def test_an_answer_arrives_and_the_call_names_its_caller(client: Client) -
     assert json.loads(scheduled.user_metadata.summary.data) == "question 0"
 
 
-async def test_a_call_that_is_cancelled_ends_at_the_model_too(client: Client) -> None:
+async def test_cancelled_model_call_ends(client: Client) -> None:
     released = asyncio.Event()
-    async with ModelServer(step("late", released=released)) as server, asking(client, server) as asking_runs:
-        handle = await asking_runs.start(request())
+    async with ModelServer(step("late", released=released)) as server, serve_model_calls(client, server) as workflows:
+        handle = await workflows.start(request())
         await eventually(lambda: bool(server.calls))
         await handle.cancel()
-        with pytest.raises(WorkflowFailureError) as caught:
+        with pytest.raises(WorkflowFailureError) as error:
             await handle.result()
-        assert isinstance(caught.value.cause, CancelledError)
+        assert isinstance(error.value.cause, CancelledError)

@@ -1,4 +1,4 @@
-"""Tools that ask models, on the real server: the plan of examples/age-difference, and calculations in regions."""
+"""Tools that call models, on the real server: the plan of examples/age-difference, calculations, and usage."""
 
 import asyncio
 import importlib.util
@@ -26,7 +26,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "age-difference"
 
 @tool(effects="pure")
 def add(left: float, right: float) -> float:
-    """Adds two numbers."""
+    """Add two numbers."""
     return left + right
 
 
@@ -38,7 +38,7 @@ async def echo(calculation: str) -> str:
 
 @tool(effects="read", max_attempts=1, timeout="2s")
 async def hangs(calculation: str) -> str:
-    """Asks a model, and never ends."""
+    """Call a model, and never end."""
     await context().ask_model(calculation)
     await asyncio.sleep(3_600)
     return "never"
@@ -80,12 +80,12 @@ def calculation(node: str, query: str, **fields: Any) -> dict[str, Any]:
     return {"id": node, "tool": "calculator", "arguments": {"query": query}, **fields}
 
 
-async def test_the_example_finds_the_difference_in_whole_search_results(client: Client, tmp_path: Path) -> None:
+async def test_age_difference_example_reads_the_complete_search_results(client: Client, tmp_path: Path) -> None:
     plan = json.loads((EXAMPLE / "plan.json").read_text(encoding="utf-8"))
-    scripted = services()
-    searches = {query: [answer] for query, answer in scripted.SEARCHES.items()}
+    example_services = services()
+    searches = {query: [answer] for query, answer in example_services.SEARCHES.items()}
     async with (
-        ModelServer(step(scripted.EXPRESSION, metadata=scripted.LABELS)) as model,
+        ModelServer(step(example_services.EXPRESSION, metadata=example_services.LABELS)) as model,
         SearchServer(searches) as search,
         serving(client, tmp_path, model, search) as runs,
     ):
@@ -104,7 +104,9 @@ async def test_the_example_finds_the_difference_in_whole_search_results(client: 
     assert document["usage"]["calls"] == 1
 
 
-async def test_a_calculation_in_text_leaves_its_region_and_reports_its_usage(client: Client, tmp_path: Path) -> None:
+async def test_calculation_in_words_runs_outside_of_its_region_and_reports_its_usage(
+    client: Client, tmp_path: Path
+) -> None:
     plan = {
         "nodes": [
             {"id": "a", "tool": "calculator", "arguments": {"expression": "60 + 9"}},
@@ -123,7 +125,7 @@ async def test_a_calculation_in_text_leaves_its_region_and_reports_its_usage(cli
     assert document["usage"]["calls"] == 1
 
 
-async def test_tools_of_an_agent_ask_the_model_that_its_request_names(client: Client, tmp_path: Path) -> None:
+async def test_tools_of_an_agent_call_the_model_of_the_run(client: Client, tmp_path: Path) -> None:
     steps = (tool_call("calculator", query="55 from 69"), expression("69 - 55"), "It is 14.")
     async with ModelServer(*steps) as model, serving(client, tmp_path, model) as runs:
         spec = AgentSpec("helper", tools={"calculator": runs.tools["calculator"]})
@@ -137,13 +139,13 @@ async def test_tools_of_an_agent_ask_the_model_that_its_request_names(client: Cl
 
 
 async def test_tools_of_a_sub_plan_use_the_model_of_the_parent_run(client: Client, tmp_path: Path) -> None:
-    below = {"plan": 1, "nodes": [{"id": "e", "tool": "echo", "arguments": {"calculation": "?"}}]}
+    child_plan = {"plan": 1, "nodes": [{"id": "e", "tool": "echo", "arguments": {"calculation": "?"}}]}
     async with ModelServer("hello") as model, serving(client, tmp_path, model) as runs:
-        await document_of(await runs.start({"nodes": [{"id": "sub", "plan": below}]}, model={"model": "large"}))
+        await document_of(await runs.start({"nodes": [{"id": "sub", "plan": child_plan}]}, model={"model": "large"}))
     assert [call.model for call in model.calls] == ["large"]
 
 
-async def test_usage_of_an_abandoned_call_is_in_the_sum(client: Client, tmp_path: Path) -> None:
+async def test_usage_of_a_timed_out_call_is_counted(client: Client, tmp_path: Path) -> None:
     async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
         handle = await runs.start({"nodes": [{"id": "h", "tool": "hangs", "arguments": {"calculation": "?"}}]})
         document = await document_of(handle)
@@ -151,7 +153,7 @@ async def test_usage_of_an_abandoned_call_is_in_the_sum(client: Client, tmp_path
     assert (document["usage"]["calls"], document["usage"]["tokens"]) == (1, 11)
 
 
-async def test_cached_answer_is_not_paid_again(client: Client, tmp_path: Path) -> None:
+async def test_cached_result_uses_no_budget(client: Client, tmp_path: Path) -> None:
     plan = {"nodes": [{"id": "e", "tool": "echo", "arguments": {"calculation": "?"}, "cache": {"ttl": "1h"}}]}
     async with ModelServer(text("one", tokens=Tokens(10, 1))) as model, serving(client, tmp_path, model) as runs:
         first_document = await document_of(await runs.start(plan, budget={"calls": 1}))

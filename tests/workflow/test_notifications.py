@@ -1,4 +1,4 @@
-"""Webhook notifications about requests: signed, sent once, concurrent with the run, and never blocking it."""
+"""Webhook notifications about requests: they are signed, sent once, and never delay the run."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -51,25 +51,27 @@ async def _answer(handle: Handle, request: str) -> None:
 
 
 async def _wait_for_notifications(receiver: Receiver, *names: str) -> None:
-    """Wait until the hook has taken exactly these, in any order."""
+    """Wait until the webhook has accepted exactly these notifications, in any order."""
     await eventually(lambda: sorted(receiver.accepted) == sorted(names))
 
 
-async def _notes(handle: Handle, runs: Runs) -> list[str]:
-    """Return the notes about the webhook in the documents of the reader."""
+async def _webhook_notes(handle: Handle, runs: Runs) -> list[str]:
+    """Return the notes about the webhook in the document of a run."""
     notes = (await RunReader(runs.client, handle.id).read()).document()["notes"]
     return [note["message"] for note in notes if note["code"] == "notify"]
 
 
-async def test_webhook_gets_signed_requests_and_answers(notifying_runs: Runs, receiver: Receiver) -> None:
+async def test_webhook_receives_signed_notifications_of_requests_and_answers(
+    notifying_runs: Runs, receiver: Receiver
+) -> None:
     plan = {"title": "Report", "nodes": [human("check", assignee="ann", deadline="2d"), human("odd id")]}
     handle = await notifying_runs.start(plan, notifies=True)
     await _wait_for_notifications(receiver, "check opened", "odd id opened")
-    [asked, odd] = receiver.deliveries
+    [first_delivery, second_delivery] = receiver.deliveries
     request = (await handle.query(wire.QUERY_PENDING))[0]
     run_id = handle.first_execution_run_id
     page = f"https://temporal.example.com/namespaces/default/workflows/{handle.id}/{run_id}/history"
-    assert asked.notice == {
+    assert first_delivery.notice == {
         "kind": "opened",
         "at": request["opened_at"],
         "run_id": handle.id,
@@ -79,14 +81,14 @@ async def test_webhook_gets_signed_requests_and_answers(notifying_runs: Runs, re
         "closing": None,
         "links": {"answer": f"dagwright feedback {handle.id} check", "run": page},
     }
-    assert odd.notice["links"]["answer"] == f"dagwright feedback {handle.id} 'odd id'"
+    assert second_delivery.notice["links"]["answer"] == f"dagwright feedback {handle.id} 'odd id'"
     await _answer(handle, "check")
     await _wait_for_notifications(receiver, "check opened", "odd id opened", "check answered")
-    answered = receiver.deliveries[-1].notice
-    requested_at = answered["closing"].pop("requested_at")
-    assert requested_at <= answered["at"]
-    assert answered["closing"] == {
-        **{"outcome": "answered", "at": answered["at"], "by": "ann", "through": "update", "answer": "approved"},
+    notification = receiver.deliveries[-1].notice
+    requested_at = notification["closing"].pop("requested_at")
+    assert requested_at <= notification["at"]
+    assert notification["closing"] == {
+        **{"outcome": "answered", "at": notification["at"], "by": "ann", "through": "update", "answer": "approved"},
         **{"note": "fine", "requested_from": "ann", "escalations": []},
     }
     await handle.signal(wire.CANCEL)
@@ -97,7 +99,9 @@ async def test_webhook_gets_signed_requests_and_answers(notifying_runs: Runs, re
     assert Counter(delivery.id for delivery in receiver.deliveries).most_common(1)[0][1] == 1
 
 
-async def test_reminders_escalations_and_deadlines_are_reported(notifying_runs: Runs, receiver: Receiver) -> None:
+async def test_reminders_escalations_and_expired_requests_are_notified(
+    notifying_runs: Runs, receiver: Receiver
+) -> None:
     late: dict[str, Any] = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
     handle = await notifying_runs.start(
         {"nodes": [human("late", **late), human("slow", reminder="500ms")]}, notifies=True
@@ -105,16 +109,16 @@ async def test_reminders_escalations_and_deadlines_are_reported(notifying_runs: 
     await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.accepted))
     await _answer(handle, "slow")
     await document_of(handle)
-    of_late = [delivery.notice for delivery in receiver.deliveries if delivery.name.startswith("late")]
+    late_notifications = [delivery.notice for delivery in receiver.deliveries if delivery.name.startswith("late")]
     expected = [("opened", "ann"), ("escalated", "eve"), ("expired", "eve")]
-    assert [(notice["kind"], notice["request"]["assignee"]) for notice in of_late] == expected
-    assert of_late[-1]["closing"]["outcome"] == "expired"
+    assert [(notice["kind"], notice["request"]["assignee"]) for notice in late_notifications] == expected
+    assert late_notifications[-1]["closing"]["outcome"] == "expired"
     kinds = [delivery.notice["kind"] for delivery in receiver.deliveries if delivery.name.startswith("slow")]
     assert kinds == ["opened", *["reminded"] * (len(kinds) - 2), "answered"]
     assert len({delivery.id for delivery in receiver.deliveries}) == len(receiver.deliveries)
 
 
-async def test_refused_notifications_are_repeated_under_their_ids(notifying_runs: Runs, receiver: Receiver) -> None:
+async def test_rejected_notifications_are_repeated_with_the_same_id(notifying_runs: Runs, receiver: Receiver) -> None:
     statuses = {"b opened": [500, 503]}
     receiver.answer = lambda name: statuses[name].pop(0) if statuses.get(name) else 204
     handle = await notifying_runs.start({"nodes": [human("a"), human("b"), human("c")]}, notifies=True)
@@ -128,7 +132,7 @@ async def test_refused_notifications_are_repeated_under_their_ids(notifying_runs
     assert (await document_of(handle))["notes"] == []
 
 
-async def test_hanging_webhook_delays_nothing(notifying_runs: Runs, receiver: Receiver) -> None:
+async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_runs: Runs, receiver: Receiver) -> None:
     with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
         receiver.answer = lambda name: 0
         handle = await notifying_runs.start(
@@ -148,19 +152,19 @@ async def test_hanging_webhook_delays_nothing(notifying_runs: Runs, receiver: Re
 
 @pytest.fixture
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first failure of a notification is its last: the second attempt would be too late."""
+    """Limit notifications to one attempt: the second attempt would come after the deadline."""
     monkeypatch.setattr(limits, "NOTIFY_FOR_S", 100.0)
     monkeypatch.setattr(notifying, "UNLIMITED", RetryPolicy(initial_interval=timedelta(seconds=200)))
 
 
 @pytest.mark.usefixtures("one_attempt")
-async def test_missing_webhook_becomes_a_note_while_the_run_continues(notifying_runs: Runs, receiver: Receiver) -> None:
+async def test_webhook_that_is_gone_becomes_a_note_of_the_run(notifying_runs: Runs, receiver: Receiver) -> None:
     receiver.answer = lambda name: 410
     handle = await notifying_runs.start({"nodes": [human("check"), human("other")]}, notifies=True)
     message = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
 
     async def is_noted() -> bool:
-        return await _notes(handle, notifying_runs) == [message]
+        return await _webhook_notes(handle, notifying_runs) == [message]
 
     await eventually(is_noted)
     receiver.answer = lambda name: 204
@@ -173,11 +177,11 @@ async def test_missing_webhook_becomes_a_note_while_the_run_continues(notifying_
 
 
 @pytest.mark.usefixtures("one_attempt")
-async def test_worker_without_a_webhook_explains_how_to_set_one(runs: Runs) -> None:
+async def test_note_explains_how_to_set_a_missing_webhook(runs: Runs) -> None:
     handle = await runs.start({"nodes": [human("check")]}, notifies=True)
 
     async def is_noted() -> bool:
-        return [note for note in await _notes(handle, runs) if "set DAGWRIGHT_NOTIFY_URL" in note] != []
+        return [note for note in await _webhook_notes(handle, runs) if "set DAGWRIGHT_NOTIFY_URL" in note] != []
 
     await eventually(is_noted)
     await _answer(handle, "check")
@@ -192,9 +196,9 @@ async def test_run_without_notifications_calls_no_webhook(notifying_runs: Runs, 
     assert (scheduled, receiver.deliveries) == ([], [])
 
 
-async def test_written_plan_and_its_sub_plans_notify_the_webhook(notifying_runs: Runs, receiver: Receiver) -> None:
-    below = {"id": "archive", "plan": {"nodes": [human("check")]}}
-    handle = await notifying_runs.start_raw({"plan": {"nodes": [below]}})
+async def test_sub_plans_of_a_raw_plan_notify_the_webhook(notifying_runs: Runs, receiver: Receiver) -> None:
+    sub_plan_node = {"id": "archive", "plan": {"nodes": [human("check")]}}
+    handle = await notifying_runs.start_raw({"plan": {"nodes": [sub_plan_node]}})
     await _wait_for_notifications(receiver, "check opened")
     assert receiver.deliveries[0].notice["run_id"] == f"{handle.id}/archive"
     await _answer(handle, "archive/check")
@@ -203,14 +207,14 @@ async def test_written_plan_and_its_sub_plans_notify_the_webhook(notifying_runs:
 
 
 async def _wait_and_answer(handle: Handle, request: str) -> None:
-    async def is_asked() -> bool:
+    async def has_request() -> bool:
         return [each["request_id"] for each in await handle.query(wire.QUERY_PENDING)] == [request]
 
-    await eventually(is_asked)
+    await eventually(has_request)
     await _answer(handle, request)
 
 
-async def test_new_execution_sends_the_unsent_notifications_under_their_ids(
+async def test_unsent_notifications_are_sent_with_the_same_id_after_continue_as_new(
     notifying_runs: Runs, receiver: Receiver
 ) -> None:
     receiver.answer = lambda name: 500
@@ -220,10 +224,10 @@ async def test_new_execution_sends_the_unsent_notifications_under_their_ids(
         await handle.signal(wire.SIGNAL_FEEDBACK, {"request_id": "nobody", "answer": {}})
         newest = notifying_runs.client.get_workflow_handle(handle.id)
 
-        async def is_new() -> bool:
+        async def has_continued() -> bool:
             return (await newest.describe()).run_id != handle.first_execution_run_id
 
-        await eventually(is_new)
+        await eventually(has_continued)
         receiver.answer = lambda name: 204
         await _wait_for_notifications(receiver, "check opened")
         assert len({delivery.id for delivery in receiver.deliveries}) == 1

@@ -1,4 +1,4 @@
-"""Whatever is sent to a run, it ends in a clear state and no workflow task fails."""
+"""Invalid inputs, signals and results of a run: the run ends in a valid state, and no workflow task fails."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -21,20 +21,20 @@ from tests.workflow.building import end_of_run
 
 pytestmark = pytest.mark.server
 
-_FINE = {"nodes": [{"id": "a", "tool": "echo"}]}
-_COMPILED = {"format": 1, "nodes": [{"id": "a", "tool": "echo"}], "tools": {}}
-_UNENDED = {"given": [["a", "running", 1, 0, 0]], "items": {"value": []}}
+_VALID_PLAN = {"nodes": [{"id": "a", "tool": "echo"}]}
+_COMPILED_PLAN = {"format": 1, "nodes": [{"id": "a", "tool": "echo"}], "tools": {}}
+_RUNNING_ITEM = {"given": [["a", "running", 1, 0, 0]], "items": {"value": []}}
 
 
-_WRONG: list[tuple[tuple[Any, ...], str]] = [
+_INVALID_INPUTS: list[tuple[tuple[Any, ...], str]] = [
     ((), "invalid: the input must be an object"),
-    (({"plan": _FINE}, {"second": 1}), "invalid: the input must be an object"),
-    (({"plan": _FINE, "compiled": {}},), "invalid: the input must contain exactly one of"),
-    (({"plan": _FINE, "options": {"deadline": "soon"}},), "invalid: options.deadline must be a duration: 'soon'"),
-    (({"plan": _FINE, "parent": "above"},), "invalid: 'parent' must have 'run_id' and 'task'"),
+    (({"plan": _VALID_PLAN}, {"second": 1}), "invalid: the input must be an object"),
+    (({"plan": _VALID_PLAN, "compiled": {}},), "invalid: the input must contain exactly one of"),
+    (({"plan": _VALID_PLAN, "options": {"deadline": "soon"}},), "invalid: options.deadline must be a duration: 'soon'"),
+    (({"plan": _VALID_PLAN, "parent": "above"},), "invalid: 'parent' must have 'run_id' and 'task'"),
     (({"compiled": {"format": 2}},), "invalid: invalid input: compiled "),
-    (({"compiled": _COMPILED, "map_batch": {}},), "invalid: invalid input: not a map batch"),
-    (({"compiled": _COMPILED, "map_batch": _UNENDED},), "invalid: invalid input: a node that the items"),
+    (({"compiled": _COMPILED_PLAN, "map_batch": {}},), "invalid: invalid input: not a map batch"),
+    (({"compiled": _COMPILED_PLAN, "map_batch": _RUNNING_ITEM},), "invalid: invalid input: a node that the items"),
     (({"plan": None},), "invalid_field: "),
     (({"plan": {"nodes": []}},), "empty_plan: "),
     ((raw(b"{"),), "invalid: the payload is not JSON"),
@@ -48,16 +48,18 @@ _WRONG: list[tuple[tuple[Any, ...], str]] = [
     ((raw(b"\x00", "binary/encrypted"),), "invalid: the payload is not JSON"),
     ((raw(b"", "binary/null"),), "invalid: the input must be an object"),
     ((raw(b"\xff", "binary/plain"), 1), "invalid: the input must be an object"),
-    (({"plan": _FINE}, raw(b"{"), raw(b"\xff", "binary/encrypted")), "invalid: the input must be an object"),
+    (({"plan": _VALID_PLAN}, raw(b"{"), raw(b"\xff", "binary/encrypted")), "invalid: the input must be an object"),
 ]
 """Arguments of a start -> the start of the error."""
 
 
-async def test_wrong_input_fails_the_run_with_a_sentence(runs: Runs) -> None:
-    documents = await asyncio.gather(*(runs.run_raw(*arguments) for arguments, _ in _WRONG))
-    assert [(document["status"], document["nodes"]) for document in documents] == [("failed", {})] * len(_WRONG)
-    actual = [document["error"][: len(error)] for document, (_, error) in zip(documents, _WRONG, strict=True)]
-    assert actual == [error for _, error in _WRONG]
+async def test_invalid_input_fails_the_run_with_the_reason(runs: Runs) -> None:
+    documents = await asyncio.gather(*(runs.run_raw(*arguments) for arguments, _ in _INVALID_INPUTS))
+    assert [(document["status"], document["nodes"]) for document in documents] == [("failed", {})] * len(
+        _INVALID_INPUTS
+    )
+    errors = [document["error"][: len(error)] for document, (_, error) in zip(documents, _INVALID_INPUTS, strict=True)]
+    assert errors == [error for _, error in _INVALID_INPUTS]
 
 
 async def test_every_problem_of_a_raw_plan_is_reported(runs: Runs) -> None:
@@ -72,14 +74,14 @@ async def test_raw_plan_of_any_dialect_runs(runs: Runs) -> None:
         "intents": [{"verb": "echo", "params": {"x": 1}}, {"verb": "echo", "params": {}, "refs": {"x": "@result_1"}}]
     }
     native = {"plan": 1, "nodes": [{"id": "a", "tool": "echo", "arguments": {"x": "{{PLACEHOLDER_x}}"}}]}
-    actual = [await runs.run_raw({"plan": intents}), await runs.run_raw({"plan": native, "inputs": {"x": "1"}})]
-    assert [document["nodes"] for document in actual] == [
+    documents = [await runs.run_raw({"plan": intents}), await runs.run_raw({"plan": native, "inputs": {"x": "1"}})]
+    assert [document["nodes"] for document in documents] == [
         {"@result_1": completed_node({"x": 1}), "@result_2": completed_node({"x": {"x": 1}})},
         {"a": completed_node({"x": "1"})},
     ]
 
 
-_ODD_IDS = [
+_UNUSUAL_IDS = [
     "計" * 66,
     "a/b",
     "line\nbreak",
@@ -94,9 +96,9 @@ _ODD_IDS = [
 ]
 
 
-async def test_odd_ids_run(runs: Runs) -> None:
-    documents = await asyncio.gather(*(runs.run(_plan_with(node_id)) for node_id in _ODD_IDS))
-    for node_id, document in zip(_ODD_IDS, documents, strict=True):
+async def test_nodes_with_unusual_ids_run(runs: Runs) -> None:
+    documents = await asyncio.gather(*(runs.run(_plan_with(node_id)) for node_id in _UNUSUAL_IDS))
+    for node_id, document in zip(_UNUSUAL_IDS, documents, strict=True):
         assert document["nodes"] == {
             **{
                 node_id: completed_node({"x": 1}),
@@ -115,14 +117,14 @@ def _plan_with(node_id: str) -> dict[str, Any]:
     return {
         "nodes": [
             {"id": node_id, "tool": "echo", "arguments": {"x": 1}},
-            {"id": "sub", "plan": {"nodes": [{"id": node_id, "plan": _FINE}]}},
+            {"id": "sub", "plan": {"nodes": [{"id": node_id, "plan": _VALID_PLAN}]}},
             {"id": "each", "tool": "echo", "for_each": [node_id, "y" * 190], "key": "{{item}}"},
             {"id": "uses", "tool": "echo", "arguments": {"got": f"{{{{{node_id}.result.x}}}}"}},
         ]
     }
 
 
-async def test_numbers_that_grow_when_written_again_are_refused(runs: Runs) -> None:
+async def test_plan_that_grows_when_it_is_encoded_again_is_rejected(runs: Runs) -> None:
     encoded = (
         b'{"plan": {"nodes": [{"id": "a", "tool": "echo", "arguments": {"x": ['
         + b",".join([b"1e15"] * 200_000)
@@ -132,20 +134,20 @@ async def test_numbers_that_grow_when_written_again_are_refused(runs: Runs) -> N
     assert document["error"].startswith("too_large: ")
 
 
-async def test_plan_with_very_many_problems_is_refused(runs: Runs) -> None:
+async def test_plan_with_very_many_problems_is_rejected(runs: Runs) -> None:
     nodes = [{"id": f"n{number}" + "z" * 180, "tool": f"nope{number}"} for number in range(4_000)]
     document = await runs.run_raw({"plan": {"nodes": nodes}})
     assert document["error"].startswith("unknown_tool: ")
 
 
-GARBAGE: list[tuple[Any, ...]] = [
+INVALID_ARGUMENTS: list[tuple[Any, ...]] = [
     *((), ("text",), ({"reason": {"a": [1]}, "by": 5},), (raw(b"{"),)),
     *((raw(b"\xff", "binary/plain"), 1), (raw(b"\xff", "binary/encrypted"), raw(b"{"))),
 ]
-"""Payloads of unknown signals."""
+"""Invalid arguments of signals."""
 
 
-async def test_cancel_works_with_any_payload(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_signal_cancel_works_with_any_payload(runs: Runs, bench: Bench, unique: str) -> None:
     async def is_cancelled_by(arguments: tuple[Any, ...], *, name: str) -> bool:
         node = {"id": "a", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}
         handle = await runs.start({"nodes": [node]})
@@ -153,25 +155,25 @@ async def test_cancel_works_with_any_payload(runs: Runs, bench: Bench, unique: s
         await handle.signal("cancel", args=arguments)
         return bool((await document_of(handle))["status"] == "cancelled")
 
-    cancelling = [is_cancelled_by(each, name=f"{unique} {number}") for number, each in enumerate(GARBAGE)]
-    assert await asyncio.gather(*cancelling) == [True] * len(GARBAGE)
+    cancellations = [is_cancelled_by(each, name=f"{unique} {number}") for number, each in enumerate(INVALID_ARGUMENTS)]
+    assert await asyncio.gather(*cancellations) == [True] * len(INVALID_ARGUMENTS)
 
 
-async def test_other_signals_are_refused_or_kept_and_never_fatal(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_invalid_signals_are_noted_and_change_nothing(runs: Runs, bench: Bench, unique: str) -> None:
     node = {"id": "a", "tool": "hold", "arguments": {"name": unique}}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)
     forged = {"task": "a", "status": "completed", "output": "forged"}
-    for arguments in (*GARBAGE, ({"task": "nobody"},), (forged,)):
+    for arguments in (*INVALID_ARGUMENTS, ({"task": "nobody"},), (forged,)):
         for name in ("sub_plan_ended", "feedback", "nobody_knows"):
             await handle.signal(name, args=arguments)
     bench.open(unique)
     document = bare(await document_of(handle))
     assert document["nodes"] == {"a": completed_node(unique)}
-    assert [note["code"] for note in document["notes"]] == ["refused"] * 3 * (len(GARBAGE) + 2)
+    assert [note["code"] for note in document["notes"]] == ["refused"] * 3 * (len(INVALID_ARGUMENTS) + 2)
 
 
-async def test_flood_of_refused_signals_keeps_a_hundred_notes(cached_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_notes_about_rejected_signals_are_limited(cached_runs: Runs, bench: Bench, unique: str) -> None:
     node = {"id": "a", "tool": "hold", "arguments": {"name": unique}}
     handle = await cached_runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)
@@ -184,12 +186,12 @@ async def test_flood_of_refused_signals_keeps_a_hundred_notes(cached_runs: Runs,
     await cached_runs.check_runs()
 
 
-# Workers of others.
+# Foreign workers.
 
 
 @activity.defn(name="foreign.answer")
 async def _answer(arguments: dict[str, Any]) -> RawValue:
-    return _ANSWERS[arguments["kind"]]
+    return _FOREIGN_RESULTS[arguments["kind"]]
 
 
 @activity.defn(name="foreign.fail")
@@ -204,7 +206,7 @@ async def _describe(arguments: dict[str, Any]) -> dict[str, Any]:
     return {"id": info.activity_id, "attempt": info.attempt, "arguments": arguments}
 
 
-_ANSWERS = {
+_FOREIGN_RESULTS = {
     "binary": raw(b"\x00\x01", "binary/plain"),
     "encrypted": raw(b"\x00\x01", "binary/encrypted"),
     "broken": raw(b'{"a": '),
@@ -228,20 +230,20 @@ async def foreign_queue(client: Client) -> AsyncIterator[str]:
         yield queue
 
 
-def _foreign(runs: Runs, queue: str, *, effects: Effects = Effects.READ) -> Runs:
+def _with_foreign_tools(runs: Runs, queue: str, *, effects: Effects = Effects.READ) -> Runs:
     names = ("foreign.answer", "foreign.fail", "foreign.describe", "foreign.missing")
-    declared = {
+    declarations = {
         name: ToolDeclaration(name, effects=effects, task_queue=queue, is_foreign=True, timeout_s=10) for name in names
     }
-    runs.tools = {**runs.tools, **declared}
+    runs.tools = {**runs.tools, **declarations}
     return runs
 
 
-async def test_results_of_foreign_workers_are_json_or_refused(runs: Runs, foreign_queue: str) -> None:
-    nodes = [{"id": kind, "tool": "foreign.answer", "arguments": {"kind": kind}} for kind in _ANSWERS]
-    document = await _foreign(runs, foreign_queue).run({"nodes": nodes})
-    actual = {name: node.get("error", "result: ").partition(":")[0] for name, node in document["nodes"].items()}
-    assert actual == {**dict.fromkeys(_ANSWERS, "invalid_result"), "null": "result", "odd_attempt": "result"}
+async def test_results_of_foreign_workers_that_are_not_json_fail_their_node(runs: Runs, foreign_queue: str) -> None:
+    nodes = [{"id": kind, "tool": "foreign.answer", "arguments": {"kind": kind}} for kind in _FOREIGN_RESULTS]
+    document = await _with_foreign_tools(runs, foreign_queue).run({"nodes": nodes})
+    outcomes = {name: node.get("error", "result: ").partition(":")[0] for name, node in document["nodes"].items()}
+    assert outcomes == {**dict.fromkeys(_FOREIGN_RESULTS, "invalid_result"), "null": "result", "odd_attempt": "result"}
 
 
 async def test_failures_of_foreign_workers_are_reported(runs: Runs, foreign_queue: str) -> None:
@@ -250,39 +252,39 @@ async def test_failures_of_foreign_workers_are_reported(runs: Runs, foreign_queu
         {"id": "missing", "tool": "foreign.missing", "arguments": {}, "retry": {"max_attempts": 1}},
         {"id": "fine", "tool": "foreign.describe", "arguments": {"x": 1}},
     ]
-    document = await _foreign(runs, foreign_queue).run({"nodes": nodes})
+    document = await _with_foreign_tools(runs, foreign_queue).run({"nodes": nodes})
     assert document["nodes"]["fail"] == {"status": "failed", "error": "Foreign: no"}
     assert document["nodes"]["missing"]["error"].startswith("NotFoundError: ")
     assert document["nodes"]["fine"] == completed_node({"id": "fine", "attempt": 1, "arguments": {"x": 1}})
 
 
-_ODD_FIELDS: list[dict[str, Any]] = [
+_INVALID_FIELDS: list[dict[str, Any]] = [
     *({"timeout_s": None}, {"priority": "high"}, {"tool": "x" * 2_000}, {"tool": 5}, {"title": 5}),
     *({"dependencies": [7]}, {"arguments": 5}, {"for_each": 5}, {"kind": "plan"}, {"when": "1 +"}),
 ]
 
-_ODD_QUEUES: list[Any] = ["/_sys/queue", "q" * 2_000, 5]
+_INVALID_QUEUES: list[Any] = ["/_sys/queue", "q" * 2_000, 5]
 
 _DEADLINE_S = 0.5
-"""End a run whose call has no worker."""
+"""Deadline of the runs, because some calls have no worker."""
 
 
 async def test_run_of_an_invalid_compiled_plan_ends(runs: Runs) -> None:
-    ends = await _ends_of(runs, *(({"id": "a", "tool": "echo", **odd}, {}) for odd in _ODD_FIELDS))
+    ends = await _ends_of(runs, *(({"id": "a", "tool": "echo", **fields}, {}) for fields in _INVALID_FIELDS))
     assert set(ends) <= {"failed", "Bug"}
 
 
-async def test_compiled_tool_on_a_queue_that_cannot_be_ends(runs: Runs) -> None:
-    tools = ({"echo": {"effects": "read", "task_queue": queue}} for queue in _ODD_QUEUES)
-    ends = await _ends_of(runs, *(({"id": "a", "tool": "echo"}, declared) for declared in tools))
-    assert ends == ["failed"] * len(_ODD_QUEUES)
+async def test_compiled_tool_on_an_invalid_queue_fails_the_run(runs: Runs) -> None:
+    tools = ({"echo": {"effects": "read", "task_queue": queue}} for queue in _INVALID_QUEUES)
+    ends = await _ends_of(runs, *(({"id": "a", "tool": "echo"}, tool) for tool in tools))
+    assert ends == ["failed"] * len(_INVALID_QUEUES)
 
 
-async def _ends_of(runs: Runs, *given: tuple[dict[str, Any], dict[str, Any]]) -> list[str]:
-    """Run compiled plans of one node and some tools at once; return how each ended."""
+async def _ends_of(runs: Runs, *plans: tuple[dict[str, Any], dict[str, Any]]) -> list[str]:
+    """Run compiled plans of one node and some tools concurrently, and return the final status of each run."""
 
     async def end_kind(node: dict[str, Any], tools: dict[str, Any]) -> str:
         compiled = {"format": 1, "nodes": [node], "tools": tools, "deadline_s": _DEADLINE_S}
         return await end_of_run(await runs.start_raw({"compiled": compiled}))
 
-    return await asyncio.gather(*(end_kind(node, tools) for node, tools in given))
+    return await asyncio.gather(*(end_kind(node, tools) for node, tools in plans))

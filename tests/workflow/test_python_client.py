@@ -27,13 +27,13 @@ from tests.support.server import LiveServer
 pytestmark = pytest.mark.server
 
 SERVING_S = 60.0
-"""Time that a process of its own has to start its worker."""
+"""Maximum time until a separate process has started its worker."""
 ORDERED: list[tuple[str, int]] = []
 
 
 @tool(effects="read")
 def stock(item: str) -> dict[str, int]:
-    """Return how many pieces of an article are left."""
+    """Return the stock of an article."""
     return {"left": len(item)}
 
 
@@ -54,18 +54,18 @@ LAMPS = {"nodes": [{"id": "lamps", "tool": "stock", "arguments": {"item": "lamp"
 
 
 def settings_in(folder: Path) -> Settings:
-    """Return settings with a task queue that no other test has."""
+    """Return settings with a new task queue."""
     return Settings(state_dir=folder, task_queue=f"python-{uuid4().hex[:8]}")
 
 
 @pytest.fixture
 async def shop(client: temporalio.client.Client, tmp_path: Path) -> AsyncIterator[Client]:
-    """A client whose task queue belongs to one test."""
+    """A client with a new task queue."""
     async with Client.from_temporal(client, settings=settings_in(tmp_path)) as connected_client:
         yield connected_client
 
 
-async def test_plan_that_is_built_in_python_runs(shop: Client) -> None:
+async def test_plan_built_in_python_runs(shop: Client) -> None:
     plan = Plan("Refill")
     amount = plan.input("amount", type=int)
     lamps = plan.add(stock, item="lamp", id="lamps")
@@ -79,16 +79,16 @@ async def test_plan_that_is_built_in_python_runs(shop: Client) -> None:
     assert ORDERED == [("lamp", 20)]
 
 
-async def test_one_id_is_one_run(shop: Client) -> None:
+async def test_start_with_the_same_id_returns_the_same_run(shop: Client) -> None:
     name = f"lamps-{uuid4()}"
     async with Worker(shop, tools=[stock]):
         first = await shop.start(LAMPS, run_id=name)
         assert (await first.result()).output == 4
         assert (await (await shop.start(LAMPS, run_id=name)).result()).output == 4
-        with pytest.raises(RunIdInUse, match="belongs to a run with another plan") as caught:
+        with pytest.raises(RunIdInUse, match="belongs to a run with another plan") as error:
             await shop.start({**LAMPS, "title": "Other"}, run_id=name)
-        # The error of the server would print two more tracebacks.
-        assert caught.value.__context__ is None
+        # With the error of the server as context, Python would print two more tracebacks.
+        assert error.value.__context__ is None
     assert [run.run_id for run in await shop.list_runs(title=name)] == [name]
 
 
@@ -150,11 +150,11 @@ async def test_inbox_has_the_requests_of_all_runs(shop: Client) -> None:
     async with Worker(shop):
         run = await shop.start(plan, tags={"team": (team := uuid4().hex)})
         async with asyncio.timeout(SERVING_S):
-            while not (mine := [each for each in await shop.inbox(assignee="ann") if each.run_id == run.id]):
+            while not (requests := [each for each in await shop.inbox(assignee="ann") if each.run_id == run.id]):
                 await asyncio.sleep(0.1)
-        assert (mine[0].node_id, mine[0].prompt) == ("check", "Publish it?")
+        assert (requests[0].node_id, requests[0].prompt) == ("check", "Publish it?")
         assert [each for each in await shop.inbox(type="SELECTION") if each.run_id == run.id] == []
-        await mine[0].answer(approved=True)
+        await requests[0].answer(approved=True)
         await run.result()
         async with asyncio.timeout(SERVING_S):
             while [run.run_id for run in await shop.list_runs(status="completed", tags={"team": team})] != [run.id]:
@@ -164,79 +164,83 @@ async def test_inbox_has_the_requests_of_all_runs(shop: Client) -> None:
         await shop.list_runs(status="finished")
 
 
-async def test_text_requests_are_turns_of_a_session(client: temporalio.client.Client, tmp_path: Path) -> None:
-    written = '{"nodes": [{"id": "a", "tool": "stock", "arguments": {"item": "lamp"}}]}'
-    async with ModelServer(written, "There are 4.") as models:
+async def test_text_requests_and_plans_are_turns_of_a_session(client: temporalio.client.Client, tmp_path: Path) -> None:
+    plan_text = '{"nodes": [{"id": "a", "tool": "stock", "arguments": {"item": "lamp"}}]}'
+    async with ModelServer(plan_text, "There are 4.") as models:
         model = {"model": "small", "openai_base_url": models.base_url, "openai_api_key": SecretStr("key")}
         settings = settings_in(tmp_path).model_copy(update=model)
         async with Client.from_temporal(client, settings=settings) as shop, Worker(shop, tools=[stock]):
             session = shop.session(f"session-{uuid4()}")
-            asked = await session.ask("How many lamps are left?")
-            assert (await asked.result()).output == "There are 4."
-            counted = await session.start(LAMPS)
-            assert (await counted.result()).output == 4
-            assert [turn.run_id for turn in await session.turns()] == [asked.id, counted.id]
+            first_turn = await session.ask("How many lamps are left?")
+            assert (await first_turn.result()).output == "There are 4."
+            second_turn = await session.start(LAMPS)
+            assert (await second_turn.result()).output == 4
+            assert [turn.run_id for turn in await session.turns()] == [first_turn.id, second_turn.id]
 
             async def is_listed() -> bool:
-                found = [
+                run_ids = [
                     turn.run_id for session in await shop.list_sessions(prefix=session.id) for turn in session.turns
                 ]
-                return found == [asked.id, counted.id]
+                return run_ids == [first_turn.id, second_turn.id]
 
             await eventually(is_listed)
             assert await shop.list_sessions(prefix=f"no-{session.id}") == []
             await session.end()
 
 
-async def test_invalid_plan_and_inputs_are_refused_before_the_start(shop: Client) -> None:
-    with pytest.raises(PlanInvalid) as unknown:
+async def test_invalid_plan_and_inputs_are_rejected_before_the_start(shop: Client) -> None:
+    with pytest.raises(PlanInvalid) as unknown_tool:
         await shop.start(LAMPS)
-    assert [problem.code for problem in unknown.value.problems] == ["unknown_tool"]
-    # A tool that another process serves: its declaration is enough.
+    assert [problem.code for problem in unknown_tool.value.problems] == ["unknown_tool"]
+    # The declaration of a tool that another process serves is enough.
     await (await shop.start(LAMPS, tools=[stock])).cancel()
     with pytest.raises(PlanInvalid, match="no input 'net'"):
         await shop.start(LAMPS, tools=[stock], inputs={"net": 1})
-    needed = {**LAMPS, "inputs": {"net": {"type": "number"}}, "output": "{{PLACEHOLDER_net}}"}
+    plan_with_input = {**LAMPS, "inputs": {"net": {"type": "number"}}, "output": "{{PLACEHOLDER_net}}"}
     with pytest.raises(PlanInvalid, match="net"):
-        await shop.start(needed, tools=[stock])
+        await shop.start(plan_with_input, tools=[stock])
 
 
-async def test_misuse_fails_where_it_happens(shop: Client, client: temporalio.client.Client, tmp_path: Path) -> None:
+async def test_misuse_of_clients_and_workers_raises_immediately(
+    shop: Client, client: temporalio.client.Client, tmp_path: Path
+) -> None:
     with pytest.raises(dagwright.RunNotFound, match="there is no run 'no-such-run'"):
         await shop.get_run("no-such-run").result()
     with pytest.raises(WrongEventLoop, match="another event loop"):
         await asyncio.to_thread(asyncio.run, shop.list_runs())
     with pytest.raises(WrongEventLoop, match="another event loop"):
         await asyncio.to_thread(asyncio.run, shop.get_run("a").status())
-    closed = await Client.from_temporal(client, settings=settings_in(tmp_path))
-    left, worker = closed.get_run("a"), await Worker(closed, tools=[stock]).__aenter__()
-    await closed.close()
+    closed_client = await Client.from_temporal(client, settings=settings_in(tmp_path))
+    run, worker = closed_client.get_run("a"), await Worker(closed_client, tools=[stock]).__aenter__()
+    await closed_client.close()
     assert worker.task_queues == ()
     with pytest.raises(ClientClosed, match="the client is closed"):
-        await left.result()
+        await run.result()
     with pytest.raises(TypeError, match="start\\(\\) got an unexpected argument 'deadlin'; did you mean 'deadline'"):
         await cast("Any", shop).start(LAMPS, deadlin="2h")
     with pytest.raises(ClientClosed, match="the client is closed"):
-        await closed.__aenter__()
-    for use in (lambda: closed.get_run("a"), lambda: Worker(closed)):
+        await closed_client.__aenter__()
+    for use in (lambda: closed_client.get_run("a"), lambda: Worker(closed_client)):
         with pytest.raises(ClientClosed, match="the client is closed"):
             use()
 
     @tool(name="stock", effects="read")
-    def other(item: str) -> str:
+    def second_stock(item: str) -> str:
         return item
 
     async with Worker(shop, tools=[stock]):
         with pytest.raises(ToolLoadError, match="Duplicate tool 'stock'"):
-            async with Worker(shop, tools=[other]):
+            async with Worker(shop, tools=[second_stock]):
                 pass
         with pytest.raises(ToolLoadError, match=r"with different tools \(order, stock\): give all tools to one Worker"):
             async with Worker(shop, tools=[order]):
                 pass
 
 
-async def test_scripts_and_notebooks_need_no_event_loop(server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
-    """The loop of this test runs, as that of a notebook does."""
+async def test_blocking_client_works_inside_a_running_event_loop(
+    server: LiveServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The event loop of this test runs, like the event loop of a notebook."""
     settings = Settings(state_dir=server.settings.state_dir, task_queue=f"python-{uuid4().hex[:8]}")
     assert dagwright.run(LAMPS, tools=[stock], settings=settings).output == 4
     with SyncClient.connect(settings=settings) as client, client.worker(tools=[stock, give_up]):
@@ -249,8 +253,8 @@ async def test_scripts_and_notebooks_need_no_event_loop(server: LiveServer, caps
         assert [*run.events(after=events[-2].cursor)] == events[-1:]
         assert client.get_run(name).status() == "completed"
         failing = client.start({"nodes": [{"id": "a", "tool": "give_up", "arguments": {"item": "lamp"}}]})
-        with pytest.raises(dagwright.RunFailed, match="no lamp") as failed:
+        with pytest.raises(dagwright.RunFailed, match="no lamp") as error:
             failing.result()
-        assert [problem.node for problem in failed.value.problems] == ["a"]
+        assert [problem.node for problem in error.value.problems] == ["a"]
     with pytest.raises(ClientClosed, match=r"the client is closed: connect again with SyncClient\.connect\(\)"):
         run.status()

@@ -1,7 +1,7 @@
-"""The public handle of a run on the real server: result, events, feedback, steering, fork and reports."""
+"""The public class `Run` on the real server: result, events, feedback, commands, fork and explanations."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from dagwright.history.executions import NodeNotFound, RunClosed, RunNotFound
 from dagwright.testing import json_text, slow
 from tests.support.eventually import eventually
 from tests.support.goals import goal, plan_text
+from tests.support.people import human
+from tests.support.plan_building import plan_of
 from tests.support.python_runs import PythonRuns
 from tests.support.runs import Runs
 from tests.support.tools import Bench
@@ -27,7 +29,7 @@ pytestmark = pytest.mark.server
 
 
 @pytest.fixture
-def python(runs: Runs, bench: Bench, tmp_path: Path) -> PythonRuns:
+def python_runs(runs: Runs, bench: Bench, tmp_path: Path) -> PythonRuns:
     return PythonRuns(runs, bench, tmp_path)
 
 
@@ -35,20 +37,12 @@ def call(node_id: str, tool: str, /, **arguments: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": tool, "arguments": arguments}
 
 
-def plan(*nodes: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    return {"plan": 1, "nodes": list(nodes), **more}
-
-
-def asks(node_id: str, kind: str = "APPROVAL", **more: Any) -> dict[str, Any]:
-    return {"id": node_id, "human": {"type": kind, "prompt": "Well?", **more}}
-
-
 async def events_of(run: Run, *, after: str | None = None) -> list[AnyRunEvent]:
     return [event async for event in run.events(after=after)]
 
 
 def description(event: AnyRunEvent) -> str:
-    """Return an event in short: `node.completed a`."""
+    """Return a short form of an event, such as `node.completed a`."""
     match event:
         case NodeEvent():
             return f"{event.type} {event.node_id}"
@@ -60,15 +54,17 @@ def description(event: AnyRunEvent) -> str:
 
 
 def durable_of(events: Sequence[AnyRunEvent]) -> list[AnyRunEvent]:
-    """Return the events that are never repeated after a cursor: those of the history of the run."""
-    passing = ("node.waiting", "node.resumed", "run.waiting", "run.running")
-    return [event for event in events if event.type not in passing]
+    """Return the events with a cursor of their own, which come from the history of the run."""
+    transient_types = ("node.waiting", "node.resumed", "run.waiting", "run.running")
+    return [event for event in events if event.type not in transient_types]
 
 
-async def test_result_has_output_and_nodes_with_values_from_the_store(python: PythonRuns) -> None:
+async def test_result_has_output_and_nodes_with_values_from_the_store(python_runs: PythonRuns) -> None:
     nodes = (call("big", "text", size=3_000_000), call("count", "length", text="{{big.result}}"))
-    handle = await python.runs.start(plan(*nodes, output={"text": "{{big.result}}", "count": "{{count.result}}"}))
-    result = await python.of(handle).result()
+    handle = await python_runs.runs.start(
+        plan_of(*nodes, output={"text": "{{big.result}}", "count": "{{count.result}}"})
+    )
+    result = await python_runs.of(handle).result()
     assert (result.run_id, result.status, result.error) == (handle.id, RunStatus.COMPLETED, None)
     assert result.output == {"text": "x" * 3_000_000, "count": 3_000_000}
     expected = [("big", "completed", 1), ("count", "completed", 1)]
@@ -77,18 +73,21 @@ async def test_result_has_output_and_nodes_with_values_from_the_store(python: Py
     assert result.started_at is not None
     assert result.ended_at is not None
     assert result.started_at < result.ended_at
-    bounded = await python.of(handle).result(max_bytes=1_000_000)
-    assert len(bounded.output["text"]) == 3_000_000
-    assert [node.is_loaded for node in bounded.nodes.values()] == [False, False]
+    limited_result = await python_runs.of(handle).result(max_bytes=1_000_000)
+    assert len(limited_result.output["text"]) == 3_000_000
+    assert [node.is_loaded for node in limited_result.nodes.values()] == [False, False]
     with pytest.raises(ValueNotLoaded, match=r"await run\.node\('big'\)"):
-        _ = bounded.nodes["big"].result
-    assert len((await python.of(handle).node("big")).result) == 3_000_000
-    assert [(node.id, node.is_loaded) async for node in python.of(handle).nodes()] == [("big", True), ("count", True)]
+        _ = limited_result.nodes["big"].result
+    assert len((await python_runs.of(handle).node("big")).result) == 3_000_000
+    assert [(node.id, node.is_loaded) async for node in python_runs.of(handle).nodes()] == [
+        ("big", True),
+        ("count", True),
+    ]
 
 
-async def test_items_of_a_map_are_in_their_node(python: PythonRuns) -> None:
+async def test_items_of_a_map_are_results_of_their_node(python_runs: PythonRuns) -> None:
     node = {**call("load", "echo", name="{{item}}"), "for_each": ["a", "b"]}
-    result = await python.of(await python.runs.start(plan(node))).result()
+    result = await python_runs.of(await python_runs.runs.start(plan_of(node))).result()
     assert [*result.nodes] == ["load"]
     expected = [("0", {"name": "a"}), ("1", {"name": "b"})]
     assert [(key, item.result) for key, item in result.nodes["load"].items.items()] == expected
@@ -97,81 +96,96 @@ async def test_items_of_a_map_are_in_their_node(python: PythonRuns) -> None:
         _ = result.nodes["laod"]
 
 
-async def test_failed_and_cancelled_runs_raise_with_their_result(python: PythonRuns, bench: Bench, unique: str) -> None:
-    broken = call("b", "give_up", message="out of stock")
-    handle = await python.runs.start(plan(call("a", "echo", x=1), {**broken, "depends_on": ["a"]}))
-    with pytest.raises(RunFailed, match="'b' failed: out of stock") as failed:
-        await python.of(handle).result()
-    [problem] = failed.value.problems
+async def test_failed_and_cancelled_runs_raise_with_their_result(
+    python_runs: PythonRuns, bench: Bench, unique: str
+) -> None:
+    failing_node = call("b", "give_up", message="out of stock")
+    handle = await python_runs.runs.start(plan_of(call("a", "echo", x=1), {**failing_node, "depends_on": ["a"]}))
+    with pytest.raises(RunFailed, match="'b' failed: out of stock") as failure:
+        await python_runs.of(handle).result()
+    [problem] = failure.value.problems
     assert (problem.node, problem.message) == ("b", "out of stock")
-    assert failed.value.result.nodes["a"].result == {"x": 1}
-    unchecked = await python.of(handle).result(raise_on_failure=False)
-    assert (unchecked.status, unchecked.error and unchecked.error.node) == (RunStatus.FAILED, "b")
-    without_output = python.of(await python.runs.start(plan(call("a", "echo", x=1), output="{{a.result.y}}")))
+    assert failure.value.result.nodes["a"].result == {"x": 1}
+    failed_result = await python_runs.of(handle).result(raise_on_failure=False)
+    assert (failed_result.status, failed_result.error and failed_result.error.node) == (RunStatus.FAILED, "b")
+    without_output = python_runs.of(
+        await python_runs.runs.start(plan_of(call("a", "echo", x=1), output="{{a.result.y}}"))
+    )
     with pytest.raises(RunFailed, match=r"output: Missing data: a\.result\.y: 'y' not found"):
         await without_output.result()
-    partly = await python.of(await python.runs.start(plan(call("a", "echo", x=1), broken))).result()
-    assert (partly.status, [problem.node for problem in partly.problems]) == (RunStatus.COMPLETED_WITH_FAILURES, ["b"])
-    held = await python.runs.start(plan(call("a", "hold", name=unique)))
-    run = python.of(held)
+    partial_result = await python_runs.of(
+        await python_runs.runs.start(plan_of(call("a", "echo", x=1), failing_node))
+    ).result()
+    assert (partial_result.status, [problem.node for problem in partial_result.problems]) == (
+        RunStatus.COMPLETED_WITH_FAILURES,
+        ["b"],
+    )
+    handle = await python_runs.runs.start(plan_of(call("a", "hold", name=unique)))
+    run = python_runs.of(handle)
     await eventually(lambda: unique in bench.entered)
     assert await run.status() == RunStatus.RUNNING
     await run.cancel(reason="not needed", by="ann")
-    with pytest.raises(RunCancelled) as cancelled:
+    with pytest.raises(RunCancelled) as cancellation:
         await run.result()
-    assert cancelled.value.result.nodes["a"].status == "cancelled"
+    assert cancellation.value.result.nodes["a"].status == "cancelled"
     with pytest.raises(RunClosed, match="has ended"):
         await run.pause()
 
 
-async def test_events_continue_from_every_cursor_without_gap(python: PythonRuns, bench: Bench, unique: str) -> None:
+async def test_events_continue_from_every_cursor_without_a_gap(
+    python_runs: PythonRuns, bench: Bench, unique: str
+) -> None:
     nodes = [
         call("a", "echo", x=1),
-        {**asks("check"), "depends_on": ["a"]},
+        {**human("check"), "depends_on": ["a"]},
         {**call("b", "hold", name=unique), "depends_on": ["check"]},
         {**call("c", "plus", left=1, right=2), "depends_on": ["b"]},
     ]
-    handle = await python.runs.start(plan(*nodes))
-    live: list[AnyRunEvent] = []
-    async for event in python.of(handle).events():
-        live.append(event)
+    handle = await python_runs.runs.start(plan_of(*nodes))
+    live_events: list[AnyRunEvent] = []
+    async for event in python_runs.of(handle).events():
+        live_events.append(event)
         if isinstance(event, FeedbackRequested):
-            assert (event.request.type, event.request.prompt, event.request.run_id) == ("APPROVAL", "Well?", handle.id)
+            assert (event.request.type, event.request.prompt, event.request.run_id) == (
+                "APPROVAL",
+                "What of check?",
+                handle.id,
+            )
             assert "is answered" in await event.request.answer(approved=True, by="ann")
         elif description(event) == "node.started b":
             bench.open(unique)
-    durable = durable_of(live)
-    assert [description(each) for each in durable] == [
+    durable_events = durable_of(live_events)
+    assert [description(each) for each in durable_events] == [
         *("run.started", "node.started a", "node.completed a", "node.started check", "feedback.requested check"),
         *("feedback.answered check=approved", "node.completed check", "node.started b", "node.completed b"),
         *("node.started c", "node.completed c", "run.completed"),
     ]
-    assert len({each.cursor for each in durable}) == len(durable)
-    for place, event in enumerate(durable):
-        rest = await events_of(python.of(handle), after=event.cursor)
+    assert len({each.cursor for each in durable_events}) == len(durable_events)
+    for index, event in enumerate(durable_events):
+        rest = await events_of(python_runs.of(handle), after=event.cursor)
         assert [description(each) for each in durable_of(rest)] == [
-            description(each) for each in durable[place + 1 :]
+            description(each) for each in durable_events[index + 1 :]
         ], event
-    [end] = [each for each in live if isinstance(each, RunStatusEvent) and each.type == "run.completed"]
+    [end] = [each for each in live_events if isinstance(each, RunStatusEvent) and each.type == "run.completed"]
     assert end.status == RunStatus.COMPLETED
     assert {"type": "run.completed", "run_id": handle.id, "status": "completed"}.items() <= end.to_json().items()
 
 
-async def test_feedback_answers_requests_by_their_type(python: PythonRuns) -> None:
+async def test_feedback_answers_requests_of_every_type(python_runs: PythonRuns) -> None:
     schema = {"type": "object", "properties": {"amount": {"type": "integer"}}, "required": ["amount"]}
     nodes = [
-        asks("amount", "INFORMATION", schema=schema),
-        asks("size", "SELECTION", options=["small", "large"]),
-        asks("words", "CLARIFICATION"),
-        asks("allowed"),
+        human("amount", "INFORMATION", schema=schema),
+        human("size", "SELECTION", options=["small", "large"]),
+        human("words", "CLARIFICATION"),
+        human("allowed"),
     ]
-    handle = await python.runs.start(plan(*nodes))
-    run = python.of(handle)
+    handle = await python_runs.runs.start(plan_of(*nodes))
+    run = python_runs.of(handle)
 
-    async def is_asking() -> bool:
+    async def has_requests() -> bool:
         return len(await run.feedback_requests()) == 4
 
-    await eventually(is_asking)
+    await eventually(has_requests)
     with pytest.raises(FeedbackRejected, match=r"name one: .*amount"):
         await run.feedback(approved=True)
     with pytest.raises(FeedbackRejected, match="amount"):
@@ -195,10 +209,10 @@ async def test_feedback_answers_requests_by_their_type(python: PythonRuns) -> No
     assert [(answer["answer"], answer["by"]) for answer in lineage.answers] == [("rejected", "ann")]
 
 
-async def test_run_is_steered(python: PythonRuns, bench: Bench, unique: str) -> None:
+async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, bench: Bench, unique: str) -> None:
     nodes = [call("a", "hold", name=unique), call("slow", "hold", name=f"{unique} slow"), call("broken", "give_up")]
-    handle = await python.runs.start(plan(*nodes))
-    run = python.of(handle)
+    handle = await python_runs.runs.start(plan_of(*nodes))
+    run = python_runs.of(handle)
     await eventually(lambda: {unique, f"{unique} slow"} <= {*bench.entered})
     assert "paused" in await run.pause(reason="a look", by="ann")
     with pytest.raises(CommandRejected, match="paused already"):
@@ -217,10 +231,10 @@ async def test_run_is_steered(python: PythonRuns, bench: Bench, unique: str) -> 
     assert (result.nodes["slow"].status, result.nodes["broken"].status) == ("cancelled", "failed")
 
 
-async def test_failed_node_is_retried_or_given_its_result(python: PythonRuns, bench: Bench, unique: str) -> None:
+async def test_failed_node_is_retried_or_given_its_result(python_runs: PythonRuns, bench: Bench, unique: str) -> None:
     nodes = [call("a", "hold", name=unique), call("b", "give_up"), call("c", "second_time", name=unique)]
-    handle = await python.runs.start(plan(*nodes, output={"b": "{{b.result}}", "c": "{{c.result}}"}))
-    run = python.of(handle)
+    handle = await python_runs.runs.start(plan_of(*nodes, output={"b": "{{b.result}}", "c": "{{c.result}}"}))
+    run = python_runs.of(handle)
 
     async def have_failed() -> bool:
         nodes = (await run.snapshot()).nodes
@@ -237,28 +251,28 @@ async def test_failed_node_is_retried_or_given_its_result(python: PythonRuns, be
     assert [(step["command"], step["by"]) for step in (await run.lineage("b")).commands] == [("set_result", "ann")]
 
 
-async def test_fork_reuses_what_a_change_does_not_affect(python: PythonRuns) -> None:
+async def test_fork_reuses_results_that_its_change_does_not_affect(python_runs: PythonRuns) -> None:
     nodes = [call("a", "plus", left=1, right=2), call("b", "plus", left="{{a.result}}", right=10)]
-    handle = await python.runs.start(plan(*nodes, output="{{b.result}}"))
-    run = python.of(handle)
+    handle = await python_runs.runs.start(plan_of(*nodes, output="{{b.result}}"))
+    run = python_runs.of(handle)
     assert (await run.result()).output == 13
-    other = plan(nodes[0], call("b", "plus", left="{{a.result}}", right=20), output="{{b.result}}")
-    preview = await run.preview_fork(other)
+    changed_plan = plan_of(nodes[0], call("b", "plus", left="{{a.result}}", right=20), output="{{b.result}}")
+    preview = await run.preview_fork(changed_plan)
     assert (preview.reused, [*preview.runs]) == (("a",), ["b"])
-    fork = await run.fork(other)
-    again = await run.fork(other)
-    assert fork.id == again.id == preview.run_id
+    fork = await run.fork(changed_plan)
+    repeated_fork = await run.fork(changed_plan)
+    assert fork.id == repeated_fork.id == preview.run_id
     with pytest.raises(RunIdInUse, match=f"^the fork '{fork.id}' was started with other tags; choose another id"):
-        await run.fork(other, tags={"team": "blue"})
+        await run.fork(changed_plan, tags={"team": "blue"})
     result = await fork.result()
     assert result.output == 23
     assert (await fork.lineage("a")).reused is not None
-    python.runs.take(python.runs.client.get_workflow_handle(fork.id))
+    python_runs.runs.take(python_runs.runs.client.get_workflow_handle(fork.id))
 
 
-async def test_explanation_and_lineage_of_nodes(python: PythonRuns) -> None:
+async def test_explanation_and_lineage_of_nodes(python_runs: PythonRuns) -> None:
     nodes = [call("a", "give_up", message="out of stock"), call("b", "echo", x="{{a.result}}")]
-    run = python.of(await python.runs.start(plan(*nodes)))
+    run = python_runs.of(await python_runs.runs.start(plan_of(*nodes)))
     await run.result(raise_on_failure=False)
     explanation = await run.explain("b")
     assert [(reason.node, reason.kind) for reason in explanation.reasons] == [("b", "blocked"), ("a", "failed")]
@@ -268,8 +282,8 @@ async def test_explanation_and_lineage_of_nodes(python: PythonRuns) -> None:
     assert (lineage.inputs, lineage.tool, lineage.effects) == (("a",), "echo", "read")
 
 
-async def test_unknown_run_is_named_by_every_method(python: PythonRuns) -> None:
-    run = python.of("there is none")
+async def test_every_method_reports_an_unknown_run(python_runs: PythonRuns) -> None:
+    run = python_runs.of("there is none")
     attempts: Sequence[Callable[[], Awaitable[object]]] = (
         *(run.status, run.result, run.watch, run.snapshot, run.document, run.url, lambda: run.node("a")),
         *(lambda: anext(run.nodes()), run.feedback_requests, lambda: run.feedback("a", approved=True), run.cancel),
@@ -286,27 +300,27 @@ async def test_unknown_run_is_named_by_every_method(python: PythonRuns) -> None:
 
 
 async def test_text_of_a_model_continues_from_a_cursor(serve_script: Scripted, bench: Bench, tmp_path: Path) -> None:
-    words_of_model = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."
+    answer_text = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."
     released = asyncio.Event()
     script = (
         plan_text(call("one", "echo", said="rain")),
-        slow(json_text({"answer": words_of_model, "missing": []}), characters=7, held_after=6, released=released),
+        slow(json_text({"answer": answer_text, "missing": []}), characters=7, held_after=6, released=released),
     )
     async with serve_script(*script) as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo"))
         run = PythonRuns(runs, bench, tmp_path).of(handle)
-        started = ""
+        first_text = ""
         async with aclosing(run.events(text=True)) as events:
             async for event in events:
-                started += event.text if isinstance(event, TextDelta) else ""
-                if started:
+                first_text += event.text if isinstance(event, TextDelta) else ""
+                if first_text:
                     break
         released.set()
         rest = [
             event async for event in PythonRuns(runs, bench, tmp_path).of(handle).events(after=event.cursor, text=True)
         ]
         deltas = [each for each in rest if isinstance(each, TextDelta)]
-        assert started + "".join(each.text for each in deltas) == words_of_model
+        assert first_text + "".join(each.text for each in deltas) == answer_text
         assert not any(each.starts_over for each in deltas)
         assert rest[-1].type == "run.completed"
         last = [event async for event in run.events(after=rest[-1].cursor, text=True)]

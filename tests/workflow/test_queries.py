@@ -1,4 +1,4 @@
-"""Documents about a run: queries, current details, search attributes, and why a node waits."""
+"""Documents about a run: queries, current details, search attributes, and explanations."""
 
 import json
 from typing import Any
@@ -17,6 +17,7 @@ from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs, bare, bare_node, completed_node, document_of, events_of, without_cache
 from tests.support.tools import Bench
+from tests.workflow.building import pure_node
 
 pytestmark = pytest.mark.server
 
@@ -25,7 +26,7 @@ _STATE = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
 
 def _plan(name: str) -> dict[str, Any]:
     return {
-        "title": "Looked at",
+        "title": "Queried",
         "nodes": [
             {"id": "first", "title": "The | first", "tool": "add", "arguments": {"left": 1, "right": 1}},
             {"id": "held", "tool": "hold", "arguments": {"name": name}, "depends_on": ["first"]},
@@ -45,11 +46,11 @@ async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, un
     handle = await runs.start(_plan(unique))
     await eventually(lambda: unique in bench.entered)
 
-    async def is_quiet() -> bool:
+    async def is_map_completed() -> bool:
         node = await handle.query(wire.QUERY_NODE, "each")
         return bool(node["status"] == "completed")
 
-    await eventually(is_quiet)
+    await eventually(is_map_completed)
     assert bare(await handle.query(wire.QUERY_STATUS)) == {
         "status": "running",
         "output": None,
@@ -74,7 +75,7 @@ async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, un
     assert bare(await handle.query(wire.QUERY_STATUS)) == bare(await document_of(handle))
 
 
-async def test_current_details_are_a_live_table(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_current_details_are_a_table_of_the_nodes(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_plan(unique))
     await eventually(lambda: unique in bench.entered)
 
@@ -92,32 +93,34 @@ async def test_current_details_are_a_live_table(runs: Runs, bench: Bench, unique
     assert (await _details(handle)).startswith("**completed**: 4 completed")
 
 
-async def test_run_of_any_starter_has_its_state(runs: Runs, bench: Bench) -> None:
-    """As the Temporal UI starts it: with a plan and no search attribute."""
+async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, bench: Bench) -> None:
+    """The run is started with a plan and without search attributes, as the Temporal UI does."""
     unique = uuid4().hex
-    held = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
-    handle = await runs.start_raw({"plan": {"nodes": [held]}})
+    held_node = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
+    handle = await runs.start_raw({"plan": {"nodes": [held_node]}})
     await eventually(lambda: unique in bench.entered)
-    assert await _written_states(handle) == ["running"]
+    assert await _state_values(handle) == ["running"]
     bench.open(unique)
     await document_of(handle)
     rejected_run = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}})
     await document_of(rejected_run)
-    assert await _written_states(handle) == ["running", "completed"]
-    assert await _written_states(rejected_run) == ["failed"]
+    assert await _state_values(handle) == ["running", "completed"]
+    assert await _state_values(rejected_run) == ["failed"]
     assert (await handle.describe()).typed_search_attributes.get(_STATE) == "completed"
 
 
-async def _written_states(handle: Handle) -> list[str]:
+async def _state_values(handle: Handle) -> list[str]:
     upserts = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_UPSERT_WORKFLOW_SEARCH_ATTRIBUTES)
-    written = [event.upsert_workflow_search_attributes_event_attributes.search_attributes for event in upserts]
-    return [json.loads(attributes.indexed_fields[_STATE.name].data) for attributes in written]
+    attributes_of_upserts = [
+        event.upsert_workflow_search_attributes_event_attributes.search_attributes for event in upserts
+    ]
+    return [json.loads(attributes.indexed_fields[_STATE.name].data) for attributes in attributes_of_upserts]
 
 
-# Why a node waits.
+# Explanations.
 
 
-def _explaining(runs: Runs) -> RunExplainer:
+def _explainer(runs: Runs) -> RunExplainer:
     return RunExplainer(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
 
 
@@ -129,11 +132,11 @@ def _sub_plan(name: str) -> dict[str, Any]:
 
 
 async def _explanation(runs: Runs, handle: Handle, node: str) -> str:
-    found = await _explaining(runs).explain_node(handle.id, node)
-    return found.describe(lambda _: "then")
+    explanation = await _explainer(runs).explain_node(handle.id, node)
+    return explanation.describe(lambda _: "then")
 
 
-async def test_waiting_node_is_followed_into_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_explanation_of_a_waiting_node_follows_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_sub_plan(unique))
     await eventually(lambda: unique in bench.entered)
 
@@ -143,26 +146,26 @@ async def test_waiting_node_is_followed_into_sub_plans(runs: Runs, bench: Bench,
     )
     assert await _explanation(runs, handle, "publish") == expected
     assert await _explanation(runs, handle, "outer/in/ner/held") == "outer/in/ner/held runs since then"
-    whole = (await _explaining(runs).explain_run(handle.id)).to_json()
-    assert [(each["node_id"], each["kind"], each["because"]) for each in whole["chain"]] == [
+    run_explanation = (await _explainer(runs).explain_run(handle.id)).to_json()
+    assert [(each["node_id"], each["kind"], each["because"]) for each in run_explanation["chain"]] == [
         ("outer", "run", ["outer/in/ner"]),
         ("outer/in/ner", "run", ["outer/in/ner/held"]),
         ("outer/in/ner/held", "running", []),
     ]
     with pytest.raises(NodeNotFound, match="has no node 'publsh'; did you mean 'publish'"):
-        await _explaining(runs).explain_node(handle.id, "publsh")
+        await _explainer(runs).explain_node(handle.id, "publsh")
     bench.open(unique)
     await document_of(handle)
 
 
-async def test_end_of_a_run_reports_the_failures_of_a_sub_plan(runs: Runs) -> None:
+async def test_explanation_of_a_failed_run_names_the_failure_in_a_sub_plan(runs: Runs) -> None:
     inner = {"nodes": [{"id": "bad", "tool": "fail", "arguments": {"message": "no such file"}}]}
     handle = await runs.start(
         {"nodes": [{"id": "outer", "plan": inner}, {"id": "after", "tool": "echo", "depends_on": ["outer"]}]}
     )
     await document_of(handle)
 
-    result = await _explaining(runs).explain_run(handle.id)
+    result = await _explainer(runs).explain_run(handle.id)
     expected = [("outer", "failed", ["outer/bad"]), ("outer/bad", "failed", [])]
     assert [(reason.node, reason.kind, [*reason.because]) for reason in result.chain.reasons] == expected
     assert result.describe(lambda _: "then").endswith("no such file)")
@@ -172,16 +175,12 @@ async def test_end_of_a_run_reports_the_failures_of_a_sub_plan(runs: Runs) -> No
 
 
 @pytest.mark.usefixtures("small_pages")
-async def test_nodes_of_large_regions_are_reported(runs: Runs) -> None:
+async def test_explanation_of_a_node_in_an_offloaded_region_has_its_dependencies(runs: Runs) -> None:
     count = 410
-    nodes: list[dict[str, Any]] = [{"id": "n0", "tool": "add", "arguments": {"left": 1, "right": 1}}]
-    nodes += [
-        {"id": f"n{number}", "tool": "add", "arguments": {"left": f"{{{{n{number - 1}.result}}}}", "right": 1}}
-        for number in range(1, count)
-    ]
+    nodes = [pure_node(f"n{n}", f"{{{{n{n - 1}.result}}}}" if n else 1) for n in range(count)]
     handle = await runs.start({"nodes": nodes})
     await document_of(handle)
 
-    result = await _explaining(runs).explain_node(handle.id, "n2")
+    result = await _explainer(runs).explain_node(handle.id, "n2")
     expected = [("n2", "completed", ["n1"]), ("n1", "completed", ["n0"]), ("n0", "completed", [])]
     assert [(reason.node, reason.kind, [*reason.because]) for reason in result.chain.reasons] == expected

@@ -1,4 +1,4 @@
-"""Queues without a worker, as reported by the reader for runs that no command started."""
+"""Queues without a worker, as the reader reports them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -16,20 +16,21 @@ from dagwright.history.queues import OpenCall, calls_without_worker
 from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from tests.support.eventually import eventually
+from tests.support.foreign import with_tools
 from tests.support.runs import Handle, Runs, document_of
 
 pytestmark = pytest.mark.server
 
 
-async def _waiting(client: Client, handle: Handle) -> RunView:
-    actual: list[RunView] = []
+async def _wait_for_waiting_view(client: Client, handle: Handle) -> RunView:
+    views: list[RunView] = []
 
     async def is_waiting() -> bool:
-        actual.append(await RunReader(client, handle.id).read())
-        return actual[-1].status == "waiting"
+        views.append(await RunReader(client, handle.id).read())
+        return views[-1].status == "waiting"
 
     await eventually(is_waiting)
-    return actual[-1]
+    return views[-1]
 
 
 def _add(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
@@ -42,34 +43,29 @@ def _add(node_id: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
     }
 
 
-def _with_far(runs: Runs, far: ToolDeclaration) -> Runs:
-    """Return runs that know one more tool, `far`."""
-    return Runs(runs.client, task_queue=runs.task_queue, tools={**runs.tools, "far": far}, store=runs.store)
-
-
-def _start_one(queue: str) -> str:
-    """Return the advice for a run that was started without files of tools."""
+def _advice(queue: str) -> str:
+    """Return the advice in the note of a run that was started without tool files."""
     command = f"dagwright worker --tools FILE --tools-queue {queue}"
     return f"start one with `{command}`, where FILE is the file or module of the tool"
 
 
 async def test_run_on_an_unserved_queue_waits_for_a_worker(client: Client, cached_runs: Runs) -> None:
-    nobody = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=cached_runs.tools, store=cached_runs.store)
-    handle = await nobody.start({"nodes": [_add("a")]})
+    unserved_runs = Runs(client, task_queue=f"nobody-{uuid4().hex}", tools=cached_runs.tools, store=cached_runs.store)
+    handle = await unserved_runs.start({"nodes": [_add("a")]})
     try:
-        view = await _waiting(client, handle)
+        view = await _wait_for_waiting_view(client, handle)
     finally:
         await handle.terminate()
     assert [note["message"] for note in view.document()["notes"]] == [
-        f"no worker serves the queue {nobody.task_queue!r}, so the run cannot continue; start one with "
-        f"`dagwright watch {handle.id}` or `dagwright worker --task-queue {nobody.task_queue}`"
+        f"no worker serves the queue {unserved_runs.task_queue!r}, so the run cannot continue; start one with "
+        f"`dagwright watch {handle.id}` or `dagwright worker --task-queue {unserved_runs.task_queue}`"
     ]
 
 
-async def test_node_of_a_foreign_queue_waits_while_the_others_continue(client: Client, cached_runs: Runs) -> None:
+async def test_node_on_an_unserved_queue_waits_while_other_nodes_continue(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue, is_foreign=True)
-    runs = _with_far(cached_runs, far)
+    runs = with_tools(cached_runs, {"far": far})
     nodes = [
         _add("a"),
         {"id": "one", "tool": "far", "arguments": {}, "depends_on": ["a"]},
@@ -77,11 +73,11 @@ async def test_node_of_a_foreign_queue_waits_while_the_others_continue(client: C
         _add("b", "a"),
     ]
     handle = await runs.start({"nodes": nodes})
-    view = await _waiting(client, handle)
+    view = await _wait_for_waiting_view(client, handle)
     document = view.document()
     await handle.signal("cancel")
     await document_of(handle)
-    ended = (await RunReader(client, handle.id).read()).document()
+    ended_document = (await RunReader(client, handle.id).read()).document()
 
     waiting = ("waiting", "no worker for far")
     assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
@@ -91,19 +87,19 @@ async def test_node_of_a_foreign_queue_waits_while_the_others_continue(client: C
     assert [note["message"] for note in document["notes"]] == [
         f"no worker serves the queue {queue!r} of far; start your own worker for this queue"
     ]
-    assert {node["status"] for name, node in ended["nodes"].items() if name not in ("a", "b")} == {"cancelled"}
+    assert {node["status"] for name, node in ended_document["nodes"].items() if name not in ("a", "b")} == {"cancelled"}
     await runs.check_runs()
 
 
-async def test_sub_plan_and_run_wait_for_the_worker_of_a_child_node(client: Client, cached_runs: Runs) -> None:
+async def test_run_waits_for_the_worker_of_a_node_in_a_sub_plan(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue)
-    runs = _with_far(cached_runs, far)
+    runs = with_tools(cached_runs, {"far": far})
     inner = {"nodes": [{"id": "x", "tool": "far", "arguments": {}}]}
     handle = await runs.start(
         {"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "inner", "plan": inner}]}}, _add("a")]}
     )
-    view = await _waiting(client, handle)
+    view = await _wait_for_waiting_view(client, handle)
     document = view.document()
     await handle.signal("cancel")
     await document_of(handle)
@@ -113,70 +109,70 @@ async def test_sub_plan_and_run_wait_for_the_worker_of_a_child_node(client: Clie
         {
             "code": "no_worker",
             "node_id": "sub",
-            "message": f"no worker serves the queue {queue!r} of far; {_start_one(queue)}",
+            "message": f"no worker serves the queue {queue!r} of far; {_advice(queue)}",
         }
     ]
     await runs.check_runs()
 
 
 @pytest.mark.slow
-async def test_sub_plan_with_an_evicted_root_reports_itself(client: Client, cached_runs: Runs) -> None:
+async def test_sub_plan_of_a_deleted_run_reports_its_unserved_queue(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     far = ToolDeclaration("far", effects=Effects.READ, task_queue=queue)
-    runs = _with_far(cached_runs, far)
+    runs = with_tools(cached_runs, {"far": far})
     root = await runs.start({"nodes": [{"id": "sub", "plan": {"nodes": [{"id": "x", "tool": "far"}]}}]})
-    await _waiting(client, root)
+    await _wait_for_waiting_view(client, root)
     await root.terminate()
-    await _forget(client, root.id)
-    below: Handle = client.get_workflow_handle(f"{root.id}/sub")
-    document = (await _waiting(client, below)).document()
-    await below.signal("cancel")
-    await document_of(below)
-    # Its start would be unknown, so no payload of this namespace could be removed while it is listed.
-    await _forget(client, below.id)
+    await _delete_run(client, root.id)
+    child: Handle = client.get_workflow_handle(f"{root.id}/sub")
+    document = (await _wait_for_waiting_view(client, child)).document()
+    await child.signal("cancel")
+    await document_of(child)
+    # While a sub-plan of a deleted run is listed, no payload of the namespace can be removed.
+    await _delete_run(client, child.id)
 
     assert [note["message"] for note in document["notes"]] == [
-        f"no worker serves the queue {queue!r} of far; {_start_one(queue)}"
+        f"no worker serves the queue {queue!r} of far; {_advice(queue)}"
     ]
 
 
-async def _forget(client: Client, workflow_id: str) -> None:
-    """Delete a run, and wait until the server shows it no more."""
+async def _delete_run(client: Client, workflow_id: str) -> None:
+    """Delete a run, and wait until the server no longer lists the run."""
     execution = WorkflowExecution(workflow_id=workflow_id)
     request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=execution)
     await client.workflow_service.delete_workflow_execution(request)
 
-    async def is_forgotten() -> bool:
-        # The server takes up to 20 s for it.
+    async def is_deleted() -> bool:
+        # The server takes up to 20 s.
         await asyncio.sleep(0.5)
-        listed = [found.id async for found in client.list_workflows(f"WorkflowId = '{workflow_id}'")]
+        run_ids = [run.id async for run in client.list_workflows(f"WorkflowId = '{workflow_id}'")]
         try:
             await client.get_workflow_handle(workflow_id).describe()
         except RPCError as error:
-            return not listed and error.status is RPCStatusCode.NOT_FOUND
+            return not run_ids and error.status is RPCStatusCode.NOT_FOUND
         return False
 
-    await eventually(is_forgotten)
+    await eventually(is_deleted)
 
 
-async def test_run_is_followed_on_when_the_server_was_gone_while_its_queues_were_asked_for(
+async def test_reader_follows_a_run_despite_an_error_in_the_request_for_queues(
     client: Client, cached_runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lost = [RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")]
+    errors = [RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")]
 
     async def flaky(client: Client, calls: Sequence[OpenCall]) -> list[OpenCall]:
-        if lost:
-            raise lost.pop()
+        if errors:
+            raise errors.pop()
         return await calls_without_worker(client, calls)
 
     monkeypatch.setattr("dagwright.history.run_reader.calls_without_worker", flaky)
     handle = await cached_runs.start({"nodes": [_add("a")]})
     views = [view async for view in RunReader(client, handle.id).follow()]
-    assert (views[-1].status, lost) == ("completed", [])
+    assert (views[-1].status, errors) == ("completed", [])
     await cached_runs.check_runs()
 
 
-async def test_pure_nodes_that_would_run_together_wait_like_others(client: Client, cached_runs: Runs) -> None:
+async def test_pure_nodes_of_an_unserved_queue_wait_one_by_one(client: Client, cached_runs: Runs) -> None:
     queue = f"far-{uuid4().hex}"
     pure = {
         name: ToolDeclaration(name, effects=Effects.PURE, task_queue=queue, timeout_s=1) for name in ("left", "right")
@@ -188,7 +184,7 @@ async def test_pure_nodes_that_would_run_together_wait_like_others(client: Clien
         {"id": "both", "tool": "left", "depends_on": ["one", "two"]},
     ]
     handle = await runs.start({"nodes": nodes})
-    view = await _waiting(client, handle)
+    view = await _wait_for_waiting_view(client, handle)
     document = view.document()
     await handle.signal("cancel")
     await document_of(handle)
@@ -199,6 +195,6 @@ async def test_pure_nodes_that_would_run_together_wait_like_others(client: Clien
         "both": ("pending", None),
     }
     assert [note["message"] for note in document["notes"]] == [
-        f"no worker serves the queue {queue!r} of left, right; {_start_one(queue)}"
+        f"no worker serves the queue {queue!r} of left, right; {_advice(queue)}"
     ]
     await runs.check_runs()

@@ -1,7 +1,6 @@
-"""Regions on the server: pure nodes run together, and only the timing differs."""
+"""Regions on the server: pure nodes share an activity, and have the same results as ordinary nodes."""
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -24,16 +23,13 @@ from tests.support.runs import (
     failed_node,
 )
 from tests.support.tools import Bench, digest_of, json_of
+from tests.workflow.building import pure_node
 
 pytestmark = pytest.mark.server
 
 
-def pure(node: str, left: Any = 1, right: Any = 1, **fields: Any) -> dict[str, Any]:
-    return {"id": node, "tool": "add", "arguments": {"left": left, "right": right}, **fields}
-
-
 def calls_of(history: WorkflowHistory) -> list[str]:
-    """Return the ids of all activities, in order."""
+    """Return the IDs of all activities, in order."""
     scheduled = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     return [event.activity_task_scheduled_event_attributes.activity_id for event in scheduled]
 
@@ -43,8 +39,8 @@ async def calls_of_run(handle: Handle) -> list[str]:
 
 
 async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
-    later = [pure(f"n{n}", f"{{{{n{n - 1}.result}}}}") for n in range(1, 50)]
-    handle = await runs.start({"nodes": [pure("n0"), *later], "output": "{{n49.result}}"})
+    dependents = [pure_node(f"n{n}", f"{{{{n{n - 1}.result}}}}") for n in range(1, 50)]
+    handle = await runs.start({"nodes": [pure_node("n0", 1), *dependents], "output": "{{n49.result}}"})
     document = await document_of(handle)
     assert bare(document)["output"] == 51
     assert bare(document)["nodes"] == {f"n{n}": completed_node(n + 2) for n in range(50)}
@@ -55,8 +51,9 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
     assert await calls_of_run(handle) == ["region:n0"]
 
 
-async def test_ordinary_node_starts_as_soon_as_its_pure_ones_have_ended(runs: Runs, bench: Bench, unique: str) -> None:
-    """While the region continues with another node."""
+async def test_ordinary_node_starts_before_the_end_of_the_region_it_depends_on(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
     plan = {
         "nodes": [
             {"id": "first", "tool": "text", "arguments": {"size": 8_000}},
@@ -67,16 +64,16 @@ async def test_ordinary_node_starts_as_soon_as_its_pure_ones_have_ended(runs: Ru
     }
     handle = await runs.start(plan)
     await eventually(lambda: unique in bench.entered)
-    found = None
-    while found is None or found["status"] != "completed":
-        found = await handle.query("node", "slow")
+    slow_node = None
+    while slow_node is None or slow_node["status"] != "completed":
+        slow_node = await handle.query("node", "slow")
     assert (await handle.query("node", "held"))["status"] == "ready"
     bench.threads[unique].set()
     assert bare(await document_of(handle))["nodes"]["held"] == completed_node(unique)
     assert await calls_of_run(handle) == ["region:first", "slow", "region:first#2"]
 
 
-async def test_large_results_end_a_region_batch_and_are_complete(runs: Runs) -> None:
+async def test_region_batch_ends_before_its_results_are_too_large(runs: Runs) -> None:
     texts = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 8_000}} for n in range(80)]
     length = {"id": "length", "tool": "length", "arguments": {"text": "{{t0.result}}"}, "depends_on": ["t79"]}
     handle = await runs.start({"nodes": [*texts, length], "output": "{{length.result}}"})
@@ -94,18 +91,18 @@ async def test_long_texts_of_the_plan_do_not_fill_a_region_batch(runs: Runs) -> 
     assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
 
 
-async def test_large_results_of_conditions_do_not_fill_the_answer_of_a_region_batch(runs: Runs) -> None:
+async def test_large_results_read_by_conditions_do_not_fill_the_result_of_a_region_batch(runs: Runs) -> None:
     root = {"id": "root", "tool": "text", "arguments": {"size": 5}}
     texts = [{"id": f"t{n}", "tool": "text", "arguments": {"size": 140_000}, "depends_on": ["root"]} for n in range(16)]
-    asked = [{"id": f"a{n}", "tool": "echo", "when": f"t{n}.result != ''"} for n in range(16)]
-    handle = await runs.start({"nodes": [root, *texts, *asked]})
+    conditional_nodes = [{"id": f"a{n}", "tool": "echo", "when": f"t{n}.result != ''"} for n in range(16)]
+    handle = await runs.start({"nodes": [root, *texts, *conditional_nodes]})
     document = await document_of(handle)
     assert {node["status"] for node in document["nodes"].values()} == {"completed"}
     assert not any(call.startswith("t") for call in await calls_of_run(handle))
     assert max(event.ByteSize() for event in (await handle.fetch_history()).events) < 600_000
 
 
-async def test_large_results_inside_of_a_region_and_from_outside_go_through_the_store(runs: Runs) -> None:
+async def test_large_results_inside_and_outside_of_a_region_are_stored(runs: Runs) -> None:
     nodes = [
         {"id": "out", "tool": "table", "arguments": {"rows": 500}},
         *(
@@ -119,57 +116,57 @@ async def test_large_results_inside_of_a_region_and_from_outside_go_through_the_
         {"id": "last", "tool": "length", "arguments": {"text": "{{text9.result}}{{after.result}}"}},
     ]
     handle = await runs.start({"nodes": nodes})
-    written = await document_of(handle)
+    document = await document_of(handle)
     rows = [{"name": f"row {number}", "text": "x" * 20} for number in range(500)]
-    document = {name: written["nodes"][name]["result"] for name in ("inside", "outside", "missing", "after", "last")}
-    assert document == {
+    results = {name: document["nodes"][name]["result"] for name in ("inside", "outside", "missing", "after", "last")}
+    assert results == {
         "inside": 50_007,
         "outside": 22 + len(json_of(rows)),
         "missing": None,
         "after": digest_of("x" * 50_003),
         "last": 50_009 + len(digest_of("x")),
     }
-    assert written["nodes"]["missing"]["error"]["message"] == (
+    assert document["nodes"]["missing"]["error"]["message"] == (
         "Missing data: out.result.row: 'row' not found in out.result; it has n, rows"
     )
-    assert written["nodes"]["text5"]["result"]["bytes"] == 50_007
+    assert document["nodes"]["text5"]["result"]["bytes"] == 50_007
     restored = await runs.read_document(handle)
     assert restored["nodes"]["text5"]["result"] == "x" * 50_005
     history = await handle.fetch_history()
     assert sum(event.ByteSize() for event in history.events) < 200_000
 
 
-async def test_pure_tools_refuse_secrets_for_every_compiler(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pure_tools_reject_secrets_in_compiled_plans_too(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN", "very-secret-text")
     monkeypatch.setenv("DAGWRIGHT_SECRET_TOKEN_TOOLS", "*")
     nodes = [{"id": "known", "tool": "pure_secret", "arguments": {"token": "a {{secret.TOKEN}}"}}]
     with pytest.raises(PlanInvalid, match="'pure_secret' takes no secrets"):
         await runs.run({"nodes": nodes})
-    reading = {**runs.tools, "pure_secret": replace(runs.tools["pure_secret"], effects=Effects.READ)}
-    compiled = plan_to_json(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, reading), {}))
+    tools = {**runs.tools, "pure_secret": replace(runs.tools["pure_secret"], effects=Effects.READ)}
+    compiled = plan_to_json(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, tools), {}))
     assert (await runs.run_raw({"compiled": compiled}))["nodes"] == {
         "known": failed_node("secret_refused: 'pure_secret' takes no secrets: its results could expose 'TOKEN'")
     }
 
 
-async def test_pure_node_over_its_timeout_fails_and_the_others_continue(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_pure_node_over_its_timeout_fails_and_other_nodes_continue(runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [
         {"id": "slow", "tool": "pure_hold", "arguments": {"name": unique}, "timeout": "200ms"},
         {"id": "after", "tool": "length", "arguments": {"text": "{{slow.result}}"}},
-        pure("good", priority=5),
+        pure_node("good", 1, priority=5),
     ]
-    actual = await runs.run({"nodes": nodes})
+    document = await runs.run({"nodes": nodes})
     bench.threads[unique].set()
-    assert actual["nodes"] == {
+    assert document["nodes"] == {
         "slow": failed_node("timeout: pure_hold took over 0.2 s"),
         "after": blocked_node("slow"),
         "good": completed_node(2),
     }
 
 
-async def test_cancelled_run_keeps_what_its_region_has_done(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_cancelled_run_keeps_the_results_of_its_region(runs: Runs, bench: Bench, unique: str) -> None:
     nodes = [
-        pure("done"),
+        pure_node("done", 1),
         {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "depends_on": ["done"], "timeout": "60s"},
         {"id": "after", "tool": "length", "arguments": {"text": "{{held.result}}"}},
     ]
@@ -185,7 +182,7 @@ async def test_cancelled_run_keeps_what_its_region_has_done(runs: Runs, bench: B
     }
 
 
-async def test_long_ids_are_accepted(runs: Runs) -> None:
+async def test_region_may_have_long_node_ids(runs: Runs) -> None:
     first, second = "é" * 100, "ö" * 100
-    actual = await runs.run({"nodes": [pure(first), pure(second, f"{{{{{first}.result}}}}")]})
-    assert actual["nodes"] == {first: completed_node(2), second: completed_node(3)}
+    document = await runs.run({"nodes": [pure_node(first, 1), pure_node(second, f"{{{{{first}.result}}}}")]})
+    assert document["nodes"] == {first: completed_node(2), second: completed_node(3)}

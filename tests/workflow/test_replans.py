@@ -1,4 +1,4 @@
-"""Replans: after failures, with guidance, and the outcomes of bad plans."""
+"""Streamed replans: nodes that start early, superseded nodes, and large answers."""
 
 import asyncio
 import json
@@ -16,9 +16,9 @@ from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
-_PIECE = 8
-"""Characters of one piece of a stream."""
-FRAGILE = {**call("a", "give_up"), "on_error": "replan"}
+_CHUNK_CHARACTERS = 8
+"""Characters of one chunk of a stream."""
+REPLANNED_NODE = {**call("a", "give_up"), "on_error": "replan"}
 
 
 async def titles(runs: Runs, handle: Handle, role: str) -> list[str | None]:
@@ -29,19 +29,24 @@ async def titles(runs: Runs, handle: Handle, role: str) -> list[str | None]:
 
 def held_answer(words: str, released: asyncio.Event) -> Any:
     """Return a model response that continues when `released` is set."""
-    return slow(text(words), characters=_PIECE, held_after=len(words) // _PIECE, released=released)
+    return slow(
+        text(words), characters=_CHUNK_CHARACTERS, held_after=len(words) // _CHUNK_CHARACTERS, released=released
+    )
 
 
-async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(serve_script: Scripted) -> None:
+async def test_nodes_of_a_replan_start_while_the_model_writes(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
-    plan = plan_text(FRAGILE, call("b", "echo", name="early"))
+    plan = plan_text(REPLANNED_NODE, call("b", "echo", name="early"))
     new_plan = json.dumps(
         {"nodes": [call("c", "hold", name="{{b.result.name}}"), call("a", "echo", of="{{c.result}}")]}
     )
-    stopped = slow(
-        text(new_plan), characters=_PIECE, held_after=-(-(new_plan.index('"id": "a"')) // _PIECE), released=released
+    held_response = slow(
+        text(new_plan),
+        characters=_CHUNK_CHARACTERS,
+        held_after=-(-(new_plan.index('"id": "a"')) // _CHUNK_CHARACTERS),
+        released=released,
     )
-    async with serve_script(plan, stopped, "Done.", bench=bench) as (_, runs):
+    async with serve_script(plan, held_response, "Done.", bench=bench) as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "give_up", "echo", "hold"))
         await eventually(lambda: "early" in bench.entered)
         released.set()
@@ -52,10 +57,10 @@ async def test_nodes_of_a_plan_that_is_made_again_start_while_it_is_written(serv
     assert [*document["nodes"]].index("c") < [*document["nodes"]].index("a#2")
 
 
-async def test_unreachable_nodes_are_omitted_if_the_complete_plan_was_streamed(serve_script: Scripted) -> None:
+async def test_streamed_replan_supersedes_unreachable_nodes(serve_script: Scripted) -> None:
     bench, released = Bench(), asyncio.Event()
     plan = plan_text(
-        {**call("a", "give_up"), "on_error": "replan"},
+        REPLANNED_NODE,
         call("b", "echo", of="{{a.result}}"),
         call("c", "echo", name="early"),
     )
@@ -75,7 +80,7 @@ def answer_with_gaps(words: str, *missing: str) -> str:
     return json.dumps({"answer": words, "missing": list(missing)})
 
 
-async def test_large_answer_in_its_response_format_is_given_out(serve_script: Scripted) -> None:
+async def test_large_answer_in_a_response_format_is_the_output(serve_script: Scripted) -> None:
     words = "long " * 60_000
     answer = slow(text(answer_with_gaps(words, "more")), characters=4_000)
     async with serve_script(plan_text(call("a", "echo", n=1)), answer, '{"nodes": []}') as (_, runs):

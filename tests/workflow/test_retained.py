@@ -1,4 +1,4 @@
-"""Retained runs, and the payload store of a task queue, as the Temporal server reports them."""
+"""Retained runs of a namespace, and the payload store of a task queue, as the Temporal server lists them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -31,32 +31,32 @@ from tests.support.server import live_server
 
 pytestmark = pytest.mark.server
 
-BEGAN = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
+STARTED_AT = datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
 QUEUE = "retained"
 
 
 @workflow.defn(name=wire.WORKFLOW_RUN_PLAN)
 class Chain:
-    """Stand-in for a run: on request it continues in a new history once, or starts a sub-plan; then it ends."""
+    """Stand-in for a run: it continues as new once, or starts a sub-plan, or ends immediately."""
 
     @workflow.run
-    async def run(self, order: dict[str, str]) -> None:
-        if "began" in order:
-            memo = {wire.MEMO_STARTED_AT: order["began"]} if order["began"] else {}
+    async def run(self, options: dict[str, str]) -> None:
+        if "started_at" in options:
+            memo = {wire.MEMO_STARTED_AT: options["started_at"]} if options["started_at"] else {}
             workflow.continue_as_new({}, memo=memo)
-        if "child" in order:
+        if "child" in options:
             await workflow.start_child_workflow(
                 wire.WORKFLOW_RUN_PLAN,
                 {},
-                id=order["child"],
+                id=options["child"],
                 parent_close_policy=ParentClosePolicy.ABANDON,
                 memo={wire.MEMO_ROOT: workflow.info().workflow_id},
             )
 
 
-@workflow.defn(name="SomebodyElses")
+@workflow.defn(name="ForeignWorkflow")
 class Foreign:
-    """A workflow of another product, continued in a new history."""
+    """A workflow of another product, which continues as new once."""
 
     @workflow.run
     async def run(self, is_first: bool) -> None:
@@ -65,8 +65,8 @@ class Foreign:
 
 
 @pytest.fixture
-async def own_client(tmp_path: Path) -> AsyncIterator[Client]:
-    """A client of a server that has only the runs of one test."""
+async def separate_client(tmp_path: Path) -> AsyncIterator[Client]:
+    """A client of a separate server, which has only the runs of one test."""
     async with live_server(tmp_path / "server") as live:
         client = await live.start()
         worker = Worker(
@@ -77,87 +77,95 @@ async def own_client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 async def _wait_for_runs(client: Client, count: int) -> list[ListedRun]:
-    """Return the runs, by workflow id and start, as soon as the server shows so many."""
+    """Wait until the server lists `count` runs, and return them by workflow ID and start."""
 
-    async def are_shown() -> bool:
+    async def are_listed() -> bool:
         return len([run async for run in client.list_workflows()]) == count
 
-    await eventually(are_shown)
+    await eventually(are_listed)
     return sorted((await retained_of(client)).runs, key=lambda run: (run.workflow_id, run.started_at))
 
 
-async def test_continuations_and_sub_plans_need_the_run_that_they_started_in(own_client: Client) -> None:
-    orders = {"continued": {"began": BEGAN.isoformat()}, "resumed": {"began": ""}, "root": {"child": "root/child"}}
-    # A limit is open for years and has no stored values.
-    await set_limit(own_client, Subject("tool", "stock"), parse_limit("1/s"), task_queue="unserved", by=None)
-    for name, order in orders.items():
-        await own_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, order, id=name, task_queue=QUEUE)
-    await own_client.execute_workflow("SomebodyElses", True, id="foreign", task_queue=QUEUE)
+async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(separate_client: Client) -> None:
+    options = {
+        "continued": {"started_at": STARTED_AT.isoformat()},
+        "resumed": {"started_at": ""},
+        "root": {"child": "root/child"},
+    }
+    # The workflow of a call limit is open for years, but has no stored values.
+    await set_limit(separate_client, Subject("tool", "stock"), parse_limit("1/s"), task_queue="unserved", by=None)
+    for name, run_options in options.items():
+        await separate_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, run_options, id=name, task_queue=QUEUE)
+    await separate_client.execute_workflow("ForeignWorkflow", True, id="foreign", task_queue=QUEUE)
 
-    first, second, *foreign, resumed, again, root, child = await _wait_for_runs(own_client, 9)
+    first, second, *foreign, resumed, resumed_again, root, child = await _wait_for_runs(separate_client, 9)
 
     assert first == ListedRun("continued", first.run_id, first.run_id, first.started_at)
-    assert second == ListedRun("continued", second.run_id, second.run_id, second.started_at, chain_started_at=BEGAN)
+    assert second == ListedRun(
+        "continued", second.run_id, second.run_id, second.started_at, chain_started_at=STARTED_AT
+    )
     assert root == ListedRun("root", root.run_id, root.run_id, root.started_at)
     assert child == ListedRun("root/child", child.run_id, child.run_id, child.started_at, root_id="root")
-    assert second.earliest_start == BEGAN
+    assert second.earliest_start == STARTED_AT
     assert [run.first_run_id == run.run_id and run.workflow_id == "foreign" for run in foreign] == [True, True]
     assert max(datetime.now(UTC) - run.started_at for run in (first, second, root, child)) < timedelta(minutes=1)
 
-    retained, now = await retained_of(own_client), datetime.now(UTC)
+    retained, now = await retained_of(separate_client), datetime.now(UTC)
     owners = [retained.namespace_id]
-    kept = replace(retained, runs=[resumed, again, root, child])
-    assert removal_bound(kept, owners=owners, now=now).renewed_before <= now - RETENTION - MARGIN
-    # When its retention is over, the first run leaves the list and the second one stays.
+    listed = replace(retained, runs=[resumed, resumed_again, root, child])
+    assert removal_bound(listed, owners=owners, now=now).renewed_before <= now - RETENTION - MARGIN
+    # After its retention, the first execution is no longer listed, while the second execution is.
     for run, message in (
-        (again, "the run 'resumed' continues a run that is no longer listed"),
+        (resumed_again, "the run 'resumed' continues a run that is no longer listed"),
         (child, "the run 'root/child' is a sub-plan of 'root', which is no longer listed"),
     ):
         with pytest.raises(RetentionUnknown, match=message):
             removal_bound(replace(retained, runs=[run]), owners=owners, now=now)
 
 
-async def test_oldest_beginning_bounds_what_a_real_namespace_needs(own_client: Client, tmp_path: Path) -> None:
+async def test_removal_bound_of_a_namespace_is_its_oldest_start(separate_client: Client, tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "payloads")
-    await claim_store(store, own_client)
-    described = await own_client.workflow_service.describe_namespace(
-        DescribeNamespaceRequest(namespace=own_client.namespace)
+    await claim_store(store, separate_client)
+    description = await separate_client.workflow_service.describe_namespace(
+        DescribeNamespaceRequest(namespace=separate_client.namespace)
     )
     owners = await store.owners()
-    assert owners == {described.namespace_info.id}
-    now = BEGAN + timedelta(days=300)
+    assert owners == {description.namespace_info.id}
+    now = STARTED_AT + timedelta(days=300)
 
-    empty = await retained_of(own_client)
-    assert removal_bound(empty, owners=owners, now=now).renewed_before == now - RETENTION - MARGIN
+    retained = await retained_of(separate_client)
+    assert removal_bound(retained, owners=owners, now=now).renewed_before == now - RETENTION - MARGIN
 
-    await own_client.execute_workflow(
-        wire.WORKFLOW_RUN_PLAN, {"began": BEGAN.isoformat()}, id="continued", task_queue=QUEUE
+    await separate_client.execute_workflow(
+        wire.WORKFLOW_RUN_PLAN, {"started_at": STARTED_AT.isoformat()}, id="continued", task_queue=QUEUE
     )
-    await _wait_for_runs(own_client, 2)
-    assert removal_bound(await retained_of(own_client), owners=owners, now=now).renewed_before == BEGAN - MARGIN
+    await _wait_for_runs(separate_client, 2)
+    assert (
+        removal_bound(await retained_of(separate_client), owners=owners, now=now).renewed_before == STARTED_AT - MARGIN
+    )
 
 
-async def test_unreadable_start_time_stops_the_clean_up(own_client: Client) -> None:
-    await own_client.start_workflow(
+async def test_unreadable_start_time_stops_the_clean_up(separate_client: Client) -> None:
+    await separate_client.start_workflow(
         wire.WORKFLOW_RUN_PLAN, {}, id="a", task_queue=f"nobody-{uuid4().hex}", memo={wire.MEMO_STARTED_AT: "yesterday"}
     )
 
     async def is_reported() -> bool:
         try:
-            return len((await retained_of(own_client)).runs) < 0
+            return len((await retained_of(separate_client)).runs) < 0
         except RetentionUnknown as error:
             return str(error) == "the run 'a' has a start time that cannot be read"
 
     await eventually(is_reported)
 
 
-async def test_every_page_of_runs_is_read(own_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_page_of_runs_is_read(separate_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.server.retained._MAX_PAGE_SIZE", 3)
     names = [f"run-{number}" for number in range(8)]
     await asyncio.gather(
-        *(own_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, {}, id=name, task_queue=QUEUE) for name in names)
+        *(separate_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, {}, id=name, task_queue=QUEUE) for name in names)
     )
-    assert [run.workflow_id for run in await _wait_for_runs(own_client, 8)] == names
+    assert [run.workflow_id for run in await _wait_for_runs(separate_client, 8)] == names
 
 
 # The store of a task queue.
@@ -173,14 +181,14 @@ async def test_worker_with_another_store_does_not_start(client: Client, queue: s
         load_toolset(Settings(state_dir=tmp_path, payload_store=str(tmp_path / name))) for name in ("first", "second")
     )
     async with serving(client, first, task_queue=queue):
-        with pytest.raises(StoreMismatch) as caught:
+        with pytest.raises(StoreMismatch) as error:
             async with serving(client, second, task_queue=queue):
                 pass
-        # Another queue has other workers.
+        # The workers of another queue may use another store.
         async with serving(client, second, task_queue=f"{queue}-other"):
             pass
     ids = [(await toolset.store.identify())[:12] for toolset in (first, second)]
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f"the workers of task queue '{queue}' in namespace 'default' use the payload store {tmp_path / 'first'} "
         f"(ID {ids[0]}), and this process has {tmp_path / 'second'} (ID {ids[1]}): set DAGWRIGHT_PAYLOAD_STORE to the "
         "same store; to move a store, copy it with its file `store-id`; to use this store without the values of the "
@@ -188,17 +196,17 @@ async def test_worker_with_another_store_does_not_start(client: Client, queue: s
     )
 
 
-async def test_workers_that_start_at_once_agree_on_one_store(client: Client, queue: str, tmp_path: Path) -> None:
+async def test_workers_that_start_concurrently_agree_on_one_store(client: Client, queue: str, tmp_path: Path) -> None:
     stores = [FolderStore(tmp_path / str(number)) for number in range(4)]
-    final_results = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *(publish_store(client, store, task_queue=queue) for store in stores), return_exceptions=True
     )
-    assert [type(each) for each in final_results if each is not None] == [StoreMismatch] * 3
-    winner = stores[final_results.index(None)]
+    assert [type(each) for each in outcomes if each is not None] == [StoreMismatch] * 3
+    winner = stores[outcomes.index(None)]
     assert await published_store(client, queue) == PublishedStore(await winner.identify(), winner.location)
 
 
-async def test_store_that_was_moved_with_its_id_is_the_same(client: Client, queue: str, tmp_path: Path) -> None:
+async def test_store_that_was_moved_with_its_id_is_accepted(client: Client, queue: str, tmp_path: Path) -> None:
     await publish_store(client, FolderStore(tmp_path / "old"), task_queue=queue)
     (tmp_path / "old").rename(tmp_path / "new")
     await publish_store(client, FolderStore(tmp_path / "new"), task_queue=queue)
@@ -213,23 +221,23 @@ async def test_emptied_store_is_distinguished_from_another_store(client: Client,
         await publish_store(client, FolderStore(tmp_path / "store"), task_queue=queue)
 
 
-async def test_adopted_store_takes_the_place_of_the_other(client: Client, queue: str, tmp_path: Path) -> None:
+async def test_adopted_store_replaces_the_previous_store(client: Client, queue: str, tmp_path: Path) -> None:
     old, new = FolderStore(tmp_path / "old"), FolderStore(tmp_path / "new")
     await check_store(client, new, task_queue=queue)
     await publish_store(client, old, task_queue=queue)
-    before = await adopt_store(client, new, task_queue=queue)
-    assert before == PublishedStore(await old.identify(), old.location)
+    previous = await adopt_store(client, new, task_queue=queue)
+    assert previous == PublishedStore(await old.identify(), old.location)
     await publish_store(client, new, task_queue=queue)
     with pytest.raises(StoreMismatch):
         await publish_store(client, old, task_queue=queue)
 
 
-async def test_note_keeps_no_payload_from_the_clean_up(client: Client, queue: str, tmp_path: Path) -> None:
+async def test_record_of_a_store_is_not_a_retained_run(client: Client, queue: str, tmp_path: Path) -> None:
     await publish_store(client, FolderStore(tmp_path), task_queue=queue)
     assert not [run for run in (await retained_of(client)).runs if queue in run.workflow_id]
 
 
-async def test_store_that_is_away_stops_a_worker_from_starting(client: Client, queue: str, tmp_path: Path) -> None:
+async def test_unavailable_store_is_not_published(client: Client, queue: str, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StoreUnavailable):
         await publish_store(client, FolderStore(tmp_path / "file" / "store"), task_queue=queue)

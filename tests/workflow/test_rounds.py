@@ -1,4 +1,4 @@
-"""Questions that are answered in rounds, on the real server with the scripted model."""
+"""Questions that are answered in rounds, on the real server with a scripted model."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.server
 
 INTENTION = "Compare the totals of Maersk and Evergreen."
 CLARIFY = sub_goal(9, "clarify", question="Which one?")
-ASK_BACK = (continue_with(CLARIFY), done_response(question=ref(9, "clarification")))
+CLARIFICATION_SCRIPT = (continue_with(CLARIFY), done_response(question=ref(9, "clarification")))
 
 
 async def test_question_is_planned_round_by_round_and_answered(client: Client, tmp_path: Path) -> None:
@@ -85,36 +85,36 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
     assert [each["reasoning"] for each in rounds["rounds"]] == ["First both.", "It is the next step.", "All is there."]
 
 
-async def test_planner_that_calls_a_tool_is_asked_for_its_plan(client: Client, tmp_path: Path) -> None:
-    called = Completion(text="Let me look.", tool_calls=(ScriptedToolCall("pick", {"name": "Maersk"}),))
-    async with rounds_runs(client, tmp_path, INTENTION, called, *ASK_BACK) as (server, runs):
+async def test_tool_call_of_the_planner_is_repaired(client: Client, tmp_path: Path) -> None:
+    response = Completion(text="Let me look.", tool_calls=(ScriptedToolCall("pick", {"name": "Maersk"}),))
+    async with rounds_runs(client, tmp_path, INTENTION, response, *CLARIFICATION_SCRIPT) as (server, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(question(runs)))
     assert (document["status"], document["output"]) == ("completed", "Which one?")
     assert purposes([*server.calls])[1:3] == [("plan", "planner"), ("plan#2", "repair")]
     assert "This answer is invalid" in prompt_of(server, "plan#2")
 
 
-async def test_no_person_is_asked(client: Client, tmp_path: Path) -> None:
-    workers = Workers()
-    script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
-    async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(question(runs)))
-    assert document["status"] == "completed"
-    assert "no requests to people are opened while a question is answered in rounds" in prompt_of(server, "plan#2")
-    # Supporting sub-goals are left behind.
-    assert document["nodes"]["sg1"]["status"] == "superseded"
-
-
-async def test_tool_that_asks_while_it_runs_fails_with_a_message(client: Client, tmp_path: Path) -> None:
-    policy = Policy()
-    script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *ASK_BACK)
+@pytest.mark.parametrize(
+    ("policy", "message"),
+    [
+        (None, "no requests to people are opened while a question is answered in rounds"),
+        (Policy(), "refused: it asks a person, but no requests to people are opened"),
+    ],
+    ids=["approval", "request of the tool"],
+)
+async def test_request_to_a_person_fails_its_sub_goal(
+    client: Client, tmp_path: Path, policy: Policy | None, message: str
+) -> None:
+    script = (INTENTION, continue_with(sub_goal(1, "ask_leave", words="May I?")), *CLARIFICATION_SCRIPT)
     async with rounds_runs(client, tmp_path, *script) as (server, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(question(runs), policy=policy))
     assert document["status"] == "completed"
-    assert "refused: it asks a person, but no requests to people are opened" in prompt_of(server, "plan#2")
+    assert message in prompt_of(server, "plan#2")
+    # A failed support sub-goal does not fail the run.
+    assert document["nodes"]["sg1"]["status"] == "superseded"
 
 
-async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_path: Path) -> None:
+async def test_run_without_remaining_budget_ends_with_its_deliverables(client: Client, tmp_path: Path) -> None:
     async with rounds_runs(client, tmp_path, INTENTION, continue_with(CLARIFY)) as (_, runs):
         handle = await runs.start_compiled_plan(question(runs), budget={"calls": 2, "on_limit": "ask"})
         document = await checked_document(runs, handle)
@@ -123,7 +123,7 @@ async def test_run_at_its_budget_ends_with_what_there_is(client: Client, tmp_pat
     assert document["error"].startswith("budget_spent: ")
 
 
-async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Client, tmp_path: Path) -> None:
+async def test_failed_answer_is_replaced_by_the_deliverables(client: Client, tmp_path: Path) -> None:
     error = HttpError(400, "no", code="content_filter")
     script = (
         INTENTION,
@@ -137,7 +137,9 @@ async def test_answer_that_cannot_be_written_leaves_the_deliverables(client: Cli
     assert document["nodes"]["answer"]["status"] == "failed"
 
 
-async def test_planner_gets_the_start_of_a_slot_and_the_answer_all_of_it(client: Client, tmp_path: Path) -> None:
+async def test_planner_receives_a_preview_of_a_large_slot_and_the_answer_the_whole_slot(
+    client: Client, tmp_path: Path
+) -> None:
     inputs = {"question": ref(9, "clarification"), "rows": ref(1, "rows")}
     script = (
         INTENTION,
@@ -148,25 +150,25 @@ async def test_planner_gets_the_start_of_a_slot_and_the_answer_all_of_it(client:
         handle = await runs.start_compiled_plan(question(runs))
         await checked_document(runs, handle)
         document = await runs.read_document(handle, full=True)
-        result = prompt_of(server, "plan#2")
+        planner_prompt = prompt_of(server, "plan#2")
         assert len(server.calls) == 3
-    assert '"rows": {"truncated": "workers receive the whole value", "type": "list", "length": 9000' in result
-    assert '"row_count": 9000' in result
-    assert len(result) < 20_000
+    assert '"rows": {"truncated": "workers receive the whole value", "type": "list", "length": 9000' in planner_prompt
+    assert '"row_count": 9000' in planner_prompt
+    assert len(planner_prompt) < 20_000
     rows = [{"row": row, "text": "x" * 50} for row in range(9_000)]
     assert document["status"] == "completed"
     start, _, end = document["output"].partition("```json\n")
     assert (start, json.loads(end.removesuffix("\n```"))) == ("Which one?\n\nrows:\n\n", rows)
 
 
-async def test_model_that_formulates_the_question_gets_the_turns(client: Client, tmp_path: Path) -> None:
+async def test_intention_prompt_has_the_earlier_turns(client: Client, tmp_path: Path) -> None:
     turns = [{"turn_id": 1, "human_message": "Compare Maersk.", "ai_response": "With which one?"}]
-    document = {"goal": "Evergreen", "profile": "rounds", "max_rounds": 3, "turns": turns}
-    async with rounds_runs(client, tmp_path, INTENTION, *ASK_BACK) as (server, runs):
-        handle = await runs.start_raw({"plan": document}, workflow="PlanAndExecute")
-        actual = await checked_document(runs, handle)
-    assert (actual["status"], actual["rounds"]["max_rounds"]) == ("completed", 3)
-    result = prompt_of(server, "intention")
-    assert '- {"human": "Compare Maersk.", "answer": "With which one?"}' in result
-    assert result.endswith("The newest message:\nEvergreen")
+    plan = {"goal": "Evergreen", "profile": "rounds", "max_rounds": 3, "turns": turns}
+    async with rounds_runs(client, tmp_path, INTENTION, *CLARIFICATION_SCRIPT) as (server, runs):
+        handle = await runs.start_raw({"plan": plan}, workflow="PlanAndExecute")
+        document = await checked_document(runs, handle)
+    assert (document["status"], document["rounds"]["max_rounds"]) == ("completed", 3)
+    prompt = prompt_of(server, "intention")
+    assert '- {"human": "Compare Maersk.", "answer": "With which one?"}' in prompt
+    assert prompt.endswith("The newest message:\nEvergreen")
     assert f"Meaning:\n{INTENTION}" in prompt_of(server, "plan")
