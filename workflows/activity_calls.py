@@ -44,14 +44,14 @@ delays the attempt after a worker died (docs/contributing/guards.md F15).
 
 _BATCH_TIMEOUT = timedelta(days=1)
 """A region batch limits its own time: it ends after about 0.2 s, or at the timeout of the running node.
-A batch that cannot reach the store waits and heartbeats; after a day another attempt takes over.
+A batch that cannot reach the store waits and sends heartbeats; after a day, another attempt starts.
 """
 
 INTERNAL_ATTEMPT = timedelta(hours=1)
-"""Timeout of one attempt of an internal activity, which heartbeats by itself. It only ends attempts that hang: a dead
-worker is detected by its heartbeats, and a store that does not respond fails the attempt within five minutes. No valid
-plan needs that long: the largest value of such an activity is 1 GB, which takes a minute, or half an hour over 5
-Mbit/s; joining 250 MB takes 15 s on a busy machine, and thousands of lookups take some seconds.
+"""Timeout of one attempt of an internal activity, which sends heartbeats by itself. The timeout only ends attempts that
+hang: a dead worker is detected by its heartbeats, and a store that does not respond fails the attempt within five
+minutes. No valid plan needs so much time: the largest value of such an activity is 1 GB, which takes a minute, or half
+an hour over 5 Mbit/s; joining 250 MB takes 15 s on a busy machine, and thousands of lookups take some seconds.
 """
 
 
@@ -253,8 +253,8 @@ class CallInterceptor(Interceptor):
 class _Inbound(WorkflowInboundInterceptor):
     """Pass exactly one argument to a run or session, and to each of its signals and updates.
 
-    A client may send none or several; the call would end in a `TypeError`, retried without end. Workflows of other
-    types, which share the worker if it has the plugin, receive their arguments unchanged.
+    A client may send no or several arguments. The call would then raise a `TypeError` and be retried without end.
+    Workflows of other types, which share the worker if it has the plugin, receive their arguments unchanged.
     """
 
     def init(self, outbound: WorkflowOutboundInterceptor) -> None:

@@ -1,7 +1,7 @@
 """Call batches of a run: calls that may start together, in one activity with their followers.
 
-The engine hands over each call that may share an activity. At the end of a dispatch, the calls of one queue form
-batches; a single call without followers gets an activity of its own. The engine starts them one by one:
+The engine adds each call that may share an activity. At the end of a dispatch, the calls of one queue form
+batches; a single call without followers gets a separate activity. The engine starts the batches one by one:
 together they may exceed the size limit of a workflow task.
 """
 
@@ -40,7 +40,7 @@ from dagwright.workflows.retries import CALL_BATCH
 
 @dataclass(frozen=True, slots=True)
 class StartedBatch:
-    """A call batch in flight: its calls that may start at once, and its activity."""
+    """A call batch in flight: the calls that may start at once, and the activity."""
 
     calls: Sequence[ReadyCall]
     handle: "asyncio.Task[RawValue]"
@@ -59,44 +59,48 @@ class CallBatches:
 
     Args:
         scheduler: scheduler of the run.
-        run: scope of the keys of its calls.
+        run: scope of the keys of the run's calls.
     """
 
     def __init__(self, scheduler: RunScheduler, run: RunScope) -> None:
         self._scheduler = scheduler
         self._run = run
-        self._waiting: list[ReadyCall] = []
+        self._added_calls: list[ReadyCall] = []
         self._separate_until: dict[str, float] = {}
-        """Tool -> time until which its calls have activities of their own."""
+        """Tool -> time until which its calls have separate activities."""
         self._detached: dict[str, DetachedCall] = {}
         """Task that left its batch and has not started again -> how it left."""
 
     @property
     def is_forming(self) -> bool:
         """Whether calls wait for the end of the dispatch."""
-        return bool(self._waiting)
+        return bool(self._added_calls)
 
     def add(self, ready: ReadyCall, *, at: float) -> bool:
-        """Add a call that may start, unless it needs an activity of its own; return whether it was added."""
+        """Add a call that may start, unless it needs a separate activity; return whether the call was added."""
         task = ready.task
-        if task.id in self._detached or not can_lead(self._scheduler, task) or task.node.tool in self._separate(at):
+        if (
+            task.id in self._detached
+            or not can_lead(self._scheduler, task)
+            or task.node.tool in self._separate_tools(at)
+        ):
             return False
-        self._waiting.append(ready)
+        self._added_calls.append(ready)
         return True
 
     def take_failure(self, task: Task) -> str | None:
-        """Return the encoded failure of a call that left its batch, which its own activity repeats."""
+        """Return the encoded failure of a call that left its batch; the separate activity reports the failure again."""
         detached = self._detached.pop(task.id, None)
         return detached.failure if detached is not None and task.call_number == 1 else None
 
     def start_next(self, at: float) -> Iterator[StartedBatch | ReadyCall]:
-        """Start the first of the added calls, with others that can share its activity: yield their batch, or the call
-        that needs an activity of its own.
+        """Start the first of the added calls, with other calls that can share its activity: yield the batch, or the
+        call that needs a separate activity.
         """
-        group = self._group_of(self._waiting[0])
-        calls = _first_batch([ready for ready in self._waiting if self._group_of(ready) == group])
-        started = {ready.task.id for ready in calls}
-        self._waiting = [ready for ready in self._waiting if ready.task.id not in started]
+        group = self._group_of(self._added_calls[0])
+        calls = _first_batch([ready for ready in self._added_calls if self._group_of(ready) == group])
+        started_ids = {ready.task.id for ready in calls}
+        self._added_calls = [ready for ready in self._added_calls if ready.task.id not in started_ids]
         queue, _ = group
         yield from self._start(calls, queue, at)
 
@@ -108,7 +112,7 @@ class CallBatches:
     def _start(self, calls: Sequence[ReadyCall], queue: str | None, at: float) -> Iterator[StartedBatch | ReadyCall]:
         scheduler = self._scheduler
         tasks = [ready.task for ready in calls]
-        followers, plan = followers_of(scheduler, tasks, task_queue=queue, separate_tools=self._separate(at))
+        followers, plan = followers_of(scheduler, tasks, task_queue=queue, separate_tools=self._separate_tools(at))
         if len(calls) + len(followers) == 1:
             yield from calls
             return
@@ -118,19 +122,19 @@ class CallBatches:
         message = encode_call_batch(calls, headers, plan=plan, keys=keys, parallel=parallel, model=self._run.model)
         names = {task.node.tool for task in tasks} | {scheduler.state.node_of(follower).tool for follower in followers}
         count = len(calls) + len(followers)
-        first = tasks[0]
+        first_task = tasks[0]
         handle = workflow.start_activity(
             wire.ACTIVITY_CALL_BATCH,
             EncodedCall(json_payload(message), {}),
-            activity_id=limits.call_batch_id(first.call_id),
+            activity_id=limits.call_batch_id(first_task.call_id),
             task_queue=queue or self._run.task_queue,
             result_type=RawValue,
             start_to_close_timeout=INTERNAL_ATTEMPT,
             heartbeat_timeout=timedelta(seconds=max(self._heartbeat_s(name) for name in sorted(names))),
             retry_policy=CALL_BATCH,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
-            summary=limits.summary_of(f"{count} short steps from {task_summary(first)}"),
-            priority=priority_of(first.node.priority),
+            summary=limits.summary_of(f"{count} short steps from {task_summary(first_task)}"),
+            priority=priority_of(first_task.node.priority),
         )
         yield StartedBatch(calls, handle, len(message))
 
@@ -143,10 +147,10 @@ class CallBatches:
         return HEARTBEAT_S[self._scheduler.plan.tools[tool].effects]
 
     def end(self, calls: Sequence[ReadyCall], result: RawValue | None, *, at: float) -> list[ReadyCall]:
-        """Apply the result of a batch, and return its calls that have to start again.
+        """Apply the result of a batch, and return the calls that have to start again.
 
         Args:
-            calls: calls of the batch that have not ended since.
+            calls: calls of the batch that are still in flight.
             result: `None` if the activity failed.
         """
         batch_result = CallBatchResult() if result is None else read_call_batch_result(result.payload)
@@ -159,12 +163,12 @@ class CallBatches:
             self._detached |= {task_id: DetachedCall() for task_id in running}
         return [ready for ready in calls if ready.task.id in running]
 
-    def pop_waiting(self) -> Sequence[ReadyCall]:
+    def pop_added_calls(self) -> Sequence[ReadyCall]:
         """Return the added calls, which have not started."""
-        waiting, self._waiting = self._waiting, []
-        return waiting
+        calls, self._added_calls = self._added_calls, []
+        return calls
 
-    def _separate(self, at: float) -> set[str]:
+    def _separate_tools(self, at: float) -> set[str]:
         return {tool for tool, until in self._separate_until.items() if until > at}
 
 

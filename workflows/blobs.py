@@ -1,7 +1,7 @@
 """Storage of long texts of a run in the payload store: its state, and the results of a map batch.
 
 A store that does not respond delays the run without a limit. A permanent rejection (an operator failed the activity, or
-a foreign worker took it) raises `TextRefused`, so that it is not reported as a bug.
+a worker of another application took it) raises `TextRefused`, so that the rejection is not reported as a bug.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
     """Store a text of at most a megabyte and return its reference.
 
     Raises:
-        TextRefused: the store cannot store it; retries would fail as well.
+        TextRefused: the text cannot be stored; retries would fail as well.
         asyncio.CancelledError: the caller was cancelled.
     """
     try:

@@ -30,15 +30,15 @@ class BudgetSignals:
         self._scheduler = scheduler
         self._parent = parent
         self._sub_plans = sub_plans
-        self._finish_sent = (
+        self._is_finish_sent = (
             scheduler.features.budget.budget is not None and scheduler.features.budget.budget.finishing is not None
         )
         """Whether running sub-plans have received `finishing`; new sub-plans get it in their input."""
-        self._sending: set[asyncio.Task[None]] = set()
-        self._polling: asyncio.Task[None] | None = None
+        self._send_tasks: set[asyncio.Task[None]] = set()
+        self._poll_task: asyncio.Task[None] | None = None
 
     def send_changes(self, *, on_parent_lost: Callable[[], None]) -> None:
-        """Send the changes since the last time.
+        """Send the changes since the last call.
 
         Args:
             on_parent_lost: called if the parent run no longer exists.
@@ -51,19 +51,19 @@ class BudgetSignals:
             if task_id is not None:
                 grant = budget_grant_to_json(BudgetGrant(calls))
                 self._sub_plans.send(ChildSignal(wire.SIGNAL_BUDGET_GRANT, grant, task_id))
-        if budget.finishing is not None and not self._finish_sent:
-            self._finish_sent = True
+        if budget.finishing is not None and not self._is_finish_sent:
+            self._is_finish_sent = True
             grant = budget_grant_to_json(BudgetGrant(finishing=budget.finishing))
             self._sub_plans.signal_all(wire.SIGNAL_BUDGET_GRANT, grant)
         report = budget.next_report()
         if self._parent is None:
             return
         if report is not None:
-            sending = asyncio.create_task(self._report_to_parent(self._parent, report, on_parent_lost))
-            self._sending.add(sending)
-            sending.add_done_callback(self._sending.discard)
-        if budget.requested_calls and self._polling is None:
-            self._polling = asyncio.create_task(self._poll_parent(self._parent, budget, on_parent_lost))
+            send_task = asyncio.create_task(self._report_to_parent(self._parent, report, on_parent_lost))
+            self._send_tasks.add(send_task)
+            send_task.add_done_callback(self._send_tasks.discard)
+        if budget.requested_calls and self._poll_task is None:
+            self._poll_task = asyncio.create_task(self._poll_parent(self._parent, budget, on_parent_lost))
 
     async def _poll_parent(self, parent: Parent, budget: Budget, on_parent_lost: Callable[[], None]) -> None:
         """Repeat the report, with increasing pauses, while calls wait: a parent run that was terminated does not
@@ -75,7 +75,7 @@ class BudgetSignals:
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             if budget.requested_calls:
                 await self._report_to_parent(parent, BudgetReport(), on_parent_lost)
-        self._polling = None
+        self._poll_task = None
 
     async def _report_to_parent(self, parent: Parent, report: BudgetReport, on_parent_lost: Callable[[], None]) -> None:
         budget = self._scheduler.features.budget.budget

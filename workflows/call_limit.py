@@ -26,8 +26,8 @@ from dagwright.workflows.timers import now_s
 _MAX_UPDATES = 1_500
 """Updates after which the limit continues as new: by default the server accepts 2,000 for one execution."""
 _DELETED = "deleted"
-"""Field of the input: ID of the execution to delete. It is the last but one: a client may still wait for an update of
-the last execution.
+"""Field of the input: ID of the execution to delete. It is the execution before the previous execution: a client may
+still wait for an update of the previous execution.
 """
 
 
@@ -43,11 +43,11 @@ class CallLimitWorkflow:
     def __init__(self, message: RawValue) -> None:
         self._updates = 0
         self._problem: str | None = None
-        self._deleted: str | None = None
-        self._deleting: asyncio.Task[None] | None = None
+        self._run_id_to_delete: str | None = None
+        self._delete_task: asyncio.Task[None] | None = None
         try:
             start = read_message(message.payload)
-            self._deleted = start.get(_DELETED)
+            self._run_id_to_delete = start.get(_DELETED)
             self._settings = limit_settings_from_json(start.get("settings"))
             self._state = limit_state_from_json(start["state"]) if start.get("state") else LimitState()
         # The process edge: a client may start a workflow with any input, and an exception here would block it.
@@ -56,21 +56,21 @@ class CallLimitWorkflow:
 
     @workflow.run
     async def run(self, message: RawValue) -> Any:  # noqa: ARG002 - read by __init__
-        """Grant calls until the settings are removed and no hold is left, and return the last settings.
+        """Grant calls until the settings are removed and the hold has ended; return the last settings.
 
         Raises:
             ApplicationError: `Refused` if the input is invalid.
         """
         if self._problem is not None:
             raise ApplicationError(self._problem, type=wire.ERROR_REFUSED, non_retryable=True)
-        if self._deleted is not None:
-            self._deleting = asyncio.create_task(_delete(self._deleted))
+        if self._run_id_to_delete is not None:
+            self._delete_task = asyncio.create_task(_delete(self._run_id_to_delete))
         while not (self._has_ended or self._is_full):
             await self._wait()
         if self._has_ended:
             return self._settings.to_json()
-        deleted = workflow.info().continued_run_id
-        state = {"settings": self._settings.to_json(), "state": self._state.to_json(), _DELETED: deleted}
+        previous_run_id = workflow.info().continued_run_id
+        state = {"settings": self._settings.to_json(), "state": self._state.to_json(), _DELETED: previous_run_id}
         workflow.continue_as_new(RawValue(json_payload(pydantic_core.to_json(state))))
 
     async def _wait(self) -> None:
@@ -122,30 +122,30 @@ class CallLimitWorkflow:
 
     @workflow.update(name=wire.UPDATE_CONFIGURE)
     def configure(self, message: RawValue) -> Any:
-        """Change the declared or the chosen limit; the other one stays.
+        """Change the declared or the chosen limit; the other limit stays.
 
         The message has `declared` or `chosen` with a limit or null, and may have `by`.
         """
         self._updates += 1
-        previous = self._settings
+        previous_settings = self._settings
         try:
-            self._settings = previous.apply_change(read_message(message.payload))
+            self._settings = previous_settings.apply_change(read_message(message.payload))
         except (MessageInvalid, CallLimitInvalid) as error:
             raise _refused_error(error) from None
-        if self._settings.limit != previous.limit:
+        if self._settings.limit != previous_settings.limit:
             self._state.discard_bookings(now_s())
-        if self._settings != previous and not self._has_ended:
+        if self._settings != previous_settings and not self._has_ended:
             workflow.upsert_memo({wire.MEMO_CALL_LIMIT: self._settings.to_json()})
-        return previous.to_json()
+        return previous_settings.to_json()
 
     @workflow.query(name=wire.QUERY_LIMIT_USE)
     def use(self, message: RawValue | None = None) -> Any:  # noqa: ARG002 - clients may send an argument
         """Return the number of calls that run with a lease, and the estimated number of calls that wait."""
         limit = self._settings.limit
         now = now_s()
-        waiting = self._state.waiting_count(limit or CallLimit(), now)
-        held = self._state.hold.reason if now < self._state.hold.until else None
-        use: dict[str, Any] = {"running": len(self._state.leases), "waiting": waiting, "held": held}
+        waiting_count = self._state.waiting_count(limit or CallLimit(), now)
+        hold_reason = self._state.hold.reason if now < self._state.hold.until else None
+        use: dict[str, Any] = {"running": len(self._state.leases), "waiting": waiting_count, "held": hold_reason}
         if limit is not None and limit.daily is not None:
             use["today"] = self._state.today.describe(limit.daily, now)
             use["used_up"] = self._state.today.used_up_reason(limit.daily, now)
@@ -154,7 +154,7 @@ class CallLimitWorkflow:
 
 async def _delete(run_id: str) -> None:
     """Delete an execution, which would stay until the end of the retention: a busy limit has thousands in a day."""
-    # If it fails, the execution stays until then.
+    # If the deletion fails, the execution stays until the end of the retention.
     with suppress(ActivityError):
         await workflow.execute_activity(
             wire.ACTIVITY_DELETE_EXECUTION,

@@ -1,7 +1,7 @@
 """Plans as child workflows of a user's workflow: `execute_plan` and `start_plan`.
 
 The child is an ordinary run: it is listed, watched and controlled like every other run, and its requests are in the
-inbox. An activity of its own worker compiles the plan, so the user's workflow, which may run in the SDK's sandbox,
+inbox. An activity of the child's worker compiles the plan, so the user's workflow, which may run in the SDK's sandbox,
 decodes no plan. This module imports little, so it also works in a sandbox without shared modules.
 
 Replay: the commands are one child workflow for each plan, and one activity for each output that the run wrote by
@@ -34,7 +34,7 @@ class BuiltPlan(Protocol):
 
     @property
     def _shared_document(self) -> Any:
-        """The plan as a JSON value, which is not changed."""
+        """The plan as a JSON value; callers must not change it."""
         ...
 
     @property
@@ -58,7 +58,7 @@ class ChildPlanOptions(TypedDict, total=False):
     context: Mapping[str, Any]
     """Values of the names that the plan reads as `@name`."""
     run_id: str
-    """ID of the run; by default `{workflow id}/plan-` and eight characters, the same in each replay."""
+    """ID of the run; by default `{workflow id}/plan-` and eight characters, which are the same in each replay."""
     task_queue: str
     """Queue of workers that serve plans; by default the queue of the workflow."""
     title: str
@@ -103,7 +103,7 @@ class PlanResult:
 
 
 class ChildRunFailed(DagwrightError, ApplicationError):
-    """The run of a plan failed; a workflow that does not catch it fails with the same message.
+    """The run of a plan failed; a workflow that does not catch this error fails with the same message.
 
     Attributes:
         run_id: ID of the run.
@@ -186,12 +186,12 @@ async def start_plan(plan: BuiltPlan | Mapping[str, Any] | str, **options: Unpac
     """
     reject_unknown(options, ChildPlanOptions.__annotations__, function="start_plan")
     info = workflow.info()
-    caller_queue = options.get("task_queue")
+    task_queue = options.get("task_queue")
     handle = await workflow.start_child_workflow(
         wire.WORKFLOW_RUN_PLAN,
         _message_of(plan, options),
         id=options.get("run_id") or _next_run_id(),
-        task_queue=caller_queue,
+        task_queue=task_queue,
         result_type=dict[str, Any],
         memo=_memo_of(plan, options, caller=info.workflow_id),
         task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
@@ -200,7 +200,7 @@ async def start_plan(plan: BuiltPlan | Mapping[str, Any] | str, **options: Unpac
             "cancellation_type", workflow.ChildWorkflowCancellationType.WAIT_CANCELLATION_COMPLETED
         ),
     )
-    return ChildRun(handle, caller_queue)
+    return ChildRun(handle, task_queue)
 
 
 async def execute_plan(plan: BuiltPlan | Mapping[str, Any] | str, **options: Unpack[ChildPlanOptions]) -> PlanResult:
@@ -214,7 +214,7 @@ async def execute_plan(plan: BuiltPlan | Mapping[str, Any] | str, **options: Unp
 
 def _next_run_id() -> str:
     info = workflow.info()
-    # From the random generator of the workflow: two plans of one workflow differ, and a replay finds the same ids.
+    # The workflow's random generator: two plans of one workflow get different ids, and a replay gets the same ids.
     return f"{info.workflow_id}/plan-{workflow.uuid4().hex[:8]}"
 
 

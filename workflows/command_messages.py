@@ -53,14 +53,14 @@ class CommandMessages:
             ApplicationError: `Refused`, with the reason.
         """
         scheduler = self._engine.scheduler if self._engine is not None else None
-        read = partial(read_message, message.payload)
-        _raise_if_refused(self._commands.refusal_of(name, read, scheduler=scheduler, at=now_s()))
+        read_payload = partial(read_message, message.payload)
+        _raise_if_refused(self._commands.refusal_of(name, read_payload, scheduler=scheduler, at=now_s()))
 
     def handle_update(self, name: str, message: RawValue) -> Mapping[str, Any]:
         """Apply the command of an update and return the confirmation.
 
         Raises:
-            ApplicationError: `Refused`, with the reason, if it cannot be applied any more.
+            ApplicationError: `Refused`, with the reason, if the command cannot be applied any more.
         """
         result = self._handle(name, message, through="update")
         _raise_if_refused(result.refusal)

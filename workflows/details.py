@@ -14,7 +14,7 @@ from dagwright.core.scheduler.run_state import counts_of
 from dagwright.core.text import one_line
 from dagwright.features.run_scheduler import RunScheduler
 
-_MARKS = {
+_SYMBOLS = {
     NodeStatus.COMPLETED: "✅",
     NodeStatus.FAILED: "❌",
     NodeStatus.RUNNING: "▶️",
@@ -33,11 +33,11 @@ _EXAMPLES: Mapping[str, Any] = {
     "INFORMATION": {"data": {}},
 }
 """Type of a request -> example of an answer (docs/guides/questions.md)."""
-_URGENT = (NodeStatus.FAILED, NodeStatus.WAITING, NodeStatus.RUNNING, NodeStatus.READY)
+_IMPORTANT_STATUSES = (NodeStatus.FAILED, NodeStatus.WAITING, NodeStatus.RUNNING, NodeStatus.READY)
 
 
 def render_details(scheduler: RunScheduler) -> str:
-    """Return Markdown: counts by state, and a table of at most 50 nodes, the most important ones first."""
+    """Return Markdown: counts by state, and a table of at most 50 nodes, the most important nodes first."""
     records = [record for _, record in scheduler.state.visible_nodes()]
     counts = counts_of(scheduler.plan, scheduler.records)
     summary = ", ".join(f"{count} {status.value}" for status, count in sorted(counts.items()))
@@ -51,7 +51,7 @@ def render_details(scheduler: RunScheduler) -> str:
     for number in _select_displayed_records(records):
         node, record = scheduler.plan.nodes[number], records[number]
         label = _escape(node.title or node.id)
-        state = f"{_MARKS.get(record.status, '')} {record.status.value}".strip()
+        state = f"{_SYMBOLS.get(record.status, '')} {record.status.value}".strip()
         lines.append(f"| {label} | {state} | {_escape(node.tool)} | {_escape(_note(record))} |")
     if counts.total() > DETAIL_LINES:
         lines.append(f"\n{counts.total() - min(len(records), DETAIL_LINES)} more nodes are not shown.")
@@ -63,7 +63,7 @@ def _requests(scheduler: RunScheduler) -> list[str]:
     requests = list(scheduler.features.feedback.requests.open.values())
     if not requests:
         return []
-    lines = ["| request | type | who | question | until |", "|---|---|---|---|---|"]
+    lines = ["| request | type | assignee | question | until |", "|---|---|---|---|---|"]
     for request in requests[:_REQUEST_LINES]:
         until = format_time(request.deadline_at) or ""
         cells = [request.id, request.type, request.assignee or ANYONE, request.prompt, until]
@@ -80,14 +80,14 @@ def _select_displayed_records(records: list[Record]) -> list[int]:
     if len(records) <= DETAIL_LINES:
         return list(range(len(records)))
     displayed: list[int] = []
-    for status in _URGENT:
+    for status in _IMPORTANT_STATUSES:
         for number, record in enumerate(records):
             if record.status is status:
                 displayed.append(number)
                 if len(displayed) == DETAIL_LINES:
                     return displayed
-    rest = (number for number, record in enumerate(records) if record.status not in _URGENT)
-    displayed += [number for number, _ in zip(rest, range(DETAIL_LINES - len(displayed)), strict=False)]
+    other_numbers = (number for number, record in enumerate(records) if record.status not in _IMPORTANT_STATUSES)
+    displayed += [number for number, _ in zip(other_numbers, range(DETAIL_LINES - len(displayed)), strict=False)]
     return displayed
 
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 async def await_to_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await a coroutine to its end, even if the run is cancelled meanwhile: the run has ended already."""
+    """Await a coroutine to its end, even if the run is cancelled meanwhile, because the run has already ended."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -37,10 +37,10 @@ async def end_as_canceled(document: Mapping[str, Any], *, reason: str | None) ->
     """Record the document of a cancelled run, and wait until its cancellation has been requested.
 
     Args:
-        reason: why it is cancelled; `None` if the cancellation was requested through Temporal.
+        reason: why the run is cancelled; `None` if the cancellation was requested through Temporal.
 
     Returns:
-        Whether the run can end as Canceled; if not, it has to return its document.
+        Whether the run can end as Canceled; if not, the run has to return its document.
     """
     message = {"document": document, **({"reason": reason} if reason is not None else {})}
     try:

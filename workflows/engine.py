@@ -1,10 +1,10 @@
 """Engine: drives the scheduler with the events of one workflow execution.
 
 There is no asyncio task per node. The ends of all activities are queued as events, one loop applies them, and one
-`wait_condition` waits for the next. The engine reacts in the workflow task that received the event.
+`wait_condition` waits for the next event. The engine reacts in the workflow task that received the event.
 
 A run with a long history continues as new when no call is in flight, because a call would be lost. Sub-plans continue,
-because they are runs of their own. The child workflow of a node that calls a workflow is a call.
+because they are separate runs. The child workflow of a node that calls a workflow is a call.
 """
 
 import asyncio
@@ -85,7 +85,7 @@ class Engine:
     Args:
         scheduler: scheduler of the plan, started or restored.
         run: scope of the keys and ids of the run.
-        signals: function that returns the number of signals and updates of this execution.
+        signal_count: function that returns the number of signals and updates of this execution.
         attributes: search attributes of the run.
         note: function that adds a note, with code and message.
     """
@@ -95,7 +95,7 @@ class Engine:
         scheduler: RunScheduler,
         run: RunScope,
         *,
-        signals: Callable[[], int],
+        signal_count: Callable[[], int],
         attributes: SearchAttributes,
         note: Callable[[str, str], None],
     ) -> None:
@@ -106,12 +106,12 @@ class Engine:
         self._events: deque[Event] = deque()
         self._handles: dict[str, asyncio.Task[RawValue]] = {}
         """Task id -> its call; abandoned calls are removed, and their ends are ignored."""
-        self._stopping: dict[str, str] = {}
-        """Task that is being cancelled while the run continues -> the id of its call."""
+        self._cancelling_calls: dict[str, str] = {}
+        """Task that is being cancelled while the run continues -> ID of its call."""
         self._unrecorded_task: str | None = None
         """Task that failed, was cancelled or opened a request, if no command has been issued since."""
         self._handled_ends, self._handled_requests = len(scheduler.state.ended_numbers), 0
-        self._prepared: deque[ReadyCall] = deque()
+        self._prepared_calls: deque[ReadyCall] = deque()
         """Calls that count as running and have yet to start."""
         self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, note=note)
         for task_id in tasks_in_flight(scheduler):
@@ -119,11 +119,11 @@ class Engine:
         self._call_batches = CallBatches(scheduler, run)
         self._budget_signals = BudgetSignals(scheduler, run.parent, self._sub_plans)
         self._notifier = Notifier(scheduler, run, note=note)
-        self._deadline = Timer(wire.TIMER_DEADLINE, lambda: self.push(self.scheduler.features.deadline.expire))
-        self._drain = Timer(wire.TIMER_DRAIN, lambda: self.push(self._end_drain))
-        self._alarm = Timer(wire.TIMER_REQUESTS, lambda: self.push(_wake))
+        self._deadline_timer = Timer(wire.TIMER_DEADLINE, lambda: self.push(self.scheduler.features.deadline.expire))
+        self._drain_timer = Timer(wire.TIMER_DRAIN, lambda: self.push(self._end_drain))
+        self._request_timer = Timer(wire.TIMER_REQUESTS, lambda: self.push(_wake))
         """Timer of the earliest deadline or reminder of a request; due requests are handled before each batch."""
-        self._signals = signals
+        self._signal_count = signal_count
         self._sent_policy, self._sent_concurrency = (
             scheduler.features.feedback.child_policy,
             scheduler.state.max_in_flight,
@@ -181,7 +181,7 @@ class Engine:
                         return
                     self._sub_plans.accept_new()
                 elif self._should_continue_as_new(use):
-                    # Messages of this workflow task are sent with it; the next execution assumes that they were sent.
+                    # Send the messages of this workflow task: the next execution assumes that they were sent.
                     self._update_sub_plans()
                     # Events of this workflow task that are not applied would be lost.
                     await workflow.wait_condition(workflow.all_handlers_finished)
@@ -201,7 +201,7 @@ class Engine:
                         await workflow.wait_condition(self._has_work)
                 at = self._apply_events()
         finally:
-            for timer in (self._deadline, self._drain, self._alarm):
+            for timer in (self._deadline_timer, self._drain_timer, self._request_timer):
                 timer.stop()
             self._note_refusals()
             self._attributes.cancel_pending()
@@ -212,7 +212,7 @@ class Engine:
         return self._limits.is_last
 
     def end_in_this_execution(self, error: NodeError) -> None:
-        """End the run as failed, because no other execution can follow; it also compensates in this execution."""
+        """End the run as failed, because no other execution can follow; the run also compensates in this execution."""
         self._limits.is_last = True
         self.push(partial(self._abort, error))
 
@@ -223,7 +223,7 @@ class Engine:
 
     async def run_to_stop(self, reason: str) -> None:
         """Cancel running tasks after the workflow itself was cancelled."""
-        # Calls that ended in the same workflow task have ended, but their handles are not resolved yet.
+        # Wait until the handles of calls that ended in the same workflow task are resolved.
         await workflow.wait_condition(lambda: True)
         self._apply_events()
         self.scheduler.close(now_s(), reason=reason)
@@ -244,7 +244,7 @@ class Engine:
             await workflow.wait_condition(lambda: task.done() or bool(self._events))
             await workflow.wait_condition(workflow.all_handlers_finished)
         finally:
-            self._deadline.stop()
+            self._deadline_timer.stop()
         if self._events:
             task.cancel()
             return None
@@ -256,21 +256,23 @@ class Engine:
     # Long histories.
 
     def _history_use(self) -> HistoryUse:
-        """Return the use of the history at the start of this workflow task."""
+        """Return how much of the history limits was used at the start of this workflow task."""
         history = self._info
-        return HistoryUse(history.get_current_history_length(), history.get_current_history_size(), self._signals())
+        return HistoryUse(
+            history.get_current_history_length(), history.get_current_history_size(), self._signal_count()
+        )
 
     @property
     def _is_busy(self) -> bool:
         """Whether a call is in flight, whose end would be lost with this execution."""
-        return bool(self._handles or self._prepared) or self._sub_plans.is_busy
+        return bool(self._handles or self._prepared_calls) or self._sub_plans.is_busy
 
     def _has_work(self) -> bool:
         return bool(self._events) or (not self._is_busy and self._should_continue_as_new(self._history_use()))
 
     def _should_continue_as_new(self, use: HistoryUse) -> bool:
-        """Return whether the run should and can continue as new; an execution that has done nothing never does."""
-        if self._is_busy or self._limits.is_last or not (self._has_progressed or self._signals()):
+        """Return whether the run should and can continue as new; an execution without progress never does."""
+        if self._is_busy or self._limits.is_last or not (self._has_progressed or self._signal_count()):
             return False
         is_suggested = self._info.is_continue_as_new_suggested() and self._limits.may_continue_as_new(use)
         return is_suggested or self._limits.is_draining(use)
@@ -281,8 +283,8 @@ class Engine:
 
     def _limit_drain(self, use: HistoryUse) -> None:
         """Limit the time that ready tasks wait for running tasks."""
-        if self._drain.at is None and self._limits.is_draining(use) and not self._limits.is_at_limit(use):
-            self._drain.set(now_s() + limits.DRAIN_S)
+        if self._drain_timer.at is None and self._limits.is_draining(use) and not self._limits.is_at_limit(use):
+            self._drain_timer.set(now_s() + limits.DRAIN_S)
 
     def _end_drain(self, at: float) -> None:  # noqa: ARG002 - an event
         self._limits.end_drain()
@@ -306,14 +308,14 @@ class Engine:
         the Temporal UI. Without any command, a workflow task that opens a request may be merged with the next one by a
         worker that has evicted the run, which would then validate an answer before the request is known.
         """
-        next_alarm = self.scheduler.next_timer
-        if next_alarm is None and not self.scheduler.features.feedback.requests.open:
-            self._alarm.stop()
+        due_at = self.scheduler.next_timer
+        if due_at is None and not self.scheduler.features.feedback.requests.open:
+            self._request_timer.stop()
             return
-        alarm_at = next_alarm or now_s() + limits.NO_DEADLINE_TIMER_S
-        if self._alarm.at is not None and self._alarm.at <= alarm_at:
+        timer_at = due_at or now_s() + limits.NO_DEADLINE_TIMER_S
+        if self._request_timer.at is not None and self._request_timer.at <= timer_at:
             return
-        self._alarm.set(alarm_at)
+        self._request_timer.set(timer_at)
         self._clear_unrecorded_task()
 
     def _note_refusals(self) -> None:
@@ -339,9 +341,9 @@ class Engine:
         self._budget_signals.send_changes(on_parent_lost=lambda: self.receive_budget_message(PARENT_LOST))
 
     def _set_deadline_timer(self) -> None:
-        """Update the timer of the deadline, which people may change."""
-        if self.scheduler.features.deadline.deadline.at != self._deadline.at:
-            self._deadline.set(self.scheduler.features.deadline.deadline.at)
+        """Update the timer of the deadline; users can change the deadline."""
+        if self.scheduler.features.deadline.deadline.at != self._deadline_timer.at:
+            self._deadline_timer.set(self.scheduler.features.deadline.deadline.at)
 
     # Starting.
 
@@ -360,14 +362,14 @@ class Engine:
                 # Commands are only sent at the end of a workflow task, and only a timer causes the next one.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
                 sent_bytes, use, at = 0, self._history_use(), self._apply_events()
-                self._prepared += self._call_batches.pop_waiting()
+                self._prepared_calls += self._call_batches.pop_added_calls()
                 if self.scheduler.is_stopped:
                     break
         return use
 
     def _next(self, use: HistoryUse, at: float) -> ReadyCall | None:
-        while self._prepared:
-            ready = self._prepared.popleft()
+        while self._prepared_calls:
+            ready = self._prepared_calls.popleft()
             if ready.task.id not in self.scheduler.state.cancel_deadlines:
                 return ready
             self.scheduler.task_cancelled(ready.task.id, at=at, attempt=NO_ATTEMPT)
@@ -383,10 +385,10 @@ class Engine:
             self._follow(task, handle)
             return size + _COMMAND_BYTES
         if needs_loading(self.scheduler, ready):
-            message, waiting_call = loading_call(ready)
+            message, prepared_call = loading_call(ready)
             handle = start_loading(task, message, run=self._run)
             self._handles[task.id] = handle
-            handle.add_done_callback(lambda done: self.push(partial(self._end_loading, waiting_call, done)))
+            handle.add_done_callback(lambda done: self.push(partial(self._end_loading, prepared_call, done)))
         else:
             tool = tool_of(task.node, self.scheduler.plan.tools)
             start = start_call if tool.workflow is None else start_workflow
@@ -413,26 +415,26 @@ class Engine:
     # Ending.
 
     def _end_batch(self, batch: StartedBatch, at: float) -> None:
-        """Apply the result of a call batch; calls that left it get activities of their own."""
+        """Apply the result of a call batch; calls that left the batch get separate activities."""
         handle = batch.handle
         calls = [ready for ready in batch.calls if self._handles.get(ready.task.id) is handle]
         for ready in calls:
             del self._handles[ready.task.id]
         error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
-        self._prepared += self._call_batches.end(calls, handle.result() if error is None else None, at=at)
+        self._prepared_calls += self._call_batches.end(calls, handle.result() if error is None else None, at=at)
 
     def _end_loading(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
-        if (loaded := self._end_before_call(ready, handle, at)) is not None:
-            self._prepared.append(replace(ready, arguments=loaded.payload.data))
+        if (loaded_arguments := self._end_preparation(ready, handle, at)) is not None:
+            self._prepared_calls.append(replace(ready, arguments=loaded_arguments.payload.data))
 
     def _end_store_wait(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
-        if self._end_before_call(ready, handle, at) is not None:
-            self._prepared.append(ready)
+        if self._end_preparation(ready, handle, at) is not None:
+            self._prepared_calls.append(ready)
 
-    def _end_before_call(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> RawValue | None:
+    def _end_preparation(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> RawValue | None:
         """Handle the end of an activity before a call; return its result if the call is to be made.
 
-        The call is not started here: many may end at once, more than one workflow task can send.
+        The call is not started here: if many activities end at once, one workflow task cannot start all of their calls.
         """
         task_id = ready.task.id
         if self._handles.get(task_id) is not handle:
@@ -440,8 +442,8 @@ class Engine:
         del self._handles[task_id]
         error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
         if error is None and not self.scheduler.is_stopped and task_id not in self.scheduler.state.cancel_deadlines:
-            done: RawValue = handle.result()
-            return done
+            result: RawValue = handle.result()
+            return result
         apply_loading_failure(self.scheduler, task_id, error or asyncio.CancelledError(), at=at)
         return None
 
@@ -477,7 +479,7 @@ class Engine:
         apply_sub_plan_end(self.scheduler, end, at=at)
 
     def _record_ends(self) -> None:
-        """Record a task that has failed, was cancelled or opened a request since the last time."""
+        """Record a task that has failed, was cancelled or opened a request since the last call."""
         ended = self.scheduler.state.ended_numbers
         for number in ended[self._handled_ends :]:
             if self.scheduler.records[number].status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
@@ -507,17 +509,17 @@ class Engine:
     # Stopping.
 
     def _stop_cancelled_calls(self) -> None:
-        """Cancel the running calls of cancelled nodes, and abandon those that have not ended in time."""
-        if not (self._stopping or self.scheduler.state.cancel_deadlines):
+        """Cancel the running calls of cancelled nodes, and abandon the calls that have not ended in time."""
+        if not (self._cancelling_calls or self.scheduler.state.cancel_deadlines):
             return
-        for task_id, call in [*self._stopping.items()]:
+        for task_id, call in [*self._cancelling_calls.items()]:
             if task_id not in self.scheduler.state.cancel_deadlines:
-                del self._stopping[task_id]
+                del self._cancelling_calls[task_id]
                 self._abandon(task_id, call)
         for task_id in self.scheduler.state.cancel_deadlines:
             call = last_call_id(self.scheduler.state, task_id)
-            if self._stopping.get(task_id) != call:
-                self._stopping[task_id] = call
+            if self._cancelling_calls.get(task_id) != call:
+                self._cancelling_calls[task_id] = call
                 if (handle := self._handles.get(task_id)) is not None:
                     handle.cancel()
                 self._sub_plans.cancel(call, "its node was cancelled")
@@ -536,21 +538,21 @@ class Engine:
         """
         if not self.scheduler.in_flight:
             return False
-        while self._prepared:
-            self.scheduler.task_cancelled(self._prepared.popleft().task.id, at=now_s(), attempt=NO_ATTEMPT)
+        while self._prepared_calls:
+            self.scheduler.task_cancelled(self._prepared_calls.popleft().task.id, at=now_s(), attempt=NO_ATTEMPT)
         for handle in list(self._handles.values()):
             handle.cancel()
         error = self.scheduler.state.error
         self._sub_plans.cancel_all(
             f"the parent run ended: {error.message}" if error else "the parent run was cancelled"
         )
-        grace = asyncio.create_task(workflow.sleep(limits.CANCEL_GRACE_S, summary=wire.TIMER_GRACE))
-        grace.add_done_callback(lambda done: None if done.cancelled() else self.push(self._abandon_rest))
+        grace_timer = asyncio.create_task(workflow.sleep(limits.CANCEL_GRACE_S, summary=wire.TIMER_GRACE))
+        grace_timer.add_done_callback(lambda done: None if done.cancelled() else self.push(self._abandon_rest))
         # A run that compensates continues.
         while self.scheduler.is_stopped and not self.scheduler.is_finished:
             await workflow.wait_condition(lambda: bool(self._events))
             self._apply_events()
-        grace.cancel()
+        grace_timer.cancel()
         return not self.scheduler.is_stopped
 
     def _abandon_rest(self, at: float) -> None:

@@ -1,4 +1,4 @@
-"""Activities of large maps: items that are loaded, and results that are stored and joined."""
+"""Activities of large maps: load items, and store and join results."""
 
 import asyncio
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ from dagwright.workflows.retries import JOIN_ITEMS, UNLIMITED
 
 
 def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHandle[RawValue], int]:
-    """Start the activity that joins the results of a large map; return it and the size of its input."""
+    """Start the activity that joins the results of a large map; return its handle and the size of its input."""
     encoded = pydantic_core.to_json(join_input(scheduler, task))
     handle = workflow.start_activity(
         wire.ACTIVITY_JOIN_ITEMS,
@@ -48,7 +48,7 @@ def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHa
 async def items_of_map_batch(
     map_batch: MapBatchInput, node: CompiledNode, *, time_left: timedelta | None
 ) -> Sequence[Any]:
-    """Return the items of the map batch of this run, from the payload store if they are there.
+    """Return the items of the map batch of this run, from the payload store if the items are stored.
 
     Args:
         node: the map node.
@@ -60,7 +60,7 @@ async def items_of_map_batch(
     """
     if map_batch.source is None:
         return map_batch.items
-    loaded: dict[str, Any] = await workflow.execute_activity(
+    response: dict[str, Any] = await workflow.execute_activity(
         wire.ACTIVITY_LOAD_ITEMS,
         load_items_message(map_batch.source, node),
         activity_id=wire.ID_LOAD_ITEMS,
@@ -71,7 +71,7 @@ async def items_of_map_batch(
         summary="loading the items",
         result_type=dict[str, Any],
     )
-    items = value_from_json(loaded["value"], loaded.get("stored"))
+    items = value_from_json(response["value"], response.get("stored"))
     if not isinstance(items, list):
         raise ValueError("the items of a map batch must be a list")
     return items

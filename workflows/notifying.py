@@ -1,7 +1,7 @@
 """Notifications of requests to the webhook of a run, in parallel to the run.
 
-A notification stays in the requests of the run until the webhook has accepted it or its time has expired. It is not
-lost at continue-as-new: the new execution sends it again with the same id.
+A notification stays in the requests of the run until the webhook has accepted it or its time has expired. A
+notification is not lost at continue-as-new: the new execution sends the notification again with the same id.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,11 +54,13 @@ class Notifier:
             return
         self._wake = wake
         self._drop_oldest()
-        waiting = [notification for notification in requests.notifications if notification.key not in self._in_flight]
-        while waiting and len(set(self._in_flight.values())) < limits.CONCURRENT_NOTIFICATIONS:
-            batch, encoded = self._batch(waiting)
+        unsent_notifications = [
+            notification for notification in requests.notifications if notification.key not in self._in_flight
+        ]
+        while unsent_notifications and len(set(self._in_flight.values())) < limits.CONCURRENT_NOTIFICATIONS:
+            batch, encoded = self._batch(unsent_notifications)
             self._start(batch, encoded)
-            waiting = waiting[len(batch) :]
+            unsent_notifications = unsent_notifications[len(batch) :]
 
     async def finish(self) -> None:
         """Wait for a limited time until all notifications are sent; a note reports the rest."""
@@ -121,7 +123,7 @@ class Notifier:
 
     def _end(self, batch: Sequence[Notification], handle: "workflow.ActivityHandle[RawValue]") -> None:
         if handle.cancelled():
-            # Only the eviction of the run from the cache of the worker cancels it.
+            # The handle is cancelled only when the worker evicts the run from its cache.
             return
         keys = {notification.key for notification in batch}
         notifications = self._scheduler.features.feedback.requests.notifications

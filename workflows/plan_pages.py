@@ -17,7 +17,7 @@ from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT
 from dagwright.workflows.retries import PLAN_PAGE
 
 MAX_CONCURRENT_PAGES = 4
-"""Pages that are decoded in one workflow task, some 20 ms per page."""
+"""Maximum number of pages that one workflow task decodes, some 20 ms per page."""
 
 
 async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> CompiledPlan:
@@ -43,7 +43,7 @@ async def load_plan(pages: Sequence[str], *, time_left: timedelta | None) -> Com
 
 
 async def _load(pages: Sequence[str], time_left: timedelta | None) -> list[Any]:
-    loading = [
+    loads = [
         workflow.execute_activity(
             wire.ACTIVITY_LOAD_PLAN,
             {"ref": page},
@@ -56,4 +56,4 @@ async def _load(pages: Sequence[str], time_left: timedelta | None) -> list[Any]:
         )
         for page in pages
     ]
-    return [unpack(packed) for packed in await asyncio.gather(*loading)]
+    return [unpack(packed_page) for packed_page in await asyncio.gather(*loads)]

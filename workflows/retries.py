@@ -14,7 +14,8 @@ from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.batch_followers import ATTEMPTS
 
 UNLIMITED = RetryPolicy(maximum_interval=timedelta(minutes=1))
-"""For activities whose failure must not end a run: a payload store or webhook that does not respond delays it."""
+"""For activities whose failure must not end a run: a payload store or webhook that does not respond only delays the
+run."""
 FIVE_ATTEMPTS = RetryPolicy(maximum_attempts=5)
 """For activities that read a plan or arguments: a bug must not be retried without end."""
 QUICK_FIVE_ATTEMPTS = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
@@ -27,9 +28,9 @@ JOIN_ITEMS = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts
 FIND_ENDED = RetryPolicy(maximum_attempts=3)
 """A failed poll is repeated by the next poll."""
 
-_TOO_LONG = "TemporalTimeout:StartToClose"
+_TIMED_OUT = "TemporalTimeout:StartToClose"
 """The server's error type for a `write` call that takes too long: the outcome is unknown."""
-_LOST_ATTEMPT = [_TOO_LONG, "TemporalTimeout:Heartbeat"]
+_LOST_ATTEMPT = [_TIMED_OUT, "TemporalTimeout:Heartbeat"]
 """Errors of a foreign `write` call with an unknown outcome: it takes too long, or its worker dies."""
 _EXTRA_ATTEMPTS = 2
 """Attempts of a `write` call in addition to `max_attempts`: one for a worker's death before it called the tool, and one
@@ -42,10 +43,11 @@ def retry_policy_of(task: Task, tool: ToolDeclaration) -> RetryPolicy:
     return _policy(task.node.retry, tool.effects, is_foreign=tool.is_foreign)
 
 
-# Most calls of a run have the same policy, and making one takes as long as the rest of a command.
+# Most calls of a run have the same policy, and creating a policy takes as long as the rest of a command.
 @lru_cache
 def _policy(rule: RetryRule, effects: Effects, *, is_foreign: bool) -> RetryPolicy:
-    # Temporal rejects a first delay that exceeds the longest; a run that sends one is stuck without a reason.
+    # Temporal rejects a first delay that exceeds the longest delay; a run that sends such a policy is stuck without a
+    # reason.
     first_delay_s = min(rule.first_delay_s, rule.max_delay_s or rule.first_delay_s)
     return RetryPolicy(
         initial_interval=timedelta(seconds=first_delay_s),
@@ -66,4 +68,4 @@ def _maximum_attempts(rule: RetryRule, effects: Effects, *, is_foreign: bool) ->
 def _non_retryable_types(effects: Effects, *, is_foreign: bool) -> list[str] | None:
     if effects is not Effects.WRITE:
         return None
-    return _LOST_ATTEMPT if is_foreign else [_TOO_LONG]
+    return _LOST_ATTEMPT if is_foreign else [_TIMED_OUT]

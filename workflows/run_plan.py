@@ -8,11 +8,11 @@ Temporal UI distinguish the runs.
 All data from outside is decoded here, inside of one process-edge `try`: an exception in workflow code would otherwise
 be retried without end, and the run would stay RUNNING (docs/contributing/guards.md F7).
 
-It runs outside of the SDK's sandbox: the workflow contains no user code, and the sandbox is entered seven times for
-each payload, which costs more than the rest of a run (benchmarks/README.md).
+The workflow runs outside of the SDK's sandbox: the workflow contains no user code, and the sandbox is entered seven
+times for each payload, which costs more than the rest of a run (benchmarks/README.md).
 
-Replay: commands follow from the scheduler's order alone. A change of that order needs a patch marker, and the saved
-histories of the versions before in `tests/replay`.
+Replay: commands follow from the scheduler's order alone. A change of that order needs a patch marker, and saved
+histories of earlier versions in `tests/replay`.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class PlanRefused(Exception):
 class PlanWorkflow(Steerable):
     """Run one plan to its end and return the result document.
 
-    Its subclasses are the workflow types of runs.
+    The subclasses are the workflow types of runs.
     """
 
     def __init__(self) -> None:
@@ -97,8 +97,8 @@ class PlanWorkflow(Steerable):
         self._title: str | None = None
         self._error: dict[str, Any] | None = None
         self._notes = Notes()
-        self._signals = 0
-        self._state_pieces = count(1)
+        self._signal_count = 0
+        self._piece_numbers = count(1)
         """Numbers of the stored pieces of the state, including those of aborted attempts."""
         self._early_ends: list[SubPlanEnd] = []
         """Reports that arrived before the plan was known."""
@@ -130,7 +130,7 @@ class PlanWorkflow(Steerable):
 
     async def _run(self, message: RawValue) -> Any:
         run_input: RunInput | None = None
-        cancelled: asyncio.CancelledError | None = None
+        cancellation: asyncio.CancelledError | None = None
         try:
             run_input = run_input_from_json(read_message(message.payload))
             if run_input.snapshot is not None and run_input.snapshot.origin is None:
@@ -139,10 +139,10 @@ class PlanWorkflow(Steerable):
         except (MessageInvalid, PlanRefused) as error:
             self._error = error.error if isinstance(error, PlanRefused) else _error_of(error)
         except asyncio.CancelledError as error:
-            cancelled = error
+            cancellation = error
             if self._engine is not None:
                 await self._engine.run_to_stop(wire.REASON_TEMPORAL_CANCEL)
-        return await self._finish(run_input, cancelled)
+        return await self._finish(run_input, cancellation)
 
     async def _run_plan(self, run_input: RunInput) -> None:
         plan, run_input = await self._plan_of(run_input)
@@ -171,7 +171,7 @@ class PlanWorkflow(Steerable):
         self._engine = Engine(
             scheduler,
             scope,
-            signals=lambda: self._signals,
+            signal_count=lambda: self._signal_count,
             attributes=self._attributes,
             note=self._notes.add,
         )
@@ -183,8 +183,8 @@ class PlanWorkflow(Steerable):
         self.command_messages.start(self._engine)
         await self._engine.run()
         while not scheduler.is_finished:
-            rest = next_map_batch_input(map_batch) if map_batch is not None else None
-            next_input = replace(run_input, plan=None, compiled=plan, map_batch=rest)
+            next_batch = next_map_batch_input(map_batch) if map_batch is not None else None
+            next_input = replace(run_input, plan=None, compiled=plan, map_batch=next_batch)
             await self._continue_as_new(self._engine, next_input)
             await self._engine.run()
 
@@ -224,7 +224,7 @@ class PlanWorkflow(Steerable):
 
         Signals that arrive meanwhile go to the next execution: the server does not end an execution that has not
         received all of its signals. Events that arrive while a large state is stored have to be applied first, so the
-        method returns; it also returns if the state cannot be stored, and the run ends in this execution.
+        method returns. If the state cannot be stored, the method also returns, and the run ends in this execution.
         """
         try:
             state = state_to_text(state_to_json(engine.scheduler))
@@ -234,7 +234,7 @@ class PlanWorkflow(Steerable):
         encoded = self._next_input(run_input, state=state)
         if len(state) > limits.INLINE_STATE_BYTES or len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
             try:
-                refs = await engine.run_while_idle(put_state(state, numbers=self._state_pieces))
+                refs = await engine.run_while_idle(put_state(state, numbers=self._piece_numbers))
             except TextRefused as error:
                 message = (
                     f"the history is full, and the payload store permanently rejected the state of the run: {error}"
@@ -289,7 +289,7 @@ class PlanWorkflow(Steerable):
             raise PlanRefused(error_json("invalid", f"the plan cannot be loaded: {error}")) from None
 
     async def _compile(self, run_input: RunInput) -> dict[str, Any]:
-        """Compile a plan as written in an activity, and return the result of `compile_plan`."""
+        """Compile the plan document in an activity, and return the result of `compile_plan`."""
         message = {"plan": run_input.plan, "inputs": run_input.inputs, "context": run_input.context}
         if run_input.dialect is not None:
             message["dialect"] = run_input.dialect
@@ -299,7 +299,7 @@ class PlanWorkflow(Steerable):
             message["written_by_model"] = True
         encoded = pydantic_core.to_json(message)
         if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
-            # Numbers may be longer here than as written, and the server ends a run that sends 2 MB.
+            # Numbers may be longer here than in the document, and the server ends a run that sends 2 MB.
             allowed = f"at most {limits.RUN_INPUT_LIMIT_BYTES:,} can be run"
             text = f"the plan and its inputs have {len(encoded):,} bytes; {allowed}"
             raise PlanRefused(error_json("too_large", text))
@@ -325,9 +325,9 @@ class PlanWorkflow(Steerable):
         if isinstance(compile_result, Mapping) and compile_result.get(wire.RESULT_HAS_SEARCH_ATTRIBUTES) is True:
             self._attributes.mark_as_defined(memo_of_run())
 
-    async def _finish(self, run_input: RunInput | None, cancelled: asyncio.CancelledError | None) -> Any:
+    async def _finish(self, run_input: RunInput | None, cancellation: asyncio.CancelledError | None) -> Any:
         self.command_messages.end()
-        if cancelled is not None:
+        if cancellation is not None:
             self._status = RunStatus.CANCELLED.value
         if self._engine is not None:
             await await_to_end(self._engine.finish_notifications())
@@ -340,17 +340,17 @@ class PlanWorkflow(Steerable):
             run_result, has_result_only = await self._report_to_parent(
                 run_input, run_input.parent, document, run_result
             )
-            must_return = has_result_only and cancelled is None
+            must_return = has_result_only and cancellation is None
         if run_input is not None and run_input.session is not None:
             scheduler = self._engine.scheduler if self._engine is not None else None
             await await_to_end(report_turn(run_input.session, end_of_turn(document, scheduler)))
         is_cancelled = document["status"] == RunStatus.CANCELLED.value
         if is_cancelled and not must_return and workflow.patched(ENDS_CANCELED):
-            reason = None if cancelled is not None else self._reason_of_cancel()
+            reason = None if cancellation is not None else self._reason_of_cancel()
             if await end_as_canceled(run_result, reason=reason):
-                raise cancelled or asyncio.CancelledError
-        if cancelled is not None:
-            raise cancelled
+                raise cancellation or asyncio.CancelledError
+        if cancellation is not None:
+            raise cancellation
         if document["status"] == RunStatus.FAILED.value:
             message = (document["error"] or {}).get("message") or NOTHING_COMPLETED_MESSAGE
             raise ApplicationError(message, run_result, type=wire.ERROR_PLAN_FAILED, non_retryable=True)
@@ -370,7 +370,7 @@ class PlanWorkflow(Steerable):
         end = end_of(document)
         scheduler = self._engine.scheduler if self._engine is not None else None
         if scheduler is not None and scheduler.state.options.compensate:
-            snapshot = compensation_snapshot(scheduler, numbers=self._state_pieces)
+            snapshot = compensation_snapshot(scheduler, numbers=self._piece_numbers)
             end["child_snapshot"] = await await_to_end(snapshot)
         if run_input.map_batch is not None and scheduler is not None and not run_input.only_compensates:
             batch_end = await await_to_end(end_of_map_batch(scheduler))
@@ -390,8 +390,8 @@ class PlanWorkflow(Steerable):
     def _document(self) -> dict[str, Any]:
         """Return the result document, with counts in place of the nodes of a large run."""
         if self._engine is None:
-            waiting = None if self._error else RunStatus.RUNNING.value
-            return result_document(None, self._facts(), status=self._status or waiting)
+            default_status = None if self._error else RunStatus.RUNNING.value
+            return result_document(None, self._facts(), status=self._status or default_status)
         if self._written_count() > limits.DOCUMENT_NODES:
             return self._counted_document()
         return result_document(self._engine.scheduler, self._facts(), status=self._status)
@@ -448,13 +448,13 @@ class PlanWorkflow(Steerable):
             self._engine.receive_budget_message(budget_message)
 
     @workflow.signal(dynamic=True)
-    def other_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
+    def handle_unknown_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
         """Add a note about an unknown signal."""
         note_unknown_signal(name, self._notes)
 
     def count_signal(self) -> None:
         """Count a signal or update of any kind: the server limits them for one execution."""
-        self._signals += 1
+        self._signal_count += 1
 
     @workflow.query(name=wire.QUERY_STATUS)
     def status(self) -> dict[str, Any]:
@@ -487,7 +487,7 @@ class RunPlanWorkflow(PlanWorkflow):
 
 
 def _is_called_by_another_type(run_input: RunInput | None) -> bool:
-    """Return whether a workflow of another type started the run and reads its result, which then has the nodes."""
+    """Return whether a workflow of another type started the run; the result for such a workflow has the nodes."""
     has_dagwright_parent = run_input is not None and (run_input.parent is not None or run_input.session is not None)
     return workflow.info().parent is not None and not has_dagwright_parent
 
@@ -502,7 +502,7 @@ def _error_of(error: MessageInvalid) -> dict[str, Any]:
 
 
 def _refusal(error: ActivityError, prefix: str) -> dict[str, Any]:
-    """Return the error of the run for the failure of a preparing activity."""
+    """Return the error of the run for the failure of an activity that prepares the run."""
     cause = error.__cause__
     if is_cancellation(error):
         raise asyncio.CancelledError from error
@@ -510,8 +510,8 @@ def _refusal(error: ActivityError, prefix: str) -> dict[str, Any]:
         return error_json("deadline_exceeded", f"{prefix}: the run exceeded its deadline")
     if not isinstance(cause, ApplicationError):
         return error_json("failed", f"{prefix}: {cause}")
-    refusal = cause.details[0] if cause.details else None
-    problems = refusal if isinstance(refusal, list) else []
+    first_detail = cause.details[0] if cause.details else None
+    problems = first_detail if isinstance(first_detail, list) else []
     code = problems[0].get("code") if problems else None
     return {**error_json(code or cause.type or "failed", cause.message), "errors": problems}
 

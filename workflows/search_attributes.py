@@ -1,8 +1,8 @@
-"""Search attributes and memo of a run by which it is listed: its state, progress, assignees, requests and error.
+"""Search attributes and memo of a run, used by lists of runs: its state, progress, assignees, requests and error.
 
-Each write is an event and work for the server, so they are written when they change, at most once in five seconds, and
-at the end. The first assignee is written at once, so that it is found without delay. A change of the progress alone is
-written together with other commands, at most once in 30 seconds: it starts no timer.
+Each write is an event and work for the server, so the attributes are written when they change, at most once in five
+seconds, and at the end. The first assignee is written at once, so that the assignee finds the run without delay. A
+change of the progress alone is written together with other commands, at most once in 30 seconds: it starts no timer.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ class SearchAttributes:
         info = workflow.info()
         attributes = info.typed_search_attributes
         self._state = attributes.get(STATE)
-        self._awaiting = list(attributes.get(_AWAITING) or ())
+        self._assignees = list(attributes.get(_AWAITING) or ())
         self._progress = attributes.get(PROGRESS)
         # The memo may have the requests of the previous execution; they are written again.
-        self._requests: RequestsVersion | None = None if self._awaiting else _NO_REQUESTS
+        self._requests: RequestsVersion | None = None if self._assignees else _NO_REQUESTS
         self._is_sub_plan = wire.MEMO_ROOT in info.raw_memo
         self._tags: Mapping[str, Any] = {}
         """Memo field of the tags, if the client that started the run has set no search attributes."""
@@ -73,13 +73,13 @@ class SearchAttributes:
         if self._written_at is None and self._state is not None:
             # The client has written the start of the run.
             self._written_at = at - SEARCH_UPDATE_PAUSE_S
-        awaiting, requests = awaited_assignees(scheduler), requests_version(scheduler)
-        if (status, awaiting, requests) == (self._state, self._awaiting, self._requests):
+        assignees, requests = awaited_assignees(scheduler), requests_version(scheduler)
+        if (status, assignees, requests) == (self._state, self._assignees, self._requests):
             if self._written_at is None or at - self._written_at >= PROGRESS_UPDATE_PAUSE_S:
                 self._written_at = at
-                self._write(status, awaiting, progress=str(progress_of(scheduler)))
+                self._write(status, assignees, progress=str(progress_of(scheduler)))
             return
-        is_first_request = bool(awaiting) and not self._awaiting
+        is_first_request = bool(assignees) and not self._assignees
         if self._timer is not None and not is_first_request:
             return
         remaining_s = (
@@ -89,11 +89,11 @@ class SearchAttributes:
             self._write_later(remaining_s, wake)
             return
         self._written_at = at
-        self._write(status, awaiting, progress=str(progress_of(scheduler)))
+        self._write(status, assignees, progress=str(progress_of(scheduler)))
         if requests != self._requests:
             self._requests = requests
-            # Without an assignee, no client reads them.
-            if awaiting:
+            # Without an assignee, no client reads the requests in the memo.
+            if assignees:
                 workflow.upsert_memo({wire.MEMO_REQUESTS: requests_to_json(scheduler, title=title)})
 
     def publish_end(self, document: Mapping[str, Any], scheduler: RunScheduler | None) -> None:
@@ -127,16 +127,16 @@ class SearchAttributes:
         self._timer = asyncio.create_task(workflow.sleep(remaining_s, summary=wire.TIMER_SEARCH_UPDATE))
         self._timer.add_done_callback(on_timer)
 
-    def _write(self, state: str, awaiting: list[str], *, progress: str | None) -> None:
+    def _write(self, state: str, assignees: list[str], *, progress: str | None) -> None:
         updates: list[SearchAttributeUpdate[Any]] = []
         if state != self._state:
             updates.append(STATE.value_set(state))
         if progress not in (None, self._progress) and not self._is_sub_plan:
             updates.append(PROGRESS.value_set(progress))
-        if awaiting != self._awaiting:
-            updates.append(_AWAITING.value_set(awaiting) if awaiting else _AWAITING.value_unset())
+        if assignees != self._assignees:
+            updates.append(_AWAITING.value_set(assignees) if assignees else _AWAITING.value_unset())
         pairs: list[SearchAttributePair[Any]] = [*identifying_pairs(self._tags)]
         updates += [pair.key.value_set(pair.value) for pair in pairs]
-        self._state, self._awaiting, self._progress, self._tags = state, awaiting, progress or self._progress, {}
+        self._state, self._assignees, self._progress, self._tags = state, assignees, progress or self._progress, {}
         if updates:
             workflow.upsert_search_attributes(updates)

@@ -1,8 +1,8 @@
-"""`Session`: a conversation of several requests. It starts the run of each turn, and stores the state for the next one.
+"""`Session`: a conversation of several requests. It starts the run of each turn and stores the state.
 
 The transitions are in `dagwright.protocol.sessions`. The state is in the memo: clients need no worker to read it, and
-the next execution continues with it, whatever its input. Runs are abandoned children that report their end as sub-plans
-do; handlers never await, so that a session can continue as new at any time.
+the next execution continues with the state in the memo, whatever its input. Runs are abandoned children that report
+their end as sub-plans do; handlers never await, so that a session can continue as new at any time.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ _CHECKED_INPUT = "session-input-checked"
 
 @workflow.defn(name=wire.WORKFLOW_SESSION, sandboxed=False)
 class SessionWorkflow:
-    """Session that runs turns one after the other until it is ended, and returns its final state."""
+    """Session that runs turns one after the other until a client ends the session; returns the final state."""
 
     def __init__(self) -> None:
         name = name_of_session(workflow.info().workflow_id)
@@ -59,19 +59,19 @@ class SessionWorkflow:
         except Exception as error:
             self._memo_problem, self._session = f"invalid memo of the session: {error}", SessionRecord(name)
         self._published_version = self._session.version
-        self._starting: TurnStart | None = None
-        """A turn whose run is not started yet. It is not part of the state, so the session does not continue as new
-        until the run is started.
+        self._turn_to_start: TurnStart | None = None
+        """The turn whose run is not started yet. The turn is not part of the state, so the session does not continue as
+        new until the run is started.
         """
-        self._following: list[asyncio.Task[None]] = []
-        self._signals = 0
+        self._follow_tasks: list[asyncio.Task[None]] = []
+        self._signal_count = 0
 
     @workflow.run
     async def run(self, message: RawValue) -> Any:
         """Run turns until the session is ended.
 
         Raises:
-            ApplicationError: `Refused` if its input or its memo is invalid; `Bug` if Dagwright fails.
+            ApplicationError: `Refused` if the input or the memo of the session is invalid; `Bug` if Dagwright fails.
         """
         try:
             if (problem := self._input_problem(message)) is not None and workflow.patched(_CHECKED_INPUT):
@@ -88,20 +88,20 @@ class SessionWorkflow:
             raise ApplicationError(bug_message(error), type=wire.ERROR_BUG, non_retryable=True) from error
 
     def _input_problem(self, message: RawValue) -> str | None:
-        """Check the input; returns the problem, or `None`."""
+        """Return the problem of the input, or `None`."""
         try:
             return input_problem(read_message(message.payload), workflow_id=workflow.info().workflow_id)
         except MessageInvalid as error:
             return f"the input of a session is invalid: {error}"
 
     async def _run_turns(self) -> dict[str, Any]:
-        if (running := self._session.running) is not None and self._starting is None:
-            self._follow(self._poll_end(running.run))
+        if (turn := self._session.running) is not None and self._turn_to_start is None:
+            self._follow(self._poll_end(turn.run))
         while not self._session.has_ended:
             await workflow.wait_condition(self._has_work)
             self._publish_state()
-            if self._starting is not None:
-                start, self._starting = self._starting, None
+            if self._turn_to_start is not None:
+                start, self._turn_to_start = self._turn_to_start, None
                 await self._start(start)
             elif self._is_full():
                 self._continue_as_new()
@@ -109,7 +109,7 @@ class SessionWorkflow:
         return self._session.to_json()
 
     def _has_work(self) -> bool:
-        return self._starting is not None or self._session.version != self._published_version or self._is_full()
+        return self._turn_to_start is not None or self._session.version != self._published_version or self._is_full()
 
     def _publish_state(self) -> None:
         """Write the state to the memo, if it has changed."""
@@ -148,9 +148,9 @@ class SessionWorkflow:
             return
         self._follow(self._await_end(start.run, handle))
 
-    def _follow(self, following: Any) -> None:
+    def _follow(self, coroutine: Any) -> None:
         # A task without a reference may be garbage-collected.
-        self._following = [asyncio.create_task(following)]
+        self._follow_tasks = [asyncio.create_task(coroutine)]
 
     async def _await_end(self, run: str, handle: workflow.ChildWorkflowHandle[Any, Any]) -> None:
         """Handle the end of a run that sends no report, because it was terminated or its input is invalid."""
@@ -176,9 +176,9 @@ class SessionWorkflow:
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             # The next poll may succeed.
             with suppress(ActivityError, MessageInvalid):
-                ended = read_message((await find_ended_runs([run])).payload)
-                if isinstance(ended, Mapping) and run in ended:
-                    self._end_turn(run, _end_from(ended[run]))
+                outcomes = read_message((await find_ended_runs([run])).payload)
+                if isinstance(outcomes, Mapping) and run in outcomes:
+                    self._end_turn(run, _end_from(outcomes[run]))
 
     def _has_ended(self, run: str) -> bool:
         turn = self._session.running
@@ -197,7 +197,7 @@ class SessionWorkflow:
 
     def _is_at_history_limit(self) -> bool:
         is_long = workflow.info().get_current_history_length() >= limits.DRAIN_AT_EVENTS
-        return is_long or self._signals >= limits.DRAIN_AT_SIGNALS
+        return is_long or self._signal_count >= limits.DRAIN_AT_SIGNALS
 
     def _continue_as_new(self) -> None:
         encoded = pydantic_core.to_json({"session_id": self._session.name})
@@ -210,7 +210,7 @@ class SessionWorkflow:
         """Start the run of a turn; a repeated request changes nothing."""
         start = self._turn_from(message)
         if self._session.start_turn(start, at=now_s()):
-            self._starting = start
+            self._turn_to_start = start
         return {"ok": True, "run_id": start.run, "version": self._session.version}
 
     @start_turn.validator
@@ -252,13 +252,13 @@ class SessionWorkflow:
         self._session.end()
 
     @workflow.signal(dynamic=True)
-    def other_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
+    def handle_unknown_signal(self, name: str, _arguments: Sequence[RawValue]) -> None:
         """Ignore an unknown signal."""
         workflow.logger.warning("a session does not handle this signal", extra={"signal": name[:200]})
 
     def count_signal(self) -> None:
         """Count a signal or update of any kind: the server limits them for one execution."""
-        self._signals += 1
+        self._signal_count += 1
 
     @workflow.query(name=wire.QUERY_STATUS)
     def status(self) -> dict[str, Any]:

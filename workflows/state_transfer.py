@@ -26,8 +26,8 @@ from dagwright.workflows.blobs import TextRefused, put_text
 from dagwright.workflows.retries import UNLIMITED
 
 MAX_INLINE_CHARACTERS = 4_000
-"""Largest state of a child run that its parent run stores inline: it may have hundreds, which are part of its own
-state.
+"""Largest state of a child run that its parent run stores inline: the parent run may have hundreds of child runs, whose
+states are part of its own state.
 """
 
 
@@ -35,7 +35,7 @@ async def put_state(text: str, *, numbers: Iterator[int]) -> list[str]:
     """Store the state of a run and return the references of its pieces, in order.
 
     Args:
-        numbers: numbers of the pieces, unique in one execution: an aborted attempt may still be storing one.
+        numbers: numbers of the pieces, unique in one execution: an aborted attempt may still be storing a piece.
 
     Raises:
         TextRefused: the store has rejected a piece permanently.

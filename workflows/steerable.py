@@ -1,5 +1,5 @@
-"""Signals and updates with which people answer and control a run: each command is a signal, and an update with a
-response.
+"""Signals and updates with which people answer and control a run: each command exists as a signal, and as an
+update with a response.
 
 Names and payloads: docs/reference/messages.md.
 """

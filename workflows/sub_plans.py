@@ -1,8 +1,9 @@
 """Sub-plans: child workflows that survive the continue-as-new of their parent and report their end by signal.
 
-A child of the default kind would end with its parent, also at continue-as-new; an abandoned child does not, so its end
-arrives as the signal `sub_plan_ended` (docs/contributing/guards.md F5). The end of the child workflow itself is
-followed as well, because a terminated child sends no signal; children that a previous execution has started are polled.
+A child of the default kind would end with its parent, also at continue-as-new. An abandoned child continues, so its end
+arrives as the signal `sub_plan_ended` (docs/contributing/guards.md F5). The parent also awaits
+the child workflow itself, because a terminated child sends no signal. Children that a previous execution has started
+are polled.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ from dagwright.workflows.retries import FIND_ENDED
 from dagwright.workflows.timers import now_s
 
 _ROOT = SearchAttributeKey.for_keyword(wire.SEARCH_ROOT)
-_INHERITED = frozenset({wire.SEARCH_SESSION, wire.SEARCH_OWNER, wire.SEARCH_TAGS})
+_INHERITED_ATTRIBUTES = frozenset({wire.SEARCH_SESSION, wire.SEARCH_OWNER, wire.SEARCH_TAGS})
 
 _COMMAND_BYTES = 2_000
 """Approximate size of the start of a sub-plan besides its input."""
@@ -72,40 +73,42 @@ class SubPlans:
         self._run = run
         self._handle_end = handle_end
         self._scheduler = scheduler
-        self._open: dict[str, asyncio.Task[None] | None] = {}
+        self._open_calls: dict[str, asyncio.Task[None] | None] = {}
         """Id of a call -> task that follows its sub-plan; `None` if a previous execution has started it."""
-        self._messages: list[asyncio.Task[None]] = []
-        self._sending: list[asyncio.Task[None]] = []
+        self._signal_tasks: list[asyncio.Task[None]] = []
+        self._forward_tasks: list[asyncio.Task[None]] = []
         self._note = note
-        self._polling: asyncio.Task[None] | None = None
+        self._poll_task: asyncio.Task[None] | None = None
         self._stop_reason: str | None = None
-        self._stopping: dict[str, str] = {}
+        self._cancel_reasons: dict[str, str] = {}
         """Call to cancel as soon as its sub-plan has started -> reason."""
         self._handles: dict[str, workflow.ExternalWorkflowHandle[Any] | workflow.ChildWorkflowHandle[Any, Any]] = {}
 
     @property
     def open_tasks(self) -> list[str]:
         """Ids of the tasks whose sub-plans have not ended, in the order of their start."""
-        return [task_id for call in self._open if (task_id := task_of_call(self._scheduler.state, call)) is not None]
+        return [
+            task_id for call in self._open_calls if (task_id := task_of_call(self._scheduler.state, call)) is not None
+        ]
 
     @property
     def is_busy(self) -> bool:
-        """Whether a sub-plan is being started or signalled, which would be lost at continue-as-new."""
-        return len(self._handles) < len(self._open) or bool(self._sending)
+        """Whether a sub-plan is being started or signalled: start and signal would be lost at continue-as-new."""
+        return len(self._handles) < len(self._open_calls) or bool(self._forward_tasks)
 
     def send(self, signal: ChildSignal) -> None:
         """Send a signal to a sub-plan, or to every sub-plan that has started."""
         if signal.task is None:
             self.signal_all(signal.signal, signal.message)
             return
-        sending = asyncio.create_task(self._forward(signal, signal.task))
-        self._sending.append(sending)
-        sending.add_done_callback(self._sending.remove)
+        forward_task = asyncio.create_task(self._forward(signal, signal.task))
+        self._forward_tasks.append(forward_task)
+        forward_task.add_done_callback(self._forward_tasks.remove)
 
     async def _forward(self, message: ChildSignal, task_id: str) -> None:
         """Send a signal to a sub-plan as soon as it has started; a sub-plan that has ended rejects it."""
         call = last_call_id(self._scheduler.state, task_id)
-        await workflow.wait_condition(lambda: call in self._handles or call not in self._open)
+        await workflow.wait_condition(lambda: call in self._handles or call not in self._open_calls)
         handle = self._handles.get(call)
         if handle is None:
             self._note_unsent(message, "it has ended")
@@ -119,39 +122,39 @@ class SubPlans:
         self._note("refused", f"{message.signal}: the sub-plan {message.task!r} cannot be signalled: {reason}")
 
     def adopt(self, task_id: str) -> None:
-        """Take over the sub-plan of a task that a previous execution has started; its end arrives as its report."""
+        """Take over the sub-plan of a task that a previous execution has started; its report announces its end."""
         call = last_call_id(self._scheduler.state, task_id)
         child_id = limits.child_workflow_id(workflow.info().workflow_id, call)
-        self._open[call] = None
+        self._open_calls[call] = None
         self._handles[call] = workflow.get_external_workflow_handle(child_id)
-        if self._polling is None:
-            self._polling = asyncio.create_task(self._poll_adopted_sub_plans())
+        if self._poll_task is None:
+            self._poll_task = asyncio.create_task(self._poll_adopted_sub_plans())
 
     def start(self, task: Task) -> int:
         """Start the child workflow of a task; return the approximate size of its command."""
         encoded = pydantic_core.to_json(self._input_of(task))
-        self._open[task.call_id] = asyncio.create_task(self._follow(task, json_payload(encoded)))
+        self._open_calls[task.call_id] = asyncio.create_task(self._follow(task, json_payload(encoded)))
         return len(encoded) + _COMMAND_BYTES
 
     def forget(self, call: str) -> None:
         """Drop a sub-plan that has ended or was abandoned."""
-        self._open.pop(call, None)
+        self._open_calls.pop(call, None)
         self._handles.pop(call, None)
-        self._stopping.pop(call, None)
+        self._cancel_reasons.pop(call, None)
 
     def cancel(self, call: str, reason: str) -> None:
         """Cancel one sub-plan; it reports its end as usual."""
         if call in self._handles:
-            self._messages.append(asyncio.create_task(self._signal_cancel(call, reason)))
-        elif call in self._open:
-            self._stopping[call] = reason
+            self._signal_tasks.append(asyncio.create_task(self._signal_cancel(call, reason)))
+        elif call in self._open_calls:
+            self._cancel_reasons[call] = reason
 
     def cancel_all(self, reason: str) -> None:
         """Cancel every open sub-plan; each reports its end as usual."""
         # A sub-plan that is being started cannot be cancelled yet: it is cancelled as soon as it has started.
         self._stop_reason = reason
         for call in self._handles:
-            self._messages.append(asyncio.create_task(self._signal_cancel(call, reason)))
+            self._signal_tasks.append(asyncio.create_task(self._signal_cancel(call, reason)))
 
     def accept_new(self) -> None:
         """Do not cancel new sub-plans any more, because the run continues."""
@@ -160,14 +163,14 @@ class SubPlans:
     def signal_all(self, signal: str, message: Mapping[str, Any]) -> None:
         """Send a signal to every open sub-plan that has started."""
         for call in self._handles:
-            self._messages.append(asyncio.create_task(self._signal(call, signal, message)))
+            self._signal_tasks.append(asyncio.create_task(self._signal(call, signal, message)))
 
     def signal_concurrency(self) -> None:
         """Send the current concurrency to the runs of map batches."""
         for call in self._handles:
             concurrency = map_batch_concurrency(self._scheduler, call)
             if concurrency is not None:
-                self._messages.append(
+                self._signal_tasks.append(
                     asyncio.create_task(self._signal(call, wire.SET_LIMITS, concurrency_message(concurrency)))
                 )
 
@@ -180,16 +183,16 @@ class SubPlans:
         try:
             await self._handles[call].signal(wire.CANCEL, {"reason": reason})
         except KeyError:
-            # Its end was handled in the meantime.
+            # The end of the sub-plan was handled in the meantime.
             return
         except FailureError:
-            # It has ended, and its report will arrive. But a terminated sub-plan sends no report, and the end of one
-            # that a previous execution started is not followed.
-            if self._open.get(call, self) is None:
+            # The sub-plan has ended, and its report will arrive. But a terminated sub-plan sends no report, and this
+            # execution does not await a sub-plan that a previous execution has started.
+            if self._open_calls.get(call, self) is None:
                 self._handle_end(SubPlanEnd(call, RunStatus.CANCELLED, None, None))
 
     async def _follow(self, task: Task, encoded: Payload) -> None:
-        """Start a sub-plan and handle its end if it comes without a report."""
+        """Start a sub-plan, and handle its end in case it sends no report."""
         call, sent_policy, sent_budget = (
             task.call_id,
             self._scheduler.features.feedback.child_policy,
@@ -199,7 +202,7 @@ class SubPlans:
         try:
             handle = await self._start_child(task, encoded)
             self._handles[call] = handle
-            if (reason := self._stop_reason or self._stopping.pop(call, None)) is not None:
+            if (reason := self._stop_reason or self._cancel_reasons.pop(call, None)) is not None:
                 await self._signal_cancel(call, reason)
             elif (paused := self._scheduler.state.paused) is not None:
                 await self._signal(call, wire.PAUSE, {"reason": paused.reason, "by": paused.by})
@@ -218,8 +221,8 @@ class SubPlans:
         # The edge of this task: it is not awaited, so an unexpected exception would leave the run waiting without end.
         except Exception as error:
             workflow.logger.exception("following a sub-plan failed because of a bug", extra={"node_id": task.id})
-            bug = NodeError(wire.ERROR_BUG, f"{type(error).__name__}: {error}")
-            self._handle_end(SubPlanEnd(call, RunStatus.FAILED, None, bug.to_json()))
+            bug_error = NodeError(wire.ERROR_BUG, f"{type(error).__name__}: {error}")
+            self._handle_end(SubPlanEnd(call, RunStatus.FAILED, None, bug_error.to_json()))
 
     # Sub-plans of previous executions.
 
@@ -230,11 +233,11 @@ class SubPlans:
             await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_SUB_PLANS)
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             workflow_id = workflow.info().workflow_id
-            adopted = [call for call, following in self._open.items() if following is None]
-            if not adopted:
+            adopted_calls = [call for call, follow_task in self._open_calls.items() if follow_task is None]
+            if not adopted_calls:
                 return
-            for first in range(0, len(adopted), limits.SUB_PLANS_PER_CHECK):
-                batch = adopted[first : first + limits.SUB_PLANS_PER_CHECK]
+            for start in range(0, len(adopted_calls), limits.SUB_PLANS_PER_CHECK):
+                batch = adopted_calls[start : start + limits.SUB_PLANS_PER_CHECK]
                 calls = {limits.child_workflow_id(workflow_id, call): call for call in batch}
                 for end in await self._find_ended_sub_plans(calls):
                     self._handle_end(end)
@@ -244,7 +247,7 @@ class SubPlans:
         """Return the ends of the sub-plans that have ended.
 
         Args:
-            calls: workflow id -> the call that started it.
+            calls: workflow ID of a sub-plan -> the call that started the sub-plan.
         """
         try:
             payload = await find_ended_runs(list(calls))
@@ -272,7 +275,7 @@ class SubPlans:
     def _input_of_task(self, task: Task) -> RunInput:
         """Return the input of the run of a task, without the fields that are the same for all runs."""
         if task.map_batch is not None:
-            # Its items have the same paths as in this run.
+            # The items of a map batch have the same paths as in this run.
             return replace(map_batch_run_input(self._scheduler, task), path=self._run.path)
         return RunInput(
             compiled=task.node.sub_plan,
@@ -320,7 +323,7 @@ def _title_of_child(task: Task) -> str | None:
 
 
 async def find_ended_runs(workflow_ids: Sequence[str]) -> RawValue:
-    """Return the ends of those runs that have ended.
+    """Return the ends of the runs that have ended.
 
     Raises:
         ActivityError: the activity failed; the next poll may succeed.
@@ -359,11 +362,11 @@ def _attributes_of_child(task: Task) -> TypedSearchAttributes | None:
     attributes = workflow.info().typed_search_attributes
     if attributes.get(STATE) is None:
         return None
-    inherited = [pair for pair in attributes.search_attributes if pair.key.name in _INHERITED]
+    inherited_pairs = [pair for pair in attributes.search_attributes if pair.key.name in _INHERITED_ATTRIBUTES]
     title = _title_of_child(task)
     return TypedSearchAttributes(
         [
-            *inherited,
+            *inherited_pairs,
             SearchAttributePair(STATE, RunStatus.RUNNING.value),
             SearchAttributePair(_ROOT, keyword(_root_of_run())),
             *([SearchAttributePair(TITLE, keyword(title))] if title else []),

@@ -24,7 +24,7 @@ class Timer:
         self._on_fire = on_fire
         self._sleep: asyncio.Task[None] | None = None
         self.at: float | None = None
-        """Time at which it fires, in seconds since the epoch; `None` if it is stopped."""
+        """Time at which the timer fires, in seconds since the epoch; `None` if the timer is stopped."""
 
     def set(self, at: float | None) -> None:
         """Replace the timer, or stop it."""

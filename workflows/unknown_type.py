@@ -41,13 +41,15 @@ class UnknownTypeWorkflow:
         name = workflow.info().workflow_type
         message = unknown_type_message(name, wire.KNOWN_WORKFLOWS)
         if not workflow.patched(_PATCH):
-            raise WorkflowTypeRemoved(f"{message}; this run started on a version that had it: deploy that version")
+            raise WorkflowTypeRemoved(
+                f"{message}; this run started on a version that had this type: deploy that version"
+            )
         raise ApplicationError(message, type=wire.ERROR_UNKNOWN_TYPE, non_retryable=True)
 
 
 def unknown_type_message(name: str, known: Collection[str]) -> str:
     """Return the error message for a workflow type, with the nearest known name if there is one."""
-    shown = name[:_SHOWN_CHARACTERS]
-    near = suggestion(shown, sorted(known))
-    types = f"unknown workflow type {shown!r}; known types: {', '.join(sorted(known))}"
-    return f"{types}; {near}" if near else types
+    shown_name = name[:_SHOWN_CHARACTERS]
+    hint = suggestion(shown_name, sorted(known))
+    types = f"unknown workflow type {shown_name!r}; known types: {', '.join(sorted(known))}"
+    return f"{types}; {hint}" if hint else types

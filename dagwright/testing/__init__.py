@@ -3,7 +3,7 @@
 `ModelServer` implements OpenAI's protocol over real sockets, so tests cover the model client and its retries too. It is
 strict: see `dagwright.testing.server`. `python -m dagwright.testing SCRIPT.yaml` serves a script file. The fixture
 `model_server` of `dagwright.testing.fixtures` provides servers that pytest checks at the end of each test. This package
-does not import the model client, so a defect of one cannot hide a defect of the other.
+does not import the model client, so a defect of the server cannot hide a defect of the client.
 """
 
 from dagwright.testing.script import ANY_NUMBER, ReceivedCall, ScriptNotFollowed, Step, When, step
@@ -27,7 +27,7 @@ from dagwright.testing.scripted_answers import (
     tool_call,
     tool_calls,
 )
-from dagwright.testing.search import Found, SearchAnswer, SearchServer, search_answer
+from dagwright.testing.search import SearchAnswer, SearchHit, SearchServer, search_answer
 from dagwright.testing.server import ModelServer
 
 __all__ = [
@@ -35,7 +35,6 @@ __all__ = [
     "Answer",
     "Completion",
     "Cut",
-    "Found",
     "HttpError",
     "ModelServer",
     "Pace",
@@ -46,6 +45,7 @@ __all__ = [
     "ScriptNotFollowed",
     "ScriptedToolCall",
     "SearchAnswer",
+    "SearchHit",
     "SearchServer",
     "Silence",
     "Step",

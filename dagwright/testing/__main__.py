@@ -1,7 +1,7 @@
 """Serve a script until SIGINT or SIGTERM: `python -m dagwright.testing SCRIPT.yaml --port 8081`.
 
-The first line on stdout is the address, for `OPENAI_BASE_URL`. At the end, deviations from the script are reported; the
-exit code is then 1. It is 2 if the script is invalid.
+The first line on stdout is the address, for `OPENAI_BASE_URL`. At the end, deviations from the script are reported
+and the exit code is 1. If the script is invalid, the exit code is 2.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from dagwright.testing.server import ModelServer
 
 
 async def _serve(server: ModelServer) -> None:
-    stopped = asyncio.Event()
+    stop_requested = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
     async with server:
         sys.stdout.write(f"{server.base_url}\n")
         sys.stdout.flush()
-        await stopped.wait()
+        await stop_requested.wait()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -20,7 +20,7 @@ StartModelServer = Callable[..., Awaitable[ModelServer]]
 
 @pytest_asyncio.fixture
 async def model_server() -> AsyncIterator[StartModelServer]:
-    """Start scripted model servers; at the end of the test, each must have been used according to its script."""
+    """Start scripted model servers; at the end of the test, each script must be used up without deviations."""
     async with AsyncExitStack() as stack:
 
         async def start(*steps: object, **options: object) -> ModelServer:

@@ -50,29 +50,29 @@ def _messages_problem(body: Mapping[str, Any]) -> tuple[str, str] | None:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return "messages", "Invalid 'messages': expected an array with at least one message."
-    awaited: set[str] = set()
+    open_call_ids: set[str] = set()
     for index, message in enumerate(messages):
         location = f"messages.[{index}]"
         if not isinstance(message, dict) or message.get("role") not in _ROLES:
             return location, f"Invalid value for '{location}.role'."
         if message["role"] == "tool":
-            if message.get("tool_call_id") not in awaited:
+            if message.get("tool_call_id") not in open_call_ids:
                 text = "messages with role 'tool' must be a response to a preceeding message with 'tool_calls'."
                 return location, text
-            awaited.discard(message["tool_call_id"])
+            open_call_ids.discard(message["tool_call_id"])
             continue
-        if awaited:
+        if open_call_ids:
             return location, (
                 "An assistant message with 'tool_calls' must be followed by tool messages responding to each "
-                f"'tool_call_id'. Missing: {', '.join(sorted(awaited))}"
+                f"'tool_call_id'. Missing: {', '.join(sorted(open_call_ids))}"
             )
         calls = message.get("tool_calls") or []
         if not isinstance(calls, list) or not all(isinstance(call, dict) and "id" in call for call in calls):
             return f"{location}.tool_calls", f"Missing required parameter: '{location}.tool_calls[0].id'."
-        awaited = {str(call["id"]) for call in calls}
+        open_call_ids = {str(call["id"]) for call in calls}
         if message.get("content") is None and not (calls or message.get("refusal")):
             return f"{location}.content", f"Invalid value for '{location}.content': expected a string, got null."
-    return ("messages", f"tool calls without a response: {', '.join(sorted(awaited))}") if awaited else None
+    return ("messages", f"tool calls without a response: {', '.join(sorted(open_call_ids))}") if open_call_ids else None
 
 
 def _tools_problem(body: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -121,19 +121,19 @@ def strict_schema_problem(schema: Any) -> str:
     return next(_strict_problems(schema, ()), "")
 
 
-_SHAPE_WORDS = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf"}
-_NAMING_WORDS = {"$ref", "$defs", "definitions", "description", "title"}
-_BOUND_WORDS = {"pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
-_KNOWN_WORDS = _SHAPE_WORDS | _NAMING_WORDS | _BOUND_WORDS | {"minItems", "maxItems"}
+_SHAPE_KEYWORDS = {"type", "properties", "required", "additionalProperties", "items", "enum", "const", "anyOf"}
+_NAMING_KEYWORDS = {"$ref", "$defs", "definitions", "description", "title"}
+_BOUND_KEYWORDS = {"pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"}
+_KNOWN_KEYWORDS = _SHAPE_KEYWORDS | _NAMING_KEYWORDS | _BOUND_KEYWORDS | {"minItems", "maxItems"}
 
 
 def _strict_problems(schema: Any, context: tuple[str, ...]) -> Iterator[str]:
     if not isinstance(schema, dict):
         yield f"In context={context}, schema must be an object"
         return
-    unknown = sorted(schema.keys() - _KNOWN_WORDS)
-    if unknown:
-        yield f"In context={context}, {unknown[0]!r} is not permitted."
+    unknown_keywords = sorted(schema.keys() - _KNOWN_KEYWORDS)
+    if unknown_keywords:
+        yield f"In context={context}, {unknown_keywords[0]!r} is not permitted."
     properties = schema.get("properties", {})
     if schema.get("type") == "object":
         if schema.get("additionalProperties") is not False:
@@ -141,13 +141,13 @@ def _strict_problems(schema: Any, context: tuple[str, ...]) -> Iterator[str]:
         missing = sorted(properties.keys() - set(schema.get("required", ())))
         if missing:
             yield f"In context={context}, 'required' is required to include every key. Missing '{missing[0]}'."
-    if not any(word in schema for word in ("type", "anyOf", "$ref", "enum", "const")):
+    if not any(keyword in schema for keyword in ("type", "anyOf", "$ref", "enum", "const")):
         yield f"In context={context}, schema must have a 'type' key."
     if schema.get("type") == "array" and "items" not in schema:
         yield f"In context={context}, array schema missing items."
-    for word in ("properties", "$defs", "definitions"):
-        for name, nested in schema.get(word, {}).items():
-            yield from _strict_problems(nested, (*context, word, name))
+    for keyword in ("properties", "$defs", "definitions"):
+        for name, nested in schema.get(keyword, {}).items():
+            yield from _strict_problems(nested, (*context, keyword, name))
     if "items" in schema:
         yield from _strict_problems(schema["items"], (*context, "items"))
     for index, nested in enumerate(schema.get("anyOf", ())):
@@ -186,25 +186,24 @@ class WireCompletion:
         return self._body("chat.completion") | {"choices": [choice]} | usage
 
     def chunks(self) -> list[dict[str, Any]]:
-        """Return the chunks of a streamed response before its end."""
-        completion, deltas = self._completion, [{"role": "assistant", "content": ""}]
-        sent_chunks: list[dict[str, Any]] = [*deltas]
+        """Return the chunks of a streamed response before the final chunks."""
+        completion = self._completion
+        deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
         if completion.reasoning is not None:
-            sent_chunks += [
+            deltas += [
                 {"reasoning_content": piece} for piece in _split(completion.reasoning, completion.pace.characters)
             ]
-        sent_chunks += [{"content": piece} for piece in _split(completion.text or "", completion.pace.characters)]
-        sent_chunks += [{"refusal": piece} for piece in _split(completion.refusal or "", completion.pace.characters)]
+        deltas += [{"content": piece} for piece in _split(completion.text or "", completion.pace.characters)]
+        deltas += [{"refusal": piece} for piece in _split(completion.refusal or "", completion.pace.characters)]
         for index, (call_id, call) in enumerate(self._calls()):
             head = {"index": index, "id": call_id, "type": "function"}
-            sent_chunks.append({"tool_calls": [head | {"function": {"name": call.name, "arguments": ""}}]})
-            sent_chunks += [
+            deltas.append({"tool_calls": [head | {"function": {"name": call.name, "arguments": ""}}]})
+            deltas += [
                 {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
                 for piece in _split(call.arguments_text, completion.pace.characters)
             ]
         return [
-            self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}])
-            for delta in sent_chunks
+            self._chunk([{"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}]) for delta in deltas
         ]
 
     def final_chunks(self) -> list[dict[str, Any]]:

@@ -28,9 +28,9 @@ class ReceivedCall:
     """A received request.
 
     Args:
-        body: its JSON; `None` if the body is not JSON.
-        headers: names in lower case.
-        step: index of the step with its response; `None` if no step matched.
+        body: the JSON of the body; `None` if the body is not JSON.
+        headers: header names in lower case -> values.
+        step: index of the step that gave the response; `None` if no step matched.
     """
 
     method: str
@@ -89,9 +89,9 @@ class ReceivedCall:
 
     def summary(self) -> str:
         """Return a one-line summary of the call."""
-        last = _text_of(self.messages[-1].get("content")) if self.messages else ""
+        last_text = _text_of(self.messages[-1].get("content")) if self.messages else ""
         labels = f" metadata={json.dumps(self.metadata, ensure_ascii=False)}" if self.metadata else ""
-        return f"{self.method} {self.path} model={self.model!r}{labels} last message: {_short_text(last)}"
+        return f"{self.method} {self.path} model={self.model!r}{labels} last message: {_short_text(last_text)}"
 
 
 def _text_of(content: Any) -> str:
@@ -116,7 +116,7 @@ class When:
 
     Args:
         model: the requested model.
-        metadata: metadata that the request must contain; it may have more.
+        metadata: metadata that the request must contain; the request may contain more.
         text: substring of the texts of the messages.
         last: substring of the last message.
         tool: name of an offered tool.
@@ -140,12 +140,12 @@ class When:
 
     def mismatches(self, call: ReceivedCall) -> Sequence[str]:
         """Return the names of the fields that a call does not match."""
-        last = _text_of(call.messages[-1].get("content")) if call.messages else ""
+        last_text = _text_of(call.messages[-1].get("content")) if call.messages else ""
         is_matched = {
             "model": self.model is None or call.model == self.model,
             "metadata": all(call.metadata.get(name) == value for name, value in self.metadata.items()),
             "text": self.text is None or self.text in call.text,
-            "last": self.last is None or self.last in last,
+            "last": self.last is None or self.last in last_text,
             "tool": self.tool is None or self.tool in call.tools,
             "response_format": self.response_format is None or call.response_format == self.response_format,
             "is_streamed": self.is_streamed is None or call.is_streamed == self.is_streamed,
@@ -168,7 +168,7 @@ class Step:
         answer: the response, or a function that builds it from the call.
         when: condition; by default, any call matches.
         times: number of calls that must use the step; `ANY_NUMBER` for any number.
-        released: event that the response waits for.
+        released: event that is set to release the response; `None` to send it at once.
     """
 
     answer: Answer | AnswerFunction
@@ -198,8 +198,8 @@ def step(
     **when: Any,
 ) -> Step:
     """Return a step of a script. `when` are fields of `When`, and a text becomes a text response."""
-    scripted = answer if callable(answer) else to_answer(answer)
-    return Step(scripted, When(**when), times=times, released=released)
+    scripted_answer = answer if callable(answer) else to_answer(answer)
+    return Step(scripted_answer, When(**when), times=times, released=released)
 
 
 class Script:
@@ -227,7 +227,7 @@ class Script:
         if not self._steps:
             return "the script has no steps"
         mismatches = [scripted_step.when.mismatches(call) for scripted_step in self._steps]
-        # If a step has no mismatches, it is used up.
+        # A step without mismatches is used up: otherwise the call would have used it.
         index = min(range(len(mismatches)), key=lambda index: (len(mismatches[index]), -index))
         when = self._steps[index].when.summary()
         position = f"step {index + 1}{f' (when {when})' if when else ''}"
@@ -241,18 +241,20 @@ class Script:
         """Record a request that violates the protocol."""
         self._violations.append(f"{call.summary()}: {text}")
 
-    def record_unexpected_call(self, call: ReceivedCall, why: str = "") -> None:
-        """Record a request without a response: an unknown path, or the reason `why`."""
-        self._unexpected.append(f"{call.summary()}: {why}" if why else call.summary())
+    def record_unexpected_call(self, call: ReceivedCall, reason: str = "") -> None:
+        """Record a request that no step answers; without a reason, its path is unknown."""
+        self._unexpected.append(f"{call.summary()}: {reason}" if reason else call.summary())
 
     def _unused_steps(self) -> list[str]:
-        unused = []
+        unused_steps = []
         for index, (scripted_step, used_count) in enumerate(zip(self._steps, self._used_counts, strict=True)):
             if scripted_step.times is not None and used_count < scripted_step.times:
                 when = scripted_step.when.summary()
                 times = f" ({used_count} of {scripted_step.times} used)" if scripted_step.times > 1 else ""
-                unused.append(f"step {index + 1}{times}{f' when {when}' if when else ''}: {scripted_step.summary()}")
-        return unused
+                unused_steps.append(
+                    f"step {index + 1}{times}{f' when {when}' if when else ''}: {scripted_step.summary()}"
+                )
+        return unused_steps
 
     def report(self) -> str:
         """Return a readable report of all deviations from the script; empty if there are none."""

@@ -160,11 +160,11 @@ def _answer_function(function: _Function, completion_fields: Mapping[str, Any]) 
     """Return a response built from the call; values other than text are sent as JSON."""
 
     def reply(call: ReceivedCall) -> Answer:
-        returned = function(call)
+        value = function(call)
         return (
-            Completion(text=returned, **completion_fields)
-            if isinstance(returned, str)
-            else json_text(returned, **completion_fields)
+            Completion(text=value, **completion_fields)
+            if isinstance(value, str)
+            else json_text(value, **completion_fields)
         )
 
     return reply
@@ -193,7 +193,7 @@ class _Functions:
         function = self._files[file].get(name)
         if not callable(function):
             raise ScriptInvalid(f"function: {reference!r}: there is no function {name!r} in {file!r}")
-        return function  # type: ignore[no-any-return] # whatever its signature, it is called with the call
+        return function  # type: ignore[no-any-return] # called with the received call, whatever its signature
 
     def _run(self, file: str) -> Mapping[str, Any]:
         path = self._folder / file

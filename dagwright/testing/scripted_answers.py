@@ -67,11 +67,11 @@ class Pace:
     """Timing of a response.
 
     Args:
-        first_s: seconds until its first byte.
+        first_s: seconds until the first byte.
         each_s: seconds before each further chunk of a stream.
         characters: characters of text per chunk; 0 sends the text in one chunk.
         cut_after: number of text or argument chunks after which a stream is cut off; `None` for never.
-        cut: how it is cut off.
+        cut: how the stream is cut off.
         held_after: number of chunks after which a stream waits for `released`; `None` for never.
     """
 
@@ -89,7 +89,7 @@ class Completion:
     """A chat completion, streamed if the request asks for a stream.
 
     Args:
-        text: text of the message; `None` if it only has tool calls.
+        text: text of the message; `None` if the message only has tool calls.
         tool_calls: tool calls, in order.
         refusal: reason of a refusal.
         reasoning: reasoning text, as several servers send it (`reasoning_content`).
@@ -164,14 +164,14 @@ class Silence:
 Answer = Completion | HttpError | Raw | Reset | Silence
 
 
-def text(message: str, **more: Any) -> Completion:
-    """Return a text response. `more` are fields of `Completion`."""
-    return Completion(text=message, **more)
+def text(message: str, **fields: Any) -> Completion:
+    """Return a text response. `fields` are fields of `Completion`."""
+    return Completion(text=message, **fields)
 
 
-def json_text(value: Any, **more: Any) -> Completion:
+def json_text(value: Any, **fields: Any) -> Completion:
     """Return a response whose text is JSON."""
-    return Completion(text=json.dumps(value, ensure_ascii=False), **more)
+    return Completion(text=json.dumps(value, ensure_ascii=False), **fields)
 
 
 def tool_call(name: str, /, **arguments: Any) -> Completion:
@@ -205,7 +205,7 @@ def to_answer(value: Answer | str | Sequence[Any]) -> Answer:
         return text(value)
     if isinstance(value, Completion | HttpError | Raw | Reset | Silence):
         return value
-    raise TypeError(f"{value!r:.80} is not a response; use a text, Completion, Refused, Raw, Reset or Silence")
+    raise TypeError(f"{value!r:.80} is not a response; use a text, Completion, HttpError, Raw, Reset or Silence")
 
 
 def summary_of(answer: Answer) -> str:
@@ -213,9 +213,9 @@ def summary_of(answer: Answer) -> str:
     match answer:
         case Completion():
             calls = ", ".join(f"{call.name}({call.arguments_text})" for call in answer.tool_calls)
-            lines = [("text", answer.text), ("refusal", answer.refusal), ("calls", calls or None)]
+            parts = [("text", answer.text), ("refusal", answer.refusal), ("calls", calls or None)]
             return ", ".join(
-                f"{name} {summary[:_SHOWN_CHARACTERS]!r}" for name, summary in lines if summary is not None
+                f"{name} {summary[:_SHOWN_CHARACTERS]!r}" for name, summary in parts if summary is not None
             )
         case HttpError(status, message):
             return f"error {status} {message[:_SHOWN_CHARACTERS]!r}"

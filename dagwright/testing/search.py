@@ -4,7 +4,7 @@
         ...  # SERPER_BASE_URL is server.base_url, SERPER_API_KEY any text
     assert server.queries == ["age of Caesar"]
 
-Like the model server, it is strict: at its end, the block raises `ScriptNotFollowed` for a query that is not in the
+Like the model server, it is strict: the end of the block raises `ScriptNotFollowed` for a query that is not in the
 script, an invalid request, or an unused response.
 """
 
@@ -18,7 +18,7 @@ from dagwright.testing.scripted_answers import HttpError
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchHit:
     """One result of a search."""
 
     snippet: str
@@ -40,31 +40,31 @@ class SearchAnswer:
         more: further parts of the response, such as `knowledgeGraph`.
     """
 
-    organic: tuple[Found, ...] = ()
-    answer: Found | None = None
+    organic: tuple[SearchHit, ...] = ()
+    answer: SearchHit | None = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self, request_body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the response to a query in Serper's format."""
-        box = {}
+        answer_box = {}
         if self.answer is not None:
             title, link, snippet = self.answer.title, self.answer.link, self.answer.snippet
-            box = {"answerBox": {"title": title, "link": link, "answer": snippet}}
+            answer_box = {"answerBox": {"title": title, "link": link, "answer": snippet}}
         organic = [{**result.to_json(), "position": position} for position, result in enumerate(self.organic, 1)]
         parameters = {"type": "search", "engine": "google", **request_body}
-        return {"searchParameters": parameters, **box, **self.more, "organic": organic, "credits": 1}
+        return {"searchParameters": parameters, **answer_box, **self.more, "organic": organic, "credits": 1}
 
 
 def search_answer(*snippets: str, title: str = "", link: str = "") -> SearchAnswer:
     """Return a response of results with these snippets."""
-    return SearchAnswer(tuple(Found(snippet, title, link) for snippet in snippets))
+    return SearchAnswer(tuple(SearchHit(snippet, title, link) for snippet in snippets))
 
 
 class SearchServer(ScriptedServer):
     """Responds to searches strictly according to a script, and records the queries.
 
     Args:
-        script: query -> its responses, each of which is used once, in order.
+        script: query -> its responses, each used once, in order.
         api_keys: accepted keys; other keys get Serper's 403. By default, every key is accepted.
     """
 
@@ -77,7 +77,7 @@ class SearchServer(ScriptedServer):
         port: int = 0,
     ) -> None:
         super().__init__(host=host, port=port)
-        self._unused = {query: list(answers) for query, answers in script.items()}
+        self._unused_answers = {query: list(answers) for query, answers in script.items()}
         self._api_keys = api_keys
         self._queries: list[str] = []
         self._problems: list[str] = []
@@ -94,12 +94,12 @@ class SearchServer(ScriptedServer):
 
     def report(self) -> str:
         """Return a readable report of all deviations from the script; empty if there are none."""
-        unused = [
+        unused_lines = [
             f"{len(unused_answers)} unused responses to {query!r}"
-            for query, unused_answers in self._unused.items()
+            for query, unused_answers in self._unused_answers.items()
             if unused_answers
         ]
-        lines = [*self._problems, *unused]
+        lines = [*self._problems, *unused_lines]
         return "\n".join(["the script of the search server was not followed", *lines]) if lines else ""
 
     async def _answer(self, request: ReceivedRequest, exchange: Exchange) -> None:
@@ -114,7 +114,7 @@ class SearchServer(ScriptedServer):
             return
         query = request_body["q"]
         self._queries.append(query)
-        unused_answers = self._unused.get(query)
+        unused_answers = self._unused_answers.get(query)
         if not unused_answers:
             self._problems.append(f"the script has no response to {query!r}")
             await exchange.json(400, {"message": f"no step of the script matches {query!r}", "statusCode": 400})

@@ -4,7 +4,7 @@
         ...  # the program under test talks to server.base_url
     assert server.calls[0].model == "small"
 
-At its end, the block raises `ScriptNotFollowed` for a call without a matching step, a request that OpenAI's own server
+The end of the block raises `ScriptNotFollowed` for a call without a matching step, a request that OpenAI's own server
 would reject, or an unused response.
 """
 
@@ -77,64 +77,62 @@ class ModelServer(ScriptedServer):
 
     async def _answer(self, request: ReceivedRequest, exchange: Exchange) -> None:
         path = request.target.partition("?")[0].rstrip("/")
-        received = ReceivedCall(request.method, path, request.headers, _parse_json(request.body))
+        call = ReceivedCall(request.method, path, request.headers, _parse_json(request.body))
         if request.method == "GET" and path.endswith(_MODELS):
-            listed = [
+            entries = [
                 {"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self._listed_models()
             ]
-            await exchange.json(200, {"object": "list", "data": listed})
+            await exchange.json(200, {"object": "list", "data": entries})
         elif request.method == "POST" and path.endswith(_COMPLETIONS):
-            await self._complete(received, exchange)
+            await self._complete(call, exchange)
         else:
-            self._script.record_unexpected_call(received)
+            self._script.record_unexpected_call(call)
             await exchange.json(404, HttpError(404, f"Invalid URL ({request.method} {path})").body())
 
     def _listed_models(self) -> Sequence[str]:
         return self._models if self._models is not None else ["scripted-model"]
 
-    async def _complete(self, received: ReceivedCall, exchange: Exchange) -> None:
-        error_response = self._reject(received)
+    async def _complete(self, call: ReceivedCall, exchange: Exchange) -> None:
+        error_response = self._reject(call)
         if error_response is None:
-            error_response = validation_error(received)
+            error_response = validation_error(call)
             if error_response is not None:
-                self._script.record_violation(received, error_response.message)
-        step_index = self._script.use_step(received) if error_response is None else None
-        self._calls.append(
-            ReceivedCall(received.method, received.path, received.headers, received.body, step=step_index)
-        )
+                self._script.record_violation(call, error_response.message)
+        step_index = self._script.use_step(call) if error_response is None else None
+        self._calls.append(ReceivedCall(call.method, call.path, call.headers, call.body, step=step_index))
         sent_at: list[float] = []
         self._sent_at.append(sent_at)
         if error_response is not None:
             await _send_error(exchange, error_response)
         elif step_index is None:
-            reason = self._script.explain_mismatch(received)
-            text = f"no step of the script matches this call: {received.summary()}; {reason}"
+            reason = self._script.explain_mismatch(call)
+            text = f"no step of the script matches this call: {call.summary()}; {reason}"
             await _send_error(exchange, HttpError(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL))
         else:
-            await self._send(self._steps[step_index], received, exchange, sent_at)
+            await self._send(self._steps[step_index], call, exchange, sent_at)
 
-    def _reject(self, received: ReceivedCall) -> HttpError | None:
-        if self._api_keys is not None and received.api_key not in self._api_keys:
-            text = f"Incorrect API key provided: {received.api_key[:3]}***. You can find your API key in your account."
+    def _reject(self, call: ReceivedCall) -> HttpError | None:
+        if self._api_keys is not None and call.api_key not in self._api_keys:
+            text = f"Incorrect API key provided: {call.api_key[:3]}***. You can find your API key in your account."
             return HttpError(401, text, code="invalid_api_key")
-        if self._models is not None and received.model not in self._models:
-            text = f"The model `{received.model}` does not exist or you do not have access to it."
+        if self._models is not None and call.model not in self._models:
+            text = f"The model `{call.model}` does not exist or you do not have access to it."
             return HttpError(404, text, code="model_not_found")
         return None
 
-    async def _send(self, matched_step: Step, received: ReceivedCall, exchange: Exchange, sent_at: list[float]) -> None:
+    async def _send(self, matched_step: Step, call: ReceivedCall, exchange: Exchange, sent_at: list[float]) -> None:
         if matched_step.released is not None:
             await matched_step.released.wait()
-        match self._answer_to(matched_step, received):
-            case Completion() as completion if received.is_streamed:
-                await _send_stream(exchange, WireCompletion(completion, received), completion.pace, sent_at)
+        match self._answer_to(matched_step, call):
+            case Completion() as completion if call.is_streamed:
+                await _send_stream(exchange, WireCompletion(completion, call), completion.pace, sent_at)
             case Completion() as completion:
                 await _pause(completion.pace.first_s)
                 if completion.pace.cut_after is not None:
                     await _send_cut_off(
-                        exchange, completion.pace.cut, body=WireCompletion(completion, received).full_body()
+                        exchange, completion.pace.cut, body=WireCompletion(completion, call).full_body()
                     )
-                await exchange.json(200, WireCompletion(completion, received).full_body())
+                await exchange.json(200, WireCompletion(completion, call).full_body())
             case HttpError() as error_response:
                 await _send_error(exchange, error_response)
             case Raw(body, status, content_type, headers):
@@ -144,13 +142,13 @@ class ModelServer(ScriptedServer):
             case Silence():
                 await asyncio.Event().wait()
 
-    def _answer_to(self, matched_step: Step, received: ReceivedCall) -> Answer:
+    def _answer_to(self, matched_step: Step, call: ReceivedCall) -> Answer:
         try:
-            return matched_step.answer_to(received)
+            return matched_step.answer_to(call)
         except Exception as error:
             # The function of a script may fail in any way; its error is added to the report.
             text = f"its response cannot be built: {type(error).__name__}: {error}"
-            self._script.record_unexpected_call(received, text)
+            self._script.record_unexpected_call(call, text)
             return HttpError(400, text, code=UNEXPECTED_CALL, type=UNEXPECTED_CALL)
 
 
@@ -175,8 +173,8 @@ async def _send_error(exchange: Exchange, error_response: HttpError) -> None:
 async def _send_stream(exchange: Exchange, completion: WireCompletion, pace: Pace, sent_at: list[float]) -> None:
     await _pause(pace.first_s)
     await exchange.start(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"})
-    first, *chunks = completion.chunks()
-    await exchange.write(event(first))
+    first_chunk, *chunks = completion.chunks()
+    await exchange.write(event(first_chunk))
     for index, chunk in enumerate(chunks):
         if index == pace.cut_after:
             await _send_cut_off(exchange, pace.cut)
@@ -189,8 +187,8 @@ async def _send_stream(exchange: Exchange, completion: WireCompletion, pace: Pac
     if pace.cut_after is not None:
         await _send_cut_off(exchange, pace.cut)
         return
-    for ending in completion.final_chunks():
-        await exchange.write(event(ending))
+    for chunk in completion.final_chunks():
+        await exchange.write(event(chunk))
     await exchange.write(DONE)
     await exchange.end()
 

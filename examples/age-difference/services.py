@@ -7,17 +7,17 @@ can be requested repeatedly.
 import asyncio
 import sys
 
-from dagwright.testing import ANY_NUMBER, Found, ModelServer, SearchAnswer, SearchServer, json_text, step
+from dagwright.testing import ANY_NUMBER, ModelServer, SearchAnswer, SearchHit, SearchServer, json_text, step
 
 WU = SearchAnswer(
     (
-        Found("He was born in 156 BC and died on 29 March 87 BC, at the age of 69.", "Emperor Wu of Han"),
-        Found("His reign of 54 years was the longest for 1,800 years.", "The Han dynasty"),
+        SearchHit("He was born in 156 BC and died on 29 March 87 BC, at the age of 69.", "Emperor Wu of Han"),
+        SearchHit("His reign of 54 years was the longest for 1,800 years.", "The Han dynasty"),
     )
 )
 CAESAR = SearchAnswer(
-    (Found("Caesar was killed on the Ides of March, 44 BC.", "Julius Caesar"),),
-    answer=Found("55 years", "Julius Caesar, age at death"),
+    (SearchHit("Caesar was killed on the Ides of March, 44 BC.", "Julius Caesar"),),
+    answer=SearchHit("55 years", "Julius Caesar, age at death"),
 )
 SEARCHES = {"age of Emperor Wu of Han at death": WU, "age of Julius Caesar at death": CAESAR}
 EXPRESSION = json_text({"is_calculation": True, "expression": "69 - 55", "reason": ""})

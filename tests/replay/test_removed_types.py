@@ -31,4 +31,4 @@ async def test_workflow_task_of_a_removed_type_fails_with_advice_to_deploy_the_e
 ) -> None:
     failure = await _failure_of(load_history(_GOOD / f"{name}.json"))
     assert f"unknown workflow type '{removed_type}'" in failure
-    assert "this run started on a version that had it: deploy that version" in failure
+    assert "this run started on a version that had this type: deploy that version" in failure

@@ -317,7 +317,7 @@ async def test_temporal_lists_the_assignees_and_the_open_requests(runs: Runs) ->
     assert metadata.current_details.splitlines()[:9] == [
         "**waiting**: 3 waiting",
         "",
-        "| request | type | who | question | until |",
+        "| request | type | assignee | question | until |",
         "|---|---|---|---|---|",
         "| a | APPROVAL | ann | What of a? |  |",
         "| b | APPROVAL | anyone | What of b? |  |",

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from dagwright.testing import Found, HttpError, ScriptNotFollowed, SearchAnswer, SearchServer, search_answer
+from dagwright.testing import HttpError, ScriptNotFollowed, SearchAnswer, SearchHit, SearchServer, search_answer
 from dagwright.tools import GiveUp, RetryLater, spec_of
 from dagwright.tools.builtin.travel import travel_tools
 from dagwright.tools.builtin.web_search import web_search_tools
@@ -23,7 +23,7 @@ def tools(base_url: str, key: str | None = "key") -> list[Callable[..., Any]]:
 
 
 async def test_results_come_with_the_direct_answer_first() -> None:
-    answer = SearchAnswer((Found("was 55", "Caesar", "https://a.example"),), Found("55 years", "Age"))
+    answer = SearchAnswer((SearchHit("was 55", "Caesar", "https://a.example"),), SearchHit("55 years", "Age"))
     async with SearchServer({"age of Caesar": [answer, answer]}) as server:
         for search in tools(server.base_url):
             with tool_context() as call:
