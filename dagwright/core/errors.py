@@ -37,7 +37,7 @@ class ClientClosed(DagwrightError, RuntimeError):
 
 
 MAX_PROBLEMS = 100
-"""Maximum number of problems that are reported for one document; checking stops there to limit its time."""
+"""Maximum number of problems that are reported for one document; the check stops at this number to limit its time."""
 TOO_MANY_PROBLEMS = "too_many_problems"
 """Code of the last entry of a report that was cut at `MAX_PROBLEMS`."""
 CYCLE = "cycle"
@@ -114,7 +114,7 @@ class PlanInvalid(DagwrightError):
         super().__init__("; ".join(problem.text for problem in self.problems[:5]))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the problems, not the text that is made of them."""
+        """Pickle the problems, not the text made of the problems."""
         return partial(PlanInvalid, document=self.document), (self.problems,)
 
 
@@ -144,13 +144,13 @@ class ProblemList(list[Problem]):
 
 def limit_problems(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the first `MAX_PROBLEMS` problems with shortened texts; a last entry reports that there are more."""
-    shortened: list[Problem] = []
+    shortened_problems: list[Problem] = []
     for problem in problems:
-        if len(shortened) == MAX_PROBLEMS or problem.code == TOO_MANY_PROBLEMS:
+        if len(shortened_problems) == MAX_PROBLEMS or problem.code == TOO_MANY_PROBLEMS:
             message = f"there are more problems: checking stopped after the first {MAX_PROBLEMS}"
-            return (*shortened, Problem(TOO_MANY_PROBLEMS, message, hint="correct these, and check again"))
-        shortened.append(_shorten_problem(problem))
-    return tuple(shortened)
+            return (*shortened_problems, Problem(TOO_MANY_PROBLEMS, message, hint="correct these, and check again"))
+        shortened_problems.append(_shorten_problem(problem))
+    return tuple(shortened_problems)
 
 
 def _shorten_problem(problem: Problem) -> Problem:

@@ -34,14 +34,14 @@ class NameHints:
         self.remaining -= cost
         return self.remaining >= 0
 
-    def suggest(self, name: str | None, known: Collection[str], *, excluded: str | None = None) -> str | None:
+    def suggest(self, name: str | None, known_names: Collection[str], *, excluded: str | None = None) -> str | None:
         """Return a suggestion for an unknown name; `None` if no name is given or near, or the budget is spent."""
-        if name is None or len(known) > self.remaining:
+        if name is None or len(known_names) > self.remaining:
             return None
-        return suggestion(name, [known_name for known_name in known if known_name != excluded], hints=self)
+        return suggestion(name, [known_name for known_name in known_names if known_name != excluded], hints=self)
 
 
-def suggestion(name: str, known: Collection[str], *, hints: NameHints | None = None) -> str | None:
+def suggestion(name: str, known_names: Collection[str], *, hints: NameHints | None = None) -> str | None:
     """Return `did you mean 'x'?` for the nearest known name; `None` if no name is near.
 
     A name that is a prefix of a known name, such as `calc`, is near too.
@@ -49,26 +49,26 @@ def suggestion(name: str, known: Collection[str], *, hints: NameHints | None = N
     Args:
         hints: budget of the comparisons; without it, this suggestion alone has `HINT_BUDGET`.
     """
-    nearest_names = nearest(name, known, limit=1, hints=hints)
+    nearest_names = nearest(name, known_names, limit=1, hints=hints)
     return f"did you mean {nearest_names[0]!r}?" if nearest_names else None
 
 
-def not_one_of(name: str, known: Collection[str]) -> str:
+def not_one_of(name: str, known_names: Collection[str]) -> str:
     """Return `'runing' is not one of running, waiting; did you mean 'running'?`."""
-    hint = suggestion(name, known)
-    return f"{name!r:.60} is not one of {', '.join(known)}" + (f"; {hint}" if hint else "")
+    hint = suggestion(name, known_names)
+    return f"{name!r:.60} is not one of {', '.join(known_names)}" + (f"; {hint}" if hint else "")
 
 
-def nearest(name: str, known: Collection[str], *, limit: int, hints: NameHints | None = None) -> list[str]:
+def nearest(name: str, known_names: Collection[str], *, limit: int, hints: NameHints | None = None) -> list[str]:
     """Return the known names that are near to an unknown name, the nearest first; empty if the budget is spent.
 
     Complexity: each known name costs 1, `len(a) + len(b)` if its length is similar, and `len(a) * len(b)` if its
         letters are similar.
     """
     hints = hints or NameHints(HINT_BUDGET)
-    if len(name) > MAX_NAME_CHARACTERS or not hints.spend(len(known)):
+    if len(name) > MAX_NAME_CHARACTERS or not hints.spend(len(known_names)):
         return []
-    candidates = [known_name for known_name in known if len(known_name) <= MAX_NAME_CHARACTERS]
+    candidates = [known_name for known_name in known_names if len(known_name) <= MAX_NAME_CHARACTERS]
     folded_name = name.casefold()
     names = sorted(candidate for candidate in candidates if candidate.casefold() == folded_name)
     similar_names = _similar_names(name, candidates, hints)

@@ -44,10 +44,10 @@ def cut_middle_for_model(text: str, max_characters: int) -> str:
 
 def cut_with_count(text: str, max_characters: int) -> str:
     """Shorten a text for a model to its first `max_characters`, and add a line that counts the omitted characters."""
-    omitted = len(text) - max_characters
-    if omitted <= 0:
+    omitted_count = len(text) - max_characters
+    if omitted_count <= 0:
         return text
-    return f"{text[:max_characters]}\n[… cut here: {omitted:,} of {len(text):,} characters are omitted]"
+    return f"{text[:max_characters]}\n[… cut here: {omitted_count:,} of {len(text):,} characters are omitted]"
 
 
 def one_line(text: str) -> str:
@@ -62,8 +62,8 @@ def format_count(count: int, word: str) -> str:
 
 def join_first(texts: Sequence[str], max_count: int, *, separator: str = ", ") -> str:
     """Join the first `max_count` texts. ` and 3 more` at the end counts the other texts."""
-    joined = separator.join(texts[:max_count])
-    omitted = len(texts) - max_count
+    joined_texts = separator.join(texts[:max_count])
+    omitted_count = len(texts) - max_count
     # With another separator, such as "; ", the last text ends with the separator too.
     end = "" if separator == ", " else separator.rstrip()
-    return f"{joined}{end} and {omitted:,} more" if omitted > 0 else joined
+    return f"{joined_texts}{end} and {omitted_count:,} more" if omitted_count > 0 else joined_texts

@@ -118,5 +118,5 @@ def _tasks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str,
 
 
 def _join_names(names: Sequence[str]) -> str:
-    omitted = len(names) - _MAX_NAMES
-    return ", ".join([*names[:_MAX_NAMES], *([f"{omitted:,} more"] if omitted > 0 else [])])
+    omitted_count = len(names) - _MAX_NAMES
+    return ", ".join([*names[:_MAX_NAMES], *([f"{omitted_count:,} more"] if omitted_count > 0 else [])])

@@ -38,9 +38,9 @@ class NodeCancellation(SchedulerComponent):
 
     def on_timer(self, at: float) -> None:
         """End the tasks that have not stopped in time."""
-        due = [task_id for task_id, until in self._state.cancel_deadlines.items() if until <= at]
-        if due:
+        due_ids = [task_id for task_id, until in self._state.cancel_deadlines.items() if until <= at]
+        if due_ids:
             # Apply the consequences of other deadlines first.
             self._scheduler.propagate(at)
-        for task_id in due:
+        for task_id in due_ids:
             self._scheduler.task_cancelled(task_id, at=at, reason=STILL_OUTSIDE)

@@ -38,12 +38,12 @@ class Run:
 
     def start(self, key: str) -> None:
         """Start a waiting call; its reservation must still be accepted."""
-        assert self.budget.reserve(("", key), Reservation(self.waiting[key]), used=self.used, added_nodes=0)
+        assert self.budget.reserve(("", key), Reservation(self.waiting[key]), run_usage=self.used, added_nodes=0)
         self.running[key] = self.waiting.pop(key)
 
     def react(self, tree: "Tree") -> None:
         """Start calls, and send grants and a report, as a run does after every event."""
-        for name in self.budget.grant_waiting(used=self.used, added_nodes=0):
+        for name in self.budget.grant_waiting(run_usage=self.used, added_nodes=0):
             self.start(name)
         for owner, key in [*self.budget.reservations]:
             if not owner and key in self.waiting:
@@ -90,7 +90,7 @@ class Tree:
                 if key in run.running or key in run.waiting or key in self.ended:
                     return
                 run.waiting[key] = number
-                if run.budget.reserve(("", key), Reservation(number), used=run.used, added_nodes=0):
+                if run.budget.reserve(("", key), Reservation(number), run_usage=run.used, added_nodes=0):
                     run.start(key)
             case "cancel" if run.waiting:
                 key = sorted(run.waiting)[number % len(run.waiting)]
@@ -287,7 +287,7 @@ def test_limits_hold_and_every_affordable_call_runs(limits: Limits, events: list
     tree.assert_within_limits()
     assert not tree.running
     assert not [tokens for tokens in tree.waiting if tree.fits(tokens)]
-    assert bool(tree.waiting) == bool(tree.root.budget.exhausted_limits(used=tree.root.used, added_nodes=0))
+    assert bool(tree.waiting) == bool(tree.root.budget.exhausted_limits(run_usage=tree.root.used, added_nodes=0))
     for name in ("grandchild", "left", "right"):
         tree.settle()
         if not (run := tree.runs[name]).has_ended:
@@ -303,7 +303,7 @@ def assert_remaining_budget_is_exact(tree: Tree) -> None:
     root, remaining = tree.root, tree.remaining
 
     def exceeded_limits(tokens: int) -> list[str]:
-        return [*root.budget.exceeded_limits(Reservation(tokens), used=root.used, added_nodes=0)]
+        return [*root.budget.exceeded_limits(Reservation(tokens), run_usage=root.used, added_nodes=0)]
 
     if "calls" in remaining:
         assert ("calls" in exceeded_limits(1)) == (remaining["calls"] < 1)

@@ -29,7 +29,7 @@ _DESCRIPTIONS: Mapping[str, str] = {
 _LIST_TYPES = (Sequence, Iterable, Collection, AbstractSet)
 
 
-def reject_unknown(names: Iterable[str], known: Collection[str], *, function: str) -> None:
+def reject_unknown(names: Iterable[str], known_names: Collection[str], *, function: str) -> None:
     """Reject keyword arguments that a function does not have.
 
     Args:
@@ -39,15 +39,15 @@ def reject_unknown(names: Iterable[str], known: Collection[str], *, function: st
         TypeError: a name is unknown; the message has the nearest name.
     """
     for name in names:
-        if name not in known:
-            hint = _suggestion(name, known)
+        if name not in known_names:
+            hint = _suggestion(name, known_names)
             raise TypeError(f"{function}() got an unexpected argument {name!r}" + (f"; {hint}" if hint else ""))
 
 
-def _suggestion(name: str, known: Collection[str]) -> str | None:
+def _suggestion(name: str, known_names: Collection[str]) -> str | None:
     """Return a hint with the nearest known name, such as `run_id` for `id`; `None` if no name is near."""
-    longer_names = [known_name for known_name in known if known_name.endswith(f"_{name}")]
-    return f"did you mean {longer_names[0]!r}?" if len(longer_names) == 1 else suggestion(name, known)
+    longer_names = [known_name for known_name in known_names if known_name.endswith(f"_{name}")]
+    return f"did you mean {longer_names[0]!r}?" if len(longer_names) == 1 else suggestion(name, known_names)
 
 
 def checks_arguments(function: Function) -> Function:

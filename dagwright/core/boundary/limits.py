@@ -1,6 +1,6 @@
 """Limits of Temporal and Dagwright, in one place (docs/contributing/guards.md).
 
-Data over these limits would end or block a run on the server, so check, start and dispatch reject it first.
+Data over these limits would end or block a run on the server, so the check, the start and the dispatch reject it first.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ INLINE_VALUE_BYTES = 8 * 1024
 """A larger result goes to the payload store; a larger value in a document is written `{"ref", "bytes", "preview"}`."""
 PLAN_NODES = 20_000
 """Nodes of a compiled plan in the input of a run, including sub-plans: they take half a second of workflow code, and a
-workflow task may take two."""
+workflow task may take two seconds."""
 INPUTS_LIMIT_BYTES = 1_000_000
 """Encoded values of a run's inputs; the plan in the same input has up to 256 KiB."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
@@ -101,7 +101,7 @@ it."""
 SIGNALS_LIMIT = 10_000
 """Signals that the server accepts for one execution."""
 NO_DEADLINE_TIMER_S = 365 * 86_400.0
-"""Length of the timer for requests without a deadline; after it another timer starts."""
+"""Length of the timer for requests without a deadline; after this time another timer starts."""
 SEARCH_UPDATE_PAUSE_S = 5.0
 """Shortest time between two updates of search attributes (docs/contributing/guards.md F18)."""
 PROGRESS_UPDATE_PAUSE_S = 30.0
@@ -121,7 +121,7 @@ NOTIFICATIONS_BYTES = 256 * 1024
 NOTIFICATION_BYTES = 32 * 1024
 """Encoded request in a notification; a larger request omits the schema, the options and the arguments."""
 CONCURRENT_NOTIFICATIONS = 4
-"""Concurrent notification activities of one run, so that a rejected notification does not delay the others."""
+"""Concurrent notification activities of one run, so that a rejected notification does not delay later notifications."""
 NOTIFY_FOR_S = 3_600.0
 """How long a notification is retried."""
 NOTIFY_GRACE_S = 10.0

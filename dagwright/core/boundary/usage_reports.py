@@ -2,7 +2,7 @@
 
 An activity that calls models reports its usage in the metadata of each result and in the details of each failure. The
 report includes earlier attempts, because each attempt saves its usage in its heartbeats. The run only adds up reports
-and makes no calls for them.
+and makes no calls to get them.
 """
 
 from collections.abc import Mapping, Sequence

@@ -200,7 +200,7 @@ at `paths` of the stored value `ref`; messages call the value `name`), or
 """
 HEADER_PROJECTIONS = "dagwright-projections"
 """Activity header, JSON payload: `[[path or query, "value" or "whole"], …]`, the projections of the result that the
-plan names. If the result goes to the payload store, they are returned beside its reference."""
+plan names. If the result goes to the payload store, the projections are returned beside its reference."""
 HEADER_CACHE = "dagwright-cache"
 """Activity header, JSON number: the seconds for which the result of an equal call may be reused; 0 for never. If the
 header is missing, results of `pure` tools may be reused without a time limit, and other results never."""
@@ -213,11 +213,11 @@ call has asked before, in order, each with the checkpoint that the call saved, i
 
 HEADER_MODEL = "dagwright-model"
 """Activity header, JSON of a `ModelConfig`: model and parameters of the run, for tools and for model calls that do not
-set them. Without it the settings of the worker decide."""
+set them. Without this header, the settings of the worker decide."""
 
 HEADER_EFFECTS = "dagwright-effects"
 """Activity header, JSON text payload, `idempotent`: the plan's author declares that the call may be repeated. Without
-it the effects of the tool and the arguments decide."""
+this header, the effects of the tool and the arguments decide."""
 HEADER_OWNER = "dagwright-owner"
 """Activity header, JSON text payload: `MEMO_OWNER` of the run that makes the call. A run that was started without an
 API key does not send this header."""

@@ -29,59 +29,61 @@ from dagwright.core.validation.node_checks import effects_of_node
 _ON_ERROR: Mapping[str, Literal["skip", "ask", "replan"]] = {"skip": "skip", "ask": "ask", "replan": "replan"}
 
 
-def compile_plan(checked: CheckedPlan) -> CompiledPlan:
+def compile_plan(checked_plan: CheckedPlan) -> CompiledPlan:
     """Compile a checked plan.
 
     Raises:
         PlanInvalid: the plan uses features that are not available (agents of a type that cannot run,
-            `on_error: replan`); it lists each use with its position.
+            `on_error: replan`); the error lists each use with its position.
     """
-    return _compile_without(checked, [*unavailable_features(checked)])
+    return _compile_without(checked_plan, [*unavailable_features(checked_plan)])
 
 
-def compile_with_planner(checked: CheckedPlan) -> CompiledPlan:
+def compile_with_planner(checked_plan: CheckedPlan) -> CompiledPlan:
     """Compile a checked plan whose run has a planner, so that its nodes may use `on_error: replan`.
 
     Raises:
         PlanInvalid: as `compile_plan`; sub-plans run in child runs, which have no planner.
     """
-    sub_plan_problems = [problem for sub_plan in checked.sub_plans.values() for problem in _planner_problems(sub_plan)]
-    return _compile_without(checked, [*_unsupported_features(checked), *sub_plan_problems])
+    sub_plan_problems = [
+        problem for sub_plan in checked_plan.sub_plans.values() for problem in _planner_problems(sub_plan)
+    ]
+    return _compile_without(checked_plan, [*_unsupported_features(checked_plan), *sub_plan_problems])
 
 
-def _compile_without(checked: CheckedPlan, problems: Sequence[Problem]) -> CompiledPlan:
+def _compile_without(checked_plan: CheckedPlan, problems: Sequence[Problem]) -> CompiledPlan:
     """Compile a plan without problems; raise `PlanInvalid` otherwise."""
     if problems:
         raise PlanInvalid(problems)
-    return compiled_form(checked)
+    return compiled_form(checked_plan)
 
 
-def compiled_form(checked: CheckedPlan) -> CompiledPlan:
+def compiled_form(checked_plan: CheckedPlan) -> CompiledPlan:
     """Compile a checked plan, even if it uses features that are not available."""
-    return with_projections(with_lookups(_compile(checked), checked.lookups, resolver_of(checked.tools)))
+    return with_projections(with_lookups(_compile(checked_plan), checked_plan.lookups, resolver_of(checked_plan.tools)))
 
 
-def unavailable_features(checked: CheckedPlan) -> Iterator[Problem]:
+def unavailable_features(checked_plan: CheckedPlan) -> Iterator[Problem]:
     """Yield a problem for each unavailable feature that a valid plan uses, for a run without a planner."""
-    yield from _unsupported_features(checked)
-    yield from _planner_problems(checked)
+    yield from _unsupported_features(checked_plan)
+    yield from _planner_problems(checked_plan)
 
 
-def _unsupported_features(checked: CheckedPlan) -> Iterator[Problem]:
+def _unsupported_features(checked_plan: CheckedPlan) -> Iterator[Problem]:
     """Yield a problem for each feature that no run supports yet."""
-    for index, node in enumerate(checked.nodes):
-        for name, feature in _unavailable_parts(node, checked.tools):
-            at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, name))
+    for index, node in enumerate(checked_plan.nodes):
+        for name, feature in _unavailable_parts(node, checked_plan.tools):
+            at = checked_plan.document.written_pointer(pointer(*checked_plan.base, "nodes", index, name))
             yield Problem("not_available", f"{feature}: not available yet", at, node.id)
-        if index in checked.sub_plans:
-            yield from _unsupported_features(checked.sub_plans[index])
+        if index in checked_plan.sub_plans:
+            yield from _unsupported_features(checked_plan.sub_plans[index])
 
 
-def _planner_problems(checked: CheckedPlan) -> Iterator[Problem]:
+def _planner_problems(checked_plan: CheckedPlan) -> Iterator[Problem]:
     """Yield a problem for each node that requires a planner (`on_error: replan`) in a run without one."""
-    for index, node in enumerate(checked.nodes):
+    for index, node in enumerate(checked_plan.nodes):
         if node.on_error == "replan":
-            at = checked.document.written_pointer(pointer(*checked.base, "nodes", index, "on_error"))
+            at = checked_plan.document.written_pointer(pointer(*checked_plan.base, "nodes", index, "on_error"))
             message = "on_error: replan: only runs of `dagwright ask` have a planner, and sub-plans have no planner"
             yield Problem(
                 "not_available",
@@ -90,8 +92,8 @@ def _planner_problems(checked: CheckedPlan) -> Iterator[Problem]:
                 node.id,
                 "write block, skip, ask or a value, or use `dagwright ask`",
             )
-        if index in checked.sub_plans:
-            yield from _planner_problems(checked.sub_plans[index])
+        if index in checked_plan.sub_plans:
+            yield from _planner_problems(checked_plan.sub_plans[index])
 
 
 def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iterator[tuple[str, str]]:
@@ -108,44 +110,48 @@ def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iter
             yield name, f"{name} of a sub-plan (set it on the nodes of the sub-plan)"
 
 
-def _compile(checked: CheckedPlan) -> CompiledPlan:
-    nodes = tuple(_compile_node(checked, index) for index in range(len(checked.nodes)))
+def _compile(checked_plan: CheckedPlan) -> CompiledPlan:
+    nodes = tuple(_compile_node(checked_plan, index) for index in range(len(checked_plan.nodes)))
     called_tools = {node.tool for node in nodes if node.kind == "tool"}
-    output, output_bindings = _with_bindings(checked.plan.output, checked.output_bindings)
+    output, output_bindings = _with_bindings(checked_plan.plan.output, checked_plan.output_bindings)
     return CompiledPlan(
         nodes=nodes,
         tools={
-            name: with_effects_of_tools(checked.tools[name], checked.tools)
-            for name in sorted(with_compensating_tools(called_tools, checked.tools))
-            if name in checked.tools
+            name: with_effects_of_tools(checked_plan.tools[name], checked_plan.tools)
+            for name in sorted(with_compensating_tools(called_tools, checked_plan.tools))
+            if name in checked_plan.tools
         },
-        title=checked.plan.title,
-        metadata=checked.plan.metadata,
-        inputs=checked.inputs,
-        on_failure=checked.plan.on_failure,
-        deadline_s=checked.plan.deadline.total_seconds() if checked.plan.deadline else None,
+        title=checked_plan.plan.title,
+        metadata=checked_plan.plan.metadata,
+        inputs=checked_plan.inputs,
+        on_failure=checked_plan.plan.on_failure,
+        deadline_s=checked_plan.plan.deadline.total_seconds() if checked_plan.plan.deadline else None,
         output=output,
         output_bindings=output_bindings,
-        dialect=checked.dialect,
+        dialect=checked_plan.dialect,
     )
 
 
-def _compile_node(checked: CheckedPlan, index: int) -> CompiledNode:
-    node, references = checked.nodes[index], checked.references[index]
-    tool = tool_of_agent(node.agent_name, checked.tools) if node.agent_name else checked.tools.get(node.tool or "")
-    arguments, bindings = _arguments_of(checked, index)
+def _compile_node(checked_plan: CheckedPlan, index: int) -> CompiledNode:
+    node, references = checked_plan.nodes[index], checked_plan.references[index]
+    tool = (
+        tool_of_agent(node.agent_name, checked_plan.tools)
+        if node.agent_name
+        else checked_plan.tools.get(node.tool or "")
+    )
+    arguments, bindings = _arguments_of(checked_plan, index)
     items, item_bindings = _with_bindings(node.for_each, references.item_bindings)
     approval, approval_bindings = _approval_of(node, references)
     if node.human is not None:
         arguments, bindings = _with_bindings(question_of(node.human), references.human_bindings)
-    compiled = CompiledNode(
+    compiled_node = CompiledNode(
         id=node.id,
         kind="plan" if node.plan is not None else "human" if node.human is not None else "tool",
         title=node.title,
         tool=tool.name if tool else node.tool or node.agent_name or "",
         arguments=arguments,
         bindings=bindings,
-        dependencies=tuple(checked.dependencies[index]),
+        dependencies=tuple(checked_plan.dependencies[index]),
         join=_join_of(node),
         when=node.when,
         for_each=references.for_each if isinstance(node.for_each, str) else items,
@@ -163,19 +169,25 @@ def _compile_node(checked: CheckedPlan, index: int) -> CompiledNode:
         else None
         if node.cache is None
         else 0.0,
-        is_worker=index in checked.worker_nodes or (tool is not None and tool.worker is not None),
+        is_worker=index in checked_plan.worker_nodes or (tool is not None and tool.worker is not None),
         approval=approval,
         approval_bindings=approval_bindings,
-        sub_plan=_compile(checked.sub_plans[index]) if index in checked.sub_plans else None,
+        sub_plan=_compile(checked_plan.sub_plans[index]) if index in checked_plan.sub_plans else None,
         effects=effects_of_node(tool, node, arguments, unknown_paths=[path for path, _ in bindings]),
     )
-    return _agent_as_tool(compiled, checked, index) if node.agent_name is not None and tool is not None else compiled
+    return (
+        _agent_as_tool(compiled_node, checked_plan, index)
+        if node.agent_name is not None and tool is not None
+        else compiled_node
+    )
 
 
-def _arguments_of(checked: CheckedPlan, index: int) -> tuple[Any, tuple[Binding, ...]]:
+def _arguments_of(checked_plan: CheckedPlan, index: int) -> tuple[Any, tuple[Binding, ...]]:
     """Return the arguments of a node; the arguments of a sub-plan include its lookups."""
-    arguments, bindings = _with_bindings(checked.nodes[index].arguments, checked.references[index].argument_bindings)
-    sub_plan = checked.sub_plans.get(index)
+    arguments, bindings = _with_bindings(
+        checked_plan.nodes[index].arguments, checked_plan.references[index].argument_bindings
+    )
+    sub_plan = checked_plan.sub_plans.get(index)
     return (arguments, bindings) if sub_plan is None else with_inherited_lookups(arguments, bindings, sub_plan.lookups)
 
 
@@ -186,17 +198,17 @@ def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequ
     return ("policy" if node.human is not None else node.approval), ()
 
 
-def _agent_as_tool(compiled: CompiledNode, checked: CheckedPlan, index: int) -> CompiledNode:
+def _agent_as_tool(compiled_node: CompiledNode, checked_plan: CheckedPlan, index: int) -> CompiledNode:
     """Return an agent's node as a tool call with its objective and the results of its dependencies."""
-    references = checked.references[index]
-    arguments = {**compiled.arguments, "objective": None}
-    bindings = [*compiled.bindings, (("objective",), references.objective or ("",))]
-    schema = checked.tools[compiled.tool].input_schema
+    references = checked_plan.references[index]
+    arguments = {**compiled_node.arguments, "objective": None}
+    bindings = [*compiled_node.bindings, (("objective",), references.objective or ("",))]
+    schema = checked_plan.tools[compiled_node.tool].input_schema
     if schema is None or "context" in schema.get("properties", {}) or schema.get("additionalProperties", True):
-        ids = [checked.nodes[number].id for number in checked.dependencies[index]]
+        ids = [checked_plan.nodes[number].id for number in checked_plan.dependencies[index]]
         arguments["context"] = dict.fromkeys(ids)
         bindings += [(("context", name), (ResultOf(name, "result"),)) for name in ids]
-    return replace(compiled, arguments=arguments, bindings=tuple(bindings))
+    return replace(compiled_node, arguments=arguments, bindings=tuple(bindings))
 
 
 def _timeout_s(node: Node, tool: ToolDeclaration | None) -> float:

@@ -1,7 +1,7 @@
 """Checks of invariants that the scheduler assumes about the nodes of a compiled plan; edges are checked elsewhere.
 
-Compiled plans come from the compiler, but any client can send one. An invalid plan is rejected when the run starts,
-because a later failure would look like a bug of the engine.
+Compiled plans come from the compiler, but any client can send a compiled plan. An invalid plan is rejected when
+the run starts, because a later failure would look like a bug of the engine.
 """
 
 from collections.abc import Collection, Iterable, Mapping

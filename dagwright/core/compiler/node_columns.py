@@ -130,7 +130,7 @@ def _bindings_from_column(column: Any, ids: Sequence[str]) -> list[Any]:
     """Return the JSON form of the bindings of each node.
 
     Raises:
-        ValueError: there is no node with a number, or there is not exactly one argument.
+        ValueError: a number is not the number of a node, or there is not exactly one argument.
     """
     if isinstance(column, Mapping):
         if len(column) != 1:

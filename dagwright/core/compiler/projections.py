@@ -64,7 +64,7 @@ def _analyse(
         for read in _reads_of(node, plan_reads.ids):
             plan_reads.add(read)
         if node.sub_plan is not None:
-            # All nodes that read the result of this node have been visited, so all reads of it are known.
+            # All nodes that read the result of this node have been visited, so all reads of its result are known.
             sub_plan, input_reads = _analyse(node.sub_plan, tuple(plan_reads.of_node.get(node.id, ())))
             analysed_nodes[number] = replace(node, sub_plan=sub_plan)
             for read in _reads_of_inputs(node, input_reads):

@@ -101,28 +101,28 @@ def _groups(nodes: Sequence[CompiledNode], tools: Mapping[str, ToolDeclaration])
     for number in _topological_order([node.dependencies for node in nodes]):
         if number not in eligible_numbers:
             continue
-        key = _key_of(number, nodes, keys, sets=sets, queue=tools[nodes[number].tool].task_queue or "")
+        key = _key_of(number, nodes, keys, sets=sets, task_queue=tools[nodes[number].tool].task_queue or "")
         keys[number] = key
         groups.setdefault(key, []).append(number)
     return sorted(groups.values(), key=min)
 
 
 def _key_of(
-    number: int, nodes: Sequence[CompiledNode], keys: Mapping[int, _Key], *, sets: _WaitSets, queue: str
+    number: int, nodes: Sequence[CompiledNode], keys: Mapping[int, _Key], *, sets: _WaitSets, task_queue: str
 ) -> _Key:
     """Return the key of the region of a pure node; `keys` has the keys of its dependencies."""
     dependencies = nodes[number].dependencies
     dependency_keys = set(map(keys.get, dependencies))
-    if len(dependency_keys) == 1 and (single_key := dependency_keys.pop()) is not None and single_key[0] == queue:
+    if len(dependency_keys) == 1 and (single_key := dependency_keys.pop()) is not None and single_key[0] == task_queue:
         # Fast path for most nodes, because a node may have thousands of edges.
         return single_key
-    pure_keys = {number: keys[number] for number in dependencies if number in keys and keys[number][0] == queue}
+    pure_keys = {number: keys[number] for number in dependencies if number in keys and keys[number][0] == task_queue}
     overflow_count = max((key[1] for key in pure_keys.values()), default=0)
     region_keys = {number: key for number, key in pure_keys.items() if key[1] == overflow_count}
     wait_set = sets.union_of({key[2] for key in region_keys.values()}, {*dependencies} - region_keys.keys())
     if wait_set is None:
-        return queue, overflow_count + 1, sets.number_of(frozenset(dependencies))
-    return queue, overflow_count, wait_set
+        return task_queue, overflow_count + 1, sets.number_of(frozenset(dependencies))
+    return task_queue, overflow_count, wait_set
 
 
 def _topological_order(dependencies: Sequence[Sequence[int]]) -> list[int]:

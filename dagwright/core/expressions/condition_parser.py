@@ -278,8 +278,8 @@ class _ConditionParser:
         elif [token.text for token in self.tokens[end : end + 4]] == [".", "size", "(", ")"]:
             aspect, end = "size", end + 4
         variable = f"{self.prefix}{len(self.analysis.reads)}"
-        compared = self._comparison_literals(first, end) if aspect == "value" else ()
-        self.analysis.reads.append(Read(variable, source, node, steps, aspect, in_loop, compared))
+        compared_texts = self._comparison_literals(first, end) if aspect == "value" else ()
+        self.analysis.reads.append(Read(variable, source, node, steps, aspect, in_loop, compared_texts))
         # A word may be directly before a bracket that is replaced: `1 in[...]`.
         self.pieces += [self.text[self.copied_end : self.tokens[first].start], f" {variable} "]
         self.copied_end = self.tokens[end - 1].end
@@ -287,17 +287,17 @@ class _ConditionParser:
     def _comparison_literals(self, first: int, end: int) -> tuple[str, ...]:
         """Return the literal texts that a path is compared with; empty if an operand is a larger expression."""
         if self._is_equality(end):
-            first_operand, literals, after = first, [end + 2], end + 3
+            first_operand, literals, end_index = first, [end + 2], end + 3
         elif self._is_equality(first - 2):
-            first_operand, literals, after = first - 3, [first - 3], end
+            first_operand, literals, end_index = first - 3, [first - 3], end
         elif self._is_sign(end, "in") and self._is_sign(end + 1, "["):
-            after = self._closing_index(end + 1) + 1
-            first_operand, literals = first, [*range(end + 2, after - 1, 2)]
-            if not all(self._is_sign(index, ",") for index in range(end + 3, after - 1, 2)):
+            end_index = self._closing_index(end + 1) + 1
+            first_operand, literals = first, [*range(end + 2, end_index - 1, 2)]
+            if not all(self._is_sign(index, ",") for index in range(end + 3, end_index - 1, 2)):
                 return ()
         else:
             return ()
-        if not (self._is_operand_bound(first_operand - 1) and self._is_operand_bound(after)):
+        if not (self._is_operand_bound(first_operand - 1) and self._is_operand_bound(end_index)):
             return ()
         texts = [_text_of(self.tokens[index].text) for index in literals if self._kind(index) == "string"]
         return tuple(text for text in texts if text is not None)

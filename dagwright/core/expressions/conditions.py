@@ -1,9 +1,9 @@
 """`when`: a condition in CEL over results, inputs and the item (docs/reference/plan.md).
 
 Conditions are evaluated in workflow code, so they must be fast and deterministic at every replay. Comprehensions
-therefore must not nest, and `map` and `filter` are rejected: the library iterates over maps in random order, and their
-results show this order. The cost of an evaluation is estimated before it starts, from the sizes of the values and never
-from a clock. The caller can therefore reject expensive evaluations.
+therefore must not nest, and `map` and `filter` are rejected: the library iterates over objects in random order, and
+the results of these two macros would show this order. The cost of an evaluation is estimated before it starts, from the
+sizes of the values and never from a clock. The caller can therefore reject expensive evaluations.
 
 Conditions are null-safe: a condition that needs a null or missing value is false.
 """

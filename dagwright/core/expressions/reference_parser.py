@@ -219,9 +219,9 @@ def _find_close(text: str, position: int) -> int | None:
     return None
 
 
-def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
-    reference_text = "{{" + inner + "}}"
-    name = inner.strip()
+def _unknown_reference(text: str, *, ids: Collection[str]) -> BadReference:
+    reference_text = "{{" + text + "}}"
+    name = text.strip()
     if (node_and_rest := _node_and_rest(name, ids)) is not None:
         node, rest = node_and_rest
         if not rest:
@@ -229,9 +229,9 @@ def _unknown_reference(inner: str, *, ids: Collection[str]) -> BadReference:
         field = re.split(r"[.\[\s]", rest.lstrip(".["), maxsplit=1)[0][:_FIELD_CHARACTERS]
         message, hint = unknown_field_problem(node, field)
         return BadReference(reference_text, message, hint)
-    match = _FIELD.search(inner + "}")
+    match = _FIELD.search(text + "}")
     if match is not None:
-        node = inner[: match.start()].strip()
+        node = text[: match.start()].strip()
         return BadReference(reference_text, f"there is no node {node!r}", unknown_node=node)
     hint = _unknown_hint(name)
     node, dot, rest = name.partition(".")
@@ -270,8 +270,8 @@ def item_hint(bad: BadReference) -> str | None:
     return f"did you mean {{{{{near_names[0]}}}}}? {bad.hint or ''}".rstrip() if near_names else bad.hint
 
 
-def _is_near(name: str, known: str) -> bool:
-    return bool(difflib.get_close_matches(name, (known,), n=1, cutoff=0.75))
+def _is_near(name: str, known_name: str) -> bool:
+    return bool(difflib.get_close_matches(name, (known_name,), n=1, cutoff=0.75))
 
 
 def unknown_field_problem(node: str, field: str) -> tuple[str, str]:

@@ -68,7 +68,7 @@ class Index:
 class Lookup:
     """Reference to an entity that is looked up before other nodes run; its value is the id of the entity.
 
-    In a plan it is an input that is not requested from users, with a name that plans cannot write.
+    In a plan, a lookup is an input that is not requested from users, with a name that plans cannot write.
 
     Args:
         search_text: the searched text; for a known entity, its id.

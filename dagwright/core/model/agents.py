@@ -33,7 +33,7 @@ _URL = re.compile(r"https?://[^\s/?#]+\S*")
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
 MODEL_KEYS = frozenset({"model", "model_config", "temperature", "max_tokens", "top_p"})
-"""Keys that other programs put in a card; in Dagwright each request sets them."""
+"""Keys that other programs put in a card; in Dagwright each request sets these values."""
 FIELDS_OF: Mapping[AgentType, frozenset[str]] = MappingProxyType(
     {
         "llm": frozenset({"prompt", "tools", "max_turns", "token_limit", "output_schema"}),
@@ -96,7 +96,7 @@ class AgentCard(BaseModel):
     service_url: str | None = None
     """URL of a `service` agent, which receives the objective."""
     service_secret: str | None = None
-    """NAME of the `DAGWRIGHT_SECRET_NAME` that signs requests to the service; without it they are not signed."""
+    """NAME of the `DAGWRIGHT_SECRET_NAME` that signs requests to the service; without it, requests are not signed."""
     effects: Literal["read", "idempotent", "write"] | None = None
     """Effects of a `class` or `service` agent, as for a tool; default `write`."""
     timeout: DurationText | None = None
@@ -137,10 +137,10 @@ class AgentCard(BaseModel):
         if not getattr(self, _REQUIRED[self.type]):
             raise ValueError(f"an agent of type {self.type} needs {_REQUIRED[self.type]!r}")
         for owner, names in FIELDS_OF.items():
-            misplaced = sorted(name for name in names - FIELDS_OF[self.type] if getattr(self, name))
-            if misplaced:
+            misplaced_names = sorted(name for name in names - FIELDS_OF[self.type] if getattr(self, name))
+            if misplaced_names:
                 raise ValueError(
-                    f"{misplaced[0]!r} is for agents of type {owner}, and this agent is of type {self.type}"
+                    f"{misplaced_names[0]!r} is for agents of type {owner}, and this agent is of type {self.type}"
                 )
         if self.type != "llm" and self.feedback_policy in ("always", "heuristic"):
             raise ValueError(f"feedback_policy {self.feedback_policy!r} is for agents of type llm")

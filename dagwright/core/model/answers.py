@@ -116,20 +116,20 @@ def _normal_approval(request: Request, answer: Any) -> dict[str, Any]:
     is_call_approval = request.purpose == "approval"
     allowed_keys = ("approved", "reason", "arguments", "remember") if is_call_approval else ("approved", "reason")
     parts = _checked_object(answer, allowed_keys, '{"approved": true, "reason": "…"}')
-    approved = parts.get("approved")
-    if not isinstance(approved, bool):
-        raise BadAnswer(f"'approved' must be true or false, not {_short_json(approved)}")
-    normal: dict[str, Any] = {"approved": approved, "reason": _text_of(parts, "reason")}
+    is_approved = parts.get("approved")
+    if not isinstance(is_approved, bool):
+        raise BadAnswer(f"'approved' must be true or false, not {_short_json(is_approved)}")
+    normal_parts: dict[str, Any] = {"approved": is_approved, "reason": _text_of(parts, "reason")}
     arguments, remember = parts.get("arguments"), parts.get("remember", False)
     if arguments is not None:
         if not isinstance(arguments, Mapping):
             raise BadAnswer(f"'arguments' must be an object, not {_short_json(arguments)}")
-        if not approved:
+        if not is_approved:
             raise BadAnswer("'arguments' are only allowed with an approval, and this is a rejection")
-        normal["arguments"] = dict(arguments)
-    if not isinstance(remember, bool) or (remember and not approved):
+        normal_parts["arguments"] = dict(arguments)
+    if not isinstance(remember, bool) or (remember and not is_approved):
         raise BadAnswer("'remember' must be true or false, and is only allowed with an approval")
-    return normal | ({"remember": True} if remember else {})
+    return normal_parts | ({"remember": True} if remember else {})
 
 
 def _normal_selection(request: Request, answer: Any) -> dict[str, Any]:
@@ -164,12 +164,14 @@ def _option_of(request: Request, value: Any) -> Any:
         if _key_of(option) == key:
             return option
     # On a command line numbers are written as text, and an option with an `id` is given by the `id` alone.
-    similar = [option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))]
-    if len(similar) == 1:
-        return similar[0]
-    offered = ", ".join(map(_format_option, islice(options, 20)))
+    similar_options = [
+        option for option in options if isinstance(value, str) and value in (as_text(option), _id_of(option))
+    ]
+    if len(similar_options) == 1:
+        return similar_options[0]
+    offered_texts = ", ".join(map(_format_option, islice(options, 20)))
     raise BadAnswer(
-        f"{_short_json(value)} is not offered; the options are {offered}" + (", …" if len(options) > 20 else "")
+        f"{_short_json(value)} is not offered; the options are {offered_texts}" + (", …" if len(options) > 20 else "")
     )
 
 
@@ -179,7 +181,7 @@ def _id_of(option: Any) -> Any:
 
 
 def _format_option(option: Any) -> str:
-    """Return an option for an error message: its `id` with its label, because an id alone may say nothing."""
+    """Return an option for an error message: its `id` with its label, because an id alone may be meaningless."""
     name = _id_of(option)
     if name is None:
         return _short_json(option)
@@ -265,13 +267,13 @@ def _normal_budget_answer(request: Request, answer: Any) -> dict[str, Any]:
             raise BadAnswer(f"'finish' must be true and the only key; expected {example}")
         return {"finish": True}
     try:
-        more = limits_from_json(data, allow_null=True)
+        increases = limits_from_json(data, allow_null=True)
     except ValueError as error:
         raise BadAnswer(f"{error}; expected {example}") from None
     limited_kinds = [name for name in (request.schema or {}).get("properties", {}) if name != "finish"]
-    if unlimited_kinds := [kind for kind in more if kind not in limited_kinds]:
+    if unlimited_kinds := [kind for kind in increases if kind not in limited_kinds]:
         raise BadAnswer(f"{unlimited_kinds[0]} is not limited in this run; it limits {', '.join(limited_kinds)}")
-    return {"more": more}
+    return {"more": increases}
 
 
 def _normal_error_action(answer: Any) -> dict[str, Any]:
@@ -281,17 +283,17 @@ def _normal_error_action(answer: Any) -> dict[str, Any]:
     action = selected[0] if isinstance(selected, list) and len(selected) == 1 else selected
     if not isinstance(action, str) or action not in ERROR_CHOICES:
         raise BadAnswer(f"{_short_json(selected)} is not offered; select one of {', '.join(ERROR_CHOICES)}")
-    normal: dict[str, Any] = {"action": action}
+    normal_parts: dict[str, Any] = {"action": action}
     for name, required_action in (("value", "value"), ("arguments", "retry")):
         if name in parts and action != required_action:
             raise BadAnswer(f"{name!r} is only allowed with {required_action!r}, and {action!r} is selected")
     if action == "value":
         if "value" not in parts:
             raise BadAnswer('the value is missing; expected {"selected": ["value"], "value": …}')
-        normal["value"] = parts["value"]
+        normal_parts["value"] = parts["value"]
     arguments = parts.get("arguments")
     if arguments is not None:
         if not isinstance(arguments, Mapping):
             raise BadAnswer(f"'arguments' must be an object, not {_short_json(arguments)}")
-        normal["arguments"] = dict(arguments)
-    return normal
+        normal_parts["arguments"] = dict(arguments)
+    return normal_parts

@@ -75,7 +75,7 @@ def accepted_kinds_of_call(tool: ToolDeclaration, key: str, arguments: Mapping[s
 
 
 def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Sequence[str]]]:
-    """Return other argument -> kind -> values of this argument with which `key` takes only entities of the kind."""
+    """Return the conditions on the kind of an argument: other argument -> kind -> values that allow only this kind."""
     properties = (tool.input_schema or {}).get("properties")
     schema = properties.get(parameter_name(key, properties)) if isinstance(properties, Mapping) else None
     kinds = schema.get(ENTITY_ONLY) if isinstance(schema, Mapping) else None
@@ -149,21 +149,21 @@ class EntityChecks:
             key, part = str(path[0]), template[0]
             # An empty search text marks a text that the dialect could not parse and has reported.
             if not isinstance(part, str) and (lookup := by_input.get(part)) is not None:
-                accepted = accepted_by_call(tool, key, arguments)
-                yield from self._lookup_problem(tool, key, lookup, accepted) if lookup.search_text else ()
+                argument_kinds = accepted_by_call(tool, key, arguments)
+                yield from self._lookup_problem(tool, key, lookup, argument_kinds) if lookup.search_text else ()
             elif isinstance(part, ResultOf) and (
                 part.field == "identity" or (part.field, part.path) == ("result", ("id",))
             ):
                 producer = self.producers.get(part.node)
                 if producer is not None and producer.returns is not None and part.node != node:
-                    accepted = accepted_by_call(tool, key, arguments)
-                    yield from self._reference_problem(tool, key, part, accepted, node=node)
+                    argument_kinds = accepted_by_call(tool, key, arguments)
+                    yield from self._reference_problem(tool, key, part, argument_kinds, node=node)
         yield from _same_entity_problems(tool, bindings, lookups)
 
     def _lookup_problem(
-        self, tool: ToolDeclaration, key: str, lookup: Lookup, accepted: AcceptedKinds
+        self, tool: ToolDeclaration, key: str, lookup: Lookup, argument_kinds: AcceptedKinds
     ) -> Iterator[ArgumentProblem]:
-        kinds = accepted.kinds
+        kinds = argument_kinds.kinds
         if kinds is None:
             return
         searched_kinds = self.resolver.kinds_of(lookup.entity_type)
@@ -174,13 +174,13 @@ class EntityChecks:
             return
         if searched_kinds is not None and not any(kind in kinds for kind in searched_kinds):
             lookup_text = f"{lookup.search_text!r:.80} is looked up as a {join_kinds(searched_kinds)}"
-            message = f"{tool.name}: {key!r} takes a {accepted.description}, and {lookup_text}"
+            message = f"{tool.name}: {key!r} takes a {argument_kinds.description}, and {lookup_text}"
             yield (key, "entity_type"), message, f"write the entity_type {join_kinds(kinds)} if that is the right type"
 
     def _reference_problem(
-        self, tool: ToolDeclaration, key: str, reference: ResultOf, accepted: AcceptedKinds, *, node: str
+        self, tool: ToolDeclaration, key: str, reference: ResultOf, argument_kinds: AcceptedKinds, *, node: str
     ) -> Iterator[ArgumentProblem]:
-        kinds, producer = accepted.kinds, self.producers[reference.node]
+        kinds, producer = argument_kinds.kinds, self.producers[reference.node]
         if kinds is None or can_make(producer, kinds, self.resolver):
             return
         reference_text = f"{reference} is the result of {producer.name}, a {producer.returns}"
@@ -194,7 +194,7 @@ class EntityChecks:
             if other_node != node and can_make(producer, kinds, self.resolver)
         )
         hint = "; ".join(islice(alternatives, _NODES_LISTED))
-        yield (key,), f"{tool.name}: {key!r} takes a {accepted.description}, and {reference_text}", hint or None
+        yield (key,), f"{tool.name}: {key!r} takes a {argument_kinds.description}, and {reference_text}", hint or None
 
 
 def can_make(producer: ToolDeclaration, kinds: Sequence[str], resolver: Resolver) -> bool:
@@ -241,8 +241,8 @@ def _same_entity_problems(
 def _kinds_of(schema: Any) -> tuple[str, ...]:
     if not isinstance(schema, Mapping):
         return ()
-    if isinstance(declared := schema.get(ENTITY_KEYWORD), list):
-        return tuple(declared)
+    if isinstance(kinds_of_schema := schema.get(ENTITY_KEYWORD), list):
+        return tuple(kinds_of_schema)
     parts = (part for union in _UNIONS for part in schema.get(union, ()))
     return next((kinds for part in parts if (kinds := _kinds_of(part))), ())
 
@@ -316,18 +316,18 @@ class SchemaOfTool:
             if not by_parameter.keys() <= self._parameter_names
             else []
         )
-        missing = self._parameter_names - by_parameter.keys() if unknown_names else ()
+        missing_names = self._parameter_names - by_parameter.keys() if unknown_names else ()
         return frozenset(
-            near for name in unknown_names for near in nearest(name, sorted(missing), limit=1, hints=self._hints)
+            near for name in unknown_names for near in nearest(name, sorted(missing_names), limit=1, hints=self._hints)
         )
 
     def _missing_parameters(self, error: jsonschema_rs.ValidationError) -> frozenset[str]:
         """Return the parameters whose absence is the error."""
         if list(error.instance_path):
             return frozenset()
-        missing = getattr(error.kind, "property", None)
-        if isinstance(missing, str):
-            return frozenset([missing])
+        missing_name = getattr(error.kind, "property", None)
+        if isinstance(missing_name, str):
+            return frozenset([missing_name])
         choices = self._schema["oneOf"] if list(error.schema_path) == ["oneOf"] else ()
         return frozenset(name for part in choices for name in part.get("required", ()))
 
@@ -339,18 +339,18 @@ class SchemaOfTool:
         def written_name(name: str) -> str:
             return name.replace("_", "-") if uses_dashes else name
 
-        unexpected = getattr(error.kind, "unexpected", None)
-        if unexpected and not path:
+        unexpected_names = getattr(error.kind, "unexpected", None)
+        if unexpected_names and not path:
             known = [written_name(parameter) for parameter in self._properties]
-            for name in unexpected:
+            for name in unexpected_names:
                 yield (name,), f"unknown argument {name!r}", self._hints.suggest(name, known)
             return
         if self._names_of_types is not JSON_NAMES:
             yield path, *self._message_for_programmers(error, path)
             return
-        missing = None if path else getattr(error.kind, "property", None)
-        if isinstance(missing, str):
-            yield path, f'"{written_name(missing)}" is a required property', None
+        missing_name = None if path else getattr(error.kind, "property", None)
+        if isinstance(missing_name, str):
+            yield path, f'"{written_name(missing_name)}" is a required property', None
             return
         options = getattr(error.kind, "options", None)
         if isinstance(options, list):
@@ -368,19 +368,19 @@ class SchemaOfTool:
         """Return a message with the argument, the expected type and the given type, and a hint."""
         names, value = self._names_of_types, error.instance
         label = repr(str(path[0])) + format_path(path[1:]) if path else "the arguments"
-        missing = getattr(error.kind, "property", None)
-        if isinstance(missing, str):
-            expected = names_of_types(ValueSchema(self._schema).at((*path, missing)).types, names)
+        missing_name = getattr(error.kind, "property", None)
+        if isinstance(missing_name, str):
+            expected = names_of_types(ValueSchema(self._schema).at((*path, missing_name)).types, names)
             owner = f" of {label}" if path else ""
-            return f"missing argument {missing!r}{owner}, of type {expected}", None
+            return f"missing argument {missing_name!r}{owner}, of type {expected}", None
         options = getattr(error.kind, "options", None)
         if isinstance(options, list):
             message, hint = _not_an_option(value, options, self._hints)
             return f"{label}: {message}", hint
-        accepted, given_type = ValueSchema(self._schema).at(path).types, type_of(value)
-        if given_type not in accepted:
+        accepted_types, given_type = ValueSchema(self._schema).at(path).types, type_of(value)
+        if given_type not in accepted_types:
             value_text = "" if value is None else f" {value!r:.60}"
-            return f"{label} takes {names_of_types(accepted, names)}, not {names[given_type]}{value_text}", None
+            return f"{label} takes {names_of_types(accepted_types, names)}, not {names[given_type]}{value_text}", None
         message = self._oneof_message(error) or _optional_message(error) or _short_message(error)
         return (f"{label}: {message}" if path else message), None
 

@@ -88,7 +88,8 @@ class CompiledNode:
         id: as written, in NFC.
         kind: `tool` calls a tool; `plan` is a child run; `human` asks a person, with the question in `arguments`;
             `region` is one activity for all its members; `lookup` is a tool call that finds an entity. A `reported`
-            node runs elsewhere: a report of its region completes it, or in the plan of a region batch, of the run.
+            node runs elsewhere, and a report completes it: the report of its region or, in the plan of a region batch,
+            the report of the run.
         tool: name of the tool; empty for a sub-plan; for a region, the tool of one member.
         arguments: JSON object with null at every binding.
         bindings: texts with references inside `arguments`.
@@ -129,8 +130,7 @@ class CompiledNode:
     heartbeat_s: float | None = None
     priority: int = 3
     is_worker: bool = False
-    """Whether the tool is a worker tool, or the subgoals dialect declares it one; its result is then a
-    `WorkerResult`."""
+    """Whether the tool is a worker tool, by its card or the subgoals dialect. Its result is then a `WorkerResult`."""
     sub_plan: "CompiledPlan | None" = None
     members: Sequence[int] = ()
     inner: str | None = None
@@ -146,9 +146,9 @@ class CompiledNode:
     supersedes: str | None = None
     """Id of the node that it replaces."""
     effects: str | None = None
-    """Effects of its calls, if they differ from those of its tool; see `tool_of`."""
+    """Effects of the node's calls, if they differ from the effects of the tool; see `tool_of`."""
     compensates: str | None = None
-    """Id of the node or item that it compensates for; its arguments come from that call."""
+    """Id of the node or item for which this node compensates; the compensated call provides the arguments."""
 
     @property
     def activity_timeout_s(self) -> float:

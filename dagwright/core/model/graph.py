@@ -139,19 +139,19 @@ def _strong_groups(dependencies: Adjacency) -> list[list[int]]:
 
 
 def _shortest_cycle(dependencies: Adjacency, group: list[int], *, budget: int) -> tuple[list[int], int]:
-    allowed = set(group)
+    allowed_nodes = set(group)
     shortest: list[int] = []
     for start in group:
-        cycle, visited = _cycle_through(
-            dependencies, start, allowed=allowed, limit=len(shortest) - 1 if shortest else None
+        cycle, visited_count = _cycle_through(
+            dependencies, start, allowed=allowed_nodes, limit=len(shortest) - 1 if shortest else None
         )
-        budget -= visited
+        budget -= visited_count
         if cycle:
             shortest = cycle
         if shortest and (len(shortest) == 2 or budget <= 0):
             break
         # Each cycle is found from its first node in plan order, so later searches can skip this start.
-        allowed.discard(start)
+        allowed_nodes.discard(start)
     return shortest, budget
 
 
@@ -162,18 +162,18 @@ def _cycle_through(
     came_from = {start: start}
     depth = {start: 1}
     queue = deque([start])
-    visited = 0
+    visited_count = 0
     while queue:
         node = queue.popleft()
         for target in dependencies[node]:
-            visited += 1
+            visited_count += 1
             if target == start:
                 cycle = [node]
                 while cycle[-1] != start:
                     cycle.append(came_from[cycle[-1]])
-                return cycle[::-1], visited
+                return cycle[::-1], visited_count
             if target in allowed and target not in depth and (limit is None or depth[node] < limit):
                 depth[target] = depth[node] + 1
                 came_from[target] = node
                 queue.append(target)
-    return None, visited
+    return None, visited_count

@@ -98,9 +98,13 @@ def _limit_lineage(
     omitted: int,
 ) -> CallLineage:
     files, urls, model_calls = (list(dict.fromkeys(entries)) for entries in (files, urls, model_calls))
-    dropped = sum(max(0, len(entries) - MAX_ENTRIES) for entries in (files, urls, model_calls, tool_calls))
+    dropped_count = sum(max(0, len(entries) - MAX_ENTRIES) for entries in (files, urls, model_calls, tool_calls))
     return CallLineage(
-        files[:MAX_ENTRIES], urls[:MAX_ENTRIES], model_calls[:MAX_ENTRIES], tool_calls[:MAX_ENTRIES], omitted + dropped
+        files[:MAX_ENTRIES],
+        urls[:MAX_ENTRIES],
+        model_calls[:MAX_ENTRIES],
+        tool_calls[:MAX_ENTRIES],
+        omitted + dropped_count,
     )
 
 
@@ -120,13 +124,13 @@ class RunLineage:
 
     def add(self, task_id: str, lineage: CallLineage) -> None:
         """Add the lineage of one attempt of a node or item."""
-        earlier = self.tasks.get(task_id, NO_LINEAGE)
-        merged = earlier.with_more(lineage)
-        if self.count + merged.count - earlier.count > MAX_RUN_ENTRIES:
+        earlier_lineage = self.tasks.get(task_id, NO_LINEAGE)
+        merged_lineage = earlier_lineage.with_more(lineage)
+        if self.count + merged_lineage.count - earlier_lineage.count > MAX_RUN_ENTRIES:
             self.omitted += lineage.count + lineage.omitted
             return
-        self.count += merged.count - earlier.count
-        self.tasks[task_id] = merged
+        self.count += merged_lineage.count - earlier_lineage.count
+        self.tasks[task_id] = merged_lineage
 
     def total(self) -> CallLineage:
         """Return the files and URLs of all nodes."""

@@ -132,8 +132,8 @@ def _find_node(node_id: str, lookup: Lookup, tool: str) -> CompiledNode:
 
 def _arguments_of(lookup: Lookup) -> dict[str, Any]:
     arguments = {"search_text": lookup.search_text, "entity_type": lookup.entity_type}
-    optional = {**dict(lookup.filters), KNOWN_AS: lookup.known_as, _DISPLAY_NAME: lookup.display_name or None}
-    return {**arguments, **{key: value for key, value in optional.items() if value is not None}}
+    optional_arguments = {**dict(lookup.filters), KNOWN_AS: lookup.known_as, _DISPLAY_NAME: lookup.display_name or None}
+    return {**arguments, **{key: value for key, value in optional_arguments.items() if value is not None}}
 
 
 def _bind_node(find_ids: Sequence[str], tool: str, *, first: int) -> CompiledNode:
@@ -223,8 +223,8 @@ def has_readable_filters(entry: Mapping[str, Any]) -> bool:
 
 def filters_in(entry: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the filters of a lookup entry, in order of their names."""
-    named = ((name, value) for name, value in sorted(entry.items()) if name not in _NON_FILTER_KEYS)
-    return tuple((name, value) for name, value in named if isinstance(value, str))
+    named_values = ((name, value) for name, value in sorted(entry.items()) if name not in _NON_FILTER_KEYS)
+    return tuple((name, value) for name, value in named_values if isinstance(value, str))
 
 
 def known_result(node: CompiledNode, known_entities: Mapping[Lookup, Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -246,13 +246,16 @@ def known_result(node: CompiledNode, known_entities: Mapping[Lookup, Mapping[str
 
 
 def _entity_of_wider_lookup(
-    requested: Lookup, known_entities: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver
+    requested_lookup: Lookup, known_entities: Mapping[Lookup, Mapping[str, Any]], resolver: Resolver
 ) -> Mapping[str, Any] | None:
     """Return the entity of an earlier lookup of the same text that searched all requested kinds and more."""
     for lookup, entity in known_entities.items():
-        if (lookup.search_text, lookup.filters) == (requested.search_text, requested.filters):
-            kinds, searched = _kinds_of(requested.entity_type, resolver), _kinds_of(lookup.entity_type, resolver)
-            is_wider = searched is None or (kinds is not None and set(kinds) <= set(searched))
+        if (lookup.search_text, lookup.filters) == (requested_lookup.search_text, requested_lookup.filters):
+            kinds, searched_kinds = (
+                _kinds_of(requested_lookup.entity_type, resolver),
+                _kinds_of(lookup.entity_type, resolver),
+            )
+            is_wider = searched_kinds is None or (kinds is not None and set(kinds) <= set(searched_kinds))
             if is_wider and kinds is not None and entity.get("kind") in kinds:
                 return entity
     return None
@@ -343,10 +346,10 @@ def has_created(result: Any) -> bool:
 
 def resolved_lookups(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[dict[str, Any]]:
     """Yield the bindings of a run: each lookup once, in order, with its entity, the reason, and whether it is new."""
-    yielded: set[str] = set()
+    yielded_ids: set[str] = set()
     for node, record, entry in _bound_entries(plan, records):
-        if record.status is NodeStatus.COMPLETED and node.id not in yielded and KNOWN_AS not in node.arguments:
-            yielded.add(node.id)
+        if record.status is NodeStatus.COMPLETED and node.id not in yielded_ids and KNOWN_AS not in node.arguments:
+            yielded_ids.add(node.id)
             # A text with an unknown key would be read as a filter of the lookup.
             known_keys = {*_NON_FILTER_KEYS, *node.arguments}
             yield {
@@ -378,10 +381,10 @@ def resolved_lookups_of_node(
 
 def lookup_problems(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the lookups that could not be bound: the id of the find node, and its problem."""
-    yielded: set[str] = set()
+    yielded_ids: set[str] = set()
     for node, record, entry in _bound_entries(plan, records):
-        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in yielded:
-            yielded.add(node.id)
+        if record.status is NodeStatus.FAILED and "problem" in entry and node.id not in yielded_ids:
+            yielded_ids.add(node.id)
             yield node.id, entry["problem"]
 
 
@@ -405,8 +408,8 @@ def find_id_of(producer: CompiledNode | None, path: Any) -> str | None:
     """
     if producer is None or not is_bind_node(producer) or not isinstance(path, tuple) or not path:
         return None
-    for binding, template in producer.bindings:
-        if binding == (_FOUND, path[0]) and isinstance(template[0], ResultOf):
+    for binding_path, template in producer.bindings:
+        if binding_path == (_FOUND, path[0]) and isinstance(template[0], ResultOf):
             return template[0].node
     return None
 

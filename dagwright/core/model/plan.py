@@ -48,8 +48,8 @@ def _checked_id(value: Any) -> Any:
     if len(value.encode()) > MAX_ID_BYTES:
         raise ValueError(f"the id has {len(value.encode())} bytes of UTF-8; at most {MAX_ID_BYTES} are allowed")
     if value in RESERVED_IDS:
-        reserved = ", ".join(sorted(RESERVED_IDS))
-        raise ValueError(f"{value!r} is reserved for {_RESERVED[value]}; an id is any text but {reserved}")
+        reserved_ids = ", ".join(sorted(RESERVED_IDS))
+        raise ValueError(f"{value!r} is reserved for {_RESERVED[value]}; an id is any text but {reserved_ids}")
     return value
 
 
@@ -195,7 +195,7 @@ class Node(_Strict):
     objective: str | None = None
     """Task of an agent in words; references are possible. Example: `Summarize {{read.result}}`"""
     for_each: str | list[JsonValue] | None = None
-    """A list, or a reference to one: the node runs once per item. Example: `"{{list.result.files}}"`"""
+    """A list, or a reference to a list: the node runs once per item. Example: `"{{list.result.files}}"`"""
     key: str | None = None
     """Name of each item in IDs; by default its position. Example: `"{{item.name}}"`"""
     max_parallel: Annotated[int, Field(ge=1)] | None = None

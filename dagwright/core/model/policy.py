@@ -8,7 +8,7 @@ tools change nothing and never need approval. This module must not import the sc
 In a plan that a model extends, a call needs approval if it changes something, or if it uses a file or host that the
 request does not name. A request names files by path and hosts by address; a call to another host could leak results of
 the run. This policy is stored with the plan as `policy` of its extender, so that a run keeps its initial policy. A
-policy given by a person replaces it.
+policy given by a person replaces this policy.
 """
 
 import re
@@ -139,8 +139,10 @@ def allow_tools(policy: Policy, tools: Collection[str]) -> Policy:
     rules: list[Rule] = []
     for rule in old_rules:
         if rule.then == "ask":
-            matching = [pattern for tool, pattern in patterns if rule.tool is None or fnmatchcase(tool, rule.tool)]
-            run_rules = [replace(rule, then="run", tool=pattern) for pattern in matching[:max_new_rules]]
+            matching_patterns = [
+                pattern for tool, pattern in patterns if rule.tool is None or fnmatchcase(tool, rule.tool)
+            ]
+            run_rules = [replace(rule, then="run", tool=pattern) for pattern in matching_patterns[:max_new_rules]]
             rules += run_rules
             max_new_rules -= len(run_rules)
         rules.append(rule)
@@ -318,8 +320,8 @@ def named_files(request: str) -> Iterator[str]:
 
     A folder ends with a slash, and includes all files in it.
     """
-    for quoted, slash in _QUOTED.findall(request):
-        yield from _paths_of(quoted.strip() + slash, is_quoted=True)
+    for quotation, slash in _QUOTED.findall(request):
+        yield from _paths_of(quotation.strip() + slash, is_quoted=True)
     for word in _WORD.findall(request):
         yield from _paths_of(word.rstrip(_END_OF_SENTENCE), is_quoted=False)
 

@@ -35,7 +35,7 @@ ClientChannel = Literal["tool_result", "mcp"]
 """Sources of answers that a model client relays: the result of an `answer_feedback` call, or a call or form of MCP."""
 CLIENT_CHANNELS: tuple[ClientChannel, ...] = get_args(ClientChannel)
 Through = Literal["update", "signal", "deadline", "policy", ClientChannel]
-"""Channel through which an answer arrived, or the rule of the plan that made it."""
+"""Channel through which an answer arrived, or the rule of the plan that made the answer."""
 MayAnswer = Literal["all", "unassigned", "assigned"]
 """Requests that a user may answer; see `Feedback`."""
 RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
@@ -62,7 +62,7 @@ class Request:
             its `then`, or `fail`.
         tool, arguments: for an approval, the tool and the arguments of the call, with references to stored values.
         entities: for an approval, names of the entities in the arguments: id -> name and kind; `None` if none is known.
-        checkpoint: for a question of a running tool, the state that it saved for its next call.
+        checkpoint: for a question of a running tool, the state that the tool saved for its next call.
         channel: `inbox` rejects answers that a model client relays.
     """
 

@@ -86,9 +86,9 @@ class Resolver:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for `ToolDeclaration.resolver`."""
-        required = {"find": self.find, "bind": self.bind, "types": dict(self.types)}
-        optional = {"undo": self.undo, "terms": [*self.terms], "filters": dict(self.filters)}
-        return required | {name: value for name, value in optional.items() if value}
+        required_fields = {"find": self.find, "bind": self.bind, "types": dict(self.types)}
+        optional_fields = {"undo": self.undo, "terms": [*self.terms], "filters": dict(self.filters)}
+        return required_fields | {name: value for name, value in optional_fields.items() if value}
 
 
 UNKNOWN_RESOLVER: Final = Resolver("", "")

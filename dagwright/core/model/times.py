@@ -45,9 +45,9 @@ def _second(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
-def seconds_of(formatted: str) -> float:
+def seconds_of(text: str) -> float:
     """Parse a time of a document; return seconds since the epoch."""
-    return datetime.fromisoformat(formatted).timestamp()
+    return datetime.fromisoformat(text).timestamp()
 
 
 def cut_to_ms(seconds: float) -> float:

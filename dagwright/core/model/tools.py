@@ -95,16 +95,16 @@ class WorkerCard(BaseModel):
         Args:
             names: slots of the result; a partial result may omit some.
         """
-        missing = [] if is_partial else [slot for slot in self.outputs if slot not in names]
-        unknown = sorted(name for name in names if name not in self.outputs)
-        return "; ".join(_slot_messages(missing, unknown)) or None
+        missing_slots = [] if is_partial else [slot for slot in self.outputs if slot not in names]
+        unknown_slots = sorted(name for name in names if name not in self.outputs)
+        return "; ".join(_slot_messages(missing_slots, unknown_slots)) or None
 
 
-def _slot_messages(missing: list[str], unknown: list[str]) -> Iterator[str]:
-    if missing:
-        yield f"missing: {', '.join(map(repr, missing))}"
-    if unknown:
-        yield f"not declared: {', '.join(map(repr, unknown))}"
+def _slot_messages(missing_slots: list[str], unknown_slots: list[str]) -> Iterator[str]:
+    if missing_slots:
+        yield f"missing: {', '.join(map(repr, missing_slots))}"
+    if unknown_slots:
+        yield f"not declared: {', '.join(map(repr, unknown_slots))}"
 
 
 def worker_card_from_json(encoded: Any) -> WorkerCard:

@@ -62,8 +62,8 @@ class ValueSchema:
     @classmethod
     def of_object(cls, properties: "Mapping[str, ValueSchema]") -> "ValueSchema":
         """Return the schema of an object with exactly these properties."""
-        closed = {"type": "object", "additionalProperties": False, "required": [*properties]}
-        return cls({**closed, "properties": properties})
+        keywords = {"type": "object", "additionalProperties": False, "required": [*properties]}
+        return cls({**keywords, "properties": properties})
 
     @classmethod
     def of_items(cls, items: "Sequence[ValueSchema]") -> "ValueSchema":
@@ -187,7 +187,7 @@ def never_equal_problem(
         operand_text: text of the operand that is always one of the constants.
         value: value with which the operand is compared.
     """
-    names = [each if isinstance(each, str) else json.dumps(each) for each in constants]
+    names = [constant if isinstance(constant, str) else json.dumps(constant) for constant in constants]
     hint = suggestion(value, names, hints=hints) if isinstance(value, str) else None
     known_names = format_names(names, nearest_to=value if hint else "", limit=10, hints=hints)
     return f"{operand_text} is never {value!r:.80}: it is one of {known_names}", hint
@@ -289,5 +289,5 @@ def _accepted_types(schema: Any) -> JsonTypes:
     if types == ALL or "enum" in schema or "const" in schema:
         return ALL
     # A date, a time or a duration may be given as a number.
-    converted = {**_CONVERTIBLE_TYPES, "string": _SCALARS} if "format" in schema else _CONVERTIBLE_TYPES
-    return frozenset().union(*(converted.get(name, frozenset({name})) for name in types))
+    convertible_types = {**_CONVERTIBLE_TYPES, "string": _SCALARS} if "format" in schema else _CONVERTIBLE_TYPES
+    return frozenset().union(*(convertible_types.get(name, frozenset({name})) for name in types))

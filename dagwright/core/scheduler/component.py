@@ -5,7 +5,7 @@ and the scheduler calls it at fixed points. For each point, `Hooks` lists the co
 now, in the order in which they were attached. A feature that a run does not use costs nothing.
 
 The driver sets `RunOptions` once, before the run starts. Resolver nodes are hidden nodes (`kind="lookup"`) that find
-values a plan needs before it starts; `dagwright.features.lookups.entity_resolver` implements `NodeResolver` with the
+values that the nodes of a plan need; `dagwright.features.lookups.entity_resolver` implements `NodeResolver` with the
 tools of the resolver of the application. This module must not import the scheduler.
 """
 
@@ -129,8 +129,8 @@ class SchedulerComponent:
 
     # The run as a whole.
 
-    def on_rebuild(self, base: int, added: int) -> None:
-        """Update state that depends on node numbers or records; numbers from `base` on were increased by `added`."""
+    def on_rebuild(self, base: int, added_count: int) -> None:
+        """Update state that depends on node numbers or records. Numbers from `base` on have grown by `added_count`."""
 
     def before_propagation(self, at: float) -> None:
         """Handle the passing of time at the end of an event."""
@@ -197,11 +197,11 @@ class Hooks:
 
     def update(self) -> None:
         """Update the lists with the hooks that the components need now."""
-        needed: dict[str, list[SchedulerComponent]] = {name: [] for name in HOOKS}
+        components_by_hook: dict[str, list[SchedulerComponent]] = {name: [] for name in HOOKS}
         for component in self.components:
             for name in component.needed_hooks():
-                needed[name].append(component)
-        for name, components in needed.items():
+                components_by_hook[name].append(component)
+        for name, components in components_by_hook.items():
             setattr(self, name, tuple(components))
 
 

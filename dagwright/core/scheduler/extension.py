@@ -102,17 +102,19 @@ def extend_plan(plan: CompiledPlan, extension: Extension) -> CompiledPlan:
     Raises:
         ValueError: the extension belongs to another plan, or its dependencies are invalid.
     """
-    count, added = plan.written_count, len(extension.nodes)
+    count, added_count = plan.written_count, len(extension.nodes)
     if extension.base != count:
         raise ValueError(f"the extension is for a plan of {extension.base} nodes, but the plan has {count}")
     numbers = {node.id: number for number, node in enumerate(plan.nodes)}
-    _check_extension(extension, numbers, count=len(plan.nodes) + added)
+    _check_extension(extension, numbers, count=len(plan.nodes) + added_count)
     replacements = {
         numbers[node.supersedes]: count + index
         for index, node in enumerate(extension.nodes)
         if node.supersedes is not None
     }
-    old_nodes = [_with_replacements(_shift_numbers(node, added, start=count), replacements) for node in plan.nodes]
+    old_nodes = [
+        _with_replacements(_shift_numbers(node, added_count, start=count), replacements) for node in plan.nodes
+    ]
     for node_id, projections in extension.projections.items():
         old_nodes[numbers[node_id]] = _with_projections(old_nodes[numbers[node_id]], projections)
     nodes = (*old_nodes[:count], *extension.nodes, *old_nodes[count:])
@@ -170,12 +172,12 @@ def newest_of(plan: CompiledPlan) -> dict[str, str]:
     return newest
 
 
-def _shift_numbers(node: CompiledNode, added: int, *, start: int) -> CompiledNode:
-    """Return a node whose references to numbers from `start` on are increased by `added`."""
+def _shift_numbers(node: CompiledNode, added_count: int, *, start: int) -> CompiledNode:
+    """Return a node whose references to numbers from `start` on are increased by `added_count`."""
     if not any(number >= start for number in node.dependencies):
         return node
-    dependencies = tuple(number + added if number >= start else number for number in node.dependencies)
-    reads = tuple(number + added if number >= start else number for number in node.reads)
+    dependencies = tuple(number + added_count if number >= start else number for number in node.dependencies)
+    reads = tuple(number + added_count if number >= start else number for number in node.reads)
     return replace(node, dependencies=dependencies, reads=reads)
 
 

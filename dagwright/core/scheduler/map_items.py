@@ -105,7 +105,7 @@ class StoredList(Sequence[Any]):
 def _projections_of_items(value: StoredValue) -> dict[Path, Sequence[Any]]:
     """Return the projected parts of the items of a stored list: path inside of an item -> that part of all items.
 
-    A part is omitted if some items lack it, or if it is not small in all of them.
+    A part is omitted if some items lack it, or if it is not small in all items.
     """
     length = value.shape.length if value.shape is not None else None
     projections: dict[Path, Sequence[Any]] = {}
@@ -318,10 +318,10 @@ def listed_items(record: Record) -> Sequence[ItemRecord]:
 def count_ended_items(record: Record) -> tuple[int, int]:
     """Return how many items of a node have ended without being cancelled, and how many there are."""
     if is_batched(record):
-        ended = sum(count for status, count in counts_of_items(record).items() if is_done(NodeStatus(status)))
+        ended_count = sum(count for status, count in counts_of_items(record).items() if is_done(NodeStatus(status)))
     else:
-        ended = sum(is_done(item.record.status) for item in record.items)
-    return ended, item_count(record)
+        ended_count = sum(is_done(item.record.status) for item in record.items)
+    return ended_count, item_count(record)
 
 
 def is_done(status: NodeStatus) -> bool:

@@ -65,10 +65,10 @@ class Propagation:
 
     def update_dependents(self, at: float) -> None:
         """Update the dependents of every node that has ended, transitively."""
-        state, ended = self.state, self._ended_numbers
+        state, ended_numbers = self.state, self._ended_numbers
         records, counts_of, nodes = state.records, state.dependency_counts, state.plan.nodes
-        while ended:
-            number = ended.pop()
+        while ended_numbers:
+            number = ended_numbers.pop()
             node, record = nodes[number], records[number]
             is_completed = record.status is NodeStatus.COMPLETED
             for dependent in state.dependents[number]:

@@ -1,7 +1,7 @@
 """Readiness: joins decide whether a node may start, and a queue starts the ready tasks.
 
 Joins count the ended dependencies of a node. The queue orders tasks by priority and applies the limits of the run, the
-node and the tool. The module is separate, so that one place shows that no free slot is kept from a waiting task.
+node and the tool. The module is separate, so that one place shows the invariant: no task waits for a slot that is free.
 This module must not import the scheduler.
 """
 

@@ -65,11 +65,11 @@ class Rebuild:
         self.state.extensions.append(extension)
         self._rebuild_indexes(0, 0)
 
-    def _rebuild_indexes(self, base: int, added: int) -> None:
+    def _rebuild_indexes(self, base: int, added_count: int) -> None:
         self.state.rebuild_indexes()
         self.propagation.reset_queue()
         for component in self.propagation.hooks.on_rebuild:
-            component.on_rebuild(base, added)
+            component.on_rebuild(base, added_count)
         self.propagation.hooks.update()
 
     def decide_all(self, at: float) -> None:
@@ -119,17 +119,17 @@ class Rebuild:
         self.state.compute_budget.start(at)
         self.state.compute_budget.charge(self.state.rebuild_work)
 
-    def rebuild(self, at: float, *, plan: CompiledPlan | None = None, base: int = 0, added: int = 0) -> None:
+    def rebuild(self, at: float, *, plan: CompiledPlan | None = None, base: int = 0, added_count: int = 0) -> None:
         """Continue with changed records or an extended plan. The caller has to call `Scheduler.propagate` afterwards.
 
         Args:
-            base, added: the numbers of nodes from `base` on grew by `added`.
+            base, added_count: the numbers of nodes from `base` on grew by `added_count`.
 
         Complexity: O(V + E), some microseconds each.
         """
         state = self.state
         state.plan = plan or state.plan
-        self._rebuild_indexes(base, added)
+        self._rebuild_indexes(base, added_count)
         self.resume(state.records, error=state.error, cancelled=state.cancelled, phase=state.phase)
         for number, record in enumerate(state.records):
             if record.status is NodeStatus.RUNNING and record.items and not map_items.is_batched(record):
@@ -225,10 +225,10 @@ class RecordEdits:
                 self.reopen_dependents(number)
                 self._supersede(number, reason=None)
         self._reset_records()
-        plan, base, added = extend_plan(self._state.plan, extension), extension.base, len(extension.nodes)
+        plan, base, added_count = extend_plan(self._state.plan, extension), extension.base, len(extension.nodes)
         self._state.records[base:base] = [Record() for _ in extension.nodes]
         self._state.extensions.append(extension)
-        self._rebuild.rebuild(self._at, plan=plan, base=base, added=added)
+        self._rebuild.rebuild(self._at, plan=plan, base=base, added_count=added_count)
 
     def _supersede(self, number: int, *, reason: str | None) -> None:
         """Mark a node as superseded, because another node replaces it or because the plan continues without it."""

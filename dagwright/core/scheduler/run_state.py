@@ -236,7 +236,7 @@ class RunState:
         newest = newest_of(plan)
         # `numbers` itself if no node was superseded, because a run may have a million nodes.
         self._current = self.numbers
-        """Id of a node -> number of the node that superseded it, or its own."""
+        """Id of a node -> number of the node that superseded it, or of the node itself."""
         if newest:
             self._current = self.numbers | {old: self.numbers[new] for old, new in newest.items()}
         self.dependents = dependents_of([node.dependencies for node in plan.nodes])
@@ -517,16 +517,16 @@ def omitted_sink_count(plan: CompiledPlan, records: Sequence[Record]) -> int:
     """
     if plan.output is not None or plan.output_bindings:
         return 0
-    omitted = 0
+    count = 0
     for region, state in _inner_states(plan, records):
         member_ids = {plan.nodes[member].id for member in region.members}
-        omitted += state["ends"]
+        count += state["ends"]
         if member_ids:
-            omitted -= sum(
+            count -= sum(
                 is_sink and node.id in member_ids and record.status is NodeStatus.COMPLETED
                 for node, record, is_sink in _with_sinks(plan, records)
             )
-    return omitted
+    return count
 
 
 def _inner_states(plan: CompiledPlan, records: Sequence[Record]) -> "Iterator[tuple[CompiledNode, InnerState]]":

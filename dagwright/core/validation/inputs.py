@@ -111,8 +111,8 @@ def schema_of_form(declared_inputs: DeclaredInputs) -> dict[str, Any]:
         prompt = {"description": schema["prompt"]} if schema.get("prompt") else {}
         keywords = {key: part for key, part in schema.items() if key not in _ADDITIONAL_KEYS}
         properties[name] = keywords | prompt | default
-    required = [name for name, schema in declared_inputs.items() if "default" not in schema]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    required_names = [name for name, schema in declared_inputs.items() if "default" not in schema]
+    return {"type": "object", "properties": properties, "required": required_names, "additionalProperties": False}
 
 
 def invalid_inputs(declared_inputs: DeclaredInputs, values: Mapping[str, Any]) -> list[Problem]:

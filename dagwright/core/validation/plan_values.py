@@ -17,7 +17,7 @@ from dagwright.core.model.value_schemas import ANY, INTEGER, TEXT, ValueSchema
 from dagwright.core.validation.checked_plan import CheckedPlan
 
 PartOfValue = tuple[ValueSchema, tuple[str | int, ...]]
-"""Schema of a value, and the path of a part of it."""
+"""Schema of a value, and the path of a part of the value."""
 _TEXT_OR_NULL = ValueSchema({"type": ["string", "null"]})
 STATUS = ValueSchema({"type": "string", "enum": [status.value for status in NodeStatus]})
 """Schema of the status of a node; with a `join`, also of a node that has not ended."""
@@ -43,12 +43,12 @@ class PlanValues:
     producers: dict[str, ToolDeclaration] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, checked: CheckedPlan) -> "PlanValues":
+    def of(cls, checked_plan: CheckedPlan) -> "PlanValues":
         """Return the values of a checked plan."""
-        schemas = {name: checked.inputs.get(name) for name in checked.plan.inputs}
+        schemas = {name: checked_plan.inputs.get(name) for name in checked_plan.plan.inputs}
         values = cls(inputs={name: ValueSchema(schema) for name, schema in schemas.items() if schema})
-        for index, node in enumerate(checked.nodes):
-            values.add(node, tools=checked.tools, sub_plan=checked.sub_plans.get(index))
+        for index, node in enumerate(checked_plan.nodes):
+            values.add(node, tools=checked_plan.tools, sub_plan=checked_plan.sub_plans.get(index))
         return values
 
     def add(self, node: Node, *, tools: Mapping[str, ToolDeclaration], sub_plan: CheckedPlan | None) -> ValueSchema:
@@ -159,15 +159,15 @@ def schema_of_answer(human: Human) -> ValueSchema:
     return text
 
 
-def schema_of_output(checked: CheckedPlan) -> ValueSchema:
+def schema_of_output(checked_plan: CheckedPlan) -> ValueSchema:
     """Return the schema of the output of a plan; without `output`, it has the results of the sinks."""
-    values = PlanValues.of(checked)
-    if checked.plan.output is None and not checked.output_bindings:
-        dependencies = {number for numbers in checked.dependencies for number in numbers}
-        sinks = [node.id for number, node in enumerate(checked.nodes) if number not in dependencies]
+    values = PlanValues.of(checked_plan)
+    if checked_plan.plan.output is None and not checked_plan.output_bindings:
+        dependencies = {number for numbers in checked_plan.dependencies for number in numbers}
+        sinks = [node.id for number, node in enumerate(checked_plan.nodes) if number not in dependencies]
         return ValueSchema.of_object({name: values.results[name] for name in sinks})
-    parts = [(path, values.of_template(template)) for path, template in checked.output_bindings]
-    return _compose_schema(with_parts(checked.plan.output, parts))
+    parts = [(path, values.of_template(template)) for path, template in checked_plan.output_bindings]
+    return _compose_schema(with_parts(checked_plan.plan.output, parts))
 
 
 def _compose_schema(value: Any) -> ValueSchema:

@@ -84,7 +84,7 @@ _KEYWORDS = (
 """Keywords of JSON Schema 2020-12, older keywords that validators still support, and keywords of Dagwright."""
 
 
-def pre_run_problems(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
+def pre_run_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
     """Yield the problems of a plan and its sub-plans; parts with other problems are skipped.
 
     Args:
@@ -92,54 +92,54 @@ def pre_run_problems(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem
 
     Complexity: linear in the references of the plan.
     """
-    yield from _short_heartbeats(checked)
-    yield from _unknown_inputs(checked, hints)
-    yield from _value_problems(checked, hints)
-    for sub_plan in checked.sub_plans.values():
+    yield from _short_heartbeats(checked_plan)
+    yield from _unknown_inputs(checked_plan, hints)
+    yield from _value_problems(checked_plan, hints)
+    for sub_plan in checked_plan.sub_plans.values():
         yield from pre_run_problems(sub_plan, hints)
 
 
 # Heartbeats.
 
 
-def _short_heartbeats(checked: CheckedPlan) -> Iterator[Problem]:
-    for index, node in enumerate(checked.nodes):
+def _short_heartbeats(checked_plan: CheckedPlan) -> Iterator[Problem]:
+    for index, node in enumerate(checked_plan.nodes):
         if node.heartbeat is not None and node.heartbeat < MIN_HEARTBEAT:
             message = "heartbeat: must be at least 1s: a busy worker may miss a shorter timeout"
             hint = "omit 'heartbeat': the default depends on the effects of the tool"
-            yield Problem("invalid_field", message, _source_pointer(checked, index, "heartbeat"), node.id, hint)
+            yield Problem("invalid_field", message, _source_pointer(checked_plan, index, "heartbeat"), node.id, hint)
 
 
 # Values.
 
 
-def _value_problems(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
-    checks = ValueChecks(PlanValues.of(checked), hints, JSON_NAMES)
-    for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
-        tool = checked.tools.get(node.tool or "")
-        for problem in checks.problems_of(node, references, tool=tool, sub_plan=checked.sub_plans.get(index)):
+def _value_problems(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
+    checks = ValueChecks(PlanValues.of(checked_plan), hints, JSON_NAMES)
+    for index, (node, references) in enumerate(zip(checked_plan.nodes, checked_plan.references, strict=True)):
+        tool = checked_plan.tools.get(node.tool or "")
+        for problem in checks.problems_of(node, references, tool=tool, sub_plan=checked_plan.sub_plans.get(index)):
             yield Problem(
-                problem.code, problem.message, _source_pointer(checked, index, *problem.at), node.id, problem.hint
+                problem.code, problem.message, _source_pointer(checked_plan, index, *problem.at), node.id, problem.hint
             )
-    for problem in checks.problems_of_output(checked.output_bindings):
-        at = checked.document.written_pointer(pointer(*checked.base, *problem.at))
+    for problem in checks.problems_of_output(checked_plan.output_bindings):
+        at = checked_plan.document.written_pointer(pointer(*checked_plan.base, *problem.at))
         yield Problem(problem.code, problem.message, at, None, problem.hint)
 
 
 # Inputs of conditions.
 
 
-def _unknown_inputs(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
+def _unknown_inputs(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Problem]:
     """Yield a problem for each undeclared input that a condition reads, if the plan declares inputs.
 
     A plan without declared inputs accepts all inputs that its conditions read; `has(inputs.x)` makes `x` optional.
     """
-    declared_inputs = _declared_inputs(checked)
+    declared_inputs = _declared_inputs(checked_plan)
     if not declared_inputs:
         return
-    known_inputs = {**dict.fromkeys(declared_inputs), **checked.inputs}
-    ids = {node.id for node in checked.nodes}
-    for index, node in enumerate(checked.nodes):
+    known_inputs = {**dict.fromkeys(declared_inputs), **checked_plan.inputs}
+    ids = {node.id for node in checked_plan.nodes}
+    for index, node in enumerate(checked_plan.nodes):
         reads = _inputs_read(node.when, ids) if node.when is not None else ()
         optional_names = {read.steps[0] for read in reads if read.steps and read.aspect == "presence"}
         read_names = dict.fromkeys(
@@ -150,13 +150,13 @@ def _unknown_inputs(checked: CheckedPlan, hints: NameHints) -> Iterator[Problem]
                 hint = hints.suggest(name, known_inputs) or f"declare it under 'inputs', or write has(inputs.{name})"
                 declared_names = format_names(declared_inputs, nearest_to=name, hints=hints)
                 message = f"when: there is no input {name!r}; the plan declares {declared_names}"
-                yield Problem("invalid_field", message, _source_pointer(checked, index, "when"), node.id, hint)
+                yield Problem("invalid_field", message, _source_pointer(checked_plan, index, "when"), node.id, hint)
 
 
-def _declared_inputs(checked: CheckedPlan) -> Collection[str]:
+def _declared_inputs(checked_plan: CheckedPlan) -> Collection[str]:
     """Return the names of the inputs that a plan declares, each once, including invalid declarations."""
-    raw_inputs = checked.raw_plan.get("inputs")
-    return dict.fromkeys((*checked.plan.inputs, *(raw_inputs if isinstance(raw_inputs, Mapping) else ())))
+    raw_inputs = checked_plan.raw_plan.get("inputs")
+    return dict.fromkeys((*checked_plan.plan.inputs, *(raw_inputs if isinstance(raw_inputs, Mapping) else ())))
 
 
 def _inputs_read(condition: str, ids: Collection[str]) -> list[Read]:
@@ -167,34 +167,38 @@ def _inputs_read(condition: str, ids: Collection[str]) -> list[Read]:
     return [read for read in analysis.reads if read.source == "inputs"]
 
 
-def misspelt_input_notes(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
+def misspelt_input_notes(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Note]:
     """Yield a note for each undeclared placeholder with a name similar to a declared input.
 
     Args:
         hints: suggests similar names; limits the compute time of the check.
     """
-    for name, suggestion in misspelt_inputs(checked, hints).items():
-        node, path = _first_use(checked, name)
+    for name, suggestion in misspelt_inputs(checked_plan, hints).items():
+        node, path = _first_use(checked_plan, name)
         message = f"PLACEHOLDER_{name} adds the input {name!r}, which the plan does not declare; {suggestion}"
         yield Note("undeclared_input", message, node, path)
-    for sub_plan in checked.sub_plans.values():
+    for sub_plan in checked_plan.sub_plans.values():
         yield from misspelt_input_notes(sub_plan, hints)
 
 
-def misspelt_inputs(checked: CheckedPlan, hints: NameHints) -> dict[str, str]:
+def misspelt_inputs(checked_plan: CheckedPlan, hints: NameHints) -> dict[str, str]:
     """Return the undeclared inputs with a name similar to a declared input: name -> suggestion."""
-    declared_inputs = _declared_inputs(checked)
-    undeclared = [name for name in checked.inputs if name not in declared_inputs] if declared_inputs else []
-    return {name: suggestion for name in undeclared if (suggestion := hints.suggest(name, declared_inputs)) is not None}
+    declared_inputs = _declared_inputs(checked_plan)
+    undeclared_names = [name for name in checked_plan.inputs if name not in declared_inputs] if declared_inputs else []
+    return {
+        name: suggestion
+        for name in undeclared_names
+        if (suggestion := hints.suggest(name, declared_inputs)) is not None
+    }
 
 
-def misspelt_keywords(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
+def misspelt_keywords(checked_plan: CheckedPlan, hints: NameHints) -> Iterator[Note]:
     """Yield a note for each key of an input that is similar to a keyword of JSON Schema; other keys are allowed.
 
     Args:
         hints: suggests similar names; limits the compute time of the check.
     """
-    for name, schema in checked.inputs.items():
+    for name, schema in checked_plan.inputs.items():
         for key in schema:
             suggestion = hints.suggest(key, _KEYWORDS) if key not in _KEYWORDS else None
             if suggestion is not None:
@@ -202,18 +206,18 @@ def misspelt_keywords(checked: CheckedPlan, hints: NameHints) -> Iterator[Note]:
                     f"inputs.{name}.{key}: {key!r} is not a keyword of JSON Schema and has no effect; {suggestion}"
                 )
                 yield Note("unknown_keyword", message, None, pointer("inputs", name, key))
-    for sub_plan in checked.sub_plans.values():
+    for sub_plan in checked_plan.sub_plans.values():
         yield from misspelt_keywords(sub_plan, hints)
 
 
-def _first_use(checked: CheckedPlan, name: str) -> tuple[str | None, str]:
+def _first_use(checked_plan: CheckedPlan, name: str) -> tuple[str | None, str]:
     """Return the ID and the pointer of the first node that reads an input."""
-    for index, (node, references) in enumerate(zip(checked.nodes, checked.references, strict=True)):
+    for index, (node, references) in enumerate(zip(checked_plan.nodes, checked_plan.references, strict=True)):
         if name in references.placeholders:
             at = next((path for path, template in references.argument_bindings if Placeholder(name) in template), None)
-            return node.id, _source_pointer(checked, index, *(("arguments", *at) if at is not None else ()))
+            return node.id, _source_pointer(checked_plan, index, *(("arguments", *at) if at is not None else ()))
     return None, ""
 
 
-def _source_pointer(checked: CheckedPlan, index: int, *path: str | int) -> str:
-    return checked.document.written_pointer(pointer(*checked.base, "nodes", index, *path))
+def _source_pointer(checked_plan: CheckedPlan, index: int, *path: str | int) -> str:
+    return checked_plan.document.written_pointer(pointer(*checked_plan.base, "nodes", index, *path))

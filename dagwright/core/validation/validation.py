@@ -58,12 +58,12 @@ def check_document(
     Raises:
         PlanInvalid: the plan has problems: first those of the dialect, then the others in document order.
     """
-    checked, problems = inspect_document(
+    checked_plan, problems = inspect_document(
         document, tools=tools, allow_unknown_tools=allow_unknown_tools, hint_budget=hint_budget
     )
-    if checked is None or problems:
+    if checked_plan is None or problems:
         raise PlanInvalid(problems)
-    return checked
+    return checked_plan
 
 
 def inspect_document(
@@ -84,15 +84,17 @@ def inspect_document(
     problems = ProblemList(document.problems)
     report = CheckReport(document, problems=problems, hints=NameHints(hint_budget))
     # A copy, because inline agents are added during the check.
-    checked = _Checker(document, report, tools=dict(tools), allow_unknown_tools=allow_unknown_tools).check()
-    if checked is not None and (count := len(checked.lookups)) > MAX_LOOKUPS:
+    checked_plan = _Checker(document, report, tools=dict(tools), allow_unknown_tools=allow_unknown_tools).check()
+    if checked_plan is not None and (count := len(checked_plan.lookups)) > MAX_LOOKUPS:
         message = f"the plan looks up {count:,} entities; a run can look up at most {MAX_LOOKUPS:,}"
         problems.append(Problem("too_large", message, hint="split the plan"))
-    lacks_resolver = checked is not None and not allow_unknown_tools and resolver_of(checked.tools) is UNKNOWN_RESOLVER
-    if checked is not None and lacks_resolver and not problems and checked.lookups:
-        message = f"the plan looks up {checked.lookups[0].search_text!r:.80}, but no resolver is installed"
+    lacks_resolver = (
+        checked_plan is not None and not allow_unknown_tools and resolver_of(checked_plan.tools) is UNKNOWN_RESOLVER
+    )
+    if checked_plan is not None and lacks_resolver and not problems and checked_plan.lookups:
+        message = f"the plan looks up {checked_plan.lookups[0].search_text!r:.80}, but no resolver is installed"
         problems.append(Problem("unknown_tool", message, hint="install a plugin with a resolver"))
-    return checked, problems
+    return checked_plan, problems
 
 
 class NodeInspection(NamedTuple):
@@ -125,11 +127,11 @@ def inspect_node(
     """
     problems = ProblemList(document.problems)
     report = CheckReport(document, problems=problems, hints=NameHints(HINT_BUDGET), names=names)
-    parsed = read_nodes(document.plan["nodes"])
-    if parsed.problems:
-        raise PlanInvalid(parsed.problems)
+    parsed_nodes = read_nodes(document.plan["nodes"])
+    if parsed_nodes.problems:
+        raise PlanInvalid(parsed_nodes.problems)
     checker = _Checker(document, report, tools=dict(tools), allow_unknown_tools=True)
-    node, references = checker.check_node(parsed.nodes[0], ids, producers)
+    node, references = checker.check_node(parsed_nodes.nodes[0], ids, producers)
     return NodeInspection(node, references, checker.sub_plans.get(0), checker.tools, problems)
 
 
@@ -148,7 +150,7 @@ class _Checker:
         """Prepare the check of a plan.
 
         Args:
-            tools: tools shared by all plans of the check; inline agents are added to them.
+            tools: tools shared by all plans of the check; inline agents are added to these tools.
             path: ids of the nodes that lead to a sub-plan, each followed by `/`.
         """
         self.path = path
@@ -176,14 +178,14 @@ class _Checker:
             hint = "write a list of nodes, such as nodes: [{id: a, tool: NAME}]"
             self.report.report_problem("invalid_field", message, ("nodes",) if has_nodes else (), node=None, hint=hint)
             return None
-        parsed = read_nodes(raw_nodes)
-        for problem in [*plan_problems, *parsed.problems]:
+        parsed_nodes = read_nodes(raw_nodes)
+        for problem in [*plan_problems, *parsed_nodes.problems]:
             self.report.add(problem)
         if not raw_nodes and not self.document.problems:
             self.report.report_problem("empty_plan", "the plan has no nodes", ("nodes",), node=None)
-        nodes = {index: self._with_inline_agent(index, node) for index, node in parsed.nodes.items()}
-        numbers = number_nodes(nodes, raw_nodes if parsed.problems else (), self.report)
-        references = self._read_references(nodes, numbers, invalid_fields=parsed.invalid_fields)
+        nodes = {index: self._with_inline_agent(index, node) for index, node in parsed_nodes.nodes.items()}
+        numbers = number_nodes(nodes, raw_nodes if parsed_nodes.problems else (), self.report)
+        references = self._read_references(nodes, numbers, invalid_fields=parsed_nodes.invalid_fields)
         output_bindings = self._read_output(plan, numbers)
         dependency_checks = DependencyChecks(self.document, self.report, dialect_references=self.dialect_references)
         dependencies = dependency_checks.edges(nodes, references, numbers, count=len(raw_nodes))
@@ -285,23 +287,23 @@ class _Checker:
             return
         problem_count = len(self.report.problems)
         sub_plan_report = self.report.child("nodes", index, "plan")
-        checked = _Checker(
+        sub_plan = _Checker(
             document,
             sub_plan_report,
             tools=self.tools,
             allow_unknown_tools=self.allow_unknown_tools,
             path=f"{self.path}{node.id}/",
         ).check()
-        if checked is None:
+        if sub_plan is None:
             return
-        self.sub_plans[index] = checked
-        unknown_names = _unknown_inputs(node, checked, document.plan.get("inputs"))
-        self._report_missing_inputs(index, node, checked, unknown_names)
-        schema = schema_of(checked.inputs if len(self.report.problems) == problem_count else {}, self.report.names)
+        self.sub_plans[index] = sub_plan
+        unknown_names = _unknown_inputs(node, sub_plan, document.plan.get("inputs"))
+        self._report_missing_inputs(index, node, sub_plan, unknown_names)
+        schema = schema_of(sub_plan.inputs if len(self.report.problems) == problem_count else {}, self.report.names)
         for path, message, hint in schema.problems_of(node.arguments, references.argument_bindings):
             self._report_argument(index, node, path, f"the sub-plan's input {message}", hint)
         for name in unknown_names:
-            hint = self.hints.suggest(name, checked.inputs)
+            hint = self.hints.suggest(name, sub_plan.inputs)
             self._report_argument(index, node, (name,), f"the sub-plan has no input {name!r}", hint)
 
     def _sub_document(self, index: int, node: Node) -> Document | None:
@@ -322,15 +324,15 @@ class _Checker:
         return document if document.is_parsed else None
 
     def _report_missing_inputs(
-        self, index: int, node: Node, checked: CheckedPlan, unknown_names: Sequence[str]
+        self, index: int, node: Node, sub_plan: CheckedPlan, unknown_names: Sequence[str]
     ) -> None:
         """Report the inputs of a sub-plan that a node does not set, except those whose names the node misspells."""
         misspelt_names = {
             near_name
             for name in unknown_names
-            for near_name in nearest(name, checked.inputs, limit=1, hints=self.hints)
+            for near_name in nearest(name, sub_plan.inputs, limit=1, hints=self.hints)
         }
-        for name, schema in checked.inputs.items():
+        for name, schema in sub_plan.inputs.items():
             if name not in node.arguments and "default" not in schema and name not in misspelt_names:
                 message = f"the sub-plan needs the input {name!r}"
                 self.report.report_problem("missing_input", message, ("nodes", index, "arguments"), node=node.id)
@@ -386,7 +388,7 @@ class _Checker:
         return inputs
 
 
-def _unknown_inputs(node: Node, checked: CheckedPlan, raw_inputs: Any) -> list[str]:
+def _unknown_inputs(node: Node, sub_plan: CheckedPlan, raw_inputs: Any) -> list[str]:
     """Return the arguments of a node that its sub-plan does not declare as inputs.
 
     Args:
@@ -395,6 +397,6 @@ def _unknown_inputs(node: Node, checked: CheckedPlan, raw_inputs: Any) -> list[s
     return [
         name
         for name in node.arguments
-        if name not in checked.inputs
+        if name not in sub_plan.inputs
         and (raw_inputs is None or (isinstance(raw_inputs, dict) and name not in raw_inputs))
     ]

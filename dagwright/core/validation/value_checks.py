@@ -155,9 +155,9 @@ class ValueChecks:
         self, path: tuple[str | int, ...], tool: ToolDeclaration | None, sub_plan: CheckedPlan | None
     ) -> _Target | None:
         """Return the target of an argument; `None` if it accepts any value, or if the tool may convert the value."""
-        if sub_plan is not None and (declared := sub_plan.inputs.get(str(path[0]))):
+        if sub_plan is not None and (schema := sub_plan.inputs.get(str(path[0]))):
             owner = f"the sub-plan's input {path[0]!r}"
-            return _Target(("arguments", *path), owner, ValueSchema(declared).at(path[1:]), is_strict=True)
+            return _Target(("arguments", *path), owner, ValueSchema(schema).at(path[1:]), is_strict=True)
         if tool is None or tool.input_schema is None:
             return None
         if not self.is_strict and path[0] not in tool.plain_parameters:
@@ -169,20 +169,20 @@ class ValueChecks:
     def _mismatch(self, target: _Target, template: Template, value_schema: ValueSchema) -> Iterator[ValueProblem]:
         if value_schema is ANY or target.expected is ANY:
             return
-        accepted = target.expected.types if target.is_strict else target.expected.accepted_types
-        if not value_schema.types & accepted:
+        accepted_types = target.expected.types if target.is_strict else target.expected.accepted_types
+        if not value_schema.types & accepted_types:
             text, hint = self._describe(template, value_schema.types)
-            message = f"{text}, and {target.owner} takes {names_of_types(accepted, self.names)}"
+            message = f"{text}, and {target.owner} takes {names_of_types(accepted_types, self.names)}"
             yield ValueProblem("invalid_arguments", message, target.at, hint)
         elif target.is_strict and (mismatch := find_mismatch(value_schema, target.expected)) is not None:
-            (*path, last), kind = mismatch
-            part_text = format_path((*path, last))
+            (*path, last_step), kind = mismatch
+            part_text = format_path((*path, last_step))
             reference_text = f"{{{{{template[0]}}}}}"
             if kind == "missing":
                 message = f"{reference_text} has no {part_text.lstrip('.')}, which {target.owner} needs"
             else:
                 types = [
-                    names_of_types(schema.at((*path, last)).types, self.names)
+                    names_of_types(schema.at((*path, last_step)).types, self.names)
                     for schema in (value_schema, target.expected)
                 ]
                 message = (

@@ -152,16 +152,16 @@ class BudgetAdmission(SchedulerComponent):
     def _reserve(self, budget: Budget, task: Task, at: float, *, is_model_call: bool) -> bool:
         """Reserve budget for a task, or let it wait; return whether it may start."""
         state = self._state
-        used, added_count = state.totals.usage.total, state.added_count
+        run_usage, added_count = state.totals.usage.total, state.added_count
         # Nodes of the original plan do not count as added.
         added_up_to_task = max(task.ref.node + 1 - state.plan.written_count + added_count, 0)
         reservation = Reservation(estimated_tokens(state, task) if is_model_call else 0, nodes=added_up_to_task)
-        if budget.reserve(("", task.id), reservation, used=used, added_nodes=added_count):
+        if budget.reserve(("", task.id), reservation, run_usage=run_usage, added_nodes=added_count):
             return True
         self._scheduler.propagation.queue.release(task.ref.node)
         record = state.record(task.ref)
         record.status, record.reason = NodeStatus.WAITING, "budget (requested from the parent run)"
-        if budget.exhausted_limits(used=used, added_nodes=added_count, name=("", task.id)):
+        if budget.exhausted_limits(run_usage=run_usage, added_nodes=added_count, name=("", task.id)):
             has_request = budget.on_limit == "ask" and self._is_asking(BUDGET_TASK)
             if not has_request:
                 self._admit_waiting(budget, at)
@@ -218,7 +218,7 @@ class BudgetAdmission(SchedulerComponent):
     # The limit.
 
     def _usage_text(self, budget: Budget, kinds: list[Kind]) -> str:
-        return budget.describe(kinds, used=self._state.totals.usage.total, added_nodes=self._state.added_count)
+        return budget.describe(kinds, run_usage=self._state.totals.usage.total, added_nodes=self._state.added_count)
 
     def _update_reasons(self, budget: Budget) -> None:
         """Set the reason of every waiting call to the used amount of its limits."""
@@ -226,7 +226,9 @@ class BudgetAdmission(SchedulerComponent):
             return
         self._reasons_at = budget.revision
         state = self._state
-        for task_id, message in budget.reasons(used=state.totals.usage.total, added_nodes=state.added_count).items():
+        for task_id, message in budget.reasons(
+            run_usage=state.totals.usage.total, added_nodes=state.added_count
+        ).items():
             record = state.record_of(task_id)
             if record is not None and record.status is NodeStatus.WAITING:
                 record.reason = f"budget ({message})"
@@ -237,20 +239,24 @@ class BudgetAdmission(SchedulerComponent):
         if state.is_stopped or not state.unfinished:
             self._close_request(at)
             return
-        total, added = state.totals.usage.total, state.added_count
-        last = self._last_inputs
-        if last is not None and last[1] is total and (last[0], last[2]) == (budget.revision, added):
+        total_usage, added_nodes = state.totals.usage.total, state.added_count
+        last_inputs = self._last_inputs
+        if (
+            last_inputs is not None
+            and last_inputs[1] is total_usage
+            and (last_inputs[0], last_inputs[2]) == (budget.revision, added_nodes)
+        ):
             return
-        self._last_inputs = (budget.revision, total, added)
-        for task_id in budget.grant_waiting(used=total, added_nodes=added):
+        self._last_inputs = (budget.revision, total_usage, added_nodes)
+        for task_id in budget.grant_waiting(run_usage=total_usage, added_nodes=added_nodes):
             self._start_waiting(task_id)
-        exhausted = budget.exhausted_limits(used=total, added_nodes=added)
-        if not exhausted:
+        exhausted_kinds = budget.exhausted_limits(run_usage=total_usage, added_nodes=added_nodes)
+        if not exhausted_kinds:
             self._close_request(at)
         elif budget.on_limit == "finish" or state.plan.is_non_interactive or self._requests is None:
-            self._finish(budget, self._usage_text(budget, exhausted), at)
+            self._finish(budget, self._usage_text(budget, exhausted_kinds), at)
         elif not self._is_asking(BUDGET_TASK):
-            self._ask_for_more(self._requests, budget, self._usage_text(budget, exhausted), at)
+            self._ask_for_more(self._requests, budget, self._usage_text(budget, exhausted_kinds), at)
 
     def _start_waiting(self, task_id: str) -> None:
         ref = self._state.items.ref(task_id)
@@ -293,11 +299,11 @@ class BudgetAdmission(SchedulerComponent):
         refs = self._skippable_tasks()
         for ref in refs:
             self._state.record(ref).reason = f"not started: {message}"
-        waiting = [name for name in budget.waiting_calls if not name[0]]
-        for name in waiting:
+        waiting_names = [name for name in budget.waiting_calls if not name[0]]
+        for name in waiting_names:
             budget.settle(name, NO_USAGE)
         self._scheduler.end_tasks(refs, NodeStatus.SKIPPED, at=at)
-        for _, task_id in waiting:
+        for _, task_id in waiting_names:
             # The remaining waiting calls write the final answer; all others were skipped.
             self._start_waiting(task_id)
 

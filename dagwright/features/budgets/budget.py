@@ -125,7 +125,7 @@ class Budget:
     Args:
         limits: limits by kind; empty in a child run.
         on_limit: at the limit, ask a person for more budget, or finish with partial results.
-        is_child: the run is a child run, and its root run has the budget.
+        is_child: whether the run is a child run, so that its root run has the budget.
         is_timed: for a child run: whether the root run has a time limit, so this run reports when it is idle.
         finishing: reason if the run finishes early with partial results.
         reservations: reservations of calls in flight, and of calls that child runs may start.
@@ -179,12 +179,12 @@ class Budget:
         """Whether the limits apply to all nodes, not only to calls of models."""
         return "nodes" in self.limits or "time" in self.limits
 
-    def reserve(self, name: CallName, reservation: Reservation, *, used: Usage, added_nodes: int) -> bool:
+    def reserve(self, name: CallName, reservation: Reservation, *, run_usage: Usage, added_nodes: int) -> bool:
         """Reserve budget for a call, or add it to the waiting calls.
 
         Args:
             reservation: budget that the call needs, without money.
-            used: usage of all calls of the run that have ended.
+            run_usage: usage of all calls of the run that have ended.
             added_nodes: nodes that the run has added itself.
 
         Returns:
@@ -193,9 +193,9 @@ class Budget:
         if name in self.reservations:
             return True
         reservation = self.waiting_calls.get(name) or reservation
-        if not self.is_child and not self.exceeded_limits(reservation, used=used, added_nodes=added_nodes):
+        if not self.is_child and not self.exceeded_limits(reservation, run_usage=run_usage, added_nodes=added_nodes):
             self.waiting_calls.pop(name, None)
-            self._reserve(name, self._with_money(reservation, used=used))
+            self._reserve(name, self._with_money(reservation, run_usage=run_usage))
             return True
         self.waiting_calls[name] = reservation
         self.revision += 1
@@ -265,12 +265,12 @@ class Budget:
             usage: total usage of the child run; if it is empty, the earlier reports of the child run count.
         """
         self.revision += 1
-        reported = self.usage_by_child.pop(call, NO_USAGE)
-        self._reported = self._reported.minus(reported)
+        reported_usage = self.usage_by_child.pop(call, NO_USAGE)
+        self._reported = self._reported.minus(reported_usage)
         self.pending_grants.pop(call, None)
         self.busy.set_idle(call, is_idle=False)
         # The total is empty without a final report, and lacks nested child runs that ended without a report.
-        missing_usage = reported.minus(usage)
+        missing_usage = reported_usage.minus(usage)
         self.unreported_usage.tokens, self.unreported_usage.calls = (
             self.unreported_usage.tokens + missing_usage.tokens,
             self.unreported_usage.calls + missing_usage.calls,
@@ -278,19 +278,19 @@ class Budget:
         self.unreported_usage.money += missing_usage.money
         for name in [name for name in (*self.reservations, *self.waiting_calls) if name[0] == call]:
             self.settle(name, NO_USAGE if usage.is_nonzero else None)
-        if self.is_child and (late_usage := usage.minus(reported)).is_nonzero:
+        if self.is_child and (late_usage := usage.minus(reported_usage)).is_nonzero:
             # The child run ended before it reported its last calls, and the parent run receives the total much later.
             self.pending_report.settled[_encoded_name((call, ""))] = late_usage
 
     # Remaining budget.
 
-    def exceeded_limits(self, reservation: Reservation, *, used: Usage, added_nodes: int) -> list[Kind]:
+    def exceeded_limits(self, reservation: Reservation, *, run_usage: Usage, added_nodes: int) -> list[Kind]:
         """Return the limits whose remaining amount, after the reservations of other calls, is too small for a call."""
-        return self._exceeded_kinds(reservation, self._remaining(used), added_nodes=added_nodes)
+        return self._exceeded_kinds(reservation, self._remaining(run_usage), added_nodes=added_nodes)
 
-    def _remaining(self, used: Usage, *, ignores_reservations: bool = False) -> dict[Kind, Limit | None]:
+    def _remaining(self, run_usage: Usage, *, ignores_reservations: bool = False) -> dict[Kind, Limit | None]:
         """Return the remaining amount of each limit; `None` if unknown. For `nodes`, only child runs are subtracted."""
-        total = self._total_usage(used)
+        total = self._total_usage(run_usage)
         remaining_amounts: dict[Kind, Limit | None] = {}
         for kind, limit in self.limits.items():
             if kind == "tokens":
@@ -305,7 +305,7 @@ class Budget:
                 remaining_money = (
                     Decimal(limit) - total.money - (ZERO_MONEY if ignores_reservations else self._reserved_money)
                 )
-                remaining_amounts[kind] = None if self.has_unknown_cost(used) else remaining_money
+                remaining_amounts[kind] = None if self.has_unknown_cost(run_usage) else remaining_money
         return remaining_amounts
 
     def _exceeded_kinds(
@@ -331,28 +331,28 @@ class Budget:
         # While no price is known, one call reserves all remaining money.
         return remaining <= 0
 
-    def has_unknown_cost(self, used: Usage) -> bool:
+    def has_unknown_cost(self, run_usage: Usage) -> bool:
         """Return whether the cost of some calls is unknown."""
-        return used.cost is None or self._reported.cost is None
+        return run_usage.cost is None or self._reported.cost is None
 
-    def grant_waiting(self, *, used: Usage, added_nodes: int) -> list[str]:
+    def grant_waiting(self, *, run_usage: Usage, added_nodes: int) -> list[str]:
         """Grant reservations to all waiting calls that fit into the budget; return the run's own tasks, in order."""
         tasks: list[str] = []
         if self.is_child:
             return tasks
-        remaining_amounts = self._remaining(used)
+        remaining_amounts = self._remaining(run_usage)
         for name, reservation in [*self.waiting_calls.items()]:
             if self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes):
                 continue
             del self.waiting_calls[name]
-            self._reserve(name, self._with_money(reservation, used=used))
-            remaining_amounts = self._remaining(used)
+            self._reserve(name, self._with_money(reservation, run_usage=run_usage))
+            remaining_amounts = self._remaining(run_usage)
             self._pass_grant(name)
             if not name[0]:
                 tasks.append(name[1])
         return tasks
 
-    def exhausted_limits(self, *, used: Usage, added_nodes: int, name: CallName | None = None) -> list[Kind]:
+    def exhausted_limits(self, *, run_usage: Usage, added_nodes: int, name: CallName | None = None) -> list[Kind]:
         """Return the limits that are too small for a waiting call even if all reservations are released.
 
         Args:
@@ -360,33 +360,33 @@ class Budget:
         """
         if self.is_child or self.finishing is not None:
             return []
-        remaining_amounts = self._remaining(used, ignores_reservations=True)
+        remaining_amounts = self._remaining(run_usage, ignores_reservations=True)
         reservations = self.waiting_calls.values() if name is None else (self.waiting_calls[name],)
-        exceeded = {
+        exceeded_kinds = {
             kind
             for reservation in reservations
             for kind in self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes)
         }
-        return [kind for kind in KINDS if kind in exceeded]
+        return [kind for kind in KINDS if kind in exceeded_kinds]
 
-    def reasons(self, *, used: Usage, added_nodes: int) -> dict[str, str]:
+    def reasons(self, *, run_usage: Usage, added_nodes: int) -> dict[str, str]:
         """Return task id -> text that explains why the run's own call waits."""
-        remaining_amounts = self._remaining(used)
+        remaining_amounts = self._remaining(run_usage)
         texts: dict[tuple[Kind, ...], str] = {}
         by_task: dict[str, str] = {}
         for (owner, task_id), reservation in self.waiting_calls.items():
             if not owner:
                 kinds = tuple(self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes))
                 if kinds not in texts:
-                    texts[kinds] = self.describe(kinds, used=used, added_nodes=added_nodes)
+                    texts[kinds] = self.describe(kinds, run_usage=run_usage, added_nodes=added_nodes)
                 by_task[task_id] = texts[kinds]
         return by_task
 
-    def _with_money(self, reservation: Reservation, *, used: Usage) -> Reservation:
+    def _with_money(self, reservation: Reservation, *, run_usage: Usage) -> Reservation:
         """Return a reservation with the money to reserve."""
         money = ZERO_MONEY
         if (limit := self.limits.get("money")) is not None:
-            remaining_money = Decimal(limit) - self._total_usage(used).money - self._reserved_money
+            remaining_money = Decimal(limit) - self._total_usage(run_usage).money - self._reserved_money
             money = remaining_money if self.token_price is None else self.token_price * reservation.tokens
         return replace(reservation, money=money)
 
@@ -410,16 +410,18 @@ class Budget:
             self._reserved_money = ZERO_MONEY
         return reservation
 
-    def _total_usage(self, used: Usage) -> UsageTotals:
-        reported, unreported = self._reported, self.unreported_usage
-        money = used.money + reported.money + unreported.money
+    def _total_usage(self, run_usage: Usage) -> UsageTotals:
+        reported_usage, unreported_usage = self._reported, self.unreported_usage
+        money = run_usage.money + reported_usage.money + unreported_usage.money
         return UsageTotals(
-            used.tokens + reported.tokens + unreported.tokens, used.calls + reported.calls + unreported.calls, money
+            run_usage.tokens + reported_usage.tokens + unreported_usage.tokens,
+            run_usage.calls + reported_usage.calls + unreported_usage.calls,
+            money,
         )
 
-    def describe(self, kinds: Sequence[Kind], *, used: Usage, added_nodes: int) -> str:
+    def describe(self, kinds: Sequence[Kind], *, run_usage: Usage, added_nodes: int) -> str:
         """Return a text with the used amount of each limit."""
-        total = self._total_usage(used)
+        total = self._total_usage(run_usage)
         amounts: Mapping[Kind, Any] = {
             "tokens": f"{total.tokens:,}",
             "money": total.money,
@@ -429,7 +431,7 @@ class Budget:
         }
         limits = [(kind, limit_text(kind, self.limits[kind])) for kind in kinds if kind in self.limits]
         parts = [f"{kind}: {amounts[kind]} of {limit} used" for kind, limit in limits]
-        if "money" in kinds and self.has_unknown_cost(used):
+        if "money" in kinds and self.has_unknown_cost(run_usage):
             parts.append(
                 "the cost of some calls is not known; give their model a price in the table of DAGWRIGHT_PRICES"
             )
@@ -438,10 +440,10 @@ class Budget:
     def raise_by(self, amounts: Mapping[Kind, Limit | None]) -> None:
         """Raise limits; null removes a limit."""
         self.revision += 1
-        for kind, added in amounts.items():
+        for kind, amount in amounts.items():
             limit = self.limits.pop(kind, None)
-            if limit is not None and added is not None:
-                self.limits[kind] = min(limit + added, max_limit(kind))
+            if limit is not None and amount is not None:
+                self.limits[kind] = min(limit + amount, max_limit(kind))
 
     def set_limits(self, limits: Mapping[Kind, Limit | None]) -> None:
         """Replace limits; null removes a limit."""
@@ -536,15 +538,15 @@ def budget_from_json(encoded: Any) -> Budget:
         KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.
     """
     tokens, calls, money = encoded.get("unreported", (0, 0, "0"))
-    waiting = dict(map(_reservation_from_json, encoded.get("waiting", ())))
+    waiting_calls = dict(map(_reservation_from_json, encoded.get("waiting", ())))
     return Budget(
         {kind: limit_from_json(kind, encoded[kind]) for kind in KINDS if kind in encoded},
         encoded.get("on_limit", "ask"),
         encoded.get("is_child", False),
         encoded.get("finishing"),
         dict(map(_reservation_from_json, encoded.get("reserved", ()))),
-        waiting,
-        dict.fromkeys(islice(waiting, encoded.get("requested", 0))),
+        waiting_calls,
+        dict.fromkeys(islice(waiting_calls, encoded.get("requested", 0))),
         {call: usage_from_json(usage) for call, usage in encoded.get("reported", {}).items()},
         dict(encoded.get("added_by_child", {})),
         UsageTotals(tokens, calls, Decimal(money)),

@@ -1,4 +1,4 @@
-"""Busy time of a run, which a time budget limits. It does not count while the run waits for people."""
+"""Busy time of a run, which a time budget limits. The time does not count while the run waits for people."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

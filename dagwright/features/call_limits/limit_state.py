@@ -23,7 +23,7 @@ HORIZON_S = 1.0
 LATE_S = 0.25
 """Time after a booked start in which it is valid."""
 IDLE_S = 0.2
-"""A new call may overtake calls with an estimate if it can start within this time, which they would leave unused."""
+"""A new call that can start within this time may overtake calls with an estimate, which would leave it unused."""
 _EARLY_S = 0.5
 """Time by which calls request again before their estimate, so that no start is lost if some calls are late."""
 _MAX_EXACT_S = 20.0
@@ -84,7 +84,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Booking:
-    """The last booked start, which is cancelled if its call misses it.
+    """The last booked start, which is cancelled if its call misses the start.
 
     Args:
         lead_s: lead of the request; a request with a longer lead has missed the start.
@@ -201,10 +201,10 @@ class LimitState:
     def waiting_count(self, limit: CallLimit, now: float) -> int:
         """Return the estimated number of calls that wait."""
         self._expire(now)
-        starts = 0.0 if limit.rate is None else (self.starts.next_at - now) / limit.rate.interval_s
+        booked_count = 0.0 if limit.rate is None else (self.starts.next_at - now) / limit.rate.interval_s
         tail_at = max(self.tail_at, self.returned_tail_at)
-        estimated = (tail_at - max(now, self.starts.next_at)) / self._interval_s(limit)
-        return len(self.line) + max(0, int(starts)) + max(0, int(estimated)) + self.hold.booked_count(now)
+        estimated_count = (tail_at - max(now, self.starts.next_at)) / self._interval_s(limit)
+        return len(self.line) + max(0, int(booked_count)) + max(0, int(estimated_count)) + self.hold.booked_count(now)
 
     def _expire(self, now: float) -> None:
         for call in [call for call, lease in self.leases.items() if lease.expires_at <= now]:
@@ -221,7 +221,7 @@ class LimitState:
             )
         if limit.rate is not None:
             candidates.append((self.starts.earliest(now, period_s=limit.rate.period_s), f"rate limit {limit.rate}"))
-        return max(candidates, key=lambda each: each[0])
+        return max(candidates, key=lambda candidate: candidate[0])
 
     def _interval_s(self, limit: CallLimit) -> float:
         """Return the average seconds between two starts while calls wait."""

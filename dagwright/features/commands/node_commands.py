@@ -157,13 +157,13 @@ class RetryNode:
 
 def _refusal_of_size(scheduler: "RunScheduler", sent: Any, kind: str) -> str | None:
     """Return why a run cannot store a value from a person, or `None`; such values are part of its state."""
-    size, stored = encoded_size(sent), scheduler.features.feedback.requests.stored_bytes
-    if size <= SHORT_ANSWER_BYTES or stored + size <= RUN_ANSWERS_BYTES:
+    size, stored_bytes = encoded_size(sent), scheduler.features.feedback.requests.stored_bytes
+    if size <= SHORT_ANSWER_BYTES or stored_bytes + size <= RUN_ANSWERS_BYTES:
         return None
     return (
         f"{kind} of {size:,} bytes are too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, "
-        f"and {stored:,} are stored; a value of up to {SHORT_ANSWER_BYTES:,} bytes, such as a file name, is always "
-        "accepted"
+        f"and {stored_bytes:,} are stored; "
+        f"a value of up to {SHORT_ANSWER_BYTES:,} bytes, such as a file name, is always accepted"
     )
 
 

@@ -203,7 +203,7 @@ class SetLimits:
 def current_notes(scheduler: "RunScheduler | None") -> list[dict[str, Any]]:
     """Return the notes about the current state of a run: paused, compensating, finishing early, missing values.
 
-    The note of a paused run has no reason, because the note of the command has it.
+    The note of a paused run has no reason, because the note of the command has the reason.
     """
     if scheduler is None:
         return []
@@ -231,9 +231,11 @@ def missing_value_notes(scheduler: "RunScheduler") -> Iterator[dict[str, Any]]:
         node for node, record in scheduler.state.visible_nodes() if record.status is NodeStatus.SKIPPED and node.when
     )
     for node in islice(skipped_nodes, _MAX_SKIPPED_CHECKED):
-        missing = [text for text in missing_values(scheduler, node) if text.endswith(" is missing")]
-        if missing:
-            message = f"skipped, because its condition reads missing values: {'; '.join(missing[:_MAX_MISSING_VALUES])}"
+        missing_texts = [text for text in missing_values(scheduler, node) if text.endswith(" is missing")]
+        if missing_texts:
+            message = (
+                f"skipped, because its condition reads missing values: {'; '.join(missing_texts[:_MAX_MISSING_VALUES])}"
+            )
             yield {"code": "missing_value", "node_id": node.id, "message": message}
 
 

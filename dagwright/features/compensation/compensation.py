@@ -1,8 +1,8 @@
 """Saga compensation: which calls of a run have to be undone, in which order, and which cannot be undone.
 
 An incomplete run gets one compensation node for each call that may have changed something. The nodes run one after the
-other, in reverse order of the calls, which also respects undeclared dependencies. The nodes are derived from the plan
-and the records, so continue-as-new, replay and history readers need no additional state.
+other, in reverse order of the calls. This order also respects undeclared dependencies. The nodes are derived from the
+plan and the records, so continue-as-new, replay and history readers need no additional state.
 
 Replay: ids, order and content of the nodes are part of a run's history.
 """
@@ -129,10 +129,12 @@ def compensation_extension(state: "RunState") -> Extension | None:
     nodes: list[CompiledNode] = []
     base = state.plan.written_count
     for ref in _in_reverse_order(state):
-        name, previous = state.id_of(ref), [base + len(nodes) - 1] if nodes else []
+        name, previous_numbers = state.id_of(ref), [base + len(nodes) - 1] if nodes else []
         # A hidden node is no dependency: its number is after those of the added nodes.
-        compensated = [ref.node] if ref.node < base else []
-        node = _compensation_node(state, ref, _free_id(state, f"undo {name}"), dependencies=(*compensated, *previous))
+        compensated_numbers = [ref.node] if ref.node < base else []
+        node = _compensation_node(
+            state, ref, _free_id(state, f"undo {name}"), dependencies=(*compensated_numbers, *previous_numbers)
+        )
         nodes.append(node)
     return Extension(base, tuple(nodes)) if nodes else None
 
@@ -205,32 +207,32 @@ def without_compensation(plan: CompiledPlan) -> CompiledPlan:
     count = sum(node.compensates is not None for node in plan.nodes)
     if not count:
         return plan
-    renumbered = [
+    renumbered_nodes = [
         replace(node, dependencies=tuple(number - count if number >= end else number for number in node.dependencies))
         for node in plan.nodes
     ]
-    return replace(plan, nodes=(*renumbered[: end - count], *renumbered[end:]))
+    return replace(plan, nodes=(*renumbered_nodes[: end - count], *renumbered_nodes[end:]))
 
 
 def compensated_tasks(state: "RunState") -> tuple[frozenset[str], list[str]]:
     """Return the nodes and items that a run compensates or has compensated, and those whose compensation is unknown."""
-    compensated, unknown = set[str](), list[str]()
+    compensated_ids, unknown_ids = set[str](), list[str]()
     for node, record in state.visible_nodes():
         if node.compensates is None:
             continue
         if record.status not in (NodeStatus.FAILED, NodeStatus.CANCELLED):
-            compensated.add(node.compensates)
+            compensated_ids.add(node.compensates)
         elif record.attempts and (node.kind == "plan" or record.error is None or _is_unknown(record)):
-            unknown.append(node.compensates)
-    return frozenset(compensated), unknown
+            unknown_ids.append(node.compensates)
+    return frozenset(compensated_ids), unknown_ids
 
 
 def compensated_by(state: "RunState") -> dict[str, str]:
     """Return compensated node or item -> its compensation node."""
     if not any(node.compensates is not None for extension in state.extensions for node in extension.nodes):
         return {}
-    completed = (node for node, record in state.visible_nodes() if record.status is NodeStatus.COMPLETED)
-    return {node.compensates: node.id for node in completed if node.compensates is not None}
+    completed_nodes = (node for node, record in state.visible_nodes() if record.status is NodeStatus.COMPLETED)
+    return {node.compensates: node.id for node in completed_nodes if node.compensates is not None}
 
 
 # Reports.
@@ -257,19 +259,17 @@ def compensation_summary(state: "RunState") -> tuple[str, list[Note]]:
 
     A call that did not complete is compensated as a precaution. It is not counted, because it usually had no effect.
     """
-    uncompensated = uncompensated_calls(state)
+    calls = uncompensated_calls(state)
     compensated_ids = compensated_by(state)
     count = sum(_has_known_effect(state, task_id) for task_id in compensated_ids)
-    if not uncompensated:
+    if not calls:
         message = "compensated calls with unknown outcome" if compensated_ids else "nothing to compensate"
         if count:
             message = f"compensated {format_count(count, 'call')}"
     else:
-        names = join_first([repr(call.task) for call in uncompensated], _MAX_NAMES)
-        message = f"compensated: {count:,}; not compensated: {len(uncompensated):,} ({names})"
-    return message, [
-        Note(NOTE_UNCOMPENSATED, f"{call.task!r} {call.reason}", call.task) for call in uncompensated[:_MAX_NOTES]
-    ]
+        names = join_first([repr(call.task) for call in calls], _MAX_NAMES)
+        message = f"compensated: {count:,}; not compensated: {len(calls):,} ({names})"
+    return message, [Note(NOTE_UNCOMPENSATED, f"{call.task!r} {call.reason}", call.task) for call in calls[:_MAX_NOTES]]
 
 
 def precautionary_count(state: "RunState") -> int:

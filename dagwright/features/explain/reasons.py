@@ -132,11 +132,11 @@ def open_task_ids(record: Record, node: CompiledNode) -> Iterator[str]:
         yield node.id
 
 
-def join_names(names: Sequence[str], *, last: str = "and") -> str:
+def join_names(names: Sequence[str], *, conjunction: str = "and") -> str:
     """Join names for a sentence: `a`, `a and b`, `a, b and 3 more`."""
-    first_names, omitted = names[:_MAX_NAMES], len(names) - _MAX_NAMES
-    parts = [*first_names, f"{omitted:,} more"] if omitted > 0 else first_names
-    return f" {last} ".join(filter(None, [", ".join(parts[:-1]), parts[-1]])) if parts else ""
+    first_names, omitted_count = names[:_MAX_NAMES], len(names) - _MAX_NAMES
+    parts = [*first_names, f"{omitted_count:,} more"] if omitted_count > 0 else first_names
+    return f" {conjunction} ".join(filter(None, [", ".join(parts[:-1]), parts[-1]])) if parts else ""
 
 
 # Open nodes.
@@ -146,7 +146,7 @@ def _pending_reason(scheduler: "RunScheduler", node: CompiledNode, task_id: str)
     dependency_ids = [scheduler.plan.nodes[number].id for number in node.dependencies]
     open_ids = [name for name in dependency_ids if not _status_of(scheduler, name).is_final]
     kind, required = node.join
-    names = join_names(open_ids, last="or" if kind == "any" else "and")
+    names = join_names(open_ids, conjunction="or" if kind == "any" else "and")
     if kind == "any":
         message = f"waits for {'one of ' if len(open_ids) > 1 else ''}{names}"
     elif kind == "at_least":
@@ -205,19 +205,19 @@ def _ready_reason(scheduler: "RunScheduler", task_id: str, node: CompiledNode, r
 
 def _reached_limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
     """Return the limit that keeps a ready task waiting, or `None`."""
-    running: Counter[str] = Counter()
+    running_counts: Counter[str] = Counter()
     calls_by_tool: Counter[str] = Counter()
-    total = 0
+    total_count = 0
     for other, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
         tasks = [(f"{other.id}[{item.key}]", item.record) for item in record.items] or [(other.id, record)]
         count = sum(_is_in_flight(scheduler, task_id, task_record) for task_id, task_record in tasks)
-        running[other.id] = count
-        total += count
+        running_counts[other.id] = count
+        total_count += count
         calls_by_tool[other.tool] += count if other.kind != "region" else 0
     tools = scheduler.plan.tools
     tool, calls_of_tool = tools.get(node.tool), calls_by_tool[node.tool]
-    if node.max_parallel is not None and running[node.id] >= node.max_parallel:
-        return f"{running[node.id]} items of {node.id} run, and its `max_parallel` is {node.max_parallel}"
+    if node.max_parallel is not None and running_counts[node.id] >= node.max_parallel:
+        return f"{running_counts[node.id]} items of {node.id} run, and its `max_parallel` is {node.max_parallel}"
     if tool is not None and tool.max_parallel is not None and calls_of_tool >= tool.max_parallel:
         return f"{calls_of_tool} calls of {node.tool} run, and its `max_parallel` is {tool.max_parallel}"
     pausable = {name: count for name, count in calls_by_tool.items() if name and can_be_paused(tools.get(name))}
@@ -225,8 +225,10 @@ def _reached_limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
     if node.tool in pausable and calls_of_tool >= max_calls_of_tool(other_calls):
         others = f" and {other_calls} calls of other tools" if other_calls else ""
         return f"{calls_of_tool} calls of {node.tool}{others} run; the remaining slots are reserved for other tools"
-    if total >= scheduler.state.max_in_flight:
-        return f"{total} tasks of the run are in flight, and its `max_parallel` is {scheduler.state.max_in_flight}"
+    if total_count >= scheduler.state.max_in_flight:
+        return (
+            f"{total_count} tasks of the run are in flight, and its `max_parallel` is {scheduler.state.max_in_flight}"
+        )
     return None
 
 

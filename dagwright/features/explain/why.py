@@ -75,11 +75,11 @@ def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> s
     reasons = {reason.node: reason for reason in chain.reasons}
     clauses = [f"{start.node} {_clause(start, clock)}"]
     visited = {start.node}
-    while (following := _first_cause(start, reasons, visited)) is not None and following.kind != "completed":
-        visited.add(following.node)
-        subject = "which" if len(start.because) == 1 else following.node
-        clauses.append(f"{subject} {_clause(following, clock)}")
-        start = following
+    while (cause := _first_cause(start, reasons, visited)) is not None and cause.kind != "completed":
+        visited.add(cause.node)
+        subject = "which" if len(start.because) == 1 else cause.node
+        clauses.append(f"{subject} {_clause(cause, clock)}")
+        start = cause
     return ", ".join(clauses)
 
 
@@ -128,16 +128,19 @@ def _open_tasks(scheduler: "RunScheduler") -> Iterator[str]:
 
 
 def _roots_of_end(scheduler: "RunScheduler") -> Sequence[str]:
-    """Return the nodes that no other node caused to fail or be cancelled; if there are none, to be skipped."""
+    """Return the nodes that failed or were cancelled without another node as the cause.
+
+    If there are none, return the skipped nodes that do not depend on a skipped node.
+    """
     # Nodes that only unresolved lookups stopped are omitted: the lookups are the error of the run.
     candidates = [
         (node, record)
         for node, record in scheduler.state.visible_nodes()
         if not record.blocked_by and record.reason != UNRESOLVED
     ]
-    failed = [node.id for node, record in candidates if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)]
-    if failed:
-        return failed
+    failed_ids = [node.id for node, record in candidates if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)]
+    if failed_ids:
+        return failed_ids
     return [
         node.id
         for node, record in candidates

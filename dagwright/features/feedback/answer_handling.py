@@ -119,11 +119,13 @@ class AnswerHandler:
         Raises:
             ComputeBudgetExceeded: the compute budget of the current activation is used up; nothing has changed.
         """
-        for accepted in accepted_answers:
-            if accepted.extension is not None:
+        for accepted_answer in accepted_answers:
+            if accepted_answer.extension is not None:
                 self._rebuild.charge_within_budget(at)
-            if accepted.request.id in self._requests.open:
-                self.apply(accepted.request, accepted.answer, feedback, at, extension=accepted.extension)
+            if accepted_answer.request.id in self._requests.open:
+                self.apply(
+                    accepted_answer.request, accepted_answer.answer, feedback, at, extension=accepted_answer.extension
+                )
 
     def apply(
         self, request: Request, answer: Any, feedback: Feedback, at: float, *, extension: "Extension | None" = None

@@ -124,13 +124,13 @@ class AnswerValidator:
 
     def _storage_problem(self, feedback: Feedback, count: int) -> str | None:
         """Return why an answer exceeds the limit of stored answers, or `None`; short answers are always accepted."""
-        size, stored = encoded_size(feedback.answer), self._requests.stored_bytes
-        if size <= SHORT_ANSWER_BYTES or stored + size * count <= RUN_ANSWERS_BYTES:
+        size, stored_bytes = encoded_size(feedback.answer), self._requests.stored_bytes
+        if size <= SHORT_ANSWER_BYTES or stored_bytes + size * count <= RUN_ANSWERS_BYTES:
             return None
         recipients = f" to {count:,} requests" if count > 1 else ""
         return (
             f"an answer of {size:,} bytes{recipients} is too much: "
-            f"people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, and {stored:,} are stored; "
+            f"people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, and {stored_bytes:,} are stored; "
             f"answers of at most {SHORT_ANSWER_BYTES:,} bytes, such as a file name, are always accepted"
         )
 
@@ -140,7 +140,7 @@ class AnswerValidator:
         """Check one answer to several requests; if it is invalid for any of them, return why it is rejected."""
         check_budget = check_budget or self._requests.check_budget
         check_budget.start(at)
-        accepted: list[AcceptedAnswer] = []
+        accepted_answers: list[AcceptedAnswer] = []
         answers: dict[bytes, Any] = {}
         for request in requests:
             if request.deadline_at is not None and request.deadline_at <= at and request.escalates_to is None:
@@ -160,8 +160,8 @@ class AnswerValidator:
                     )
             except BadAnswer as error:
                 return f"{request.id!r}: {error}"
-            accepted.append(AcceptedAnswer(request, answers[key]))
-        return self._storage_problem(feedback, len(accepted)) or accepted
+            accepted_answers.append(AcceptedAnswer(request, answers[key]))
+        return self._storage_problem(feedback, len(accepted_answers)) or accepted_answers
 
     def _with_extension(
         self, request: Request, answer: Mapping[str, Any], *, request_count: int, check_budget: ComputeBudget

@@ -73,12 +73,12 @@ class HumanFeedback(SchedulerComponent):
 
     def needed_hooks(self) -> Collection[str]:
         """Return the hooks that are needed. Most are only needed once there are requests."""
-        unneeded = set() if self._has_requests else set(_REQUEST_HOOKS)
+        unneeded_hooks = set() if self._has_requests else set(_REQUEST_HOOKS)
         if not self._has_gate:
-            unneeded.add("on_node_ready")
+            unneeded_hooks.add("on_node_ready")
         if not self.state.policy_changed:
-            unneeded.add("before_dispatch")
-        return self.hooks - unneeded
+            unneeded_hooks.add("before_dispatch")
+        return self.hooks - unneeded_hooks
 
     def _enable_request_hooks(self) -> None:
         if not self._has_requests:
@@ -117,11 +117,11 @@ class HumanFeedback(SchedulerComponent):
         if self._state.record(ref).status is NodeStatus.WAITING:
             self.opener.close(self._state.id_of(ref), at)
 
-    def on_rebuild(self, base: int, added: int) -> None:
+    def on_rebuild(self, base: int, added_count: int) -> None:
         """Update state that depends on the nodes of the plan."""
         self._has_gate = self.gate.is_needed
-        if added:
-            self.requests.move_early(base, added)
+        if added_count:
+            self.requests.move_early(base, added_count)
 
     def after_update(self, at: float) -> bool:
         """Apply one early answer that adds nodes."""

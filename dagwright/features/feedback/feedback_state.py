@@ -51,7 +51,7 @@ class RequestRegistry:
 
     def __init__(self) -> None:
         self.open: dict[str, Request] = {}
-        """In the order in which they were opened."""
+        """Id -> open request, in the order in which the requests were opened."""
         self.closed: dict[str, Closing] = {}
         self.early_answers: dict[str, Feedback] = {}
         """Answers to requests that are not open yet."""
@@ -117,10 +117,10 @@ class RequestRegistry:
         self.early_answers[feedback.request] = feedback
         self.early_ids_by_node.setdefault(number, []).append(feedback.request)
 
-    def move_early(self, base: int, added: int) -> None:
-        """Renumber early answers after nodes were added: numbers from `base` on move by `added`."""
+    def move_early(self, base: int, added_count: int) -> None:
+        """Renumber early answers after nodes were added: numbers from `base` on move by `added_count`."""
         self.early_ids_by_node = {
-            number + added if number is not None and number >= base else number: names
+            number + added_count if number is not None and number >= base else number: names
             for number, names in self.early_ids_by_node.items()
         }
 

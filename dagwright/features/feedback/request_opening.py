@@ -86,8 +86,8 @@ class RequestOpener:
 
     def apply_early(self, request: Request, at: float) -> None:
         """Apply an early answer to a request, if there is one."""
-        if (early := self._feedback.requests.early_answers.pop(request.id, None)) is not None:
-            self._on_early(request, early, at)
+        if (early_answer := self._feedback.requests.early_answers.pop(request.id, None)) is not None:
+            self._on_early(request, early_answer, at)
 
     def open_tool_request(self, ref: TaskRef, raised_question: RaisedQuestion, *, at: float) -> NodeError | None:
         """Open the request of a running tool; return the error if the request is rejected."""

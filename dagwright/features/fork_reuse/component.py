@@ -32,7 +32,7 @@ class ForkReuse(SchedulerComponent):
         """Return no hooks if the run is not a fork."""
         return self.hooks if self.table is not None else ()
 
-    def on_rebuild(self, base: int, added: int) -> None:  # noqa: ARG002 - a hook
+    def on_rebuild(self, base: int, added_count: int) -> None:  # noqa: ARG002 - a hook
         """Clear cached fingerprints of results that may have changed."""
         if self.table is not None:
             self.table.digests.clear()

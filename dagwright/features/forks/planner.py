@@ -81,61 +81,67 @@ class ReusableResults:
 
 
 def reusable_results(
-    old: "RunScheduler", plan: CompiledPlan, *, source: Source, differences: ForkDifferences
+    source_scheduler: "RunScheduler", plan: CompiledPlan, *, source: Source, differences: ForkDifferences
 ) -> ReusableResults:
     """Return the results of a run that a fork can reuse.
 
     Args:
-        old: scheduler of the source run, rebuilt from its history.
+        source_scheduler: scheduler of the source run, rebuilt from its history.
         plan: plan of the fork.
     """
-    return _ResultCollector(old, plan, source, differences).collect()
+    return _ResultCollector(source_scheduler, plan, source, differences).collect()
 
 
 class _ResultCollector:
-    def __init__(self, old: "RunScheduler", plan: CompiledPlan, source: Source, differences: ForkDifferences) -> None:
-        self._old = old
+    def __init__(
+        self, source_scheduler: "RunScheduler", plan: CompiledPlan, source: Source, differences: ForkDifferences
+    ) -> None:
+        self._source_scheduler = source_scheduler
         self._plan = plan
         self._source = source
         self._differences = differences
-        self._new = {node.id: node for node in plan.nodes[: plan.step_count]}
+        self._fork_nodes = {node.id: node for node in plan.nodes[: plan.step_count]}
         self._results = ReusableResults()
 
     def collect(self) -> ReusableResults:
-        old_nodes = {node.id: node for node, _ in self._old.state.steps()}
-        for node_id, node in self._new.items():
+        old_nodes = {node.id: node for node, _ in self._source_scheduler.state.steps()}
+        for node_id, node in self._fork_nodes.items():
             old_node = old_nodes.get(node_id)
-            if old_node is not None and _definition(old_node, self._old.plan) != _definition(node, self._plan):
+            if old_node is not None and _definition(old_node, self._source_scheduler.plan) != _definition(
+                node, self._plan
+            ):
                 self._results.changed_nodes.add(node_id)
-        self._results.compensated_ids, unknown_ids = compensated_tasks(self._old.state)
+        self._results.compensated_ids, unknown_ids = compensated_tasks(self._source_scheduler.state)
         for task_id in unknown_ids:
             if not self._differences.reruns(task_id.partition("[")[0], task_id):
                 advice = "check it, and add it to `rerun` to run it again"
                 self._results.problems.append(f"it is unknown whether {task_id!r} was compensated: {advice}")
-        untouched = self._untouched_nodes(old_nodes) if self._source.is_open else frozenset()
-        for number, (node, record) in enumerate(self._old.state.steps()):
+        untouched_ids = self._untouched_nodes(old_nodes) if self._source.is_open else frozenset()
+        for number, (node, record) in enumerate(self._source_scheduler.state.steps()):
             # The nodes of offloaded regions are not known here.
-            is_known = node.id in self._new and not self._old.state.regions.is_inside_offloaded(number)
+            is_known = node.id in self._fork_nodes and not self._source_scheduler.state.regions.is_inside_offloaded(
+                number
+            )
             if is_known and not self._differences.reruns(node.id):
-                self._collect_node(number, node, record, is_untouched=node.id in untouched)
+                self._collect_node(number, node, record, is_untouched=node.id in untouched_ids)
         return self._results
 
     def _untouched_nodes(self, old_nodes: Mapping[str, CompiledNode]) -> frozenset[str]:
         """Return the nodes that do not depend on any change, whatever the outcome of their dependencies."""
         nodes = self._plan.nodes[: self._plan.step_count]
-        touched = {
+        touched_numbers = {
             number
             for number, node in enumerate(nodes)
             if node.id not in old_nodes or node.id in self._results.changed_nodes or self._is_changed(node)
         }
         dependents = dependents_of([node.dependencies for node in self._plan.nodes])
-        unvisited = [*touched]
+        unvisited = [*touched_numbers]
         while unvisited:
             for dependent in dependents[unvisited.pop()]:
-                if dependent not in touched:
-                    touched.add(dependent)
+                if dependent not in touched_numbers:
+                    touched_numbers.add(dependent)
                     unvisited.append(dependent)
-        return frozenset(node.id for number, node in enumerate(nodes) if number not in touched)
+        return frozenset(node.id for number, node in enumerate(nodes) if number not in touched_numbers)
 
     def _is_changed(self, node: CompiledNode) -> bool:
         """Return whether a node runs again or reads an input with another value."""
@@ -168,7 +174,7 @@ class _ResultCollector:
         is_reusable = has_reusable_result(record) and all(has_reusable_result(batch) for batch in batches)
         if is_reusable:
             self._add_result(node.id, record, lambda version: self._fingerprint_of_map(number, version))
-        if not is_reusable and has_side_effects(self._new[node.id], self._plan.tools):
+        if not is_reusable and has_side_effects(self._fork_nodes[node.id], self._plan.tools):
             advice = f"add {node.id!r} to `rerun` to run all items again"
             if self._source.is_open and not record.status.is_final:
                 advice = f"let them end first, or {advice}"
@@ -179,7 +185,7 @@ class _ResultCollector:
     def _collect_task(self, ref: TaskRef, task_id: str, record: Record) -> None:
         if task_id in self._results.compensated_ids:
             return
-        node = self._old.plan.nodes[ref.node]
+        node = self._source_scheduler.plan.nodes[ref.node]
         runs_again = node.kind == "plan" and (record.partial or bool(self._differences.rerun_in_sub_plan(task_id)))
         is_done = has_reusable_result(record) and not runs_again
         if is_done:
@@ -197,10 +203,14 @@ class _ResultCollector:
             )
 
     def _fingerprint_of(self, ref: TaskRef, version: str | None = None) -> str:
-        return fingerprint_of(self._old.state, ref, version=version, table=self._old.features.reuse.table)
+        return fingerprint_of(
+            self._source_scheduler.state, ref, version=version, table=self._source_scheduler.features.reuse.table
+        )
 
     def _fingerprint_of_map(self, number: int, version: str | None) -> str:
-        return fingerprint_of_map(self._old.state, number, version=version, table=self._old.features.reuse.table)
+        return fingerprint_of_map(
+            self._source_scheduler.state, number, version=version, table=self._source_scheduler.features.reuse.table
+        )
 
     def _add_result(self, task_id: str, record: Record, compute_fingerprint: Callable[[str | None], str]) -> None:
         try:
@@ -232,7 +242,7 @@ class _ResultCollector:
 
     def _scope_of(self, task_id: str, node_id: str, fingerprint: str) -> str:
         """Return the scope of the idempotency key of a task in the source run, which may itself be a fork."""
-        table = self._old.features.reuse.table
+        table = self._source_scheduler.features.reuse.table
         reusable = table.entry_with_key(task_id, node_id) if table is not None else None
         if reusable is None or reusable.scope is None or (reusable.fingerprint and reusable.fingerprint != fingerprint):
             return self._source.scope
@@ -276,13 +286,13 @@ class ForkPrediction:
 
 
 def predict_fork(
-    scheduler: "RunScheduler", old: "RunScheduler", reuse: ReusableResults, *, differences: ForkDifferences
+    scheduler: "RunScheduler", source_scheduler: "RunScheduler", reuse: ReusableResults, *, differences: ForkDifferences
 ) -> ForkPrediction:
     """Predict a fork.
 
     Args:
         scheduler: scheduler of the fork that has not started. It must not be used afterwards.
-        old: scheduler of the source run.
+        source_scheduler: scheduler of the source run.
     """
     scheduler.features.reuse.set_table(reuse.table)
     scheduler.start(0.0)
@@ -303,7 +313,7 @@ def predict_fork(
             elif task_record.status is not NodeStatus.SKIPPED:
                 tool = scheduler.plan.tools.get(node.tool)
                 version = tool.version if tool is not None else ""
-                result.runs[task_id] = _run_reason(node, task_id, old, reuse, differences, version=version)
+                result.runs[task_id] = _run_reason(node, task_id, source_scheduler, reuse, differences, version=version)
     return result
 
 
@@ -316,21 +326,21 @@ def _has_reusable_items(table: ReuseTable, node: CompiledNode) -> bool:
 def _run_reason(
     node: CompiledNode,
     task_id: str,
-    old: "RunScheduler",
+    source_scheduler: "RunScheduler",
     reuse: ReusableResults,
     differences: ForkDifferences,
     *,
     version: str,
 ) -> str:
-    record = old.record_of(task_id)
+    record = source_scheduler.record_of(task_id)
     if differences.reruns(node.id, task_id) or differences.rerun_in_sub_plan(task_id):
         return "was selected to run again"
-    number = old.state.number_of(node.id)
+    number = source_scheduler.state.number_of(node.id)
     if record is None or number is None:
         return "is new"
     if task_id in reuse.compensated_ids:
         return "was compensated"
-    if old.state.regions.is_inside_offloaded(number):
+    if source_scheduler.state.regions.is_inside_offloaded(number):
         return "belongs to an offloaded region of pure nodes"
     if record.status is NodeStatus.FAILED or record.error is not None:
         return "had failed"

@@ -1,4 +1,4 @@
-"""Entity resolver of a run: the find tool of the plan's resolver finds each entity, the bind tool binds them."""
+"""Entity resolver of a run: the find tool of the plan's resolver finds each entity, and the bind tool binds all."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

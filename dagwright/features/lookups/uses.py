@@ -25,8 +25,8 @@ def use_of_lookup(plan: CompiledPlan, find_id: str) -> str:
     uses = [*islice(_uses(plan, find_id, lookup_nodes), _MAX_USES_SHOWN + 1)]
     if not uses:
         return ""
-    more = " And for more." if len(uses) > _MAX_USES_SHOWN else ""
-    return f"It is for {'; '.join(uses[:_MAX_USES_SHOWN])}.{more}"
+    suffix = " And for more." if len(uses) > _MAX_USES_SHOWN else ""
+    return f"It is for {'; '.join(uses[:_MAX_USES_SHOWN])}.{suffix}"
 
 
 def _uses(plan: CompiledPlan, find_id: str, lookup_nodes: dict[str, CompiledNode]) -> Iterator[str]:

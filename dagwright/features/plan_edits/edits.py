@@ -71,7 +71,7 @@ def extension_of(
     known_tools = {**tools, **state.plan.tools}
     stubs = [{"id": node_id, "tool": _STUB_TOOL} for node_id in _mentioned_ids(nodes, state)]
     try:
-        checked = check_document(
+        checked_plan = check_document(
             Document(
                 {"plan": 1, "inputs": dict(state.plan.inputs), "nodes": [*stubs, *nodes]},
                 pointers={pointer("nodes", len(stubs) + index): pointer("nodes", index) for index in range(len(nodes))},
@@ -79,30 +79,30 @@ def extension_of(
             tools={**known_tools, _STUB_TOOL: ToolDeclaration(_STUB_TOOL)},
             hint_budget=hint_budget,
         )
-    except PlanInvalid as invalid:
+    except PlanInvalid as error:
         stub_ids = {stub["id"] for stub in stubs}
         raise PlanInvalid(
-            [_in_new_nodes(problem, nodes, existing_ids=stub_ids) for problem in invalid.problems]
+            [_in_new_nodes(problem, nodes, existing_ids=stub_ids) for problem in error.problems]
         ) from None
-    missing_inputs = [name for name in checked.inputs if name not in state.inputs]
+    missing_inputs = [name for name in checked_plan.inputs if name not in state.inputs]
     if missing_inputs:
         message = f"the run has no value for the input {missing_inputs[0]!r}"
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
-    without_agents = compile_with_planner(checked) if state.plan.has_planner else compile_plan(checked)
+    without_agents = compile_with_planner(checked_plan) if state.plan.has_planner else compile_plan(checked_plan)
     # The tools sent with an agent contain their descriptions for the model, which compiled plans do not have.
-    compiled = state.options.with_agents(without_agents, {**checked.tools, **tools})
-    if problems := [*_policy_problems(compiled.nodes[len(stubs) :], state.policy)]:
+    compiled_plan = state.options.with_agents(without_agents, {**checked_plan.tools, **tools})
+    if problems := [*_policy_problems(compiled_plan.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)
-    if problems := [*_unreadable_parts(compiled, state, count=len(stubs))]:
+    if problems := [*_unreadable_parts(compiled_plan, state, count=len(stubs))]:
         raise PlanInvalid(problems)
     numbers = _numbers_of(stubs, state, count=len(nodes))
-    new_nodes = [_renumber(node, numbers) for node in compiled.nodes[len(stubs) :]]
+    new_nodes = [_renumber(node, numbers) for node in compiled_plan.nodes[len(stubs) :]]
     tool_names = {node.tool for node in new_nodes if node.kind == "tool"}
     return Extension(
         state.plan.written_count,
         tuple(new_nodes),
         {name: tool for name, tool in known_tools.items() if name in tool_names},
-        {state.newest_id(node.id): node.projections for node in compiled.nodes[: len(stubs)] if node.projections},
+        {state.newest_id(node.id): node.projections for node in compiled_plan.nodes[: len(stubs)] if node.projections},
     )
 
 
@@ -132,22 +132,24 @@ def _policy_problems(nodes: Sequence[CompiledNode], policy: Policy, *, within: s
             yield from _policy_problems(node.sub_plan.nodes, policy, within=within or node.id)
 
 
-def _unreadable_parts(compiled: CompiledPlan, state: "RunState", *, count: int) -> Iterator[Problem]:
+def _unreadable_parts(compiled_plan: CompiledPlan, state: "RunState", *, count: int) -> Iterator[Problem]:
     """Yield a problem for each part of a stored result that the run itself would have to read.
 
     Args:
         count: number of stubs, which come first.
     """
     stored_results: dict[int, StoredValue] = {}
-    for number, stub in enumerate(compiled.nodes[:count]):
+    for number, stub in enumerate(compiled_plan.nodes[:count]):
         record = state.record_of(state.newest_id(stub.id))
         if record is not None and record.status is NodeStatus.COMPLETED and isinstance(record.result, StoredValue):
             stored_results[number] = record.result
-    for index, node in enumerate(compiled.nodes[count:]):
+    for index, node in enumerate(compiled_plan.nodes[count:]):
         # References in arguments are resolved by the worker, which can read the store.
         read_by_run = node if node.kind == "human" else replace(node, bindings=(), item_bindings=(), sub_plan=None)
-        stub_nodes = [CompiledNode(compiled.nodes[number].id) for number in node.dependencies]
-        with_reads = with_projections(replace(compiled, nodes=(*stub_nodes, replace(read_by_run, dependencies=()))))
+        stub_nodes = [CompiledNode(compiled_plan.nodes[number].id) for number in node.dependencies]
+        with_reads = with_projections(
+            replace(compiled_plan, nodes=(*stub_nodes, replace(read_by_run, dependencies=())))
+        )
         for number, stub in zip(node.dependencies, with_reads.nodes, strict=False):
             if number not in stored_results:
                 continue
@@ -222,13 +224,13 @@ def _renumber(node: CompiledNode, numbers: Sequence[int]) -> CompiledNode:
     return replace(node, dependencies=dependencies, sub_plan=sub_plan)
 
 
-def format_problems(invalid: PlanInvalid) -> str:
+def format_problems(error: PlanInvalid) -> str:
     """Format the first problems of nodes, one sentence each."""
     lines = []
-    for problem in invalid.problems[:_MAX_PROBLEMS_REPORTED]:
+    for problem in error.problems[:_MAX_PROBLEMS_REPORTED]:
         lines.append(f"{problem.code} at {problem.pointer}: {problem.text}")
-    omitted = len(invalid.problems) - _MAX_PROBLEMS_REPORTED
-    return "; ".join([*lines, *([f"and {omitted} more"] if omitted > 0 else [])])
+    omitted_count = len(error.problems) - _MAX_PROBLEMS_REPORTED
+    return "; ".join([*lines, *([f"and {omitted_count} more"] if omitted_count > 0 else [])])
 
 
 _MAX_TOOLS_LISTED = 20
@@ -273,9 +275,9 @@ def checked_extension(
         budget.spend(cost)
     try:
         extension = extension_of(nodes, state, tools=tools, hint_budget=_HINT_BUDGET)
-    except PlanInvalid as invalid:
+    except PlanInvalid as error:
         budget.remaining = max(0, budget.remaining - _COST_OF_HINTS)
-        return format_problems(PlanInvalid([_with_hint(problem, state, tools) for problem in invalid.problems]))
+        return format_problems(PlanInvalid([_with_hint(problem, state, tools) for problem in error.problems]))
     return refusal_of_reserved_ids(state, extension) or refusal_of_extension(state, extension) or extension
 
 

@@ -107,9 +107,9 @@ def _tool_from_json(name: str, encoded: Any) -> ToolDeclaration:
         return agent_declaration(_card_from_json(name, encoded["agent"]))
     timeout_s = encoded.get("timeout_s", 60.0)
     values = {field: encoded[field] for field in _FIELD_TYPES if encoded.get(field) is not None}
-    invalid = [field for field, value in values.items() if type(value) is not _FIELD_TYPES[field]]
-    if invalid or type(timeout_s) not in (int, float) or not 0 <= timeout_s <= MAX_TIMEOUT_S:
-        raise ValueError(f"the tool {name!r} has an invalid {invalid[0] if invalid else 'timeout_s'!r}")
+    invalid_fields = [field for field, value in values.items() if type(value) is not _FIELD_TYPES[field]]
+    if invalid_fields or type(timeout_s) not in (int, float) or not 0 <= timeout_s <= MAX_TIMEOUT_S:
+        raise ValueError(f"the tool {name!r} has an invalid {invalid_fields[0] if invalid_fields else 'timeout_s'!r}")
     if any(values.get(field, 1) < 1 for field in ("max_parallel", "max_attempts")):
         raise ValueError(f"the limits of the tool {name!r} must be at least 1")
     if "effects_by" in values and (problem := problem_of_effects_rule(values["effects_by"])) is not None:

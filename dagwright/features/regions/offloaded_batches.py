@@ -52,8 +52,10 @@ def encode_offloaded_batch(scheduler: "RunScheduler", task: Task) -> bytes:
         values = (
             f"its {task.node.inner_count:,} pure nodes read {len(encoded):,} bytes from outside, including the inputs"
         )
-        allowed = f"of the run; at most {OFFLOADED_BATCH_INPUT_BYTES:,} are allowed"
-        raise BatchTooLarge(f"{values} {allowed}; combine the values with a tool, whose result is passed by reference")
+        limit_text = f"of the run; at most {OFFLOADED_BATCH_INPUT_BYTES:,} are allowed"
+        raise BatchTooLarge(
+            f"{values} {limit_text}; combine the values with a tool, whose result is passed by reference"
+        )
     return encoded
 
 
@@ -94,9 +96,9 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
         output: `{"batch", "counts", "open", "ends", "ended", "versions", "error"}`; the first four are the state of the
             whole region; `ended` contains the ends of the members on which nodes outside depend.
     """
-    previous: InnerState | None = None
+    previous_state: InnerState | None = None
     if (record := scheduler.record_of(task_id)) is not None:
-        previous = record.result
+        previous_state = record.result
     try:
         state = _state(output)
         ends = [(str(entry[0]), end_from_json(entry[1:])) for entry in output["ended"]]
@@ -109,7 +111,9 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
     apply_outcomes(scheduler, ends, output.get("versions", {}), at=at)
     if error is not None:
         scheduler.abort(error, at)
-    has_progress = state["open"] < (previous["open"] if previous else scheduler.state.node_of(task_id).inner_count)
+    has_progress = state["open"] < (
+        previous_state["open"] if previous_state else scheduler.state.node_of(task_id).inner_count
+    )
     no_progress_error = NodeError("region_failed", "a batch of the region made no progress")
     scheduler.features.regions.end_batch(task_id, at=at, has_progress=has_progress, error=no_progress_error)
 

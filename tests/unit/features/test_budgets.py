@@ -342,9 +342,9 @@ def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
     )
     budget.apply_report("sub", BudgetReport({}, {**of_grandchild, **of_child}), added_nodes=0)
     budget.end_child("sub", Usage(calls=1))
-    assert budget.exceeded_limits(Reservation(1), used=Usage(calls=1), added_nodes=0) == ["calls"]
+    assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_nodes=0) == ["calls"]
     budget.raise_by({"calls": 1})
-    assert budget.exceeded_limits(Reservation(1), used=Usage(calls=1), added_nodes=0) == []
+    assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_nodes=0) == []
 
 
 def test_excessive_limit_becomes_the_largest_limit() -> None:
@@ -381,7 +381,7 @@ def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in
     budget = Budget(is_child=True)
     names = [f"c{number}" for number in range(600)]
     for name in names:
-        assert not budget.reserve(("", name), Reservation(5), used=NO_USAGE, added_nodes=0)
+        assert not budget.reserve(("", name), Reservation(5), run_usage=NO_USAGE, added_nodes=0)
     first = budget.next_report()
     assert first is not None
     assert list(first.requests) == names[:250]
@@ -438,7 +438,7 @@ def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
     parent_budget.apply_report("sub", pending_report, added_nodes=0)
     assert list(parent_budget.busy.idle_children) == ["sub"]
     parent_budget.set_limits({"calls": 1})
-    parent_budget.grant_waiting(used=NO_USAGE, added_nodes=0)
+    parent_budget.grant_waiting(run_usage=NO_USAGE, added_nodes=0)
     assert list(parent_budget.busy.idle_children) == []
     scheduler.features.budget.handle_grant(parent_budget.next_grants()["sub"], finishing=None, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
@@ -449,7 +449,7 @@ def test_grant_for_a_withdrawn_call_does_not_start_a_later_request_of_the_call()
     child_budget = Budget(is_child=True)
 
     def reserve_and_report() -> BudgetReport | None:
-        child_budget.reserve(("", "a"), Reservation(5), used=NO_USAGE, added_nodes=0)
+        child_budget.reserve(("", "a"), Reservation(5), run_usage=NO_USAGE, added_nodes=0)
         return child_budget.next_report()
 
     assert reserve_and_report() == BudgetReport(requests={"a": 5})
