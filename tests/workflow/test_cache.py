@@ -32,18 +32,18 @@ class CallLog:
 
 @tool(effects="read")
 def look(name: str) -> dict[str, Any]:
-    return {"name": name, "call": CallLog.note(name)}
+    return {"name": name, "call": CallLog.record(name)}
 
 
 @tool(effects="read")
 def look_long(name: str) -> dict[str, Any]:
     """Return a result that goes to the payload store."""
-    return {"name": name, "call": CallLog.note(name), "text": "x" * INLINE_VALUE_BYTES}
+    return {"name": name, "call": CallLog.record(name), "text": "x" * INLINE_VALUE_BYTES}
 
 
 @tool(effects="read")
 def long_text(name: str) -> str:
-    CallLog.note(name)
+    CallLog.record(name)
     return name * INLINE_VALUE_BYTES
 
 
@@ -53,13 +53,13 @@ def ponder(name: str, size: int = 1) -> str:
     until = time.thread_time() + 0.02
     while time.thread_time() < until:
         pass
-    CallLog.note(name)
+    CallLog.record(name)
     return f"{name}!" * size
 
 
 @tool(effects="pure")
 def glance(name: str) -> str:
-    CallLog.note(name)
+    CallLog.record(name)
     return f"{name}."
 
 

@@ -24,7 +24,8 @@ from dagwright.worker import serving
 from tests.support.eventually import eventually
 from tests.support.runs import Document, Handle, Runs, assert_replays, bare, completed_node, document_of, serving_runs
 from tests.support.tools import Bench, digest_of
-from tests.workflow.test_insides import COUNT, full_of, node_of, plan, value_of
+from tests.workflow.building import value_of
+from tests.workflow.test_insides import COUNT, full_of, node_of, plan
 
 pytestmark = pytest.mark.server
 
