@@ -279,7 +279,7 @@ def test_migration_that_fails_leaves_the_store_as_it_was(database_url: str, monk
         raise OSError("no space left")
 
     with monkeypatch.context() as patched:
-        patched.setattr(migrations, "_run", fail_migration)
+        patched.setattr(migrations, "_run_revision", fail_migration)
         with pytest.raises(OSError, match="no space left"):
             open_database(database_url)
     open_database(database_url)
