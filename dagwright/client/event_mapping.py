@@ -25,7 +25,7 @@ from dagwright.core.errors import problem_from_error
 from dagwright.core.model.requests import Closing, Request, without_number
 from dagwright.core.model.states import NodeStatus, RunStatus, TaskRef
 from dagwright.core.model.times import cut_to_ms, time_of
-from dagwright.history.moment_facts import MomentFacts, TaskFacts, TaskState, facts_of, started_in, states_of
+from dagwright.history.moment_facts import MomentFacts, TaskFacts, TaskState, facts_of, started_tasks, states_of
 
 if TYPE_CHECKING:
     from dagwright.history.run_view import HistorySnapshot, RunView
@@ -78,7 +78,7 @@ def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = Fa
     return ReportedState(
         tasks=states,
         recorded=recorded,
-        started={task for task in started_in(snapshot.scheduler) if recorded[task][0] not in _NOT_STARTED},
+        started={task for task in started_tasks(snapshot.scheduler) if recorded[task][0] not in _NOT_STARTED},
         requests={*facts.open_requests, *facts.closings},
         closed={*facts.closings},
         paused_at=None if paused is None else paused.at,

@@ -117,7 +117,7 @@ def detect_dialect(raw: JsonValue) -> str:
     if isinstance(raw, str) and (name_and_offset := text_dialect(raw)) is not None:
         return name_and_offset[0]
     if not isinstance(raw, dict):
-        raise _unknown_shape(f"{describe(raw)} is not a plan", hint=None)
+        raise _unknown_shape_error(f"{describe(raw)} is not a plan", hint=None)
     if not raw:
         raise PlanInvalid([Problem("empty_plan", "the document is an empty object")])
     if "plan" in raw:
@@ -130,7 +130,7 @@ def detect_dialect(raw: JsonValue) -> str:
     if "nodes" in raw:
         return "agents" if _is_agents_plan(raw) else "plan"
     hints = [similar_key for key in raw if (similar_key := suggestion(key, ["plan", "nodes", *_DIALECT_OF_KEY]))]
-    raise _unknown_shape("this object is not a plan", hint=hints[0] if hints else None)
+    raise _unknown_shape_error("this object is not a plan", hint=hints[0] if hints else None)
 
 
 def text_dialect(text: str) -> tuple[str, int] | None:
@@ -168,6 +168,6 @@ def _unwrapped_plan_error(message: str, form: str) -> PlanInvalid:
     return PlanInvalid([Problem("invalid_field", message, hint=f"wrap it: {form}")])
 
 
-def _unknown_shape(message: str, *, hint: str | None) -> PlanInvalid:
+def _unknown_shape_error(message: str, *, hint: str | None) -> PlanInvalid:
     shapes = "; ".join(f"{dialect.shape} ({dialect})" for dialect in Dialect)
     return PlanInvalid([Problem("invalid_field", f"{message}; a plan looks like one of: {shapes}", "", None, hint)])

@@ -119,17 +119,17 @@ def _bytes_of(path: Path) -> bytes:
         with path.open("rb") as file:
             content = file.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable_error(path, error) from None
     if len(content) > MAX_FILE_BYTES:
-        raise PlanInvalid([_too_long(path)])
+        raise PlanInvalid([_too_long_problem(path)])
     return content
 
 
-def _too_long(path: Path) -> Problem:
+def _too_long_problem(path: Path) -> Problem:
     return Problem("unreadable", f"{path} is larger than {MAX_FILE_BYTES // 1_000_000} MB, the limit for a plan")
 
 
-def _unreadable(path: Path, error: OSError | ValueError) -> PlanInvalid:
+def _unreadable_error(path: Path, error: OSError | ValueError) -> PlanInvalid:
     printable_path = printable(str(path))
     if isinstance(error, FileNotFoundError):
         message = f"there is no file {printable_path}"
@@ -154,7 +154,7 @@ def read_plan_lines(path: Path) -> Iterator[tuple[int, JsonValue | PlanInvalid]]
     try:
         file = path.open("rb")
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable_error(path, error) from None
     with file:
         number = 0
         while line := _next_line(file, path=path):
@@ -167,9 +167,9 @@ def _next_line(file: BinaryIO, *, path: Path) -> bytes:
     try:
         line = file.readline(MAX_FILE_BYTES + 1)
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable_error(path, error) from None
     if len(line) > MAX_FILE_BYTES:
-        raise PlanInvalid([_too_long(path)])
+        raise PlanInvalid([_too_long_problem(path)])
     return line
 
 

@@ -171,7 +171,7 @@ def _named_value(entry: ObjectReader, value: Any, *, at: tuple[str | int, ...], 
     linked_numbers = [number for number in graph.dependencies.get(entry.index, ()) if graph.tasks[number] == value]
     if len(set(linked_numbers)) == 1:
         return "{{" + str(ResultOf(f"node-{linked_numbers[0]}", "result")) + "}}"
-    message = f"{value!r} is the name of a task, but no link leads from it to this node: is it meant as a text?"
+    message = f"{value!r} is the name of a task, but no link leads from that task to this node: is the value a text?"
     entry.report("invalid_reference", message, "arguments", *at, hint="write the link, or <node-0> for the first node")
     return None
 

@@ -131,7 +131,7 @@ _RPC_TIMEOUT = timedelta(seconds=10)
 
 
 async def read_recorded_document(client: Client, workflow_id: str, run_id: str | None) -> dict[str, Any] | None:
-    """Return the document that a cancelled run recorded; `None` if the end of its history has none.
+    """Return the document that a cancelled run recorded; `None` if the last events have none.
 
     Runs of earlier versions, and runs that were cancelled before they started, have recorded no document.
     """

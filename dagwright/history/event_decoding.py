@@ -134,7 +134,7 @@ class WorkflowEnd:
 
     Args:
         workflow_id: workflow id of the child workflow.
-        result: `None` if it failed.
+        result: `None` if the child workflow failed.
         error: exception that the run received.
     """
 

@@ -108,7 +108,7 @@ async def _batch_with_item(
 
 
 async def _has_item(reader: "RunReader", task_id: str) -> bool | None:
-    """Return whether the run of a batch has an item; `None` if it does not know its items yet."""
+    """Return whether the run of a batch has an item; `None` if the items of the run are not known yet."""
     try:
         states = await reader.states_at(_START_OF_ITEMS)
     except RunNotFound:

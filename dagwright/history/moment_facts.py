@@ -64,7 +64,7 @@ def facts_of(
 
     Args:
         history_statuses: task id -> status in the history, for tasks that are marked as waiting for a worker.
-        previous: facts of the run at an earlier moment; requests that have not changed since are shared with it.
+        previous: facts of the run at an earlier moment; unchanged requests are shared with it.
     """
     if scheduler is None:
         return replace(previous, tasks={})
@@ -80,7 +80,7 @@ def facts_of(
 def _facts(scheduler: "RunScheduler", task: str, status: NodeStatus | None) -> TaskFacts:
     node, record = scheduler.state.node_of(task), scheduler.record_of(task) or Record()
     ref = scheduler.state.items.ref(task)
-    # The result document of a run has milliseconds, and so do its records after the end.
+    # The result document has times in milliseconds, so the records of an ended run have no microseconds.
     started_at, ended_at = (None if at is None else cut_to_ms(at) for at in (record.started_at, record.ended_at))
     return TaskFacts(
         ref.node, ref.item, status or record.status, node.title, node.tool, started_at, ended_at, record.error
@@ -108,7 +108,7 @@ def states_of(scheduler: "RunScheduler | None") -> dict[str, TaskState]:
     return states
 
 
-def started_in(scheduler: "RunScheduler | None") -> set[str]:
+def started_tasks(scheduler: "RunScheduler | None") -> set[str]:
     """Return the nodes and items that have started, whatever their outcome."""
     states = states_of(scheduler)
     records = {task: scheduler.record_of(task) for task in states} if scheduler is not None else {}

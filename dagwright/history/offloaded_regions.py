@@ -61,7 +61,7 @@ class OffloadedNodes:
     """Nodes of the offloaded regions of one run, as far as their ends are known.
 
     Each method raises `PayloadMissing` or `PayloadDamaged` if the store has lost the nodes, and `StoreUnavailable` if
-    it does not respond.
+    the store does not respond.
 
     Args:
         scheduler: scheduler of the run, rebuilt from its history; `None` while its plan is not known.

@@ -151,7 +151,7 @@ def _pause_reason(call: PendingActivityInfo) -> str | None:
 
 
 def _deferral_reason(call: PendingActivityInfo) -> str | None:
-    """Return why a call waits although a worker could make it: between two attempts, or in its slot."""
+    """Return why a call waits although a worker could make it: between two attempts, or in its slot for a limit."""
     if _is_backing_off(call) and call.last_failure.application_failure_info.type in _DEFERRAL_CODES:
         return _message_of(call.last_failure)
     is_started = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
@@ -283,7 +283,7 @@ def task_notes(raw: DescribeWorkflowExecutionResponse, failure: TaskFailure | No
 
 _CODE_DIFFERS = (
     "the worker's code differs from the code that started this run; stop that worker or roll it back, and the run "
-    "continues by itself where it is, with nothing lost"
+    "continues from its current state; nothing is lost"
 )
 _ADVICE = {"NON_DETERMINISTIC_ERROR": _CODE_DIFFERS}
 """Cause of a failed workflow task -> advice."""

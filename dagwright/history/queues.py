@@ -51,18 +51,18 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class OpenCall:
-    """Work that the server keeps for a run until it is done.
+    """Work that the server keeps for a run until the work is done.
 
     Args:
         queue: its task queue.
-        is_started: a worker has it.
+        is_started: a worker has taken the call.
         scheduled_at: seconds since the epoch at which it was scheduled; `None` if it is not scheduled yet, or has
             started.
         task: id of the plan's task; `None` for a call of the run itself.
         tool: name of the activity.
         is_foreign: the tool is served by a foreign worker.
         pause_reason: why the server has paused it: its tool is paused, or a user has paused the activity.
-        deferral_reason: why it waits although it could be made, such as a rate limit.
+        deferral_reason: why the call waits although a worker could make it, such as a rate limit.
     """
 
     queue: Queue
@@ -123,7 +123,7 @@ async def _last_poll(client: Client, queue: Queue) -> float:
 # Notes.
 
 
-def reason_of(call: OpenCall) -> str:
+def waiting_reason(call: OpenCall) -> str:
     """Return why a node waits."""
     return call.pause_reason or call.deferral_reason or f"no worker for {call.tool}"
 

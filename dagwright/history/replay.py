@@ -407,7 +407,7 @@ class HistoryReplay:
             self.scheduler.features.budget.budget.next_grants()
 
     def _dispatch_next(self) -> bool:
-        """Dispatch the next task of the scheduler, as the workflow does; it is `ready` until its event comes."""
+        """Dispatch the next task as the workflow does. The task is `ready` until its event arrives."""
         assert self.scheduler is not None
         ready = next_call(self.scheduler, self._now)
         if ready is None:

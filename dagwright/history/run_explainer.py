@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 MAX_RUNS_READ = 30
-"""Maximum number of sub-plans and runs of map batches that one explanation reads; each costs its history."""
+"""Maximum number of sub-plans and runs of map batches that one explanation reads; each of them requires a history."""
 _MAX_SENTENCES = 3
 _KIND_OF_INNER: dict[NodeStatus, ReasonKind] = {
     NodeStatus.COMPLETED: "completed",
@@ -73,7 +73,7 @@ class RunExplanation:
         return "; ".join(sentences)
 
     def ended_by(self) -> str | None:
-        """Return code and message of the error of a run, if none of its reasons contains it."""
+        """Return code and message of the error of a run, if no reason contains the message."""
         error = self._error() if self.view.is_closed and not self.node and self.chain.reasons else None
         if error is None or error["code"] in {ERROR_PLAN_FAILED, *DERIVED_ERROR_CODES}:
             # The reasons of the nodes already explain that no required node was completed.
@@ -170,7 +170,7 @@ class RunExplainer:
         """Return why a node or item is in its state.
 
         Args:
-            node: its id; in a sub-plan the path to it, `archive/check`.
+            node: ID of the node or item; in a sub-plan, the path `archive/check`.
 
         Raises:
             RunNotFound: there is no such run.

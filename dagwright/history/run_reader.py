@@ -22,7 +22,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.states import RunStatus
 from dagwright.features.commands.steering import current_notes
 from dagwright.history.executions import START, Cursor, RunNotFound, executions_of, root_in
-from dagwright.history.moment_facts import TaskState, started_in, states_of
+from dagwright.history.moment_facts import TaskState, started_tasks, states_of
 from dagwright.history.pending_activities import (
     decode_pending,
     lookup_notes,
@@ -40,7 +40,7 @@ from dagwright.history.queues import (
     no_free_slot_note,
     no_worker_notes,
     paused_call_notes,
-    reason_of,
+    waiting_reason,
     waits_for_slot,
 )
 from dagwright.history.replay import HistoryReplay
@@ -261,7 +261,7 @@ class RunReader:
     async def started_tasks_at(self, cursor: Cursor) -> set[str]:
         """Return the tasks that had started at a position; see `states_at`."""
         reader = await self._reader_at(cursor)
-        return set() if reader is None else started_in(reader.execution.replay.scheduler)
+        return set() if reader is None else started_tasks(reader.execution.replay.scheduler)
 
     async def _reader_at(self, cursor: Cursor) -> HistoryReader | None:
         """Return a reader at a position; `None` if the server no longer retains it."""
@@ -349,7 +349,7 @@ class RunReader:
                 notes += [{**note, "node_id": task_id} for note in view.notes if note["code"] in WAITING_NOTE_CODES]
             if replay.scheduler is not None:
                 reasons = {
-                    call.task: reason_of(call)
+                    call.task: waiting_reason(call)
                     for call in [*unserved_calls, *paused_calls, *deferred_calls]
                     if call.task is not None
                 }

@@ -37,7 +37,7 @@ class RunView:
         notes: notes, for example about a workflow task that fails repeatedly.
         cursor: position of the last applied event; data from `describe` may be newer.
         run_input: input of the newest execution.
-        first_run_id: the first execution, which is the scope of its idempotency keys.
+        first_run_id: the first execution, which is the scope of the run's idempotency keys.
         pending_commands: returns the command signals that no workflow task has handled: time, name, and a function that
             reads the message.
         has_marks: whether tasks are marked as waiting for a worker, which is known from `describe` and from no event.

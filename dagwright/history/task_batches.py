@@ -30,7 +30,7 @@ class EventBatch:
         at: start of the workflow task, by the clock of the workflow.
         history_use: use of the history at that time.
         events: signals, then the other events, each in order.
-        updates: updates that it handled.
+        updates: updates that the workflow task handled.
         has_cancel_request: Temporal's own cancel request is one of the events.
     """
 

@@ -121,7 +121,7 @@ class DeliveredText:
         """Mark from which another stream can resume."""
         return self._mark
 
-    def part_of(self, partial: PartialText) -> TextPart | None:
+    def next_part(self, partial: PartialText) -> TextPart | None:
         """Return the next part to deliver, or `None`."""
         earlier_mark = self._unmatched_mark
         if earlier_mark is not None:
@@ -136,7 +136,7 @@ class DeliveredText:
         return self._next(partial.text, node=partial.node, attempt=partial.attempt)
 
     def rest_of(self, answer: str) -> TextPart | None:
-        """Return the rest of a complete answer, or `None` if all of it was delivered."""
+        """Return the rest of a complete answer, or `None` if the whole answer was delivered."""
         if self._unmatched_mark is not None:
             self._match_earlier_text(answer)
         if not self._is_restarted and answer == self.text:

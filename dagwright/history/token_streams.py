@@ -86,7 +86,7 @@ class TokenStreams:
         """
         async with aclosing(self._partial_texts(workflow_id)) as partial_texts:
             async for partial in partial_texts:
-                part = delivered.part_of(partial)
+                part = delivered.next_part(partial)
                 if part is not None:
                     yield part
 
@@ -244,22 +244,22 @@ class _Topic:
     async def _poll(self, events: _RunEvents) -> None:
         """Poll once and wait until the next poll is due."""
         description = await self._texts.describe_run(self._workflow_id)
-        call = text_call(description.pending_activities)
+        call = newest_text_call(description.pending_activities)
         if call is not None:
             if self._texts_of_calls.apply(*call):
                 self._publish(self._texts_of_calls.newest)
             await self._pause_between_polls(events, self._pause_s(call[1]))
             return
         self._expected_at = None
-        self._finish(events.view)
+        self._publish_last_text(events.view)
         child = _answering_child(events.view, description)
         if child is not None:
-            await self._follow(child, events)
+            await self._publish_child_text(child, events)
             return
         has_recent_event = asyncio.get_running_loop().time() - events.newest_at < RECENT_EVENT_S
         await self._pause_between_polls(events, FIRST_PAUSE_S if has_recent_event else IDLE_PAUSE_S)
 
-    def _finish(self, view: "RunView | None") -> None:
+    def _publish_last_text(self, view: "RunView | None") -> None:
         """Publish the last words of a call that has ended, such as the text of an agent before its tool calls.
 
         They are in the result of the call and were in no heartbeat.
@@ -284,7 +284,7 @@ class _Topic:
         self._expected_at = self._expected_at if self._expected_at is not None else now
         return FIRST_PAUSE_S if now - self._expected_at < SHORT_PAUSES_FOR_S else NEXT_PAUSE_S
 
-    async def _follow(self, child: "_Child", events: _RunEvents) -> None:
+    async def _publish_child_text(self, child: "_Child", events: _RunEvents) -> None:
         """Publish the text of a sub-plan until it has ended."""
         try:
             async with aclosing(self._texts._partial_texts(child.workflow_id)) as partial_texts:
@@ -350,14 +350,14 @@ class _Child:
     workflow_id: str
 
 
-def text_call(calls: Sequence[PendingActivityInfo]) -> tuple[str, HeartbeatText] | None:
+def newest_text_call(calls: Sequence[PendingActivityInfo]) -> tuple[str, HeartbeatText] | None:
     """Return the newest call in flight that reports its text, and the text; `None` if there is no such call."""
     text_calls = [
         (call.scheduled_time.ToNanoseconds(), call.activity_id, text)
         for call in calls
         if call.activity_type.name == ACTIVITY_CALL_MODEL and (text := _text_in_heartbeat(call)) is not None
     ]
-    return max(text_calls, key=lambda text_call: text_call[:2])[1:] if text_calls else None
+    return max(text_calls, key=lambda entry: entry[:2])[1:] if text_calls else None
 
 
 def _text_in_heartbeat(call: PendingActivityInfo) -> HeartbeatText | None:

@@ -123,7 +123,7 @@ class McpConnection:
         if self._session is not None:
             return self._session
         if self._open_task is None:
-            # A task with its own context, because other calls wait for it too: it must not end with the first call.
+            # Other calls wait for the task too, so it has a separate context and does not end with the first call.
             self._open_task = asyncio.create_task(self._open(), context=contextvars.Context())
             self._open_task.add_done_callback(_retrieve_exception)
         if self._crashes:

@@ -128,7 +128,7 @@ class _RemoteTool:
     async def call(self, arguments: dict[str, Any]) -> Any:
         tool_context = context()
         version = tool_context.checked_version or self.declaration.version
-        # The schema of another version is unknown here; the server checks whether it has that version.
+        # The schema of another version is unknown here; the connection checks whether the server has that version.
         problem = problem_of_call(self.declaration, arguments) if version == self.declaration.version else None
         if problem is not None:
             raise InvalidArguments(f"Invalid arguments: {problem}")

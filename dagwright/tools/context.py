@@ -2,7 +2,7 @@
 
 The wrapper in `activities` (or `dagwright.tools.testing`) creates the context and activates it around the call. A tool
 calls models with `await context().ask_model(…)`, or `context().ask_model(…).wait()` in a plain `def`; the creator of
-the context provides the model client. This module imports nothing of Temporal, so a tool can be tested without it.
+the context provides the model client. Tools can be tested without Temporal, because this module does not import it.
 """
 
 import asyncio
@@ -79,7 +79,7 @@ def model_call(
 
 
 class PendingModelCall:
-    """A model call of a tool. It starts when it is awaited or waited for."""
+    """A model call of a tool. It starts when the tool calls `await` or `wait()`."""
 
     def __init__(self, models: ModelAccess, call: ModelCall, *, is_cancelled: Callable[[], bool]) -> None:
         self._models = models

@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from dagwright.tools.errors import GiveUp
 from dagwright.tools.protected_paths import NOTHING_PROTECTED, ProtectedPaths
-from dagwright.tools.secret_bindings import BindingOf, unbound
+from dagwright.tools.secret_bindings import BindingOf, no_binding
 
 Resource = TypeVar("Resource", bound="Closeable")
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class ToolEnvironment:
     serper_base_url: str = "https://google.serper.dev"
     search_url: str | None = None
     secret: Callable[[str], str | None] = field(default=no_secret, repr=False)
-    binding_of: BindingOf = field(default=unbound, repr=False)
+    binding_of: BindingOf = field(default=no_binding, repr=False)
     app_settings: Mapping[type, Any] = field(default_factory=dict, repr=False)
     drain_limit_s: float | None = None
     resources: SharedResources = field(default_factory=SharedResources, repr=False, compare=False)

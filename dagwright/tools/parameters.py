@@ -221,7 +221,7 @@ class _Keyword:
     kind: Any
     hint: _Hint
     default_json: str | None
-    """JSON of the default; `None` without a default, or if it is not JSON and so not in the schema."""
+    """JSON of the default; `None` if there is no default, or if the default is not JSON and so not in the schema."""
     has_default: bool
     description: str | None
     default: Any = dataclasses.field(compare=False)

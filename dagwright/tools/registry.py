@@ -107,7 +107,7 @@ class ToolRegistry:
         python_specs = {spec.name: spec.on_queue(queue_of(self.sources[spec.name])) for spec in self.python_tools()}
         return ToolRegistry({spec.name: python_specs.get(spec.name, spec) for spec in self}, self.sources)
 
-    def served_on(self, task_queue: str) -> "ToolRegistry":
+    def tools_on_queue(self, task_queue: str) -> "ToolRegistry":
         """Return the Python tools that are served on a queue."""
         specs = {spec.name: spec for spec in self.python_tools() if spec.declaration.task_queue == task_queue}
         return ToolRegistry(specs, self.sources)

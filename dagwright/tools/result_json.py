@@ -65,15 +65,15 @@ class _Converter:
             return _integer(value, path)
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise _invalid(path, f"{float(value)} is not a JSON number")
+                raise _invalid_result(path, f"{float(value)} is not a JSON number")
             return float(value)
         return self._container(value, path)
 
     def _container(self, value: Any, path: tuple[str | int, ...]) -> Any:
         if len(path) >= DEPTH_LIMIT:
-            raise _invalid(path, f"nested more than {DEPTH_LIMIT} deep")
+            raise _invalid_result(path, f"nested more than {DEPTH_LIMIT} deep")
         if id(value) in self._open_containers:
-            raise _invalid(path, "contains itself")
+            raise _invalid_result(path, "contains itself")
         self._open_containers.add(id(value))
         try:
             if isinstance(value, Mapping):
@@ -87,14 +87,14 @@ class _Converter:
 
 def _dump(value: Any, path: tuple[str | int, ...]) -> Any:
     if not isinstance(value, BaseModel) and (not dataclasses.is_dataclass(value) or isinstance(value, type)):
-        raise _invalid(path, f"{type(value).__name__} is not JSON, a pydantic model or a dataclass")
+        raise _invalid_result(path, f"{type(value).__name__} is not JSON, a pydantic model or a dataclass")
     adapter: TypeAdapter[Any] = TypeAdapter(type(value))
     try:
         as_python = adapter.dump_python(value, by_alias=True)
         as_json = adapter.dump_python(value, mode="json", by_alias=True)
     # Pydantic raises several unrelated types here, and a user's serializer may raise anything.
     except Exception as error:
-        raise _invalid(path, f"{type(value).__name__} cannot be encoded as JSON: {error}") from error
+        raise _invalid_result(path, f"{type(value).__name__} cannot be encoded as JSON: {error}") from error
     # Pydantic encodes NaN in a field of type Any as null, which would lose it silently.
     _check_finite(as_python, path)
     return as_json
@@ -102,7 +102,7 @@ def _dump(value: Any, path: tuple[str | int, ...]) -> Any:
 
 def _check_finite(value: Any, path: tuple[str | int, ...]) -> None:
     if isinstance(value, float) and not math.isfinite(value):
-        raise _invalid(path, f"{float(value)} is not a JSON number")
+        raise _invalid_result(path, f"{float(value)} is not a JSON number")
     if isinstance(value, Mapping):
         for key, part in value.items():
             _check_finite(part, (*path, key))
@@ -117,23 +117,23 @@ def _text(value: str, path: tuple[str | int, ...]) -> str:
         try:
             text.encode()
         except UnicodeEncodeError as error:
-            raise _invalid(path, f"text with a lone surrogate (half a character) at {error.start}") from error
+            raise _invalid_result(path, f"text with a lone surrogate (half a character) at {error.start}") from error
     return text
 
 
 def _integer(value: int, path: tuple[str | int, ...]) -> int:
     if value.bit_length() > INTEGER_LIMIT_BITS:
-        raise _invalid(path, f"an integer of more than {INTEGER_LIMIT_BITS} bits")
+        raise _invalid_result(path, f"an integer of more than {INTEGER_LIMIT_BITS} bits")
     return int(value)
 
 
 def _key(key: Any, path: tuple[str | int, ...]) -> str:
     if not isinstance(key, str):
         key_text = str(key) if isinstance(key, int | float | None) else type(key).__name__
-        raise _invalid(path, f"the key {key_text} is {type(key).__name__}, and JSON keys must be text")
+        raise _invalid_result(path, f"the key {key_text} is {type(key).__name__}, and JSON keys must be text")
     return _text(key, path)
 
 
-def _invalid(path: tuple[str | int, ...], problem: str) -> InvalidResult:
+def _invalid_result(path: tuple[str | int, ...], problem: str) -> InvalidResult:
     location = f"at {pointer_of(path)}" if path else "as a whole"
     return InvalidResult(f"The value is not JSON {location}: {problem}")

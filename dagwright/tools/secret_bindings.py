@@ -30,7 +30,7 @@ class SecretBinding:
 BindingOf = Callable[[str], SecretBinding]
 
 
-def unbound(name: str) -> SecretBinding:  # noqa: ARG001 - the signature of a binding lookup
+def no_binding(name: str) -> SecretBinding:  # noqa: ARG001 - the signature of a binding lookup
     """Return an empty binding."""
     return SecretBinding()
 

@@ -285,8 +285,8 @@ def declare_workflow(  # noqa: PLR0913 - each is one field of the declaration, b
     from the run and the node, so it can serve as an idempotency key. Cancelling the node cancels the workflow.
 
     Args:
-        name: its name in plans.
-        task_queue: the queue of its workers.
+        name: name of the workflow in plans.
+        task_queue: the queue that the workers of the workflow poll.
         workflow: the workflow type, exactly as its workers register it; by default `name`.
         effects: as for `@tool`. The retries of a node start the workflow again; a `write` is never started again.
         input_schema: JSON Schema (2020-12) of the argument; `None` takes any.

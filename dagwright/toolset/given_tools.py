@@ -87,11 +87,11 @@ def _specs_in(value: object) -> Sequence[ToolSpec]:
     candidates = vars(value).values() if isinstance(value, ModuleType) else [value]
     specs = [spec for spec in map(spec_of, candidates) if spec is not None]
     if not specs:
-        raise ToolLoadError(_not_a_tool(value))
+        raise ToolLoadError(_not_a_tool_message(value))
     return specs
 
 
-def _not_a_tool(value: object) -> str:
+def _not_a_tool_message(value: object) -> str:
     name = getattr(value, "__name__", None) or repr(value)[:80]
     if isinstance(value, ModuleType):
         return f"the module {name} has no tool: decorate a function with @tool"

@@ -135,7 +135,7 @@ def create_activities(
     )
 
     def activities_on(queue: str) -> list[Activity]:
-        user_tools = toolset.user_tools.served_on(queue)
+        user_tools = toolset.user_tools.tools_on_queue(queue)
         batch_tools = {**tools_of(toolset.built_in), **tools_of(user_tools)}
         batch_call = batch_activity(
             BatchSetup(batch_tools, batch_records.records_of, slots, paused_calls, detached_calls, limits)

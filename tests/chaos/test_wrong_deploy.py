@@ -70,7 +70,7 @@ async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
         assert "non deterministic error: " in note["message"]
         assert note["message"].startswith(
             "the run cannot continue: the worker's code differs from the code that started this run; stop that worker "
-            "or roll it back, and the run continues by itself where it is, with nothing lost"
+            "or roll it back, and the run continues from its current state; nothing is lost"
         )
 
     async with worker_process(own_server.address, folder):

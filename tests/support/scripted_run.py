@@ -73,7 +73,7 @@ class ScriptedRun:
 
     async def parts(self, run: str, reported: DeliveredText) -> AsyncIterator[TextPart]:
         for written in self.texts[self.looks :]:
-            if (piece := reported.part_of(written)) is not None:
+            if (piece := reported.next_part(written)) is not None:
                 yield piece
             await asyncio.sleep(0)
 

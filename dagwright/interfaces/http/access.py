@@ -19,7 +19,7 @@ from dagwright.interfaces.http.callers import ANYONE, Caller
 from dagwright.interfaces.http.console import ROOT as CONSOLE
 from dagwright.interfaces.http.context import ASGI_CALLER, ASGI_STREAM
 from dagwright.interfaces.http.error_codes import ErrorCode
-from dagwright.interfaces.http.errors import ApiError, draining, rate_limit_error
+from dagwright.interfaces.http.errors import ApiError, draining_error, rate_limit_error
 from dagwright.interfaces.http.key_limits import INVALID_KEYS_PER_MINUTE, KeyUsage, StreamReservation
 from dagwright.process.health import LIVEZ, READYZ
 
@@ -56,7 +56,7 @@ class AccessMiddleware:
         try:
             caller = self._caller(scope)
             if self._stopping.is_set() and not _is_public(scope["path"]):
-                raise draining()
+                raise draining_error()
             self._enforce_request_rate(caller)
             max_bytes = self._usage.limits.body_limit(scope["method"], scope["path"]).max_bytes
             _check_declared_size(scope, max_bytes)
@@ -123,7 +123,7 @@ class AccessMiddleware:
 def _check_declared_size(scope: AsgiScope, max_bytes: int) -> None:
     declared_size = Headers(scope=scope).get("content-length") or "0"
     if declared_size.isdecimal() and int(declared_size) > max_bytes:
-        raise ApiError(ErrorCode.REQUEST_TOO_LARGE, _too_large(max_bytes))
+        raise ApiError(ErrorCode.REQUEST_TOO_LARGE, _too_large_message(max_bytes))
 
 
 def _is_public(path: str) -> bool:
@@ -141,11 +141,11 @@ def _with_size_limit(receive: Receive, max_bytes: int) -> Callable[[], Awaitable
             size += len(message.get("body", b""))
             if size > max_bytes:
                 # FastAPI would report any other exception as an unreadable body.
-                raise HTTPException(413, _too_large(max_bytes))
+                raise HTTPException(413, _too_large_message(max_bytes))
         return message
 
     return receive_within_limit
 
 
-def _too_large(max_bytes: int) -> str:
+def _too_large_message(max_bytes: int) -> str:
     return f"the body may have at most {max_bytes:,} bytes"

@@ -179,7 +179,7 @@ class KeyFile:
             # The key file itself is replaced on each change, so it cannot be the lock.
             lock = os.open(self._path.with_name(f".{self._path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self._unwritable_error(error) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -195,9 +195,9 @@ class KeyFile:
                 file.write(content)
             Path(name).replace(self._path)
         except OSError as error:
-            raise self._unwritable(error) from None
+            raise self._unwritable_error(error) from None
 
-    def _unwritable(self, error: OSError) -> KeysUnreadable:
+    def _unwritable_error(self, error: OSError) -> KeysUnreadable:
         return KeysUnreadable(f"the keys in {self._path} cannot be written: {error.strerror}")
 
 

@@ -11,7 +11,7 @@ from dagwright.client.call_limits import NoSuchLimit, read_limits, remove_limit,
 from dagwright.client.service_tools import KnownTools
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope
-from dagwright.interfaces.http.context import ContextDep, requires_all_owners, requires_scope
+from dagwright.interfaces.http.context import ContextDep, all_owners_dependency, scope_dependency
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.json_route import JsonRoute
@@ -21,7 +21,7 @@ from dagwright.interfaces.http.run_models import ByField, response_docs
 router = APIRouter(
     tags=["call limits"],
     route_class=JsonRoute,
-    dependencies=[requires_scope(KeyScope.OPERATE), requires_all_owners()],
+    dependencies=[scope_dependency(KeyScope.OPERATE), all_owners_dependency()],
 )
 _PATH = "/v1/call-limits/{subject:path}"
 

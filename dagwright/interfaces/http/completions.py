@@ -18,7 +18,13 @@ from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import ChatCompletion
 from dagwright.interfaces.http.answer_stream import AnswerStream, events_unless_finished
 from dagwright.interfaces.http.callers import KeyScope
-from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
+from dagwright.interfaces.http.context import (
+    ContextDep,
+    GatewayContext,
+    PlansContextDep,
+    require_scope,
+    scope_dependency,
+)
 from dagwright.interfaces.http.conversation import conversation_of
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError, api_error
@@ -62,7 +68,7 @@ UNKNOWN_MODEL = "run"
 @router.post(
     "/v1/chat/completions",
     summary="Create a chat completion",
-    dependencies=[GATEWAY_HEADERS, requires_scope(KeyScope.RUN, KeyScope.ANSWER, unless_header=HEADER)],
+    dependencies=[GATEWAY_HEADERS, scope_dependency(KeyScope.RUN, KeyScope.ANSWER, unless_header=HEADER)],
     responses=response_docs(
         ChatCompletion, examples.COMPLETION, events=(examples.CHUNKS, CompletionChunk), headers=ANSWER_HEADERS
     ),
@@ -298,7 +304,7 @@ class _Chunks:
         return self.event({"choices": [_choice(delta)], **fields})
 
     def event(self, parts: Mapping[str, Any]) -> str:
-        """Return an event. Its ID is the client's cursor after it."""
+        """Return an event. The ID of the event is the client's cursor after the event."""
         run_request, usage = self._run_request, {"usage": None} if self._with_usage else {}
         head = {"id": f"chatcmpl-{run_request.run}", "object": "chat.completion.chunk", "created": self._created}
         return event({**head, "model": run_request.model, **usage, **parts}, id=str(self._stream.cursor))

@@ -40,7 +40,7 @@ HEARTBEAT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class GatewayContext:
-    """The context of endpoints. Nothing is lost if its process ends.
+    """The context of endpoints. Nothing is lost if the process of the gateway ends.
 
     Args:
         server: the Temporal server and its UI.
@@ -256,7 +256,7 @@ class RequiredScopes:
             require_scope(context, self.scopes[0])
 
 
-def requires_scope(*scopes: KeyScope, unless_header: str = "") -> Any:
+def scope_dependency(*scopes: KeyScope, unless_header: str = "") -> Any:
     """Return the dependency `RequiredScopes`."""
     return Depends(RequiredScopes(scopes, unless_header))
 
@@ -272,6 +272,6 @@ class RequiresAllOwners(RequiredScopes):
             raise ApiError(ErrorCode.INSUFFICIENT_SCOPE, message)
 
 
-def requires_all_owners() -> Any:
+def all_owners_dependency() -> Any:
     """Return the dependency `RequiresAllOwners`."""
     return Depends(RequiresAllOwners(()))

@@ -203,7 +203,7 @@ _MODEL_ERRORS: Mapping[ModelError, ErrorCode] = {
     ModelError.CUT_OFF: ErrorCode.MAX_TOKENS,
     ModelError.REQUEST_INVALID: ErrorCode.INVALID_REQUEST,
 }
-"""Error of a model call -> code. The key of the model service is the gateway's, so its errors are server errors."""
+"""Error of a model call -> code. Errors of the gateway's key for the service are server errors."""
 
 
 _PLAIN_ERRORS: Sequence[tuple[type[Exception], ErrorCode, str | None]] = (
@@ -244,7 +244,7 @@ def api_error(error: Exception) -> ApiError | None:
         case TurnRejected():
             return _turn_error(error)
         case ServerUnreachable() | StoreError():
-            return unavailable(str(error))
+            return unavailable_error(str(error))
         case RPCError():
             return _temporal_error(error)
     return None
@@ -252,7 +252,7 @@ def api_error(error: Exception) -> ApiError | None:
 
 def _temporal_error(error: RPCError) -> ApiError | None:
     if error.status in UNREACHABLE_STATUSES:
-        return unavailable("the Temporal server does not respond; nothing was lost, try again")
+        return unavailable_error("the Temporal server does not respond; nothing was lost, try again")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED and _MESSAGE_TOO_LARGE in error.message:
         return ApiError(ErrorCode.REQUEST_TOO_LARGE, "the message to the run exceeds 4 MiB, the limit of Temporal")
     if error.status is RPCStatusCode.RESOURCE_EXHAUSTED:
@@ -263,13 +263,13 @@ def _temporal_error(error: RPCError) -> ApiError | None:
     return None
 
 
-def unavailable(message: str) -> ApiError:
+def unavailable_error(message: str) -> ApiError:
     """Return the error for a dependency that does not respond."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
     return ApiError(ErrorCode.UNAVAILABLE, message, headers=headers)
 
 
-def draining() -> ApiError:
+def draining_error() -> ApiError:
     """Return the error of a gateway that is stopping."""
     headers = {"Retry-After": str(RETRY_AFTER_S)}
     message = "the gateway is stopping; runs continue. Send the request again, to another gateway"
@@ -309,7 +309,7 @@ def plan_error(invalid: PlanInvalid) -> ApiError:
 
 def _turn_error(error: TurnRejected) -> ApiError:
     if error.code == "no_worker":
-        return unavailable(str(error))
+        return unavailable_error(str(error))
     return ApiError(_code_of(error.code, default=ErrorCode.INVALID), str(error))
 
 

@@ -213,7 +213,7 @@ def parse_answer(request: RequestDocument, text: str) -> dict[str, Any]:
             normalized_text = str(value).strip().lower().rstrip(".!")
             if normalized_text in _YES or normalized_text in _NO:
                 return {"approved": normalized_text in _YES}
-            raise _not_an_answer(request, 'answer {"approved": true} or {"approved": false, "reason": "…"}')
+            raise _not_an_answer_error(request, 'answer {"approved": true} or {"approved": false, "reason": "…"}')
         case "SELECTION":
             return {
                 "selected": [option if isinstance(option, str) else json.dumps(option) for option in _as_list(value)]
@@ -221,7 +221,7 @@ def parse_answer(request: RequestDocument, text: str) -> dict[str, Any]:
         case "INFORMATION":
             if isinstance(value, dict):
                 return {"data": value}
-            raise _not_an_answer(request, 'answer {"data": {…}} with the fields of the schema')
+            raise _not_an_answer_error(request, 'answer {"data": {…}} with the fields of the schema')
         case _:
             return {"text": text}
 
@@ -268,7 +268,7 @@ def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value.strip() if isinstance(value, str) else value]
 
 
-def _not_an_answer(request: RequestDocument, message: str) -> ApiError:
+def _not_an_answer_error(request: RequestDocument, message: str) -> ApiError:
     return ApiError(
         ErrorCode.ANSWER_REFUSED,
         f"the result is not an answer to {request['request_id']!r}: {message}",

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from dagwright.client.feedback.inbox import InboxFilter
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope
-from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope
+from dagwright.interfaces.http.context import ContextDep, GatewayContext, scope_dependency
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.list_pages import Page, PageDep, next_page
 from dagwright.interfaces.http.run_documents import json_response
@@ -60,7 +60,7 @@ async def requests(run_id: str, context: ContextDep) -> Response:
 @router.post(
     "/v1/runs/{run_id}/feedback",
     summary="Answer a request of a run",
-    dependencies=[requires_scope(KeyScope.ANSWER)],
+    dependencies=[scope_dependency(KeyScope.ANSWER)],
     responses=response_docs(CommandResponse, examples.REQUEST_ANSWERED),
 )
 async def answer(run_id: str, body: AnswerBody, context: ContextDep) -> Response:

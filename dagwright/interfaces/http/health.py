@@ -6,7 +6,7 @@ from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.answer_models import HealthDocument, Ready
 from dagwright.interfaces.http.context import GatewayContext
 from dagwright.interfaces.http.error_codes import ErrorCode
-from dagwright.interfaces.http.errors import ERROR_RESPONSES, ApiError, draining
+from dagwright.interfaces.http.errors import ERROR_RESPONSES, ApiError, draining_error
 from dagwright.interfaces.http.run_models import response_docs
 from dagwright.process.health import LIVEZ, READYZ, RETRY_AFTER_S, Readiness
 
@@ -40,7 +40,7 @@ def add_health(app: FastAPI, context: GatewayContext) -> None:
     async def readyz() -> Ready:
         headers = {"Retry-After": str(RETRY_AFTER_S)}
         if readiness.is_draining:
-            raise draining()
+            raise draining_error()
         if problems := await readiness.problems():
             # Only the log has the reasons, because callers need no key.
             message = f"not ready: no answer from {' and '.join(problems)}"

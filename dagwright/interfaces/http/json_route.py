@@ -129,19 +129,19 @@ def _parse_json(body: bytes) -> Any:
     try:
         value = json_from_bytes(body)
     except RecursionError:
-        raise _too_deep() from None
+        raise _too_deep_error() from None
     except ValueError as error:
         reason = str(error)
         if "recursion limit" in reason:
-            raise _too_deep() from None
+            raise _too_deep_error() from None
         raise ApiError(ErrorCode.INVALID_JSON, f"the body of the request is not valid JSON: {reason:.200}") from None
     if isinstance(value, dict) and len(value) > MAX_FIELDS:
         message = f"the body has {len(value):,} fields; at most {MAX_FIELDS} are accepted"
         raise ApiError(ErrorCode.TOO_LARGE, message)
     if depth_of(value) > MAX_DEPTH:
-        raise _too_deep()
+        raise _too_deep_error()
     return value
 
 
-def _too_deep() -> ApiError:
+def _too_deep_error() -> ApiError:
     return ApiError(ErrorCode.TOO_LARGE, f"the body is nested more than {MAX_DEPTH} deep")

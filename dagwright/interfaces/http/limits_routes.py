@@ -10,7 +10,7 @@ from dagwright.client.steering import Command, read_scheduler
 from dagwright.features.commands.steering import limits_to_json, policy_to_json
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope
-from dagwright.interfaces.http.context import ContextDep, requires_scope
+from dagwright.interfaces.http.context import ContextDep, scope_dependency
 from dagwright.interfaces.http.event_models import JsonObject
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.run_documents import json_response
@@ -77,7 +77,7 @@ async def read_limits(run_id: str, context: ContextDep) -> Response:
 @router.post(
     "/v1/runs/{run_id}/limits",
     summary="Change the limits of a run",
-    dependencies=[requires_scope(KeyScope.OPERATE)],
+    dependencies=[scope_dependency(KeyScope.OPERATE)],
     responses=response_docs(CommandResponse, examples.LIMITS_CHANGED),
 )
 async def set_limits(run_id: str, body: LimitsBody, context: ContextDep) -> Response:
@@ -100,7 +100,7 @@ async def read_policy(run_id: str, context: ContextDep) -> Response:
 @router.post(
     "/v1/runs/{run_id}/policy",
     summary="Change the policy of a run",
-    dependencies=[requires_scope(KeyScope.OPERATE)],
+    dependencies=[scope_dependency(KeyScope.OPERATE)],
     responses=response_docs(CommandResponse, examples.POLICY_CHANGED),
 )
 async def set_policy(run_id: str, body: PolicyBody, context: ContextDep) -> Response:

@@ -65,9 +65,9 @@ class PlanChecks:
             try:
                 return await self.pool.run(function, *args, **keywords)
             except TimeoutError:
-                raise _too_large(f"checking the plan takes longer than {CHECK_TIMEOUT_S:g} s") from None
+                raise _too_large_error(f"checking the plan takes longer than {CHECK_TIMEOUT_S:g} s") from None
             except ProcessLost:
-                raise _too_large("checking the plan takes too much memory") from None
+                raise _too_large_error("checking the plan takes too much memory") from None
 
     @asynccontextmanager
     async def hold_lock(self, key: str | None, *, is_large: bool = False) -> AsyncIterator[None]:
@@ -101,5 +101,5 @@ class PlanChecks:
         await self.pool.close()
 
 
-def _too_large(message: str) -> PlanInvalid:
+def _too_large_error(message: str) -> PlanInvalid:
     return PlanInvalid([Problem("too_large", message, hint="split it, or start it with the command `dagwright run`")])

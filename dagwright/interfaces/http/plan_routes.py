@@ -16,7 +16,7 @@ from dagwright.core.name_hints import suggestion
 from dagwright.features.commands.steering import MESSAGE_BYTES
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope
-from dagwright.interfaces.http.context import GatewayContext, PlansContextDep, requires_scope
+from dagwright.interfaces.http.context import GatewayContext, PlansContextDep, scope_dependency
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError, plan_error
 from dagwright.interfaces.http.json_route import JsonRoute
@@ -52,7 +52,7 @@ async def check(body: PlanBody, context: PlansContextDep, request: Request) -> R
 @router.post(
     "/v1/runs",
     summary="Start a run of a plan",
-    dependencies=[requires_scope(KeyScope.RUN)],
+    dependencies=[scope_dependency(KeyScope.RUN)],
     responses=created_docs(StartedRun, examples.STARTED_RUN),
 )
 async def start(body: RunBody, context: PlansContextDep, request: Request, idempotency_key: Key = None) -> Response:

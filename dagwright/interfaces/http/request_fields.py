@@ -311,7 +311,7 @@ def run_metadata(metadata: Mapping[str, Any]) -> dict[str, str]:
     try:
         return checked_tags(metadata, labels=METADATA)
     except TagsInvalid as error:
-        raise _invalid("metadata", str(error)) from None
+        raise _invalid_field_error("metadata", str(error)) from None
 
 
 def _parse_choice(choices: type[StrEnum], name: str, value: Any) -> Any:
@@ -320,12 +320,12 @@ def _parse_choice(choices: type[StrEnum], name: str, value: Any) -> Any:
     try:
         return choices(value)
     except ValueError:
-        raise _invalid(name, f"must be {', '.join(choices)}, not {value!r:.60}") from None
+        raise _invalid_field_error(name, f"must be {', '.join(choices)}, not {value!r:.60}") from None
 
 
 def _checked_text(name: str, value: Any) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise _invalid(name, f"must be a string, not {value!r:.60}")
+        raise _invalid_field_error(name, f"must be a string, not {value!r:.60}")
     return value
 
 
@@ -334,7 +334,7 @@ def _parse_flag(name: str, value: Any) -> bool:
         return bool(value)
     if isinstance(value, str) and value.lower() in (*_TRUE, *_FALSE):
         return value.lower() in _TRUE
-    raise _invalid(name, f"must be true or false, not {value!r:.60}")
+    raise _invalid_field_error(name, f"must be true or false, not {value!r:.60}")
 
 
 def _parse_object(name: str, value: Any) -> Mapping[str, Any] | None:
@@ -343,9 +343,9 @@ def _parse_object(name: str, value: Any) -> Mapping[str, Any] | None:
         try:
             value = parse_json(value)
         except ValueError:
-            raise _invalid(name, "must be a JSON object") from None
+            raise _invalid_field_error(name, "must be a JSON object") from None
     if value is not None and not isinstance(value, Mapping):
-        raise _invalid(name, "must be a JSON object")
+        raise _invalid_field_error(name, "must be a JSON object")
     return value
 
 
@@ -359,7 +359,7 @@ def duration_seconds(name: str, value: Any) -> float | None:
     try:
         return None if text is None else parse_duration(text).total_seconds()
     except ValueError as error:
-        raise _invalid(name, str(error)) from None
+        raise _invalid_field_error(name, str(error)) from None
 
 
 def _parse_max_rounds(value: Any) -> int | None:
@@ -369,15 +369,15 @@ def _parse_max_rounds(value: Any) -> int | None:
     try:
         return None if number is None else checked_max_rounds(number)
     except ValueError as error:
-        raise _invalid("max_rounds", str(error)) from None
+        raise _invalid_field_error("max_rounds", str(error)) from None
 
 
 def _parse_synthesis(value: Any) -> Synthesis | None:
     try:
         return None if value is None else checked_synthesis(value)
     except ValueError as error:
-        raise _invalid("synthesis", str(error)) from None
+        raise _invalid_field_error("synthesis", str(error)) from None
 
 
-def _invalid(name: str, message: str) -> ApiError:
+def _invalid_field_error(name: str, message: str) -> ApiError:
     return ApiError(ErrorCode.INVALID_VALUE, f"{name}: {message}", param=name)

@@ -112,12 +112,12 @@ def referenced_runs(body: ResponseBody) -> dict[str, int]:
             or not id.removeprefix(_MESSAGE_PREFIX).isprintable()
             or not id.startswith(_MESSAGE_PREFIX)
         ):
-            raise unknown_reference(index)
+            raise unknown_reference_error(index)
         runs[id.removeprefix(_MESSAGE_PREFIX)] = index
     return runs
 
 
-def unknown_reference(index: int) -> ApiError:
+def unknown_reference_error(index: int) -> ApiError:
     """Return the error for a reference to an item that is not stored.
 
     Args:

@@ -19,7 +19,13 @@ from dagwright.interfaces.http import direct, examples
 from dagwright.interfaces.http.answer_models import ResponseObject
 from dagwright.interfaces.http.answer_stream import AnswerStream, events_unless_finished
 from dagwright.interfaces.http.callers import KeyScope, public_session_id
-from dagwright.interfaces.http.context import ContextDep, GatewayContext, PlansContextDep, require_scope, requires_scope
+from dagwright.interfaces.http.context import (
+    ContextDep,
+    GatewayContext,
+    PlansContextDep,
+    require_scope,
+    scope_dependency,
+)
 from dagwright.interfaces.http.conversation import Conversation, conversation_of
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, ApiError, api_error
@@ -52,7 +58,7 @@ from dagwright.interfaces.http.response_items import (
     run_of_referenced_question,
     text_delta,
     to_chat_body,
-    unknown_reference,
+    unknown_reference_error,
 )
 from dagwright.interfaces.http.run_documents import LastEventId
 from dagwright.interfaces.http.run_models import response_docs
@@ -95,7 +101,7 @@ _RESPONSE_DOCS = response_docs(ResponseObject, examples.RESPONSE)
 @router.post(
     "/v1/responses",
     summary="Create a response",
-    dependencies=[GATEWAY_HEADERS, requires_scope(KeyScope.RUN, KeyScope.ANSWER, unless_header=HEADER)],
+    dependencies=[GATEWAY_HEADERS, scope_dependency(KeyScope.RUN, KeyScope.ANSWER, unless_header=HEADER)],
     responses=response_docs(
         ResponseObject, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent), headers=ANSWER_HEADERS
     ),
@@ -202,7 +208,7 @@ async def get_response(
     "/v1/responses/{response_id}/cancel",
     summary="Cancel the run of a response",
     responses=_RESPONSE_DOCS,
-    dependencies=[requires_scope(KeyScope.OPERATE)],
+    dependencies=[scope_dependency(KeyScope.OPERATE)],
 )
 async def cancel_response(response_id: str, context: ContextDep) -> Response:
     """Request cancellation of the run. A run that has ended is not changed."""
@@ -285,7 +291,7 @@ async def _referenced_answers(context: GatewayContext, body: ResponseBody) -> di
         try:
             return await _answer_in(context, await context.runs.reader(await context.visible_run(run)).read())
         except (RunNotFound, RunIdInvalid):
-            raise unknown_reference(index) from None
+            raise unknown_reference_error(index) from None
 
     # The planner ignores earlier answers.
     last_runs = list(referenced_runs(body).items())[-MAX_TURNS_IN_PROMPT:]

@@ -51,7 +51,7 @@ def fixed_route(
     if conversation.has_other_results and (
         conversation.answers or target.needs_run or mode is RoutingMode.ORCHESTRATION
     ):
-        raise unknown_call()
+        raise unknown_call_error()
     if conversation.answers:
         return RoutingMode.ORCHESTRATION
     if target.needs_run:
@@ -68,7 +68,7 @@ def fixed_route(
     return RoutingMode.DIRECT
 
 
-def unknown_call() -> ApiError:
+def unknown_call_error() -> ApiError:
     """Return the error for an answer to a question that no run asked."""
     message = "a result in the last messages does not belong to a call of answer_feedback in the messages before it"
     return ApiError(ErrorCode.UNKNOWN_TOOL_CALL, message, param="messages")

@@ -21,7 +21,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.interfaces.http.callers import public_session_id, validated_session_name
 from dagwright.interfaces.http.conversation import Conversation
 from dagwright.interfaces.http.error_codes import ErrorCode
-from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, NO_RETRY, ApiError, plan_error, unavailable
+from dagwright.interfaces.http.errors import CLIENT_CLOSED_REQUEST, NO_RETRY, ApiError, plan_error, unavailable_error
 from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, parse_json, run_metadata
 from dagwright.interfaces.http.run_starts import ActiveStart, Prepare, RunStart, headers_of_run
 from dagwright.interfaces.http.structured_output import OutputForm
@@ -275,7 +275,7 @@ def _with_output_schema(tool: ToolDeclaration, agent: str, schema: Mapping[str, 
 async def start_run(context: "GatewayContext", run_start: RunStart) -> None:
     """Start a run if the caller's quota allows; raises as `_start_run` and `reserve_run`.
 
-    If the same start is in progress here, wait for it instead.
+    If the same start is in progress at this gateway, wait for that start instead.
     """
     active_start = next((start for start in context.active_starts if start.start is run_start), None)
     if active_start is None:
@@ -338,14 +338,14 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
 def _reject_abandoned_turn(context: "GatewayContext", run_start: RunStart) -> None:
     """Raise `ApiError` for a turn that waits for its session if its client has disconnected or the gateway stops.
 
-    Call it between two attempts to start the turn: an attempt must not be abandoned, since it may succeed.
+    Call this function between two attempts to start the turn: an attempt in progress may succeed.
     """
     if run_start.abandoned.is_set():
         raise ApiError(None, "the client has disconnected", status=CLIENT_CLOSED_REQUEST)
     if context.stopping.is_set():
         session_id = public_session_id(context.caller, run_start.session)
         message = f"the gateway stops while the request waits for the session {session_id!r}; nothing was started"
-        raise unavailable(f"{message}, send the request again")
+        raise unavailable_error(f"{message}, send the request again")
 
 
 async def _reject_if_session_waits(context: "GatewayContext", session: str, run: str) -> None:

@@ -19,7 +19,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import allows_answer_calls, is_call_id_of, reject_undeclared_function
 from dagwright.interfaces.http.request_fields import ChatBody, GatewayOptions, RoutingMode
-from dagwright.interfaces.http.routing import fixed_route, route_by_model, unknown_call
+from dagwright.interfaces.http.routing import fixed_route, route_by_model, unknown_call_error
 from dagwright.interfaces.http.run_outcome import AnswerForm, RunOutcome, deliver_answers, last_moment, outcome_of
 from dagwright.interfaces.http.run_preparation import (
     AnswerSettings,
@@ -123,7 +123,7 @@ async def run_backed_request(
         require_scope(context, KeyScope.OPERATE)
     if conversation.answers:
         run_request = await _request_with_answers(context, body, target, conversation, options=options)
-    # A run that waits for its session is not started if its gateway crashes. The idempotency key starts it then.
+    # If the gateway crashes while a run waits for its session, a request with the idempotency key starts the run.
     elif cursor is not None and (options.idempotency_key is None or await _run_exists(context, cursor.run)):
         run_request = await follow_request(context, cursor.run, target.id, options=options, cursor=cursor)
     else:
@@ -149,7 +149,7 @@ async def _request_with_answers(
         raise ApiError(ErrorCode.INVALID_VALUE, message, param="messages")
     require_scope(context, KeyScope.ANSWER)
     if not all(is_call_id_of(answer.call, run=answer.run) for answer in conversation.answers):
-        raise unknown_call()
+        raise unknown_call_error()
     session = await context.runs.session_of(await context.visible_run(runs[0]))
     session_id = public_session_id(context.caller, session)
     return RunBackedRequest(target.id, runs[0], conversation, options, session=session, session_id=session_id)

@@ -132,7 +132,7 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
     content = answer_content(answered_requests[0].document if answered_requests else None, body)
     reject_nodes(context, content, may_answer)
     if content.get("nodes") and len(answered_requests) > 1:
-        raise _invalid_answer("nodes are added once: name one request, and omit `all`", param="request_id")
+        raise _invalid_answer_error("nodes are added once: name one request, and omit `all`", param="request_id")
 
     async def extra_content(request_ref: RequestRef) -> Mapping[str, Any]:
         return await nodes_with_tools(context, request_ref, content)
@@ -143,7 +143,7 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
     message = outcome.message
     if outcome.is_rejected:
         hint = "; `all` answers all of them" if outcome.is_ambiguous else ""
-        raise _invalid_answer(f"{message}{hint}", param="answer" if answered_requests else "request_id")
+        raise _invalid_answer_error(f"{message}{hint}", param="answer" if answered_requests else "request_id")
     if (next_open_request := await next_request(context.runs.feedback, outcome)) is not None:
         message += f"; there is another request: {next_open_request['request_id']}: {next_open_request['prompt']}"
     return {"run_id": run, "ok": outcome.is_accepted, "message": message}
@@ -162,7 +162,7 @@ def answer_content(request: Mapping[str, Any] | None, body: AnswerBody) -> dict[
     if request is None:
         if isinstance(answer_value, dict):
             return answer_value
-        raise _invalid_answer(
+        raise _invalid_answer_error(
             f"the request {body.request_id!r:.80} is not open; send an object as `answer` to store it until the "
             "request opens",
             param="request_id",
@@ -180,8 +180,8 @@ def _target(requests: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> A
         raise ApiError(ErrorCode.NOTHING_ASKED, f"the run {run!r} has no open requests") from None
     except AnswerUnclear as error:
         message = f"the run {run!r} has {len(requests):,} open requests; name one in `request_id`: {error}"
-        raise _invalid_answer(message, param="request_id") from None
+        raise _invalid_answer_error(message, param="request_id") from None
 
 
-def _invalid_answer(message: str, *, param: str) -> ApiError:
+def _invalid_answer_error(message: str, *, param: str) -> ApiError:
     return ApiError(ErrorCode.ANSWER_REFUSED, message, param=param)

@@ -14,7 +14,7 @@ from dagwright.history.executions import START
 from dagwright.history.run_subscriptions import SubscriptionCursor
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope, public_session_id, stored_session_name
-from dagwright.interfaces.http.context import ContextDep, GatewayContext, requires_scope
+from dagwright.interfaces.http.context import ContextDep, GatewayContext, scope_dependency
 from dagwright.interfaces.http.event_models import ORCHESTRATION_EVENTS
 from dagwright.interfaces.http.headers import header_descriptions
 from dagwright.interfaces.http.json_route import JsonRoute
@@ -128,7 +128,7 @@ async def requests(run: TurnOfSession, context: ContextDep) -> Response:
 @router.post(
     "/{session_id}/feedback",
     summary="Answer a request of the current turn",
-    dependencies=[requires_scope(KeyScope.ANSWER)],
+    dependencies=[scope_dependency(KeyScope.ANSWER)],
     responses=response_docs(CommandResponse, examples.REQUEST_ANSWERED),
 )
 async def answer(run: TurnOfSession, body: AnswerBody, context: ContextDep) -> Response:
@@ -139,7 +139,7 @@ async def answer(run: TurnOfSession, body: AnswerBody, context: ContextDep) -> R
 @router.post(
     "/{session_id}/cancel",
     summary="Cancel the current turn",
-    dependencies=[requires_scope(KeyScope.OPERATE)],
+    dependencies=[scope_dependency(KeyScope.OPERATE)],
     responses=response_docs(CommandResponse, examples.RUN_CANCELLED),
 )
 async def cancel(run: TurnOfSession, context: ContextDep, body: OptionalCommand = None) -> Response:

@@ -10,7 +10,7 @@ from dagwright.client.forks import Forks
 from dagwright.client.steering import PAUSE, RESUME, Command
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope
-from dagwright.interfaces.http.context import ContextDep, PlansContextDep, requires_scope
+from dagwright.interfaces.http.context import ContextDep, PlansContextDep, scope_dependency
 from dagwright.interfaces.http.json_route import JsonRoute
 from dagwright.interfaces.http.posted_plans import check_in_pool, posted_plan_of, with_sub_plans
 from dagwright.interfaces.http.run_documents import created_run, json_response
@@ -30,7 +30,7 @@ from dagwright.interfaces.http.run_models import (
 )
 from dagwright.interfaces.http.run_steering import actor_of, cancel_run, command_result, send_command
 
-router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[requires_scope(KeyScope.OPERATE)])
+router = APIRouter(tags=["steering"], route_class=JsonRoute, dependencies=[scope_dependency(KeyScope.OPERATE)])
 _COMMAND_DOCS = response_docs(CommandResponse, examples.RUN_PAUSED)
 
 

@@ -103,11 +103,11 @@ class StreamCursor:
             or not run.isprintable()
             or int(match["total"]) < int(match["length"])
         ):
-            raise _invalid_cursor(text)
+            raise _invalid_cursor_error(text)
         try:
             history = SubscriptionCursor.parse(match["history"])
         except ValueError:
-            raise _invalid_cursor(text) from None
+            raise _invalid_cursor_error(text) from None
         bits = 32 if len(match["check"]) > _SHORT_CHECKSUM_DIGITS else _LOW_BITS - 1
         mark = TextMark(unquote(match["node"]), int(match["length"]), int(match["check"], 16), bits)
         return cls(
@@ -191,7 +191,7 @@ def _quote(text: str) -> str:
     return quote(text, safe="", errors="replace")
 
 
-def _invalid_cursor(text: str) -> ApiError:
+def _invalid_cursor_error(text: str) -> ApiError:
     message = (
         f"{HEADER}: {text!r:.120} is not an event id of this kind of stream; send the id of the last received event, "
         "or omit it. Answers without a run cannot be resumed"

@@ -90,7 +90,7 @@ def _reject_unknown(context: "GatewayContext", model: str, name: str, *, kind: K
         reject_unusable(context, name, param="model")
     hint = (suggestion(name, names) or "").replace("'", f"'{kind}/", 1)
     explanation = {
-        "plan": _no_plan(context, name) if kind == "plan" else "",
+        "plan": _no_plan_message(context, name) if kind == "plan" else "",
         "agent": "--agents has no file with an agent of this name",
         "profile": f"available are {', '.join(names)}"
         + ("" if "rounds" in names else "; rounds requires worker tools in --tools"),
@@ -106,7 +106,7 @@ def reject_unusable(context: "GatewayContext", name: str, *, param: str) -> None
         raise ApiError(ErrorCode.PLAN_UNUSABLE, message, param=param)
 
 
-def _no_plan(context: "GatewayContext", name: str) -> str:
+def _no_plan_message(context: "GatewayContext", name: str) -> str:
     if folder_problems := context.plan_problems.get(""):
         return "; ".join(folder_problems)
     if context.plan_folder is None and not context.templates:

@@ -40,7 +40,7 @@ def describe_errors(problems: Sequence[Problem], body: Any, body_fields: Collect
     deepest_problems = [problem for problem, path in zip(problems_of_field, paths, strict=True) if path == longest_path]
     name = ".".join(cut_name(str(part)) for part in longest_path)
     if deepest_problems[0]["type"] == "extra_forbidden":
-        return name, _unknown_field(name, body_fields if len(longest_path) == 1 else ())
+        return name, _unknown_field_message(name, body_fields if len(longest_path) == 1 else ())
     accepted_types = list(
         dict.fromkeys(_TYPES[problem["type"]] for problem in deepest_problems if problem["type"] in _TYPES)
     )
@@ -53,7 +53,7 @@ def describe_errors(problems: Sequence[Problem], body: Any, body_fields: Collect
     return name, f"{name}: {message}" if name else message
 
 
-def _unknown_field(name: str, known_names: Collection[str]) -> str:
+def _unknown_field_message(name: str, known_names: Collection[str]) -> str:
     if hint := suggestion(name, known_names):
         return f"unknown field {name!r} ({hint})"
     return f"unknown field {name!r}" + (f"; allowed are {format_names(known_names, limit=20)}" if known_names else "")

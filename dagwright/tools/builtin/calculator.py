@@ -87,11 +87,11 @@ def _evaluate_exactly(text: str) -> Fraction:
     except ZeroDivisionError:
         raise ValueError(f"{short_text(text)} divides by zero") from None
     except (SyntaxError, TypeError):
-        raise _not_arithmetic(text, "invalid syntax") from None
+        raise _not_arithmetic_error(text, "invalid syntax") from None
     except (RecursionError, MemoryError):
         raise ValueError(f"{short_text(text)} is nested too deep to calculate") from None
     if not isinstance(value, Fraction):
-        raise _not_arithmetic(text, "it is not a single number")
+        raise _not_arithmetic_error(text, "it is not a single number")
     return value
 
 
@@ -124,15 +124,15 @@ def _checked_tokens(text: str) -> str:
     while position < len(python_text):
         match = _TOKEN.match(python_text, position)
         if match is None:
-            raise _not_arithmetic(text, f"unexpected {python_text[position]!r}")
+            raise _not_arithmetic_error(text, f"unexpected {python_text[position]!r}")
         if match["name"] and match["name"] not in _NAMES.keys() | _FUNCTIONS.keys():
-            raise _not_arithmetic(text, f"unknown name {match['name'][:30]!r}")
+            raise _not_arithmetic_error(text, f"unknown name {match['name'][:30]!r}")
         if last_operand and (match["name"] or match["number"]):
-            raise _not_arithmetic(text, f"no operator between {last_operand!r} and {match[0]!r}")
+            raise _not_arithmetic_error(text, f"no operator between {last_operand!r} and {match[0]!r}")
         last_operand = (match["name"] or match["number"] or "") if match[0].strip() else last_operand
         position = match.end()
     if not python_text:
-        raise _not_arithmetic(text, "it is empty")
+        raise _not_arithmetic_error(text, "it is empty")
     # Python's ^ is another operation with another precedence, so it is replaced before parsing.
     return python_text.replace("^", "**")
 
@@ -165,7 +165,7 @@ class _Evaluator:
     def _literal(self, node: ast.Constant) -> Fraction:
         number = Decimal(ast.get_source_segment(self._text, node) or "")
         if abs(number.adjusted()) > SIZE_LIMIT_BITS // 4:
-            raise _too_large()
+            raise _too_large_error()
         return Fraction(number)
 
 
@@ -175,7 +175,7 @@ def _reject_large_results(operation: Callable[..., Any]) -> Callable[..., Fracti
     def calculate(*operands: Fraction) -> Fraction:
         result = Fraction(operation(*operands))
         if max(result.numerator.bit_length(), result.denominator.bit_length()) > SIZE_LIMIT_BITS:
-            raise _too_large()
+            raise _too_large_error()
         return result
 
     return calculate
@@ -185,7 +185,7 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if exponent.denominator == 1:
         bits = max(base.numerator.bit_length(), base.denominator.bit_length())
         if base not in (-1, 0, 1) and (bits - 1) * abs(exponent) > SIZE_LIMIT_BITS:
-            raise _too_large()
+            raise _too_large_error()
         return Fraction(base**exponent.numerator)
     if base < 0:
         raise ValueError("A negative number has no power with a fractional exponent")
@@ -194,11 +194,11 @@ def _power(base: Fraction, exponent: Fraction) -> Fraction:
     if base == 0:
         return _zero_power(exponent)
     if abs(exponent) * max(base.numerator.bit_length(), base.denominator.bit_length()) > SIZE_LIMIT_BITS:
-        raise _too_large()
+        raise _too_large_error()
     try:
         return Fraction(_DIGITS.power(_decimal(base), _decimal(exponent)))
     except DecimalException:
-        raise _too_large() from None
+        raise _too_large_error() from None
 
 
 def _zero_power(exponent: Fraction) -> Fraction:
@@ -229,13 +229,13 @@ def _decimal(value: Fraction) -> Decimal:
     return _DIGITS.divide(Decimal(value.numerator), Decimal(value.denominator))
 
 
-def _not_arithmetic(text: str, reason: str) -> _NotArithmetic:
+def _not_arithmetic_error(text: str, reason: str) -> _NotArithmetic:
     return _NotArithmetic(
         f"{short_text(text)} is not arithmetic: {reason}; write an expression such as 12 * (3 + 4) / 5"
     )
 
 
-def _too_large() -> ValueError:
+def _too_large_error() -> ValueError:
     return ValueError("A number in the expression is too large or too small to calculate exactly")
 
 

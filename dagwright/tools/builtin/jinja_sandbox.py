@@ -58,7 +58,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
     environment = _Sandbox()
     source = _SHORT_REFERENCE.sub(r"{{\1}}", template)
     try:
-        _check(environment.parse(source), depth=0)
+        _check_nodes(environment.parse(source), depth=0)
         return _join(environment.from_string(source).generate(values))
     except TemplateSyntaxError as error:
         raise ValueError(f"Invalid template: {error.message} (line {error.lineno})") from None
@@ -102,7 +102,7 @@ def _short_range(*bounds: int) -> range:
     return numbers
 
 
-def _check(node: nodes.Node, *, depth: int) -> None:
+def _check_nodes(node: nodes.Node, *, depth: int) -> None:
     for kind, word in _FORBIDDEN_NODES.items():
         if isinstance(node, kind):
             raise ValueError(f"The template uses {{% {word} %}}, which is not allowed")
@@ -111,7 +111,7 @@ def _check(node: nodes.Node, *, depth: int) -> None:
         if depth > LOOPS_LIMIT or node.recursive:
             raise ValueError(f"The template has more than {LOOPS_LIMIT} nested loops")
     for child in node.iter_child_nodes():
-        _check(child, depth=depth)
+        _check_nodes(child, depth=depth)
 
 
 def _join(parts: Iterable[str]) -> str:

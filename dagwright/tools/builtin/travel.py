@@ -107,13 +107,13 @@ async def _offers(environment: ToolEnvironment, kind: str, parameters: Mapping[s
     except httpx.TransportError as error:
         message = f"The travel service at {environment.search_url} does not respond: {type(error).__name__} {error}"
         raise RetryLater(message.rstrip()) from None
-    _check(response, kind)
+    _raise_for_status(response, kind)
     offers = _results(response)
     record_reads(str(response.request.url))
     return offers
 
 
-def _check(response: httpx.Response, kind: str) -> None:
+def _raise_for_status(response: httpx.Response, kind: str) -> None:
     if response.is_success:
         return
     message = f"The travel service returned {response.status_code}: {_message(response)}"

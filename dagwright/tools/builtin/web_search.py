@@ -65,7 +65,7 @@ async def _search(environment: ToolEnvironment, query: str, name: str, *, limit:
             f"The search service at {environment.serper_base_url} does not respond: {type(error).__name__} {error}"
         )
         raise RetryLater(message.rstrip()) from None
-    _check(response)
+    _raise_for_status(response)
     results = parse_results(response)
     # Each result is a source of the answer.
     record_reads(*(entry["link"] for entry in results[:limit] if entry["link"]))
@@ -97,7 +97,7 @@ def _entry(result: dict[str, Any], snippet: Any) -> dict[str, str]:
     }
 
 
-def _check(response: httpx.Response) -> None:
+def _raise_for_status(response: httpx.Response) -> None:
     if response.is_success:
         return
     message = f"The search service returned {response.status_code}: {' '.join(response.text[:300].split())}"

@@ -14,7 +14,7 @@ from temporalio.api.enums.v1 import TaskQueueType
 from dagwright.core.boundary.wire import PAUSED_FOR_MISSING_TOOL, PAUSED_FOR_TOOL
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.features.run_scheduler import create_scheduler
-from dagwright.history.queues import OpenCall, Queue, WaitMarks, no_worker_notes, paused_call_notes, reason_of
+from dagwright.history.queues import OpenCall, Queue, WaitMarks, no_worker_notes, paused_call_notes, waiting_reason
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError
@@ -99,7 +99,7 @@ def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
     parked = [replace(_call(task), pause_reason=words) for task in ("a", "b")]
     missing = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no tool 'mark'"
     manual = replace(_call("c"), pause_reason="paused by eve")
-    assert [reason_of(call) for call in (*parked, manual)] == [words, words, "paused by eve"]
+    assert [waiting_reason(call) for call in (*parked, manual)] == [words, words, "paused by eve"]
     resumed = "mark: tool paused by ann at noon; 2 calls wait; `dagwright tool resume mark` resumes them"
     paused = "mark: paused by eve; its call waits; `temporal activity unpause` resumes it"
     assert paused_call_notes([*parked, manual]) == [
@@ -135,7 +135,7 @@ def test_live_marks_show_waiting_nodes_and_are_removed() -> None:
 
     before = states()
     marks = WaitMarks()
-    reason = reason_of(_call("a"))
+    reason = waiting_reason(_call("a"))
     marks.put(scheduler, dict.fromkeys(("a", "each[0]", "each[1]", "half[1]", "nobody"), reason))
     waiting, running = ("waiting", "no worker for mark"), ("running", None)
     assert (states(), item_states()) == ([waiting, waiting, running], [running, waiting])

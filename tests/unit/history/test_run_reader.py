@@ -120,7 +120,7 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
     started, failed = _event(3, "workflow_task_started"), _task_failure_event(cause, "no such command")
     assert _messages(await _view(_plan_start_event(), started, failed, attempt=5)) == [
         "the run cannot continue: the worker's code differs from the code that started this run; stop that worker or "
-        "roll it back, and the run continues by itself where it is, with nothing lost (its workflow task was tried 4 "
+        "roll it back, and the run continues from its current state; nothing is lost (its workflow task was tried 4 "
         "times: non deterministic error: no such command)"
     ]
     assert _messages(await _view(_plan_start_event(), attempt=3)) == [

@@ -32,7 +32,7 @@ from dagwright.history.token_streams import (
     TokenStreams,
     answering_node,
     is_superseded,
-    text_call,
+    newest_text_call,
 )
 from dagwright.planning.model_calls.heartbeat_text import HeartbeatText, heartbeat_text_from_json, last_part
 from dagwright.planning.model_calls.model_requests import Message, ModelResponse, response_to_json
@@ -209,12 +209,15 @@ async def test_many_readers_of_one_run_get_larger_pieces() -> None:
 def test_call_with_a_text_is_found_among_others() -> None:
     text = {"text": "x", "from": 0, "attempt": 1}
     others = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, kind="echo")]
-    assert text_call(others) is None
+    assert newest_text_call(others) is None
     newest = ("answer#2", HeartbeatText(1, 0, ""))
-    assert text_call([*others, _pending_activity("answer", "Os"), _pending_activity("answer#2", "", at_s=2)]) == newest
+    assert (
+        newest_text_call([*others, _pending_activity("answer", "Os"), _pending_activity("answer#2", "", at_s=2)])
+        == newest
+    )
     call = _pending_activity("answer", "Os")
     call.heartbeat_details.payloads[3].data = b"{"
-    assert text_call([call]) is None
+    assert newest_text_call([call]) is None
 
 
 WHOLE = ResultOf("a", "result")
@@ -291,7 +294,7 @@ async def test_abandoned_text_is_found_in_its_run(path: str, is_other: bool) -> 
 
 
 def _pieces(reported: DeliveredText, *seen: PartialText) -> list[TextPart]:
-    return [piece for written in seen if (piece := reported.part_of(written)) is not None]
+    return [piece for written in seen if (piece := reported.next_part(written)) is not None]
 
 
 def _partial_texts(attempt: int, *texts: str) -> list[PartialText]:
@@ -362,7 +365,7 @@ def test_resumed_reader_gets_the_same(
     polls = _polled_texts(answer, first, second)
     result, text = DeliveredText(), ""
     for written in polls[:at]:
-        piece = result.part_of(written)
+        piece = result.next_part(written)
         text = text if piece is None else piece.text if piece.restarts else text + piece.text
     mark = result.mark if is_known else replace(result.mark, node="", check=result.mark.check & 0x7FF, bits=11)
     other = DeliveredText(mark)
@@ -374,10 +377,10 @@ def test_resumed_reader_gets_the_same(
 def test_text_streamed_elsewhere_is_awaited_and_recognized() -> None:
     result = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
     # Another attempt of the same call has the same key; another call does not.
-    assert result.part_of(PartialText("answer#3", 1, "Oslo")) is None
-    assert result.part_of(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
+    assert result.next_part(PartialText("answer#3", 1, "Oslo")) is None
+    assert result.next_part(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
     other = DeliveredText(TextMark("turn1", 7, text_checksum("Oslo ha")))
-    assert other.part_of(PartialText("turn2", 1, "Oslo")) == TextPart("turn2", 1, 0, "Oslo", restarts=True)
+    assert other.next_part(PartialText("turn2", 1, "Oslo")) == TextPart("turn2", 1, 0, "Oslo", restarts=True)
     assert DeliveredText(TextMark("answer", 4, text_checksum("Oslo"))).rest_of("Osaka") == TextPart(
         "", 0, 0, "Osaka", restarts=True
     )

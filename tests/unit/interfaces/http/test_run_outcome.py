@@ -139,7 +139,7 @@ def _message_of(*parts: tuple[str, int, str], end: str, request_count: int = 0) 
     """
     result, text = ReceivedAnswer(), ""
     for node, attempt, part in parts:
-        piece = result.text.part_of(PartialText(node, attempt, part))
+        piece = result.text.next_part(PartialText(node, attempt, part))
         text += result.text_for(piece) if piece is not None else ""
     return text + result.remaining(RunOutcome(end, [{"request_id": "q"}] * request_count, {}, {}))
 
