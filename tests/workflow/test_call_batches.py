@@ -168,7 +168,12 @@ async def test_separate_slow_call_is_cancelled_with_its_node_or_run(runs: Runs, 
     await eventually(are_separate)
     result = await handle.execute_update(wire.CANCEL_NODE, {"node_id": "one", "by": "ann"})
     assert result["ok"]
-    await eventually(lambda: bench.cleaned.count(unique) == 1)
+
+    async def is_blocked() -> bool:
+        return (await handle.query(wire.QUERY_NODE, "n"))["status"] == "blocked"
+
+    await eventually(is_blocked)
+    assert bench.cleaned.count(unique) == 1
     await handle.signal(wire.CANCEL, {"by": "ann"})
     document = bare(await document_of(handle))
     assert document["status"] == "cancelled"

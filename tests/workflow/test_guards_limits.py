@@ -328,6 +328,7 @@ def test_compiled_plan_with_very_many_edges_takes_under_a_second() -> None:
     assert min(times_s) < 1
 
 
+@pytest.mark.alone
 async def test_raw_plan_with_very_many_nodes_is_compiled_in_an_activity(deadlock_checked_runs: Runs) -> None:
     """Guard S15, F6: workflow code would take too long to compile the plan."""
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(100_000))
