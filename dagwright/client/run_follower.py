@@ -56,12 +56,16 @@ class RunMoment:
 
 
 async def follow(
-    runs: "Runs", workflow_id: str, *, answered: Collection[RequestKey] = (), after: SubscriptionCursor | None = None
+    runs: "Runs",
+    workflow_id: str,
+    *,
+    answered_requests: Collection[RequestKey] = (),
+    after: SubscriptionCursor | None = None,
 ) -> AsyncGenerator[RunMoment, None]:
     """Yield the moments of a run until it has ended; close the generator to stop early.
 
     Args:
-        answered: requests that have been answered; they are omitted.
+        answered_requests: requests that have been answered; they are omitted.
         after: cursor of the client; the first moment has the changes since then.
 
     Raises:
@@ -72,10 +76,12 @@ async def follow(
     async with aclosing(runs.subscriptions.subscribe(workflow_id, after=after)) as updates:
         async for update in updates:
             requests = [] if update.view.is_closed else await poller.read(update.view)
-            unanswered = (
-                [request for request in requests if request_key(request) not in answered] if answered else requests
+            unanswered_requests = (
+                [request for request in requests if request_key(request) not in answered_requests]
+                if answered_requests
+                else requests
             )
-            yield RunMoment(update.view, update.changed, unanswered, update.states, update.facts)
+            yield RunMoment(update.view, update.changed, unanswered_requests, update.states, update.facts)
 
 
 async def wait_for_end(

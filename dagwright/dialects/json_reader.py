@@ -95,8 +95,8 @@ def read_json(text: str, *, name: str, first_line: int = 1) -> JsonValue:
 
 def _cause_of(error: json.JSONDecodeError) -> str:
     """Return the cause of an error as a message for the author of the text."""
-    character, previous = error.doc[error.pos : error.pos + 1], error.doc[: error.pos].rstrip()[-1:]
-    if "trailing comma" in error.msg or (previous == "," and character and character in "]}"):
+    character, previous_character = error.doc[error.pos : error.pos + 1], error.doc[: error.pos].rstrip()[-1:]
+    if "trailing comma" in error.msg or (previous_character == "," and character and character in "]}"):
         return f"a comma before {character!r}; remove it" if character != "," else "an extra comma"
     if character == "'":
         return "write texts in double quotes"

@@ -175,18 +175,18 @@ def _arguments(text: str, at: int) -> tuple[list[Any], dict[str, Any], int]:
         if text[at] == ")":
             return positional, keyword_arguments, at + 1
         name = _NAME.match(text, at)
-        parsed = read_value(text, name.end() if name else at, unquoted_text=_UNQUOTED_REFERENCE)
-        if any(repair.code == CUT_OFF for repair in parsed.repairs):
+        parsed_value = read_value(text, name.end() if name else at, unquoted_text=_UNQUOTED_REFERENCE)
+        if any(repair.code == CUT_OFF for repair in parsed_value.repairs):
             return positional, keyword_arguments, -1
         if name is not None:
-            keyword_arguments[name[1]] = parsed.value
+            keyword_arguments[name[1]] = parsed_value.value
         elif keyword_arguments:
             raise UnreadableValue(
                 "an argument without a name follows an argument with a name", at, looks_like_value=True
             )
         else:
-            positional.append(parsed.value)
-        at = skip_space(text, parsed.end)
+            positional.append(parsed_value.value)
+        at = skip_space(text, parsed_value.end)
         if at < len(text) and text[at] not in ",)":
             raise UnreadableValue(
                 f"',' or ')' is missing before {describe(text[at : at + 20])}", at, looks_like_value=True

@@ -49,14 +49,14 @@ class StreamedStep:
 class _ThinkingFilter:
     """Skips the thinking of a model before its answer."""
 
-    consumed: int = 0
+    consumed_characters: int = 0
     has_answer_started: bool = False
     _buffer: str = ""
     _end_tag: str = ""
 
     def answer_part(self, chunk: str) -> str:
-        """Return the part of a chunk that belongs to the answer; it ends at the offset `consumed`."""
-        self.consumed += len(chunk)
+        """Return the part of a chunk that belongs to the answer; it ends at the offset `consumed_characters`."""
+        self.consumed_characters += len(chunk)
         if self.has_answer_started:
             return chunk
         self._buffer = (
@@ -109,19 +109,19 @@ class JsonSteps:
     _parts: list[str] = field(default_factory=list)
     _part_at: int = 0
     _count: int = 0
-    _completed: list[StreamedStep] = field(default_factory=list)
+    _completed_steps: list[StreamedStep] = field(default_factory=list)
 
     def feed(self, chunk: str) -> list[StreamedStep]:
         """Return the steps that a chunk completes, in order."""
         self._chunk = self._thinking_filter.answer_part(chunk)
-        self._offset = self._thinking_filter.consumed - len(self._chunk)
+        self._offset = self._thinking_filter.consumed_characters - len(self._chunk)
         self._part_at = 0
         at = 0
         while at < len(self._chunk) and self.problem is None and not self.is_complete:
             at = _MODES[self._mode](self, at)
         if self._start >= 0:
             self._parts.append(self._chunk[self._part_at :])
-        steps, self._completed = self._completed, []
+        steps, self._completed_steps = self._completed_steps, []
         return steps
 
     def _in_prose(self, at: int) -> int:
@@ -157,9 +157,9 @@ class JsonSteps:
         self._open_brackets = list(self._brackets)
         self._mode = "value"
         if self._brackets == "[{":
-            buffered = "".join([*self._parts, self._chunk[self._part_at : at]])
+            buffered_text = "".join([*self._parts, self._chunk[self._part_at : at]])
             self._entries_depth = 1
-            self._parts = [buffered[self._first_entry_at - self._start :]]
+            self._parts = [buffered_text[self._first_entry_at - self._start :]]
             self._start, self._part_at = self._first_entry_at, at
         else:
             self._discard_step()
@@ -210,12 +210,12 @@ class JsonSteps:
 
     def _read(self, text: str, start: int) -> None:
         try:
-            parsed = read_value(text, 0)
+            parsed_value = read_value(text, 0)
         except UnreadableValue as failure:
             message = f"step {self._count + 1} is ambiguous or invalid JSON: {failure.message}"
             self.problem = Problem("invalid_syntax", f"{message} (character {start + failure.offset + 1})")
             return
-        self._completed.append(StreamedStep(self._count, parsed.value, start, start + len(text)))
+        self._completed_steps.append(StreamedStep(self._count, parsed_value.value, start, start + len(text)))
         self._count += 1
 
     def _in_text(self, at: int) -> int:

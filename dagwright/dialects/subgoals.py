@@ -163,7 +163,9 @@ def _read_ref(entry: ObjectReader, value: Any, *, slots: Slots, at: tuple[str | 
         ref.report("invalid_reference", f"Invalid reference: there is no sub-goal {source}", "from_sub_goal")
         return None
     if slot not in slots[source]:
-        declared = ", ".join(sorted(slots[source])) or "no slots"
-        message = f"Invalid reference: sub-goal {source} does not declare the slot {slot!r}; it declares {declared}"
+        declared_names = ", ".join(sorted(slots[source])) or "no slots"
+        message = (
+            f"Invalid reference: sub-goal {source} does not declare the slot {slot!r}; it declares {declared_names}"
+        )
         ref.report("invalid_reference", message, "slot", hint=suggestion(slot, slots[source]))
     return "{{" + str(ResultOf(f"{SUB_GOAL_PREFIX}{source}", "result", (slot,))) + "}}"

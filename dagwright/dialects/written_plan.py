@@ -189,8 +189,8 @@ def _similarity(left: str, right: str) -> float:
         positions[character] = positions.get(character, 0) | 1 << index
     row = mask = (1 << len(left)) - 1
     for character in right:
-        matched = row & positions.get(character, 0)
-        row = (row + matched | row - matched) & mask
+        matched_bits = row & positions.get(character, 0)
+        row = (row + matched_bits | row - matched_bits) & mask
     return 200.0 * (len(left) - row.bit_count()) / total if total else 100.0
 
 

@@ -45,7 +45,10 @@ def read_written_json(text: str) -> WrittenJson:
     Complexity: linear in the length of the text.
     """
     values = list(_values_in(text))
-    distinct = {json.dumps(parsed.value, sort_keys=True): (start, parsed) for start, parsed in reversed(values)}
+    distinct = {
+        json.dumps(parsed_value.value, sort_keys=True): (start, parsed_value)
+        for start, parsed_value in reversed(values)
+    }
     if len(distinct) > 1:
         lines = [line_of(text, start) for start, _ in values]
         line_list = ", ".join(map(str, lines[:_MAX_SHOWN_LINES])) + (", …" if len(lines) > _MAX_SHOWN_LINES else "")
@@ -53,8 +56,8 @@ def read_written_json(text: str) -> WrittenJson:
             f"the text has {len(values)} JSON values (at lines {line_list}), and it is unclear which one is the plan"
         )
         raise PlanInvalid([Problem("ambiguous", message, hint="write one JSON value only")])
-    start, parsed = values[0]
-    return WrittenJson(parsed.value, start, [*_repairs_around(text, values), *parsed.repairs])
+    start, parsed_value = values[0]
+    return WrittenJson(parsed_value.value, start, [*_repairs_around(text, values), *parsed_value.repairs])
 
 
 class ConflictingValues:
@@ -115,19 +118,19 @@ def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
     prose: UnreadableValue | None = None
     while match := _START.search(text, position):
         try:
-            parsed = read_value(text, match.start())
+            parsed_value = read_value(text, match.start())
         except UnreadableValue as failure:
             if failure.looks_like_value:
                 raise PlanInvalid([_syntax_problem(text, failure)]) from None
             prose = prose or failure
             position = max(failure.offset, match.end())
             continue
-        position = parsed.end
-        if not parsed.value:
-            empty = empty or (match.start(), parsed)
-        elif isinstance(parsed.value, dict) or any(isinstance(item, dict) for item in parsed.value):
+        position = parsed_value.end
+        if not parsed_value.value:
+            empty = empty or (match.start(), parsed_value)
+        elif isinstance(parsed_value.value, dict) or any(isinstance(item, dict) for item in parsed_value.value):
             has_values = True
-            yield match.start(), parsed
+            yield match.start(), parsed_value
     if has_values:
         return
     if empty is not None:
@@ -140,10 +143,10 @@ def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
 
 def _repairs_around(text: str, values: Sequence[tuple[int, ParsedValue]]) -> Iterator[Repair]:
     """Yield repairs for the ignored text around the value: thinking, fences, prose, duplicates of the value."""
-    start, parsed = values[0]
+    start, parsed_value = values[0]
     if answer_offset := answer_start(text):
         yield Repair("thinking", "the thoughts of the model before its answer were skipped", 0)
-    text_before, text_after = text[answer_offset:start], text[parsed.end :]
+    text_before, text_after = text[answer_offset:start], text[parsed_value.end :]
     fence = _LABELLED_FENCE.search(text_before)
     if fence is not None:
         yield Repair("fenced", "the plan is in a fenced block", answer_offset + fence.start())
@@ -151,7 +154,7 @@ def _repairs_around(text: str, values: Sequence[tuple[int, ParsedValue]]) -> Ite
     if text_before.strip("\ufeff \t\r\n"):
         yield Repair("prose", "text before the plan was skipped", answer_offset)
     if text_after.strip() and len(values) == 1:
-        yield Repair("prose", "text after the plan was skipped", parsed.end)
+        yield Repair("prose", "text after the plan was skipped", parsed_value.end)
     for start, _ in values[1:]:
         yield Repair("repeated", f"the same plan occurs again at line {line_of(text, start)}", start)
 

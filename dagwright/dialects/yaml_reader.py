@@ -218,11 +218,11 @@ class _Builder:
         self._put(frame.items)
 
     def _handle_alias(self, event: Any) -> None:
-        anchored = self._anchors.get(event.anchor)
-        if anchored is None:
+        anchored_value = self._anchors.get(event.anchor)
+        if anchored_value is None:
             self._report(event, f"the alias *{event.anchor} has no anchor before it, or stands inside its anchor")
             raise PlanInvalid(self.problems)
-        value, size = anchored
+        value, size = anchored_value
         self._aliased_count += size
         self._value_count += size - 1
         if self._aliased_count > MAX_ALIASED_VALUES:

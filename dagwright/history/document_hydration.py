@@ -82,13 +82,13 @@ async def _add_inner_nodes(
     if not offloaded_nodes or (only in document["nodes"] and only not in offloaded_nodes.ids_in_run):
         return
     try:
-        added = await _inner_nodes(offloaded_nodes, document, only=only)
+        added_nodes = await _inner_nodes(offloaded_nodes, document, only=only)
     except StoreError as error:
         hydrator.note_unreadable(error)
         return
     if "nodes_ref" in document:
-        _subtract_included_nodes(document, [node for node in added if node.id not in offloaded_nodes.ids_in_run])
-    document["nodes"] |= {node.id: node.document for node in added}
+        _subtract_included_nodes(document, [node for node in added_nodes if node.id not in offloaded_nodes.ids_in_run])
+    document["nodes"] |= {node.id: node.document for node in added_nodes}
 
 
 async def error_with_inner_nodes(
@@ -109,17 +109,17 @@ async def _inner_nodes(
         return [] if inner_node is None else [inner_node]
     if offloaded_nodes.count <= MAX_INNER_NODES:
         return [node async for node in offloaded_nodes.nodes()]
-    has_failed = NodeStatus.FAILED.value in document.get("nodes_ref", {}).get("counts", {})
-    return await offloaded_nodes.find_failed_nodes(limit=MAX_INNER_FAILURES) if has_failed else []
+    has_failed_nodes = NodeStatus.FAILED.value in document.get("nodes_ref", {}).get("counts", {})
+    return await offloaded_nodes.find_failed_nodes(limit=MAX_INNER_FAILURES) if has_failed_nodes else []
 
 
 def _subtract_included_nodes(document: dict[str, Any], included_nodes: Iterable[InnerNode]) -> None:
     """Remove nodes that are included from the counts of the omitted nodes."""
     counts = Counter(document["nodes_ref"]["counts"])
     counts.subtract(node.document["status"] for node in included_nodes)
-    remaining = {status: count for status, count in counts.items() if count > 0}
-    if remaining:
-        document["nodes_ref"] = {**document["nodes_ref"], "counts": remaining}
+    remaining_counts = {status: count for status, count in counts.items() if count > 0}
+    if remaining_counts:
+        document["nodes_ref"] = {**document["nodes_ref"], "counts": remaining_counts}
     else:
         del document["nodes_ref"]
 
@@ -267,7 +267,7 @@ class _Hydrator:
         if self._max_bytes is not None and _size_of(value) > self._max_bytes:
             return compact_value(value, ref=ref)
         try:
-            loaded = await self._loaded_value(value)
+            loaded_value = await self._loaded_value(value)
         except (PayloadMissing, PayloadDamaged) as error:
             self._note("value_lost", str(error), node)
         except StoreUnavailable as error:
@@ -275,7 +275,7 @@ class _Hydrator:
         except UnresolvedReference as error:
             self._note("missing_data", str(error), node)
         else:
-            return loaded if self._max_bytes is None else omit_large_values(loaded, ref=ref)
+            return loaded_value if self._max_bytes is None else omit_large_values(loaded_value, ref=ref)
         return compact_value(value, ref=ref)
 
     async def full_error(self, error: Mapping[str, Any] | None, *, node: str) -> Mapping[str, Any] | None:
@@ -304,9 +304,9 @@ class _Hydrator:
         def part_of(ref: str, paths: Sequence[Path], name: str) -> Any:
             return value_at_paths(self._value_cache[ref], paths, name)
 
-        loaded = [format_value_refs(value, ref_for_display)]
-        hydrate(loaded, [((0, *path), parts) for path, parts in bindings], secrets={}, load=part_of)
-        return loaded[0]
+        loaded_value = [format_value_refs(value, ref_for_display)]
+        hydrate(loaded_value, [((0, *path), parts) for path, parts in bindings], secrets={}, load=part_of)
+        return loaded_value[0]
 
     def offloaded_nodes(self, view: "RunView") -> OffloadedNodes:
         """Return the nodes of the offloaded regions of a run."""

@@ -289,11 +289,11 @@ class ExecutionStart:
         if not self._pages.count:
             self.plan = plan_from_columns(compiled)
 
-    def _handle_items(self, loaded: Mapping[str, Any]) -> None:
+    def _handle_items(self, loaded_items: Mapping[str, Any]) -> None:
         """Handle the items of a map batch that were too large for its input."""
         if self.map_batch is not None:
             self.map_batch = MapBatchInput(
-                self.map_batch.node_ends, value_from_json(loaded["value"], loaded.get("stored"))
+                self.map_batch.node_ends, value_from_json(loaded_items["value"], loaded_items.get("stored"))
             )
 
     def _add_piece(self, name: str, piece: str) -> None:

@@ -93,17 +93,19 @@ async def _batch_with_item(
     task_id: str, candidates: Sequence[tuple[CompiledNode, ItemRecord]], *, view: "RunView", open_reader: OpenReader
 ) -> str | None:
     """Return the workflow id of the first batch that has an item, or `None` if no batch has it."""
-    not_started: list[str] = []
+    batches_not_started: list[str] = []
     for first in range(0, len(candidates), _MAX_CONCURRENT_READS):
         names = [f"{node.id}[{item.key}]" for node, item in candidates[first : first + _MAX_CONCURRENT_READS]]
         ids = [child_workflow_id(view.workflow_id, name) for name in names]
         have_item = await asyncio.gather(*(_has_item(open_reader(workflow_id), task_id) for workflow_id in ids))
         if True in have_item:
             return ids[have_item.index(True)]
-        not_started += [name for name, has_item in zip(names, have_item, strict=True) if has_item is None]
-    if not_started:
-        more = f" and {len(not_started) - 1} more batches" if len(not_started) > 1 else ""
-        raise ItemNotStarted(f"{task_id!r} is not known yet: the items of {not_started[0]!r}{more} have not started")
+        batches_not_started += [name for name, has_item in zip(names, have_item, strict=True) if has_item is None]
+    if batches_not_started:
+        more = f" and {len(batches_not_started) - 1} more batches" if len(batches_not_started) > 1 else ""
+        raise ItemNotStarted(
+            f"{task_id!r} is not known yet: the items of {batches_not_started[0]!r}{more} have not started"
+        )
     return None
 
 

@@ -45,14 +45,14 @@ async def resolve_path(view: "RunView", path: str, *, open_reader: "Callable[[st
     """
     resolved = ResolvedPath(view, path)
     while resolved.view.scheduler is not None:
-        if (task_and_rest := sub_plan_of_path(resolved.view.scheduler, resolved.name)) is None:
+        if (task_and_path := sub_plan_of_path(resolved.view.scheduler, resolved.name)) is None:
             break
-        task_id, rest = task_and_rest
+        task_id, remaining_path = task_and_path
         try:
             child = await open_reader(child_run_id(resolved.view, task_id)).read()
         except RunNotFound:
             raise SubPlanNotStarted(f"the sub-plan {resolved.path + task_id!r} has not started") from None
-        resolved = ResolvedPath(child, rest, f"{resolved.path}{task_id}/")
+        resolved = ResolvedPath(child, remaining_path, f"{resolved.path}{task_id}/")
     return resolved
 
 

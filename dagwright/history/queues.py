@@ -114,10 +114,10 @@ async def _last_poll(client: Client, queue: Queue) -> float:
         namespace=client.namespace, task_queue=TaskQueue(name=queue.name), task_queue_type=queue.kind
     )
     try:
-        described = await client.workflow_service.describe_task_queue(request, timeout=_RPC_TIMEOUT)
+        description = await client.workflow_service.describe_task_queue(request, timeout=_RPC_TIMEOUT)
     except RPCError:
         return float("inf")
-    return max((poller.last_access_time.ToNanoseconds() / 1e9 for poller in described.pollers), default=0.0)
+    return max((poller.last_access_time.ToNanoseconds() / 1e9 for poller in description.pollers), default=0.0)
 
 
 # Notes.
@@ -221,17 +221,17 @@ class WaitMarks:
     """
 
     def __init__(self) -> None:
-        self._marked: dict[str, tuple[Record, NodeStatus]] = {}
+        self._marked_tasks: dict[str, tuple[Record, NodeStatus]] = {}
 
     @property
     def is_empty(self) -> bool:
         """Whether no task is marked."""
-        return not self._marked
+        return not self._marked_tasks
 
     @property
     def history_statuses(self) -> dict[str, NodeStatus]:
         """Marked task -> its status without the mark."""
-        return {task_id: status for task_id, (_, status) in self._marked.items()}
+        return {task_id: status for task_id, (_, status) in self._marked_tasks.items()}
 
     def put(self, scheduler: "RunScheduler", reasons: Mapping[str, str]) -> None:
         """Mark running or ready tasks as waiting. A node is marked if all its running items are marked.
@@ -255,11 +255,11 @@ class WaitMarks:
 
     def clear(self) -> None:
         """Restore the status of every marked task."""
-        for record, status in self._marked.values():
+        for record, status in self._marked_tasks.values():
             record.status, record.reason = status, None
-        self._marked.clear()
+        self._marked_tasks.clear()
 
     def _mark(self, task_id: str, record: Record, reason: str) -> None:
         # A node whose items are all marked may be marked itself already.
-        self._marked.setdefault(task_id, (record, record.status))
+        self._marked_tasks.setdefault(task_id, (record, record.status))
         record.status, record.reason = NodeStatus.WAITING, reason

@@ -212,8 +212,8 @@ class HistoryReplay:
                 self.task_failure = None
                 self._held_batch = self._batches.complete(event, at)
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CONTINUED_AS_NEW:
-                continued = event.workflow_execution_continued_as_new_event_attributes
-                self.continued_as = continued.new_execution_run_id
+                continuation = event.workflow_execution_continued_as_new_event_attributes
+                self.continued_as = continuation.new_execution_run_id
             case update if update in _UPDATE_EVENTS:
                 await self._apply_update(event)
             case closing if closing in STATUS_AT_CLOSE:
@@ -237,11 +237,11 @@ class HistoryReplay:
             case EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
                 self._apply_scheduled_activity(event)
             case EventType.EVENT_TYPE_START_CHILD_WORKFLOW_EXECUTION_INITIATED:
-                initiated = event.start_child_workflow_execution_initiated_event_attributes
-                self._mark_running(self._child_task_of, initiated.workflow_id)
+                child_start = event.start_child_workflow_execution_initiated_event_attributes
+                self._mark_running(self._child_task_of, child_start.workflow_id)
             case EventType.EVENT_TYPE_SIGNAL_EXTERNAL_WORKFLOW_EXECUTION_INITIATED:
-                signalled = event.signal_external_workflow_execution_initiated_event_attributes
-                if signalled.signal_name == wire.SIGNAL_BUDGET_REPORT:
+                sent_signal = event.signal_external_workflow_execution_initiated_event_attributes
+                if sent_signal.signal_name == wire.SIGNAL_BUDGET_REPORT:
                     self._budget_report_events.add(event.event_id)
             case EventType.EVENT_TYPE_TIMER_STARTED:
                 self._timers.add(event)
@@ -392,8 +392,8 @@ class HistoryReplay:
         while not self.scheduler.is_stopped and self._limits.has_room(self._history_use, self.scheduler):
             if not self._dispatch_next():
                 break
-        for refusal in self.scheduler.features.feedback.requests.take_rejections():
-            self._notes.add("refused", refusal)
+        for rejection in self.scheduler.features.feedback.requests.take_rejections():
+            self._notes.add("refused", rejection)
         notifications = self.scheduler.features.feedback.requests.notifications
         self.opened_requests |= {
             notification.request.id: notification.request
@@ -455,8 +455,8 @@ class HistoryReplay:
                 if is_command(request.input.name):
                     self._handle_command(request.input.name, request.input.args.payloads, at, through="update")
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
-                completed = event.activity_task_completed_event_attributes
-                self._apply_result(completed.scheduled_event_id, completed.result.payloads, at)
+                completed_call = event.activity_task_completed_event_attributes
+                self._apply_result(completed_call.scheduled_event_id, completed_call.result.payloads, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_FAILED:
                 await self._apply_failure(event.activity_task_failed_event_attributes, at)
             case EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT:

@@ -131,11 +131,11 @@ class RunExplanation:
         scheduler = self.view.scheduler
         if scheduler is None or self.node:
             return ()
-        explained = {reason.node for reason in self.chain.reasons}
+        explained_nodes = {reason.node for reason in self.chain.reasons}
         return [
             request
             for request in scheduler.features.feedback.requests.open.values()
-            if request.task not in explained and _precedes_nodes(scheduler, request)
+            if request.task not in explained_nodes and _precedes_nodes(scheduler, request)
         ]
 
 
@@ -183,26 +183,26 @@ class RunExplainer:
             chain = await self._with_sub_plans(view, chain)
         else:
             chain = await self._inner_chain(view, name)
-        explained = {reason.node for reason in chain.reasons}
-        notes = [note for note in view.notes if note["node_id"] is None or note["node_id"] in explained]
+        explained_nodes = {reason.node for reason in chain.reasons}
+        notes = [note for note in view.notes if note["node_id"] is None or note["node_id"] in explained_nodes]
         return RunExplanation(top, node, _with_path(chain, path), notes)
 
     async def _find(self, view: "RunView", node: str) -> "tuple[RunView, str, str]":
         """Return the run that has a node, its name there, and the path from the top run."""
         try:
-            resolved = await resolve_path(view, node, open_reader=self._open_reader)
+            resolved_path = await resolve_path(view, node, open_reader=self._open_reader)
         except SubPlanNotStarted as error:
             raise NodeNotFound(str(error)) from None
-        view, node = resolved.view, resolved.name
+        view, node = resolved_path.view, resolved_path.name
         scheduler = view.scheduler
         if scheduler is None:
             raise NodeNotFound(f"the run {view.workflow_id!r} has no plan{'' if view.is_closed else ' yet'}")
         if scheduler.record_of(node) is not None:
-            return view, node, resolved.path
+            return view, node, resolved_path.path
         try:
             item_view = await view_of_item(view, node, open_reader=self._open_reader)
             if item_view is not view or await OffloadedNodes(scheduler, self._store).find(node) is not None:
-                return item_view, node, resolved.path
+                return item_view, node, resolved_path.path
         except ItemNotStarted as error:
             raise NodeNotFound(str(error)) from None
         except StoreError as error:
@@ -250,12 +250,12 @@ class RunExplainer:
 
     async def _inner_chain(self, view: "RunView", node: str) -> Chain:
         """Return the chain of a node of an offloaded region."""
-        offloaded = OffloadedNodes(view.scheduler, self._store)
+        offloaded_nodes = OffloadedNodes(view.scheduler, self._store)
         unvisited, visited = deque([node]), {node}
         reasons: list[Reason] = []
         while unvisited and len(reasons) < MAX_REASONS:
             name = unvisited.popleft()
-            inner = await offloaded.find(name)
+            inner = await offloaded_nodes.find(name)
             if inner is not None:
                 reasons.append(_reason_of_inner(inner))
             elif view.scheduler is not None and view.scheduler.record_of(name) is not None:

@@ -294,16 +294,16 @@ class RunReader:
     async def _describe(self, run_id: str | None = None) -> WorkflowExecutionDescription:
         handle = self._client.get_workflow_handle(self._workflow_id, run_id=run_id or self._run_id)
         try:
-            described = await handle.describe()
+            description = await handle.describe()
         except RPCError as error:
             if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
                 raise RunNotFound(f"there is no run {self._workflow_id!r:.200}") from None
             raise
-        if described.workflow_type == wire.WORKFLOW_SESSION:
+        if description.workflow_type == wire.WORKFLOW_SESSION:
             name = self._workflow_id.removeprefix(wire.ID_SESSION)
             raise RunNotFound(f"{self._workflow_id!r} is a session, not a run: `dagwright session {name}` shows it")
-        await decode_pending(described.raw_description, self._client)
-        return described
+        await decode_pending(description.raw_description, self._client)
+        return description
 
     async def _view_with_retries(
         self, reader: HistoryReader, last_description: WorkflowExecutionDescription

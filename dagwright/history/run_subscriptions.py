@@ -113,7 +113,7 @@ class RunSubscriptions:
             RunNotFound: there is no such run.
             RPCError: the server has not responded for a minute.
         """
-        delivered, delivered_cursor = await self._delivered_states(workflow_id, after)
+        delivered_states, delivered_cursor = await self._delivered_states(workflow_id, after)
         topic = self._topics.get(workflow_id)
         if topic is None or topic.has_failed:
             topic = self._topics[workflow_id] = _Topic(self.open_reader(workflow_id))
@@ -123,7 +123,7 @@ class RunSubscriptions:
             # A reader that has just started, or is behind another reader, would report outdated states.
             while topic.view.cursor < delivered_cursor and not topic.view.is_closed:
                 moment = await topic.next_moment(after=moment)
-            update = topic.update(topic.changed_from(delivered))
+            update = topic.update(topic.changed_from(delivered_states))
             yield update
             # The run may end while the subscriber handles the update, and the subscriber needs that end too.
             while not update.view.is_closed:

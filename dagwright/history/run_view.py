@@ -150,6 +150,6 @@ class HistorySnapshot:
     is_closed: bool = False
 
 
-def _is_summary_of(recorded: Any, value: Any, *, ref: str) -> bool:
+def _is_summary_of(recorded_value: Any, value: Any, *, ref: str) -> bool:
     """Return whether the recorded form of a value in a document is only a reference."""
-    return is_reference(recorded, ref=ref) or not is_inline_value(value)
+    return is_reference(recorded_value, ref=ref) or not is_inline_value(value)

@@ -28,7 +28,7 @@ class PartialTexts:
     """Texts of the calls of one run, assembled from their heartbeats."""
 
     def __init__(self) -> None:
-        self.newest: PartialText | None = None
+        self.newest_text: PartialText | None = None
         """Text of the last call with new text whose start is known."""
 
     def apply(self, node: str, update: HeartbeatText) -> bool:
@@ -36,16 +36,19 @@ class PartialTexts:
 
         While a part before the end of the text is missing, the text is ignored.
         """
-        previous = self.newest
-        is_same = previous is not None and (previous.node, previous.attempt) == (node, update.attempt)
-        previous_text = previous.text if previous is not None and is_same else ""
+        previous_partial = self.newest_text
+        is_same = previous_partial is not None and (previous_partial.node, previous_partial.attempt) == (
+            node,
+            update.attempt,
+        )
+        previous_text = previous_partial.text if previous_partial is not None and is_same else ""
         if update.start > len(previous_text):
             return False
         text = previous_text[: update.start] + update.text
         # Text of the same attempt is never replaced.
         if is_same and (len(text) == len(previous_text) or not text.startswith(previous_text)):
             return False
-        self.newest = PartialText(node, update.attempt, text)
+        self.newest_text = PartialText(node, update.attempt, text)
         return bool(text)
 
 
@@ -66,13 +69,13 @@ class TextPart:
     restarts: bool = False
 
 
-def text_checksum(text: str, preceding: int = 0) -> int:
+def text_checksum(text: str, preceding_checksum: int = 0) -> int:
     """Return the CRC-32 of a text, or of the continuation of another text.
 
     Args:
-        preceding: CRC-32 of the preceding text.
+        preceding_checksum: CRC-32 of the preceding text.
     """
-    return zlib.crc32(text.encode(errors="surrogatepass"), preceding)
+    return zlib.crc32(text.encode(errors="surrogatepass"), preceding_checksum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,19 +124,19 @@ class DeliveredText:
         """Mark from which another stream can resume."""
         return self._mark
 
-    def next_part(self, partial: PartialText) -> TextPart | None:
+    def next_part(self, partial_text: PartialText) -> TextPart | None:
         """Return the next part to deliver, or `None`."""
         earlier_mark = self._unmatched_mark
         if earlier_mark is not None:
-            may_be_same = not earlier_mark.node or node_of_call(earlier_mark.node) == node_of_call(partial.node)
-            if may_be_same and len(partial.text) < earlier_mark.length:
+            may_be_same = not earlier_mark.node or node_of_call(earlier_mark.node) == node_of_call(partial_text.node)
+            if may_be_same and len(partial_text.text) < earlier_mark.length:
                 # The call may still write the text that the reader has.
                 return None
-            self._match_earlier_text(partial.text)
-        if not self._is_restarted and self.text.startswith(partial.text):
+            self._match_earlier_text(partial_text.text)
+        if not self._is_restarted and self.text.startswith(partial_text.text):
             # The attempt may still write more, or another text.
             return None
-        return self._next(partial.text, node=partial.node, attempt=partial.attempt)
+        return self._next(partial_text.text, node=partial_text.node, attempt=partial_text.attempt)
 
     def rest_of(self, answer: str) -> TextPart | None:
         """Return the rest of a complete answer, or `None` if the whole answer was delivered."""

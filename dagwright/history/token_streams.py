@@ -71,22 +71,22 @@ class TokenStreams:
         self._requested_polls_per_s = 0.0
         self._readers = 0
 
-    async def parts(self, workflow_id: str, delivered: DeliveredText) -> AsyncGenerator[TextPart, None]:
+    async def parts(self, workflow_id: str, delivered_text: DeliveredText) -> AsyncGenerator[TextPart, None]:
         """Yield the answer of a run in parts while it is written, and end when the run has ended.
 
         The last words may be missing: get them with `delivered.rest_of` from the document of the run. If a caller
         leaves early, it must close the generator (`contextlib.aclosing`).
 
         Args:
-            delivered: text that this reader has got; updated here.
+            delivered_text: text that this reader has got; updated here.
 
         Raises:
             RunNotFound: there is no such run.
             RPCError: the server has not responded for a minute.
         """
         async with aclosing(self._partial_texts(workflow_id)) as partial_texts:
-            async for partial in partial_texts:
-                part = delivered.next_part(partial)
+            async for partial_text in partial_texts:
+                part = delivered_text.next_part(partial_text)
                 if part is not None:
                     yield part
 
@@ -104,10 +104,12 @@ class TokenStreams:
 
         open_reader = self._subscriptions.open_reader
         try:
-            resolved = await resolve_path(await open_reader(workflow_id).read(), mark.node, open_reader=open_reader)
+            resolved_path = await resolve_path(
+                await open_reader(workflow_id).read(), mark.node, open_reader=open_reader
+            )
         except (RunNotFound, SubPlanNotStarted):
             return False
-        return is_superseded(resolved.view, resolved.name, mark)
+        return is_superseded(resolved_path.view, resolved_path.name, mark)
 
     async def _partial_texts(self, workflow_id: str) -> AsyncGenerator[PartialText, None]:
         """Yield the text of a run after each poll that found new text."""
@@ -117,8 +119,8 @@ class TokenStreams:
         topic.readers += 1
         self._readers += 1
         try:
-            async for partial in topic.newest_texts():
-                yield partial
+            async for partial_text in topic.newest_texts():
+                yield partial_text
         finally:
             self._readers -= 1
             topic.readers -= 1
@@ -162,7 +164,7 @@ class _RunEvents:
         self.view: RunView | None = None
         self.is_over = False
         self.error: Exception | None = None
-        self._arrived = asyncio.Event()
+        self._arrival = asyncio.Event()
         self.newest_at = asyncio.get_running_loop().time()
         """Time of the last event."""
 
@@ -173,20 +175,20 @@ class _RunEvents:
                     self.view = update.view
                     if update.changed:
                         self.newest_at = asyncio.get_running_loop().time()
-                        self._arrived.set()
+                        self._arrival.set()
         except (RunNotFound, RPCError) as error:
             self.error = error
         finally:
             self.is_over = True
-            self._arrived.set()
+            self._arrival.set()
 
     async def pause(self, pause_s: float) -> None:
         """Wait for the next event, at most `pause_s`."""
         with suppress(TimeoutError):
             # `wait_for` loses a cancellation that arrives together with the awaited result.
             async with asyncio.timeout(pause_s):
-                await self._arrived.wait()
-        self._arrived.clear()
+                await self._arrival.wait()
+        self._arrival.clear()
 
 
 class _Topic:
@@ -197,7 +199,7 @@ class _Topic:
         self._texts = texts
         self._workflow_id = workflow_id
         self._texts_of_calls = PartialTexts()
-        self._newest: PartialText | None = None
+        self._newest_text: PartialText | None = None
         self._new_text_event = asyncio.Event()
         self._expected_at: float | None = None
         """Time at which an answer was first expected."""
@@ -213,8 +215,8 @@ class _Topic:
         previous: PartialText | None = None
         while True:
             new_text_event = self._new_text_event
-            if self._newest is not None and self._newest is not previous:
-                previous = self._newest
+            if self._newest_text is not None and self._newest_text is not previous:
+                previous = self._newest_text
                 yield previous
             elif self._read_task.done():
                 await self._read_task
@@ -247,7 +249,7 @@ class _Topic:
         call = newest_text_call(description.pending_activities)
         if call is not None:
             if self._texts_of_calls.apply(*call):
-                self._publish(self._texts_of_calls.newest)
+                self._publish(self._texts_of_calls.newest_text)
             await self._pause_between_polls(events, self._pause_s(call[1]))
             return
         self._expected_at = None
@@ -264,14 +266,14 @@ class _Topic:
 
         They are in the result of the call and were in no heartbeat.
         """
-        newest_text = self._texts_of_calls.newest
+        newest_text = self._texts_of_calls.newest_text
         text = _text_of_call(newest_text.node, view) if newest_text is not None else None
         if (
             newest_text is not None
             and text is not None
             and self._texts_of_calls.apply(newest_text.node, HeartbeatText(newest_text.attempt, 0, text))
         ):
-            self._publish(self._texts_of_calls.newest)
+            self._publish(self._texts_of_calls.newest_text)
 
     async def _pause_between_polls(self, events: _RunEvents, interval_s: float) -> None:
         with self._texts.poll_pause(interval_s) as pause_s:
@@ -288,15 +290,17 @@ class _Topic:
         """Publish the text of a sub-plan until it has ended."""
         try:
             async with aclosing(self._texts._partial_texts(child.workflow_id)) as partial_texts:
-                async for partial in partial_texts:
-                    self._publish(PartialText(f"{child.task}/{partial.node}", partial.attempt, partial.text))
+                async for partial_text in partial_texts:
+                    self._publish(
+                        PartialText(f"{child.task}/{partial_text.node}", partial_text.attempt, partial_text.text)
+                    )
         except RunNotFound:
             pass
         # The end of the child is about to appear in the history of this run.
         await events.pause(NEXT_PAUSE_S)
 
-    def _publish(self, partial: PartialText | None) -> None:
-        self._newest = partial
+    def _publish(self, partial_text: PartialText | None) -> None:
+        self._newest_text = partial_text
         self._wake()
 
     def _wake(self) -> None:

@@ -102,7 +102,13 @@ class CapabilityCache:
         return capabilities if mode is None else replace(capabilities, mode=mode)
 
     def store(
-        self, base_url: str, model: str, call: ModelCall, *, supported: Capabilities, rejections: Sequence[ServiceError]
+        self,
+        base_url: str,
+        model: str,
+        call: ModelCall,
+        *,
+        supported_capabilities: Capabilities,
+        rejections: Sequence[ServiceError],
     ) -> None:
         """Store the capabilities of a successful attempt.
 
@@ -110,10 +116,12 @@ class CapabilityCache:
             rejections: errors of the attempts with other capabilities.
         """
         previous = self._by_model.get((base_url, model), Capabilities())
-        new_capabilities = supported if call.output is not None else replace(supported, mode=previous.mode)
+        new_capabilities = (
+            supported_capabilities if call.output is not None else replace(supported_capabilities, mode=previous.mode)
+        )
         if new_capabilities.mode is not previous.mode and any(map(_is_about_schema, rejections)):
             # The server may accept other schemas, so the mode is stored only for this schema.
-            _put(self._by_schema, (base_url, model, _schema_digest(call)), supported.mode)
+            _put(self._by_schema, (base_url, model, _schema_digest(call)), supported_capabilities.mode)
             new_capabilities = replace(new_capabilities, mode=previous.mode)
         elif (base_url, model, _schema_digest(call)) in self._by_schema:
             new_capabilities = replace(new_capabilities, mode=previous.mode)

@@ -247,7 +247,7 @@ class ModelClient:
                 rejections.append(error)
             else:
                 self._capability_cache.store(
-                    url, prepared_call.model, call, supported=capabilities, rejections=rejections
+                    url, prepared_call.model, call, supported_capabilities=capabilities, rejections=rejections
                 )
                 return answer, capabilities
 

@@ -137,9 +137,9 @@ class PreparedCall:
         return [{"role": "system", "content": text}, *messages]
 
     def _message(self, message: Message) -> Json:
-        encoded = message.to_json()
+        message_json = message.to_json()
         if message.tool_calls:
-            encoded["tool_calls"] = [
+            message_json["tool_calls"] = [
                 {
                     "id": call.id,
                     "type": "function",
@@ -147,7 +147,7 @@ class PreparedCall:
                 }
                 for call in message.tool_calls
             ]
-        return encoded
+        return message_json
 
 
 def object_schema(output: OutputSchema) -> Mapping[str, Any]:

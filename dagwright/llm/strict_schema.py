@@ -125,10 +125,10 @@ def _merge_all_of(schema: Schema, root: Schema) -> Schema:
     for part in schema.get("allOf", ()):
         inner = _merge_all_of(_resolve_refs(part, root), root)
         properties = {**merged_schema.get("properties", {}), **inner.get("properties", {})}
-        required = [*merged_schema.get("required", ()), *inner.get("required", ())]
+        required_names = [*merged_schema.get("required", ()), *inner.get("required", ())]
         merged_schema = {**inner, **merged_schema}
         if properties:
-            merged_schema |= {"properties": properties, "required": required}
+            merged_schema |= {"properties": properties, "required": required_names}
     return merged_schema
 
 
@@ -152,10 +152,10 @@ def _to_strict(schema: Any, root: Schema) -> dict[str, Any]:
     types = _types({**schema, **strict_schema})
     strict_schema["type"] = types[0] if len(types) == 1 else types
     if "object" in types:
-        required = set(schema.get("required", ()))
+        required_names = set(schema.get("required", ()))
         strict_schema |= _object_of(
             {
-                name: _to_strict(part, root) if name in required else _nullable(_to_strict(part, root))
+                name: _to_strict(part, root) if name in required_names else _nullable(_to_strict(part, root))
                 for name, part in schema.get("properties", {}).items()
             }
         )
@@ -185,11 +185,11 @@ def _restore(output: Any, schema: Any, root: Schema) -> Any:
     if isinstance(output, list) and "array" in _types(resolved_schema):
         return [_restore(item, resolved_schema.get("items", {}), root) for item in output]
     if isinstance(output, dict) and "object" in _types(resolved_schema):
-        properties, required = resolved_schema.get("properties", {}), set(resolved_schema.get("required", ()))
+        properties, required_names = resolved_schema.get("properties", {}), set(resolved_schema.get("required", ()))
         return {
             name: _restore(value, properties.get(name, {}), root) if name in properties else value
             for name, value in output.items()
-            if value is not None or name in required or _allows_null(properties.get(name), root)
+            if value is not None or name in required_names or _allows_null(properties.get(name), root)
         }
     return output
 

@@ -74,14 +74,14 @@ class Parameters:
         if self.extra_adapter is None:
             problems += [f"{pointer_of((key,))}: no such parameter" for key in extra_arguments]
         values = declared_arguments if self.model_parameter is None else named_arguments
-        validated = _validate(self.adapter, values, problems=problems)
+        validated_arguments = _validate(self.adapter, values, problems=problems)
         if self.extra_adapter is not None and self.model_parameter is None:
             extra_arguments = _validate(self.extra_adapter, extra_arguments, problems=problems)
         if problems:
             raise InvalidArguments("Invalid arguments: " + "; ".join(problems))
         if self.model_parameter is not None:
-            return {self.model_parameter: validated}
-        return self._keywords_of(validated) | extra_arguments
+            return {self.model_parameter: validated_arguments}
+        return self._keywords_of(validated_arguments) | extra_arguments
 
     def _keywords_of(self, model: Any) -> dict[str, Any]:
         set_fields = model.model_fields_set

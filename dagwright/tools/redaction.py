@@ -136,8 +136,8 @@ def _forms_of_part(part: str, *, max_length: int | None = None) -> str:
         return rf"(?:\\(?:u005[cC]|x5[cC]|U0000005[cC])?|{other_escapes}){run}"
     if re.fullmatch(r"[\w.~-]", part, re.ASCII):
         return re.escape(part)
-    escaped = rf"\\{{0,3}}{re.escape(part)}"
-    return f"(?:{'|'.join([escaped, *_escapes(part)])})"
+    backslash_form = rf"\\{{0,3}}{re.escape(part)}"
+    return f"(?:{'|'.join([backslash_form, *_escapes(part)])})"
 
 
 def _escapes(character: str) -> Iterator[str]:

@@ -134,7 +134,7 @@ async def call_worker(
     keywords = spec.bind(task.arguments)
     with tool_context(node=node.id, ask=ask, environment=environment):
         if spec.is_async:
-            returned = await spec.function(**keywords)
+            returned_value = await spec.function(**keywords)
         else:
-            returned = await asyncio.to_thread(spec.function, **keywords)
-    return WorkerResult(**plain_json(returned))
+            returned_value = await asyncio.to_thread(spec.function, **keywords)
+    return WorkerResult(**plain_json(returned_value))

@@ -139,11 +139,11 @@ def _caller_schema(parameters: Parameters, requires: Sequence[str]) -> dict[str,
         if slot not in properties:
             raise TypeError(f"it requires {slot!r}, which is not a parameter")
     schema["properties"] = properties
-    required = [name for name in schema.pop("required", ()) if name != SUB_GOAL and name not in requires]
+    required_names = [name for name in schema.pop("required", ()) if name != SUB_GOAL and name not in requires]
     definitions = {name: part for name, part in schema.pop("$defs", {}).items() if name != SubGoal.__name__}
     return {
         **schema,
-        **({"required": required} if required else {}),
+        **({"required": required_names} if required_names else {}),
         **({"$defs": definitions} if definitions else {}),
     }
 
@@ -181,7 +181,7 @@ def _with_params(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**arguments, SUB_GOAL: replace(sub_goal, params=params)}
 
 
-def to_worker_result(returned: Any, declaration: ToolDeclaration) -> WorkerResult:
+def to_worker_result(returned_value: Any, declaration: ToolDeclaration) -> WorkerResult:
     """Convert the return value of a worker tool to a WorkerResult; a partial result gets null for missing slots.
 
     Raises:
@@ -190,11 +190,11 @@ def to_worker_result(returned: Any, declaration: ToolDeclaration) -> WorkerResul
     card = declaration.worker
     assert card is not None
     sub_goal_id = sub_goal_id_of(context().node)
-    result = returned if isinstance(returned, WorkerResult) else WorkerResult(outputs=returned)
+    result = returned_value if isinstance(returned_value, WorkerResult) else WorkerResult(outputs=returned_value)
     subject = f"The worker tool {declaration.name!r}"
     if not isinstance(result.outputs, Mapping):
         raise InvalidResult(
-            f"{subject} must return a dict of its slots or a WorkerResult, not {type(returned).__name__}"
+            f"{subject} must return a dict of its slots or a WorkerResult, not {type(returned_value).__name__}"
         )
     if result.status == "failed":
         return replace(result, sub_goal_id=sub_goal_id, outputs={})

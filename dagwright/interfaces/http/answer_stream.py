@@ -110,14 +110,16 @@ class AnswerStream:
             yield event
 
     async def follow(
-        self, context: "GatewayContext", *, answered: Collection[RequestKey]
+        self, context: "GatewayContext", *, answered_requests: Collection[RequestKey]
     ) -> AsyncGenerator[RunMoment | TextPart, None]:
         """Yield the moments of the run and the pieces of its answer, up to the last moment; raises as `moments`."""
         run, after = self.cursor.run, self.cursor.after
         if after is not None and self._has_progress:
             self._progress.started_tasks |= await context.runs.reader(run).started_tasks_at(after.cursor)
         await self._answer.forget_superseded_text(context, run)
-        items: AsyncGenerator[RunMoment | TextPart, None] = moments(context, run, answered=answered, after=after)
+        items: AsyncGenerator[RunMoment | TextPart, None] = moments(
+            context, run, answered_requests=answered_requests, after=after
+        )
         # After a closing event, the client has received the whole text.
         if not (self.cursor.closing or self._is_buffered):
             items = interleave(items, context.runs.token_streams.parts(run, self._answer.text))

@@ -120,8 +120,8 @@ class KeyFile:
         Raises:
             KeysUnreadable: the file is invalid.
         """
-        prefix, _, rest = text.partition("-")
-        id, _, secret = rest.partition("-")
+        prefix, _, id_and_secret = text.partition("-")
+        id, _, secret = id_and_secret.partition("-")
         key = self.keys().get(id)
         # Compare also for an unknown ID, so that timing does not reveal valid IDs.
         is_match = hmac.compare_digest(_hash(secret), _UNMATCHABLE_HASH if key is None else key.sha256)
@@ -158,10 +158,10 @@ class KeyFile:
             KeysUnreadable: the file is invalid, or cannot be written.
         """
         with self._exclusive_lock():
-            remaining = dict(self.keys())
-            if (key := remaining.pop(id, None)) is None:
+            remaining_keys = dict(self.keys())
+            if (key := remaining_keys.pop(id, None)) is None:
                 raise KeyRejected(f"there is no key {id!r:.80}; `dagwright keys list` lists them")
-            self._write(remaining)
+            self._write(remaining_keys)
         return key
 
     def _read(self) -> dict[str, Key]:
@@ -201,14 +201,16 @@ class KeyFile:
         return KeysUnreadable(f"the keys in {self._path} cannot be written: {error.strerror}")
 
 
-def _key_from_json(encoded: Mapping[str, Any]) -> Key:
-    scopes = [KeyScope(scope) for scope in encoded["scopes"]]
-    sha256 = str(encoded["sha256"])
+def _key_from_json(encoded_key: Mapping[str, Any]) -> Key:
+    scopes = [KeyScope(scope) for scope in encoded_key["scopes"]]
+    sha256 = str(encoded_key["sha256"])
     if _SHA256.fullmatch(sha256) is None:
-        raise ValueError(f"sha256 of {encoded['id']!r:.80} is invalid: it must have 64 hexadecimal digits")
-    weight = encoded.get("weight", 1.0)
-    fairness_of(str(encoded["owner"]), weight)
-    return Key(str(encoded["id"]), str(encoded["owner"]), scopes, sha256, str(encoded["created_at"]), weight)
+        raise ValueError(f"sha256 of {encoded_key['id']!r:.80} is invalid: it must have 64 hexadecimal digits")
+    weight = encoded_key.get("weight", 1.0)
+    fairness_of(str(encoded_key["owner"]), weight)
+    return Key(
+        str(encoded_key["id"]), str(encoded_key["owner"]), scopes, sha256, str(encoded_key["created_at"]), weight
+    )
 
 
 def _hash(secret: str) -> str:

@@ -243,9 +243,9 @@ async def _events(
     for role in stream.opening_events([{"role": "assistant", "content": ""}]):
         yield chunks.delta(role)
     try:
-        answered = await asyncio.shield(start_task)
+        answered_requests = await asyncio.shield(start_task)
         last_moment: RunMoment | None = None
-        async with aclosing(stream.follow(context, answered=answered)) as items:
+        async with aclosing(stream.follow(context, answered_requests=answered_requests)) as items:
             async for item in items:
                 if isinstance(item, TextPart):
                     yield chunks.delta({"content": stream.text_of(item)})
@@ -297,7 +297,7 @@ class _Chunks:
         self._run_request = run_request
         self._stream = stream
         self._with_usage = with_usage
-        self._created = int(time.time())
+        self._created_at = int(time.time())
 
     def delta(self, delta: Mapping[str, Any], **fields: Any) -> str:
         """Return an event with a part of the answer and further fields."""
@@ -306,5 +306,5 @@ class _Chunks:
     def event(self, parts: Mapping[str, Any]) -> str:
         """Return an event. The ID of the event is the client's cursor after the event."""
         run_request, usage = self._run_request, {"usage": None} if self._with_usage else {}
-        head = {"id": f"chatcmpl-{run_request.run}", "object": "chat.completion.chunk", "created": self._created}
+        head = {"id": f"chatcmpl-{run_request.run}", "object": "chat.completion.chunk", "created": self._created_at}
         return event({**head, "model": run_request.model, **usage, **parts}, id=str(self._stream.cursor))

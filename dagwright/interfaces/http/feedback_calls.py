@@ -54,8 +54,8 @@ def allows_answer_calls(body: ChatBody, *, is_structured: bool = False) -> bool:
         return False
     declared_names = _declared_functions(body)
     if isinstance(choice, Mapping):
-        allowed = choice.get("allowed_tools")
-        allowed_tools = allowed.get("tools") if isinstance(allowed, Mapping) else [choice]
+        allowed_choice = choice.get("allowed_tools")
+        allowed_tools = allowed_choice.get("tools") if isinstance(allowed_choice, Mapping) else [choice]
         declared_names = _function_names(allowed_tools)
     return ANSWER_FUNCTION in declared_names or not (declared_names or is_structured)
 
@@ -165,17 +165,17 @@ def answer_schema(request: RequestDocument) -> dict[str, Any]:
             if request.get("tool"):
                 fields["arguments"] = {"type": "object", "description": "Replaces the arguments of the call."}
                 fields["remember"] = {"type": "boolean", "description": "Do not ask about this tool again in this run."}
-            required = ["approved"]
+            required_fields = ["approved"]
         case "SELECTION":
             names = [_option_id(option) for option in request.get("options") or ()]
             item = {"enum": names} if names else text
             fields = {"selected": {"type": "array", "items": item, "minItems": 1}}
             if not request.get("multiple"):
                 fields["selected"]["maxItems"] = 1
-            required = ["selected"]
+            required_fields = ["selected"]
             if request.get("allow_text"):
                 fields["text"] = text
-                required = []
+                required_fields = []
             if request.get("purpose") == "error":
                 fields["value"] = {"description": "With option `value`: the result of the node."}
                 fields["arguments"] = {
@@ -183,12 +183,12 @@ def answer_schema(request: RequestDocument) -> dict[str, Any]:
                     "description": "With option `retry`: replaces the node's arguments.",
                 }
         case "INFORMATION":
-            fields, required = {"data": dict(request.get("schema") or {"type": "object"})}, ["data"]
+            fields, required_fields = {"data": dict(request.get("schema") or {"type": "object"})}, ["data"]
         case "GUIDANCE":
-            fields, required = {"text": text, "nodes": {"type": "array", "items": {"type": "object"}}}, []
+            fields, required_fields = {"text": text, "nodes": {"type": "array", "items": {"type": "object"}}}, []
         case _:
-            fields, required = {"text": text}, ["text"]
-    return {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+            fields, required_fields = {"text": text}, ["text"]
+    return {"type": "object", "properties": fields, "required": required_fields, "additionalProperties": False}
 
 
 def _option_id(option: Any) -> Any:

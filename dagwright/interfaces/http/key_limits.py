@@ -120,12 +120,12 @@ class InvalidKeys:
 def _network_of(address: str) -> str:
     """Return the address, or the network of an IPv6 address."""
     try:
-        parsed = ip_address(address.partition("%")[0])
+        ip = ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if not isinstance(parsed, IPv6Address) or parsed.ipv4_mapped is not None:
-        return str(parsed)
-    return str(int(parsed) >> (128 - _IPV6_NETWORK_BITS))
+    if not isinstance(ip, IPv6Address) or ip.ipv4_mapped is not None:
+        return str(ip)
+    return str(int(ip) >> (128 - _IPV6_NETWORK_BITS))
 
 
 @dataclass(slots=True)

@@ -58,7 +58,7 @@ async def check(body: PlanBody, context: PlansContextDep, request: Request) -> R
 async def start(body: RunBody, context: PlansContextDep, request: Request, idempotency_key: Key = None) -> Response:
     """Start a run and return at once. The run asks for missing inputs."""
     run = run_id_of_key(idempotency_key, owner=context.caller.owner) if idempotency_key else new_run_id()
-    prepared, title = await _prepare(context, body, request)
+    prepared_plan, title = await _prepare(context, body, request)
     deadline_s = duration_seconds("deadline", body.deadline)
     options = RunStartOptions(
         deadline_s,
@@ -68,8 +68,8 @@ async def start(body: RunBody, context: PlansContextDep, request: Request, idemp
         fairness=context.caller.fairness,
     )
     start_request = StartRequest(
-        prepared.compiled,
-        prepared.source,
+        prepared_plan.compiled,
+        prepared_plan.source,
         body.inputs,
         options,
         run,
@@ -128,15 +128,15 @@ async def _prepare(context: GatewayContext, body: RunBody, request: Request) -> 
     if body.template is None:
         posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
         prepare = partial(prepare_posted_plan, inputs=body.inputs, policy=policy)
-        prepared = await check_in_pool(context, request, prepare, posted, tools)
-        if isinstance(prepared, RejectedPlan):
-            raise replace(plan_error(prepared.invalid), param=None, errors=prepared.errors)
-        return prepared, None
+        prepared_plan = await check_in_pool(context, request, prepare, posted, tools)
+        if isinstance(prepared_plan, RejectedPlan):
+            raise replace(plan_error(prepared_plan.invalid), param=None, errors=prepared_plan.errors)
+        return prepared_plan, None
     template = _find_published_plan(context, body.template, param="template")
     if policy is not None and (problems := policy_problems(template.checked, policy)):
         raise PlanInvalid(problems)
-    compiled = await asyncio.to_thread(compile_for_requests, template.checked, body.inputs)
-    return PreparedPlan(compiled, template.source), template.file
+    compiled_plan = await asyncio.to_thread(compile_for_requests, template.checked, body.inputs)
+    return PreparedPlan(compiled_plan, template.source), template.file
 
 
 def _policy(body: RunBody) -> Policy | None:

@@ -407,9 +407,9 @@ async def _events(
     for opening_event in stream.opening_events(first_events):
         yield serialize(opening_event)
     try:
-        answered = await asyncio.shield(start_task)
+        answered_requests = await asyncio.shield(start_task)
         last_moment: RunMoment | None = None
-        async with aclosing(stream.follow(context, answered=answered)) as items:
+        async with aclosing(stream.follow(context, answered_requests=answered_requests)) as items:
             async for next_item in items:
                 if isinstance(next_item, TextPart):
                     for opening_event in stream.opening_events(opening_with_message):
@@ -439,8 +439,8 @@ async def _events(
     text = stream.remaining_text(outcome)
     for text_event in text_and_final_progress("" if outcome.is_call else text):
         yield text_event
-    completed = completed_response(response, outcome, run=run_request.run)
+    complete_response = completed_response(response, outcome, run=run_request.run)
     for closing_event in stream.closing_events(
-        [*item_end_events(completed["output"]), {"type": "response.completed", "response": completed}]
+        [*item_end_events(complete_response["output"]), {"type": "response.completed", "response": complete_response}]
     ):
         yield serialize(closing_event)

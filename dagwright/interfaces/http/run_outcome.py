@@ -43,20 +43,24 @@ async def moments(
     context: "GatewayContext",
     run: str,
     *,
-    answered: Collection[RequestKey] = (),
+    answered_requests: Collection[RequestKey] = (),
     after: SubscriptionCursor | None = None,
 ) -> AsyncGenerator[RunMoment, None]:
     """Yield the moments of a run until it has ended or waits for feedback; arguments as in `follow`."""
-    async with aclosing(follow(context.runs, run, answered=answered, after=after)) as run_moments:
+    async with aclosing(follow(context.runs, run, answered_requests=answered_requests, after=after)) as run_moments:
         async for moment in run_moments:
             yield moment
             if moment.is_last:
                 return
 
 
-async def last_moment(context: "GatewayContext", run: str, *, answered: Collection[RequestKey] = ()) -> RunMoment:
+async def last_moment(
+    context: "GatewayContext", run: str, *, answered_requests: Collection[RequestKey] = ()
+) -> RunMoment:
     """Return the moment at which a run has ended or waits for feedback; raises as `follow`."""
-    last_moments = [moment async for moment in moments(context, run, answered=answered) if moment.is_last]
+    last_moments = [
+        moment async for moment in moments(context, run, answered_requests=answered_requests) if moment.is_last
+    ]
     return last_moments[-1]
 
 
@@ -237,7 +241,7 @@ async def deliver_answers(
         RunClosed: the run ended before the answer arrived.
         RunNotFound: there is no such run.
     """
-    answered: set[RequestKey] = set()
+    answered_requests: set[RequestKey] = set()
     for answer in answers:
         if (request := await _open_request(context, answer)) is None:
             continue
@@ -251,8 +255,8 @@ async def deliver_answers(
             # If the request is no longer open, another client has answered it in the meantime.
             if await _open_request(context, answer) is not None:
                 raise
-        answered.add(request_key(request.document))
-    return answered
+        answered_requests.add(request_key(request.document))
+    return answered_requests
 
 
 async def _open_request(context: "GatewayContext", answer: FeedbackAnswer) -> OpenRequest | None:

@@ -232,9 +232,9 @@ async def wait_for_outcome(
     start_task = context.run_in_background(start_or_answer(context, run_request))
 
     async def work() -> RunOutcome:
-        answered = await asyncio.shield(start_task)
+        answered_requests = await asyncio.shield(start_task)
         return await outcome_for_client(
-            context, run_request, await last_moment(context, run_request.run, answered=answered)
+            context, run_request, await last_moment(context, run_request.run, answered_requests=answered_requests)
         )
 
     outcome = await await_unless_disconnected(work(), request)

@@ -104,15 +104,15 @@ def number_of(value: Fraction) -> int | float:
     if value.denominator == 1:
         return value.numerator
     try:
-        nearest = float(value)
-        if Fraction(repr(nearest)) == value:
-            return nearest
-        rounded = float(_ROUNDING.divide(Decimal(value.numerator), Decimal(value.denominator)))
+        nearest_float = float(value)
+        if Fraction(repr(nearest_float)) == value:
+            return nearest_float
+        rounded_float = float(_ROUNDING.divide(Decimal(value.numerator), Decimal(value.denominator)))
     except OverflowError:
-        rounded = math.inf
-    if rounded == 0 or math.isinf(rounded):
+        rounded_float = math.inf
+    if rounded_float == 0 or math.isinf(rounded_float):
         raise ValueError("The result is too large or too small for a number with a decimal point")
-    return rounded
+    return rounded_float
 
 
 def _checked_tokens(text: str) -> str:

@@ -56,12 +56,12 @@ class OpenFolder:
     Args:
         descriptor: file descriptor of the folder; valid inside the block that opened it.
         path: absolute path.
-        relative: path relative to the root, as in results.
+        relative_path: path relative to the root, as in results.
     """
 
     descriptor: int
     path: Path
-    relative: PurePosixPath
+    relative_path: PurePosixPath
     guard: PathGuard
 
     def entries(self) -> list[FolderEntry]:
@@ -92,8 +92,8 @@ class OpenFolder:
         self._reject_link(name)
         descriptor = os.open(name, _FOLDER_FLAGS, dir_fd=self.descriptor)
         try:
-            subfolder = OpenFolder(descriptor, self.path / name, self.relative / name, self.guard)
-            _reject_protected_path(self.guard, subfolder.path, os.fstat(descriptor), shown_path=subfolder.relative)
+            subfolder = OpenFolder(descriptor, self.path / name, self.relative_path / name, self.guard)
+            _reject_protected_path(self.guard, subfolder.path, os.fstat(descriptor), shown_path=subfolder.relative_path)
             yield subfolder
         finally:
             os.close(descriptor)
@@ -109,7 +109,7 @@ class OpenFolder:
         self._reject_link(name)
         with os.fdopen(os.open(name, _FILE_FLAGS, dir_fd=self.descriptor), "rb") as file:
             status = os.fstat(file.fileno())
-            _reject_protected_path(self.guard, self.path / name, status, shown_path=self.relative / name)
+            _reject_protected_path(self.guard, self.path / name, status, shown_path=self.relative_path / name)
             if not stat.S_ISREG(status.st_mode):
                 raise IsADirectoryError(name)
             self._reject_hard_link(name, status)
@@ -125,7 +125,7 @@ class OpenFolder:
         status = self._status(name)
         if status is not None and stat.S_ISDIR(status.st_mode):
             raise GiveUp(f"{name!r} is a folder")
-        path, relative_path = self.path / name, self.relative / name
+        path, relative_path = self.path / name, self.relative_path / name
         _reject_protected_path(self.guard, path, status, shown_path=relative_path)
         self._reject_hard_link(name, status)
         if self.guard.is_code(path):
@@ -150,7 +150,7 @@ class OpenFolder:
 
     def make_folder(self, name: str) -> None:
         """Create a subfolder, unless it exists."""
-        _reject_protected_path(self.guard, self.path / name, self._status(name), shown_path=self.relative / name)
+        _reject_protected_path(self.guard, self.path / name, self._status(name), shown_path=self.relative_path / name)
         try:
             os.mkdir(name, dir_fd=self.descriptor)
         except FileExistsError:
@@ -159,13 +159,13 @@ class OpenFolder:
     def _reject_link(self, name: str) -> None:
         status = self._status(name)
         if status is not None and stat.S_ISLNK(status.st_mode):
-            raise GiveUp(f"{str(self.relative / name)!r} is a symbolic link, which the file tools do not follow")
+            raise GiveUp(f"{str(self.relative_path / name)!r} is a symbolic link, which the file tools do not follow")
 
     def _reject_hard_link(self, name: str, status: os.stat_result | None) -> None:
         if status is not None and _has_other_names(status):
             raise GiveUp(
-                f"{str(self.relative / name)!r} has several names (hard links), some of which may be outside of the "
-                "files folder; the file tools reject it, so copy it"
+                f"{str(self.relative_path / name)!r} has several names (hard links), some of which may be outside of "
+                "the files folder; the file tools reject it, so copy it"
             )
 
     def _status(self, name: str) -> os.stat_result | None:

@@ -73,7 +73,7 @@ def _entries(access: FileAccess, path: str) -> list[dict[str, Any]]:
 
 
 def _entry_document(entry: FolderEntry, folder: OpenFolder) -> dict[str, Any]:
-    document: dict[str, Any] = {"name": entry.name, "path": str(folder.relative / entry.name)}
+    document: dict[str, Any] = {"name": entry.name, "path": str(folder.relative_path / entry.name)}
     if entry.is_folder:
         return {**document, "type": "folder"}
     return {**document, "type": "file", "bytes": entry.size_bytes}
@@ -86,15 +86,15 @@ def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, li
         for folder, entry in _files_in(top):
             if context().cancelled:
                 break
-            relative = str(folder.relative / entry.name)
-            if not (fnmatch.fnmatchcase(entry.name, pattern) or fnmatch.fnmatchcase(relative, pattern)):
+            relative_path = str(folder.relative_path / entry.name)
+            if not (fnmatch.fnmatchcase(entry.name, pattern) or fnmatch.fnmatchcase(relative_path, pattern)):
                 continue
             if text is None:
-                matches.append({"path": relative, "bytes": entry.size_bytes})
+                matches.append({"path": relative_path, "bytes": entry.size_bytes})
             else:
                 lines = _lines_containing(folder, entry, text)
                 skipped_count += lines is None
-                matches += [{"path": relative, **line} for line in lines or ()]
+                matches += [{"path": relative_path, **line} for line in lines or ()]
             if len(matches) > limit:
                 return {"matches": matches[:limit], "is_cut": True, "skipped_files": skipped_count}
     return {"matches": matches, "is_cut": False, "skipped_files": skipped_count}

@@ -45,9 +45,9 @@ def file_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             content: text, or any JSON value, which is written as JSON
             encoding: `utf-8` for text, `base64` if the content is base64
         """
-        encoded = _encode(content, encoding)
-        _write(access, path, encoded)
-        return {"path": path, "bytes": len(encoded)}
+        encoded_content = _encode(content, encoding)
+        _write(access, path, encoded_content)
+        return {"path": path, "bytes": len(encoded_content)}
 
     @tool(effects="read", secrets=[])
     def list_files(folder: str = ".", pattern: str = "*") -> dict[str, list[dict[str, Any]]]:
@@ -132,6 +132,6 @@ def _list(access: FileAccess, folder: str, *, pattern: str) -> list[dict[str, An
     if len(files) > LISTED_FILES_LIMIT:
         raise GiveUp(f"{folder!r} has {len(files):,} files, over the limit of {LISTED_FILES_LIMIT:,}")
     return [
-        {"name": entry.name, "path": str(open_folder.relative / entry.name), "bytes": entry.size_bytes}
+        {"name": entry.name, "path": str(open_folder.relative_path / entry.name), "bytes": entry.size_bytes}
         for entry in files
     ]

@@ -72,10 +72,10 @@ _NETWORKS = sorted(
 
 def is_public(address: Address) -> bool:
     """Return whether an address is reachable on the public internet; an embedded IPv4 address decides."""
-    embedded = embedded_address(address)
-    if embedded is not None:
-        return is_public(embedded)
-    return next((reachable for network, reachable in _NETWORKS if address in network), True)
+    embedded_ipv4 = embedded_address(address)
+    if embedded_ipv4 is not None:
+        return is_public(embedded_ipv4)
+    return next((is_reachable for network, is_reachable in _NETWORKS if address in network), True)
 
 
 def embedded_address(address: Address) -> ipaddress.IPv4Address | None:

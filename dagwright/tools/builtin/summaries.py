@@ -66,8 +66,8 @@ def parts_of(text: str, limit: int = PART_CHARACTERS) -> list[str]:
 class _PartSummaries:
     """Finished summaries of parts, which the heartbeats pass on to later attempts."""
 
-    def __init__(self, stored: Any) -> None:
-        self._summaries: dict[str, str] = dict(stored) if isinstance(stored, dict) else {}
+    def __init__(self, stored_summaries: Any) -> None:
+        self._summaries: dict[str, str] = dict(stored_summaries) if isinstance(stored_summaries, dict) else {}
 
     def get(self, name: str) -> str | None:
         return self._summaries.get(name)

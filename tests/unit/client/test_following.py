@@ -47,9 +47,9 @@ async def test_open_run_has_its_requests_and_closed_run_none(monkeypatch: Any) -
 
 async def test_answered_requests_are_excluded(monkeypatch: Any) -> None:
     answered = [request_key(request) for request in approval_requests(["check", "other"])]
-    first, _ = await _moments(monkeypatch, answered=answered[:1])
+    first, _ = await _moments(monkeypatch, answered_requests=answered[:1])
     assert [request["request_id"] for request in first.requests] == ["other"]
-    first, _ = await _moments(monkeypatch, answered=answered)
+    first, _ = await _moments(monkeypatch, answered_requests=answered)
     assert (first.requests, first.is_last) == ([], False)
 
 

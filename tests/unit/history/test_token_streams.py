@@ -393,7 +393,7 @@ def test_only_new_text_without_gaps_is_accepted() -> None:
     assert writing.apply("answer", HeartbeatText(1, 0, "Oslo"))
     for late in (HeartbeatText(1, 9, "9"), HeartbeatText(1, 0, "Os")):
         assert not writing.apply("answer", late)
-        assert writing.newest == PartialText("answer", 1, "Oslo")
+        assert writing.newest_text == PartialText("answer", 1, "Oslo")
 
 
 @pytest.mark.parametrize(
