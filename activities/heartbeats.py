@@ -21,7 +21,7 @@ from dagwright.core.boundary.usage_reports import (
     USAGE_INDEX,
     DeferralReport,
     Usage,
-    earlier_calls,
+    earlier_call_count,
     earlier_deferrals,
     started_attempt,
     usage_of_heartbeat,
@@ -71,7 +71,7 @@ class Heartbeats:
         self._recorded_start = started_attempt(info.heartbeat_details)
         self._is_recording = False
         """Whether the record is being sent. Meanwhile no other heartbeat is sent: it would report a start too early."""
-        self._call_count_and_attempt = (earlier_calls(info.heartbeat_details, info.attempt), info.attempt - 1)
+        self._call_count_and_attempt = (earlier_call_count(info.heartbeat_details, info.attempt), info.attempt - 1)
         """Number of attempts of a `write` call that have called the tool, and the last of these attempts."""
         self._earlier_call_count_and_attempt = self._call_count_and_attempt
         self._needs_no_record = False

@@ -80,7 +80,7 @@ class Notifier:
 
     def _drop_oldest(self) -> None:
         notifications = self._scheduler.features.feedback.requests.notifications
-        surplus = len(notifications) - limits.NOTIFICATIONS_QUEUED
+        surplus = len(notifications) - limits.MAX_QUEUED_NOTIFICATIONS
         if surplus > 0:
             del notifications[:surplus]
             self._note(NOTE_CODE, dropped_note(surplus, reason="the webhook does not accept them fast enough"))
@@ -114,7 +114,7 @@ class Notifier:
             task_queue=self._run.task_queue,
             start_to_close_timeout=INTERNAL_ATTEMPT,
             heartbeat_timeout=timedelta(seconds=limits.INTERNAL_HEARTBEAT_S),
-            schedule_to_close_timeout=timedelta(seconds=limits.NOTIFY_FOR_S),
+            schedule_to_close_timeout=timedelta(seconds=limits.NOTIFICATION_RETRY_S),
             retry_policy=UNLIMITED,
             summary=limits.summary_of(f"notifying the webhook: {description_of(encoded)}"),
             result_type=RawValue,

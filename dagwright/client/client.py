@@ -44,7 +44,7 @@ from dagwright.core.boundary.arguments import checks_arguments, checks_methods
 from dagwright.core.errors import ClientClosed, DagwrightError, PlanInvalid
 from dagwright.core.model.states import RunStatus
 from dagwright.core.model.times import Duration
-from dagwright.core.name_hints import not_one_of
+from dagwright.core.name_hints import not_one_of_message
 from dagwright.plans.human_requests import RequestType
 from dagwright.protocol.sessions import SessionRecord as StoredSession
 from dagwright.protocol.sessions import Turn, session_name
@@ -310,7 +310,7 @@ class Client:
             CursorInvalid: `after` is not the cursor of a run in a list.
         """
         if status is not None and status not in [*RunStatus]:
-            raise OptionInvalid(f"status: {not_one_of(status, [*RunStatus])}")
+            raise OptionInvalid(f"status: {not_one_of_message(status, [*RunStatus])}")
         _check_limit(limit)
         run_filter = RunFilter(
             status=status,

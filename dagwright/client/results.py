@@ -18,7 +18,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from dagwright.client.errors import OptionInvalid
-from dagwright.core.errors import DagwrightError, Note, Problem, note_of, problem_from_error
+from dagwright.core.errors import DagwrightError, Note, Problem, note_from_json, problem_from_error
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.states import NO_USAGE, NodeError, NodeStatus, RunStatus, Usage, usage_from_json
 from dagwright.core.model.times import time_of
@@ -272,7 +272,7 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
             nodes, omitted = await _load_nodes(view, _entries(part), max_bytes=max_bytes)
         else:
             parts[name] = {key: value async for key, value in part} if isinstance(part, AsyncIterator) else part
-    notes = [note_of(note) for note in parts["notes"]]
+    notes = [note_from_json(note) for note in parts["notes"]]
     lost = {note.node: note.message for note in notes if note.code in NOT_LOADED}
     nodes = {name: _mark_if_lost(node, lost.get(name)) for name, node in nodes.items()}
     error = problem_from_error(parts["error"])

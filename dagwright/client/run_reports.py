@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.errors import Note, Problem, note_of, problem_from_error
+from dagwright.core.errors import Note, Problem, note_from_json, problem_from_error
 from dagwright.core.model.states import RunStatus
 from dagwright.features.explain.reasons import Reason
 from dagwright.history.queues import WAITING_NOTE_CODES
@@ -51,7 +51,7 @@ def explanation_of(explanation: "RunExplanation") -> Explanation:
         reasons=tuple(explanation.chain.reasons),
         omitted=explanation.chain.omitted,
         error=problem_from_error(document["error"]),
-        notes=tuple(note_of(note) for note in explanation.notes),
+        notes=tuple(note_from_json(note) for note in explanation.notes),
     )
 
 

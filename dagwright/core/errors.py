@@ -168,6 +168,6 @@ def pointer(*parts: str | int) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
-def note_of(document: Mapping[str, Any]) -> Note:
+def note_from_json(document: Mapping[str, Any]) -> Note:
     """Return a note from its document."""
     return Note(document["code"], document["message"], document["node_id"])

@@ -53,7 +53,7 @@ def suggestion(name: str, known_names: Collection[str], *, hints: NameHints | No
     return f"did you mean {nearest_names[0]!r}?" if nearest_names else None
 
 
-def not_one_of(name: str, known_names: Collection[str]) -> str:
+def not_one_of_message(name: str, known_names: Collection[str]) -> str:
     """Return `'runing' is not one of running, waiting; did you mean 'running'?`."""
     hint = suggestion(name, known_names)
     return f"{name!r:.60} is not one of {', '.join(known_names)}" + (f"; {hint}" if hint else "")

@@ -31,7 +31,7 @@ _MIN_TIMEOUT_S = 1.0
 """Shortest timeout of a call in a batch: a batch notices only after 200 ms that a call is slow."""
 
 
-def can_share(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
+def can_share_activity(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
     """Return whether the calls of a node may share an activity with others."""
     return (
         tool is not None
@@ -49,10 +49,10 @@ def can_share(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
     )
 
 
-def can_lead(scheduler: "Scheduler[Any]", task: Task) -> bool:
-    """Return whether a task that may start now may share an activity."""
+def can_start_batch(scheduler: "Scheduler[Any]", task: Task) -> bool:
+    """Return whether a task that may start now may be the first call of a batch."""
     is_plain = task.map_batch is None and not task.answers and task.call_number == 1
-    return is_plain and can_share(task.node, scheduler.plan.tools.get(task.node.tool))
+    return is_plain and can_share_activity(task.node, scheduler.plan.tools.get(task.node.tool))
 
 
 def parallel_calls(scheduler: "Scheduler[Any]", *, calls: int) -> int:
@@ -120,7 +120,7 @@ def _open_dependency_count(
     can_follow = (
         records[number].status is NodeStatus.PENDING
         and tool is not None
-        and can_share(node, tool)
+        and can_share_activity(node, tool)
         and tool.task_queue == task_queue
         and tool.name not in separate_tools
         and node.join[0] == "all"

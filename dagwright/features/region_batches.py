@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.model.states import Attempt, NodeError, NodeStatus, Record
 
 if TYPE_CHECKING:
-    from dagwright.core.scheduler.run_state import InnerState
+    from dagwright.core.scheduler.run_state import RegionState
     from dagwright.core.scheduler.scheduler import Scheduler
 
 
@@ -62,6 +62,6 @@ class RegionBatches:
             propagation.end(ref, NodeStatus.FAILED, at, error=error)
         self._scheduler.propagate(at)
 
-    def set_inner_state(self, task_id: str, inner: "InnerState") -> None:
+    def set_region_state(self, task_id: str, inner: "RegionState") -> None:
         """Store the state of an offloaded region after a batch."""
         self._state.records[self._state.numbers[task_id]].result = inner

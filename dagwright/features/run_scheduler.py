@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.policy import ALL_RUN, Policy
+from dagwright.core.model.policy import ALLOW_ALL, Policy
 from dagwright.core.scheduler.component import RunOptions
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.run_state import RunState
@@ -55,7 +55,7 @@ def create_scheduler(
     inputs: Mapping[str, Any],
     *,
     max_in_flight: int = MAX_IN_FLIGHT,
-    policy: Policy = ALL_RUN,
+    policy: Policy = ALLOW_ALL,
     options: RunOptions | None = None,
 ) -> RunScheduler:
     """Return the scheduler of a run that has not started.

@@ -18,7 +18,7 @@ import pydantic_core
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import HIDDEN_KINDS, CompiledNode
 from dagwright.core.model.states import NodeStatus, Record
-from dagwright.core.scheduler.run_state import InnerState, offloaded_regions
+from dagwright.core.scheduler.run_state import RegionState, offloaded_regions
 from dagwright.features.regions.offloaded_batches import end_of_entry
 from dagwright.protocol.documents import document_of_record
 from dagwright.store import PayloadStore, StoreError, StoreUnavailable
@@ -159,7 +159,7 @@ class _OffloadedRegion:
         return await self._inner_node(number, node, record, needs=await self._needs_of(node))
 
     async def find_failed_nodes(self, *, limit: int) -> list[InnerNode]:
-        state: InnerState | None = self._record.result
+        state: RegionState | None = self._record.result
         count = min(limit, state["counts"].get(NodeStatus.FAILED.value, 0) if state else 0)
         ends = await self._ends_of(lambda entry: entry[1] == NodeStatus.FAILED.value, limit=count) if count else []
         failed_nodes = []
@@ -210,7 +210,7 @@ class _OffloadedRegion:
         """Return the record of a node that no batch has reported."""
         region = self._record
         if not region.status.is_final:
-            state: InnerState | None = region.result
+            state: RegionState | None = region.result
             ended_count = self._region.inner_count - state["open"] if state else 0
             has_started = region.status is not NodeStatus.PENDING
             reason = f"its region is running: {ended_count:,} of its {self._region.inner_count:,} nodes have ended"
@@ -246,7 +246,7 @@ class _OffloadedRegion:
 
     @property
     def _last_batch(self) -> str | None:
-        state: InnerState | None = self._record.result
+        state: RegionState | None = self._record.result
         return state["batch"] if state else None
 
     async def _batch(self, ref: str) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.compiler.plan_text import one_line
+from dagwright.core.compiler.plan_text import escaped_line
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.expressions.references import Lookup
 from dagwright.core.model.argument_checks import accepted_kinds
@@ -227,7 +227,7 @@ def _summary(answer: Mapping[str, Any], checked: CheckedPlan) -> str:
 def _explanation_text(answer: Mapping[str, Any]) -> str:
     confidence = _confidence(answer)
     confidence_text = "does not say how sure it is" if confidence is None else f"is {confidence:.0%} sure"
-    explanation = one_line(str(answer.get("explanation") or "").strip(), limit=_EXPLANATION_CHARACTERS)
+    explanation = escaped_line(str(answer.get("explanation") or "").strip(), limit=_EXPLANATION_CHARACTERS)
     return f"The model {confidence_text}" + (f": “{explanation}”" if explanation else ".")
 
 
@@ -236,7 +236,7 @@ def _lookups_text(lookups: Sequence[Lookup]) -> str:
     if not searched_lookups:
         return ""
     entries = [
-        f"{one_line(lookup.search_text, limit=80)!r} ({lookup.entity_type})"
+        f"{escaped_line(lookup.search_text, limit=80)!r} ({lookup.entity_type})"
         for lookup in searched_lookups[:_MAX_LOOKUPS]
     ]
     omitted_count = len(searched_lookups) - len(entries)
@@ -245,4 +245,4 @@ def _lookups_text(lookups: Sequence[Lookup]) -> str:
 
 def _order_text(levels: Sequence[Sequence[str]]) -> str:
     message = " → ".join(", ".join(level) for level in levels)
-    return f"Order: {one_line(message, limit=_LEVELS_CHARACTERS)}"
+    return f"Order: {escaped_line(message, limit=_LEVELS_CHARACTERS)}"

@@ -17,7 +17,7 @@ from dagwright.core.errors import Note, PlanInvalid, Problem, pointer
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.agents import DECLARATION, agent_cards
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
-from dagwright.core.model.policy import CHANGES_ASK
+from dagwright.core.model.policy import ASK_FOR_CHANGES
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.json_reader import depth_of
@@ -350,7 +350,7 @@ def _secret_problems(checked: CheckedPlan) -> Iterator[Problem]:
 
 def _inline_agent_problems(checked: CheckedPlan) -> Iterator[Problem]:
     """Yield a problem for each agent that the plan defines, for a policy that allows only existing agents."""
-    for problem in policy_problems(checked, CHANGES_ASK):
+    for problem in policy_problems(checked, ASK_FOR_CHANGES):
         yield replace(problem, hint="use a listed agent, or tools")
 
 

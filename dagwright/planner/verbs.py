@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.core.model.argument_checks import accepted_kinds, only_kinds
+from dagwright.core.model.argument_checks import accepted_kinds, kind_conditions
 from dagwright.core.model.json_schemas import TEXT_FORMAT
 from dagwright.core.model.resolvers import callable_tools
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -71,6 +71,6 @@ def _entity(verb: ToolDeclaration, name: str, kinds: tuple[str, ...]) -> dict[st
     """Format an argument that takes an entity."""
     schema = (verb.input_schema or {})["properties"][name]
     description = schema.get("description") if isinstance(schema, Mapping) else None
-    only = only_kinds(verb, name)
+    only = kind_conditions(verb, name)
     document = {"kinds": [*kinds], **({"description": description} if description else {})}
     return {**document, "only": dict(only)} if only else document

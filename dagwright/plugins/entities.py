@@ -1,7 +1,13 @@
 """Entities that plans look up: resolvers, arguments that take an ID of an entity, and text formats."""
 
 from dagwright.core.expressions.references import BY_ID
-from dagwright.core.model.argument_checks import ENTITY_ONLY, ENTITY_OTHER_THAN, accepted_kinds, can_make, only_kinds
+from dagwright.core.model.argument_checks import (
+    ENTITY_ONLY,
+    ENTITY_OTHER_THAN,
+    accepted_kinds,
+    can_make,
+    kind_conditions,
+)
 from dagwright.core.model.json_schemas import ENTITY_KEYWORD, TEXT_FORMAT
 from dagwright.core.model.lookups import KNOWN_AS
 from dagwright.core.model.resolvers import Resolver, UnknownEntityType, join_kinds
@@ -21,6 +27,6 @@ __all__ = [
     "accepted_kinds",
     "can_make",
     "join_kinds",
-    "only_kinds",
+    "kind_conditions",
     "suggestion",
 ]

@@ -21,7 +21,7 @@ def lineage_of_locations(locations: Iterable[str]) -> CallLineage:
     shortened = [cut_characters(location, LOCATION_CHARACTERS) for location in locations]
     files = [location for location in shortened if "://" not in location]
     urls = [location for location in shortened if "://" in location]
-    return NO_LINEAGE.with_more(CallLineage(files, urls))
+    return NO_LINEAGE.merged_with(CallLineage(files, urls))
 
 
 def lineage_of_run(scheduler: "RunScheduler") -> CallLineage:
@@ -36,7 +36,7 @@ def lineage_of_run(scheduler: "RunScheduler") -> CallLineage:
         for node, record in _tool_nodes(scheduler)
         if node.tool != MODEL_TOOL
     )
-    return NO_LINEAGE.with_more(replace(lineage, model_calls=model_calls, tool_calls=tool_calls))
+    return NO_LINEAGE.merged_with(replace(lineage, model_calls=model_calls, tool_calls=tool_calls))
 
 
 def _tool_nodes(scheduler: "RunScheduler") -> Iterator[tuple[CompiledNode, Record]]:

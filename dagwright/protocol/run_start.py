@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.compiler.plan_text import changing_node_count
 from dagwright.core.model.compiled import CompiledPlan
-from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, policy_of_extender
+from dagwright.core.model.policy import ALLOW_ALL, ASK_FOR_WRITES, policy_of_extender
 from dagwright.core.model.resolvers import resolver_of
 from dagwright.core.scheduler.component import RunOptions
 from dagwright.features.deadline import Deadline
@@ -88,7 +88,9 @@ def scheduler_for_run(
         plan,
         inputs,
         max_in_flight=run_input.max_in_flight,
-        policy=run_input.policy or policy_of_extender(plan.extender) or (WRITES_ASK if has_model_nodes else ALL_RUN),
+        policy=run_input.policy
+        or policy_of_extender(plan.extender)
+        or (ASK_FOR_WRITES if has_model_nodes else ALLOW_ALL),
         options=_options_of(run_input, plan),
     )
     scheduler.features.extension.set_extender(extender)
@@ -127,7 +129,7 @@ def inherited_input(run_input: RunInput, scheduler: "RunScheduler", *, number: i
         run_input,
         # Compared by identity: a policy that a person has set is inherited even if it allows all calls, because it
         # also applies to calls that models request, which need approval by default.
-        policy=scheduler.state.policy if scheduler.state.policy is not ALL_RUN else None,
+        policy=scheduler.state.policy if scheduler.state.policy is not ALLOW_ALL else None,
         approved_by=feedback.state.approved_by if number < feedback.state.approved_nodes else None,
         approved_tools=dict(feedback.requests.approved_tools),
         shared_budget=shared_budget(scheduler),

@@ -80,7 +80,7 @@ def response_of(output: Any) -> str | None:
         output: output of the run, which may be in the payload store.
     """
     if isinstance(output, StoredValue):
-        part = output.own_part
+        part = output.root_part
         if part is None or part.shape is None or part.shape.type != "text":
             return None
         output = part.value if part.state == "whole" else f"{part.shape.preview}{CUT}"
@@ -95,7 +95,7 @@ def answer_ref_of(output: Any) -> dict[str, Any] | None:
     Returns:
         `None` for an output that is in the run itself, or is not a text.
     """
-    part = output.own_part if isinstance(output, StoredValue) else None
+    part = output.root_part if isinstance(output, StoredValue) else None
     if part is None or part.shape is None or part.shape.type != "text":
         return None
     return answer_ref_from_json({"ref": output.ref, "paths": paths_to_json(output.paths)})

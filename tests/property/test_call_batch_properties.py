@@ -13,7 +13,7 @@ from dagwright.activities.call_batch import Followers
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeError, NodeStatus, Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.batch_followers import can_lead, followers_of
+from dagwright.features.batch_followers import can_start_batch, followers_of
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.protocol.call_batches import (
     BatchedCall,
@@ -82,7 +82,7 @@ class Run:
         assert self.scheduler.in_flight == 0
 
     def _may_lead(self, task: Task) -> bool:
-        return self._draw is not None and task.id not in self._returned and can_lead(self.scheduler, task)
+        return self._draw is not None and task.id not in self._returned and can_start_batch(self.scheduler, task)
 
     def _end(self, task: Task) -> None:
         if task.id in self._fails:

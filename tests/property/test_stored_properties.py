@@ -13,8 +13,8 @@ from dagwright.core.expressions.projection import project_value
 from dagwright.core.expressions.references import UnresolvedReference, as_text
 from dagwright.core.expressions.stored_values import (
     DECISION_PARTS_BYTES,
-    OTHER_PARTS_BYTES,
     VALUE_BYTES,
+    VALUE_PARTS_BYTES,
     Path,
     Projection,
     Secret,
@@ -122,7 +122,7 @@ def test_size_of_all_projections_is_limited(data: st.DataObject) -> None:
         st.lists(st.tuples(_paths(value), st.sampled_from(["value", "whole"])), max_size=30)
     )
     result = project_value(value, "sha256-v", size_bytes=1, projections=required, name="a.result")
-    assert len(json.dumps(stored_to_json(result))) < 2 * (OTHER_PARTS_BYTES + DECISION_PARTS_BYTES)
+    assert len(json.dumps(stored_to_json(result))) < 2 * (VALUE_PARTS_BYTES + DECISION_PARTS_BYTES)
     for part in result.parts.values():
         if part.state == "small":
             assert len(pydantic_core.to_json(part.value)) <= VALUE_BYTES

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from dagwright.core.model.policy import ALL_RUN, Policy
+from dagwright.core.model.policy import ALLOW_ALL, Policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.component import RunOptions, SchedulerComponent
 from dagwright.core.scheduler.run_state import RunState
@@ -15,7 +15,7 @@ Component = TypeVar("Component", bound=SchedulerComponent)
 
 def state_of(
     *nodes: Mapping[str, Any],
-    policy: Policy = ALL_RUN,
+    policy: Policy = ALLOW_ALL,
     options: RunOptions | None = None,
     tools: Mapping[str, ToolDeclaration] = TOOLS,
     **fields: Any,

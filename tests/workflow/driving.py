@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError
 from dagwright.activities.read_model_plan import read_plan_activity
 from dagwright.activities.values import LargeValues
 from dagwright.core.model.compiled import CompiledPlan, plan_from_json, plan_to_json
-from dagwright.core.model.policy import ALL_RUN, policy_of_extender
+from dagwright.core.model.policy import ALLOW_ALL, policy_of_extender
 from dagwright.core.model.requests import Feedback, Request
 from dagwright.core.model.states import NodeError, Task
 from dagwright.core.model.tools import MODEL_TOOL, PLAN_READER
@@ -59,7 +59,7 @@ class LocalRun:
     def __init__(self, plan: CompiledPlan, *script: Any, **inputs: Any) -> None:
         plan = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
         policy = policy_of_extender(plan.extender)
-        self.scheduler = create_scheduler(plan, inputs, policy=policy or ALL_RUN)
+        self.scheduler = create_scheduler(plan, inputs, policy=policy or ALLOW_ALL)
         self.scheduler.features.extension.set_extender(extender_of(plan))
         self.calls: list[Call] = []
         self._script = [*script]

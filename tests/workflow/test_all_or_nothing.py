@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary import limits
-from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule
+from dagwright.core.model.policy import ASK_FOR_CHANGES, Policy, Rule
 from dagwright.core.scheduler import map_items
 from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
@@ -183,7 +183,7 @@ async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, 
     assert set(undo_states.values()) == {"completed"}
 
 
-_MAKING = Policy((Rule("run", tool="make"), *CHANGES_ASK.rules))
+_MAKING = Policy((Rule("run", tool="make"), *ASK_FOR_CHANGES.rules))
 """Allow a model to call `make`; by default, each planned call with effects needs an approval."""
 
 

@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from dagwright.agents import load_agents
 from dagwright.agents.agent_calls import agent_tools
-from dagwright.core.model.policy import CHANGES_ASK, Policy, Rule
+from dagwright.core.model.policy import ASK_FOR_CHANGES, Policy, Rule
 from dagwright.dialects.reading import read_plan_file
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, SearchServer, json_text, search_answer, text, tool_call
@@ -56,7 +56,7 @@ STEPS = (
 )
 
 
-READING = Policy((Rule("run", tool="read_file"), Rule("run", tool="search_files"), *CHANGES_ASK.rules))
+READING = Policy((Rule("run", tool="read_file"), Rule("run", tool="search_files"), *ASK_FOR_CHANGES.rules))
 """Without this policy, the search of files would need an approval, because the objective does not name the files."""
 
 

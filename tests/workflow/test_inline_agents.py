@@ -7,7 +7,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.boundary import wire
-from dagwright.core.model.policy import WRITES_ASK, Policy, Rule, policy_from_json
+from dagwright.core.model.policy import ASK_FOR_WRITES, Policy, Rule, policy_from_json
 from dagwright.testing import json_text, step, tool_call
 from tests.support.agents import checked_document as checked_agent_document
 from tests.support.agents import messages_of
@@ -21,7 +21,7 @@ from tests.workflow.building import Scripted
 pytestmark = pytest.mark.server
 
 REFUSING_POLICY = {"rules": [{"tool": "agent.inline", "then": "refuse"}]}
-ALLOWING_POLICY = Policy((Rule("run", tool="agent.inline"), *WRITES_ASK.rules))
+ALLOWING_POLICY = Policy((Rule("run", tool="agent.inline"), *ASK_FOR_WRITES.rules))
 _REFUSAL = "the policy of the run allows no inline agents"
 
 
@@ -148,5 +148,5 @@ async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
 
 def test_policy_for_inline_agents_is_unchanged_after_a_round_trip_through_json() -> None:
     assert policy_from_json(ALLOWING_POLICY.to_json()) == ALLOWING_POLICY
-    assert WRITES_ASK.verdict_on_inline(["echo"]) == "refuse"
+    assert ASK_FOR_WRITES.verdict_on_inline(["echo"]) == "refuse"
     assert Policy().verdict_on_inline([]) == "run"

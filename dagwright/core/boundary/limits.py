@@ -112,7 +112,7 @@ LISTED_REQUESTS_BYTES = 16 * 1024
 """All encoded requests in the memo of a run: a page of 100 runs has at most 1.6 MB of them."""
 LISTED_ERROR_BYTES = 1_000
 """Message of the error in the memo of a failed run."""
-NOTIFICATIONS_QUEUED = 1_000
+MAX_QUEUED_NOTIFICATIONS = 1_000
 """Maximum number of notifications queued for an unavailable webhook; older notifications are dropped, with a note."""
 NOTIFICATIONS_PER_ACTIVITY = 50
 """Notifications that one activity sends."""
@@ -122,7 +122,7 @@ NOTIFICATION_BYTES = 32 * 1024
 """Encoded request in a notification; a larger request omits the schema, the options and the arguments."""
 CONCURRENT_NOTIFICATIONS = 4
 """Concurrent notification activities of one run, so that a rejected notification does not delay later notifications."""
-NOTIFY_FOR_S = 3_600.0
+NOTIFICATION_RETRY_S = 3_600.0
 """How long a notification is retried."""
 NOTIFY_GRACE_S = 10.0
 """How long an ended run waits for its webhook to accept the last notifications."""
@@ -185,10 +185,10 @@ def short_id(text: str, *, max_bytes: int) -> str:
     encoded = text.encode(errors="replace")
     if len(encoded) <= max_bytes:
         return text
-    return first_bytes(encoded, max_bytes - 40) + _hash_mark(text)
+    return first_bytes(encoded, max_bytes - 40) + _hash_suffix(text)
 
 
-def _hash_mark(text: str) -> str:
+def _hash_suffix(text: str) -> str:
     return f"~{hashlib.sha256(text.encode(errors='replace')).hexdigest()[:32]}"
 
 
@@ -210,7 +210,7 @@ def call_batch_id(call_id: str) -> str:
 def activity_id(task_id: str) -> str:
     """Return the activity id of a task: the task id, shortened if needed and quoted if it looks internal."""
     if task_id.startswith(INTERNAL_ID_PREFIX):
-        return f"'{short_id(task_id, max_bytes=ACTIVITY_ID_BYTES - 40)}{_hash_mark(task_id)}"
+        return f"'{short_id(task_id, max_bytes=ACTIVITY_ID_BYTES - 40)}{_hash_suffix(task_id)}"
     return short_id(task_id, max_bytes=ACTIVITY_ID_BYTES)
 
 

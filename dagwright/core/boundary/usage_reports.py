@@ -20,7 +20,7 @@ __all__ = [
     "USAGE_INDEX",
     "DeferralReport",
     "Usage",
-    "earlier_calls",
+    "earlier_call_count",
     "earlier_deferrals",
     "limit_of_heartbeat",
     "reported_agents",
@@ -87,7 +87,7 @@ def started_attempt(details: Sequence[Any]) -> int | None:
     return attempt if isinstance(attempt, int) else None
 
 
-def earlier_calls(details: Sequence[Any], attempt: int) -> int:
+def earlier_call_count(details: Sequence[Any], attempt: int) -> int:
     """Return how many attempts of a `write` call have called the tool, by the last heartbeat before an attempt.
 
     If the server has reset the attempt number, as it does after a pause, earlier calls are not counted.

@@ -2,8 +2,8 @@
 
 A node has some thirty fields, and the nodes of a large plan differ in three or four of them. In columns, a field with
 its default value is omitted, and a value that all nodes share is encoded once. This takes two thirds of the time of
-encoding each node as an object. Arguments that consist of bindings alone are omitted (`compiled.is_all_bound`).
-Bindings to results of these nodes have the node's number instead of its ID.
+encoding each node as an object. Arguments that consist of bindings alone are omitted
+(`compiled.has_only_bound_arguments`). Bindings to results of these nodes have the node's number instead of its ID.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from dagwright.core.model.compiled import (
     CompiledPlan,
     field_from_json,
     field_to_json,
-    is_all_bound,
+    has_only_bound_arguments,
     plan_from_json,
     plan_to_json,
     restore_arguments,
@@ -155,7 +155,7 @@ def _node_id(template: Any, ids: Sequence[str]) -> Any:
 
 def _column(name: str, nodes: Sequence[CompiledNode]) -> list[Any]:
     if name == "arguments":
-        return [NODE_DEFAULTS[name] if is_all_bound(node) else node.arguments for node in nodes]
+        return [NODE_DEFAULTS[name] if has_only_bound_arguments(node) else node.arguments for node in nodes]
     return list(map(attrgetter(name), nodes))
 
 

@@ -124,21 +124,23 @@ def _node_text(plan: CompiledPlan, node: CompiledNode) -> str:
     dependency_ids = [
         plan.nodes[number].id for number in node.dependencies if plan.nodes[number].kind not in HIDDEN_KINDS
     ]
-    after_text = f", after {one_line(', '.join(dependency_ids), limit=_ARGUMENTS_CHARACTERS)}" if dependency_ids else ""
+    after_text = (
+        f", after {escaped_line(', '.join(dependency_ids), limit=_ARGUMENTS_CHARACTERS)}" if dependency_ids else ""
+    )
     is_agent = agent_tools(node) is not None
     action = "" if is_agent else {"plan": "a sub-plan", "human": "asks a person"}.get(node.kind, "")
     if not action:
-        action = f"{one_line(node.tool, limit=_NAME_CHARACTERS)} ({_effects_of(plan, node).value})"
+        action = f"{escaped_line(node.tool, limit=_NAME_CHARACTERS)} ({_effects_of(plan, node).value})"
     arguments = f" with {_arguments(plan, node)}" if changes_something(plan, node) and node.arguments else ""
-    title = f" “{one_line(node.title, limit=_NAME_CHARACTERS)}”" if node.title else ""
-    return f"{one_line(node.id, limit=_NAME_CHARACTERS)}{title}: {action}{for_each_text}{arguments}{after_text}"
+    title = f" “{escaped_line(node.title, limit=_NAME_CHARACTERS)}”" if node.title else ""
+    return f"{escaped_line(node.id, limit=_NAME_CHARACTERS)}{title}: {action}{for_each_text}{arguments}{after_text}"
 
 
 def _arguments(plan: CompiledPlan, node: CompiledNode) -> str:
     """Format the arguments as JSON, with lookups as text, whole results as references and `…` for other templates."""
     parts = [(path, _part_text(plan, template)) for path, template in node.bindings]
     display_arguments = with_parts(node.arguments, parts)
-    return one_line(pydantic_core.to_json(display_arguments).decode(), limit=_ARGUMENTS_CHARACTERS)
+    return escaped_line(pydantic_core.to_json(display_arguments).decode(), limit=_ARGUMENTS_CHARACTERS)
 
 
 def _part_text(plan: CompiledPlan, template: Template) -> str:
@@ -155,7 +157,7 @@ def _written_reference(plan: CompiledPlan, part: Reference) -> str | None:
     return str(part) if part.field == "identity" else f"{{{{{part}}}}}"
 
 
-def one_line(text: str, *, limit: int) -> str:
+def escaped_line(text: str, *, limit: int) -> str:
     """Return a text on one line, truncated with `…` and with escape codes for unprintable characters.
 
     A title must not be able to imitate another line.

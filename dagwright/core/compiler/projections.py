@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from dagwright.core.expressions.condition_parser import parse_checked_condition
-from dagwright.core.expressions.paths import steps_for_each
+from dagwright.core.expressions.paths import element_steps
 from dagwright.core.expressions.references import Item, Placeholder, Reference, ResultOf, Template
 from dagwright.core.expressions.stored_values import Path, Projection, query_of
 from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
@@ -118,7 +118,7 @@ class _PlanReads:
 def _inside_item(path: Path) -> Path | None:
     """Return the path within each item for a path into the list of item results; `None` for the list itself."""
     if isinstance(path, str):
-        return steps_for_each(path)
+        return element_steps(path)
     return path[1:] if path else None
 
 

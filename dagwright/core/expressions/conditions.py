@@ -124,7 +124,7 @@ def _is_object(value: Any) -> bool:
 
 def _projected_value(value: StoredValue | WorkerText, read: Read) -> Any:
     """Return the value or the size of a stored value for a condition."""
-    part = value.own_part if isinstance(value, StoredValue) else None
+    part = value.root_part if isinstance(value, StoredValue) else None
     shape = part.shape if part is not None else None
     if part is not None and read.aspect == "size" and shape is not None:
         return shape.length

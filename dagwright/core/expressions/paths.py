@@ -33,11 +33,11 @@ def parse_query(text: str) -> "Query":
     return query_analysis.parse_query(text)
 
 
-def steps_for_each(text: str) -> tuple[str | int, ...] | None:
+def element_steps(text: str) -> tuple[str | int, ...] | None:
     """Return the steps of a query in each element, such as `("a", 0)` for `$[*].a[0]`; `None` for other queries."""
     from dagwright.core.expressions import query_analysis  # noqa: PLC0415 - see the module
 
-    return query_analysis.steps_for_each(text)
+    return query_analysis.element_steps(text)
 
 
 def find_matches(text: str, value: Any, *, budget: ComputeBudget) -> list[Any]:
@@ -149,7 +149,7 @@ def _get_stored_value(value: StoredValue, path: Path, *, name: str) -> Any:
 
 def _query_elements(value: Any, query: str, *, name: str) -> list[Any]:
     """Return the matches of a query in a value with stored parts, if the query reads each element alone."""
-    steps = steps_for_each(query)
+    steps = element_steps(query)
     if steps is None:
         raise TooLargeForRun(f"the query {query!r} reads a value that is too large: a part of {name}", None)
     matches = []

@@ -13,8 +13,8 @@ from dagwright.core.expressions.compute_budget import MAX_WORK, ComputeBudget, C
 from dagwright.core.expressions.paths import MissingValue, get_value
 from dagwright.core.expressions.stored_values import (
     DECISION_PARTS_BYTES,
-    OTHER_PARTS_BYTES,
     VALUE_BYTES,
+    VALUE_PARTS_BYTES,
     Path,
     ProjectedPart,
     Projection,
@@ -43,7 +43,7 @@ def project_value(
         name: name of the value in messages, such as `fetch.result`.
     """
     budget = worker_budget()
-    remaining_bytes = {"value": OTHER_PARTS_BYTES, "whole": DECISION_PARTS_BYTES}
+    remaining_bytes = {"value": VALUE_PARTS_BYTES, "whole": DECISION_PARTS_BYTES}
     parts: dict[Path, ProjectedPart] = {}
     # Parts for decisions of the run come first; a part may have both uses.
     for path, use in sorted(projections, key=lambda projection: projection[1] == "value"):

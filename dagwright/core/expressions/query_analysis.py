@@ -79,7 +79,7 @@ def parse_query(text: str) -> Query:
 
 
 @lru_cache(maxsize=1024)
-def steps_for_each(text: str) -> tuple[str | int, ...] | None:
+def element_steps(text: str) -> tuple[str | int, ...] | None:
     """Return the steps of a query in each element, such as `("a", 0)` for `$[*].a[0]`; `None` for other queries."""
     first, *rest = parse_query(text).path.segments
     if isinstance(first, JSONPathRecursiveDescentSegment) or len(first.selectors) != 1:

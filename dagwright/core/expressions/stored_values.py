@@ -17,7 +17,7 @@ VALUE_BYTES = 8 * 1024
 """Maximum JSON size of a result, or of a part that the plan names; larger values stay in the store."""
 DECISION_PARTS_BYTES = 192 * 1024
 """Maximum JSON size of all parts of one result that the run needs for decisions."""
-OTHER_PARTS_BYTES = 32 * 1024
+VALUE_PARTS_BYTES = 32 * 1024
 """Maximum JSON size of all other parts of one result; a plan may name a thousand parts."""
 FOREIGN_RESULT_BYTES = 2 * 1024 * 1024
 """Largest result of a foreign activity. No Dagwright worker can store it, so this is the limit of the server."""
@@ -120,7 +120,7 @@ class StoredValue:
         return f"StoredValue({stored_to_json(self)!r})"
 
     @property
-    def own_part(self) -> ProjectedPart | None:
+    def root_part(self) -> ProjectedPart | None:
         """The projected part for the value itself."""
         part = self.parts.get(())
         return ProjectedPart("large", shape=self.shape) if part is None and self.shape is not None else part

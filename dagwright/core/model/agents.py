@@ -17,7 +17,7 @@ import jsonschema_rs
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
 from dagwright.core.model.times import DurationText, parse_duration
-from dagwright.core.model.tools import AGENT_PREFIX, INLINE, Effects, ToolDeclaration, distinct_names
+from dagwright.core.model.tools import AGENT_PREFIX, INLINE_SUFFIX, Effects, ToolDeclaration, distinct_names
 
 AgentType = Literal["llm", "class", "service"]
 FeedbackPolicy = Literal["never", "on_request", "always", "heuristic"]
@@ -197,7 +197,7 @@ class InlineAgent(BaseModel):
         fields = {name: getattr(self, name) for name in InlineAgent.model_fields}
         # Without validation: node ids are not valid names of cards.
         return AgentCard.model_construct(
-            name=node + INLINE, description="", objective_template="", type="llm", **fields
+            name=node + INLINE_SUFFIX, description="", objective_template="", type="llm", **fields
         )
 
 

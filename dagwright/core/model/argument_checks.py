@@ -71,10 +71,10 @@ def accepted_kinds_of_call(tool: ToolDeclaration, key: str, arguments: Mapping[s
     Args:
         arguments: arguments of the call, as written; the value of another argument may allow one kind only.
     """
-    return accepted_by_call(tool, key, arguments).kinds
+    return accepted_kinds_with_condition(tool, key, arguments).kinds
 
 
-def only_kinds(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Sequence[str]]]:
+def kind_conditions(tool: ToolDeclaration, key: str) -> Mapping[str, Mapping[str, Sequence[str]]]:
     """Return the conditions on the kind of an argument: other argument -> kind -> values that allow only this kind."""
     properties = (tool.input_schema or {}).get("properties")
     schema = properties.get(parameter_name(key, properties)) if isinstance(properties, Mapping) else None
@@ -100,9 +100,9 @@ class AcceptedKinds:
         return join_kinds(self.kinds or ()) + self.condition
 
 
-def accepted_by_call(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> AcceptedKinds:
+def accepted_kinds_with_condition(tool: ToolDeclaration, key: str, arguments: Mapping[str, Any]) -> AcceptedKinds:
     """Return the kinds that an argument of one call takes, and their condition."""
-    if values_by_argument := only_kinds(tool, key):
+    if values_by_argument := kind_conditions(tool, key):
         properties = (tool.input_schema or {})["properties"]
         for argument, value in arguments.items():
             for kind, values in values_by_argument.get(parameter_name(argument, properties), {}).items():
@@ -149,14 +149,14 @@ class EntityChecks:
             key, part = str(path[0]), template[0]
             # An empty search text marks a text that the dialect could not parse and has reported.
             if not isinstance(part, str) and (lookup := by_input.get(part)) is not None:
-                argument_kinds = accepted_by_call(tool, key, arguments)
+                argument_kinds = accepted_kinds_with_condition(tool, key, arguments)
                 yield from self._lookup_problem(tool, key, lookup, argument_kinds) if lookup.search_text else ()
             elif isinstance(part, ResultOf) and (
                 part.field == "identity" or (part.field, part.path) == ("result", ("id",))
             ):
                 producer = self.producers.get(part.node)
                 if producer is not None and producer.returns is not None and part.node != node:
-                    argument_kinds = accepted_by_call(tool, key, arguments)
+                    argument_kinds = accepted_kinds_with_condition(tool, key, arguments)
                     yield from self._reference_problem(tool, key, part, argument_kinds, node=node)
         yield from _same_entity_problems(tool, bindings, lookups)
 

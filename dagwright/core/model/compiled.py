@@ -358,12 +358,12 @@ def node_to_json(node: CompiledNode) -> dict[str, Any]:
     for name, value, default in compress(zip(_FIELDS, values, _DEFAULTS, strict=True), map(is_not, values, _DEFAULTS)):
         if value != default or type(value) is not type(default):
             encoded[name] = field_to_json(name, value) if name in CONVERTED_FIELDS else value
-    if is_all_bound(node):
+    if has_only_bound_arguments(node):
         encoded.pop("arguments", None)
     return encoded
 
 
-def is_all_bound(node: CompiledNode) -> bool:
+def has_only_bound_arguments(node: CompiledNode) -> bool:
     """Return whether each argument of a node is one binding, so that its JSON form needs no `arguments`."""
     arguments, bindings = node.arguments, node.bindings
     return 0 < len(bindings) == len(arguments) and all(
@@ -372,7 +372,7 @@ def is_all_bound(node: CompiledNode) -> bool:
 
 
 def restore_arguments(node: CompiledNode) -> None:
-    """Restore the arguments of a node whose JSON form has none; see `is_all_bound`."""
+    """Restore the arguments of a node whose JSON form has none; see `has_only_bound_arguments`."""
     if node.bindings and not node.arguments:
         node.arguments = {str(path[0]): None for path, _ in node.bindings}
 

@@ -42,7 +42,7 @@ class CallLineage:
         """Number of files, URLs and calls."""
         return len(self.files) + len(self.urls) + len(self.model_calls) + len(self.tool_calls)
 
-    def with_more(self, other: "CallLineage") -> "CallLineage":
+    def merged_with(self, other: "CallLineage") -> "CallLineage":
         """Return these entries followed by the entries of another lineage, without duplicates."""
         return _limit_lineage(
             [*self.files, *other.files],
@@ -125,7 +125,7 @@ class RunLineage:
     def add(self, task_id: str, lineage: CallLineage) -> None:
         """Add the lineage of one attempt of a node or item."""
         earlier_lineage = self.tasks.get(task_id, NO_LINEAGE)
-        merged_lineage = earlier_lineage.with_more(lineage)
+        merged_lineage = earlier_lineage.merged_with(lineage)
         if self.count + merged_lineage.count - earlier_lineage.count > MAX_RUN_ENTRIES:
             self.omitted += lineage.count + lineage.omitted
             return

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from dagwright.core.expressions.reference_parser import contains_reference
 from dagwright.core.expressions.references import BY_ID, Lookup, Reference
-from dagwright.core.model.argument_checks import AcceptedKinds, accepted_by_call, accepted_kinds_of_call
+from dagwright.core.model.argument_checks import AcceptedKinds, accepted_kinds_of_call, accepted_kinds_with_condition
 from dagwright.core.model.plan import Node
 from dagwright.core.model.resolvers import Resolver, join_kinds
 from dagwright.core.model.tools import ToolDeclaration
@@ -74,7 +74,7 @@ class LookupKinds:
             tool = tools.get(node.tool or "")
             for key, part in dialect_parts.get(index, {}).items() if tool is not None else ():
                 if tool is not None and isinstance(part, Lookup) and self._is_of_any_kind(part):
-                    self._add(part, _Use(index, node, key, accepted_by_call(tool, key, node.arguments)))
+                    self._add(part, _Use(index, node, key, accepted_kinds_with_condition(tool, key, node.arguments)))
 
     def _add(self, lookup: Lookup, use: _Use) -> None:
         # `None`: the kinds are unknown. `()`: an argument that takes no entity needs no lookup.

@@ -156,17 +156,17 @@ INLINE_HINT = (
     "use the name of an existing agent, or allow inline agents with a rule in the policy of the run: "
     f'{{"tool": "{INLINE_AGENT.name}", "then": "run"}}, or "ask" to approve each'
 )
-ALL_RUN = Policy()
+ALLOW_ALL = Policy()
 """The policy of a plan that a person submitted."""
-WRITES_ASK = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("write",))))
-"""Default policy for plans of models in runs that were started before `CHANGES_ASK` existed."""
-CHANGES_ASK = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("idempotent", "write"))))
+ASK_FOR_WRITES = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("write",))))
+"""Default policy for plans of models in runs that were started before `ASK_FOR_CHANGES` existed."""
+ASK_FOR_CHANGES = Policy((Rule("refuse", tool=INLINE_AGENT.name), Rule("ask", effects=("idempotent", "write"))))
 """Default policy for a plan that a model wrote: changing calls need approval, and inline agents are refused."""
 
 
 def default_policy(author: Author) -> Policy:
     """Return the policy of a run that was started without a policy."""
-    return CHANGES_ASK if author == "model" else ALL_RUN
+    return ASK_FOR_CHANGES if author == "model" else ALLOW_ALL
 
 
 def policy_from_json(encoded: Any) -> Policy:
@@ -271,7 +271,7 @@ def model_policy(request: str) -> Policy:
             arguments = {"type": "object", "properties": {"path": path_schema}, "required": ["path"]}
             rules.append(Rule("run", tool=tool, arguments=arguments))
         rules.append(Rule("ask", tool=tool))
-    return Policy((*CHANGES_ASK.rules[:1], *rules, *CHANGES_ASK.rules[1:]))
+    return Policy((*ASK_FOR_CHANGES.rules[:1], *rules, *ASK_FOR_CHANGES.rules[1:]))
 
 
 def _rules_of_hosts(request: str) -> list[Rule]:

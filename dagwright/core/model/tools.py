@@ -274,10 +274,10 @@ AGENT_KIND, GOAL_KIND, ROUNDS_KIND = "agent", "goal", "rounds"
 """Kinds of strategies that extend a plan: the loop of an agent, a request in natural language, or a question that is
 answered in rounds of worker tools."""
 
-INLINE = " (inline)"
+INLINE_SUFFIX = " (inline)"
 """Suffix of the name of an inline agent; no card can have such a name."""
 
 
 def is_inline_agent(agent: str) -> bool:
     """Return whether the agent of this name is defined in a plan itself."""
-    return agent.endswith(INLINE)
+    return agent.endswith(INLINE_SUFFIX)

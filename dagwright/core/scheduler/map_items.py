@@ -17,7 +17,7 @@ from typing import Any, overload
 import pydantic_core
 
 from dagwright.core.expressions.compute_budget import TooLargeForRun
-from dagwright.core.expressions.paths import describe_type, get_value, steps_for_each
+from dagwright.core.expressions.paths import describe_type, element_steps, get_value
 from dagwright.core.expressions.references import (
     Scope,
     Template,
@@ -110,7 +110,7 @@ def _projections_of_items(value: StoredValue) -> dict[Path, Sequence[Any]]:
     length = value.shape.length if value.shape is not None else None
     projections: dict[Path, Sequence[Any]] = {}
     for query, part in value.parts.items():
-        steps = steps_for_each(query) if isinstance(query, str) else None
+        steps = element_steps(query) if isinstance(query, str) else None
         if steps and isinstance(part.value, list) and len(part.value) == length and all(map(_is_small, part.value)):
             projections[steps] = part.value
     return projections
@@ -159,7 +159,7 @@ def items_of(node: CompiledNode, scope: Scope) -> Sequence[Any] | NodeError | No
 
 def _items_of_stored_list(value: StoredValue) -> Any:
     """Return the items of a stored list: the list itself if it was projected, else a stored value for each item."""
-    part = value.own_part
+    part = value.root_part
     if part is None or part.shape is None:
         raise TooLargeForRun(f"for_each: a part of {value.name}", None)
     if part.state == "whole":
@@ -297,12 +297,12 @@ def records_of(map_batches: Sequence[MapBatch]) -> list[ItemRecord]:
     return [ItemRecord(map_batch.key, None, map_batch=map_batch) for map_batch in (*map_batches, MapBatch(count, 0))]
 
 
-def first_tasks(tasks: Sequence[ItemRecord]) -> Sequence[ItemRecord]:
+def tasks_before_join(tasks: Sequence[ItemRecord]) -> Sequence[ItemRecord]:
     """Return the tasks of a node that can start at once: all except the task that joins results."""
     return tasks[:-1] if tasks and tasks[-1].map_batch is not None else tasks
 
 
-def record_end(item: ItemRecord, end: MapBatchEnd) -> None:
+def store_batch_end(item: ItemRecord, end: MapBatchEnd) -> None:
     """Store the result of a batch in its record, except for its status."""
     assert item.map_batch is not None
     item.map_batch.items, item.map_batch.counts = (), dict(end.counts)

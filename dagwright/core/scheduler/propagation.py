@@ -16,8 +16,8 @@ from dagwright.core.expressions.stored_values import (
     COMBINED_RESULT_BYTES,
     DECISION_PARTS_BYTES,
     FOREIGN_RESULT_BYTES,
-    OTHER_PARTS_BYTES,
     VALUE_BYTES,
+    VALUE_PARTS_BYTES,
 )
 from dagwright.core.model.states import NodeError, NodeStatus, Phase, TaskRef
 from dagwright.core.scheduler import map_items
@@ -158,7 +158,7 @@ class Propagation:
             self.end_failed_task(ref, tasks, at)
             return
         assert not isinstance(items, NodeError)
-        first_count = len(map_items.first_tasks(tasks))
+        first_count = len(map_items.tasks_before_join(tasks))
         outcomes: Sequence[bool | ConditionFailed] = [True] * first_count
         if condition is not None and first_count == len(tasks):
             # Child runs of batches evaluate the condition for their items.
@@ -323,7 +323,7 @@ def largest_result_bytes(node: "CompiledNode", tool: "ToolDeclaration | None") -
     if not node.projections:
         return VALUE_BYTES
     has_whole_part = any(use == "whole" for _, use in node.projections)
-    return VALUE_BYTES + OTHER_PARTS_BYTES + (DECISION_PARTS_BYTES if has_whole_part else 0)
+    return VALUE_BYTES + VALUE_PARTS_BYTES + (DECISION_PARTS_BYTES if has_whole_part else 0)
 
 
 def evaluation_error(error: UnresolvedReference | ConditionFailed | ComputeBudgetExceeded) -> NodeError:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from dagwright.core.model.policy import Policy
 
 
-class InnerState(TypedDict):
+class RegionState(TypedDict):
     """State of an offloaded region, stored as the result in the record of the region node.
 
     Args:
@@ -74,7 +74,7 @@ class RegionMembers:
         """Return whether the region has nodes that have not ended."""
         if self._nodes[region].inner is None:
             return bool(self.open_members(region, records))
-        state: InnerState | None = records[region].result
+        state: RegionState | None = records[region].result
         return state is None or state["open"] > 0
 
     def is_reported(self, number: int, records: Sequence[Record]) -> bool:
@@ -464,7 +464,7 @@ def _last_call_number(state: RunState, task_id: str, override: NodeOverride) -> 
 
 def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     """Return the status of a run whose nodes have all ended, if the run was not stopped."""
-    region_states = [state for _, state in _inner_states(plan, records)]
+    region_states = [state for _, state in _region_states(plan, records)]
     have_regions_passed = all(NodeStatus(name).is_passed for state in region_states for name in state["counts"])
     if have_regions_passed and all(record.status.is_passed for record in records):
         return RunStatus.COMPLETED
@@ -518,7 +518,7 @@ def omitted_sink_count(plan: CompiledPlan, records: Sequence[Record]) -> int:
     if plan.output is not None or plan.output_bindings:
         return 0
     count = 0
-    for region, state in _inner_states(plan, records):
+    for region, state in _region_states(plan, records):
         member_ids = {plan.nodes[member].id for member in region.members}
         count += state["ends"]
         if member_ids:
@@ -529,7 +529,7 @@ def omitted_sink_count(plan: CompiledPlan, records: Sequence[Record]) -> int:
     return count
 
 
-def _inner_states(plan: CompiledPlan, records: Sequence[Record]) -> "Iterator[tuple[CompiledNode, InnerState]]":
+def _region_states(plan: CompiledPlan, records: Sequence[Record]) -> "Iterator[tuple[CompiledNode, RegionState]]":
     """Yield the offloaded regions that have a state, and the state."""
     for number in range(plan.written_count, len(plan.nodes)):
         if plan.nodes[number].inner is not None and records[number].result is not None:
@@ -557,7 +557,7 @@ def counts_of(plan: CompiledPlan, records: Sequence[Record]) -> Counter[NodeStat
 def region_counts(plan: CompiledPlan, records: Sequence[Record], number: int) -> Counter[NodeStatus]:
     """Return status -> number of nodes of an offloaded region that are not in the plan."""
     node, region = plan.nodes[number], records[number]
-    state: InnerState | None = region.result
+    state: RegionState | None = region.result
     open_status = region.status if region.status.is_final else NodeStatus.PENDING
     counts = Counter({NodeStatus(name): count for name, count in (state["counts"] if state else {}).items()})
     counts[open_status] += state["open"] if state else node.inner_count

@@ -283,7 +283,7 @@ class Scheduler(Generic[Features]):
     ) -> None:
         """Handle the end of a batch of a large map. An event for a task that is not running is ignored."""
         if (ref := self.record_end_of_call(task_id, attempt)) is not None and ref.item is not None:
-            map_items.record_end(self.state.records[ref.node].items[ref.item], end)
+            map_items.store_batch_end(self.state.records[ref.node].items[ref.item], end)
             self.propagation.end(ref, end.status, at, error=end.error)
             self.propagate(at)
 

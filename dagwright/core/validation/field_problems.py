@@ -97,7 +97,7 @@ class ParsedNodes:
     invalid_fields: dict[int, frozenset[str]] = field(default_factory=dict)
 
 
-def read_nodes(raw_nodes: list[Any]) -> ParsedNodes:
+def parse_nodes(raw_nodes: list[Any]) -> ParsedNodes:
     """Parse the nodes of a plan independently of each other."""
     try:
         return ParsedNodes(dict(enumerate(_NODES.validate_python(raw_nodes))))
@@ -157,7 +157,7 @@ def _without_invalid_fields(raw: Any, errors: Sequence[ErrorDetails], *, stub: s
     return _NODE.validate_python({**valid_fields, "id": stub} if "id" in invalid_names else valid_fields)
 
 
-def read_plan_fields(raw: Mapping[str, Any]) -> tuple[PlanDocument, list[Problem]]:
+def parse_plan_fields(raw: Mapping[str, Any]) -> tuple[PlanDocument, list[Problem]]:
     """Return a plan without nodes that has all valid fields, and the problems of the invalid fields."""
     remaining_fields = {**_with_few_unknown_keys(raw, PLAN_FIELDS), "nodes": []}
     problems: list[Problem] = []

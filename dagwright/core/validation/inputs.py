@@ -85,7 +85,7 @@ def missing_inputs(declared_inputs: DeclaredInputs, values: Mapping[str, Any]) -
     ]
 
 
-def schema_of_missing(declared_inputs: DeclaredInputs, values: Mapping[str, Any]) -> dict[str, Any] | None:
+def schema_of_missing_inputs(declared_inputs: DeclaredInputs, values: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the JSON Schema of a form for missing inputs; `None` if all inputs have a value or a default.
 
     The form also contains the inputs whose value is their default.

@@ -29,7 +29,7 @@ from dagwright.core.model.value_schemas import TypeNames
 from dagwright.core.name_hints import HINT_BUDGET, NameHints, nearest
 from dagwright.core.validation.checked_plan import CheckedPlan, CheckReport, NodeReferences, read_references
 from dagwright.core.validation.dependency_checks import DependencyChecks, check_levels, number_nodes
-from dagwright.core.validation.field_problems import read_nodes, read_plan_fields
+from dagwright.core.validation.field_problems import parse_nodes, parse_plan_fields
 from dagwright.core.validation.inputs import invalid_defaults, invalid_types, schema_of
 from dagwright.core.validation.node_checks import NodeChecks
 
@@ -127,7 +127,7 @@ def inspect_node(
     """
     problems = ProblemList(document.problems)
     report = CheckReport(document, problems=problems, hints=NameHints(HINT_BUDGET), names=names)
-    parsed_nodes = read_nodes(document.plan["nodes"])
+    parsed_nodes = parse_nodes(document.plan["nodes"])
     if parsed_nodes.problems:
         raise PlanInvalid(parsed_nodes.problems)
     checker = _Checker(document, report, tools=dict(tools), allow_unknown_tools=True)
@@ -167,7 +167,7 @@ class _Checker:
             self.dialect_references.setdefault(number, {})[key] = reference
 
     def check(self) -> CheckedPlan | None:
-        plan, plan_problems = read_plan_fields(self.raw)
+        plan, plan_problems = parse_plan_fields(self.raw)
         raw_nodes = self.raw.get("nodes")
         if not isinstance(raw_nodes, list):
             for problem in plan_problems:
@@ -178,7 +178,7 @@ class _Checker:
             hint = "write a list of nodes, such as nodes: [{id: a, tool: NAME}]"
             self.report.report_problem("invalid_field", message, ("nodes",) if has_nodes else (), node=None, hint=hint)
             return None
-        parsed_nodes = read_nodes(raw_nodes)
+        parsed_nodes = parse_nodes(raw_nodes)
         for problem in [*plan_problems, *parsed_nodes.problems]:
             self.report.add(problem)
         if not raw_nodes and not self.document.problems:

@@ -18,7 +18,7 @@ from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, wi
 from dagwright.core.model.states import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.name_hints import suggestion
-from dagwright.core.validation.inputs import schema_of_missing
+from dagwright.core.validation.inputs import schema_of_missing_inputs
 from dagwright.features.feedback.approval_gate import refusal_message
 from dagwright.features.feedback.feedback_state import (
     EARLY_ANSWERS,
@@ -259,7 +259,7 @@ class AnswerValidator:
         """Return whether the run will request inputs after its plan is approved."""
         run_request = self._requests.of_task("")
         is_plan_open = run_request is not None and run_request.purpose == "plan"
-        return is_plan_open and schema_of_missing(self._state.plan.inputs, self._state.inputs) is not None
+        return is_plan_open and schema_of_missing_inputs(self._state.plan.inputs, self._state.inputs) is not None
 
     def _problem_of_storing(self, feedback: Feedback) -> str | None:
         name, registry = feedback.request, self._requests

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.compiler.plan_text import plan_summary
 from dagwright.core.model.requests import INPUTS, PLAN, Feedback, Purpose
-from dagwright.core.validation.inputs import schema_of_missing
+from dagwright.core.validation.inputs import schema_of_missing_inputs
 from dagwright.features.feedback.approval_gate import rejection
 from dagwright.features.feedback.feedback_state import FeedbackState, RunAnswer
 from dagwright.features.feedback.questions import BadQuestion, request_of
@@ -45,7 +45,7 @@ class RunRequests:
 
     def start_or_request_inputs(self, at: float) -> None:
         """Start the run, or request all missing inputs in one form first."""
-        missing = schema_of_missing(self._state.plan.inputs, self._state.inputs)
+        missing = schema_of_missing_inputs(self._state.plan.inputs, self._state.inputs)
         if missing is None:
             self._scheduler.start(at)
         else:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _NOT_IN_DEFINITION = frozenset({"dependencies", "projections", "kind", "title", "priority", "supersedes"})
 """Fields that do not affect the call of a node; its kind depends on its region."""
-_STARTED = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
+_STARTED_STATUSES = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +250,7 @@ class _ResultCollector:
 
 
 def _has_started(record: Record) -> bool:
-    return record.status in _STARTED or record.attempts > 0 or record.started_at is not None
+    return record.status in _STARTED_STATUSES or record.attempts > 0 or record.started_at is not None
 
 
 def _templates(node: CompiledNode) -> Iterator[Template]:

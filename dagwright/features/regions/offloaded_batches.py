@@ -15,7 +15,7 @@ from dagwright.core.boundary.limits import OFFLOADED_BATCH_INPUT_BYTES
 from dagwright.core.expressions.value_refs import value_to_json
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.states import NodeError, NodeStatus, Record, Task
-from dagwright.core.scheduler.run_state import InnerState
+from dagwright.core.scheduler.run_state import RegionState
 from dagwright.features.regions.batches import BatchTooLarge, apply_outcomes, end_from_json, end_to_json
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def encode_offloaded_batch(scheduler: "RunScheduler", task: Task) -> bytes:
     Raises:
         BatchTooLarge: the values that the region reads from outside exceed the payload limit.
     """
-    state: InnerState | None = scheduler.records[task.ref.node].result
+    state: RegionState | None = scheduler.records[task.ref.node].result
     message: dict[str, Any] = {"inner": task.node.inner, "before": state["batch"] if state else None}
     if state is None:
         message["outside"] = _outside(scheduler, task)
@@ -96,7 +96,7 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
         output: `{"batch", "counts", "open", "ends", "ended", "versions", "error"}`; the first four are the state of the
             whole region; `ended` contains the ends of the members on which nodes outside depend.
     """
-    previous_state: InnerState | None = None
+    previous_state: RegionState | None = None
     if (record := scheduler.record_of(task_id)) is not None:
         previous_state = record.result
     try:
@@ -107,7 +107,7 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
         failure = NodeError("invalid_result", f"invalid result of a region batch: {decode_error!r}")
         scheduler.features.regions.end_batch(task_id, at=at, has_progress=False, error=failure)
         return
-    scheduler.features.regions.set_inner_state(task_id, state)
+    scheduler.features.regions.set_region_state(task_id, state)
     apply_outcomes(scheduler, ends, output.get("versions", {}), at=at)
     if error is not None:
         scheduler.abort(error, at)
@@ -118,9 +118,9 @@ def apply_offloaded_batch(scheduler: "RunScheduler", task_id: str, output: Any, 
     scheduler.features.regions.end_batch(task_id, at=at, has_progress=has_progress, error=no_progress_error)
 
 
-def _state(output: Mapping[str, Any]) -> InnerState:
+def _state(output: Mapping[str, Any]) -> RegionState:
     counts = {NodeStatus(name).value: int(count) for name, count in output["counts"].items()}
-    return InnerState(batch=str(output["batch"]), counts=counts, open=int(output["open"]), ends=int(output["ends"]))
+    return RegionState(batch=str(output["batch"]), counts=counts, open=int(output["open"]), ends=int(output["ends"]))
 
 
 def ends_to_json(scheduler: "RunScheduler", numbers: Sequence[int], versions: Mapping[str, str]) -> dict[str, Any]:

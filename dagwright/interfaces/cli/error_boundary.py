@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 
 from typer import Abort, TyperException
 
-from dagwright.core.name_hints import not_one_of
+from dagwright.core.name_hints import not_one_of_message
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.store.private_files import make_private_folder, private_opener
@@ -143,7 +143,7 @@ def _usage_sentence(error: TyperException) -> str:
     for pattern, replacement in _LIBRARY_MESSAGES:
         message = pattern.sub(replacement, message)
     if (choice := _NOT_A_CHOICE.search(message)) is not None:
-        message = f"{message[: choice.start()]}{not_one_of(choice[1], _CHOICE.findall(choice[2]))}"
+        message = f"{message[: choice.start()]}{not_one_of_message(choice[1], _CHOICE.findall(choice[2]))}"
     context = getattr(error, "ctx", None)
     return f"{message}; see `{context.command_path} --help`" if context is not None else message
 

@@ -10,7 +10,7 @@ from dagwright.client.runs import open_runs
 from dagwright.client.starts import Started, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
-from dagwright.core.validation.inputs import schema_of_missing
+from dagwright.core.validation.inputs import schema_of_missing_inputs
 from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection, with_lasting_ui_link
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
@@ -250,7 +250,7 @@ def print_detached_run(started_run: Started, prepared: StartRequest, connection:
     """Report that a run continues in the background; return the exit code."""
     watch_command = f"dagwright watch {started_run.workflow_id}"
     message = f"runs in the background; `{watch_command}` shows it, `dagwright down` ends the worker"
-    if (schema := schema_of_missing(prepared.plan.inputs, prepared.inputs)) is not None:
+    if (schema := schema_of_missing_inputs(prepared.plan.inputs, prepared.inputs)) is not None:
         message += f"; it waits for its inputs: `{command_for_inputs(started_run.workflow_id, schema)}`"
     if output.is_json:
         output.document(run_outcome(started_run.workflow_id, message))

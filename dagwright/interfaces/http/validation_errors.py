@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dagwright.core.name_hints import cut_name, format_names, not_one_of, suggestion
+from dagwright.core.name_hints import cut_name, format_names, not_one_of_message, suggestion
 
 _TYPES: Mapping[str, str] = {
     "string_type": "a string",
@@ -47,7 +47,7 @@ def describe_errors(problems: Sequence[Problem], body: Any, body_fields: Collect
     message = str(deepest_problems[0]["msg"]).removeprefix("Value error, ")
     value = deepest_problems[0].get("input")
     if deepest_problems[0]["type"] in ("enum", "literal_error") and isinstance(value, str):
-        message = not_one_of(value, _ACCEPTED_VALUE.findall(deepest_problems[0]["ctx"]["expected"]))
+        message = not_one_of_message(value, _ACCEPTED_VALUE.findall(deepest_problems[0]["ctx"]["expected"]))
     if accepted_types:
         message = f"must be {' or '.join(filter(None, (', '.join(accepted_types[:-1]), accepted_types[-1])))}"
     return name, f"{name}: {message}" if name else message

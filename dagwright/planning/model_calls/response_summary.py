@@ -131,7 +131,7 @@ def _at(value: Any, *path: str) -> Any:
     if isinstance(value, StoredValue):
         stored_part, remaining_path = value.at(path)
         if isinstance(stored_part, StoredValue):
-            part = stored_part.own_part
+            part = stored_part.root_part
             return part.value if part is not None and part.state == "whole" else stored_part
         return None if stored_part.state == "missing" else _walk(stored_part.value, remaining_path)
     return _walk(value, path)

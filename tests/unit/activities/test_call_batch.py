@@ -22,7 +22,7 @@ from dagwright.activities.detached_calls import BatchHeartbeats, DetachedCalls, 
 from dagwright.activities.result_cache import ResultCache
 from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.wire import HEADER_BATCH_FAILURE
-from dagwright.features.batch_followers import can_lead, followers_of
+from dagwright.features.batch_followers import can_start_batch, followers_of
 from dagwright.features.run_scheduler import create_scheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.attempts import read_attempt
@@ -110,7 +110,7 @@ class Scene:
         scheduler.start(1.0)
         calls = []
         while (ready := next_call(scheduler, 1.0)) is not None:
-            assert can_lead(scheduler, ready.task)
+            assert can_start_batch(scheduler, ready.task)
             calls.append(ready)
         names, followers = followers_of(scheduler, [call.task for call in calls], task_queue=None, separate_tools=())
         headers = [

@@ -25,7 +25,7 @@ def test_locations_are_ordered_distinct_and_limited() -> None:
     assert lineage_from_json(json.loads(json.dumps(lineage.to_document()))).to_document() == lineage.to_document()
     lineage = lineage_of_locations([f"f{number}" for number in range(MAX_ENTRIES + 7)])
     assert (len(lineage.files), lineage.omitted) == (MAX_ENTRIES, 7)
-    assert lineage.with_more(lineage_of_locations(["more"])).omitted == 8
+    assert lineage.merged_with(lineage_of_locations(["more"])).omitted == 8
     [long] = lineage_of_locations(["x" * 1_000]).files
     assert (len(long), long[-1]) == (LOCATION_CHARACTERS, "…")
 

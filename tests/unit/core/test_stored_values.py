@@ -14,8 +14,8 @@ from dagwright.core.expressions.stored_values import (
     COMBINED_RESULT_BYTES,
     DECISION_PARTS_BYTES,
     FOREIGN_RESULT_BYTES,
-    OTHER_PARTS_BYTES,
     VALUE_BYTES,
+    VALUE_PARTS_BYTES,
     Path,
     ProjectedPart,
     Projection,
@@ -42,7 +42,7 @@ from dagwright.core.scheduler.propagation import largest_result_bytes
 from tests.support.plan_building import compiled_plan, node, plan_of
 
 _LARGE = "x" * (VALUE_BYTES + 1)
-_LARGER = "y" * (OTHER_PARTS_BYTES + 1)
+_LARGER = "y" * (VALUE_PARTS_BYTES + 1)
 _IDS = '$["list"][*]["id"]'
 _VALUE = {"id": 7, "text": _LARGE, "list": [{"n": 1}, {"n": 2, "text": _LARGE}], "whole": [_LARGER]}
 
@@ -159,11 +159,11 @@ def test_preview_encodes_no_more_than_it_shows() -> None:
         (CompiledNode("a", kind="plan"), None, COMBINED_RESULT_BYTES),
         (CompiledNode("a", kind="region"), None, COMBINED_RESULT_BYTES),
         (CompiledNode("a"), ToolDeclaration("t", Effects.READ), VALUE_BYTES),
-        (CompiledNode("a", projections=((("id",), "value"),)), None, VALUE_BYTES + OTHER_PARTS_BYTES),
+        (CompiledNode("a", projections=((("id",), "value"),)), None, VALUE_BYTES + VALUE_PARTS_BYTES),
         (
             CompiledNode("a", projections=((("id",), "whole"),)),
             None,
-            VALUE_BYTES + OTHER_PARTS_BYTES + DECISION_PARTS_BYTES,
+            VALUE_BYTES + VALUE_PARTS_BYTES + DECISION_PARTS_BYTES,
         ),
     ],
     ids=["foreign", "sub_plan", "region", "small", "parts", "whole"],

@@ -9,7 +9,7 @@ from temporalio.api.common.v1 import Payload
 from dagwright.core.boundary.wire import METADATA_ATTEMPT
 from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.batch_followers import MAX_CALLS, MAX_PARALLEL, can_lead, followers_of, parallel_calls
+from dagwright.features.batch_followers import MAX_CALLS, MAX_PARALLEL, can_start_batch, followers_of, parallel_calls
 from dagwright.features.commands.node_commands import CancelNode, SetResult
 from dagwright.features.commands.steering import Pause
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
@@ -46,7 +46,7 @@ def batch_of(scheduler: RunScheduler, *, separate_tools: tuple[str, ...] = ()) -
     """Start all ready tasks, and return the tasks that may share an activity and their followers."""
     tasks = []
     while (task := scheduler.next_task(1.0)) is not None:
-        if can_lead(scheduler, task):
+        if can_start_batch(scheduler, task):
             tasks.append(task)
     names, _ = followers_of(scheduler, tasks, task_queue="q", separate_tools=separate_tools)
     return [task.id for task in tasks], names

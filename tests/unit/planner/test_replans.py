@@ -7,7 +7,7 @@ import pytest
 
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.document import Document
-from dagwright.core.model.policy import ALL_RUN
+from dagwright.core.model.policy import ALLOW_ALL
 from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.core.scheduler.run_state import RunState
@@ -20,7 +20,7 @@ C, F, B, S, X = (NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.BLOCKED, No
 
 
 def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
-    state = RunState(CompiledPlan(tuple(node for node, _ in nodes)), {}, policy=ALL_RUN)
+    state = RunState(CompiledPlan(tuple(node for node, _ in nodes)), {}, policy=ALLOW_ALL)
     for record, (_, status) in zip(state.records, nodes, strict=True):
         record.status = status
     return state

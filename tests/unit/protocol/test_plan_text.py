@@ -8,7 +8,7 @@ from dagwright.core.compiler.plan_text import plan_summary, summary_and_describe
 from dagwright.core.model.actor import Actor
 from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.policy import ALL_RUN, WRITES_ASK, allow_tools, policy_from_json
+from dagwright.core.model.policy import ALLOW_ALL, ASK_FOR_WRITES, allow_tools, policy_from_json
 from dagwright.core.model.requests import Feedback
 from dagwright.core.model.states import NodeError
 from dagwright.core.model.tools import Effects, ToolDeclaration
@@ -67,7 +67,7 @@ def test_policy_requires_approval_of_plans_with_effects() -> None:
     for raw, terms, asks in (
         (_PLAN, {"policy": policy}, ["plan"]),
         (_PLAN, {"policy": policy, "approved_by": "ann"}, []),
-        (_PLAN, {"policy": ALL_RUN}, []),
+        (_PLAN, {"policy": ALLOW_ALL}, []),
         (plan_of(node("sum")), {"policy": policy}, []),
     ):
         assert [*_start(raw, **terms).features.feedback.requests.open] == asks, terms
@@ -137,13 +137,13 @@ def test_approval_of_the_plan_covers_its_nodes_in_all_executions_and_none_that_i
     plan = plan_of(node("free", tool="pay"), node("held", tool="pay", approval="required"))
     scheduler = _start(plan, approved_by="ann")
     following = restored_scheduler(scheduler, policy=scheduler.state.policy)
-    assert scheduler.state.policy == WRITES_ASK
+    assert scheduler.state.policy == ASK_FOR_WRITES
     assert (list(scheduler.features.feedback.requests.open), ids_of(start_ready_tasks(scheduler))) == (
         ["held"],
         ["free"],
     )
     child = inherited_input(RunInput(), following, number=0)
-    assert (child.policy, child.approved_by, child.approved_tools) == (WRITES_ASK, "ann", {})
+    assert (child.policy, child.approved_by, child.approved_tools) == (ASK_FOR_WRITES, "ann", {})
     more = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
     for run in (scheduler, following):
         assert apply_command(AddNodes(more, actor=Actor("ben")), run, at=1.0) is None
@@ -156,7 +156,7 @@ def test_policy_refuses_what_an_approval_of_the_plan_covers() -> None:
 
 
 def test_remembered_approval_of_a_tool_applies_to_sub_plans() -> None:
-    scheduler = _start(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=WRITES_ASK)
+    scheduler = _start(plan_of(node("a", tool="pay"), node("b", tool="pay")), policy=ASK_FOR_WRITES)
     assert (
         scheduler.features.feedback.answer(Feedback("a", {"approved": True, "remember": True}, by="ann"), 1.0) is None
     )
