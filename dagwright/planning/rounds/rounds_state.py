@@ -131,7 +131,7 @@ class SubGoalProgress:
         if isinstance(result, StoredValue):
             part, _ = result.at((slot,))
             if isinstance(part, StoredValue):
-                small_part = part.own_part
+                small_part = part.root_part
                 return small_part.value if small_part is not None and small_part.state in ("small", "whole") else part
             return None if part.state == "missing" else part.value
         return result.get(slot) if isinstance(result, Mapping) else None
