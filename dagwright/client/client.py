@@ -498,11 +498,11 @@ class Client:
     async def _start_run(self, start: StartRequest) -> Run:
         """Start a run; log a warning if this program has no worker for the run and the server stops with the client."""
         services = self._services
-        started = await services.runs.start(start)
+        started_run = await services.runs.start(start)
         has_own_server = services.connection.server.is_new and not LocalServer(services.settings).is_persistent()
-        if started.is_new and has_own_server and not self._tools.serving_count:
-            _LOG.warning(_OWN_SERVER_WARNING, started.workflow_id)
-        return self.get_run(started.workflow_id)
+        if started_run.is_new and has_own_server and not self._tools.serving_count:
+            _LOG.warning(_OWN_SERVER_WARNING, started_run.workflow_id)
+        return self.get_run(started_run.workflow_id)
 
     async def _start_turn(
         self,
@@ -514,8 +514,8 @@ class Client:
     ) -> Run:
         services = self._services
         turn = TurnRequest(session_name(name), request, prepare)
-        started, _ = await start_turn(turn, services.runs, services.sessions, run=run_id, on_busy=_wait_silently)
-        return self.get_run(started.workflow_id)
+        started_run, _ = await start_turn(turn, services.runs, services.sessions, run=run_id, on_busy=_wait_silently)
+        return self.get_run(started_run.workflow_id)
 
 
 class PendingClient:

@@ -19,7 +19,7 @@ from dagwright.toolset.toolset import Toolset, load_toolset, merged_toolset
 if TYPE_CHECKING:
     from dagwright.client.services import Services
 
-Prepared = TypeVar("Prepared")
+CompileResult = TypeVar("CompileResult")
 Tools = Mapping[str, ToolDeclaration]
 
 
@@ -69,13 +69,13 @@ class ClientTools:
 
     async def compile_plan(
         self,
-        compile_with: Callable[[Tools], Prepared],
+        compile_with: Callable[[Tools], CompileResult],
         toolset: Toolset,
         plan: Any,
         *,
         context: Mapping[str, Any],
         dialect: str | None,
-    ) -> Prepared:
+    ) -> CompileResult:
         """Compile a plan; if it names unknown tools, look for them among the tools that other workers have published.
 
         Args:
@@ -152,10 +152,10 @@ def _reject_conflict(toolset: Toolset, other_toolset: Toolset) -> None:
     for queue, names in tools.items():
         if queue in other_tools and names != other_tools[queue]:
             # A worker delays calls of unknown tools by up to half a minute.
-            differing = ", ".join(sorted(names ^ other_tools[queue]))
+            differing_names = ", ".join(sorted(names ^ other_tools[queue]))
             raise ToolLoadError(
-                f"two workers of this client serve the queue {queue!r} with different tools ({differing}): give all "
-                "tools to one Worker, or a task_queue to one of them"
+                f"two workers of this client serve the queue {queue!r} with different tools ({differing_names}): give "
+                "all tools to one Worker, or a task_queue to one of them"
             )
 
 

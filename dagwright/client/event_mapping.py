@@ -68,9 +68,9 @@ def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = Fa
     states = states_of(snapshot.scheduler)
     recorded = {task: (state.status, state.attempts) for task, state in states.items()}
     if may_have_waited:
-        waiting = NodeStatus.WAITING
+        waiting_status = NodeStatus.WAITING
         states = {
-            task: state._replace(status=waiting) if state.status in _MAY_WAIT else state
+            task: state._replace(status=waiting_status) if state.status in _MAY_WAIT else state
             for task, state in states.items()
         }
     facts = facts_of(snapshot.scheduler, ())
@@ -148,15 +148,15 @@ class EventMapper:
         Args:
             is_closed: whether the run has ended at this moment.
         """
-        timed = [
+        timed_events = [
             *self._start_event(moment),
             *self._node_events(moment),
             *self._request_events(moment),
             *self._pause_event(moment),
         ]
         # The end of a node precedes the start of its dependents.
-        durable = [entry.event for entry in sorted(timed, key=lambda entry: entry.key) if entry.is_durable]
-        live = [timed_event.event for timed_event in timed if not timed_event.is_durable]
+        durable = [entry.event for entry in sorted(timed_events, key=lambda entry: entry.key) if entry.is_durable]
+        live = [timed_event.event for timed_event in timed_events if not timed_event.is_durable]
         if is_closed and not self._reported.has_ended:
             self._reported.has_ended = True
             durable.append(self._end_event(moment.view))
@@ -274,9 +274,9 @@ class EventMapper:
             if request_id in reported.closed:
                 continue
             reported.closed.add(request_id)
-            opened = moment.view.opened_requests.get(request_id)
-            if request_id not in reported.requests and opened is not None:
-                yield self._requested_event(opened, moment)
+            opened_request = moment.view.opened_requests.get(request_id)
+            if request_id not in reported.requests and opened_request is not None:
+                yield self._requested_event(opened_request, moment)
             reported.requests.add(request_id)
             yield self._closed_event(request_id, closing, moment)
 
@@ -292,13 +292,13 @@ class EventMapper:
         return _Timed(_key_of_request(request.id, moment.view, at=request.opened_at, rank=3), event)
 
     def _closed_event(self, request_id: str, closing: Closing, moment: EventMoment) -> "_Timed":
-        opened = moment.view.opened_requests.get(request_id)
+        opened_request = moment.view.opened_requests.get(request_id)
         task = None if _ref_of(request_id, moment.view) is None else without_number(request_id)
         event = FeedbackClosed(
             type=cast("ClosingType", f"feedback.{closing.outcome}"),
             run_id=self._run_id,
             at=time_of(closing.at),
-            node_id=task if opened is None else opened.node_id,
+            node_id=task if opened_request is None else opened_request.node_id,
             request_id=request_id,
             answer=closing.answer or None,
             by=closing.by or None,

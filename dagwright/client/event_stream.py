@@ -68,8 +68,8 @@ class EventStream:
                     continue
                 view = update.view
                 is_end = view.is_closed and not reported.has_ended
-                if is_end and self._has_text and (rest := await self._rest_of_text(view)) is not None:
-                    yield self._delta(rest)
+                if is_end and self._has_text and (text_part := await self._rest_of_text(view)) is not None:
+                    yield self._delta(text_part)
                 moment = EventMoment(view, update.states, update.facts, update.requests)
                 for event in self._with_cursors(mapper.events(moment, is_closed=view.is_closed), update.cursor):
                     yield event
@@ -80,8 +80,8 @@ class EventStream:
         Raises:
             CursorInvalid: the cursor was modified, or belongs to another run.
         """
-        last = (self._cursor.partial or self._cursor.complete).cursor
-        if last != START and (end := (await reader.read()).cursor) < last:
+        last_cursor = (self._cursor.partial or self._cursor.complete).cursor
+        if last_cursor != START and (end := (await reader.read()).cursor) < last_cursor:
             raise CursorInvalid(
                 f"{str(self._cursor)!r} is not a cursor of the run {self._run_id!r}: its history ends at {end}"
             )
@@ -98,35 +98,35 @@ class EventStream:
         """Return the events of the moment at which the client stopped, without the durable events it has received."""
         snapshot, view = await reader.snapshot_at(cursor.cursor), await reader.read()
         moment_events = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
-        return [*self._with_cursors(moment_events, cursor, skipped=self._cursor.count)]
+        return [*self._with_cursors(moment_events, cursor, skipped_count=self._cursor.count)]
 
     def _with_cursors(
-        self, moment_events: "MomentEvents", cursor: SubscriptionCursor, *, skipped: int = 0
+        self, moment_events: "MomentEvents", cursor: SubscriptionCursor, *, skipped_count: int = 0
     ) -> Iterator[AnyRunEvent]:
         """Yield the events of a moment with their cursors.
 
         Args:
             cursor: position of the moment.
-            skipped: number of durable events of the moment that the client has received.
+            skipped_count: number of durable events of the moment that the client has received.
         """
-        previous = self._cursor
-        if cursor.has_marks and not previous.complete.has_marks:
-            previous = replace(previous, complete=replace(previous.complete, has_marks=True))
+        previous_cursor = self._cursor
+        if cursor.has_marks and not previous_cursor.complete.has_marks:
+            previous_cursor = replace(previous_cursor, complete=replace(previous_cursor.complete, has_marks=True))
         for event in moment_events.before:
-            yield replace(event, cursor=str(previous))
-        last = len(moment_events.durable)
+            yield replace(event, cursor=str(previous_cursor))
+        durable_count = len(moment_events.durable)
         for count, event in enumerate(moment_events.durable, start=1):
-            if count > skipped:
+            if count > skipped_count:
                 self._cursor = (
-                    replace(previous, partial=cursor, count=count)
-                    if count < last
-                    else replace(previous, complete=cursor, partial=None, count=0)
+                    replace(previous_cursor, partial=cursor, count=count)
+                    if count < durable_count
+                    else replace(previous_cursor, complete=cursor, partial=None, count=0)
                 )
                 yield replace(event, cursor=str(self._cursor))
-        if skipped >= last > 0:
-            self._cursor = replace(previous, complete=cursor, partial=None, count=0)
+        if skipped_count >= durable_count > 0:
+            self._cursor = replace(previous_cursor, complete=cursor, partial=None, count=0)
         for event in moment_events.after:
-            yield replace(event, cursor=str(self._cursor if last else previous))
+            yield replace(event, cursor=str(self._cursor if durable_count else previous_cursor))
 
     def _delta(self, part: TextPart) -> TextDelta:
         self._cursor = replace(self._cursor, text=self._text.mark)

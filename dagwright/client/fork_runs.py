@@ -91,10 +91,10 @@ def _changed_plan(
     """
     assert view.scheduler is not None
     plan = with_current_tools(view.scheduler.plan, tools, rerun=changes.rerun)
-    converted, conversion_problems = changes.convert_inputs(plan.inputs, changes.inputs)
+    converted_inputs, conversion_problems = changes.convert_inputs(plan.inputs, changes.inputs)
     unknown = [name for name in changes.inputs if name not in plan.inputs and name not in run_inputs]
     problems = [*conversion_problems, *unknown_input_problems(unknown, {**plan.inputs, **run_inputs})]
-    inputs = {**run_inputs, **converted}
+    inputs = {**run_inputs, **converted_inputs}
     if problems := [*problems, *invalid_inputs(plan.inputs, inputs)]:
         raise PlanInvalid(problems)
     return plan, inputs
@@ -129,11 +129,14 @@ def prepare_changed_plan(
     """
     plan = read_posted_plan(change.plan) if isinstance(change.plan, PostedPlan) else change.plan
     checked = check_plan(plan, tools, context=change.context)
-    converted, conversion_problems = change.convert_inputs(checked.inputs, change.inputs)
+    converted_inputs, conversion_problems = change.convert_inputs(checked.inputs, change.inputs)
     if problems := [*unused_inputs(checked, change.inputs), *conversion_problems]:
         raise PlanInvalid(problems)
-    unused = {*unused_names(checked, change.run_inputs)}
-    inputs = {**{name: value for name, value in change.run_inputs.items() if name not in unused}, **converted}
+    names_to_drop = {*unused_names(checked, change.run_inputs)}
+    inputs = {
+        **{name: value for name, value in change.run_inputs.items() if name not in names_to_drop},
+        **converted_inputs,
+    }
     return prepare_plan(checked, inputs), inputs
 
 
@@ -184,8 +187,10 @@ async def start_fork(draft: "ForkDraft", *, runs: "Runs", forks: "Forks", option
         title,
         tools=options.tools,
     )
-    started = await runs.start(request)
-    if options.tags is not None and not started.is_new and await runs.tags_of(started.workflow_id) != tags:
-        message = f"the fork {started.workflow_id!r} was started with other tags; choose another id for a second fork"
+    started_run = await runs.start(request)
+    if options.tags is not None and not started_run.is_new and await runs.tags_of(started_run.workflow_id) != tags:
+        message = (
+            f"the fork {started_run.workflow_id!r} was started with other tags; choose another id for a second fork"
+        )
         raise RunIdInUse(message)
-    return started
+    return started_run

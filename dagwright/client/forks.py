@@ -1,7 +1,7 @@
 """Forks: new runs that reuse the results of another run, except for the results that a change affects.
 
 The reused results are computed from the history of the original run and passed to the fork in a run snapshot, as on
-continue-as-new. Starting a fork is therefore atomic: it has all reused results, or it is not started.
+continue-as-new. Starting a fork is therefore atomic: the fork has all reused results, or is not started.
 
     ForkRejected       the fork would repeat an effect that must not happen twice, or reuses too much data
 """
@@ -354,13 +354,13 @@ def with_current_tools(
     # A plan may declare tools for nodes that only an answer adds.
     called_tools = with_compensating_tools([node.tool for node in plan.nodes], plan.tools)
     for name, tool in plan.tools.items():
-        current = tools.get(name)
-        if current is not None and current.effects is not tool.effects and name in called_tools:
+        current_tool = tools.get(name)
+        if current_tool is not None and current_tool.effects is not tool.effects and name in called_tools:
+            effects = current_tool.effects.value
             raise ForkRejected(
-                f"the effects of {name!r} are {current.effects.value} now; give the intended plan as the `plan` of the "
-                "fork"
+                f"the effects of {name!r} are {effects} now; give the intended plan as the `plan` of the fork"
             )
-        declarations[name] = current or tool
+        declarations[name] = current_tool or tool
     nodes = [
         replace(node, sub_plan=with_current_tools(node.sub_plan, tools)) if node.sub_plan is not None else node
         for node in plan.nodes

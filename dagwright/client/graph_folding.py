@@ -94,13 +94,15 @@ def is_folded(graph: Mapping[str, Any]) -> bool:
 
 def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
     """Return a box for each loaded node of the run and for each offloaded region."""
-    visible, groups = list(scheduler.state.visible_nodes()), groups_of(scheduler)
+    visible_nodes, groups = list(scheduler.state.visible_nodes()), groups_of(scheduler)
     regions = list(offloaded_regions(scheduler.plan))
     region_of = {
-        member: len(visible) + position for position, (_, region) in enumerate(regions) for member in region.members
+        member: len(visible_nodes) + position
+        for position, (_, region) in enumerate(regions)
+        for member in region.members
     }
     boxes = []
-    for number, (node, record) in enumerate(visible):
+    for number, (node, record) in enumerate(visible_nodes):
         dependencies = drawn_dependencies(scheduler, node) if groups else scheduler.state.visible_dependencies(node)
         needs = [region_of[number]] if number in region_of else dependencies
         # The name of a worker tool is more informative than its arguments.
@@ -131,17 +133,23 @@ def _fold(boxes: Sequence[_Box]) -> list[_Box]:
 
 
 def _merge(boxes: Sequence[_Box], positions: Sequence[int], merged_positions: Mapping[int, int]) -> _Box:
-    """Merge the boxes at some positions into one.
+    """Merge the boxes at some positions into one box.
 
     Args:
         merged_positions: position of a box -> position of its merged box.
     """
-    first, last = boxes[positions[0]], boxes[positions[-1]]
+    first_box, last_box = boxes[positions[0]], boxes[positions[-1]]
     needs = list(dict.fromkeys(merged_positions[needed] for position in positions for needed in boxes[position].needs))
     external_needs = [needed for needed in needs if needed != merged_positions[positions[0]]]
     if len(positions) == 1:
-        return replace(first, needs=external_needs, group=None)
+        return replace(first_box, needs=external_needs, group=None)
     counts = sum((boxes[position].counts for position in positions), Counter[NodeStatus]())
     tools = Counter(boxes[position].tool or "plan" for position in positions)
     tool_names = ", ".join(name for name, _ in tools.most_common(3)) + (", …" if len(tools) > 3 else "")
-    return _Box(f"{counts.total():,} nodes: {first.name} … {last.name}", tool_names, first.tool, counts, external_needs)
+    return _Box(
+        f"{counts.total():,} nodes: {first_box.name} … {last_box.name}",
+        tool_names,
+        first_box.tool,
+        counts,
+        external_needs,
+    )

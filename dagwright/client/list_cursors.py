@@ -60,12 +60,12 @@ class ListCursor:
 
     def condition(self) -> str:
         """Return the condition of a visibility query for the executions after the cursor."""
-        started = f"'{_format_time(self.started_at)}'"
-        follows = f"StartTime < {started} OR (StartTime = {started} AND RunId > '{self.run_id}')"
+        started_text = f"'{_format_time(self.started_at)}'"
+        follows = f"StartTime < {started_text} OR (StartTime = {started_text} AND RunId > '{self.run_id}')"
         if self.closed_at is None:
             return f"(CloseTime IS NOT NULL OR {follows})"
-        closed = f"'{_format_time(self.closed_at)}'"
-        return f"CloseTime <= {closed} AND (CloseTime < {closed} OR {follows})"
+        closed_text = f"'{_format_time(self.closed_at)}'"
+        return f"CloseTime <= {closed_text} AND (CloseTime < {closed_text} OR {follows})"
 
 
 def _format_time(nanoseconds: int) -> str:

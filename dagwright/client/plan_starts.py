@@ -148,18 +148,18 @@ def prepare_start(
         if caller_options.get("request_inputs") and options.input_fields.is_interactive
         else prepare_plan
     )
-    compiled = prepare(checked, start.inputs)
+    compiled_plan = prepare(checked, start.inputs)
     notes = tuple(repair.to_note().to_json() for repair in summarized_repairs(repairs)[:MAX_NOTES])
     options = replace(
         options,
         policy=chosen_policy,
-        needs_approval=needs_plan_approval or (policy.approves_changes and changing_node_count(compiled) > 0),
+        needs_approval=needs_plan_approval or (policy.approves_changes and changing_node_count(compiled_plan) > 0),
         input_fields=replace(options.input_fields, model=model, notes=notes),
     )
     # The session may change before the run starts, so only the arguments of the caller identify the run.
     source = {"plan": start.plan.document, "dialect": checked.dialect, "context": context}
     title = caller_options.get("title") or start.plan.title
-    return StartRequest(compiled, source, start.inputs, options, title=title)
+    return StartRequest(compiled_plan, source, start.inputs, options, title=title)
 
 
 def _check_plan(

@@ -121,7 +121,7 @@ def _planning_options(request: TextRequest, session: SessionRecord | None, *, po
 
 
 def _identity_of(request: TextRequest, planning: PlanningOptions) -> dict[str, Any]:
-    """Return the values that identify the run of a request; the state of the session is not one of them."""
+    """Return the values that identify the run of a request, without the state of the session."""
     identity = {
         "goal": request.text.strip(),
         "config": planning.config.to_json(),
@@ -210,5 +210,5 @@ async def start_turn(
         latest_start = await turn.start_of(session)
         return PreparedTurn(turn.request, await runs.encode(latest_start), latest_start.options.policy)
 
-    started = await sessions.start_turn(turn.name, prepare, run=run, on_busy=on_busy)
-    return started, latest_start or await turn.start_of(SessionRecord(turn.name))
+    started_run = await sessions.start_turn(turn.name, prepare, run=run, on_busy=on_busy)
+    return started_run, latest_start or await turn.start_of(SessionRecord(turn.name))

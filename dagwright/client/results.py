@@ -48,7 +48,7 @@ class UnloadedValue:
     """Placeholder of a value that was not loaded.
 
     Args:
-        reason: why, and how to read it.
+        reason: why the value was not loaded, and how to read it.
         preview: first characters of the value.
     """
 
@@ -93,9 +93,9 @@ class NodeResults(Mapping[str, "NodeResult"]):
     def _unknown_node_message(self, node_id: str) -> str:
         message = f"the result of the run {self._run_id!r} has no node {node_id!r}"
         if self.omitted:
-            return f"{message}; {self.omitted:,} nodes are not in it: `await run.node({node_id!r})` reads one"
-        near = suggestion(node_id, [*self._nodes])
-        return f"{message}; {near}" if near else message
+            return f"{message}; {self.omitted:,} nodes are not in the result: `await run.node({node_id!r})` reads one"
+        hint = suggestion(node_id, [*self._nodes])
+        return f"{message}; {hint}" if hint else message
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)
@@ -138,7 +138,7 @@ class NodeResult:
 
     @property
     def result(self) -> Any:
-        """Its result; `None` if it has none.
+        """Result of the node; `None` if the node has no result.
 
         Raises:
             ValueNotLoaded: the result is not in memory.
@@ -166,7 +166,7 @@ class RunResult:
     """Status, output and nodes of a run: final, or as far as they are known.
 
     Args:
-        error: why the run failed; its `node` caused the failure, if there is one.
+        error: why the run failed; `node` of the error is the node that caused the failure, if any.
         problems: one for each failed node, also if the run completed with failures; if no node failed, the error of
             the run.
         usage: usage of all models that the run and its sub-plans called.
@@ -189,10 +189,10 @@ class RunResult:
 
     @property
     def output(self) -> Any:
-        """Output of the plan, whole whatever its size.
+        """Whole output of the plan, of any size.
 
         Raises:
-            ValueNotLoaded: a part of it cannot be read from the payload store.
+            ValueNotLoaded: a part of the output cannot be read from the payload store.
         """
         if isinstance(self._value, UnloadedValue):
             raise ValueNotLoaded(f"the output of the run {self.run_id!r} is not loaded: {self._value.reason}")
@@ -273,13 +273,13 @@ async def read_result(view: "RunView", store: PayloadStore, *, max_bytes: int | 
         else:
             parts[name] = {key: value async for key, value in part} if isinstance(part, AsyncIterator) else part
     notes = [note_from_json(note) for note in parts["notes"]]
-    lost = {note.node: note.message for note in notes if note.code in NOT_LOADED}
-    nodes = {name: _mark_if_lost(node, lost.get(name)) for name, node in nodes.items()}
+    lost_messages = {note.node: note.message for note in notes if note.code in NOT_LOADED}
+    nodes = {name: _mark_if_lost(node, lost_messages.get(name)) for name, node in nodes.items()}
     error = problem_from_error(parts["error"])
     return RunResult(
         run_id=view.workflow_id,
         status=RunStatus(view.status),
-        _value=UnloadedValue(lost[None]) if None in lost else parts["output"],
+        _value=UnloadedValue(lost_messages[None]) if None in lost_messages else parts["output"],
         nodes=NodeResults(group_items(nodes), run_id=view.workflow_id, omitted=omitted),
         title=view.title,
         error=error,
@@ -327,12 +327,12 @@ def group_items(nodes: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
         nodes: nodes and items; the items of a node follow it.
     """
     items: dict[str, dict[str, NodeResult]] = {}
-    last = ""
+    map_id = ""
     for name, node in nodes.items():
-        if last and name.startswith(f"{last}[") and name.endswith("]"):
-            items[last][name[len(last) + 1 : -1]] = node
+        if map_id and name.startswith(f"{map_id}[") and name.endswith("]"):
+            items[map_id][name[len(map_id) + 1 : -1]] = node
         else:
-            last, items[name] = name, {}
+            map_id, items[name] = name, {}
     return {
         name: replace(nodes[name], items=map_items) if map_items else nodes[name] for name, map_items in items.items()
     }
@@ -342,34 +342,34 @@ async def _load_nodes(
     view: "RunView", entries: AsyncGenerator[tuple[str, Any], None], *, max_bytes: int | None
 ) -> tuple[dict[str, NodeResult], int]:
     """Return the nodes, with results as long as they fit, and the number of omitted nodes."""
-    loaded: dict[str, NodeResult] = {}
-    left_bytes = max_bytes
+    loaded_nodes: dict[str, NodeResult] = {}
+    remaining_bytes = max_bytes
     async with aclosing(entries):
         async for name, document in entries:
-            loaded[name] = node_of(name, document)
-            if left_bytes is not None and max_bytes is not None:
+            loaded_nodes[name] = node_of(name, document)
+            if remaining_bytes is not None and max_bytes is not None:
                 size = encoded_size(document["result"]) + _NODE_BYTES
-                if (left_bytes := left_bytes - size) < 0:
-                    loaded[name] = _replace_result(loaded[name], document["result"], max_bytes=max_bytes)
-                    return _add_unloaded_nodes(loaded, view, max_bytes=max_bytes)
-    return loaded, 0
+                if (remaining_bytes := remaining_bytes - size) < 0:
+                    loaded_nodes[name] = _replace_result(loaded_nodes[name], document["result"], max_bytes=max_bytes)
+                    return _add_unloaded_nodes(loaded_nodes, view, max_bytes=max_bytes)
+    return loaded_nodes, 0
 
 
 def _add_unloaded_nodes(
-    loaded: dict[str, NodeResult], view: "RunView", *, max_bytes: int
+    loaded_nodes: dict[str, NodeResult], view: "RunView", *, max_bytes: int
 ) -> tuple[dict[str, NodeResult], int]:
     """Return the loaded nodes and, without results, the other nodes of the run document, in plan order."""
     document = view.document_with_refs()
-    unloaded = {
+    unloaded_nodes = {
         name: _replace_result(node_of(name, node), node["result"], max_bytes=max_bytes)
         for name, node in document["nodes"].items()
-        if name not in loaded
+        if name not in loaded_nodes
     }
     document_nodes = document["nodes"]
-    inner = [name for name in loaded if name not in document_nodes]
-    count = sum(document.get("nodes_ref", {}).get("counts", {}).values()) - len(inner)
-    merged = loaded | unloaded
-    return {name: merged[name] for name in (*document_nodes, *inner)}, max(count, 0)
+    inner_ids = [name for name in loaded_nodes if name not in document_nodes]
+    count = sum(document.get("nodes_ref", {}).get("counts", {}).values()) - len(inner_ids)
+    all_nodes = loaded_nodes | unloaded_nodes
+    return {name: all_nodes[name] for name in (*document_nodes, *inner_ids)}, max(count, 0)
 
 
 def _replace_result(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
@@ -393,12 +393,12 @@ def _mark_if_lost(node: NodeResult, message: str | None) -> NodeResult:
 
 
 def _problems_of(nodes: Mapping[str, NodeResult], error: Problem | None) -> tuple[Problem, ...]:
-    failed = tuple(
+    node_problems = tuple(
         Problem(node.error.code, node.error.message, node=name)
         for name, node in nodes.items()
         if node.status is NodeStatus.FAILED and node.error is not None
     )
-    return failed or (() if error is None else (error,))
+    return node_problems or (() if error is None else (error,))
 
 
 def _error_of(error: Mapping[str, Any]) -> NodeError:

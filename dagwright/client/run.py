@@ -42,7 +42,7 @@ from dagwright.plans.posted import PostedPlan
 
 
 class Limits(TypedDict, total=False):
-    """Limits of a run; `None` removes one.
+    """Limits of a run; `None` removes a limit.
 
     Args:
         max_parallel: nodes that run at the same time.
@@ -60,8 +60,8 @@ class Limits(TypedDict, total=False):
 class Run:
     """A run of a plan: watch it, answer it, steer it and read its result.
 
-    A handle costs nothing: it sends no request before a method is called, and any process can have one. Get it from
-    `Client.start`, `Client.ask` or `Client.get_run`.
+    The handle sends no request before a method is called. `Client.start`, `Client.ask` and `Client.get_run` return
+    handles, and `Client.get_run` does so in any process.
 
     Every method raises `RunNotFound` if there is no such run, `ServerUnreachable` if the server does not respond, and
     `ServerError` if it rejects a request.
@@ -149,7 +149,7 @@ class Run:
         return await self._services.runs.document(await self._view())
 
     async def node(self, node_id: str) -> NodeResult:
-        """Return one node or item as it is now, with its whole result.
+        """Return the current state of one node or item, with its whole result.
 
         Args:
             node_id: ID of the node; in a sub-plan the path to it, `archive/check`.
@@ -333,7 +333,7 @@ class Run:
 
         Args:
             plan: plan of the fork; by default the plan of this run.
-            inputs: changed inputs; the others are those of this run.
+            inputs: changed inputs; all other inputs are the inputs of this run.
             rerun: nodes and items to run again.
             run_id: ID of the fork; by default it is derived from this run and the change.
             tags: tags of the fork; by default those of this run.
@@ -349,8 +349,8 @@ class Run:
         forks = Forks(services.runs.reader, services.store)
         fork_tags = None if tags is None else validate_tags(tags)
         options = ForkOptions(tools=await tools.references(), run_id=run_id, tags=fork_tags)
-        started = await start_fork(draft, runs=services.runs, forks=forks, options=options)
-        return Run(self._find_services, started.workflow_id, tools=self._tools)
+        started_run = await start_fork(draft, runs=services.runs, forks=forks, options=options)
+        return Run(self._find_services, started_run.workflow_id, tools=self._tools)
 
     async def preview_fork(
         self,
@@ -380,7 +380,7 @@ class Run:
         return lineage_of((await read_node_view(self._services.runs, self._id, node_id)).document)
 
     async def draw(self) -> Drawing:
-        """Return the graph of the run as it is now, with states, as a drawing that notebooks show."""
+        """Return the current graph of the run, with states, as a drawing that notebooks show."""
         return await read_drawing(self._services.runs, self._id)
 
     async def _view(self) -> RunView:

@@ -104,23 +104,23 @@ async def wait_for_end(
 async def interleave(main: AsyncGenerator[T, None], other: AsyncGenerator[S, None]) -> AsyncGenerator[T | S, None]:
     """Yield the items of two generators as they arrive, until `main` ends; then close both."""
     async with aclosing(main), aclosing(other):
-        pending: dict[AsyncGenerator[T | S, None], asyncio.Task[T | S | None]] = {}
+        pending_tasks: dict[AsyncGenerator[T | S, None], asyncio.Task[T | S | None]] = {}
         try:
             for generator in (main, other):
-                pending[generator] = asyncio.create_task(_next_of(generator))
-            while main in pending:
-                await asyncio.wait(pending.values(), return_when=asyncio.FIRST_COMPLETED)
-                for source, task in [*pending.items()]:
+                pending_tasks[generator] = asyncio.create_task(_next_of(generator))
+            while main in pending_tasks:
+                await asyncio.wait(pending_tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+                for source, task in [*pending_tasks.items()]:
                     if not task.done():
                         continue
-                    del pending[source]
+                    del pending_tasks[source]
                     if (item := task.result()) is not None:
                         yield item
-                        pending[source] = asyncio.create_task(_next_of(source))
+                        pending_tasks[source] = asyncio.create_task(_next_of(source))
         finally:
-            for task in pending.values():
+            for task in pending_tasks.values():
                 task.cancel()
-            await asyncio.gather(*pending.values(), return_exceptions=True)
+            await asyncio.gather(*pending_tasks.values(), return_exceptions=True)
 
 
 async def _next_of(source: AsyncGenerator[T, None]) -> T | None:

@@ -80,7 +80,7 @@ class RunFilter:
     Args:
         owner: owner of the API key that started the run.
         status: status of the run.
-        session: name of the session; the run is one of its turns.
+        session: name of the session in which the run is a turn.
         title: prefix of the title or the ID, compared character by character: case and spaces matter.
         since: earliest start time, in seconds since the epoch.
         tags: tags that the run must have, name -> value.

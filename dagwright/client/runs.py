@@ -244,19 +244,21 @@ class Runs:
         """Return a page of the open requests of all runs; see `read_inbox`."""
         return await read_inbox(self._connection, limit=limit, inbox_filter=inbox_filter, after=after)
 
-    async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
+    async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
         """Return the number of open runs of an owner, without sub-plans; the count lags by about a second.
 
         Args:
-            without: IDs of runs that are not counted.
+            excluded_ids: IDs of runs that are not counted.
         """
         self._connection.require_search_attributes()
         query = (
             f"{IS_TOP_RUN} AND ExecutionStatus = 'Running' AND {wire.SEARCH_OWNER} = {quote_literal(keyword(owner))}"
         )
-        if without:
+        if excluded_ids:
             # Some valid IDs cannot be written in a query; runs with such an ID are counted.
-            ids = ", ".join(quote_literal(run_id) for run_id in sorted(without) if run_id == queryable_prefix(run_id))
+            ids = ", ".join(
+                quote_literal(run_id) for run_id in sorted(excluded_ids) if run_id == queryable_prefix(run_id)
+            )
             query += f" AND WorkflowId NOT IN ({ids})" if ids else ""
         return (await self._client.count_workflows(query)).count
 

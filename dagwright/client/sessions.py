@@ -289,17 +289,17 @@ class Sessions:
         return await prepare((await self.with_full_answers(session)).with_short_responses())
 
     async def _send(self, name: str, turn: PreparedTurn, *, run: str, version: int) -> None:
-        encoded = turn.start
+        encoded_start = turn.start
         start = TurnStart(
             run,
-            encoded.content,
+            encoded_start.content,
             turn.request,
             version,
-            encoded.workflow,
-            memo=encoded.memo,
+            encoded_start.workflow,
+            memo=encoded_start.memo,
             policy=turn.policy,
-            task_queue=encoded.task_queue,
-            fairness=encoded.fairness,
+            task_queue=encoded_start.task_queue,
+            fairness=encoded_start.fairness,
         )
         start_operation: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
             wire.WORKFLOW_SESSION,
@@ -310,7 +310,7 @@ class Sessions:
             search_attributes=self._attributes(name),
             static_summary=summary_of(f"session {name}"),
             task_timeout=timedelta(seconds=WORKFLOW_TASK_S),
-            priority=fair_priority(encoded.fairness),
+            priority=fair_priority(encoded_start.fairness),
         )
         try:
             await self._client.execute_update_with_start_workflow(

@@ -62,7 +62,7 @@ class StartRequest:
     Args:
         source: the plan as written, as JSON, with its dialect and context. A run with the same ID must have the same
             source; `None` compares compiled plans, which differ if tools differ.
-        workflow_id: ID of the run; `None` generates one.
+        workflow_id: ID of the run; `None` generates an ID.
         title: title in lists if the plan has none, such as the name of its file.
         template: name under which the plan is published, if the run was started by that name.
         tools: values of `--tools` and `--agents`, stored in the memo of the run.

@@ -174,7 +174,7 @@ class SyncClient:
         settings: Settings | None = None,
         keep_server: bool = False,
     ) -> Self:
-        """Connect to a server, as `Client.connect`; use it in `with`, or close it later.
+        """Connect to a server, as `Client.connect`; use the client in `with`, or close it later.
 
         Raises:
             ServerUnreachable: no server can be reached or started.

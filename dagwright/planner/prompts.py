@@ -126,10 +126,10 @@ def turns_message(turns: Sequence[str]) -> str:
     Args:
         turns: at least one turn, newest last.
     """
-    *older, newest = turns[-MAX_TURNS_IN_PROMPT:]
+    *older_turns, newest_turn = turns[-MAX_TURNS_IN_PROMPT:]
     shortened_turns = [
-        *(cut_for_model(text.strip(), TURN_CHARACTERS) for text in older),
-        cut_for_model(newest.strip(), NEWEST_TURN_CHARACTERS),
+        *(cut_for_model(text.strip(), TURN_CHARACTERS) for text in older_turns),
+        cut_for_model(newest_turn.strip(), NEWEST_TURN_CHARACTERS),
     ]
     entries = [f"- {json_line(text)}" for text in shortened_turns]
     return "\n".join(["Earlier requests of this session, the newest last:", *entries])
@@ -173,14 +173,14 @@ _REPAIR_TEXTS: Mapping[Profile | Literal["rounds"], tuple[str, str]] = {
 def repair_message(problems: Sequence[Problem], *, profile: Profile | Literal["rounds"] = "plan") -> str:
     """Format the problems of an invalid plan for the model, each with its location and a hint."""
     entries: list[str] = []
-    omitted, remaining_characters = 0, REPAIR_CHARACTERS
+    omitted_count, remaining_characters = 0, REPAIR_CHARACTERS
     for line in map(_problem_line, problems):
         if len(line) < remaining_characters:
             entries.append(line)
             remaining_characters -= len(line) + 1
         else:
-            omitted += 1
-    omitted_note = [f"- and {omitted} more problems"] if omitted else []
+            omitted_count += 1
+    omitted_note = [f"- and {omitted_count} more problems"] if omitted_count else []
     opening, instructions = _REPAIR_TEXTS[profile]
     return "\n".join([opening, *entries, *omitted_note, instructions])
 

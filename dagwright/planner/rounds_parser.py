@@ -155,5 +155,5 @@ def _serialize_problem(problem: Problem) -> dict[str, Any]:
 def _summary_parts(problems: Sequence[Problem]) -> Iterator[str]:
     for problem in problems[:5]:
         yield f"{problem.code}{f' at {problem.pointer}' if problem.pointer else ''}: {problem.text}"
-    if (omitted := len(problems) - 5) > 0:
-        yield f"and {omitted} more"
+    if (omitted_count := len(problems) - 5) > 0:
+        yield f"and {omitted_count} more"

@@ -319,7 +319,7 @@ def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str
 
 
 def _may_have_value(ref: InputRef, source: KnownSubGoal) -> bool:
-    """Return whether a slot has a value or may still get one."""
+    """Return whether a slot has a value or may still get a value."""
     return source.status not in DONE or ref.slot in source.slots
 
 

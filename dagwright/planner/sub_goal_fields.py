@@ -64,14 +64,14 @@ def _decode_json_string(value: Any, at: tuple[str | int, ...], problems: list[Pr
     if not isinstance(value, str):
         return value
     try:
-        decoded = read_json(value, name=f"the text of {at[-1]!r}")
+        decoded_value = read_json(value, name=f"the text of {at[-1]!r}")
     except PlanInvalid as invalid:
         if value.lstrip()[:1] in ("{", "["):
             problems += [
                 replace(problem, pointer=f"{pointer(*at)}{problem.pointer or ''}") for problem in invalid.problems
             ]
         return value
-    return decoded if isinstance(decoded, dict | list | None) else value
+    return decoded_value if isinstance(decoded_value, dict | list | None) else value
 
 
 def sub_goal_id(value: Any) -> int | None:

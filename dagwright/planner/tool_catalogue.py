@@ -107,7 +107,7 @@ def arguments_schema(tool: ToolDeclaration) -> Any:
 
 
 def _outline(schema: Mapping[str, Any]) -> Any:
-    """Reduce a long schema to the names of the arguments, their types, and the required ones."""
+    """Reduce a long schema to the names of the arguments, their types, and the names of required arguments."""
     properties = schema.get("properties")
     if not isinstance(properties, Mapping):
         return "the schema is omitted because it is too long"

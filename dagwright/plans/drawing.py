@@ -130,8 +130,8 @@ class Drawing:
         lines = [self._heading()]
         for number, (node, name) in enumerate(zip(self.nodes, names, strict=True)):
             mark = MARKS[node.status][0] + " " if node.status is not None else ""
-            after = f"  after {', '.join(needs[number])}" if number in needs else ""
-            lines.append(f"  {mark}{name:<{width}}  {' '.join(self._label_parts(node))}{after}".rstrip())
+            dependencies_text = f"  after {', '.join(needs[number])}" if number in needs else ""
+            lines.append(f"  {mark}{name:<{width}}  {' '.join(self._label_parts(node))}{dependencies_text}".rstrip())
         return "\n".join([*lines, *([f"  {note}"] if (note := self._note()) else [])])
 
     def _label_parts(self, node: DrawnNode) -> list[str]:

@@ -175,10 +175,10 @@ def _work(node: NodeToDraw) -> str:
 
 def _edge_path(route: Route) -> str:
     """Return the path of an edge: straight through layers, curved between them, with an arrowhead."""
-    (x, y), *rest = route.points
+    (x, y), *other_points = route.points
     commands = [f"M{x:.1f} {y:.1f}"]
-    for number, (next_x, next_y) in enumerate(rest):
-        end_x = next_x - 5 if number == len(rest) - 1 else next_x
+    for number, (next_x, next_y) in enumerate(other_points):
+        end_x = next_x - 5 if number == len(other_points) - 1 else next_x
         if number % 2 or abs(next_y - y) < 0.5:
             commands.append(f"L{end_x:.1f} {next_y:.1f}")
         else:

@@ -114,11 +114,11 @@ class Operand(ABC):
         return _compute(self, "%", other)
 
     def __and__(self, other: "Operand") -> "Condition":
-        """Return a condition that is true if both are true."""
+        """Return a condition that is true if both operands are true."""
         return _combine(self, "&&", other)
 
     def __or__(self, other: "Operand") -> "Condition":
-        """Return a condition that is true if at least one of the two is true."""
+        """Return a condition that is true if at least one operand is true."""
         return _combine(self, "||", other)
 
     def __invert__(self) -> "Condition":
@@ -265,10 +265,10 @@ def _check_constants(left: object, right: object) -> None:
         or any(constant in right_constants for constant in left_constants)
     ):
         return
-    operand, value, allowed = (
+    operand, value, allowed_values = (
         (left, right, left_constants) if isinstance(left, Operand) else (right, left, right_constants)
     )
-    message, hint = never_equal_problem(f"{operand!r:.80}", value, allowed)
+    message, hint = never_equal_problem(f"{operand!r:.80}", value, allowed_values)
     raise PlanInvalid([Problem("invalid_field", message, hint=hint)])
 
 

@@ -31,7 +31,7 @@ class NodeOptions(TypedDict, total=False):
     title: str | None
     """Human-readable title, shown instead of the ID."""
     needs: Needs
-    """Nodes that must end first, besides those whose values the node reads."""
+    """Nodes that must end first, in addition to nodes whose values this node reads."""
     when: When | None
     """Condition under which the node runs: a comparison of handles, or a CEL text."""
     for_each: Items | None

@@ -415,7 +415,7 @@ class Plan:
                 sub-plan's file.
             id: ID of the node; by default derived from the tool.
             title: human-readable title, shown instead of the ID.
-            needs: nodes that must end first, besides those whose values the node reads.
+            needs: nodes that must end first, in addition to nodes whose values this node reads.
             when: condition under which the node runs: a comparison of handles, or a CEL text.
             for_each: list; the node runs once for each item; arguments read `handle.item` and `handle.index`.
             key: unique name of an item; by default its index.

@@ -80,7 +80,7 @@ class RejectedPlan:
 
 
 def posted_plan(plan: Any, dialect: str | None, published: Mapping[str, PlanFile]) -> PostedPlan:
-    """Return a posted plan with only those published plans that it can name.
+    """Return a posted plan with only the published plans that the plan can name.
 
     Args:
         published: published plans by name.
@@ -165,8 +165,8 @@ def compile_for_requests(checked: CheckedPlan, inputs: Mapping[str, Any]) -> Com
     Raises:
         PlanInvalid: inputs are invalid or unknown, or the plan is too large.
     """
-    if unused := unused_inputs(checked, inputs):
-        raise PlanInvalid(unused)
+    if unused_problems := unused_inputs(checked, inputs):
+        raise PlanInvalid(unused_problems)
     return prepare_for_requests(checked, inputs)
 
 

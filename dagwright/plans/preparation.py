@@ -209,9 +209,9 @@ def policy_problems(checked: CheckedPlan, policy: Policy) -> list[Problem]:
 
 def unused_names(checked: CheckedPlan, names: Iterable[str]) -> list[str]:
     """Return the names of inputs that the plan neither declares nor reads."""
-    undeclared = [name for name in names if name not in checked.inputs]
-    read_names = _inputs_of_conditions(checked) if undeclared else frozenset[str]()
-    return [name for name in undeclared if name not in read_names] if _ALL_NAMES not in read_names else []
+    undeclared_names = [name for name in names if name not in checked.inputs]
+    read_names = _inputs_of_conditions(checked) if undeclared_names else frozenset[str]()
+    return [name for name in undeclared_names if name not in read_names] if _ALL_NAMES not in read_names else []
 
 
 def unused_inputs(checked: CheckedPlan, names: Iterable[str]) -> list[Problem]:
@@ -221,11 +221,11 @@ def unused_inputs(checked: CheckedPlan, names: Iterable[str]) -> list[Problem]:
     return unknown_input_problems(unused, used_inputs)
 
 
-def unknown_input_problems(names: Sequence[str], known: Collection[str]) -> list[Problem]:
+def unknown_input_problems(names: Sequence[str], known_names: Collection[str]) -> list[Problem]:
     """Return a problem for each name that is not an input of the plan, or for the first of many.
 
     Args:
-        known: names of the inputs, for hints.
+        known_names: names of the inputs, for hints.
     """
     hints = NameHints(HINT_BUDGET)
     return [
@@ -233,7 +233,8 @@ def unknown_input_problems(names: Sequence[str], known: Collection[str]) -> list
             "invalid_field",
             f"the plan has no input {name!r}",
             pointer("inputs", name),
-            hint=hints.suggest(name, known) or (f"it has {format_names(known)}" if known else "it has none"),
+            hint=hints.suggest(name, known_names)
+            or (f"it has {format_names(known_names)}" if known_names else "it has none"),
         )
         for name in map(cut_name, names[: MAX_PROBLEMS + 1])
     ]
@@ -292,7 +293,7 @@ def input_problems(checked: CheckedPlan, values: Mapping[str, Any], *, given_nam
     missing_problems = missing_inputs(checked.inputs, dict.fromkeys(given_names))
     if missing_problems:
         misspelt = misspelt_inputs(checked, NameHints(HINT_BUDGET))
-        problems = {pointer("inputs", name): _misspelt_problem(name, near) for name, near in misspelt.items()}
+        problems = {pointer("inputs", name): _misspelt_problem(name, hint) for name, hint in misspelt.items()}
         missing_problems = [problems.get(problem.pointer, problem) for problem in missing_problems]
     return [*missing_problems, *invalid_inputs(checked.inputs, values)]
 

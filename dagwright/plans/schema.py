@@ -78,7 +78,7 @@ def schema_texts() -> Mapping[Path, str]:
 
 
 def main() -> int:
-    """Write the files; with `--check`, only compare them and return 1 if one is outdated."""
+    """Write the files; with `--check`, only compare them and return 1 if a file is outdated."""
     parser = argparse.ArgumentParser(prog="python -m dagwright.plans.schema", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if a file is outdated")
     is_checking = parser.parse_args().check

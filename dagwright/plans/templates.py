@@ -103,8 +103,10 @@ def compile_template(checked: CheckedPlan, inputs: Mapping[str, Any]) -> Compile
     Raises:
         PlanInvalid: as `Template.compile`.
     """
-    if unused := unused_inputs(checked, inputs):
-        raise PlanInvalid(_with_template_hints([*unused, *input_problems(checked, inputs, given_names=inputs)]))
+    if unused_problems := unused_inputs(checked, inputs):
+        raise PlanInvalid(
+            _with_template_hints([*unused_problems, *input_problems(checked, inputs, given_names=inputs)])
+        )
     try:
         return prepare_plan(checked, inputs)
     except PlanInvalid as invalid:
@@ -209,7 +211,7 @@ def open_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templa
 
 
 def _collect_templates(files: Mapping[Path, _File]) -> PublishedTemplates:
-    """Return templates and problems by name; for several files with the same name the first one is used."""
+    """Return templates and problems by name; for several files with the same name, the first file is used."""
     templates: dict[str, Template] = {}
     problems: dict[str, list[str]] = {}
     first_files: dict[str, Path] = {}
@@ -273,10 +275,10 @@ def _load_template(path: Path, tools: Mapping[str, ToolDeclaration], stamps: dic
 
 def _problem_lines(path: Path, invalid: PlanInvalid) -> list[str]:
     entries = [_problem_line(path, problem) for problem in invalid.problems[:_MAX_PROBLEMS_SHOWN]]
-    omitted = len(invalid.problems) - _MAX_PROBLEMS_SHOWN
+    omitted_count = len(invalid.problems) - _MAX_PROBLEMS_SHOWN
     return (
-        [*entries, f"{path.name}: and {omitted:,} more; `dagwright check {path.name}` lists all"]
-        if omitted > 0
+        [*entries, f"{path.name}: and {omitted_count:,} more; `dagwright check {path.name}` lists all"]
+        if omitted_count > 0
         else entries
     )
 

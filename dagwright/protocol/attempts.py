@@ -21,7 +21,7 @@ _COUNT_DIGITS = 10
 
 
 def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
-    """Return the value of `wire.METADATA_ATTEMPT`, short because the history has one for each call.
+    """Return the value of `wire.METADATA_ATTEMPT`, short because the history has an attempt for each call.
 
     Args:
         count: 1 for the first attempt.

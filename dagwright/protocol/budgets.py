@@ -120,7 +120,7 @@ def _decode(name: str, message: Any) -> BudgetMessage:
     report = BudgetReport(
         {str(key): min(max(int(tokens), 1), MAX_USAGE_VALUE) for key, tokens in reservations.items()},
         {str(key): None if usage is None else usage_from_json(usage) for key, usage in settled.items()},
-        idle if isinstance(idle := message.get("is_idle"), bool) else None,
+        is_idle if isinstance(is_idle := message.get("is_idle"), bool) else None,
     )
     return ChildBudgetReport(
         str(message["task"]), report, min(max(int(message.get("added_nodes", 0)), 0), MAX_USAGE_VALUE)

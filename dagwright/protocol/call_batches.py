@@ -67,7 +67,7 @@ class CallBatchInput:
 
 @dataclass(frozen=True)
 class CallEnd:
-    """Result of one call of a batch: the payload that its own activity would return."""
+    """Result of one call of a batch: the payload that an activity of the call would return."""
 
     task_id: str
     payload: Payload
@@ -119,8 +119,8 @@ def encode_call_batch(
         plan: plan of the dependents.
     """
     encoded = [_encode_call(call, header) for call, header in zip(calls, headers, strict=True)]
-    rest = pydantic_core.to_json({"keys": keys, "parallel": parallel, "model": model})
-    return b'{"calls":[' + b",".join(encoded) + b'],"followers":' + plan + b"," + rest[1:]
+    other_fields = pydantic_core.to_json({"keys": keys, "parallel": parallel, "model": model})
+    return b'{"calls":[' + b",".join(encoded) + b'],"followers":' + plan + b"," + other_fields[1:]
 
 
 def _encode_call(call: "ReadyCall", headers: Mapping[str, bytes]) -> bytes:

@@ -31,7 +31,7 @@ NAME_CHARACTERS = 200
 COMMAND_ID = "command_id"
 """Field with an ID of the command.
 
-A client whose update is not answered in time sends the same message as a signal; the server may deliver both.
+A client whose update is not answered in time sends the same message as a signal; the server may deliver both messages.
 """
 REASON_CHARACTERS = 4_000
 """Longest reason or note; it is part of the state of the run."""

@@ -62,10 +62,10 @@ def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
     first_failed = document.get("nodes_ref", {}).get(FIRST_FAILED)
     first = {FIRST_FAILED: first_failed} if first_failed is not None else first_failed_node(failed)
     reference = {"ref": "history", "counts": dict(sorted(counts.items())), **first}
-    counted = {**document, "nodes": {}, "nodes_ref": reference}
-    if "rounds" in counted and encoded_size(counted) > DOCUMENT_LIMIT_BYTES:
-        counted["rounds"] = _without_sub_goals(counted["rounds"])
-    return counted
+    short_document = {**document, "nodes": {}, "nodes_ref": reference}
+    if "rounds" in short_document and encoded_size(short_document) > DOCUMENT_LIMIT_BYTES:
+        short_document["rounds"] = _without_sub_goals(short_document["rounds"])
+    return short_document
 
 
 def closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -74,11 +74,11 @@ def closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
     Readers have the nodes from earlier events, and `full_closing_document` adds the empty fields.
     """
     has_nodes = bool(document["nodes"]) or "nodes_ref" in document
-    counted = counted_document(document) if has_nodes else document
-    counted = {**counted, "output": compact_value(counted["output"], ref="output")}
+    short_document = counted_document(document) if has_nodes else document
+    short_document = {**short_document, "output": compact_value(short_document["output"], ref="output")}
     return {
         name: value
-        for name, value in counted.items()
+        for name, value in short_document.items()
         if name not in _FIELDS_KNOWN_TO_READERS and not (name in _EMPTY and value == _EMPTY[name])
     }
 
@@ -90,9 +90,9 @@ def full_closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def map_batch_document(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the document of a map batch: counts alone, because the history of its parent contains hundreds of them."""
-    counted = counted_document(document)
-    reference = {name: part for name, part in counted["nodes_ref"].items() if name != FIRST_FAILED}
-    return {**counted, "nodes_ref": reference}
+    short_document = counted_document(document)
+    reference = {name: part for name, part in short_document["nodes_ref"].items() if name != FIRST_FAILED}
+    return {**short_document, "nodes_ref": reference}
 
 
 def compact_value(value: Any, *, ref: str) -> Any:

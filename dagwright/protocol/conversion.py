@@ -1,8 +1,8 @@
 """Data converter of Dagwright: serialization of values and failures, alone or composed with another converter.
 
-A worker in another language, or one with encryption, may put details into a failure that cannot be decoded here. The
-SDK would raise while it passes the failure to the workflow, before any code of Dagwright runs, and the run would be
-stuck.
+A worker in another language, or a worker with encryption, may put details into a failure that cannot be decoded here.
+The SDK would raise while it passes the failure to the workflow, before any code of Dagwright runs, and the run would
+be stuck.
 
 The engine requires that a data converter encodes JSON values as `json/plain`, passes `RawValue` unchanged, and never
 raises while the SDK decodes a payload or failure for a workflow. A payload codec and an external storage may apply any
@@ -70,7 +70,7 @@ _CONVERTERS_BY_ENCODING = PydanticPayloadConverter().converters
 
 
 class _UndecodableStayRaw(PayloadConverter):
-    """Mix-in of payload converters: if one of several untyped arguments cannot be decoded, all of them stay raw.
+    """Mix-in of payload converters: if one of several untyped arguments cannot be decoded, all arguments stay raw.
 
     The SDK decodes the arguments of undeclared signals before any code of Dagwright runs, and would retry a failure
     without end.
@@ -119,7 +119,7 @@ def compose_converter(converter: DataConverter | None) -> DataConverter:
     """Return a data converter for both Dagwright and the owner of another converter.
 
     The classes, the codec and the external storage of the other converter stay; payloads and failures that they cannot
-    decode no longer raise. Default classes of the SDK are replaced by those of Dagwright.
+    decode no longer raise. Default classes of the SDK are replaced by Dagwright's classes.
 
     Raises:
         ConverterUnusable: the other converter does not encode JSON values as `json/plain`.

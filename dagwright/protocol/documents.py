@@ -60,12 +60,12 @@ def counted_result_document(scheduler: "RunScheduler", facts: RunFacts, *, statu
     counts = counts_of(scheduler.plan, scheduler.records)
     counts.update(item.record.status for _, record in scheduler.state.visible_nodes() for item in listed_items(record))
     shown_counts = {status.value: count for status, count in sorted(counts.items()) if count}
-    failed = (
+    failed_nodes = (
         (name, record.error.message if record.error else None)
         for name, record in _named_records(scheduler)
         if record.status is NodeStatus.FAILED
     )
-    reference = {"ref": "history", "counts": shown_counts, **first_failed_node(failed)}
+    reference = {"ref": "history", "counts": shown_counts, **first_failed_node(failed_nodes)}
     return {**_document_without_nodes(scheduler, facts, status=status), "nodes_ref": reference}
 
 
@@ -216,8 +216,8 @@ def document_of_record(
         declaration: declaration of the node's tool.
     """
     started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)
-    cached = {"cached": dict(record.cached)} if record.cached is not None else {}
-    reused = {"reused": dict(record.reused)} if record.reused is not None else {}
+    cached_field = {"cached": dict(record.cached)} if record.cached is not None else {}
+    reused_field = {"reused": dict(record.reused)} if record.reused is not None else {}
     message = {"message": record.message} if record.message is not None else {}
     item_counts = {"items": counts_of_items(record)} if is_batched(record) else {}
     planned_tool_version = planned_version(record, declaration)
@@ -244,8 +244,8 @@ def document_of_record(
             "attempts": record.attempts,
             "started_at": started_at,
             "ended_at": ended_at,
-            **cached,
-            **reused,
+            **cached_field,
+            **reused_field,
         },
     }
 

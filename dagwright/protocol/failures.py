@@ -48,5 +48,5 @@ def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
         message = "1 node failed" if count == 1 else f"{count:,} nodes failed"
         return {"code": NODE_FAILED, "message": message, "node_id": None}
     name, cause = failed_nodes[0]
-    more = f"; {count - 1:,} more failed" if count > 1 else ""
-    return {"code": NODE_FAILED, "message": f"{name!r} failed: {cause.get('message')}{more}", "node_id": name}
+    more_text = f"; {count - 1:,} more failed" if count > 1 else ""
+    return {"code": NODE_FAILED, "message": f"{name!r} failed: {cause.get('message')}{more_text}", "node_id": name}

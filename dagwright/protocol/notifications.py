@@ -50,9 +50,12 @@ def _closing_json(closing: Closing) -> dict[str, Any]:
 
 def description_of(notifications: Sequence[Any]) -> str:
     """Return a short description of notifications: `check opened and 3 more`."""
-    first = notifications[0]
-    more = f" and {len(notifications) - 1:,} more" if len(notifications) > 1 else ""
-    return cut_bytes(f"{first['request']['request_id']} {first['kind']}", max_bytes=300) + more
+    first_notification = notifications[0]
+    more_text = f" and {len(notifications) - 1:,} more" if len(notifications) > 1 else ""
+    return (
+        cut_bytes(f"{first_notification['request']['request_id']} {first_notification['kind']}", max_bytes=300)
+        + more_text
+    )
 
 
 def failure_note(error: BaseException) -> str:

@@ -235,7 +235,7 @@ def _unstored_bytes(error: BaseException | None) -> int | None:
 
 
 def _without_uncalled_attempt(error: BaseException, attempt: Attempt) -> Attempt:
-    """Return the attempts without the last one, if the last one did not call the tool."""
+    """Return the attempts without the last attempt, if the last attempt did not call the tool."""
     return attempt if _unstored_bytes(error) else replace(attempt, count=max(0, attempt.count - 1))
 
 

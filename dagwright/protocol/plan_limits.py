@@ -26,7 +26,7 @@ _MAX_DURATION_S = MAX_DURATION.total_seconds()
 _MAX_ATTEMPTS = 1_000_000
 _MAX_FACTOR = 1_000
 _DEFAULT_RULE = CompiledNode("").retry
-"""Retry rule of all nodes without one. It is valid, and most calls of a run have this object."""
+"""Retry rule of nodes that declare no rule. It is valid, and most calls of a run have this object."""
 
 
 def options_problem(node: CompiledNode, tool: ToolDeclaration) -> str | None:

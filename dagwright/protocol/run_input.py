@@ -217,7 +217,7 @@ def run_input_from_json(message: Any) -> RunInput:
             policy=options.get("policy"),
             needs_approval=options.get("approve_plan", False),
             approved_by=_approved_by(message.get("approved_by")),
-            approved_tools={str(tool): str(by) for tool, by in _object(message, "approved_tools").items()},
+            approved_tools={str(tool): str(person) for tool, person in _object(message, "approved_tools").items()},
             notes=notes_from_json(message.get("notes", ())),
             budget=options.get("budget"),
             shared_budget=_object(message, "shared_budget") if message.get("shared_budget") is not None else None,

@@ -191,8 +191,8 @@ def _item_to_json(item: ItemRecord) -> list[Any] | dict[str, Any]:
             "map_batch": _map_batch_to_json(item.map_batch),
         }
     encoded = value_to_json(item.item)
-    stored = [encoded["stored"]] if "stored" in encoded else []
-    return [item.key, encoded["value"], _record_to_json(item.record), *stored]
+    stored_parts = [encoded["stored"]] if "stored" in encoded else []
+    return [item.key, encoded["value"], _record_to_json(item.record), *stored_parts]
 
 
 def _map_batch_to_json(map_batch: MapBatch) -> dict[str, Any]:
@@ -215,8 +215,8 @@ def _item_from_json(encoded: Any) -> ItemRecord:
         return ItemRecord(
             encoded["key"], None, _record_from_json(encoded["record"]), _map_batch_from_json(encoded["map_batch"])
         )
-    key, item, inner, *stored = encoded
-    return ItemRecord(key, value_from_json(item, *stored), _record_from_json(inner))
+    key, item, inner, *stored_parts = encoded
+    return ItemRecord(key, value_from_json(item, *stored_parts), _record_from_json(inner))
 
 
 def _map_batch_from_json(encoded: Mapping[str, Any]) -> MapBatch:

@@ -48,6 +48,6 @@ def signed_headers(body: bytes, key: bytes, *, message_id: str, at_s: int) -> Ma
         message_id: the same in each attempt.
         at_s: time of this attempt, in seconds since the epoch.
     """
-    signed = f"{message_id}.{at_s}.".encode() + body
-    signature = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
+    signed_content = f"{message_id}.{at_s}.".encode() + body
+    signature = base64.b64encode(hmac.new(key, signed_content, hashlib.sha256).digest()).decode()
     return {"webhook-id": message_id, "webhook-timestamp": str(at_s), "webhook-signature": f"v1,{signature}"}

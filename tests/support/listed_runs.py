@@ -87,7 +87,7 @@ async def check_filters(connection: Connection) -> None:
         assert ids == {"check", "in/check"}, expected_filter
     assert (await runs.inbox(limit=10, inbox_filter=InboxFilter(owner=f"eve-{of}"))).requests == []
     assert await runs.count_open_runs(f"bob-{of}") == 1
-    assert await runs.count_open_runs(f"bob-{of}", without=[f"{of}-asks"]) == 0
+    assert await runs.count_open_runs(f"bob-{of}", excluded_ids=[f"{of}-asks"]) == 0
     for name in ("plain", "odd", "it's?", "asks", "asks/in"):
         await client.get_workflow_handle(f"{of}-{name}").terminate()
 

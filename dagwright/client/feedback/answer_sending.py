@@ -98,21 +98,21 @@ class AnswerOutcome:
     @property
     def message(self) -> str:
         """One or more sentences for the user."""
-        rejected = [*dict.fromkeys(result.message for result in self.results if not result.is_accepted)]
+        rejections = [*dict.fromkeys(result.message for result in self.results if not result.is_accepted)]
         message = "; ".join(
-            [*dict.fromkeys(result.message for result in self.results if result.is_accepted), *rejected]
+            [*dict.fromkeys(result.message for result in self.results if result.is_accepted), *rejections]
         )
         if len(self.results) > 1:
-            accepted = sum(result.is_accepted for result in self.results)
-            message = f"answered in {accepted:,} of {len(self.results):,} sub-plans: {message}"
+            accepted_count = sum(result.is_accepted for result in self.results)
+            message = f"answered in {accepted_count:,} of {len(self.results):,} sub-plans: {message}"
         return message
 
 
 def requests_with_id(requests: Sequence[OpenRequest], request: str, *, for_all: bool) -> Sequence[OpenRequest]:
     """Return the open request with this ID; for the ID of a node, or with `for_all`, all open requests of the node."""
-    matching = [open_request for open_request in requests if open_request.id == request]
-    of_one_node = requests_of_node(requests, matching[0].full_node if matching else request)
-    return of_one_node if for_all or not matching else matching
+    matching_requests = [open_request for open_request in requests if open_request.id == request]
+    of_one_node = requests_of_node(requests, matching_requests[0].full_node if matching_requests else request)
+    return of_one_node if for_all or not matching_requests else matching_requests
 
 
 def choose_requests(

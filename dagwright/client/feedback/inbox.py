@@ -161,14 +161,14 @@ def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[S
     """Return the requests in the memo of a run, and the number of requests that it omits: 1 if the memo is invalid."""
     root, path = root_in(memo) or run.id, path_in(memo)
     try:
-        listed = requests_from_json(memo[wire.MEMO_REQUESTS])
+        memo_requests = requests_from_json(memo[wire.MEMO_REQUESTS])
         requests = []
-        for node, document in listed.shown:
+        for node, document in memo_requests.shown:
             # Check the fields by which requests are filtered and sorted.
             _ = document["type"], seconds_of(document["opened_at"])
             ref = RequestRef(run.id, str(document["request_id"]))
-            requests.append(with_path(OpenRequest(document, ref, node, title=listed.title), root, path))
+            requests.append(with_path(OpenRequest(document, ref, node, title=memo_requests.title), root, path))
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         _LOG.warning("%s: the requests in the memo of the run cannot be read: %r", run.id, error)
         return (), 1
-    return requests, listed.count - len(listed.shown)
+    return requests, memo_requests.count - len(memo_requests.shown)

@@ -87,15 +87,15 @@ class NamespaceRequests:
 
     async def requests_of_sub_plans(self, workflow_id: str) -> list[OpenRequest]:
         """Return the open requests of the sub-plans of a run, at any depth, oldest first."""
-        described = await self._client.get_workflow_handle(workflow_id).describe()
-        memo = await described.memo()
+        description = await self._client.get_workflow_handle(workflow_id).describe()
+        memo = await description.memo()
         # The run may be a sub-plan itself; its own sub-plans have the same root.
         root, path = root_in(memo) or workflow_id, path_in(memo)
         query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND "
         if self._has_search_attributes:
             query += f"{wire.SEARCH_AWAITING} IS NOT NULL AND {wire.SEARCH_ROOT} = {quote_literal(keyword(root))}"
         else:
-            top = described.root_id or root
+            top = description.root_id or root
             prefix = queryable_prefix(top)
             # Runs that only share the prefix are excluded by their memos.
             query += f"RootWorkflowId {'=' if prefix == top else 'STARTS_WITH'} {quote_literal(prefix)}"

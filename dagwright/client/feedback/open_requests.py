@@ -129,8 +129,10 @@ def has_sub_plans(view: "RunView") -> bool:
     """Return whether a run has a running sub-plan, which may have requests."""
     if view.scheduler is None or view.is_closed:
         return False
-    visible = view.scheduler.state.visible_nodes()
-    return any((node.kind == "plan" or is_batched(record)) and not record.status.is_final for node, record in visible)
+    visible_nodes = view.scheduler.state.visible_nodes()
+    return any(
+        (node.kind == "plan" or is_batched(record)) and not record.status.is_final for node, record in visible_nodes
+    )
 
 
 def requests_of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenRequest]:

@@ -125,7 +125,7 @@ class RunQuota:
         gateway_runs = [*self._starting_runs, *self._start_times]
         if len(gateway_runs) >= self._limit:
             return False
-        return len(gateway_runs) + await runs.count_open_runs(self._owner, without=gateway_runs) < self._limit
+        return len(gateway_runs) + await runs.count_open_runs(self._owner, excluded_ids=gateway_runs) < self._limit
 
 
 START_WAIT_S = 1.0

@@ -101,8 +101,8 @@ def _marker_at(text: str, start: int) -> _Marker | None:
             value, stop = json.JSONDecoder().raw_decode(text, schema.end())
         except (ValueError, RecursionError):
             value, stop = None, schema.end()
-        if value is not None and (closing := _END.match(text, stop)) is not None:
-            return _Marker(start, closing.end(), kind, text[head.end() : schema.start()], value)
+        if value is not None and (end_match := _END.match(text, stop)) is not None:
+            return _Marker(start, end_match.end(), kind, text[head.end() : schema.start()], value)
     return None if end < 0 else _Marker(start, end + 2, kind, text[head.end() : end])
 
 

@@ -61,7 +61,7 @@ class ResponseSummary:
         output: value for the requested schema, or a reference to it.
         tool_calls: complete tool calls.
         conversation: reference for `ModelRequest.before` of the next call.
-        marker: request to a person, if the text is in the store and contains one.
+        marker: request to a person, if the text is in the store and contains a request.
     """
 
     text: str | StoredValue
@@ -112,8 +112,8 @@ def has_text_in_output(value: Any) -> bool:
 
 def missing_information(value: Any) -> Sequence[str]:
     """Return the missing information that an answer to a request reports."""
-    missing = _at(value, *ANSWER_PROJECTIONS[1][0])
-    return [gap.strip() for gap in missing if isinstance(gap, str) and gap.strip()] if isinstance(missing, list) else ()
+    gaps = _at(value, *ANSWER_PROJECTIONS[1][0])
+    return [gap.strip() for gap in gaps if isinstance(gap, str) and gap.strip()] if isinstance(gaps, list) else ()
 
 
 def parsed_round_of(value: Any) -> Any:

@@ -65,8 +65,8 @@ def _answer_request(goal: Goal, steps: Sequence[Step], *, can_replan: bool) -> t
     Args:
         can_replan: whether another replan is possible. If not, the answer is a text, which names missing information.
     """
-    opening = [system(goal.answer_prompt), user(f"Request:\n{goal.request}")]
-    step_texts = step_messages(steps, first=len(opening))
+    opening_messages = [system(goal.answer_prompt), user(f"Request:\n{goal.request}")]
+    step_texts = step_messages(steps, first=len(opening_messages))
     schema = goal.answer_schema if can_replan else {}
     output = OutputSchema("answer", schema, is_enforced=False) if schema else None
     streamed_field: str | None = "" if output is None else ANSWER_FIELD
@@ -74,7 +74,7 @@ def _answer_request(goal: Goal, steps: Sequence[Step], *, can_replan: bool) -> t
         # A program reads the JSON and needs all of it, so it is not streamed.
         output, streamed_field = OutputSchema("answer", goal.output_schema), None
     labels = CallLabels(purpose=PURPOSE_ANSWER)
-    call = ModelCall((*opening, *step_texts.messages), config=goal.config, output=output, labels=labels)
+    call = ModelCall((*opening_messages, *step_texts.messages), config=goal.config, output=output, labels=labels)
     return ModelRequest(call, cuts=step_texts.cuts, streamed_field=streamed_field), step_texts.bindings
 
 

@@ -1,4 +1,4 @@
-"""Nodes of a parsed plan: their IDs in the run, and the extension that adds the missing ones.
+"""Nodes of a parsed plan: their IDs in the run, and the extension that adds missing nodes.
 
 Replay: IDs, order and content of the nodes are part of a run's history.
 """
@@ -66,7 +66,7 @@ def has_all_nodes(run: "GoalState", parsed_plan: Mapping[str, Any]) -> bool:
     newest_ids = {node_id: run.state.newest_id(node_id) for node_id in ids}
     if any((run.state.number_of(newest_ids[node_id]) or 0) <= run.round_start for node_id in ids):
         return False
-    # Nodes that people have added are different nodes, unless they do the same.
+    # Nodes that people have added are different nodes, unless they make the same call.
     added_ids = {node_id for node_id in ids if run.state.is_added_by_person(newest_ids[node_id])}
     planned_nodes = _planned_nodes(parsed_plan).nodes if added_ids else ()
     return all(_is_same(run, node) for node in planned_nodes if node.id in added_ids)

@@ -120,7 +120,7 @@ class Rounds:
         nodes: list[CompiledNode] = []
         for sub_goal in sub_goals:
             numbers = (self._number_of(run, source, new_numbers) for source in sub_goal.sources)
-            previous = run.sub_goals.get(sub_goal.id)
+            previous_attempt = run.sub_goals.get(sub_goal.id)
             worker = self._workers.get(sub_goal.worker)
             if worker is None:
                 raise GoalUnreachable(
@@ -129,10 +129,10 @@ class Rounds:
             node = worker_node(
                 sub_goal,
                 worker.tool,
-                node_id=sub_goal.node_id if previous is None else free_id(state, previous.number),
+                node_id=sub_goal.node_id if previous_attempt is None else free_id(state, previous_attempt.number),
                 dependencies=tuple(dict.fromkeys((*numbers, call.number))),
                 timeout_s=self.rounds.worker_timeout_s,
-                supersedes=None if previous is None else previous.node.id,
+                supersedes=None if previous_attempt is None else previous_attempt.node.id,
             )
             nodes.append(node)
         return Extension(base, tuple(nodes), self._tools(nodes))
@@ -161,7 +161,7 @@ class Rounds:
             self._free_id(run, PLAN),
             state_message(run, number=number),
             number=number,
-            known=self._known_sub_goals(run),
+            known_goals=self._known_sub_goals(run),
             dependencies=(run.last_call.number, *ends),
         )
         return self._extension(run, node)
@@ -169,13 +169,13 @@ class Rounds:
     def _known_sub_goals(self, run: RoundsState) -> Sequence[KnownSubGoal]:
         return [sub_goal.summary(self._workers.get(sub_goal.sub_goal.worker)) for sub_goal in run.sub_goals.values()]
 
-    def _repair(self, run: RoundsState, last: PlannerCall) -> Extension:
+    def _repair(self, run: RoundsState, last_call: PlannerCall) -> Extension:
         node = repair_node(
             self.rounds,
             self._free_id(run, PLAN),
-            last,
-            text=str((last.parsed_answer or {}).get("repair", "")),
-            known=self._known_sub_goals(run),
+            last_call,
+            text=str((last_call.parsed_answer or {}).get("repair", "")),
+            known_goals=self._known_sub_goals(run),
         )
         return self._extension(run, node)
 
@@ -264,28 +264,30 @@ def require_intention(state: "RunState") -> None:
         raise GoalUnreachable(record.error or NodeError(PLANNER_STOPPED, message))
 
 
-def _inputs(last: PlannerCall) -> Mapping[str, Input]:
+def _inputs(last_call: PlannerCall) -> Mapping[str, Input]:
     try:
-        return INPUTS.decode(last.synthesis_inputs)
+        return INPUTS.decode(last_call.synthesis_inputs)
     except ValueError as error:
-        raise GoalUnreachable(NodeError("invalid_result", f"{last.node.id!r}: {error}")) from None
+        raise GoalUnreachable(NodeError("invalid_result", f"{last_call.node.id!r}: {error}")) from None
 
 
 def stop_reason(run: RoundsState) -> NodeError | None:
     """Return why the planner is not called again although it has not finished; `None` if it may continue."""
-    last = run.last_call
-    status, record = last.record.status, last.record
+    last_call = run.last_call
+    status, record = last_call.record.status, last_call.record
     if not status.is_final:
         return None
     if status is NodeStatus.SKIPPED:
-        return NodeError(BUDGET_SPENT, f"the budget was used up before round {last.round} was planned: {record.reason}")
+        return NodeError(
+            BUDGET_SPENT, f"the budget was used up before round {last_call.round} was planned: {record.reason}"
+        )
     if status is not NodeStatus.COMPLETED:
-        text = f"the planner did not respond in round {last.round}: {last.node.id!r} was {status.value}"
+        text = f"the planner did not respond in round {last_call.round}: {last_call.node.id!r} was {status.value}"
         return record.error or NodeError(PLANNER_STOPPED, f"{text}{f': {record.reason}' if record.reason else ''}")
-    if last.action is None:
-        return _repair_stop_reason(run, last)
-    is_last_round = last.action == "continue" and last.round >= run.rounds.max_rounds
-    if is_last_round and run.has_started(last) and run.is_joined:
+    if last_call.action is None:
+        return _repair_stop_reason(run, last_call)
+    is_last_round = last_call.action == "continue" and last_call.round >= run.rounds.max_rounds
+    if is_last_round and run.has_started(last_call) and run.is_joined:
         max_rounds = run.rounds.max_rounds
         used_rounds = f"all {max_rounds} rounds are used" if max_rounds > 1 else "the only round is used"
         message = f"{used_rounds}, and the planner has not finished; finishing also needs a round"
@@ -293,15 +295,17 @@ def stop_reason(run: RoundsState) -> NodeError | None:
     return None
 
 
-def _repair_stop_reason(run: RoundsState, last: PlannerCall) -> NodeError | None:
+def _repair_stop_reason(run: RoundsState, last_call: PlannerCall) -> NodeError | None:
     """Return why an invalid answer of the planner is not repaired again; `None` if it is repaired."""
-    parsed = last.parsed_answer or {}
-    text = str(parsed.get("message", ""))
-    repeated = [call for call in run.calls_of(last.round) if (call.parsed_answer or {}).get("repeats") is True]
-    if parsed.get("repeats") is True and len(repeated) > 1:
+    parsed_answer = last_call.parsed_answer or {}
+    text = str(parsed_answer.get("message", ""))
+    repeating_calls = [
+        call for call in run.calls_of(last_call.round) if (call.parsed_answer or {}).get("repeats") is True
+    ]
+    if parsed_answer.get("repeats") is True and len(repeating_calls) > 1:
         message = f"the planner repeats finished sub-goals after a correction: {text}"
         return NodeError(PLANNER_REPEATS, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))
-    if sum(call.is_repair for call in run.calls_of(last.round)) < MAX_REPAIRS:
+    if sum(call.is_repair for call in run.calls_of(last_call.round)) < MAX_REPAIRS:
         return None
-    message = f"in round {last.round} the planner gave {MAX_REPAIRS + 1} invalid answers; {text}"
+    message = f"in round {last_call.round} the planner gave {MAX_REPAIRS + 1} invalid answers; {text}"
     return NodeError(PLANNER_INVALID, cut_bytes(message, max_bytes=MESSAGE_LIMIT_BYTES))

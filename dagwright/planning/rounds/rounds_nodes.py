@@ -56,7 +56,7 @@ def rounds_plan(rounds: RoundsSpec, messages: Sequence[Message], *, title: str) 
     call = ModelCall(tuple(messages), config=rounds.config, labels=CallLabels(purpose=INTENTION))
     intention = model_node(INTENTION, ModelRequest(call), title="clarifying the question")
     text = f"This is round 1 of {rounds.max_rounds}.\nNo sub-goal exists yet."
-    planner = planner_node(rounds, PLAN, text, number=1, known=(), dependencies=(0,))
+    planner = planner_node(rounds, PLAN, text, number=1, known_goals=(), dependencies=(0,))
     return CompiledPlan(
         nodes=(intention, planner),
         tools={CALL_MODEL.name: CALL_MODEL},
@@ -73,7 +73,7 @@ def planner_node(
     text: str,
     *,
     number: int,
-    known: Sequence[KnownSubGoal],
+    known_goals: Sequence[KnownSubGoal],
     dependencies: Sequence[int],
 ) -> CompiledNode:
     """Create the call in which the planner plans a round.
@@ -81,36 +81,36 @@ def planner_node(
     Args:
         text: state of the run, as text.
         number: number of the round.
-        known: sub-goals that the answer is checked against.
+        known_goals: sub-goals that the answer is checked against.
         dependencies: numbers of the nodes that must end first.
     """
     head = f"{rounds.registry}\n\nQuestion:\n{rounds.question}"
     messages = [system(rounds.planner_prompt), user(head), user(""), user(text)]
     bindings: list[Binding] = [(("messages", _INTENTION, "content"), _intention_parts())]
-    request = _planner_request(rounds, messages, purpose=PLANNER, known=known)
+    request = _planner_request(rounds, messages, purpose=PLANNER, known_goals=known_goals)
     request = replace(request, cuts={_INTENTION: INTENTION_CHARACTERS})
     title = f"round {number}: planning"
     return _planner_call(node_id, request, title=title, dependencies=dependencies, bindings=bindings)
 
 
 def repair_node(
-    rounds: RoundsSpec, node_id: str, call: "PlannerCall", *, text: str, known: Sequence[KnownSubGoal]
+    rounds: RoundsSpec, node_id: str, call: "PlannerCall", *, text: str, known_goals: Sequence[KnownSubGoal]
 ) -> CompiledNode:
     """Create the call in which the planner repairs an invalid answer.
 
     Args:
         call: the call with the invalid answer.
-        known: sub-goals that the next answer is checked against.
+        known_goals: sub-goals that the next answer is checked against.
     """
     # The store holds the conversation so far, so the call does not repeat it.
-    request = replace(_planner_request(rounds, [user(text)], purpose=REPAIR, known=known), before="")
+    request = replace(_planner_request(rounds, [user(text)], purpose=REPAIR, known_goals=known_goals), before="")
     bindings: list[Binding] = [(("before",), (ResultOf(call.node.id, "result", ("conversation",)),))]
     title = f"round {call.round}: repairing the plan"
     return _planner_call(node_id, request, title=title, dependencies=(call.number,), bindings=bindings)
 
 
 def _planner_request(
-    rounds: RoundsSpec, messages: Sequence[Message], *, purpose: str, known: Sequence[KnownSubGoal]
+    rounds: RoundsSpec, messages: Sequence[Message], *, purpose: str, known_goals: Sequence[KnownSubGoal]
 ) -> ModelRequest:
     call = ModelCall(
         tuple(messages),
@@ -119,7 +119,7 @@ def _planner_request(
         output=OutputSchema(ROUNDS_KIND, rounds.schema, is_enforced=False),
         labels=CallLabels(purpose=purpose),
     )
-    return ModelRequest(call, is_continued=True, round=RoundContext(rounds.workers, tuple(known)))
+    return ModelRequest(call, is_continued=True, round=RoundContext(rounds.workers, tuple(known_goals)))
 
 
 def _planner_call(

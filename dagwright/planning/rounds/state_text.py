@@ -213,8 +213,8 @@ def caveats(run: "RoundsState", stop_error: NodeError | None) -> str:
     """
     entries = [line for progress in run.sub_goals.values() if (line := _caveat(progress)) is not None]
     lines = [f"- {json_line(line)}" for line in entries[:MAX_CAVEATS]]
-    if (omitted := len(entries) - MAX_CAVEATS) > 0:
-        lines.append(f"- and {omitted} more")
+    if (omitted_count := len(entries) - MAX_CAVEATS) > 0:
+        lines.append(f"- and {omitted_count} more")
     stop_lines = [_stop_line(stop_error)] if stop_error is not None else []
     return "\n".join([*stop_lines, *(["Incomplete findings:", *lines] if lines else [])])
 
@@ -237,8 +237,8 @@ def gap_lines(gaps: "Sequence[SubGoalProgress]", stop_error: NodeError | None) -
         reason = progress.message if progress.status == "partial" else progress.error
         title = _short_line(progress.sub_goal.description or progress.sub_goal.worker)
         lines.append(f"{title}: {status}{f': {_short_line(reason)}' if reason else ''}")
-    if (omitted := len(gaps) - MAX_CAVEATS) > 0:
-        lines.append(f"and {omitted} more")
+    if (omitted_count := len(gaps) - MAX_CAVEATS) > 0:
+        lines.append(f"and {omitted_count} more")
     return lines
 
 

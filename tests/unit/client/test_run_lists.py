@@ -324,7 +324,7 @@ def test_failed_run_without_an_error_in_its_memo_is_listed_with_an_error(
 async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
     namespace = Namespace([execution()])
     assert await runs_of(namespace).count_open_runs("ann") == 1
-    assert await runs_of(namespace).count_open_runs("ann", without=["b", "it's", "'x'", 'no "query"']) == 1
+    assert await runs_of(namespace).count_open_runs("ann", excluded_ids=["b", "it's", "'x'", 'no "query"']) == 1
     query = f"{_TOP} AND ExecutionStatus = 'Running' AND DagwrightOwner = 'ann'"
     assert namespace.queries == [query, f"{query} AND WorkflowId NOT IN ('b', 'it''s')"]
 

@@ -94,7 +94,7 @@ class _Server:
     async def used_up_budget(self, owner: str) -> str | None:
         return None
 
-    async def count_open_runs(self, owner: str, *, without: Any = ()) -> int:
+    async def count_open_runs(self, owner: str, *, excluded_ids: Any = ()) -> int:
         return 0
 
     async def _requests_of(self, run: str) -> list[Any]:

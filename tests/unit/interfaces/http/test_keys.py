@@ -145,8 +145,8 @@ class FakeServer:
     async def used_up_budget(self, owner: str) -> str | None:
         return None
 
-    async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
-        return sum(run_owner == owner and run not in without for run, run_owner in self.started.items())
+    async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
+        return sum(run_owner == owner and run not in excluded_ids for run, run_owner in self.started.items())
 
     async def exists(self, run: str) -> bool:
         return run in self.started

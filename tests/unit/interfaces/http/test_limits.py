@@ -80,9 +80,9 @@ class Server:
     def catch_up(self) -> None:
         self.listed = {*self.open}
 
-    async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
+    async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
         await asyncio.sleep(0)
-        return len(self.listed.difference(without))
+        return len(self.listed.difference(excluded_ids))
 
     async def is_open(self, run: str) -> bool:
         return run in self.open
@@ -166,8 +166,8 @@ async def test_late_count_frees_no_slot_of_newer_runs() -> None:
     released = asyncio.Event()
 
     class SlowServer(Server):
-        async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
-            actual = await super().count_open_runs(owner, without=without)
+        async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
+            actual = await super().count_open_runs(owner, excluded_ids=excluded_ids)
             await released.wait()
             return actual
 
@@ -187,7 +187,7 @@ async def test_starts_do_not_queue_for_a_silent_server() -> None:
     requests: list[str] = []
 
     class SilentServer(Server):
-        async def count_open_runs(self, owner: str, *, without: Collection[str] = ()) -> int:
+        async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
             requests.append(owner)
             await asyncio.Event().wait()
             return 0
