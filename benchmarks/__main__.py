@@ -1,7 +1,7 @@
 """`python -m benchmarks [--set NAME] [--rows hand,servers] [--pairs N]`: measure, print, save and judge.
 
 The exit code is 1 only if a figure exceeds 1.5 times its goal. Each set of rows is measured and saved separately,
-because all of them would occupy a machine for an hour; a part of a set is printed, not saved.
+because all sets would occupy a machine for an hour; a part of a set is printed, not saved.
 """
 
 import argparse
@@ -55,8 +55,8 @@ def main() -> int:
     parser.add_argument("--pairs", type=int, default=PAIRS, help="interleaved pairs per comparison")
     options = parser.parse_args()
     rows = options.rows.split(",") if options.rows else list(SETS[options.set])
-    if unknown := [row for row in rows if row not in ROWS]:
-        parser.error(f"unknown row {unknown[0]!r}")
+    if unknown_rows := [row for row in rows if row not in ROWS]:
+        parser.error(f"unknown row {unknown_rows[0]!r}")
     figures = asyncio.run(measure(rows, options.pairs))
     print(table(figures))
     if rows == list(SETS[options.set]):

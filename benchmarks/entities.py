@@ -72,12 +72,12 @@ def _swap_letters(generator: random.Random, name: str) -> str:
 
 def _misspell(generator: random.Random, name: str) -> str:
     """Double a letter in the first word of a name and drop a letter in the second."""
-    first, second, *other_words = name.split()
-    doubled_at, dropped_at = generator.randrange(1, len(first)), generator.randrange(1, len(second))
+    first_word, second_word, *other_words = name.split()
+    doubled_at, dropped_at = generator.randrange(1, len(first_word)), generator.randrange(1, len(second_word))
     return " ".join(
         [
-            first[:doubled_at] + first[doubled_at - 1] + first[doubled_at:],
-            second[:dropped_at] + second[dropped_at + 1 :],
+            first_word[:doubled_at] + first_word[doubled_at - 1] + first_word[doubled_at:],
+            second_word[:dropped_at] + second_word[dropped_at + 1 :],
             *other_words,
         ]
     )
@@ -159,7 +159,7 @@ _KINDS_OF_SEARCH: dict[str, tuple[tuple[str, ...], MakeSearchText]] = {
 
 
 def measure(database: EntityDatabase, sample: list[tuple[str, str]]) -> list[Figure]:
-    """Return two figures for each kind of search; the kinds alternate, so that other load affects all of them."""
+    """Return two figures for each kind of search; the kinds alternate, so that other load affects all kinds."""
     generator = random.Random(SEED)
     times: dict[str, list[float]] = {search_kind: [] for search_kind in _KINDS_OF_SEARCH}
     hit_counts: dict[str, int] = dict.fromkeys(_KINDS_OF_SEARCH, 0)

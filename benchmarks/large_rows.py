@@ -29,8 +29,8 @@ async def million_pure_nodes(bench: Bench, pairs: int) -> list[Figure]:  # noqa:
     return await _compare_with_tenth(
         bench,
         f"{PURE_NODES:,} pure nodes",
-        small=shapes.large_plan(PURE_NODES // _TENTH, tool=shapes.PURE_NO_OP),
-        large=shapes.large_plan(PURE_NODES, tool=shapes.PURE_NO_OP),
+        small_plan=shapes.large_plan(PURE_NODES // _TENTH, tool=shapes.PURE_NO_OP),
+        large_plan=shapes.large_plan(PURE_NODES, tool=shapes.PURE_NO_OP),
         count=PURE_NODES,
         goal_s=PURE_S,
     )
@@ -41,8 +41,8 @@ async def continue_as_new(bench: Bench, pairs: int) -> list[Figure]:  # noqa: AR
     return await _compare_with_tenth(
         bench,
         f"{ORDINARY_NODES:,} ordinary steps",
-        small=shapes.large_plan(ORDINARY_NODES // _TENTH),
-        large=shapes.large_plan(ORDINARY_NODES),
+        small_plan=shapes.large_plan(ORDINARY_NODES // _TENTH),
+        large_plan=shapes.large_plan(ORDINARY_NODES),
         count=ORDINARY_NODES,
     )
 
@@ -52,8 +52,8 @@ async def large_map(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 -
     return await _compare_with_tenth(
         bench,
         f"a map of {MAP_ITEMS:,} items",
-        small=shapes.map_of_items(MAP_ITEMS // _TENTH),
-        large=shapes.map_of_items(MAP_ITEMS),
+        small_plan=shapes.map_of_items(MAP_ITEMS // _TENTH),
+        large_plan=shapes.map_of_items(MAP_ITEMS),
         count=MAP_ITEMS,
     )
 
@@ -65,14 +65,14 @@ async def _compare_with_tenth(
     bench: Bench,
     name: str,
     *,
-    small: shapes.Plan,
-    large: shapes.Plan,
+    small_plan: shapes.Plan,
+    large_plan: shapes.Plan,
     count: int,
     goal_s: float | None = None,
 ) -> list[Figure]:
     """Run a plan at a tenth of its size and at full size, and compare the costs of a node."""
-    tenth_s, tenth_gb = await _run(bench, small)
-    whole_s, whole_gb = await _run(bench, large)
+    tenth_s, tenth_gb = await _run(bench, small_plan)
+    whole_s, whole_gb = await _run(bench, large_plan)
     cost = [whole_s / count], [tenth_s / (count / _TENTH)]
     return [
         Figure(f"{name}: time", whole_s, goal_s, unit="s"),

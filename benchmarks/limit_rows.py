@@ -42,17 +42,19 @@ Tools = Mapping[str, ToolDeclaration]
 async def pure_large(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a row like any other
     """Measure 100,000 pure nodes with three dependencies each, and the cost of a node compared with 10,000."""
     tools = one_queue_toolset(bench.settings).declarations()
-    large, small = [], []
+    large_runs, small_runs = [], []
     for _ in range(_REPETITIONS):
-        large.append(await _run_plan(bench, shapes.large_plan(PURE_LARGE, tool=shapes.PURE_NO_OP), tools))
-        small.append(await _run_plan(bench, shapes.large_plan(PURE_SMALL, tool=shapes.PURE_NO_OP), tools))
-    activations = [await _longest_activation_s(sample.handle) for sample in large]
+        large_runs.append(await _run_plan(bench, shapes.large_plan(PURE_LARGE, tool=shapes.PURE_NO_OP), tools))
+        small_runs.append(await _run_plan(bench, shapes.large_plan(PURE_SMALL, tool=shapes.PURE_NO_OP), tools))
+    activations = [await _longest_activation_s(sample.handle) for sample in large_runs]
     name = f"{PURE_LARGE:,} pure nodes"
-    cost_of_large = [sample.seconds / PURE_LARGE for sample in large]
-    cost_of_small = [sample.seconds / PURE_SMALL for sample in small]
+    cost_of_large = [sample.seconds / PURE_LARGE for sample in large_runs]
+    cost_of_small = [sample.seconds / PURE_SMALL for sample in small_runs]
     return [
-        median_figure(f"{name}: time", seconds_of(large), goal=PURE_LARGE_S, unit="s"),
-        median_figure(f"{name}: events", [sample.events for sample in large], goal=PURE_LARGE_EVENTS, unit="events"),
+        median_figure(f"{name}: time", seconds_of(large_runs), goal=PURE_LARGE_S, unit="s"),
+        median_figure(
+            f"{name}: events", [sample.events for sample in large_runs], goal=PURE_LARGE_EVENTS, unit="events"
+        ),
         ratio_figure(f"{name}: cost of a node", cost_of_large, cost_of_small, goal=PURE_COST_RATIO),
         median_figure(f"{name}: longest activation", activations, goal=ACTIVATION_S, unit="s"),
     ]
@@ -194,9 +196,9 @@ def all_chains_continued_after_s(events: Sequence[HistoryEvent], killed_at: floa
         elif event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED and event_time(event) > killed_at:
             chain = node_ids[event.activity_task_completed_event_attributes.scheduled_event_id].partition("-")[0]
             first_completions.setdefault(chain, event_time(event))
-    repeated = [name for name, count in Counter(node_ids.values()).items() if count > 1]
-    if repeated:
-        raise RuntimeError(f"completed nodes ran again: {repeated[:5]}")
+    repeated_nodes = [name for name, count in Counter(node_ids.values()).items() if count > 1]
+    if repeated_nodes:
+        raise RuntimeError(f"completed nodes ran again: {repeated_nodes[:5]}")
     if len(first_completions) != shapes.SLOW_CHAINS:
         raise RuntimeError(f"of {shapes.SLOW_CHAINS} chains only {sorted(first_completions)} continued after the kill")
     return max(first_completions.values()) - killed_at

@@ -54,16 +54,16 @@ async def lists(bench: Bench, pairs: int) -> list[Figure]:  # noqa: ARG001 - a r
         "sessions": sessions.page_of_sessions,
     }
     return [
-        median_figure(f"{WAITING_RUNS:,} waiting runs: {name}", await _seconds(read), goal=LIST_S, unit="s")
-        for name, read in reads.items()
+        median_figure(f"{WAITING_RUNS:,} waiting runs: {name}", await _seconds(read_list), goal=LIST_S, unit="s")
+        for name, read_list in reads.items()
     ]
 
 
-async def _seconds(read: Callable[[], Awaitable[object]]) -> list[float]:
+async def _seconds(read_list: Callable[[], Awaitable[object]]) -> list[float]:
     samples = []
     for _ in range(_SAMPLES + 1):
         started_at = time.monotonic()
-        await read()
+        await read_list()
         samples.append(time.monotonic() - started_at)
     return samples[1:]
 

@@ -181,7 +181,7 @@ async def measure(side: str, count: int) -> Measurement:
         worker_ms=worker_s / count / NODES * 1000,
         events=statistics.mean(run.history_length for run in descriptions),
         history_bytes=statistics.mean(_history_bytes(run) for run in descriptions),
-        first_nodes=sorted(first - started_at for _, first in readings),
+        first_nodes=sorted(first_start - started_at for _, first_start in readings),
         ends=sorted(run.close_time.timestamp() - started_at for run in descriptions if run.close_time is not None),
     )
 
@@ -206,7 +206,7 @@ async def _read_runs(client: Client, count: int) -> Sequence[tuple[WorkflowExecu
     """Return the description of each run, and the start of its first node in seconds since the epoch."""
     read_slots = asyncio.Semaphore(_MAX_CONCURRENT_READS)
 
-    async def read(number: int) -> tuple[WorkflowExecutionDescription, float]:
+    async def read_run(number: int) -> tuple[WorkflowExecutionDescription, float]:
         async with read_slots:
             handle = client.get_workflow_handle(f"run-{number}")
             description = await handle.describe()
@@ -217,7 +217,7 @@ async def _read_runs(client: Client, count: int) -> Sequence[tuple[WorkflowExecu
                     return description, event_time(event)
             raise RuntimeError(f"no node of the run {handle.id} has started")
 
-    return await asyncio.gather(*map(read, range(count)))
+    return await asyncio.gather(*map(read_run, range(count)))
 
 
 def _history_bytes(description: WorkflowExecutionDescription) -> int:

@@ -81,7 +81,7 @@ async def _answer_requests(bench: Bench, *, watchers: int) -> _AnswerTimes:
         raise RuntimeError(f"the run {handle.id} ended as {document['status']}")
     starts, ends = _times((await handle.fetch_history()).events)
     return _AnswerTimes(
-        effects=[starts[name] - at for name, at in sent_at.items()],
+        effects=[starts[name] - answered_at for name, answered_at in sent_at.items()],
         dispatches=[starts[f"next{number}"] - ends[f"after{number}"] for number in range(_ANSWERS)],
     )
 

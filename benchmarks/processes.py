@@ -41,7 +41,7 @@ class Bench:
         client: client of Dagwright's server, which Dagwright's runs and the baseline share.
         connection: connection to the same server.
         one_queue_runs: starts Dagwright runs on that server, with the tools on the queue of the workflows.
-        own_queue_runs: starts runs on that server whose tools have their own queue, as those of `--tools` do.
+        own_queue_runs: starts runs on that server whose tools have their own queue, as tools of `--tools` do.
         default_client: client of a default server with its database in a file, and a baseline worker.
         in_memory_client: client of a default server with its database in memory, and a baseline worker.
         settings: settings of Dagwright's server, with a temporary state folder.

@@ -57,7 +57,7 @@ class Stream(asyncio.Protocol):
     """Protocol that reads one stream to its end."""
 
     def __init__(self, request: bytes) -> None:
-        self.received = StreamContent()
+        self.stream_content = StreamContent()
         self.opened = asyncio.get_running_loop().create_future()
         self.ended = asyncio.get_running_loop().create_future()
         self._request = request
@@ -70,18 +70,18 @@ class Stream(asyncio.Protocol):
         # The transports of uvloop do not subclass those of asyncio.
         cast("asyncio.WriteTransport", transport).write(self._request)
 
-    def data_received(self, received: bytes) -> None:
+    def data_received(self, new_bytes: bytes) -> None:
         """Process received data: the head, then parts of events in chunks."""
-        now = time.time()
-        self._bytes += received
+        received_at = time.time()
+        self._bytes += new_bytes
         if not self._is_past_head:
-            head, separator, rest = self._bytes.partition(b"\r\n\r\n")
+            head, separator, remaining_bytes = self._bytes.partition(b"\r\n\r\n")
             if not separator:
                 return
             if b" 200 " not in head.split(b"\r\n", 1)[0]:
                 self._fail(f"answered {head[:80]!r}")
                 return
-            self._is_past_head, self._bytes = True, rest
+            self._is_past_head, self._bytes = True, remaining_bytes
         while (size_end := self._bytes.find(b"\r\n")) >= 0:
             size = int(self._bytes[:size_end], 16)
             end = size_end + 2 + size
@@ -89,7 +89,7 @@ class Stream(asyncio.Protocol):
                 return
             self._text += self._bytes[size_end + 2 : end].decode()
             self._bytes = self._bytes[end + 2 :]
-            self._process_events(now)
+            self._process_events(received_at)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Fail the stream unless it has ended."""
@@ -100,23 +100,23 @@ class Stream(asyncio.Protocol):
             if not future.done():
                 future.set_exception(RuntimeError(text))
 
-    def _process_events(self, now: float) -> None:
+    def _process_events(self, received_at: float) -> None:
         while "\n\n" in self._text:
             block, _, self._text = self._text.partition("\n\n")
             if block.startswith(":"):
                 continue
             id, name, content = _parse_event(block)
-            self._record_event(id or "", name, content, now)
+            self._record_event(id or "", name, content, received_at)
 
-    def _record_event(self, id: str, name: str, content: Mapping[str, Any], now: float) -> None:
-        received = self.received
-        received.ids.append(id)
+    def _record_event(self, id: str, name: str, content: Mapping[str, Any], received_at: float) -> None:
+        stream_content = self.stream_content
+        stream_content.ids.append(id)
         if name.startswith("node."):
-            received.nodes.setdefault(content["node_id"], []).append(content["status"])
+            stream_content.nodes.setdefault(content["node_id"], []).append(content["status"])
             if self.opened.done() and content["status"] in _ENDED:
-                received.delays.append(now - _timestamp(content["ended_at"]))
+                stream_content.delays.append(received_at - _timestamp(content["ended_at"]))
         elif name in _END_EVENTS:
-            received.ends += 1
+            stream_content.ends += 1
             if not self.ended.done():
                 self.ended.set_result(None)
         if not self.opened.done():
@@ -127,11 +127,11 @@ async def read_streams(host: str, port: int, runs: list[str], *, count: int) -> 
     """Open `count` streams of each run, print when all are open, and return them at their end."""
     loop = asyncio.get_running_loop()
     streams: list[Stream] = []
-    run_ids = [run for _ in range(count) for run in runs]
+    run_ids = [run_id for _ in range(count) for run_id in runs]
     for start in range(0, len(run_ids), OPENED_AT_ONCE):
         new_streams = []
-        for run in run_ids[start : start + OPENED_AT_ONCE]:
-            request = f"GET /v1/runs/{run}/events HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode()
+        for run_id in run_ids[start : start + OPENED_AT_ONCE]:
+            request = f"GET /v1/runs/{run_id}/events HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode()
             _, stream = await loop.create_connection(lambda request=request: Stream(request), host, port)  # type: ignore[misc]
             new_streams.append(stream)
         await asyncio.gather(*(stream.opened for stream in new_streams))
@@ -141,17 +141,17 @@ async def read_streams(host: str, port: int, runs: list[str], *, count: int) -> 
     return streams
 
 
-def problem_with(received: StreamContent) -> str | None:
+def problem_with(stream_content: StreamContent) -> str | None:
     """Return the problem of a stream; `None` if every event came once and in order."""
-    for node, reported_states in received.nodes.items():
+    for node, reported_states in stream_content.nodes.items():
         states = _without_waits(reported_states)
         end_states = [state for state in states if state in _ENDED]
         if end_states != ["completed"] or states[-1] != "completed" or len(set(states)) != len(states):
             return f"{node}: {states}"
-    positions = [tuple(map(int, id.rstrip("we").split("-"))) for id in received.ids]
+    positions = [tuple(map(int, id.rstrip("we").split("-"))) for id in stream_content.ids]
     if positions != sorted(positions):
-        return f"ids go back: {received.ids}"
-    return None if received.ends == 1 else f"{received.ends} ends"
+        return f"ids go back: {stream_content.ids}"
+    return None if stream_content.ends == 1 else f"{stream_content.ends} ends"
 
 
 def _without_waits(states: Sequence[str]) -> list[str]:
@@ -170,13 +170,13 @@ async def main() -> None:
     host, port, count, *runs = sys.argv[1:]
     initial_cpu_s = time.process_time()
     streams = await read_streams(host, int(port), runs, count=int(count))
-    delays = sorted(each for stream in streams for each in stream.received.delays)
-    nodes = {len(stream.received.nodes) for stream in streams}
+    delays = sorted(each for stream in streams for each in stream.stream_content.delays)
+    nodes = {len(stream.stream_content.nodes) for stream in streams}
     document = {
         "streams": len(streams),
         "nodes": sorted(nodes),
         "events": len(delays),
-        "wrong": [each for stream in streams if (each := problem_with(stream.received)) is not None][:5],
+        "wrong": [each for stream in streams if (each := problem_with(stream.stream_content)) is not None][:5],
         "cpu_s": round(time.process_time() - initial_cpu_s, 2),
         "p50_s": delays[len(delays) // 2],
         "p95_s": delays[int(len(delays) * 0.95)],

@@ -119,21 +119,21 @@ class _ReadResult:
 
     Args:
         client_report: report of the client process.
-        direct: delays of a reader without a gateway in seconds, sorted.
+        direct_delays: delays of a reader without a gateway in seconds, sorted.
         memory: memory of the gateway when all streams are open and just before their end, in 10^6 bytes.
         cpu: CPU cores used by the gateway.
         answers: seconds from an answer to the start of the node that waited for it.
     """
 
     client_report: Mapping[str, Any]
-    direct: Sequence[float]
+    direct_delays: Sequence[float]
     memory: tuple[float, float]
     cpu: float
     answers: Sequence[float]
 
 
 def _figures(name: str, result: _ReadResult) -> list[Figure]:
-    direct_p95_s = result.direct[int(len(result.direct) * 0.95)]
+    direct_p95_s = result.direct_delays[int(len(result.direct_delays) * 0.95)]
     samples = {
         "median": [round(result.client_report["p95_s"], 4), round(direct_p95_s, 4)],
         "samples": [dict(result.client_report), {"gateway_cores": round(result.cpu, 2)}],
@@ -180,26 +180,26 @@ async def _read(
             await asyncio.wait({report_task}, timeout=0.5)
         cores = (gateway.cpu_s() - initial_cpu_s) / (time.perf_counter() - started_at)
         client_report = json.loads(await report_task)
-        direct = sorted(each for delays in await direct_reads for each in delays)
+        direct_delays = sorted(each for delays in await direct_reads for each in delays)
     finally:
         if client.returncode is None:
             client.terminate()
         await client.wait()
     if client_report["wrong"] or client_report["streams"] != STREAMS:
         raise RuntimeError(f"streams did not report every event once and in order: {client_report}")
-    return _ReadResult(client_report, direct, (first_mb, last_mb), cores, answers)
+    return _ReadResult(client_report, direct_delays, (first_mb, last_mb), cores, answers)
 
 
-async def _read_directly(bench: Bench, run: str) -> list[float]:
+async def _read_directly(bench: Bench, run_id: str) -> list[float]:
     """Read a run in this process; return the delays of the node ends after the start of the reader."""
     delays: list[float] = []
-    async with aclosing(bench.own_queue_runs.subscriptions.subscribe(run)) as updates:
+    async with aclosing(bench.own_queue_runs.subscriptions.subscribe(run_id)) as updates:
         has_started = False
         async for update in updates:
-            now = time.time()
+            read_at = time.time()
             nodes = [node_document(update, task) for task in update.changed] if has_started else []
             end_times = [node["ended_at"] for node in nodes if node["status"] == "completed"]
-            delays += [now - datetime.fromisoformat(at).timestamp() for at in end_times]
+            delays += [read_at - datetime.fromisoformat(end_time).timestamp() for end_time in end_times]
             has_started = True
     return delays
 
@@ -216,20 +216,21 @@ async def _answer_requests(http: httpx.AsyncClient) -> list[float]:
             "depends_on": [f"ask{number}"],
         }
         nodes += [request_node, waiting_node]
-    run = await _start(http, {"plan": 1, "nodes": nodes})
-    while len((await http.get(f"/v1/runs/{run}/feedback")).json()["data"]) < ANSWERS:
+    run_id = await _start(http, {"plan": 1, "nodes": nodes})
+    while len((await http.get(f"/v1/runs/{run_id}/feedback")).json()["data"]) < ANSWERS:
         await asyncio.sleep(0.1)
     sent_at: list[float] = []
     for number in range(ANSWERS):
         sent_at.append(time.time())
-        answer = await http.post(f"/v1/runs/{run}/feedback", json={"request": f"ask{number}", "answer": "yes"})
+        answer = await http.post(f"/v1/runs/{run_id}/feedback", json={"request": f"ask{number}", "answer": "yes"})
         answer.raise_for_status()
         await asyncio.sleep(0.1)
-    while (document := (await http.get(f"/v1/runs/{run}")).json())["status"] in ("running", "waiting"):
+    while (document := (await http.get(f"/v1/runs/{run_id}")).json())["status"] in ("running", "waiting"):
         await asyncio.sleep(0.1)
     start_times = [document["nodes"][f"after{number}"]["started_at"] for number in range(ANSWERS)]
     return [
-        round(datetime.fromisoformat(each).timestamp() - at, 4) for each, at in zip(start_times, sent_at, strict=True)
+        round(datetime.fromisoformat(started_at).timestamp() - answered_at, 4)
+        for started_at, answered_at in zip(start_times, sent_at, strict=True)
     ]
 
 

@@ -116,7 +116,7 @@ async def _read(client: AsyncOpenAI, model: ModelServer, name: str) -> ReadDelay
     if received_characters != len(_WORDS):
         raise RuntimeError(f"{received_characters} of {len(_WORDS)} characters came from {name}")
     sent_at = model.sent_at[-1]
-    delays = [at - sent_at[(len(prefix) + count - 1) // _PIECE] for at, count in arrivals]
+    delays = [received_at - sent_at[(len(prefix) + count - 1) // _PIECE] for received_at, count in arrivals]
     return ReadDelays(arrivals[0][0] - sent_at[len(prefix) // _PIECE], delays)
 
 

@@ -69,11 +69,11 @@ def _slow_down(spec: ToolSpec, pace_s: float) -> ToolSpec:
     assert function is not None
 
     @functools.wraps(function)
-    def slow(*positional: Any, **named: Any) -> Any:
+    def slow_function(*positional_arguments: Any, **named_arguments: Any) -> Any:
         time.sleep(pace_s)
-        return function(*positional, **named)
+        return function(*positional_arguments, **named_arguments)
 
-    return replace(spec, function=slow)
+    return replace(spec, function=slow_function)
 
 
 def _show_end(result: RunResult, output: Output) -> None:

@@ -55,7 +55,7 @@ def demo(output: Output) -> int:
 def _kill_while_packing(process: "subprocess.Popen[bytes]", log: Path) -> bool:
     """Kill the process while it packs the third lamp, and return whether it was killed.
 
-    It is not killed if two lamps were packed before its start, or if it ends first.
+    The process is not killed if two lamps were packed before its start, or if it ends first.
     """
     if _count_packed(log) >= PACKED_BEFORE_KILL:
         return False

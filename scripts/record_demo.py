@@ -115,8 +115,8 @@ def _draw_line(line: Line, *, y: int) -> str:
 def _add_colour(text: str) -> str:
     for name, pattern in _COLOURS:
         if (match := pattern.search(text)) is not None:
-            before, words, after = text[: match.start()], match[0], text[match.end() :]
-            return f'{escape(before)}<tspan class="{name}">{escape(words)}</tspan>{escape(after)}'
+            before, matched_text, after = text[: match.start()], match[0], text[match.end() :]
+            return f'{escape(before)}<tspan class="{name}">{escape(matched_text)}</tspan>{escape(after)}'
     return escape(text)
 
 

@@ -1,4 +1,4 @@
-"""Run the tests in stages, those that fail fastest first, and report durations, the slowest files and all failures.
+"""Run the tests in stages, starting with the stage that fails fastest; report durations, slowest files and failures.
 
 `python scripts/run_tests.py [--stages NAMES] [--minutes N] [PATHS]`: stages are fast, server, alone, slow, slow-alone
 and foreign. A failed stage does not stop the next one. The environment variable PROCESSES sets the processes of the
@@ -96,7 +96,7 @@ def all_stages() -> dict[str, Stage]:
 
 
 def files_of(stage: Stage, paths: list[str]) -> Iterator[str]:
-    """Yield the files that may have tests of a stage: importing the others would take most of a short stage."""
+    """Yield the files that may have tests of a stage: importing other files would take most of a short stage."""
     for path in paths:
         target = ROOT / path.partition("::")[0]
         files = [target] if target.is_file() else sorted(target.rglob("test_*.py"))
@@ -213,7 +213,7 @@ def _wait(processes: list[_Pytest], ends_at: float, *, progress: Callable[[], st
     """Wait for processes; interrupt them when the time is over, so that they print their summaries.
 
     Returns:
-        Whether they were interrupted.
+        Whether the processes were interrupted.
     """
     printed_at = time.time()
     try:
@@ -328,8 +328,8 @@ def main() -> int:
             parser.error(f"no such file: {path}")
     stages_by_name = all_stages()
     names = options.stages.split(",")
-    if unknown := [name for name in names if name not in stages_by_name]:
-        parser.error(f"no such stage: {unknown[0]}; stages are {', '.join(stages_by_name)}")
+    if unknown_names := [name for name in names if name not in stages_by_name]:
+        parser.error(f"no such stage: {unknown_names[0]}; stages are {', '.join(stages_by_name)}")
     shutil.rmtree(REPORTS, ignore_errors=True)
     REPORTS.mkdir(parents=True)
     ends_at = time.time() + 60 * options.minutes

@@ -120,8 +120,8 @@ def _messages(case: Case, cases: Cases, attempts: Sequence[Attempt]) -> list[Mes
 
 def _parse_response(output: Any, text: str, cases: Cases) -> Attempt:
     try:
-        parsed = parse_plan(output, text, cases.tools)
+        parsed_plan = parse_plan(output, text, cases.tools)
     except PlanInvalid as invalid:
         return Attempt(text, None, invalid.problems)
-    document: Mapping[str, Any] = parsed.document
+    document: Mapping[str, Any] = parsed_plan.document
     return Attempt(text, facts_of_plan(dict(document), tools=cases.tools))

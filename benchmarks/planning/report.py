@@ -32,10 +32,11 @@ def usage_of(planned_requests: Sequence[PlannedRequest]) -> Usage:
 
 def table(planned_requests: Sequence[PlannedRequest]) -> str:
     """Format the scores as a Markdown table, followed by the usage and the failures."""
-    first, last = scores_of(planned_requests)
-    first_json, last_json = first.to_json(), last.to_json()
+    first_scores, last_scores = scores_of(planned_requests)
+    first_json, last_json = first_scores.to_json(), last_scores.to_json()
     lines = ["| | first plans | after repair |", "|---|---|---|"]
-    lines.append(f"| plans that can be run | {first.valid} of {first.answers} | {last.valid} of {last.answers} |")
+    valid_plans = [f"{scores.valid} of {scores.answers}" for scores in (first_scores, last_scores)]
+    lines.append(f"| plans that can be run | {' | '.join(valid_plans)} |")
     lines += [
         f"| {name} | {_number(first_json[key])} | {_number(last_json[key])} |" for key, name in _SCORE_LABELS.items()
     ]
@@ -63,13 +64,13 @@ def _number(value: float | None) -> str:
 
 def _without_plan(planned_requests: Sequence[PlannedRequest]) -> list[str]:
     """Return a line for each request without a plan; a single line if all have the same reason."""
-    reasons = {each.case.words: _why(each) for each in planned_requests if each.last_facts is None}
+    reasons = {each.case.words: _failure_reason(each) for each in planned_requests if each.last_facts is None}
     if len(reasons) == len(planned_requests) > 1 and len(distinct_reasons := set(reasons.values())) == 1:
         return [f"- all {len(reasons)} requests: {distinct_reasons.pop()}"]
     return [f"- {text}: {reason}" for text, reason in reasons.items()]
 
 
-def _why(planned_request: PlannedRequest) -> str:
+def _failure_reason(planned_request: PlannedRequest) -> str:
     if planned_request.failure is not None:
         return str(planned_request.failure)
     problem = planned_request.attempts[-1].problems[0]

@@ -85,8 +85,8 @@ class ConcurrentQuestions:
     Args:
         total_s: from the first start to the last answer.
         durations_s: for each question, from its start to its answer.
-        cpu_s: CPU time of the worker for all of them.
-        peak_gb: peak memory of the worker until then, in 10^9 bytes.
+        cpu_s: CPU time of the worker for all questions.
+        peak_gb: peak memory of the worker until the last answer, in 10^9 bytes.
     """
 
     total_s: float
@@ -178,10 +178,10 @@ def problem_with(document: Mapping[str, Any]) -> str | None:
     rounds = document["rounds"]["rounds"]
     if [each["sub_goals"] for each in rounds] != [*expected_rounds, []]:
         return f"{len(rounds)} rounds, with unplanned sub-goals"
-    repeated = [
+    failed_nodes = [
         name for name, node in document["nodes"].items() if node["status"] != "completed" or node["attempts"] > 1
     ]
-    return f"{', '.join(repeated[:5])} did not complete in one attempt" if repeated else None
+    return f"{', '.join(failed_nodes[:5])} did not complete in one attempt" if failed_nodes else None
 
 
 def gaps_of(events: Sequence[HistoryEvent]) -> Gaps:

@@ -52,7 +52,7 @@ class Run:
 
     Args:
         repeat: index among the runs of its kind.
-        is_counted: whether it is measured; otherwise it is a warm-up.
+        is_counted: whether the run is measured; otherwise it is a warm-up.
     """
 
     shape: Shape
@@ -62,7 +62,7 @@ class Run:
 
     @property
     def id(self) -> str:
-        """Return its workflow ID."""
+        """Return the workflow ID of the run."""
         suffix = "" if self.is_counted else "-warm"
         return f"{self.shape.name}-{len(self.shape.dependencies)}-{self.way}-{self.repeat}{suffix}"
 

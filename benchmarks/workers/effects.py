@@ -80,14 +80,14 @@ def tally(documents: Mapping[str, Document], keys: Sequence[str]) -> Tally:
         for node_id, node in document["nodes"].items()
     }
     failure_codes = {key: node["error"]["code"] for key, node in nodes.items() if node["error"] is not None}
-    repeated = Counter(nodes[key]["tool"] for key, count in counts.items() if key in nodes and count > 1)
+    repeated_by_tool = Counter(nodes[key]["tool"] for key, count in counts.items() if key in nodes and count > 1)
     return Tally(
         nodes=len(nodes),
         once=sum(counts[key] == 1 for key in nodes),
-        repeated_writes=repeated[_WRITE],
+        repeated_writes=repeated_by_tool[_WRITE],
         missing=sum(not counts[key] and key not in failure_codes for key in nodes),
         unplanned=sum(key not in nodes for key in counts),
         unknown=sum(code == "outcome_unknown" for code in failure_codes.values()),
-        repeated_idempotent=repeated[_IDEMPOTENT],
+        repeated_idempotent=repeated_by_tool[_IDEMPOTENT],
         lost_runs=sum(document["status"] != "completed" for document in documents.values()),
     )

@@ -34,10 +34,10 @@ class Fleet:
 
     Args:
         workers: the workers.
-        roles: role of each of them.
+        roles: role of each worker.
         connection: connection of the client.
         runs: starts runs for the workers.
-        plan: the compiled plan of their runs.
+        plan: the compiled plan of the runs.
         ledger: file with the effects.
     """
 

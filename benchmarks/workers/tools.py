@@ -24,7 +24,7 @@ async def apply_key(ledger: str, after: list[int]) -> int:
 
 async def _append(ledger: str, after: list[int]) -> int:
     line = f"{context().idempotency_key}\t{os.getpid()}\n".encode()
-    # One write to a file in append mode is never interleaved with that of another process.
+    # One write to a file in append mode is never interleaved with a write of another process.
     descriptor = os.open(Path(ledger), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, line)

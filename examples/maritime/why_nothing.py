@@ -30,12 +30,12 @@ async def explain_nothing_found(es_results: EsResults) -> dict[str, str]:
     conditions = list(_conditions(es_results.query.get("query", {})))
     lines = []
     async with connect_search() as search:
-        for index, omitted in enumerate(conditions):
-            remaining = [*conditions[:index], *conditions[index + 1 :]]
-            body = {"query": {"bool": {"filter": remaining}}, "size": 0}
+        for index, omitted_condition in enumerate(conditions):
+            remaining_conditions = [*conditions[:index], *conditions[index + 1 :]]
+            body = {"query": {"bool": {"filter": remaining_conditions}}, "size": 0}
             # Only a checked query is sent to the server.
             results = await run_query(search, await check_query(search, EsQuery(index=es_results.index, body=body)))
-            lines.append(f"- without `{json.dumps(omitted)}`: {results.total:,}")
+            lines.append(f"- without `{json.dumps(omitted_condition)}`: {results.total:,}")
     return {"why_nothing": "\n".join(lines) or "The query has no condition: the index is empty."}
 
 

@@ -1,6 +1,6 @@
 """Stubs of the services that the example plans call: fixed answers, no network, no side effects.
 
-`--tools examples/seeds/tools.py` adds them to a run. A tool with the name of an agent or of a worker tool
+`--tools examples/seeds/tools.py` adds these stubs to a run. A tool with the name of an agent or of a worker tool
 replaces that agent or worker tool.
 The onboarding verbs and `calculator` are Dagwright's own.
 """

@@ -31,8 +31,8 @@ class OrderWorkflow:
             result = await execute_plan(ORDER_PLAN, inputs=inputs, run_id=f"{workflow.info().workflow_id}-plan")
         except ChildRunFailed as error:
             return f"Your order was not shipped: {error.message}"
-        tracking = result.output["tracking"]
-        return f"Your order is on its way: {tracking}" if tracking else "Your order was not approved."
+        tracking_code = result.output["tracking"]
+        return f"Your order is on its way: {tracking_code}" if tracking_code else "Your order was not approved."
 
 
 @workflow.defn
@@ -48,5 +48,5 @@ class ShipOrderWorkflow:
 
 @activity.defn
 async def reserve_stock(order: dict[str, Any]) -> dict[str, Any]:
-    """Reserve items; repeated calls with the same workflow ID and activity ID must reserve them only once."""
+    """Reserve items; repeated calls with the same workflow ID and activity ID must reserve the items only once."""
     return {"item": order["item"], "count": order["count"], "shelf": f"shelf-{len(order['item'])}"}

@@ -45,7 +45,7 @@ def _kinds(schema: Mapping[str, Any], link: str | None) -> Iterator[str]:
         yield "duration"
     elif "type" in schema:
         is_number = schema["type"] in ("integer", "number")
-        ranges = [f"{sign} {schema[word]:,}" for word, sign in _RANGES if is_number and word in schema]
+        ranges = [f"{sign} {schema[keyword]:,}" for keyword, sign in _RANGES if is_number and keyword in schema]
         yield " ".join([schema["type"], ", ".join(ranges)]).strip()
 
 
