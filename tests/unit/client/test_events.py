@@ -61,11 +61,13 @@ class SteppedRun:
         return self.view.scheduler
 
     def step(self, choice: int, *, fails: bool) -> None:
-        running = [task for task, state in states_of(self.scheduler).items() if state.status is NodeStatus.RUNNING]
-        if not running:
+        running_tasks = [
+            task for task, state in states_of(self.scheduler).items() if state.status is NodeStatus.RUNNING
+        ]
+        if not running_tasks:
             return
         self.at += 1
-        task = running[choice % len(running)]
+        task = running_tasks[choice % len(running_tasks)]
         if fails:
             self.scheduler.fail(task, NodeError("tool_failed", "no"), at=self.at)
         else:
@@ -98,27 +100,27 @@ def test_client_that_connects_later_gets_the_events_of_a_live_client(
 ) -> None:
     stepped_run, live_mapper = SteppedRun(), new_mapper()
     durable_events(live_mapper, stepped_run.view)
-    reconnected: EventMapper | None = None
+    second_mapper: EventMapper | None = None
     for number, (choice, fails) in enumerate(steps):
         if number == connects_at:
-            reconnected = new_mapper(reported_state_at(stepped_run.snapshot(number + 1)))
+            second_mapper = new_mapper(reported_state_at(stepped_run.snapshot(number + 1)))
         stepped_run.step(choice, fails=fails)
         actual = durable_events(live_mapper, stepped_run.view)
-        if reconnected is not None:
-            assert durable_events(reconnected, stepped_run.view) == actual
+        if second_mapper is not None:
+            assert durable_events(second_mapper, stepped_run.view) == actual
 
 
 def test_item_events_of_one_moment_are_in_item_order() -> None:
     view = view_of(node("m", for_each=[*range(12)]))
     live_mapper = new_mapper()
     items = [f"m[{number}]" for number in range(12)]
-    started = ["run.started", "node.started m", *(f"node.started {item}" for item in items)]
-    assert durable_events(live_mapper, view) == started
+    start_events = ["run.started", "node.started m", *(f"node.started {item}" for item in items)]
+    assert durable_events(live_mapper, view) == start_events
     assert view.scheduler is not None
     for item in reversed(items):
         view.scheduler.complete(item, 1, at=START + 1)
-    ended = [f"node.completed {item}" for item in items]
-    assert durable_events(live_mapper, view) == [*ended, "node.completed m", "run.completed"]
+    end_events = [f"node.completed {item}" for item in items]
+    assert durable_events(live_mapper, view) == [*end_events, "node.completed m", "run.completed"]
 
 
 def test_item_requests_are_in_item_order() -> None:

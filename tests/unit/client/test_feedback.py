@@ -132,8 +132,8 @@ class _FakeScheduler:
         for name in runs[workflow_id]:
             opened_at = OPENED_AT + len(workflow_id)
             self.requests.add(Request(name, name, "answer", "APPROVAL", "Publish?", opened_at=opened_at))
-        nested = [run.removeprefix(f"{workflow_id}/") for run in runs if run.startswith(f"{workflow_id}/")]
-        self._sub_plans = [_task_of(name) for name in nested if "/" not in name] + ["later"]
+        nested_runs = [run.removeprefix(f"{workflow_id}/") for run in runs if run.startswith(f"{workflow_id}/")]
+        self._sub_plans = [_task_of(name) for name in nested_runs if "/" not in name] + ["later"]
         self._request_nodes = runs[workflow_id]
 
     def record_of(self, task_id: str) -> Any:
@@ -205,11 +205,11 @@ async def test_answer_is_sent_by_signal_if_no_worker_responds(update: Any) -> No
 
 def test_second_of_two_simultaneous_signals_is_reported_as_rejected() -> None:
     messages = [Answer({"approved": True}, by=name).to_json("ask") for name in ("ann", "ben")]
-    sent = [(OPENED_AT, wire.SIGNAL_FEEDBACK, lambda message=message: message) for message in messages]
+    signals = [(OPENED_AT, wire.SIGNAL_FEEDBACK, lambda message=message: message) for message in messages]
 
     def refusal(message: dict[str, Any]) -> str | None:
         scheduler = started_run(node("ask", human={"type": "APPROVAL", "prompt": "Publish?"}))
-        view = cast("RunView", SimpleNamespace(scheduler=scheduler, pending_commands=lambda: sent))
+        view = cast("RunView", SimpleNamespace(scheduler=scheduler, pending_commands=lambda: signals))
         return rejection_of_pending(view, wire.SIGNAL_FEEDBACK, message)
 
     assert refusal(messages[0]) is None
@@ -234,14 +234,14 @@ async def test_requests_of_sub_plans_have_the_path_from_the_run() -> None:
         ("a/b/ask", "run", RequestRef("run/a%2Fb", "ask")),
         ("a/b/in%/deep[1]", "run", RequestRef("run/a%2Fb/in%25", "deep[1]")),
     ]
-    nested = [(each.id, each.document["run_id"]) for each in nested_requests]
-    assert nested == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
+    nested_ids = [(each.id, each.document["run_id"]) for each in nested_requests]
+    assert nested_ids == [("ask", "run/a%2Fb"), ("in%/deep[1]", "run/a%2Fb")]
     open_runs = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     assert namespace.queries == [f"{open_runs} AND DagwrightAwaiting IS NOT NULL AND DagwrightRoot = 'run'"] * 2
-    unlisted = _Namespace(namespace.runs)
-    actual = await _namespace_requests(unlisted, lacks="DagwrightRoot").requests_of("run")
+    fallback = _Namespace(namespace.runs)
+    actual = await _namespace_requests(fallback, lacks="DagwrightRoot").requests_of("run")
     assert [each.id for each in actual] == [each.id for each in all_requests]
-    assert unlisted.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
+    assert fallback.queries == [f"{open_runs} AND RootWorkflowId = 'run'"]
 
 
 @pytest.mark.parametrize(
@@ -280,9 +280,9 @@ def test_node_name_selects_the_requests_of_its_items_in_all_its_runs() -> None:
     ]
     assert [each.id for each in requests_of_node(requests, "sum")] == ["sum[a]", "sum[b]#2"]
     assert refs_by_run(requests_of_node(requests, "sum")) == [RequestRef("run", "sum")]
-    nested = [RequestRef("run/archive[1]", "sum[a]"), RequestRef("run/archive[2]", "sum")]
+    nested_refs = [RequestRef("run/archive[1]", "sum[a]"), RequestRef("run/archive[2]", "sum")]
     assert (refs_by_run(requests_of_node(requests, "archive/sum")), requests_of_node(requests, "archive")) == (
-        nested,
+        nested_refs,
         [],
     )
 
@@ -418,15 +418,19 @@ async def test_target_without_read_requests_is_resolved_by_its_id() -> None:
 
 
 async def test_next_request_has_the_path_from_the_run() -> None:
-    fake_requests, nested = FakeRequests(), AnswerTarget("run-1", "sub/lookup:person:J")
-    assert await next_request(cast("NamespaceRequests", fake_requests), await sent_answer(fake_requests, nested)) == {
+    fake_requests, sub_target = FakeRequests(), AnswerTarget("run-1", "sub/lookup:person:J")
+    assert await next_request(
+        cast("NamespaceRequests", fake_requests), await sent_answer(fake_requests, sub_target)
+    ) == {
         "request_id": "sub/lookup:person:J#2",
         "run_id": "run-1",
     }
     check = AnswerTarget("run-1", "check")
     assert await next_request(cast("NamespaceRequests", fake_requests), await sent_answer(fake_requests, check)) is None
-    refusing = FakeRequests(run_1=FeedbackRejected("no"))
-    assert await next_request(cast("NamespaceRequests", fake_requests), await sent_answer(refusing, nested)) is None
+    rejecting = FakeRequests(run_1=FeedbackRejected("no"))
+    assert (
+        await next_request(cast("NamespaceRequests", fake_requests), await sent_answer(rejecting, sub_target)) is None
+    )
 
 
 def test_answer_without_a_name_needs_a_single_request() -> None:

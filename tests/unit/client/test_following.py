@@ -46,10 +46,10 @@ async def test_open_run_has_its_requests_and_closed_run_none(monkeypatch: Any) -
 
 
 async def test_answered_requests_are_excluded(monkeypatch: Any) -> None:
-    answered = [request_key(request) for request in approval_requests(["check", "other"])]
-    first, _ = await _moments(monkeypatch, answered_requests=answered[:1])
+    answered_keys = [request_key(request) for request in approval_requests(["check", "other"])]
+    first, _ = await _moments(monkeypatch, answered_requests=answered_keys[:1])
     assert [request["request_id"] for request in first.requests] == ["other"]
-    first, _ = await _moments(monkeypatch, answered_requests=answered)
+    first, _ = await _moments(monkeypatch, answered_requests=answered_keys)
     assert (first.requests, first.is_last) == ([], False)
 
 

@@ -47,8 +47,10 @@ def test_annotations_of_checked_arguments_are_supported(name: str) -> None:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_documented_errors_are_public(name: str) -> None:
-    documented = re.findall(r"^ {4,12}((?:[A-Z]\w+)(?:, [A-Z]\w+)*):", FUNCTIONS[name].__doc__ or "", re.MULTILINE)
-    documented_errors = {each for line in documented for each in line.split(", ")} - {
+    documented_names = re.findall(
+        r"^ {4,12}((?:[A-Z]\w+)(?:, [A-Z]\w+)*):", FUNCTIONS[name].__doc__ or "", re.MULTILINE
+    )
+    documented_errors = {each for line in documented_names for each in line.split(", ")} - {
         "Args",
         "Returns",
         "Raises",
@@ -152,8 +154,8 @@ async def test_server_that_does_not_respond_is_named(status: RPCStatusCode) -> N
 
 async def test_rejected_request_has_the_status_of_the_server() -> None:
     message = r"^the Temporal server at localhost:7233 rejects the request \(PERMISSION_DENIED\): no luck$"
-    with pytest.raises(ServerError, match=message) as rejected:
+    with pytest.raises(ServerError, match=message) as error:
         await RequestSender(RPCStatusCode.PERMISSION_DENIED).ask()
-    assert type(rejected.value) is ServerError
+    assert type(error.value) is ServerError
     with pytest.raises(RPCError):
         await RequestSender(RPCStatusCode.PERMISSION_DENIED)._private()

@@ -51,8 +51,8 @@ def test_each_type_that_a_method_returns_can_be_imported(name: str) -> None:
     modules = (dagwright, errors, events, settings, tools, types)
     public = {getattr(module, each) for module in modules for each in getattr(module, "__all__", ["Settings"])}
     actual = getattr(dagwright, name, None) or getattr(types, name)
-    returned = {each for each in _returned_types(actual) if each.__module__.startswith("dagwright.")}
-    assert returned <= public
+    returned_types = {each for each in _returned_types(actual) if each.__module__.startswith("dagwright.")}
+    assert returned_types <= public
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -70,8 +70,8 @@ def test_an_unknown_name_is_rejected() -> None:
 def test_importing_dagwright_loads_nothing_else() -> None:
     """No other module of Dagwright either: only the names that are used are imported."""
     code = "import sys; before = {*sys.modules}; import dagwright, json; print(json.dumps([*{*sys.modules} - before]))"
-    loaded = json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
-    roots = {name for name in loaded if name.partition(".")[0] not in sys.stdlib_module_names}
+    loaded_modules = json.loads(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout)
+    roots = {name for name in loaded_modules if name.partition(".")[0] not in sys.stdlib_module_names}
     assert roots == {"dagwright"}
 
 
@@ -79,8 +79,8 @@ def test_importing_the_client_loads_no_optional_library() -> None:
     """Workers, HTTP tools, queries and models are imported when a program uses them."""
     libraries = ["temporalio.worker", "temporalio.testing", "jsonpath", "httpx", "openai", "mcp", "fastapi", "cel"]
     code = f"import sys; from dagwright import Client; print([each for each in {libraries} if each in sys.modules])"
-    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
-    assert loaded == "[]\n"
+    output = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert output == "[]\n"
 
 
 PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "python-methods.md").read_text(encoding="utf-8")
@@ -105,26 +105,26 @@ def commands() -> set[str]:
 
 
 def test_each_command_has_a_python_form_or_is_named_as_a_command_only() -> None:
-    described = {
+    described_names = {
         command.split()[0] for cells in rows("## Commands and methods") for command in re.findall(r"`(.*?)`", cells[0])
     }
     (sentence,) = re.findall(r"^(`up`.*) manage processes.*they have no Python form\.$", PAGE, re.MULTILINE)
-    assert described | {*re.findall(r"`(\w+)`", sentence)} == commands()
+    assert described_names | {*re.findall(r"`(\w+)`", sentence)} == commands()
 
 
 def test_each_python_form_of_a_command_exists() -> None:
     forms = [cells[1] for cells in rows("## Commands and methods")]
-    named = [match for form in forms for match in re.findall(r"\b(client|run|plan)\.(\w+)", form)]
-    assert len(named) > 25
-    assert [f"{owner}.{name}" for owner, name in named if not hasattr(OWNERS[owner], name)] == []
+    named_methods = [match for form in forms for match in re.findall(r"\b(client|run|plan)\.(\w+)", form)]
+    assert len(named_methods) > 25
+    assert [f"{owner}.{name}" for owner, name in named_methods if not hasattr(OWNERS[owner], name)] == []
 
 
 @pytest.mark.parametrize(("command", "options"), [("run", StartOptions), ("ask", AskOptions)])
 def test_options_have_the_names_of_the_command_line(command: str, options: type) -> None:
     opts = [each for parameter in app.click_command().commands[command].params for each in parameter.opts]
     flags = {each.removeprefix("--") for each in opts if each.startswith("--")} - COMMAND_ONLY_OPTIONS
-    named = {PYTHON_NAMES.get(flag, flag).replace("-", "_") for flag in flags}
-    assert named - PARAMETER_OPTIONS - {*options.__annotations__} == set()
+    option_names = {PYTHON_NAMES.get(flag, flag).replace("-", "_") for flag in flags}
+    assert option_names - PARAMETER_OPTIONS - {*options.__annotations__} == set()
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_synchronous_classes_have_every_method(asynchronous: type, synchronous: 
 
 
 def test_each_error_of_the_page_is_in_the_module_of_errors() -> None:
-    described = [name for cells in rows("## Errors\n") for name in re.findall(r"`([A-Z]\w+)`", cells[0])]
-    assert len(described) > 12
-    assert [name for name in described if name not in errors.__all__] == []
+    described_names = [name for cells in rows("## Errors\n") for name in re.findall(r"`([A-Z]\w+)`", cells[0])]
+    assert len(described_names) > 12
+    assert [name for name in described_names if name not in errors.__all__] == []
     classes = [getattr(errors, name) for name in errors.__all__ if name != "Problem"]
     assert [each for each in classes if not issubclass(each, DagwrightError | errors.ChildRunFailed)] == []
 

@@ -57,8 +57,8 @@ class Namespace:
     def list_workflows(self, query: str, *, page_size: int, next_page_token: bytes | None = None) -> Listing:
         self.queries.append(query)
         after = re.search(r"RunId > '(.+)'", query)
-        remaining = [run for run in self.executions if after is None or run.run_id > after[1]]
-        return Listing(remaining, page_size, next_page_token)
+        remaining_runs = [run for run in self.executions if after is None or run.run_id > after[1]]
+        return Listing(remaining_runs, page_size, next_page_token)
 
     async def count_workflows(self, query: str) -> Any:
         self.queries.append(query)
@@ -121,24 +121,24 @@ async def test_cursor_of_each_run_continues_after_it() -> None:
     namespace = Namespace([execution(number) for number in range(5)])
     page, _ = await runs_of(namespace).page_of_runs(limit=4)
     for number, run in enumerate(page, 1):
-        rest, _ = await runs_of(namespace).page_of_runs(limit=9, after=ListCursor.parse(str(run.cursor)))
-        assert [each.run_id for each in rest] == [f"run-{later}" for later in range(number, 5)]
-    assert [run.cursor for run in rest] == [None]
+        later_runs, _ = await runs_of(namespace).page_of_runs(limit=9, after=ListCursor.parse(str(run.cursor)))
+        assert [each.run_id for each in later_runs] == [f"run-{later}" for later in range(number, 5)]
+    assert [run.cursor for run in later_runs] == [None]
 
 
 async def test_pages_skip_and_repeat_nothing_while_runs_are_deleted() -> None:
     namespace = Namespace([_waiting_run(number, _request()) for number in range(10)])
     runs = runs_of(namespace)
     first = await runs.inbox(limit=4)
-    listed, cursor = await runs.page_of_runs(limit=4)
-    assert [run.run_id for run in listed] == ["run-0", "run-1", "run-2", "run-3"]
+    page, cursor = await runs.page_of_runs(limit=4)
+    assert [run.run_id for run in page] == ["run-0", "run-1", "run-2", "run-3"]
     # The run at the cursor is deleted too.
     namespace.executions = [run for run in namespace.executions if run.id not in ("run-0", "run-3", "run-5")]
-    rest = ["run-4", "run-6", "run-7", "run-8", "run-9"]
+    remaining_ids = ["run-4", "run-6", "run-7", "run-8", "run-9"]
     second = await runs.inbox(limit=4, after=first.cursor)
     third = await runs.inbox(limit=4, after=second.cursor)
-    assert [request.request_ref.workflow_id for page in (second, third) for request in page.requests] == rest
-    assert [run.run_id for run in (await runs.page_of_runs(limit=9, after=cursor))[0]] == rest
+    assert [request.request_ref.workflow_id for page in (second, third) for request in page.requests] == remaining_ids
+    assert [run.run_id for run in (await runs.page_of_runs(limit=9, after=cursor))[0]] == remaining_ids
 
 
 _ID = "0193a5c0-0000-4000-8000-0123456789ab"
@@ -175,8 +175,8 @@ def test_text_that_is_not_a_cursor_is_rejected(text: str) -> None:
 
 async def test_run_whose_memo_cannot_be_read_does_not_fail_the_list() -> None:
     attributes = {wire.SEARCH_STATE: "waiting", wire.SEARCH_TITLE: "Report", wire.SEARCH_PROGRESS: "1/3"}
-    damaged = execution(2, ValueError("no codec"), attributes=attributes)
-    actual = await runs_of(Namespace([execution(1), damaged, execution(3)])).list_runs()
+    damaged_run = execution(2, ValueError("no codec"), attributes=attributes)
+    actual = await runs_of(Namespace([execution(1), damaged_run, execution(3)])).list_runs()
     expected = [("run-1", "running", None), ("run-2", "waiting", "Report"), ("run-3", "running", None)]
     assert [(run.run_id, run.status, run.title) for run in actual] == expected
     assert (actual[1].nodes_done, actual[1].nodes_total, actual[1].started_at) == (1, 3, STARTED)
@@ -330,11 +330,12 @@ async def test_open_runs_of_an_owner_are_counted_by_the_server() -> None:
 
 
 @pytest.mark.parametrize(
-    "read", [lambda runs: runs.list_runs(), lambda runs: runs.inbox(limit=1), lambda runs: runs.count_open_runs("ann")]
+    "list_runs",
+    [lambda runs: runs.list_runs(), lambda runs: runs.inbox(limit=1), lambda runs: runs.count_open_runs("ann")],
 )
-async def test_namespace_without_an_attribute_is_named_with_the_remedy(read: Callable[[Runs], Any]) -> None:
+async def test_namespace_without_an_attribute_is_named_with_the_remedy(list_runs: Callable[[Runs], Any]) -> None:
     with pytest.raises(SearchAttributesMissing) as error:
-        await read(runs_of(Namespace([]), missing=["DagwrightTags"]))
+        await list_runs(runs_of(Namespace([]), missing=["DagwrightTags"]))
     assert str(error.value) == (
         "runs cannot be listed, because the namespace 'default' lacks search attributes; register them with "
         "`temporal operator search-attribute create --namespace default --name DagwrightTags --type KeywordList`, "
@@ -368,9 +369,9 @@ def test_filter_of_the_inbox_is_a_query(list_filter: InboxFilter, condition: str
 def _waiting_run(
     number: int, *requests: Mapping[str, Any], count: int | None = None, memo: Mapping[str, Any] = NO_MEMO
 ) -> Any:
-    shown = [{"node": request["request_id"].partition("[")[0], "request": request} for request in requests]
-    listed = {"title": "Plan", "count": len(shown) if count is None else count, "shown": shown}
-    return execution(number, {wire.MEMO_REQUESTS: listed, **memo})
+    entries = [{"node": request["request_id"].partition("[")[0], "request": request} for request in requests]
+    memo_entry = {"title": "Plan", "count": len(entries) if count is None else count, "shown": entries}
+    return execution(number, {wire.MEMO_REQUESTS: memo_entry, **memo})
 
 
 def _request(id: str = "check", *, day: int = 2, **fields: Any) -> dict[str, Any]:
@@ -390,8 +391,8 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
 
 
 async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
-    damaged = {"title": "Plan", "count": 1, "shown": [{"node": "n", "request": {}}]}
-    executions = [execution(1, {wire.MEMO_REQUESTS: damaged}), _waiting_run(2, _request())]
+    damaged_memo = {"title": "Plan", "count": 1, "shown": [{"node": "n", "request": {}}]}
+    executions = [execution(1, {wire.MEMO_REQUESTS: damaged_memo}), _waiting_run(2, _request())]
     page = await runs_of(Namespace(executions)).inbox(limit=10)
     assert ([request.id for request in page.requests], page.omitted) == (["check"], {"run-1": 1})
 

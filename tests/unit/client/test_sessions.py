@@ -31,8 +31,8 @@ async def test_busy_server_is_retried_by_the_sdk_alone() -> None:
         return TURN
 
     handle = SimpleNamespace(describe=describe)
-    busy = SimpleNamespace(get_workflow_handle=lambda _: handle, execute_update_with_start_workflow=execute)
-    connection = Connection(cast("Any", busy), Server("nowhere", "default"), frozenset())
+    client = SimpleNamespace(get_workflow_handle=lambda _: handle, execute_update_with_start_workflow=execute)
+    connection = Connection(cast("Any", client), Server("nowhere", "default"), frozenset())
     sessions = Sessions(connection, cast("Runs", None), task_queue="queue")
     with pytest.raises(RPCError, match="too much to do"):
         await sessions.start_turn("s", prepare, on_busy=lambda turn: None)

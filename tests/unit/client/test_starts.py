@@ -72,8 +72,8 @@ def test_fairness_key_and_weight_become_the_fairness_of_the_run(toolset: Toolset
 
 def test_plan_text_of_a_model_is_repaired_and_needs_approval(toolset: Toolset) -> None:
     options = StartOptions(repair=True, approve_plan=True, interactive=True)
-    written = read_plan_to_repair(f"Here it is:\n```json\n{json.dumps(PLAN)}\n```")
-    start = prepare_start(PlanStart(written, options=options), toolset.declarations())
+    draft = read_plan_to_repair(f"Here it is:\n```json\n{json.dumps(PLAN)}\n```")
+    start = prepare_start(PlanStart(draft, options=options), toolset.declarations())
     assert (start.options.needs_approval, [node.id for node in start.plan.nodes]) == (True, ["lamps"])
     with pytest.raises(PlanInvalid, match="repairs the text of a plan, not dict"):
         read_plan_to_repair(PLAN)
@@ -175,13 +175,13 @@ async def test_run_on_a_new_server_warns_that_it_has_no_worker(
         return Started("refill-1", "1", is_new=True)
 
     monkeypatch.setattr(ClientTools, "toolset", tools)
-    unused: dict[str, Any] = dict.fromkeys(("store", "steering", "sessions"))
+    unused_services: dict[str, Any] = dict.fromkeys(("store", "steering", "sessions"))
     parts: dict[str, Any] = {
         "settings": Settings(state_dir=tmp_path),
         "connection": SimpleNamespace(server=Server("here:1", "default", is_new=is_new_server)),
         "runs": SimpleNamespace(start=start),
     }
-    services = Services(**parts, **unused)
+    services = Services(**parts, **unused_services)
     with caplog.at_level(logging.WARNING, logger="dagwright.client"):
         await Client(services, AsyncExitStack()).ask("Refill the lamps", model="small")
     assert len(caplog.messages) == warnings

@@ -74,9 +74,9 @@ async def test_message_that_every_run_would_reject_is_not_sent(
 ) -> None:
     run = _FullRun(RPCStatusCode.INVALID_ARGUMENT)
     steering_client = Steering(Connection(cast(Client, run), Server("here", "default"), frozenset()))
-    sent = steering_client.cancel("run", actor) if command is None else steering_client.send("run", command, actor)
+    send_call = steering_client.cancel("run", actor) if command is None else steering_client.send("run", command, actor)
     with pytest.raises(CommandRejected, match=words) as error:
-        await sent
+        await send_call
     assert (type(error.value), run.was_cancelled) == (CommandRejected, False)
 
 
@@ -89,11 +89,11 @@ def called_outside_of_event_loop(monkeypatch: pytest.MonkeyPatch) -> Callable[[A
     actual: dict[str, bool] = {}
 
     def watch(module: Any, name: str) -> dict[str, bool]:
-        watched = getattr(module, name)
+        original = getattr(module, name)
 
-        def record_thread(*args: Any, **named: Any) -> Any:
+        def record_thread(*args: Any, **kwargs: Any) -> Any:
             actual[name] = get_ident() != main_thread().ident
-            return watched(*args, **named)
+            return original(*args, **kwargs)
 
         monkeypatch.setattr(module, name, record_thread)
         return actual

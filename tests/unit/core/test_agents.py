@@ -59,13 +59,13 @@ def test_unknown_agent_is_reported_with_a_hint(name: str, hint: str) -> None:
 def test_agent_needs_an_objective_and_takes_no_arguments() -> None:
     raw = plan_of(node("a", agent="web_researcher", arguments={"topic": "tea"}), node("b", agent="writer"))
     name = "the agent 'web_researcher'"
-    missing, given = (
+    missing_objective, given_arguments = (
         f"{name} needs an objective, such as: Research {{topic}}",
         f"{name} takes an objective, not arguments",
     )
     assert list(problems_of(raw, tools=AGENTS)) == [
-        Problem("invalid_field", missing, "/nodes/0", "a"),
-        Problem("invalid_field", given, "/nodes/0/arguments", "a", "write the values into the objective"),
+        Problem("invalid_field", missing_objective, "/nodes/0", "a"),
+        Problem("invalid_field", given_arguments, "/nodes/0/arguments", "a", "write the values into the objective"),
     ]
 
 

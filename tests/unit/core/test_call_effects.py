@@ -35,10 +35,10 @@ URL = "https://example.com/"
 def compiled_effects(arguments: dict[str, Any], **fields: Any) -> str:
     first_node = {"id": "a", "tool": "render_template", "arguments": {"template": "POST", "values": {}}}
     node = {"id": "n", "tool": "http_request", "arguments": {"url": URL, **arguments}, **fields}
-    compiled = compile_plan(check_plan({"plan": 1, "nodes": [first_node, node]}, TOOLS))
-    decoded = plan_from_json(plan_to_json(compiled))
-    actual = tool_of(decoded.nodes[1], decoded.tools).effects.value
-    assert actual == tool_of(compiled.nodes[1], compiled.tools).effects.value
+    plan = compile_plan(check_plan({"plan": 1, "nodes": [first_node, node]}, TOOLS))
+    decoded_plan = plan_from_json(plan_to_json(plan))
+    actual = tool_of(decoded_plan.nodes[1], decoded_plan.tools).effects.value
+    assert actual == tool_of(plan.nodes[1], plan.tools).effects.value
     return actual
 
 
@@ -154,9 +154,9 @@ def test_names_of_folders_may_be_of_any_language(folder: str) -> None:
 def test_a_model_may_read_from_hosts_that_the_request_names(request_words: str, url: str, expected: str) -> None:
     policy = policy_from_json(model_policy(request_words).to_json())
     request = TOOLS["http_request"]
-    read, write = (replace(request, effects=effects) for effects in (Effects.READ, Effects.WRITE))
-    assert policy.verdict(read, lambda: {"url": url}) == expected
-    assert policy.verdict(write, lambda: {"url": url, "method": "POST"}) == "ask"
+    read_tool, write_tool = (replace(request, effects=effects) for effects in (Effects.READ, Effects.WRITE))
+    assert policy.verdict(read_tool, lambda: {"url": url}) == expected
+    assert policy.verdict(write_tool, lambda: {"url": url, "method": "POST"}) == "ask"
 
 
 def asks_before_effects(policy: Policy) -> bool:

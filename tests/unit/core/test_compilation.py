@@ -119,12 +119,12 @@ _NO_PLANNER = "on_error: replan: only runs of `dagwright ask` have a planner, an
 
 
 def test_fields_that_need_a_planner_are_rejected_with_their_location() -> None:
-    inner = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}), node("i", on_error="replan"))
+    inner_plan = plan_of(node("h", human={"type": "APPROVAL", "prompt": "Go?"}), node("i", on_error="replan"))
     raw = plan_of(
         node("a", on_error="ask", approval="required"),
         node("b", on_error="replan", approval={"type": "APPROVAL"}),
         node("c", agent="writer", objective="Write", retry={"max_attempts": 2}),
-        node("d", plan=inner),
+        node("d", plan=inner_plan),
     )
     card = AgentCard(
         name="writer", description="Writes", objective_template="Write {what}", type="llm", prompt="Write!"

@@ -217,23 +217,23 @@ def test_compute_budget_of_conditions_starts_again_at_every_moment() -> None:
 
 
 def test_large_result_is_measured_once_for_all_conditions_that_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    measured: list[str] = []
+    measured_nodes: list[str] = []
 
     def measure(read: Read, value: Any) -> tuple[int, int]:
-        measured.append(read.node)
+        measured_nodes.append(read.node)
         return measure_value(read, value)
 
     monkeypatch.setattr("dagwright.core.expressions.conditions.measure_value", measure)
     scheduler = started_run(node("a"), *(node(f"n{number}", when=f"{number} in a.result") for number in range(5)))
     scheduler.complete("a", list(range(1, 5_000)), at=1.0)
     assert states(scheduler) == {"a": "completed", "n0": "skipped"} | {f"n{number}": "ready" for number in range(1, 5)}
-    assert measured == ["a"]
+    assert measured_nodes == ["a"]
 
 
 def test_invalid_condition_of_an_unchecked_plan_fails_its_node() -> None:
     plan = compiled_plan(plan_of(node("a"), node("b", "a", when="a.result == 1")))
-    unchecked = replace(plan, nodes=[plan.nodes[0], replace(plan.nodes[1], when="zzz.result == 1")])
-    scheduler = started_scheduler(unchecked)
+    unchecked_plan = replace(plan, nodes=[plan.nodes[0], replace(plan.nodes[1], when="zzz.result == 1")])
+    scheduler = started_scheduler(unchecked_plan)
     start_ready_tasks(scheduler)
     scheduler.complete("a", 1, at=1.0)
     assert error_of(scheduler, "b") == ("invalid_condition", "when: there is no node 'zzz'")

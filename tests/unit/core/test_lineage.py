@@ -26,8 +26,8 @@ def test_locations_are_ordered_distinct_and_limited() -> None:
     lineage = lineage_of_locations([f"f{number}" for number in range(MAX_ENTRIES + 7)])
     assert (len(lineage.files), lineage.omitted) == (MAX_ENTRIES, 7)
     assert lineage.merged_with(lineage_of_locations(["more"])).omitted == 8
-    [long] = lineage_of_locations(["x" * 1_000]).files
-    assert (len(long), long[-1]) == (LOCATION_CHARACTERS, "…")
+    [long_name] = lineage_of_locations(["x" * 1_000]).files
+    assert (len(long_name), long_name[-1]) == (LOCATION_CHARACTERS, "…")
 
 
 @pytest.mark.parametrize("invalid", [None, 5, [], {"files": 5}, {"files": [5], "tool_calls": [5]}, {"omitted": True}])
@@ -59,6 +59,6 @@ def test_lineage_of_all_attempts_survives_continue_as_new() -> None:
     scheduler = started_run(node("a", on_error="ask"), node("b", "a"))
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(lineage=lineage_of_locations(["a.txt"])))
     lineage_of(scheduler).add("a", lineage_of_locations(["b.txt", "a.txt"]))
-    restored = lineage_of(restored_scheduler(scheduler))
-    documents = {name: lineage.to_document() for name, lineage in restored.tasks.items()}
+    restored_lineage = lineage_of(restored_scheduler(scheduler))
+    documents = {name: lineage.to_document() for name, lineage in restored_lineage.tasks.items()}
     assert documents == {"a": {"files": ["a.txt", "b.txt"]}}

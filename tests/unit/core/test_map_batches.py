@@ -123,20 +123,20 @@ def test_large_map_survives_continue_as_new_after_any_task(ended_tasks: int) -> 
     scheduler = _started_scheduler(max_in_flight=2)
 
     def continue_as_new() -> RunScheduler:
-        restored = restored_scheduler(scheduler, _PLAN, max_in_flight=2)
-        assert restored.in_flight == scheduler.in_flight
-        return restored
+        successor = restored_scheduler(scheduler, _PLAN, max_in_flight=2)
+        assert successor.in_flight == scheduler.in_flight
+        return successor
 
-    running = start_ready_tasks(scheduler)
+    running_tasks = start_ready_tasks(scheduler)
     for number in range(5):
         if number == ended_tasks:
             scheduler = continue_as_new()
-        task = running.pop(0)
+        task = running_tasks.pop(0)
         if task.is_join:
             scheduler.complete(task.id, "joined", at=3.0)
         else:
             _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
-        running += start_ready_tasks(scheduler)
+        running_tasks += start_ready_tasks(scheduler)
     if ended_tasks == 5:
         scheduler = continue_as_new()
     assert scheduler.records[0].result == "joined"
@@ -232,17 +232,20 @@ def test_calls_that_wait_for_a_run_use_no_slots_of_map_batches() -> None:
 def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int) -> None:
     maps = [_map(f"m{number}", 1_200) for number in range(3)]
     scheduler = started_scheduler(compiled_plan(plan_of(*maps, node("a"))), at=1.0, max_in_flight=run_limit)
-    running, running_counts = start_ready_tasks(scheduler), []
-    while running:
+    running_tasks, running_counts = start_ready_tasks(scheduler), []
+    while running_tasks:
         running_counts.append(
-            sum(scheduler.state.map_concurrency(task.ref.node).items if task.is_child_run else 1 for task in running)
+            sum(
+                scheduler.state.map_concurrency(task.ref.node).items if task.is_child_run else 1
+                for task in running_tasks
+            )
         )
-        task = running.pop(0)
+        task = running_tasks.pop(0)
         if task.is_child_run:
             _complete(scheduler, task, values=None, pieces=[("sha256-x", 300)])
         else:
             scheduler.complete(task.id, "done", at=2.0)
-        running += start_ready_tasks(scheduler)
+        running_tasks += start_ready_tasks(scheduler)
     assert max(running_counts) == max_running
     assert set(states(scheduler).values()) == {"completed"}
 
@@ -252,8 +255,8 @@ def test_running_map_batches_keep_their_share_in_a_new_execution() -> None:
     scheduler = started_scheduler(plan, at=1.0, max_in_flight=10)
     ids = [task.id for task in start_ready_tasks(scheduler)]
     assert ids == ["m0[0-299]", "m0[300-599]", "m0[600-899]", "m0[900-1199]", "m1[0-299]"]
-    restored = restored_scheduler(scheduler, plan, max_in_flight=10)
-    assert start_ready_tasks(restored) == []
-    first = Task(ids[0], restored.plan.nodes[0], TaskRef(0, 0), {}, [], map_batch=restored.state.map_batch_of(ids[0]))
-    _complete(restored, first)
-    assert [task.id for task in start_ready_tasks(restored)] == ["m1[300-599]"]
+    successor = restored_scheduler(scheduler, plan, max_in_flight=10)
+    assert start_ready_tasks(successor) == []
+    first = Task(ids[0], successor.plan.nodes[0], TaskRef(0, 0), {}, [], map_batch=successor.state.map_batch_of(ids[0]))
+    _complete(successor, first)
+    assert [task.id for task in start_ready_tasks(successor)] == ["m1[300-599]"]

@@ -54,16 +54,16 @@ def call(task: Task, toolset: Toolset) -> Any:
 def example(name: str, toolset: Toolset, inputs: Mapping[str, Any]) -> RunScheduler:
     path = FOLDER / name
     raw = inline_files(read_plan_file(path), base=path.parent)
-    checked = check_plan(raw, toolset.declarations())
-    prepare_plan(checked, inputs)
+    checked_plan = check_plan(raw, toolset.declarations())
+    prepare_plan(checked_plan, inputs)
     # Without regions, every node is called separately.
-    return run(compile_plan(checked), inputs, toolset)
+    return run(compile_plan(checked_plan), inputs, toolset)
 
 
 def test_failing_plan_keeps_results_that_do_not_depend_on_the_failed_node(toolset: Toolset) -> None:
     scheduler = example("failing-plan/plan.yaml", toolset, {})
-    completed = dict.fromkeys(("south", "south total", "report", "rate", "converted"), "completed")
-    assert states(scheduler) == {"north": "failed", "north total": "blocked", "both": "blocked", **completed}
+    completed_nodes = dict.fromkeys(("south", "south total", "report", "rate", "converted"), "completed")
+    assert states(scheduler) == {"north": "failed", "north total": "blocked", "both": "blocked", **completed_nodes}
     assert scheduler.status() == "completed_with_failures"
     reason = "There is no file 'examples/failing-plan/there-is-no-such-file.txt' in the files folder"
     assert scheduler.output() == ({"report": f"North blocked: {reason}. South: 100.25.", "south in euro": 100.25}, None)

@@ -98,8 +98,8 @@ def test_version_and_reserved_ids_and_fields_are_explained() -> None:
     problems = problems_of(plan_of(node("a", tool="stale")), tools=tools)
     assert [problem.hint for problem in problems] == ["the tool was renamed: write tool: fresh"]
     [(_, _, message, hint)] = _problems_in(node("a", zzzzzz=1))
-    listed = "id, title, tool, agent, human, plan, arguments, objective and 15 more"
-    assert (message, hint) == (f"unknown field 'zzzzzz'; allowed are {listed}", None)
+    field_list = "id, title, tool, agent, human, plan, arguments, objective and 15 more"
+    assert (message, hint) == (f"unknown field 'zzzzzz'; allowed are {field_list}", None)
 
 
 _JSON_TYPES = {"int": "integer", "str": "string", "bool": "boolean", "list": "array", "dict": "object"}
@@ -107,14 +107,14 @@ _JSON_TYPES = {"int": "integer", "str": "string", "bool": "boolean", "list": "ar
 
 @pytest.mark.parametrize(("name", "meant"), [*_JSON_TYPES.items(), ("float", "number"), ("strng", "string")])
 def test_type_of_another_language_has_a_hint(name: str, meant: str) -> None:
-    inner, hint = {"type": "array", "items": {"type": name}}, f"did you mean {meant!r}?"
-    assert _problems_in(node("a"), inputs={"x": {"type": name}, "y": inner}) == [
+    array_schema, hint = {"type": "array", "items": {"type": name}}, f"did you mean {meant!r}?"
+    assert _problems_in(node("a"), inputs={"x": {"type": name}, "y": array_schema}) == [
         (f"/inputs/{at}", None, f"inputs.{at.replace('/', '.')}: {name!r} is not a JSON type", hint)
         for at in ("x/type", "y/items/type")
     ]
 
 
-_ALLOWED = "title, plan, metadata, inputs, on_failure, deadline, nodes, output"
+_PLAN_FIELDS = "title, plan, metadata, inputs, on_failure, deadline, nodes, output"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ _ALLOWED = "title, plan, metadata, inputs, on_failure, deadline, nodes, output"
         ({"plan": 1, "nodes": {"a": {}}}, [("/nodes", "'nodes' must be a list, not an object")]),
         (
             {"plan": 1, "steps": []},
-            [("/steps", f"unknown field 'steps'; allowed are {_ALLOWED}"), ("", "'nodes' is missing")],
+            [("/steps", f"unknown field 'steps'; allowed are {_PLAN_FIELDS}"), ("", "'nodes' is missing")],
         ),
     ],
 )
@@ -253,9 +253,9 @@ def test_hints_are_the_nearest_names_within_a_budget() -> None:
 
 
 def test_unused_inputs_are_reported_up_to_the_limit_of_problems() -> None:
-    checked = check_plan(plan_of(node("a"), inputs={f"in_{n}": {"default": "x"} for n in range(1_000)}), TOOLS)
+    checked_plan = check_plan(plan_of(node("a"), inputs={f"in_{n}": {"default": "x"} for n in range(1_000)}), TOOLS)
     start = time.thread_time()
-    problems = unused_inputs(checked, [f"out_{n}" for n in range(1_000)])
+    problems = unused_inputs(checked_plan, [f"out_{n}" for n in range(1_000)])
     assert PlanInvalid(problems).problems[-1].code == TOO_MANY_PROBLEMS
     assert len(problems) == MAX_PROBLEMS + 1
     assert time.thread_time() - start < MAX_SECONDS
@@ -298,13 +298,13 @@ def test_inputs_and_forks_have_short_messages() -> None:
 
 
 def _notes(inputs: Any) -> list[tuple[str, str, str]]:
-    checked = check_plan(
+    checked_plan = check_plan(
         {"plan": 1, "inputs": inputs, "nodes": [{"id": "a", "tool": "t"}]}, {}, allow_unknown_tools=True
     )
-    return [(note.code, note.pointer, note.message) for note in checked.notes]
+    return [(note.code, note.pointer, note.message) for note in checked_plan.notes]
 
 
-_CHECKED = ("core/**/*.py", "features/**/*.py", "dialects/*.py", "plans/*.py")
+_CHECKED_FILES = ("core/**/*.py", "features/**/*.py", "dialects/*.py", "plans/*.py")
 _CODE = re.compile(r"`([^`]*)`")
 
 
@@ -335,7 +335,7 @@ def _has_odd_code(hint: str) -> bool:
 
 def test_hints_have_one_form() -> None:
     root = Path(dagwright.__file__).parent
-    files = [file for pattern in _CHECKED for file in root.glob(pattern)]
+    files = [file for pattern in _CHECKED_FILES for file in root.glob(pattern)]
     texts = [
         text for text in (file.read_text(encoding="utf-8") for file in files) if re.search(r"hint *=|Problem\(", text)
     ]

@@ -94,15 +94,17 @@ def test_duplicate_tool_or_resolver_of_a_plugin_is_rejected(tmp_path: Path, tool
 def test_toy_application_adds_tools_settings_verbs_and_a_resolver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_TOY_WAREHOUSE", "south")
     settings = Settings()
-    declared = load_toolset(settings).declarations()
+    declarations = load_toolset(settings).declarations()
     expected = ["toy.put", "toy.take", "toy.find_shelf", "toy.bind_shelves"]
-    assert [name for name in declared if name.startswith("toy.")] == expected
-    assert resolver_of(declared).kinds == ("shelf",)
-    assert [name for name in intent_verbs(declared) if name.startswith("toy.")] == ["toy.put"]
+    assert [name for name in declarations if name.startswith("toy.")] == expected
+    assert resolver_of(declarations).kinds == ("shelf",)
+    assert [name for name in intent_verbs(declarations) if name.startswith("toy.")] == ["toy.put"]
     [toy_settings] = environment_of(settings).app_settings.values()
     assert getattr(toy_settings, "toy_warehouse", None) == "south"
     assert plugin_packages() == ("toy_app",)
-    extender = goal_from_document({"goal": "Put the lamp on the long shelf.", "profile": "intents"}, declared).extender
+    extender = goal_from_document(
+        {"goal": "Put the lamp on the long shelf.", "profile": "intents"}, declarations
+    ).extender
     assert extender is not None
     lookup = extender["schema"]["$defs"]["Lookup"]["properties"]
     assert lookup["entity_type"]["description"] == "One of place, shelf, rack."
@@ -124,21 +126,21 @@ def plan_with_lookup(**more: str) -> dict[str, object]:
     ],
 )
 def test_lookups_are_checked_by_the_resolver_of_the_application(more: dict[str, str], message: str) -> None:
-    declared = load_toolset(Settings()).declarations()
-    assert [lookup.filters for lookup in check_plan(plan_with_lookup(aisle="b"), declared).lookups] == [
+    declarations = load_toolset(Settings()).declarations()
+    assert [lookup.filters for lookup in check_plan(plan_with_lookup(aisle="b"), declarations).lookups] == [
         (("aisle", "B"),)
     ]
     with pytest.raises(PlanInvalid, match=message):
-        check_plan(plan_with_lookup(**more), declared)
+        check_plan(plan_with_lookup(**more), declarations)
 
 
 def test_without_an_application_nothing_is_looked_up(tmp_path: Path) -> None:
     plan = {"intents": [{"verb": "http_request", "lookups": {"url": {"search_text": "a", "entity_type": "b"}}}]}
     with using_plugins([]):
-        declared = load_toolset(Settings(state_dir=tmp_path)).declarations()
-        assert [name for name in declared if "." in name] == []
+        declarations = load_toolset(Settings(state_dir=tmp_path)).declarations()
+        assert [name for name in declarations if "." in name] == []
         with pytest.raises(PlanInvalid, match="no resolver is installed"):
-            check_plan(plan, declared)
+            check_plan(plan, declarations)
 
 
 @pytest.mark.usefixtures("toy")

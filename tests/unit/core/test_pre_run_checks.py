@@ -91,10 +91,10 @@ HELLO = {"tool": "hello", "arguments": {"name": "x"}}
 
 
 def test_condition_that_needs_an_undeclared_input_is_rejected_with_the_nearest() -> None:
-    wrong, message = {**A, "when": "inputs.nett > 1"}, "when: there is no input 'nett'; the plan declares net"
+    wrong_node, message = {**A, "when": "inputs.nett > 1"}, "when: there is no input 'nett'; the plan declares net"
     expected = ("invalid_field", "/nodes/0/when", message, "did you mean 'net'?")
-    assert problems_of(wrong, inputs=NET) == [expected]
-    sub_plan = {"id": "below", "plan": {"inputs": NET, "nodes": [wrong]}, "arguments": {"net": 1}}
+    assert problems_of(wrong_node, inputs=NET) == [expected]
+    sub_plan = {"id": "below", "plan": {"inputs": NET, "nodes": [wrong_node]}, "arguments": {"net": 1}}
     assert [(code, at) for code, at, _, _ in problems_of(sub_plan)] == [("invalid_field", "/nodes/0/plan/nodes/0/when")]
 
 
@@ -115,7 +115,7 @@ _STATES = "pending, ready, running, waiting, completed, failed, skipped, blocked
 
 
 @pytest.mark.parametrize(
-    ("when", "shown", "hint"),
+    ("when", "problem", "hint"),
     [
         ("a.status == 'complete'", "a.status is never 'complete'", "completed"),
         ('!("canceled" != nodes["a"].status) || true', "a.status is never 'canceled'", "cancelled"),
@@ -124,13 +124,13 @@ _STATES = "pending, ready, running, waiting, completed, failed, skipped, blocked
         ("inputs.net == 'gros'", "inputs.net is never 'gros'", "gross"),
     ],
 )
-def test_comparison_with_a_text_that_the_value_never_has_is_rejected(when: str, shown: str, hint: str | None) -> None:
+def test_comparison_with_a_text_that_the_value_never_has_is_rejected(when: str, problem: str, hint: str | None) -> None:
     inputs = {"net": {"enum": ["net", "gross"]}}
     ((code, at, message, actual_hint),) = problems_of(
         A, {**HELLO, "id": "b", "when": when, "join": "all_done"}, inputs=inputs
     )
-    known = "net, gross" if "inputs" in shown else _STATES
-    assert (code, at, message) == ("invalid_field", "/nodes/1/when", f"when: {shown}: it is one of {known}")
+    known_texts = "net, gross" if "inputs" in problem else _STATES
+    assert (code, at, message) == ("invalid_field", "/nodes/1/when", f"when: {problem}: it is one of {known_texts}")
     assert actual_hint == (None if hint is None else f"did you mean {hint!r}?")
 
 
@@ -183,7 +183,7 @@ SUB = {
 }
 SINKS = {"id": "sinks", "plan": {"nodes": [A, {**HELLO, "id": "last", "depends_on": ["a"]}]}}
 TEXT = {"id": "text", "agent": {"prompt": "You write."}, "objective": "Write."}
-LISTED = {"id": "listed", "tool": "on", "arguments": {"day": "2026-01-01"}}
+LIST_NODE = {"id": "listed", "tool": "on", "arguments": {"day": "2026-01-01"}}
 PERSON = {"id": "a", "tool": "person", "arguments": {"name": "x"}}
 CHOOSE = {"human": {"type": "SELECTION", "prompt": "Who?", "options": "{{a.result}}"}}
 
@@ -206,7 +206,7 @@ CHOOSE = {"human": {"type": "SELECTION", "prompt": "Who?", "options": "{{a.resul
             "arguments/things",
             "{{text.result}} is string, and 'things'",
         ),
-        (LISTED, {**HELLO, "for_each": "{{listed.result}}", "key": "{{item.day.x}}"}, "key", "item.day has no part"),
+        (LIST_NODE, {**HELLO, "for_each": "{{listed.result}}", "key": "{{item.day.x}}"}, "key", "item.day has no part"),
         (PERSON, {**HELLO, "when": "a.result.nme == 'x'"}, "when", "a.result has no part 'nme': it has name, age"),
         (WHERE, {**SUB, "arguments": {"n": "{{where.result}}"}}, "arguments/n", "the sub-plan's input 'n' takes"),
         (PERSON, CHOOSE, "human/options", "{{a.result}} is object, as the tool 'person' declares its result, and opti"),
@@ -291,15 +291,15 @@ def test_declared_type_of_an_input_is_compared_with_its_use() -> None:
 def test_placeholder_near_a_declared_input_has_a_note() -> None:
     arguments = {"name": "{{PLACEHOLDER_naem}} {{PLACEHOLDER_other}}"}
     nodes = [{**call("hello", **arguments), "id": "a"}]
-    checked = check_plan({"inputs": {"name": {"type": "string"}}, "nodes": nodes}, TOOLS)
+    checked_plan = check_plan({"inputs": {"name": {"type": "string"}}, "nodes": nodes}, TOOLS)
     message = "PLACEHOLDER_naem adds the input 'naem', which the plan does not declare; did you mean 'name'?"
-    assert [(note.code, note.message, note.node, note.pointer) for note in checked.notes] == [
+    assert [(note.code, note.message, note.node, note.pointer) for note in checked_plan.notes] == [
         ("undeclared_input", message, "a", "/nodes/0/arguments/name")
     ]
-    missing = "the input 'naem' is missing: PLACEHOLDER_naem adds it, and the plan does not declare it"
-    problems = input_problems(checked, {"name": "x", "other": "y"}, given=["name", "other"])
+    missing_input = "the input 'naem' is missing: PLACEHOLDER_naem adds it, and the plan does not declare it"
+    problems = input_problems(checked_plan, {"name": "x", "other": "y"}, given=["name", "other"])
     assert [(problem.message, problem.hint, problem.pointer) for problem in problems] == [
-        (missing, "did you mean 'name'?", "/inputs/naem")
+        (missing_input, "did you mean 'name'?", "/inputs/naem")
     ]
     assert [*check_plan({"nodes": nodes}, TOOLS).notes] == []
 
@@ -328,8 +328,8 @@ def test_all_kinds_of_problems_are_reported_in_one_pass() -> None:
 
 @pytest.mark.parametrize("heartbeat", ["999ms", "1s"])
 def test_heartbeat_is_at_least_a_second(heartbeat: str) -> None:
-    inner = {"nodes": [{"id": "b", "tool": "hello", "arguments": {"name": "b"}, "heartbeat": heartbeat}]}
-    actual = problems_of(node("a", tool="hello", arguments={"name": "a"}), {"id": "sub", "plan": inner})
+    inner_plan = {"nodes": [{"id": "b", "tool": "hello", "arguments": {"name": "b"}, "heartbeat": heartbeat}]}
+    actual = problems_of(node("a", tool="hello", arguments={"name": "a"}), {"id": "sub", "plan": inner_plan})
     message = "heartbeat: must be at least 1s: a busy worker may miss a shorter timeout"
     expected = [("invalid_field", "/nodes/1/plan/nodes/0/heartbeat", message)]
     assert [each[:3] for each in actual] == (expected if heartbeat == "999ms" else [])

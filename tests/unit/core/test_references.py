@@ -101,15 +101,15 @@ def test_invalid_reference_is_rejected_with_a_hint(
 ) -> None:
     with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
-    assert [(bad.message, bad.hint, bad.unknown_node) for bad in caught.value.invalid] == [(message, hint, unknown)]
+    assert [(each.message, each.hint, each.unknown_node) for each in caught.value.invalid] == [(message, hint, unknown)]
 
 
 def test_every_bad_reference_and_every_text_with_braces_is_found() -> None:
     text = "{{b.result}} {{a.result[?]}} {{a.result}} {{c.status}} {{b.result}} \\{{d.result}} {{a.result.x"
     with pytest.raises(BadReferences) as caught:
         parse_template(text, IDS)
-    bad = [each.text for each in caught.value.invalid]
-    assert bad == ["{{b.result}}", "{{a.result[?]}}", "{{c.status}}", "{{a.result.x"]
+    bad_texts = [each.text for each in caught.value.invalid]
+    assert bad_texts == ["{{b.result}}", "{{a.result[?]}}", "{{c.status}}", "{{a.result.x"]
     assert [part for part in caught.value.parts if not isinstance(part, str)] == [ResultOf("a", "result")]
     value = {"b": ["x", "{{1}}", {"c": "{{2}}"}], "a": "{{3}}", "n": 5, "m": None}
     assert list(walk_texts(value)) == [(("b", 1), "{{1}}"), (("b", 2, "c"), "{{2}}"), (("a",), "{{3}}")]
@@ -201,10 +201,10 @@ def test_template_resolves_to_its_value(template: Template, expected: Any) -> No
 
 def test_secret_stays_a_name_until_the_worker_has_it() -> None:
     template = ("Bearer ", Secret("KEY"), "/", ResultOf("a", "result"))
-    resolved = resolve_bindings({"h": {"x": None}}, [(("h", "x"), template)], scope=scope(a=1))
-    assert format_value_refs(resolved, ref_for_display) == {"h": {"x": "Bearer {{secret.KEY}}/1"}}
+    arguments = resolve_bindings({"h": {"x": None}}, [(("h", "x"), template)], scope=scope(a=1))
+    assert format_value_refs(arguments, ref_for_display) == {"h": {"x": "Bearer {{secret.KEY}}/1"}}
     parts = [{"text": "Bearer "}, {"secret": "KEY"}, {"text": "/"}, {"text": "1"}]
-    assert bindings_of(resolved) == [(("h", "x"), parts)]
+    assert bindings_of(arguments) == [(("h", "x"), parts)]
 
 
 ROWS = [{"kind": "ab"[number % 2], "n": number} for number in range(1_000)]
@@ -268,9 +268,9 @@ def test_query_costs_as_much_as_the_values_that_it_visits(value: Any, path: str,
 def test_query_over_the_budget_is_rejected_with_the_limit() -> None:
     budget = ComputeBudget(2_000)
     budget.spend(500)
-    with pytest.raises(ComputeBudgetExceeded) as exceeded:
+    with pytest.raises(ComputeBudgetExceeded) as error:
         budget.spend(1_501)
-    assert str(exceeded.value) == (
+    assert str(error.value) == (
         "it reads too much: about 1,501 units of work, and 1,500 of 2,000 are left for this moment of the run; "
         "compute the value in a tool and read the result of the tool"
     )

@@ -88,18 +88,18 @@ def test_on_error_sets_the_effect_of_a_failure(on_error: Any, expected_states: t
 )
 def test_join_depends_on_the_ends_of_the_dependencies(join: Any, states_after: dict[str, str]) -> None:
     """C completed, F failed, S skipped; a dependency without a letter has not ended."""
-    assert {ended: _state_after_join(join, ended) for ended in states_after} == states_after
+    assert {ends: _state_after_join(join, ends) for ends in states_after} == states_after
 
 
-def _state_after_join(join: Any, ended: str) -> str:
+def _state_after_join(join: Any, ends: str) -> str:
     ids = ["a", "b", "c"]
     # A test can only end tasks, so a skipped dependency is a node with a false condition.
     first = [
         node(name, when="false") if letter == "S" else node(name)
-        for name, letter in zip(ids, ended.ljust(3), strict=True)
+        for name, letter in zip(ids, ends.ljust(3), strict=True)
     ]
     scheduler = started_run(*first, node("z", *ids, join=join))
-    for name, letter in zip(ids, ended, strict=False):
+    for name, letter in zip(ids, ends, strict=False):
         if letter == "F":
             scheduler.fail(name, tool_error(), at=1.0)
         elif letter == "C":
@@ -251,19 +251,19 @@ def test_calls_of_one_tool_leave_slots_to_others_and_map_batches_need_none() -> 
     pure = node("m", for_each=[*range(max_calls + 50)], tool="typed", arguments={"name": "ann"})
     assert len(ids_of(start_ready_tasks(scheduler_of(pure)))) == max_calls + 50
 
-    large = node("large", for_each=[*range(600)], arguments={"x": "{{item}}"}, priority=5)
-    full = scheduler_of(*small_maps, large)
-    names = ids_of(start_ready_tasks(full))
+    large_map = node("large", for_each=[*range(600)], arguments={"x": "{{item}}"}, priority=5)
+    full_scheduler = scheduler_of(*small_maps, large_map)
+    names = ids_of(start_ready_tasks(full_scheduler))
     assert (len(names), [name for name in names if name.startswith("large")][:1]) == (404, ["large[0-149]"])
 
 
 def test_calls_of_several_tools_leave_slots_to_another_tool_and_share_released_slots() -> None:
     maps = [node(f"m{number}", for_each=[*range(500)], tool=f"t{number}", arguments={"x": 1}) for number in range(4)]
-    late = node("late", "first", tool="pair")
+    late_node = node("late", "first", tool="pair")
     tools = {name: ToolDeclaration(name) for name in ("t0", "t1", "t2", "t3", "pair", "first")}
-    scheduler = scheduler_of(*maps, node("first", tool="first", priority=1), late, tools=tools)
-    running = Counter(name.split("[")[0] for name in ids_of(start_ready_tasks(scheduler)))
-    assert running == {"first": 1, "m0": 399, "m1": 80, "m2": 16, "m3": 3}
+    scheduler = scheduler_of(*maps, node("first", tool="first", priority=1), late_node, tools=tools)
+    running_counts = Counter(name.split("[")[0] for name in ids_of(start_ready_tasks(scheduler)))
+    assert running_counts == {"first": 1, "m0": 399, "m1": 80, "m2": 16, "m3": 3}
     assert why(scheduler, "m1[80]", calls={}).reasons[0].detail == (
         "80 calls of t1 and 419 calls of other tools run; the remaining slots are reserved for other tools"
     )
@@ -273,8 +273,8 @@ def test_calls_of_several_tools_leave_slots_to_another_tool_and_share_released_s
     # All tools share the released slots.
     for item in range(300):
         scheduler.complete(f"m0[{item}]", 1, at=1.0)
-        running.update(task_id.split("[")[0] for task_id in ids_of(start_ready_tasks(scheduler)))
-    in_flight = running - Counter(m0=300, first=1) + Counter(m3=1, late=1)
+        running_counts.update(task_id.split("[")[0] for task_id in ids_of(start_ready_tasks(scheduler)))
+    in_flight = running_counts - Counter(m0=300, first=1) + Counter(m3=1, late=1)
     assert in_flight == {"m0": 120, "m1": 117, "m2": 116, "m3": 116, "late": 1}
     assert scheduler.in_flight == in_flight.total() == 470
 
@@ -347,7 +347,7 @@ def test_record_keeps_attempts_times_and_version(count: int, expected_start: flo
 
 
 @pytest.mark.parametrize(
-    ("fields", "failing", "run", "output"),
+    ("fields", "failing_nodes", "run", "output"),
     [
         ({}, (), "completed", {"c": "c", "d": "d"}),
         ({}, ("b",), "completed_with_failures", {"d": "d"}),
@@ -359,17 +359,17 @@ def test_record_keeps_attempts_times_and_version(count: int, expected_start: flo
     ],
 )
 def test_status_and_output_after_failures(
-    fields: dict[str, Any], failing: tuple[str, ...], run: str, output: Any
+    fields: dict[str, Any], failing_nodes: tuple[str, ...], run: str, output: Any
 ) -> None:
     scheduler = scheduler_of(node("a"), node("b", "a"), node("c", "b"), node("d", "a"), **fields)
-    run_to_end(scheduler, **{name: tool_error() for name in failing})
+    run_to_end(scheduler, **{name: tool_error() for name in failing_nodes})
     assert (scheduler.status(), scheduler.output()) == (run, (output, None))
 
 
 def test_default_of_an_input_replaces_a_missing_value() -> None:
-    declared = {"n": {"type": "integer", "default": 4}, "m": {"type": "integer", "default": 5}}
+    input_schemas = {"n": {"type": "integer", "default": 4}, "m": {"type": "integer", "default": 5}}
     consumer = node("a", arguments={"n": "{{PLACEHOLDER_n}}", "m": "{{PLACEHOLDER_m}}"})
-    scheduler = started_scheduler(compiled_plan(plan_of(consumer, inputs=declared)), {"m": 6})
+    scheduler = started_scheduler(compiled_plan(plan_of(consumer, inputs=input_schemas)), {"m": 6})
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"n": 4, "m": 6}]
 
 
@@ -390,10 +390,10 @@ def test_worker_tool_that_reports_a_failure_fails_its_node() -> None:
     ]
     assert error_of(scheduler, "bad") == ("worker_failed", "no data")
     # Metadata of a plan does not make its nodes calls of worker tools.
-    plain = scheduler_of(node("a", metadata={"worker": True}))
+    plain_scheduler = scheduler_of(node("a", metadata={"worker": True}))
     result = {"status": "failed", "outputs": {}, "error": "no data"}
-    run_to_end(plain, a=result)
-    assert (plain.records[0].status, plain.records[0].result) == ("completed", result)
+    run_to_end(plain_scheduler, a=result)
+    assert (plain_scheduler.records[0].status, plain_scheduler.records[0].result) == ("completed", result)
 
 
 def test_chain_of_many_nodes_does_not_overflow_the_stack() -> None:

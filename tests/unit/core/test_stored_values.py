@@ -55,12 +55,12 @@ def _stored_value(*projections: Projection) -> StoredValue:
 
 def test_large_value_reports_its_shape_and_its_projections() -> None:
     stored = _stored_value((("id",), "value"), (("text",), "value"), (("whole",), "whole"), (("no",), "value"))
-    large = Shape("text", len(_LARGE) + 2, len(_LARGE), _LARGE[:PREVIEW_CHARACTERS])
-    whole = Shape("list", len(_LARGER) + 4, 1, f'["{_LARGER}'[:PREVIEW_CHARACTERS])
+    large_shape = Shape("text", len(_LARGE) + 2, len(_LARGE), _LARGE[:PREVIEW_CHARACTERS])
+    whole_shape = Shape("list", len(_LARGER) + 4, 1, f'["{_LARGER}'[:PREVIEW_CHARACTERS])
     assert stored.parts == {
-        ("whole",): ProjectedPart("whole", [_LARGER], whole),
+        ("whole",): ProjectedPart("whole", [_LARGER], whole_shape),
         ("id",): ProjectedPart("small", 7),
-        ("text",): ProjectedPart("large", shape=large),
+        ("text",): ProjectedPart("large", shape=large_shape),
         ("no",): ProjectedPart("missing", reason="'no' not found in a.result; it has id, list, text, whole"),
     }
     assert stored.shape is not None
@@ -83,7 +83,7 @@ def test_report_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("path", "found", "rest"),
+    ("path", "expected", "remaining_path"),
     [
         (("id",), ProjectedPart("small", 7), ()),
         (("list", 0, "n"), ProjectedPart("small", [{"n": 1}]), (0, "n")),
@@ -103,7 +103,7 @@ def test_report_of_a_large_value_has_limits(monkeypatch: pytest.MonkeyPatch) -> 
     ],
     ids=str,
 )
-def test_path_finds_a_reported_value_or_continues_in_the_store(path: Path, found: Any, rest: Path) -> None:
+def test_path_finds_a_reported_value_or_continues_in_the_store(path: Path, expected: Any, remaining_path: Path) -> None:
     parts: dict[Path, ProjectedPart] = {
         ("id",): ProjectedPart("small", 7),
         ("list",): ProjectedPart("small", [{"n": 1}]),
@@ -112,7 +112,7 @@ def test_path_finds_a_reported_value_or_continues_in_the_store(path: Path, found
     }
     stored = StoredValue("r", name="a.result", parts=parts)
     actual = stored.at(path)
-    assert actual == (StoredValue("r", name="a.result", parts=parts) if path == () else found, rest)
+    assert actual == (StoredValue("r", name="a.result", parts=parts) if path == () else expected, remaining_path)
 
 
 def test_parts_of_each_item_of_a_list_are_reported() -> None:
@@ -214,10 +214,10 @@ _ARGUMENTS = {"plain": {"ref": "r"}, "held": [1, {"x": _STORED}], "token": _TOKE
 def test_value_refs_are_found_in_document_order_and_formatted_for_display() -> None:
     assert [path for path, _ in find_value_refs(_ARGUMENTS)] == [("held", 1, "x"), ("token",), ("both",)]
     assert (is_inline_value(_ARGUMENTS), is_inline_value({"ref": "r"}), is_inline_value(None)) == (False, True, True)
-    shown = {"ref": "r", "path": [["text"]], "bytes": 9}
+    display = {"ref": "r", "path": [["text"]], "bytes": 9}
     assert format_value_refs(_ARGUMENTS, ref_for_display) == {
         "plain": {"ref": "r"},
-        "held": [1, {"x": shown}],
+        "held": [1, {"x": display}],
         "token": "Bearer {{secret.KEY}}",
         "both": "<{{…}}",
     }
@@ -252,9 +252,9 @@ def test_misplaced_binding_is_reported(path: list[str | int]) -> None:
     ],
 )
 def test_unresolvable_path_is_reported_by_its_reader(paths: tuple[Path, ...], message: str) -> None:
-    with pytest.raises(UnresolvedReference) as missing:
+    with pytest.raises(UnresolvedReference) as error:
         value_at_paths(_VALUE, paths, "a.result")
-    assert str(missing.value) == message
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize(
@@ -276,9 +276,7 @@ def _projections(plan: CompiledPlan) -> dict[str, list[Projection]]:
     actual = {node.id: list(node.projections) for node in plan.nodes if node.projections}
     for outer in plan.nodes:
         if outer.sub_plan is not None:
-            actual |= {
-                f"{outer.id}/{inner}": projections for inner, projections in _projections(outer.sub_plan).items()
-            }
+            actual |= {f"{outer.id}/{inner_id}": parts for inner_id, parts in _projections(outer.sub_plan).items()}
     return actual
 
 

@@ -77,13 +77,13 @@ def test_cycle_is_reported_once_with_all_its_nodes() -> None:
 
 
 def test_edges_come_from_references_and_dependencies_in_any_order() -> None:
-    checked = check(plan_of(node("z", arguments={"x": "{{a.result}}"}), node("a"), node("b", "z", "a")))
-    assert checked.levels == [["a"], ["z"], ["b"]]
-    assert checked.critical_path == ["a", "z", "b"]
-    assert (checked.edges, list(checked.dependencies)) == (3, [[1], [], [0, 1]])
+    checked_plan = check(plan_of(node("z", arguments={"x": "{{a.result}}"}), node("a"), node("b", "z", "a")))
+    assert checked_plan.levels == [["a"], ["z"], ["b"]]
+    assert checked_plan.critical_path == ["a", "z", "b"]
+    assert (checked_plan.edges, list(checked_plan.dependencies)) == (3, [[1], [], [0, 1]])
     reads = {"x": "{{a.result}} {{a.status}}", "y": "{{a.error}}"}
-    checked = check(plan_of(node("a"), node("b", "a", "a", arguments=reads, when="a.result == 1")))
-    assert checked.edges == 1
+    checked_plan = check(plan_of(node("a"), node("b", "a", "a", arguments=reads, when="a.result == 1")))
+    assert checked_plan.edges == 1
 
 
 @pytest.mark.parametrize(
@@ -219,8 +219,8 @@ def test_unknown_compensating_tool_is_rejected_and_an_existing_one_is_compiled_i
     (problem,) = problems_of(raw, tools={"book": book})
     assert problem == Problem("unknown_tool", message, "/nodes/0/tool", "a", hint)
     assert check(raw, tools={"book": book}, allow_unknown_tools=True).edges == 0
-    free = ToolDeclaration("free", Effects.IDEMPOTENT, max_attempts=9)
-    plan = compiled_plan(raw, tools={"book": book, "free": free, "other": free})
+    undo_tool = ToolDeclaration("free", Effects.IDEMPOTENT, max_attempts=9)
+    plan = compiled_plan(raw, tools={"book": book, "free": undo_tool, "other": undo_tool})
     assert (list(plan.tools), plan.tools["book"].undo, plan.tools["free"].max_attempts) == (["book", "free"], "free", 9)
 
 
@@ -299,8 +299,8 @@ def test_secret_is_allowed_in_arguments_of_a_tool_only() -> None:
 
 
 def test_sub_plans_are_checked_in_their_node_and_limited_in_depth() -> None:
-    inner = plan_of(node("x", "y"), node("y", arguments={"n": "{{PLACEHOLDER_n}}"}), node("z", "gone"))
-    assert problems_in(node("a"), node("s", plan=inner, arguments={"m": "{{a.result}}"})) == [
+    inner_plan = plan_of(node("x", "y"), node("y", arguments={"n": "{{PLACEHOLDER_n}}"}), node("z", "gone"))
+    assert problems_in(node("a"), node("s", plan=inner_plan, arguments={"m": "{{a.result}}"})) == [
         ("unknown_dependency", "/nodes/1/plan/nodes/2/depends_on/0", "z", "'z' depends on unknown node 'gone'", None),
         ("missing_input", "/nodes/1/arguments", "s", "the sub-plan needs the input 'n'", None),
         ("invalid_arguments", "/nodes/1/arguments/m", "s", "the sub-plan has no input 'm'", None),
@@ -349,13 +349,13 @@ def test_check_takes_linear_time(broken: bool) -> None:
 
     A busy machine can disturb some of the ten measurements, so one measurement within the limit is sufficient.
     """
-    small, large = big_plan(600, broken=broken), big_plan(6_000, broken=broken)
-    assert any(cpu_seconds_to_check(large) < 30 * cpu_seconds_to_check(small) for _ in range(10))
+    small_plan, large_plan = big_plan(600, broken=broken), big_plan(6_000, broken=broken)
+    assert any(cpu_seconds_to_check(large_plan) < 30 * cpu_seconds_to_check(small_plan) for _ in range(10))
 
 
 def test_references_to_nodes_may_use_any_unicode_normal_form() -> None:
     composed, decomposed = "\u00e9", "e\u0301"
-    checked = check(
+    checked_plan = check(
         plan_of(
             node(decomposed),
             node("b", decomposed),
@@ -365,7 +365,7 @@ def test_references_to_nodes_may_use_any_unicode_normal_form() -> None:
             node("f", decomposed, composed, join={"at_least": 1}),
         )
     )
-    assert (checked.nodes[0].id, checked.dependencies) == (composed, [[], [0], [0], [0], [0], [0]])
+    assert (checked_plan.nodes[0].id, checked_plan.dependencies) == (composed, [[], [0], [0], [0], [0], [0]])
 
 
 def test_agent_of_a_node_with_a_slash_differs_from_the_agent_of_a_sub_plan() -> None:
@@ -373,9 +373,9 @@ def test_agent_of_a_node_with_a_slash_differs_from_the_agent_of_a_sub_plan() -> 
         return {"id": node_id, "agent": {"prompt": prompt}, "objective": "Do it."}
 
     sub_plan = {"id": "a", "plan": {"nodes": [agent_node("b", "You are the child.")]}}
-    checked = check({"plan": 1, "nodes": [agent_node("a/b", "You are the parent."), sub_plan]})
-    [parent], [child] = checked.nodes[:1], checked.sub_plans[1].nodes
-    cards = [checked.tools[f"agent.{each.agent_name}"].agent for each in (parent, child)]
+    checked_plan = check({"plan": 1, "nodes": [agent_node("a/b", "You are the parent."), sub_plan]})
+    [parent], [child] = checked_plan.nodes[:1], checked_plan.sub_plans[1].nodes
+    cards = [checked_plan.tools[f"agent.{each.agent_name}"].agent for each in (parent, child)]
     assert [(card.name, card.prompt) for card in cards if card is not None] == [
         ("a/b (inline)", "You are the parent."),
         ("a/b#2 (inline)", "You are the child."),

@@ -208,12 +208,12 @@ def test_a_worker_gets_its_sub_goal_with_its_slots_and_its_outputs_are_the_resul
     (task,) = start_ready_tasks(scheduler, at=1.0)
     assert task.arguments["sub_goal"]["inputs"] == {"text": {"from_sub_goal": "a", "slot": "found"}}
     refs = [ResultOf("sg1", "result", ("found",)), ResultOf("sg4#2", "result", ("found",))]
-    whole, deep = ResultOf("a", "result", ()), ResultOf("a", "result", ("found", 0))
+    whole_ref, deep_ref = ResultOf("a", "result", ()), ResultOf("a", "result", ("found", 0))
     bindings: list[Binding] = [
         (("list", 0), (refs[0],)),
         (("list", 1), (refs[1],)),
-        (("whole",), (whole,)),
-        (("deep",), (deep,)),
+        (("whole",), (whole_ref,)),
+        (("deep",), (deep_ref,)),
         (("words",), ("about ", refs[0])),
     ]
     call_node = CompiledNode("sg5", tool="find", bindings=tuple(bindings))
@@ -299,9 +299,13 @@ def test_message_of_a_failed_or_stored_result_is_formatted_and_cut() -> None:
 
 
 def test_outcome_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> None:
-    done = Record(NodeStatus.COMPLETED, result={"found": 1}, partial=True, message="the rest is missing")
-    failed = Record(NodeStatus.FAILED, error=NodeError("tool_failed", "no luck"))
-    results = [worker_result_of("sg2", done), worker_result_of("sg3#2", failed), worker_result_of("sg4", Record())]
+    completed_record = Record(NodeStatus.COMPLETED, result={"found": 1}, partial=True, message="the rest is missing")
+    failed_record = Record(NodeStatus.FAILED, error=NodeError("tool_failed", "no luck"))
+    results = [
+        worker_result_of("sg2", completed_record),
+        worker_result_of("sg3#2", failed_record),
+        worker_result_of("sg4", Record()),
+    ]
     assert results == [
         WorkerResult(2, "partial", {"found": 1}, message="the rest is missing"),
         WorkerResult(3, "failed", error="tool_failed: no luck"),
@@ -315,18 +319,18 @@ def test_outcome_of_a_sub_goal_is_a_worker_result_with_all_five_fields() -> None
 
 
 def test_superseded_sub_goal_keeps_its_result_and_unstarted_sub_goal_has_none() -> None:
-    superseded = Record(NodeStatus.SUPERSEDED, ended_at=2.0)
+    superseded_record = Record(NodeStatus.SUPERSEDED, ended_at=2.0)
     dependency_error = NodeError("dependency_failed", "Waiting for dependency: sg1 failed")
     results = [
-        worker_result_of("sg1", replace(superseded, result={"found": 1})),
-        worker_result_of("sg1", replace(superseded, error=NodeError("tool_failed", "no luck"))),
-        worker_result_of("sg1", superseded),
-        worker_result_of("sg1", replace(superseded, error=dependency_error)),
+        worker_result_of("sg1", replace(superseded_record, result={"found": 1})),
+        worker_result_of("sg1", replace(superseded_record, error=NodeError("tool_failed", "no luck"))),
+        worker_result_of("sg1", superseded_record),
+        worker_result_of("sg1", replace(superseded_record, error=dependency_error)),
         worker_result_of("sg1", Record(NodeStatus.BLOCKED, error=dependency_error)),
         worker_result_of("sg1", Record(NodeStatus.SKIPPED, reason="the budget is used up")),
     ]
-    done = WorkerResult(1, "success", {"found": 1})
-    failed, over_budget = (
+    success = WorkerResult(1, "success", {"found": 1})
+    failure, over_budget = (
         WorkerResult(1, "failed", error=words) for words in ("tool_failed: no luck", "the budget is used up")
     )
-    assert results == [done, failed, None, None, None, over_budget]
+    assert results == [success, failure, None, None, None, over_budget]

@@ -134,8 +134,8 @@ def test_first_call_of_unknown_price_runs_alone_and_unknown_cost_is_never_zero()
     assert ids_of(start_ready_tasks(scheduler)) == ["b", "c"]
     scheduler = run_of(call("a"), call("b"), budget=Budget({"money": Decimal("1.00")}))
     start_ready_tasks(scheduler)
-    unpriced = Usage(calls=1, prompt_tokens=5, unpriced_calls=1)
-    scheduler.complete("a", 1, at=1.0, attempt=Attempt(1, 0.5, usage=unpriced))
+    unpriced_usage = Usage(calls=1, prompt_tokens=5, unpriced_calls=1)
+    scheduler.complete("a", 1, at=1.0, attempt=Attempt(1, 0.5, usage=unpriced_usage))
     assert start_ready_tasks(scheduler) == []
     assert "the cost of some calls is not known" in (reason(scheduler, "b") or "")
     assert answer(scheduler, {"money": None}) is None
@@ -152,9 +152,9 @@ def test_nodes_added_by_child_runs_leave_less_for_the_run() -> None:
 
 def add_planned_nodes(scheduler: RunScheduler, *nodes: dict[str, Any]) -> None:
     """Add nodes to a run, like the plan of a model."""
-    added = compiled_plan(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
+    new_nodes = compiled_plan(plan_of(*nodes), tools={**TOOLS, MODEL.name: MODEL}).nodes
     base = scheduler.plan.written_count
-    shifted_nodes = [replace(each, dependencies=[base + needed for needed in each.dependencies]) for each in added]
+    shifted_nodes = [replace(each, dependencies=[base + needed for needed in each.dependencies]) for each in new_nodes]
     add_early_nodes(scheduler, Extension(base, shifted_nodes, {**TOOLS, MODEL.name: MODEL}), at=1.0)
 
 
@@ -210,11 +210,11 @@ def test_time_counts_while_a_call_runs_during_requests_to_people() -> None:
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     scheduler.complete("a", 1, at=90.0)
     assert start_ready_tasks(scheduler, at=90.0) == []
-    restored = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    assert answer_request(restored, "ask", {"text": "this"}, "ann", at=1_000.0) is None
-    assert ids_of(start_ready_tasks(restored, at=1_000.0)) == ["b"]
-    restored.complete("b", 1, at=1_020.0)
-    assert budget_of(restored).busy.seconds == 110.0
+    successor = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
+    assert answer_request(successor, "ask", {"text": "this"}, "ann", at=1_000.0) is None
+    assert ids_of(start_ready_tasks(successor, at=1_000.0)) == ["b"]
+    successor.complete("b", 1, at=1_020.0)
+    assert budget_of(successor).busy.seconds == 110.0
 
 
 def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
@@ -226,8 +226,8 @@ def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
     broken = call("a")
     broken["arguments"]["messages"] = ["\ud800"]
     scheduler = run_of(broken, call("b"), budget=Budget({"calls": 1}))
-    ready = next_call(scheduler, 1.0)
-    assert (ready and ready.task.id, states(scheduler)) == ("b", {"a": "failed", "b": "running"})
+    ready_call = next_call(scheduler, 1.0)
+    assert (ready_call and ready_call.task.id, states(scheduler)) == ("b", {"a": "failed", "b": "running"})
 
 
 def test_request_closes_when_nothing_waits_for_it_and_its_id_is_free() -> None:
@@ -389,9 +389,9 @@ def test_child_run_requests_a_limited_number_of_calls_at_a_time_and_continues_in
     budget.settle(("", "c3"), NO_USAGE)
     budget = budget_from_json(json.loads(json.dumps(budget.to_json())))
     budget.apply_grants(["c0", "c1"])
-    restored = budget.next_report()
-    assert restored is not None
-    assert list(restored.requests) == ["c250", "c251", "c252"]
+    next_report = budget.next_report()
+    assert next_report is not None
+    assert list(next_report.requests) == ["c250", "c251", "c252"]
 
 
 def test_budget_reserves_one_call_for_a_tool_with_models_and_counts_its_usage() -> None:
@@ -419,12 +419,12 @@ def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> No
     scheduler.features.budget.handle_report("t", BudgetReport(is_idle=True), added_nodes=0, at=20.0)
     assert start_ready_tasks(scheduler, at=20.0) == []
     assert (budget.busy.since, budget.busy.seconds) == (None, 20.0)
-    restored = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
-    restored.features.budget.handle_report("s", BudgetReport(is_idle=False), added_nodes=0, at=5_000.0)
-    assert start_ready_tasks(restored, at=5_000.0) == []
-    restored.complete("s", 1, at=5_010.0)
-    assert ids_of(start_ready_tasks(restored, at=5_010.0)) == ["a"]
-    assert budget_of(restored).busy.seconds == 30.0
+    successor = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
+    successor.features.budget.handle_report("s", BudgetReport(is_idle=False), added_nodes=0, at=5_000.0)
+    assert start_ready_tasks(successor, at=5_000.0) == []
+    successor.complete("s", 1, at=5_010.0)
+    assert ids_of(start_ready_tasks(successor, at=5_010.0)) == ["a"]
+    assert budget_of(successor).busy.seconds == 30.0
 
 
 def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:

@@ -54,8 +54,10 @@ def batch_of(scheduler: RunScheduler, *, separate_tools: tuple[str, ...] = ()) -
 
 def result_of(*names: str, **detached: str | None) -> CallBatchResult:
     metadata = {"encoding": b"json/plain", METADATA_ATTEMPT: encode_attempt(2, 0.0, "")}
-    ended = [CallEnd(name, Payload(metadata=metadata, data=pydantic_core.to_json(name.upper()))) for name in names]
-    return CallBatchResult(ended, detached)
+    ended_calls = [
+        CallEnd(name, Payload(metadata=metadata, data=pydantic_core.to_json(name.upper()))) for name in names
+    ]
+    return CallBatchResult(ended_calls, detached)
 
 
 def states(scheduler: RunScheduler) -> dict[str, str]:

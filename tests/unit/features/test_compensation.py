@@ -73,17 +73,17 @@ def _make(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
 
 def _run(scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = None, second: float = 1.0) -> list[Task]:
     """Run all tasks one after the other at different times, and return them in order."""
-    done: list[Task] = []
+    ended_tasks: list[Task] = []
     at = second + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
     while tasks := start_ready_tasks(scheduler, at=at):
         for task in tasks:
             at += second
-            done.append(task)
+            ended_tasks.append(task)
             if fails and task.id in fails:
                 scheduler.fail(task.id, fails[task.id], at=at)
             else:
                 scheduler.complete(task.id, {"id": task.id}, at=at)
-    return done
+    return ended_tasks
 
 
 def _advanced_saga(*nodes: Mapping[str, Any], rounds: int = 1) -> RunScheduler:
@@ -105,9 +105,9 @@ def test_completed_calls_are_compensated_last_first_with_key_arguments_and_resul
         _make("b", arguments={"of": "{{a.result.id}}"}),
         node("c", "b", tool="look"),
     )
-    done = _run(scheduler, fails={"c": tool_error("boom")})
-    assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
-    undo_b, undo_a = done[3:]
+    ended_tasks = _run(scheduler, fails={"c": tool_error("boom")})
+    assert ids_of(ended_tasks) == ["a", "b", "c", "undo b", "undo a"]
+    undo_b, undo_a = ended_tasks[3:]
     assert undo_b.arguments == {"key": "run:b", "arguments": {"of": "a"}, "result": {"id": "b"}}
     assert undo_a.arguments == {"key": "run:a", "arguments": {"name": "x"}, "result": {"id": "a"}}
     assert (undo_a.node.tool, undo_a.node.timeout_s, undo_a.node.retry.max_attempts) == ("unmake", 7.0, 9)
@@ -207,8 +207,8 @@ def test_calls_that_failed_or_were_never_sent_are_not_counted_as_compensated() -
 
 def test_failed_undo_is_reported_and_other_undos_run_also_with_fail_fast() -> None:
     scheduler = _saga(_make("a"), _make("b", "a"), node("c", "b", tool="look"), on_failure="fail_fast")
-    done = _run(scheduler, fails={"c": tool_error("boom"), "undo b": tool_error("stuck")})
-    assert ids_of(done) == ["a", "b", "c", "undo b", "undo a"]
+    ended_tasks = _run(scheduler, fails={"c": tool_error("boom"), "undo b": tool_error("stuck")})
+    assert ids_of(ended_tasks) == ["a", "b", "c", "undo b", "undo a"]
     assert scheduler.status() is RunStatus.FAILED
     assert _not_compensated(scheduler) == {"b": "'b' was not compensated: 'undo b' failed: stuck"}
     (result, _) = current_notes(scheduler)
@@ -219,9 +219,9 @@ def test_each_item_of_a_map_is_compensated_with_its_key() -> None:
     scheduler = _saga(
         _make("m", for_each=["x", "y", "z"], key="{{item}}", arguments={"name": "{{item}}", "at": "{{index}}"})
     )
-    done = _run(scheduler, fails={"m[y]": NodeError("not_started", "no")})
-    assert ids_of(done) == ["m[x]", "m[y]", "m[z]", "undo m[z]", "undo m[x]"]
-    assert done[3].arguments == {"key": "run:m/z", "arguments": {"name": "z", "at": 2}, "result": {"id": "m[z]"}}
+    ended_tasks = _run(scheduler, fails={"m[y]": NodeError("not_started", "no")})
+    assert ids_of(ended_tasks) == ["m[x]", "m[y]", "m[z]", "undo m[z]", "undo m[x]"]
+    assert ended_tasks[3].arguments == {"key": "run:m/z", "arguments": {"name": "z", "at": 2}, "result": {"id": "m[z]"}}
 
 
 def test_cancelled_run_compensates_completed_and_cancelled_calls() -> None:
@@ -233,8 +233,8 @@ def test_cancelled_run_compensates_completed_and_cancelled_calls() -> None:
     assert scheduler.is_stopped
     scheduler.task_cancelled("b", at=3.0)
     assert scheduler.state.phase is Phase.COMPENSATING
-    done = _run(scheduler)
-    assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", {"id": 1})]
+    ended_tasks = _run(scheduler)
+    assert [(task.id, task.arguments["result"]) for task in ended_tasks] == [("undo b", None), ("undo a", {"id": 1})]
     assert scheduler.status() is RunStatus.CANCELLED
 
 
@@ -285,11 +285,11 @@ def test_new_execution_continues_the_compensation() -> None:
     (undo_b,) = start_ready_tasks(scheduler, at=4.0)
     scheduler.complete(undo_b.id, None, at=5.0)
     plan = compiled_plan(plan_of(_make("a"), _make("b", "a"), node("c", "b", tool="look")), tools=TOOLS)
-    restored = restored_scheduler(scheduler, plan, setup=_COMPENSATE)
-    (undo_a,) = start_ready_tasks(restored, at=6.0)
+    successor = restored_scheduler(scheduler, plan, setup=_COMPENSATE)
+    (undo_a,) = start_ready_tasks(successor, at=6.0)
     assert (undo_a.id, undo_a.arguments) == ("undo a", {"key": "run:a", "arguments": {}, "result": {"id": "a"}})
-    restored.complete("undo a", None, at=7.0)
-    assert (restored.status(), restored.state.error) == (RunStatus.FAILED, scheduler.state.error)
+    successor.complete("undo a", None, at=7.0)
+    assert (successor.status(), successor.state.error) == (RunStatus.FAILED, scheduler.state.error)
 
 
 def test_during_compensation_people_can_change_compensating_nodes_only() -> None:
@@ -309,8 +309,8 @@ def test_during_compensation_people_can_change_compensating_nodes_only() -> None
     message = "'undo b' compensates 'b', whose call determines its arguments"
     assert apply_command(RetryNode("undo b", {"key": "other"}), scheduler, at=5.0) == message
     assert apply_command(RetryNode("undo b"), scheduler, at=5.0) is None
-    (retried,) = start_ready_tasks(scheduler, at=6.0)
-    assert (retried.call_id, retried.arguments["key"]) == ("undo b#2", "run:b")
+    (retried_task,) = start_ready_tasks(scheduler, at=6.0)
+    assert (retried_task.call_id, retried_task.arguments["key"]) == ("undo b#2", "run:b")
     scheduler.complete("undo b", None, at=7.0)
     scheduler.fail("undo a", tool_error("stuck"), at=8.0)
     assert list(_not_compensated(scheduler)) == ["a"]
@@ -324,15 +324,15 @@ def test_manually_set_result_stays_and_its_call_is_compensated_with_unknown_outc
     scheduler.complete("b", None, at=3.0)
     start_ready_tasks(scheduler, at=3.0)
     scheduler.fail("c", tool_error(), at=4.0)
-    done = _run(scheduler)
-    assert [(task.id, task.arguments["result"]) for task in done] == [("undo b", None), ("undo a", None)]
+    ended_tasks = _run(scheduler)
+    assert [(task.id, task.arguments["result"]) for task in ended_tasks] == [("undo b", None), ("undo a", None)]
     assert _not_compensated(scheduler) == {"a": "'a' has a manual result: manual changes are not compensated"}
 
 
 def test_node_of_the_plan_keeps_an_id_that_looks_like_an_undo() -> None:
     scheduler = _saga(_make("a"), node("undo a", "a", tool="look"), node("z", "undo a", tool="look"))
-    done = _run(scheduler, fails={"z": tool_error()})
-    assert ids_of(done) == ["a", "undo a", "z", "undo a#2"]
+    ended_tasks = _run(scheduler, fails={"z": tool_error()})
+    assert ids_of(ended_tasks) == ["a", "undo a", "z", "undo a#2"]
 
 
 @pytest.mark.parametrize("verdict", ["ask", "refuse"])
@@ -352,8 +352,8 @@ def test_superseded_call_is_compensated() -> None:
     start_ready_tasks(scheduler, at=2.0)
     scheduler.complete("a#2", {"id": 2}, at=3.0)
     scheduler.fail("z", tool_error(), at=4.0)
-    done = _run(scheduler)
-    assert [(task.id, task.arguments["key"], task.arguments["result"]) for task in done] == [
+    ended_tasks = _run(scheduler)
+    assert [(task.id, task.arguments["key"], task.arguments["result"]) for task in ended_tasks] == [
         ("undo a#2", "run:a#2", {"id": 2}),
         ("undo a", "run:a", None),
     ]
@@ -371,28 +371,30 @@ def test_calls_without_compensation_are_reported_before_the_run() -> None:
     ]
 
 
-@pytest.mark.parametrize(("created", "undos"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
-def test_parties_that_a_lookup_created_are_compensated_last(*, created: bool, undos: list[str]) -> None:
+@pytest.mark.parametrize(("is_created", "undos"), [(True, ["undo a", "undo {bind}"]), (False, ["undo a"])])
+def test_parties_that_a_lookup_created_are_compensated_last(*, is_created: bool, undos: list[str]) -> None:
     plan = with_lookups(
         compiled_plan(plan_of(_make("a"), node("b", "a", tool="look")), tools=TOOLS), [Lookup("X", "person")], RESOLVER
     )
     scheduler = started_scheduler(plan, setup=_COMPENSATE)
-    done: list[str] = []
+    ended_ids: list[str] = []
     at = 0.0
     while tasks := start_ready_tasks(scheduler, at=at):
         for task in tasks:
             at += 1.0
-            done.append(task.id)
+            ended_ids.append(task.id)
             if task.id == "b":
                 scheduler.fail("b", tool_error(), at=at)
             else:
                 party = {"id": "p", "name": "X", "kind": "person"}
                 actual: Any = (
-                    [{"entity": party, "reason": "", "created": created}] if len(done) == 2 else {"entity": party}
+                    [{"entity": party, "reason": "", "created": is_created}]
+                    if len(ended_ids) == 2
+                    else {"entity": party}
                 )
                 scheduler.complete(task.id, actual, at=at)
-    _, bind, *rest = done
-    assert rest == ["a", "b", *(name.format(bind=bind) for name in undos)]
+    _, bind, *other_ids = ended_ids
+    assert other_ids == ["a", "b", *(name.format(bind=bind) for name in undos)]
     assert not _not_compensated(scheduler)
 
 

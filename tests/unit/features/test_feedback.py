@@ -119,7 +119,7 @@ def test_approval_with_arguments_that_the_policy_refuses_is_rejected_and_the_req
 _FIELDS = {"to": {"type": "string"}, "amount": {"type": "integer"}}
 _SCHEMA = {"type": "object", "properties": _FIELDS, "required": ["to"], "additionalProperties": False}
 _PAY = ToolDeclaration("pay", Effects.WRITE, _SCHEMA)
-_MANY = {"to": "bob", "amount": "many"}
+_INVALID_PAYMENT = {"to": "bob", "amount": "many"}
 _BAD_AMOUNT = """arguments/amount: "many" is not of type "integer\""""
 
 
@@ -140,7 +140,7 @@ def test_invalid_arguments_leave_the_request_open() -> None:
     scheduler = _run_with_open_payments(approval="required")
     before = state_to_json(scheduler)
     for arguments, message in (
-        (_MANY, _BAD_AMOUNT),
+        (_INVALID_PAYMENT, _BAD_AMOUNT),
         ({"to": "bob", "amuont": 1}, "arguments/amuont: unknown argument 'amuont'; did you mean 'amount'?"),
         ({}, 'arguments: "to" is a required property'),
     ):
@@ -151,8 +151,8 @@ def test_invalid_arguments_leave_the_request_open() -> None:
     assert answer_request(scheduler, "p", {"approved": True, "arguments": {"to": "bob"}}, at=3.0) is None
     assert [task.arguments for task in start_ready_tasks(scheduler)] == [{"to": "bob"}] * 3
     scheduler = _payment_run(approval="required")
-    early = Feedback("p[0]", {"approved": True, "arguments": _MANY}, by="ann")
-    assert scheduler.features.feedback.answer(early, 0.5) is None
+    early_answer = Feedback("p[0]", {"approved": True, "arguments": _INVALID_PAYMENT}, by="ann")
+    assert scheduler.features.feedback.answer(early_answer, 0.5) is None
     start_ready_tasks(scheduler)
     scheduler.complete("first", None, at=1.0)
     assert [*open_requests(scheduler)] == ["p[0]", "p[1]", "p[2]"]
@@ -162,28 +162,28 @@ def test_invalid_arguments_leave_the_request_open() -> None:
     scheduler = _run_with_open_payments(on_error="ask")
     start_ready_tasks(scheduler)
     scheduler.fail("p[0]", tool_error(), at=2.0)
-    retry = {"selected": ["retry"], "arguments": _MANY}
+    retry = {"selected": ["retry"], "arguments": _INVALID_PAYMENT}
     assert answer_request(scheduler, "p[0]", retry, at=3.0) == f"'p[0]': {_BAD_AMOUNT}"
     assert [*open_requests(scheduler)] == ["p[0]"]
 
 
 def test_lineage_and_why_report_the_arguments_that_were_given_with_an_approval() -> None:
     scheduler = _run_with_open_payments(approval="required")
-    given = {"to": "eve", "amount": 9}
+    arguments = {"to": "eve", "amount": 9}
     assert scheduler.features.feedback.open_request_count("p") == 3
-    answer_request(scheduler, "p[0]", {"approved": True, "arguments": given}, by="ann", at=2.0)
+    answer_request(scheduler, "p[0]", {"approved": True, "arguments": arguments}, by="ann", at=2.0)
     answer_request(scheduler, "p", {"approved": True, "arguments": {"to": "x" * 9_000}}, at=2.0)
     assert scheduler.features.feedback.open_request_count("p") == 0
-    closed = scheduler.features.feedback.requests.closed
-    assert closed["p[0]"].to_json() == {
+    closed_requests = scheduler.features.feedback.requests.closed
+    assert closed_requests["p[0]"].to_json() == {
         **{"outcome": "answered", "answer": "approved", "by": "ann", "at": "1970-01-01T00:00:02.000Z"},
-        **{"through": "signal", "note": None, "arguments": given},
+        **{"through": "signal", "note": None, "arguments": arguments},
     }
-    assert closed["p[1]"].to_json()["arguments"] == f'{{"to":"{"x" * 4_089}…'
+    assert closed_requests["p[1]"].to_json()["arguments"] == f'{{"to":"{"x" * 4_089}…'
     for task in start_ready_tasks(scheduler):
         scheduler.complete(task.id, 1, at=3.0)
     [answer] = reason_of(scheduler, "p[0]").to_json()["answers"]
-    assert (answer["answer"], answer["by"], answer["arguments"]) == ("approved", "ann", given)
+    assert (answer["answer"], answer["by"], answer["arguments"]) == ("approved", "ann", arguments)
 
 
 def test_answer_to_a_node_that_can_never_ask_is_rejected() -> None:
@@ -285,10 +285,10 @@ def test_default_at_a_deadline_and_manual_values_are_reported() -> None:
     human = {"type": "APPROVAL", "prompt": "Go?", "deadline": "1h", "on_timeout": {"default": default}}
     scheduler = scheduler_of(node("check", human=human), node("gate", approval=human))
     scheduler.advance(3600.0)
-    passed = "passed at 1970-01-01T01:00:00.000Z, and the default of the plan was used (rejected)"
+    default_text = "passed at 1970-01-01T01:00:00.000Z, and the default of the plan was used (rejected)"
     for name in ("check", "gate"):
         late_answer = Feedback(name, {"approved": True}, "ann")
-        assert scheduler.features.feedback.answer(late_answer, 3601.0) == f"the deadline of {name!r} {passed}"
+        assert scheduler.features.feedback.answer(late_answer, 3601.0) == f"the deadline of {name!r} {default_text}"
     record = record_of(scheduler, "gate")
     message = "not answered in time, so the plan rejects it: nobody said yes"
     assert (record.status, record.error) == (NodeStatus.FAILED, NodeError("rejected", message))
@@ -376,9 +376,9 @@ def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted(
     scheduler = scheduler_of(
         *(node(f"n{number}", human=human) for number in range(40)), node("m", for_each=[*range(99)], human=human)
     )
-    long = {"text": "x" * 250_000}
-    accepted = [answer_request(scheduler, f"n{number}", long, at=1.0) for number in range(33)]
-    assert accepted == [None] * 33
+    long_answer = {"text": "x" * 250_000}
+    refusals = [answer_request(scheduler, f"n{number}", long_answer, at=1.0) for number in range(33)]
+    assert refusals == [None] * 33
     before = state_to_json(scheduler)
     scheduler = restored_scheduler(scheduler)
     assert json.dumps(state_to_json(scheduler)) == json.dumps(before)
@@ -386,7 +386,7 @@ def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted(
         "an answer of 250,011 bytes is too much: people may send 8,388,608 bytes to a run in total, and 8,250,363 are "
         "stored; answers of at most 1,024 bytes, such as a file name, are always accepted"
     )
-    assert answer_request(scheduler, "n33", long, at=1.0) == refusal
+    assert answer_request(scheduler, "n33", long_answer, at=1.0) == refusal
     refusal_of_items = scheduler.features.feedback.refusal_of(Feedback("m", {"text": "x" * 2_000}), 1.0)
     assert refusal_of_items is not None
     assert refusal_of_items.startswith("an answer of 2,011 bytes to 99 requests is too much")
@@ -398,12 +398,12 @@ def test_answers_of_a_run_have_a_total_limit_and_short_ones_are_always_accepted(
 
 
 def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
-    declared = {
+    input_schemas = {
         "count": {"type": "integer", "prompt": "How many?"},
         "quarter": {"enum": ["Q1", "Q2"], "default": "Q1"},
         "given": {"type": "string", "default": "x"},
     }
-    scheduler = create_scheduler(compiled_plan(plan_of(node("a"), inputs=declared)), {"given": "y"})
+    scheduler = create_scheduler(compiled_plan(plan_of(node("a"), inputs=input_schemas)), {"given": "y"})
     scheduler.features.feedback.run.start_or_request_inputs(0.0)
     [request] = open_requests(scheduler).values()
     assert (request.prompt, request.schema) == (
@@ -420,8 +420,8 @@ def test_form_for_missing_inputs_offers_those_with_a_default() -> None:
     )
     assert answer_request(scheduler, "inputs", {"data": {"count": 3, "quarter": "Q2"}}, at=1.0) is None
     assert scheduler.state.inputs == {"count": 3, "quarter": "Q2", "given": "y"}
-    declared = {"quarter": {"type": "string", "default": "Q1"}}
-    scheduler = create_scheduler(compiled_plan(plan_of(node("a"), inputs=declared)), {})
+    input_schemas = {"quarter": {"type": "string", "default": "Q1"}}
+    scheduler = create_scheduler(compiled_plan(plan_of(node("a"), inputs=input_schemas)), {})
     scheduler.features.feedback.run.start_or_request_inputs(0.0)
     assert (open_requests(scheduler), ids_of(start_ready_tasks(scheduler))) == ({}, ["a"])
     assert answer_request(scheduler, "inputs", {"data": {}}, at=1.0) == "there is no request 'inputs'"
@@ -439,16 +439,16 @@ def test_early_answer_for_the_inputs_is_kept_until_the_plan_is_approved_or_rejec
         return scheduler
 
     plan = compiled_plan(plan_of(node("a", arguments={"n": "{{PLACEHOLDER_n}}"})))
-    approved = unapproved_run(plan, {"n": 3})
-    assert answer_request(approved, "plan", {"approved": True}, at=2.0) is None
-    [task] = start_ready_tasks(approved)
-    requests = approved.features.feedback.requests
+    approved_run = unapproved_run(plan, {"n": 3})
+    assert answer_request(approved_run, "plan", {"approved": True}, at=2.0) is None
+    [task] = start_ready_tasks(approved_run)
+    requests = approved_run.features.feedback.requests
     assert (task.arguments, requests.open, requests.early_answers) == ({"n": 3}, {}, {})
 
-    rejected = unapproved_run(plan, {"n": 3})
-    answer_request(rejected, "plan", {"approved": False}, at=2.0)
+    rejected_run = unapproved_run(plan, {"n": 3})
+    answer_request(rejected_run, "plan", {"approved": False}, at=2.0)
     message = "'inputs' was never requested: the early answer of ann is not needed"
-    assert rejected.features.feedback.requests.take_rejections() == [message]
+    assert rejected_run.features.feedback.requests.take_rejections() == [message]
 
     invalid = unapproved_run(compiled_plan(plan_of(node("a"), inputs={"n": {"type": "integer"}})), {"n": "x"})
     answer_request(invalid, "plan", {"approved": True}, at=2.0)

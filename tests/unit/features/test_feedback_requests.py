@@ -83,9 +83,9 @@ def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -
         "ask waits for boss since 10 s until 20 s, requested from ann at 0 s, escalated to boss at 10 s (Publish?)"
     )
     # The next execution of the run has the escalation too.
-    restored = restored_scheduler(scheduler)
-    assert answer_request(restored, "ask", {"approved": True}, by="mallory", at=11.0) is None
-    [answer] = _answers(restored)
+    successor = restored_scheduler(scheduler)
+    assert answer_request(successor, "ask", {"approved": True}, by="mallory", at=11.0) is None
+    [answer] = _answers(successor)
     assert (answer["by"], answer["requested_from"], answer["escalations"]) == ("mallory", "ann", request["escalations"])
     text = closing_text(answer)
     assert "approved by mallory at " in text
@@ -138,8 +138,8 @@ def test_key_answers_requests_assigned_to_its_owner_or_unassigned_ones() -> None
     assert scheduler.features.feedback.answer(boss, 10.0) is None
     assert states(scheduler) == {"ask": "completed"}
     scheduler = _scheduler(assignee=None)
-    other = Feedback("ask", _YES, by="boss", may_answer="assigned")
-    assert scheduler.features.feedback.answer(other, 1.0) == "'ask' is not assigned to boss"
+    boss_answer = Feedback("ask", _YES, by="boss", may_answer="assigned")
+    assert scheduler.features.feedback.answer(boss_answer, 1.0) == "'ask' is not assigned to boss"
     assert answer_request(scheduler, "ask", _YES, by="eve", may_answer="unassigned", at=1.0) is None
 
 
@@ -152,12 +152,12 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     assert "'ask' waits for ann" in refusal
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}", "channel": "inbox"}
     scheduler = started_run(node("first"), node("ask", human=human))
-    early = Feedback("ask", {"selected": ["a"]}, by="ann", through="tool_result")
-    assert scheduler.features.feedback.answer(early, 0.5) is None
+    early_answer = Feedback("ask", {"selected": ["a"]}, by="ann", through="tool_result")
+    assert scheduler.features.feedback.answer(early_answer, 0.5) is None
     scheduler.complete("first", ["a", "b"], at=1.0)
     assert [*open_requests(scheduler)] == ["ask"]
     assert scheduler.features.feedback.requests.take_rejections() == [
-        f"the early answer of ann to 'ask' is invalid: {_REJECTED}"
+        f"the early answer of ann to 'ask' is invalid: {_INBOX_REFUSAL}"
     ]
 
 
@@ -169,7 +169,7 @@ def test_may_answer_is_part_of_the_message_to_a_run() -> None:
 
 
 _INBOX_NODE = node("ask", human={"type": "CLARIFICATION", "prompt": "Which Acme?", "channel": "inbox"})
-_REJECTED = (
+_INBOX_REFUSAL = (
     "'ask' must be answered in the inbox: the plan rejects answers that arrive as a tool result or through MCP. "
     "Use `dagwright feedback`, the console, or POST /v1/runs/ID/feedback"
 )
@@ -182,16 +182,16 @@ def _feedback(through: Through) -> Feedback:
 @pytest.mark.parametrize("through", CLIENT_CHANNELS)
 def test_plan_that_requires_the_inbox_rejects_answers_of_model_clients(through: Through) -> None:
     scheduler = started_run(_INBOX_NODE)
-    assert scheduler.features.feedback.refusal_of(_feedback(through), 1.0) == _REJECTED
-    assert scheduler.features.feedback.answer(_feedback(through), 1.0) == _REJECTED
+    assert scheduler.features.feedback.refusal_of(_feedback(through), 1.0) == _INBOX_REFUSAL
+    assert scheduler.features.feedback.answer(_feedback(through), 1.0) == _INBOX_REFUSAL
     # The next execution of the run rejects such answers too.
-    restored = restored_scheduler(scheduler)
-    assert restored.features.feedback.answer(_feedback(through), 1.0) == _REJECTED
-    assert restored.features.feedback.answer(_feedback("update"), 2.0) is None
-    assert states(restored) == {"ask": "completed"}
-    early = scheduler_of(node("first"), {**_INBOX_NODE, "depends_on": ["first"]})
-    assert early.features.feedback.answer(_feedback(through), 0.5) == _REJECTED
-    assert early.features.feedback.requests.early_answers == {}
+    successor = restored_scheduler(scheduler)
+    assert successor.features.feedback.answer(_feedback(through), 1.0) == _INBOX_REFUSAL
+    assert successor.features.feedback.answer(_feedback("update"), 2.0) is None
+    assert states(successor) == {"ask": "completed"}
+    early_run = scheduler_of(node("first"), {**_INBOX_NODE, "depends_on": ["first"]})
+    assert early_run.features.feedback.answer(_feedback(through), 0.5) == _INBOX_REFUSAL
+    assert early_run.features.feedback.requests.early_answers == {}
 
 
 def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> None:
@@ -244,9 +244,9 @@ def test_call_gets_all_answers_up_to_a_limit_in_bytes() -> None:
     ]
     scheduler = scheduler_of(node("n"))
     assert _ask_and_answer(scheduler, "x" * 10_000) is None
-    ready = next_call(scheduler, 3.0)
-    assert ready is not None
-    assert ready.size_bytes > 10_000
+    ready_call = next_call(scheduler, 3.0)
+    assert ready_call is not None
+    assert ready_call.size_bytes > 10_000
     scheduler = scheduler_of(node("n"))
     text = "x" * 200_000
     expected = [*[None] * 3, f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again"]

@@ -68,13 +68,13 @@ def ended_scheduler(
 
 
 def create_fork(
-    old: RunScheduler, plan: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
+    origin: RunScheduler, plan: CompiledPlan, *, rerun: Sequence[str] = (), is_open: bool = False, **inputs: Any
 ) -> tuple[RunScheduler, ReusableResults, ForkPrediction]:
     """Return the scheduler of a fork after a round trip through JSON, and its preview."""
-    changed = {name for name in inputs if inputs[name] != old.state.inputs.get(name)}
-    differences = ForkDifferences(changed, rerun)
-    reuse = reusable_results(old, plan, source=Source("old", "old-scope", is_open=is_open), differences=differences)
-    prediction = predict_fork(create_scheduler(plan, inputs), old, reuse, differences=differences)
+    changed_inputs = {name for name in inputs if inputs[name] != origin.state.inputs.get(name)}
+    differences = ForkDifferences(changed_inputs, rerun)
+    reuse = reusable_results(origin, plan, source=Source("old", "old-scope", is_open=is_open), differences=differences)
+    prediction = predict_fork(create_scheduler(plan, inputs), origin, reuse, differences=differences)
     fork = restored_scheduler(configure(create_scheduler(plan, inputs), reuse=reuse.table), inputs=inputs)
     fork.reconcile(10.0)
     return fork, reuse, prediction
@@ -117,12 +117,12 @@ def test_equal_result_stops_a_change_and_a_different_result_reruns_dependents_wi
 
 def test_unfinished_call_keeps_its_key_unless_it_is_selected_to_run_again() -> None:
     plan = plan_with_tools(look("a"), send("c", tool="put", to="{{a.result}}"), send("d", tool="put", to="x"))
-    old = ended_scheduler(plan, {"a": 1, "c": tool_error(), "d": 4})
-    fork, _, prediction = create_fork(old, plan)
+    origin = ended_scheduler(plan, {"a": 1, "c": tool_error(), "d": 4})
+    fork, _, prediction = create_fork(origin, plan)
     assert scopes(fork) == {"c": "old-scope"}
     assert prediction.runs == {"c": "had failed"}
 
-    fork, _, prediction = create_fork(old, plan, rerun=["d", "c"])
+    fork, _, prediction = create_fork(origin, plan, rerun=["d", "c"])
     assert scopes(fork) == {"c": None, "d": None}
     assert prediction.runs == {"c": "was selected to run again", "d": "was selected to run again"}
 
@@ -132,12 +132,12 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_produced_the_result
     second, _, _ = create_fork(ended_scheduler(plan, {"a": 1, "c": tool_error()}), plan)
     start_ready_tasks(second)
     second.fail("c", tool_error(), at=20.0)
-    third = reusable_results(
+    third_table = reusable_results(
         second, plan, source=Source("second", "second-scope", is_open=False), differences=ForkDifferences()
     ).table
 
-    assert third.tasks["c"].scope == "old-scope"
-    assert third.tasks["a"].produced_by == {"run_id": "old", "node_id": "a"}
+    assert third_table.tasks["c"].scope == "old-scope"
+    assert third_table.tasks["a"].produced_by == {"run_id": "old", "node_id": "a"}
 
 
 def test_changed_nodes_and_changed_tool_versions_run_again() -> None:
@@ -148,10 +148,10 @@ def test_changed_nodes_and_changed_tool_versions_run_again() -> None:
     )
     assert scopes(fork) == {"a": None}
     assert (prediction.reused, prediction.runs) == (["c"], {"a": "has another version of its tool"})
-    old = ended_scheduler(
+    origin = ended_scheduler(
         plan_with_tools(look("a"), look("b", x="{{a.result}}"), look("gone")), {"a": 1, "b": 2, "gone": 3}
     )
-    fork, _, prediction = create_fork(old, plan_with_tools(look("new"), look("b", x="{{a.result}}!"), look("a")))
+    fork, _, prediction = create_fork(origin, plan_with_tools(look("new"), look("b", x="{{a.result}}!"), look("a")))
     assert scopes(fork) == {"new": None, "b": None}
     assert prediction == ForkPrediction(["a"], {"new": "is new", "b": "was changed in the plan"}, [], [])
 
@@ -194,10 +194,10 @@ def test_read_after_a_changed_dependency_runs_again_and_write_does_not() -> None
 )
 def test_change_that_may_have_been_made_is_repeated_only_on_request(result: Any, is_open: bool, expected: str) -> None:
     plan = plan_with_tools(send("c", to="x"))
-    old = ended_scheduler(plan, {} if result is None else {"c": result})
-    _, reuse, _ = create_fork(old, plan, is_open=is_open)
+    origin = ended_scheduler(plan, {} if result is None else {"c": result})
+    _, reuse, _ = create_fork(origin, plan, is_open=is_open)
     assert [problem[: len(expected)] for problem in reuse.problems] == [expected]
-    _, reuse, _ = create_fork(old, plan, is_open=is_open, rerun=["c"])
+    _, reuse, _ = create_fork(origin, plan, is_open=is_open, rerun=["c"])
     assert reuse.problems == []
 
 
@@ -267,11 +267,11 @@ def test_large_map_with_completed_writes_must_be_selected_to_run_again(
     is_open: bool, map_batches: dict[str, int], hint: str
 ) -> None:
     plan = plan_with_tools({**send("m", to="{{item}}"), "for_each": list(range(1_200))})
-    old = ended_map_scheduler(plan, size=1, **map_batches)
-    _, reuse, _ = create_fork(old, plan, is_open=is_open)
+    origin = ended_map_scheduler(plan, size=1, **map_batches)
+    _, reuse, _ = create_fork(origin, plan, is_open=is_open)
     message = "the items of 'm' run in child runs, and some may have had effects already"
     assert reuse.problems == [f"{message}: {hint}"]
-    _, reuse, _ = create_fork(old, plan, is_open=is_open, rerun=["m"])
+    _, reuse, _ = create_fork(origin, plan, is_open=is_open, rerun=["m"])
     assert reuse.problems == []
 
 
@@ -291,20 +291,20 @@ def compensating_run(results: Mapping[str, Any]) -> RunScheduler:
 
 
 def test_compensated_calls_are_made_again_with_a_new_key() -> None:
-    old = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": None, "undo a": None})
-    plan = without_compensation(old.plan)
+    origin = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": None, "undo a": None})
+    plan = without_compensation(origin.plan)
     assert [node.id for node in plan.nodes] == ["r", "a", "b", "end"]
-    fork, reuse, prediction = create_fork(old, plan)
+    fork, reuse, prediction = create_fork(origin, plan)
     assert (prediction.reused, prediction.runs, prediction.later) == (["r"], {"a": "was compensated"}, ["b", "end"])
     assert scopes(fork) == {"a": None}
     assert not reuse.problems
-    old = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": tool_error()})
-    _, reuse, _ = create_fork(old, without_compensation(old.plan), is_open=True)
+    origin = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": tool_error()})
+    _, reuse, _ = create_fork(origin, without_compensation(origin.plan), is_open=True)
     assert (reuse.compensated_ids, list(reuse.table.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
-    old = compensating_run(
+    origin = compensating_run(
         {"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": NodeError("timeout", "late"), "undo a": None}
     )
-    plan = without_compensation(old.plan)
+    plan = without_compensation(origin.plan)
     message = "it is unknown whether 'b' was compensated: check it, and add it to `rerun` to run it again"
-    assert create_fork(old, plan)[1].problems == [message]
-    assert not create_fork(old, plan, rerun=["b"])[1].problems
+    assert create_fork(origin, plan)[1].problems == [message]
+    assert not create_fork(origin, plan, rerun=["b"])[1].problems

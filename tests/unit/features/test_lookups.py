@@ -182,8 +182,8 @@ def test_unusable_id_is_reported_at_its_param() -> None:
     ids=["id_asked_for", "no_party", "no_lookup", "other_format"],
 )
 def test_plan_without_lookups_gets_no_lookup_nodes(raw: dict[str, Any]) -> None:
-    checked = check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "{{x}}"})
-    assert added_node_ids(prepare_plan(checked, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw) else {})) == []
+    checked_plan = check_plan(raw, {"pay": PARTY_TOOL, **RESOLVER.tools()}, context={"cbu": "{{x}}"})
+    assert added_node_ids(prepare_plan(checked_plan, {"fund": "fund_3"} if "PLACEHOLDER" in str(raw) else {})) == []
 
 
 def test_approval_of_a_call_names_its_parties() -> None:
@@ -195,11 +195,11 @@ def test_approval_of_a_call_names_its_parties() -> None:
     [find] = start_ready_tasks(scheduler)
     scheduler.complete(find.id, {"entity": {"id": "fund_2"}, "reason": ""}, at=1.0)
     [bind] = start_ready_tasks(scheduler)
-    bound = [
+    bind_result = [
         {"entity": {"id": party["entity"]["id"], "name": "Apex", "kind": "fund"}, "reason": "", "created": False}
         for party in bind.arguments["found"]
     ]
-    scheduler.complete(bind.id, bound, at=2.0)
+    scheduler.complete(bind.id, bind_result, at=2.0)
     [request] = open_requests(scheduler).values()
     assert request.to_json("run")["entities"] == {"fund_1": "Apex (fund)", "fund_2": "Apex (fund)"}
 
@@ -362,8 +362,8 @@ def test_permanent_failure_of_a_lookup_ends_the_run_with_its_message() -> None:
 
 
 def test_lookup_of_a_sub_plan_is_bound_in_the_parent_and_inherited() -> None:
-    inner = {"intents": [intent(a=lookup_of("Ann"))]}
-    raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner}]}}]}
+    inner_plan = {"intents": [intent(a=lookup_of("Ann"))]}
+    raw = {"nodes": [{"id": "first", "plan": {"nodes": [{"id": "second", "plan": inner_plan}]}}]}
     plan = prepare_plan(check_plan({"plan": 1, **raw}, RESOLVER.tools(), allow_unknown_tools=True), {})
     scheduler, [task] = start_plan(plan)
     scheduler.complete(task.id, {"entity": {"id": "p1"}, "reason": ""}, at=1.0)
@@ -386,11 +386,11 @@ def test_request_of_a_lookup_continues_in_a_new_execution() -> None:
     scheduler, [task] = start_plan(plan)
     scheduler.features.feedback.ask(task.id, QUESTION, at=1.0, attempt=Attempt())
     assert scheduler.status() is RunStatus.WAITING
-    restored = restored_scheduler(scheduler, plan)
-    assert [*open_requests(restored)] == ["lookup:person:Ann"]
-    assert answer_request(restored, "lookup:person:Ann", {"text": "Bob"}, at=2.0) is None
-    [repeated] = start_ready_tasks(restored)
-    assert (repeated.call_id, repeated.answers) == (
+    successor = restored_scheduler(scheduler, plan)
+    assert [*open_requests(successor)] == ["lookup:person:Ann"]
+    assert answer_request(successor, "lookup:person:Ann", {"text": "Bob"}, at=2.0) is None
+    [repeated_task] = start_ready_tasks(successor)
+    assert (repeated_task.call_id, repeated_task.answers) == (
         "lookup:person:Ann#2",
         [{"request_id": "lookup:person:Ann", "answer": {"text": "Bob"}, "checkpoint": QUESTION.checkpoint}],
     )
@@ -403,8 +403,8 @@ def test_early_answer_stays_with_its_lookup_when_nodes_are_added() -> None:
     assert [node.id for node, _ in scheduler.state.visible_nodes()] == ["@result_1", "more"]
     assert scheduler.plan.nodes[0].dependencies == (3,)
     scheduler.features.feedback.ask(task.id, QUESTION, at=2.0, attempt=Attempt())
-    [repeated] = start_ready_tasks(scheduler)
-    assert (repeated.id, [answer["answer"] for answer in repeated.answers]) == (task.id, [{"text": "Bob"}])
+    [repeated_task] = start_ready_tasks(scheduler)
+    assert (repeated_task.id, [answer["answer"] for answer in repeated_task.answers]) == (task.id, [{"text": "Bob"}])
     assert scheduler.features.feedback.requests.early_ids_by_node == {2: ["lookup:person:Ann"]}
 
 
@@ -423,12 +423,12 @@ _ANN, _BOB = lookup_of("Ann"), lookup_of("Bob")
 _PROBLEM = {"problem": {"code": "lookup_not_found", "message": "no"}}
 
 
-def _errors(plan: CompiledPlan, bound: list[Any]) -> list[dict[str, Any]]:
+def _errors(plan: CompiledPlan, bind_result: list[Any]) -> list[dict[str, Any]]:
     """Return the errors of a run in which `bind_parties` returned this result."""
     scheduler = started_scheduler(plan)
     while tasks := start_ready_tasks(scheduler):
         for task in tasks:
-            scheduler.complete(task.id, bound if task.id.startswith("lookups:") else {}, at=0.0)
+            scheduler.complete(task.id, bind_result if task.id.startswith("lookups:") else {}, at=0.0)
     return lookup_errors(plan, scheduler.records)
 
 
@@ -443,8 +443,8 @@ def test_problems_of_lookups_have_their_first_location() -> None:
 
 
 def test_location_in_a_sub_plan_includes_its_parent_nodes() -> None:
-    inner = {"plan": 1, "nodes": [{"id": "second", "plan": {"intents": [intent(to=_ANN)]}}]}
-    plan = compiled_plan({"plan": 1, "nodes": [{"id": "first", "plan": inner}]})
+    inner_plan = {"plan": 1, "nodes": [{"id": "second", "plan": {"intents": [intent(to=_ANN)]}}]}
+    plan = compiled_plan({"plan": 1, "nodes": [{"id": "first", "plan": inner_plan}]})
     assert _errors(plan, [_PROBLEM]) == [
         {**_PROBLEM["problem"], "pointer": None, "node_id": "first/second/@result_1", "argument": "to"}
     ]
@@ -457,8 +457,8 @@ MERIDIAN = lookup_of("Meridian", "entity")
 
 
 def ensure(**lookups: dict[str, str]) -> dict[str, Any]:
-    named = {name.replace("_", "-"): lookup for name, lookup in lookups.items()}
-    return {"verb": "cbu.ensure", "params": {"name": "Apex", "jurisdiction": "LU"}, "lookups": named}
+    named_lookups = {name.replace("_", "-"): lookup for name, lookup in lookups.items()}
+    return {"verb": "cbu.ensure", "params": {"name": "Apex", "jurisdiction": "LU"}, "lookups": named_lookups}
 
 
 def role(name: str, entity_type: str = "entity") -> dict[str, Any]:
@@ -467,8 +467,8 @@ def role(name: str, entity_type: str = "entity") -> dict[str, Any]:
 
 
 def looked_up(*intents: dict[str, Any]) -> list[tuple[str, str]]:
-    checked = check_document(to_document({"intents": list(intents)}), tools=TOOLS)
-    return [(lookup.search_text, lookup.entity_type) for lookup in checked.lookups]
+    checked_plan = check_document(to_document({"intents": list(intents)}), tools=TOOLS)
+    return [(lookup.search_text, lookup.entity_type) for lookup in checked_plan.lookups]
 
 
 def problems_of(*intents: dict[str, Any]) -> Sequence[Problem]:

@@ -184,8 +184,8 @@ def test_cancelled_branch_is_pending_again_when_its_node_is_retried() -> None:
     scheduler = scheduler_of(*BRANCHES, *SIDE)
     apply_command(CancelNode("b", branch=True), scheduler, at=1.0)
     assert apply_command(RetryNode("b"), scheduler, at=2.0) is None
-    pending = dict.fromkeys(("b", "c", "late", "any", "after"), "pending")
-    assert states(scheduler) == {"a": "ready", "side": "ready", **pending}
+    pending_nodes = dict.fromkeys(("b", "c", "late", "any", "after"), "pending")
+    assert states(scheduler) == {"a": "ready", "side": "ready", **pending_nodes}
 
 
 def test_arguments_that_the_tool_does_not_accept_are_rejected() -> None:
@@ -228,19 +228,22 @@ def test_data_of_commands_has_a_total_limit() -> None:
     scheduler = started_run(*(node(f"n{number}") for number in range(90)), node("on"))
     for number in range(90):
         scheduler.fail(f"n{number}", tool_error(), at=1.0)
-    large = "x" * 250_000
-    refusals = [apply_command(SetResult(f"n{number}", large), scheduler, at=2.0) for number in range(90)]
+    large_text = "x" * 250_000
+    refusals = [apply_command(SetResult(f"n{number}", large_text), scheduler, at=2.0) for number in range(90)]
     assert [refusal is None for refusal in refusals] == [True] * 33 + [False] * 57
     assert refusals[33] == (
         "results of 250,002 bytes are too much: people may send 8,388,608 bytes to a run in total, and 8,250,066 are "
         "stored; a value of up to 1,024 bytes, such as a file name, is always accepted"
     )
-    more = [{"id": "more", "tool": "any", "arguments": {"text": large}}]
-    refused = [
+    more = [{"id": "more", "tool": "any", "arguments": {"text": large_text}}]
+    size_refusals = [
         apply_command(command, scheduler, at=2.0) or ""
-        for command in (RetryNode("n50", {"text": large}), AddUnparsedNodes(more))
+        for command in (RetryNode("n50", {"text": large_text}), AddUnparsedNodes(more))
     ]
-    assert [refusal.partition(" bytes ")[0] for refusal in refused] == ["arguments of 250,011", "nodes of 250,052"]
+    assert [refusal.partition(" bytes ")[0] for refusal in size_refusals] == [
+        "arguments of 250,011",
+        "nodes of 250,052",
+    ]
     assert apply_command(SetResult("n50", "a.txt"), scheduler, at=2.0) is None
     assert state_to_text(state_to_json(scheduler))
 
@@ -259,9 +262,9 @@ def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     assert (states(scheduler)["y"], scheduler.is_finished) == ("blocked", True)
     scheduler = _partly_failed_run()
     before = state_to_json(scheduler)
-    early = (CompiledNode("x", tool="any"),)
+    nodes = (CompiledNode("x", tool="any"),)
     refusal = "the extension is for a plan of 3 nodes, but the plan has 4"
-    assert apply_command(AddNodes(Extension(3, early)), scheduler, at=2.0) == refusal
+    assert apply_command(AddNodes(Extension(3, nodes)), scheduler, at=2.0) == refusal
     duplicate = AddNodes(Extension(4, (CompiledNode("on", tool="any"),)))
     assert apply_command(duplicate, scheduler, at=2.0) == "the run has a node or item 'on' already"
     assert state_to_json(scheduler) == before

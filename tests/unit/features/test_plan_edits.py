@@ -26,14 +26,14 @@ from dagwright.planning.agent_loop.agent_nodes import with_agents
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import configure, node, scheduler_of, started_run, states
 
-_MANY = 1_200
+_NODE_COUNT = 1_200
 _ODD_NAMES = ("step 700", "a/b-700", "-700-", "700", "ä.700")
 
 
 @pytest.fixture(scope="module")
 def large_run() -> RunScheduler:
     """A run of `_MANY` nodes and of `_ODD_NAMES`."""
-    return scheduler_of(*(node(f"n{number}") for number in range(_MANY)), *map(node, _ODD_NAMES))
+    return scheduler_of(*(node(f"n{number}") for number in range(_NODE_COUNT)), *map(node, _ODD_NAMES))
 
 
 def test_declarations_and_ids_of_the_plan_take_precedence_over_sent_ones(large_run: RunScheduler) -> None:
@@ -58,17 +58,17 @@ def test_declarations_and_ids_of_the_plan_take_precedence_over_sent_ones(large_r
 def test_new_node_may_depend_on_a_node_of_a_large_plan(
     name: str, fields: dict[str, Any], large_run: RunScheduler
 ) -> None:
-    new = {"id": "new", "tool": "any", **_insert_name(fields, name)}
-    [added] = extension_of([new], large_run.state, tools={}).nodes
-    assert added.dependencies == (_MANY + _ODD_NAMES.index(name),)
+    new_node = {"id": "new", "tool": "any", **_insert_name(fields, name)}
+    [added_node] = extension_of([new_node], large_run.state, tools={}).nodes
+    assert added_node.dependencies == (_NODE_COUNT + _ODD_NAMES.index(name),)
 
 
 def test_added_llm_agents_are_sub_plans() -> None:
     card = AgentCard(name="w", description="Writes", objective_template="Write", type="llm", prompt="Write!")
     sub_plan = {"plan": 1, "nodes": [{"id": "in", "agent": "w", "objective": "Write"}]}
-    new = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": sub_plan}]
+    new_nodes = [{"id": "b", "agent": "w", "objective": "Write"}, {"id": "c", "plan": sub_plan}]
     scheduler = configure(scheduler_of(node("a")), with_agents=with_agents)
-    extension = extension_of(new, scheduler.state, tools={"agent.w": agent_declaration(card)})
+    extension = extension_of(new_nodes, scheduler.state, tools={"agent.w": agent_declaration(card)})
     agent_node, plan_node = extension.nodes
     assert plan_node.sub_plan is not None
     assert [agent_of(each) for each in (agent_node, plan_node, *plan_node.sub_plan.nodes)] == ["w", None, "w"]
@@ -80,12 +80,12 @@ def test_added_nodes_request_parts_of_future_results_but_not_of_completed_ones()
     scheduler = started_run(node("made"), node("later", "made"), node("each", "later", for_each=[1, 2]))
     parts: dict[Path, ProjectedPart] = {("known",): ProjectedPart("small", 1)}
     scheduler.complete("made", StoredValue("ref", name="made.result", parts=parts), at=1.0)
-    new = [
+    new_nodes = [
         node("known", when="made.result.known == 1 && later.result.n > 5"),
         node("items", for_each="{{each.result[0].rows}}"),
         node("arguments", arguments={"x": "{{made.result.any[3]}}"}),
     ]
-    extension = extension_of(new, scheduler.state, tools={})
+    extension = extension_of(new_nodes, scheduler.state, tools={})
     expected = {name: [*parts] for name, parts in extension_from_json(extension.to_json()).projections.items()}
     assert expected == {
         "made": [(("known",), "whole"), (("any", 3), "value")],
@@ -113,7 +113,7 @@ def _insert_name(value: Any, name: str) -> Any:
     return [_insert_name(part, name) for part in value]
 
 
-_NEW = [node(f"x{number}") for number in range(19)]
+_NEW_NODES = [node(f"x{number}") for number in range(19)]
 _DUPLICATE_ID = "the run has a node or item 'm[a]' already"
 _GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
 
@@ -145,7 +145,7 @@ def _run_with_map() -> Any:
 def test_rejected_nodes_use_up_the_budget_of_a_moment_and_are_then_ignored(checked_counts: list[int]) -> None:
     scheduler = _run_with_map()
     before = state_to_json(scheduler)
-    rejected_command = AddUnparsedNodes([*_NEW, node("m[a]")])
+    rejected_command = AddUnparsedNodes([*_NEW_NODES, node("m[a]")])
     refusals = [apply_command(rejected_command, scheduler, at=2.0) for _ in range(250)]
     assert list(dict.fromkeys(refusals)) == [_DUPLICATE_ID, TOO_MUCH_AT_ONCE]
     assert 5 < len(checked_counts) == refusals.count(_DUPLICATE_ID) < 30
@@ -156,7 +156,7 @@ def test_rejected_nodes_use_up_the_budget_of_a_moment_and_are_then_ignored(check
 def test_many_rejected_nodes_leave_compute_budget_for_the_run() -> None:
     scheduler = started_run(node("a"), node("b", when="a.result > 1"), node("m", for_each=["a"], key="{{item}}"))
     for _ in range(250):
-        apply_command(AddUnparsedNodes([*_NEW, node("m[a]")]), scheduler, at=2.0)
+        apply_command(AddUnparsedNodes([*_NEW_NODES, node("m[a]")]), scheduler, at=2.0)
     scheduler.complete("a", 2, at=2.0)
     assert states(scheduler)["b"] == "ready"
 
@@ -182,7 +182,7 @@ def test_name_comparisons_of_invalid_nodes_count_against_the_compute_budget(chec
 @pytest.mark.usefixtures("small_budget")
 def test_checking_nodes_has_a_compute_budget_separate_from_adding_them(checked_counts: list[int]) -> None:
     scheduler = _run_with_map()
-    rejected_command = AddUnparsedNodes([*_NEW, node("m[a]")])
+    rejected_command = AddUnparsedNodes([*_NEW_NODES, node("m[a]")])
     refusals = [rejected_command.refusal_of(scheduler, at=2.0) for _ in range(250)]
     assert list(dict.fromkeys(refusals)) == [_DUPLICATE_ID, TOO_MUCH_AT_ONCE]
     assert len(checked_counts) == refusals.count(_DUPLICATE_ID) < 30
@@ -212,7 +212,7 @@ def test_nodes_that_are_too_expensive_to_check_are_rejected_without_a_check(chec
 def test_nodes_of_guidance_have_the_same_limits(is_early: bool, checked_counts: list[int]) -> None:
     first = ["m"] if is_early else []
     scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
-    answer = Feedback("ask", {"text": "more", "nodes": [*_NEW, node("m[a]")]}, by="ann")
+    answer = Feedback("ask", {"text": "more", "nodes": [*_NEW_NODES, node("m[a]")]}, by="ann")
     early_refusals = [scheduler.features.feedback.refusal_of(answer, 2.0) for _ in range(100)]
     refusals = [scheduler.features.feedback.answer(answer, 2.0) for _ in range(100)]
     expected = [f"'ask': {_DUPLICATE_ID}", TOO_MUCH_AT_ONCE]

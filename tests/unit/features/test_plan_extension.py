@@ -41,8 +41,8 @@ class CountingExtender(NoExtension):
         count = len(state.plan.nodes)
         if count >= self._max_nodes or not state.records[-1].status.is_final:
             return None
-        new = CompiledNode(f"n{count}", tool="any", dependencies=(count - 1,))
-        return Extension(count, (new,), output=(None, (((), (ResultOf(new.id, "result"),)),)))
+        new_node = CompiledNode(f"n{count}", tool="any", dependencies=(count - 1,))
+        return Extension(count, (new_node,), output=(None, (((), (ResultOf(new_node.id, "result"),)),)))
 
 
 class FunctionExtender(NoExtension):
@@ -69,10 +69,10 @@ def test_extended_plan_is_kept_in_a_new_execution_and_not_extended_after_a_stop(
     scheduler = with_extender(scheduler_of(node("n0")), CountingExtender(3))
     start_ready_tasks(scheduler)
     scheduler.complete("n0", 0, at=1.0)
-    restored = restored_scheduler(scheduler, compiled_plan(plan_of(node("n0"))), extender=CountingExtender(3))
-    assert ids_of(start_ready_tasks(restored)) == ["n1"]
-    restored.complete("n1", 1, at=2.0)
-    assert states(restored) == {"n0": "completed", "n1": "completed", "n2": "ready"}
+    successor = restored_scheduler(scheduler, compiled_plan(plan_of(node("n0"))), extender=CountingExtender(3))
+    assert ids_of(start_ready_tasks(successor)) == ["n1"]
+    successor.complete("n1", 1, at=2.0)
+    assert states(successor) == {"n0": "completed", "n1": "completed", "n2": "ready"}
     scheduler = with_extender(scheduler_of(node("n0")), CountingExtender(3))
     start_ready_tasks(scheduler)
     scheduler.cancel(1.0)

@@ -45,8 +45,10 @@ _GUIDANCE = {"type": "GUIDANCE", "prompt": "What else?"}
 _MORE = [node("look", arguments={"hint": "{{ask.result.text}}"}), node("sum", "look", "a")]
 
 
-def _run_with_request(*others: dict[str, Any]) -> RunScheduler:
-    return scheduler_of(node("a"), node("ask", human=_GUIDANCE), node("on", arguments={"x": "{{ask.result}}"}), *others)
+def _run_with_request(*other_nodes: dict[str, Any]) -> RunScheduler:
+    return scheduler_of(
+        node("a"), node("ask", human=_GUIDANCE), node("on", arguments={"x": "{{ask.result}}"}), *other_nodes
+    )
 
 
 def _answer(request: str = "ask", nodes: Any = _MORE, **more: Any) -> Feedback:
@@ -58,10 +60,10 @@ def test_nodes_of_an_answer_are_added_and_get_its_text() -> None:
     start_ready_tasks(scheduler)
     assert scheduler.features.feedback.refusal_of(_answer(), 1.0) is None
     assert scheduler.features.feedback.answer(_answer(), 1.0) is None
-    restored = restored_scheduler(
+    successor = restored_scheduler(
         scheduler, compiled_plan(plan_of(node("a"), node("ask", human=_GUIDANCE), node("on", "ask")))
     )
-    assert states(restored) == states(scheduler)
+    assert states(successor) == states(scheduler)
     result = {"text": "the north", "nodes": ["look", "sum"]}
     assert [(task.id, task.arguments) for task in start_ready_tasks(scheduler)] == [
         ("on", {"x": result}),
@@ -189,19 +191,19 @@ def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> Non
         assert number is not None
         scheduler.features.feedback.requests.store_early(_answer(name, nodes=[node(f"of_{name}")]), number)
     scheduler.complete("a", 1, at=1.0)
-    accepted, unanswered = names[:13], names[13:]
-    assert [name for name, state in states(scheduler).items() if state == "completed"] == ["a", *accepted]
-    assert [*open_requests(scheduler)] == unanswered
+    accepted_names, open_names = names[:13], names[13:]
+    assert [name for name, state in states(scheduler).items() if state == "completed"] == ["a", *accepted_names]
+    assert [*open_requests(scheduler)] == open_names
     assert scheduler.features.feedback.requests.take_rejections() == [
-        f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in unanswered
+        f"the early answer of ann to {name!r} was not accepted: {TOO_MUCH_AT_ONCE}" for name in open_names
     ]
     assert (scheduler.features.feedback.requests.due_answers, scheduler.features.feedback.requests.early_answers) == (
         [],
         {},
     )
     # Conditions also use the compute budget of that moment.
-    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in accepted)]
-    assert scheduler.features.feedback.answer(_answer(unanswered[0], nodes=[node("again")]), 2.0) is None
+    assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["on", *(f"of_{name}" for name in accepted_names)]
+    assert scheduler.features.feedback.answer(_answer(open_names[0], nodes=[node("again")]), 2.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=2.0)) == ["again"]
 
 
@@ -209,11 +211,11 @@ def test_answers_with_nodes_at_one_moment_leave_compute_budget_for_the_run() -> 
     names = [f"q{number}" for number in range(200)]
     scheduler = started_run(node("a"), *(node(name, "a", human=_GUIDANCE) for name in names))
     entries = [scheduler.features.feedback.answer(_answer(name, nodes=[node(f"of_{name}")]), 0.5) for name in names]
-    stored = len(scheduler.features.feedback.requests.early_answers)
+    stored_count = len(scheduler.features.feedback.requests.early_answers)
     too_much = "too much was changed at this moment; try again in a moment"
-    assert (stored, entries) == (63, [None] * stored + [too_much] * (len(names) - stored))
+    assert (stored_count, entries) == (63, [None] * stored_count + [too_much] * (len(names) - stored_count))
     assert answer_request(scheduler, names[-1], {"text": "x"}, at=0.5) is None
-    assert scheduler.features.feedback.answer(_answer(names[stored], nodes=[node("later")]), 0.6) is None
+    assert scheduler.features.feedback.answer(_answer(names[stored_count], nodes=[node("later")]), 0.6) is None
 
 
 def test_early_answers_of_one_activation_are_applied_in_order() -> None:
@@ -263,18 +265,18 @@ def _run_with_failure(**fields: Any) -> RunScheduler:
 
 
 def test_retry_with_other_arguments_is_a_new_node_and_rejected_for_an_item() -> None:
-    answered, retried = _run_with_failure(), _run_with_failure()
+    answered_run, retried_run = _run_with_failure(), _run_with_failure()
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
-    assert answer_request(answered, "a", answer, by="ann", through="update", at=2.0) is None
-    assert apply_command(RetryNode("a", {"to": "eve"}, Actor("ann", None, "update")), retried, at=2.0) is None
-    assert states(answered) == states(retried) == {"a": "superseded", "a#2": "ready", "b": "pending"}
-    [task] = start_ready_tasks(answered)
+    assert answer_request(answered_run, "a", answer, by="ann", through="update", at=2.0) is None
+    assert apply_command(RetryNode("a", {"to": "eve"}, Actor("ann", None, "update")), retried_run, at=2.0) is None
+    assert states(answered_run) == states(retried_run) == {"a": "superseded", "a#2": "ready", "b": "pending"}
+    [task] = start_ready_tasks(answered_run)
     assert (task.id, task.arguments, task.path) == ("a#2", {"to": "eve"}, [["node", "a#2"]])
-    [step] = overrides_of(answered, "a#2")
-    assert step == overrides_of(retried, "a#2")[0] | {"request_id": "a"}
-    assert answered.features.feedback.requests.closed["a"].answer == "retry"
-    answered.complete("a#2", 1, at=3.0)
-    assert ids_of(start_ready_tasks(answered)) == ["b"]
+    [step] = overrides_of(answered_run, "a#2")
+    assert step == overrides_of(retried_run, "a#2")[0] | {"request_id": "a"}
+    assert answered_run.features.feedback.requests.closed["a"].answer == "retry"
+    answered_run.complete("a#2", 1, at=3.0)
+    assert ids_of(start_ready_tasks(answered_run)) == ["b"]
     scheduler = _run_with_failure(for_each=[1])
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
     assert answer_request(scheduler, "a[0]", answer, at=2.0) == (
@@ -315,8 +317,8 @@ def test_nodes_of_an_answer_may_use_every_tool_of_the_workers_also_in_a_sub_plan
     assert "name the module" not in refusal
     assert answer_request(scheduler, "ask", {"nodes": [_SUM]}, at=1.0) is None
     assert [task.id for task in start_ready_tasks(scheduler)] == ["sum"]
-    inner = {"nodes": [{"id": "ask", "human": _GUIDANCE}]}
-    (sub_plan,) = [node.sub_plan for node in _run_of({"id": "below", "plan": inner}).plan.nodes]
+    inner_plan = {"nodes": [{"id": "ask", "human": _GUIDANCE}]}
+    (sub_plan,) = [node.sub_plan for node in _run_of({"id": "below", "plan": inner_plan}).plan.nodes]
     assert sub_plan is not None
     assert "calculator" in sub_plan.tools
     # A plan without guidance declares its own tools alone.

@@ -42,5 +42,5 @@ def test_text_added_by_the_bind_tool_is_not_a_filter_in_the_next_run() -> None:
 
 def test_known_entity_of_a_removed_type_is_looked_up_again() -> None:
     (node,) = [node for node in plan_with(Lookup("Ann", "account")).nodes if node.tool == "seek"]
-    known = KnownEntities({Lookup("Ann", "person"): {"id": "p1", "kind": "person"}}, RESOLVER)
-    assert known_result(node, known) is None
+    known_entities = KnownEntities({Lookup("Ann", "person"): {"id": "p1", "kind": "person"}}, RESOLVER)
+    assert known_result(node, known_entities) is None

@@ -91,10 +91,10 @@ def test_changed_deadline_counts_from_the_start_and_names_its_actor() -> None:
     assert apply_command(SetLimits(deadline_s=15.0, actor=ANN), scheduler, at=20.0) is None
     scheduler.features.deadline.expire(24.9)
     assert not scheduler.is_stopped
-    restored = restored_scheduler(scheduler, setup=_DEADLINE)
-    restored.features.deadline.expire(25.0)
+    successor = restored_scheduler(scheduler, setup=_DEADLINE)
+    successor.features.deadline.expire(25.0)
     expected = NodeError("deadline_exceeded", "the run exceeded its deadline of 15 s, set by ann")
-    assert (restored.state.error, restored.state.max_in_flight) == (expected, 1)
+    assert (successor.state.error, successor.state.max_in_flight) == (expected, 1)
     assert apply_command(SetLimits(deadline_s=math.inf), scheduler, at=21.0) is None
     scheduler.features.deadline.expire(1e9)
     assert (scheduler.is_stopped, scheduler.features.deadline.deadline.at) == (False, None)
@@ -195,10 +195,10 @@ def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bo
         run.send(name, message, through="update")
     for name, message in (pause, limits, cancel):
         assert run.commands.refusal_of(name, lambda: message, scheduler=run.scheduler, at=2.0) is None  # noqa: B023
-    repeated = [run.send(name, message) for name, message in (pause, limits, cancel)]
+    results = [run.send(name, message) for name, message in (pause, limits, cancel)]
     if is_early:
         run.start()
-    assert [result.refusal for result in repeated] == [None] * 3
+    assert [result.refusal for result in results] == [None] * 3
     expected = [("pause", "paused by ann"), ("set_limits", "max_parallel 1 set by ann"), ("cancel", "cancelled by ann")]
     assert run.reported == expected
 
@@ -218,8 +218,8 @@ def test_rejected_messages_leave_one_note_each() -> None:
     run.send(wire.CANCEL, {"by": "ann"}, through="update")
     run.send(wire.CANCEL, {"by": "bob"})
     run.send(wire.CANCEL, {"by": "bob"})
-    rejected = ("refused", "cancel: the run is being stopped already")
-    assert run.reported == [("cancel", "cancelled by ann"), rejected, rejected]
+    refusal_note = ("refused", "cancel: the run is being stopped already")
+    assert run.reported == [("cancel", "cancelled by ann"), refusal_note, refusal_note]
     run = _FakeRun()
     for number in range(EARLY_ANSWERS + 1):
         run.send(wire.SIGNAL_FEEDBACK, {"request_id": f"r{number}", "answer": {}})

@@ -94,11 +94,11 @@ def test_running_call_is_reported_with_its_next_attempt() -> None:
         "b waits for a, which waits for attempt 3 until 90 s (attempt 2 failed: no answer)"
     )
     assert sentence_of(why(scheduler, "a", calls={})) == "a runs since 2 s"
-    queued = FakeCall(1, "scheduled", None, None)
-    assert sentence_of(why(scheduler, "a", calls={"a": queued})) == "a waits for a free slot of a worker"
+    queued_call = FakeCall(1, "scheduled", None, None)
+    assert sentence_of(why(scheduler, "a", calls={"a": queued_call})) == "a waits for a free slot of a worker"
     # The worker died, and no other worker has started the call, so the start of the wait is unknown.
-    lost = FakeCall(2, "scheduled", "it went away", None)
-    assert sentence_of(why(scheduler, "a", calls={"a": lost})) == (
+    lost_call = FakeCall(2, "scheduled", "it went away", None)
+    assert sentence_of(why(scheduler, "a", calls={"a": lost_call})) == (
         "a waits for a worker to take attempt 2 (attempt 1 failed: it went away)"
     )
 
@@ -154,8 +154,8 @@ def test_ends_are_reported_with_the_node_and_reason_that_caused_them() -> None:
         "was skipped because of sorry|",
         ["sorry"],
     )
-    ended = blocking_chain(scheduler, calls={})
-    assert [(reason.node, reason.facts.get("blocks")) for reason in ended.reasons] == [("bad", 2), ("sorry", None)]
+    chain = blocking_chain(scheduler, calls={})
+    assert [(reason.node, reason.facts.get("blocks")) for reason in chain.reasons] == [("bad", 2), ("sorry", None)]
 
 
 def test_end_without_failures_is_reported_with_the_nodes_that_were_skipped_first() -> None:
@@ -165,9 +165,9 @@ def test_end_without_failures_is_reported_with_the_nodes_that_were_skipped_first
     answer_request(scheduler, "approval", {"approved": False}, by="ann", at=5.0)
     start_ready_tasks(scheduler, at=6.0)
 
-    skipped = blocking_chain(scheduler, calls={})
+    chain = blocking_chain(scheduler, calls={})
 
-    assert [sentence(skipped, start, clock=lambda at: f"{at:g} s") for start in skipped.starts()] == [
+    assert [sentence(chain, start, clock=lambda at: f"{at:g} s") for start in chain.starts()] == [
         "ship was skipped at 5 s (its condition is false: approval.result.approved; approval was rejected by ann)"
     ]
 
@@ -211,8 +211,8 @@ def test_manual_result_and_repeated_error_codes_are_reported_once() -> None:
 
 
 def test_wide_chains_are_bounded() -> None:
-    wide = [node(f"n{number}") for number in range(300)]
-    scheduler = started_run(*wide, node("all", *(each["id"] for each in wide)))
+    many_nodes = [node(f"n{number}") for number in range(300)]
+    scheduler = started_run(*many_nodes, node("all", *(each["id"] for each in many_nodes)))
 
     chain = why(scheduler, "all", calls={})
     assert (len(chain.reasons), chain.omitted) == (200, 101)

@@ -44,8 +44,8 @@ async def request_number(server: ModelServer, last_heartbeat: Any = None, **more
 
 
 async def test_a_model_gets_the_problems_of_its_answer() -> None:
-    wrong = "Invalid answer. 3 is odd\nWrite the whole answer again."
-    async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), last=wrong)) as server:
+    repair_prompt = "Invalid answer. 3 is odd\nWrite the whole answer again."
+    async with ModelServer(json_text({"n": 3}), step(json_text({"n": 4}), last=repair_prompt)) as server:
         actual, call = await request_number(server)
     # Each call is counted as a failure until its answer arrives.
     assert (actual, call.heartbeats) == (
@@ -151,15 +151,15 @@ async def test_attempts_during_an_outage_do_not_count_for_the_model() -> None:
 
 async def test_no_more_answers_are_paid_for_after_an_outage_than_without_one() -> None:
     numbers: list[int] = []
-    verified: set[int] = set()
+    verified_numbers: set[int] = set()
 
     async def ask() -> Any:
         numbers.append(2 * len(numbers))
         return {"n": numbers[-1]}
 
     async def fail_once_per_number(number: int) -> None:
-        if number not in verified:
-            verified.add(number)
+        if number not in verified_numbers:
+            verified_numbers.add(number)
             raise RetryLater("nobody is there")
         raise InvalidAnswer(f"{number} is no good")
 
@@ -211,6 +211,6 @@ def test_data_in_a_prompt_stays_on_one_line() -> None:
 
 def test_a_question_has_a_text_of_limited_length() -> None:
     assert validate_question(" What? ") == "What?"
-    for wrong in (" ", "x" * (QUESTION_CHARACTERS + 1)):
+    for question in (" ", "x" * (QUESTION_CHARACTERS + 1)):
         with pytest.raises(ValueError, match="question"):
-            validate_question(wrong)
+            validate_question(question)

@@ -64,11 +64,11 @@ async def test_limits_and_prefix_are_settings() -> None:
 
 
 async def test_calls_of_a_process_share_one_client_which_is_closed_with_it() -> None:
-    closed: list[AsyncOpenSearch] = []
+    closed_clients: list[AsyncOpenSearch] = []
 
     class RecordingClients(SearchClients):
         async def close(self) -> None:
-            closed.extend(self._clients.values())
+            closed_clients.extend(self._clients.values())
             await super().close()
 
     environment = environment_of(MaritimeSettings(opensearch_url=NOWHERE))
@@ -79,9 +79,9 @@ async def test_calls_of_a_process_share_one_client_which_is_closed_with_it() -> 
             with tool_context(environment=environment):
                 async with connect_search() as search:
                     actual.append(search.client)
-        assert (actual[0] is actual[1], closed) == (True, [])
+        assert (actual[0] is actual[1], closed_clients) == (True, [])
         await environment.resources.close()
-    assert closed == [actual[0]]
+    assert closed_clients == [actual[0]]
 
 
 async def test_server_at_another_address_has_a_client_of_its_own() -> None:
@@ -115,14 +115,14 @@ async def errors_of_attempts(*failures: RetryLater) -> list[Exception]:
     ],
 )
 async def test_last_attempt_reports_its_remedy(kind: type[QueryTimeout], remedy: str) -> None:
-    *_, last = await errors_of_attempts(*[kind("It is slow")] * 3)
-    assert isinstance(last, GiveUp)
-    assert str(last).startswith(f"It is slow; 3 attempts got no response; {remedy}")
+    *_, last_error = await errors_of_attempts(*[kind("It is slow")] * 3)
+    assert isinstance(last_error, GiveUp)
+    assert str(last_error).startswith(f"It is slow; 3 attempts got no response; {remedy}")
 
 
 async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_server() -> None:
-    outage, slow = RetryLater("nobody is there"), QueryTimeout("It is slow")
-    errors = await errors_of_attempts(*[outage] * 12, slow, outage, slow, outage, slow)
+    outage, slow_query = RetryLater("nobody is there"), QueryTimeout("It is slow")
+    errors = await errors_of_attempts(*[outage] * 12, slow_query, outage, slow_query, outage, slow_query)
     expected = [*["nobody is there"] * 12, "It is slow", "nobody is there", "It is slow", "nobody is there"]
     assert [str(error) for error in errors[:-1]] == expected
     assert isinstance(errors[-1], GiveUp)

@@ -56,7 +56,7 @@ def test_table_has_every_purpose_of_a_call() -> None:
     table = PAGE.partition("| `purpose` |")[2].partition("\n\n")[0]
     cells = [line.split("|")[1] for line in table.splitlines() if line.startswith("| `")]
     tool_purposes = [TOOL_PURPOSE, SUMMARY_PURPOSE, CALCULATION_PURPOSE]
-    known = [
+    known_purposes = [
         PLAN,
         REPAIR,
         REPLAN,
@@ -68,4 +68,4 @@ def test_table_has_every_purpose_of_a_call() -> None:
         model_answers.PURPOSE,
         ROUTING_PURPOSE,
     ]
-    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(known)
+    assert {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} == set(known_purposes)

@@ -141,8 +141,8 @@ async def test_queries_of_a_worker_tool_are_checked_too() -> None:
 
 async def test_mapping_has_fields_their_types_and_the_day_of_the_data() -> None:
     server = FakeSearchClient()
-    loaded = {"loaded": {"today": "2026-02-10"}}
-    server.mapping = {**server.mapping, "_meta": {**server.mapping["_meta"], **loaded}}
+    loaded_meta = {"loaded": {"today": "2026-02-10"}}
+    server.mapping = {**server.mapping, "_meta": {**server.mapping["_meta"], **loaded_meta}}
     fields = await read_fields(server.open_search(), INDEX)
     assert server.requests == [{"mapping_of": INDEX}]
     assert [*fields.by_name] == [*SHIPMENT_FIELDS]

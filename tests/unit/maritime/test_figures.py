@@ -56,8 +56,8 @@ def grouped_results(*groups: tuple[str, int, float, float | None], total: int | 
         {"key": key, "doc_count": count, "volume": {"value": teu}, "transit": {"value": days}}
         for key, count, teu, days in groups
     ]
-    inner = {"volume": {"sum": {"field": "teu"}}, "transit": {"avg": {"field": "transit_days"}}}
-    query = {"aggs": {"by_shipper": {"terms": {"field": "shipper_name"}, "aggs": inner}}}
+    inner_aggs = {"volume": {"sum": {"field": "teu"}}, "transit": {"avg": {"field": "transit_days"}}}
+    query = {"aggs": {"by_shipper": {"terms": {"field": "shipper_name"}, "aggs": inner_aggs}}}
     total = total or sum(count for _, count, _, _ in groups)
     return EsResults(total=total, aggregations={"by_shipper": {"buckets": buckets}}, query=query)
 
@@ -101,7 +101,7 @@ def test_shares_are_of_all_documents_where_some_are_in_no_group() -> None:
     assert "share of volume" not in a
 
 
-LATE = {"range": {"delay_days": {"gt": 0}}}
+LATE_FILTER = {"range": {"delay_days": {"gt": 0}}}
 VOLUME = {"aggs": {"volume": {"sum": {"field": "teu"}}}}
 
 
@@ -112,7 +112,7 @@ def group(documents: int, teu: float, **more: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kind", "response", "shares"),
     [
-        ({"filter": LATE}, group(200, 5.0), ["20 %"]),
+        ({"filter": LATE_FILTER}, group(200, 5.0), ["20 %"]),
         ({"missing": {"field": "transit_days"}}, group(125, 5.0), ["12.5 %"]),
         (
             {"range": {"field": "teu", "ranges": [{"from": 10}, {"from": 20}]}},
@@ -168,10 +168,10 @@ def test_histogram_of_all_documents_has_totals_though_its_empty_groups_are_left_
 
 def test_groups_of_a_group_have_shares_of_its_documents() -> None:
     # Two aggregations of the same name: each figure belongs to its own aggregation.
-    aggs = {"of": {"filter": LATE, "aggs": {"of": {"terms": {"field": "carrier_name"}, **VOLUME}}}}
+    aggs = {"of": {"filter": LATE_FILTER, "aggs": {"of": {"terms": {"field": "carrier_name"}, **VOLUME}}}}
     carriers = {"buckets": [group(150, 30.0, key="MAERSK"), group(50, 10.0, key="ZIM")]}
-    late = {"doc_count": 200, "of": carriers}
-    tables = tables_of([EsResults(total=1_000, aggregations={"of": late}, query={"aggs": aggs})], [""])
+    late_group = {"doc_count": 200, "of": carriers}
+    tables = tables_of([EsResults(total=1_000, aggregations={"of": late_group}, query={"aggs": aggs})], [""])
     assert model_rows(tables, "of") == [{"of": "of", "documents": "200", "share of documents": "20 %"}]
     maersk, zim, totals = model_rows(tables, "of / of")
     assert (maersk["share of documents"], maersk["share of volume"]) == ("75 %", "75 %")
@@ -180,7 +180,7 @@ def test_groups_of_a_group_have_shares_of_its_documents() -> None:
 
 
 def test_only_the_share_of_a_group_may_be_used() -> None:
-    query = {"aggs": {"late": {"filter": LATE}}}
+    query = {"aggs": {"late": {"filter": LATE_FILTER}}}
     tables = tables_of([EsResults(total=1_000, aggregations={"late": {"doc_count": 200}}, query=query)], [""])
     numbers = [number for table in tables for number in table.numbers()]
     assert unsupported_numbers("20 % are late.", numbers, []) == []
@@ -304,10 +304,10 @@ def test_computed_figures_may_be_written_in_any_format(text: str) -> None:
 
 
 def test_values_of_documents_may_only_be_repeated_unchanged() -> None:
-    shown = ["SHP-0001", "SHP-234", "SHP-0042", "2026-01-31", "SHP-0001-7"]
-    assert unsupported_numbers("SHP-0001, SHP-0001-7 (SHP-234) of 2026-01-31.", [], [], shown) == []
+    document_values = ["SHP-0001", "SHP-234", "SHP-0042", "2026-01-31", "SHP-0001-7"]
+    assert unsupported_numbers("SHP-0001, SHP-0001-7 (SHP-234) of 2026-01-31.", [], [], document_values) == []
     text = "The total is 1,234 TEU, 42 % more, in 31 of SHP-00012"
-    assert unsupported_numbers(text, [10], ["the 3 ids"], shown) == ["1,234", "42", "31", "00012"]
+    assert unsupported_numbers(text, [10], ["the 3 ids"], document_values) == ["1,234", "42", "31", "00012"]
 
 
 def test_numbers_of_names_are_repeated_as_a_whole() -> None:

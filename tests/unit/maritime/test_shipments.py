@@ -45,16 +45,16 @@ def test_another_seed_or_day_gives_other_shipments(shipments: list[Shipment]) ->
 
 
 def test_shipments_have_the_fields_of_the_mapping_and_no_others(shipments: list[Shipment]) -> None:
-    mapped = set(Indices("x").bodies()["x-shipments"]["mappings"]["properties"])
-    assert mapped == set(SHIPMENT_FIELDS)
-    assert {name for shipment in shipments for name in shipment} == mapped
-    always = mapped - {"arrival_date", "transit_days"}
+    mapped_fields = set(Indices("x").bodies()["x-shipments"]["mappings"]["properties"])
+    assert mapped_fields == set(SHIPMENT_FIELDS)
+    assert {name for shipment in shipments for name in shipment} == mapped_fields
+    always = mapped_fields - {"arrival_date", "transit_days"}
     assert [shipment for shipment in shipments if not always <= set(shipment)] == []
 
 
 def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
     today = TODAY.isoformat()
-    wrong = [
+    wrong_shipments = [
         shipment
         for shipment in shipments
         if shipment["status"]
@@ -71,7 +71,7 @@ def test_dates_and_status_fit_together(shipments: list[Shipment]) -> None:
         or not 1 <= shipment["teu"] <= 60
         or ("transit_days" in shipment and shipment["status"] != "arrived")
     ]
-    assert wrong == []
+    assert wrong_shipments == []
     assert {shipment["status"] for shipment in shipments} == {"booked", "in_transit", "arrived"}
 
 
@@ -112,10 +112,10 @@ def test_three_of_the_five_top_shippers_to_los_angeles_have_transit_times(shipme
 
 def test_arrivals_of_yesterday_differ_from_expected_arrivals_of_yesterday(shipments: list[Shipment]) -> None:
     yesterday = (TODAY - timedelta(days=1)).isoformat()
-    arrived = {shipment["shipment_id"] for shipment in shipments if shipment.get("arrival_date") == yesterday}
+    arrived_ids = {shipment["shipment_id"] for shipment in shipments if shipment.get("arrival_date") == yesterday}
     expected = {shipment["shipment_id"] for shipment in shipments if shipment["eta_date"] == yesterday}
-    assert arrived - expected
-    assert expected - arrived
+    assert arrived_ids - expected
+    assert expected - arrived_ids
 
 
 def test_the_three_companies_called_acme_ship_to_houston(shipments: list[Shipment]) -> None:
@@ -196,12 +196,12 @@ async def test_twice_as_many_shipments_take_no_more_memory_to_make_or_to_load(mo
         await load(cast("AsyncOpenSearch", server), Indices("x"), DataSet(TODAY, documents))
 
     monkeypatch.setattr(index_loading, "_BATCH_SIZE", 75)
-    few, many = 225, 450
+    small_count, large_count = 225, 450
     # The first round creates the tables, which remain.
-    await send(few)
-    make_peaks = [await peak_bytes(partial(make, number)) for number in (few, many)]
-    send_peaks = [await peak_bytes(partial(send, number)) for number in (few, many)]
-    assert server.accepted > 2 * few + many
+    await send(small_count)
+    make_peaks = [await peak_bytes(partial(make, number)) for number in (small_count, large_count)]
+    send_peaks = [await peak_bytes(partial(send, number)) for number in (small_count, large_count)]
+    assert server.accepted > 2 * small_count + large_count
     assert (make_peaks[1] < 1.2 * make_peaks[0], make_peaks[1] < 1_000_000) == (True, True), make_peaks
     assert (send_peaks[1] < 1.2 * send_peaks[0], send_peaks[1] < 20_000_000) == (True, True), send_peaks
 

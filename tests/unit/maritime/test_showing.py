@@ -13,8 +13,8 @@ HITS = [{"teu": 3, "shipper_name": "Acme | Co", "shipment_id": "SH-1"}]
 
 
 def test_table_has_the_identifying_fields_first() -> None:
-    shown = show_results(EsResults(hits=HITS, total=3))["formatted_results"]
-    assert shown == (
+    text = show_results(EsResults(hits=HITS, total=3))["formatted_results"]
+    assert text == (
         "| shipment_id | shipper_name | teu |\n| --- | --- | ---: |\n| SH-1 | Acme \\| Co | 3 |\n\n"
         "1 of 3 are shown; there are 2 more."
     )
@@ -53,8 +53,8 @@ def test_no_match_is_not_an_empty_table() -> None:
 
 def test_missing_figures_are_reported_under_the_table() -> None:
     gap = MissingValues(group="by_shipper", metric="days", groups=5, with_value=3, without=["A", "B"])
-    none = MissingValues(group="", metric="late", groups=1, with_value=0)
-    results = EsResults(total=9, aggregations={"volume": {"value": 4.0}}, missing_values=[gap, none])
+    missing_volume = MissingValues(group="", metric="late", groups=1, with_value=0)
+    results = EsResults(total=9, aggregations={"volume": {"value": 4.0}}, missing_values=[gap, missing_volume])
     assert show_results(results)["formatted_results"] == (
         "| figure | value |\n| --- | ---: |\n| volume | 4 |\n\ndays is available for 3 of 5.\n\nlate is not available."
     )
@@ -62,12 +62,12 @@ def test_missing_figures_are_reported_under_the_table() -> None:
 
 def test_page_names_its_query() -> None:
     page = EsResults(hits=[{"teu": number} for number in range(5)], total=1_793, has_more=True)
-    few = show_results(page, rows=3)["formatted_results"]
-    assert few.endswith(
+    text = show_results(page, rows=3)["formatted_results"]
+    assert text.endswith(
         "| 2 |\n\n3 of the 5 documents of this page are shown. 1,793 match in all. More follow on the next page."
     )
-    last = page.model_copy(update={"has_more": False})
-    assert show_results(last)["formatted_results"].endswith(
+    last_page = page.model_copy(update={"has_more": False})
+    assert show_results(last_page)["formatted_results"].endswith(
         "| 4 |\n\n5 of the 5 documents of this page are shown. 1,793 match in all. No more follow."
     )
     assert show_results(EsResults(total=7, has_more=False)) == {

@@ -40,9 +40,9 @@ def names(database: EntityDatabase) -> list[str]:
 
 
 def test_unusable_party_is_reported_and_nothing_is_created(database: EntityDatabase, bob: Party) -> None:
-    gone = {"entity": {"id": "person_gone", "name": "Cy", "kind": "person"}}
+    removed_party = {"entity": {"id": "person_gone", "name": "Cy", "kind": "person"}}
     change(database, bob, status="inactive")
-    first, second, third = bind_parties(database, [_ANN, found_party(bob), gone], key="k")
+    first, second, third = bind_parties(database, [_ANN, found_party(bob), removed_party], key="k")
     assert (first, second["problem"]["code"]) == ({}, "lookup_not_found")
     assert second["problem"]["message"] == "Lookup result: person 'Bob' (GB) is inactive."
     assert third["problem"]["message"] == "Lookup result: person 'Cy' (person_gone) no longer exists."

@@ -48,16 +48,16 @@ async def test_lookup_in_an_unusable_database_is_not_retried(database_file: Path
     engine.dispose()
     (tmp_path / "junk.db").write_text("this is no database, and long enough to be none" * 30, encoding="utf-8")
     (tmp_path / "file").touch()
-    junk, blocked = f"sqlite:///{tmp_path / 'junk.db'}", f"sqlite:///{tmp_path / 'file' / 'parties.db'}"
+    junk_url, blocked_url = f"sqlite:///{tmp_path / 'junk.db'}", f"sqlite:///{tmp_path / 'file' / 'parties.db'}"
     for url, pattern in (
         (f"sqlite:///{database_file}", "the database belongs to a newer version of Dagwright: *"),
-        (junk, "the database reports an error: file is not a database"),
+        (junk_url, "the database reports an error: file is not a database"),
         ("mysql://localhost/parties", "unsupported database 'mysql'; expected SQLite or PostgreSQL"),
-        (blocked, f"the folder of the database cannot be created: {tmp_path / 'file'}: *"),
+        (blocked_url, f"the folder of the database cannot be created: {tmp_path / 'file'}: *"),
     ):
         failure = await _failure(lookup_tools(LazyDatabase(url)), "find_party", FIND_ARGUMENTS)
         assert (fnmatchcase(failure.message, pattern), failure.non_retryable) == (True, True), failure.message
-    failure = await _failure(lookup_tools(LazyDatabase(junk)), "bind_parties", {"found": []})
+    failure = await _failure(lookup_tools(LazyDatabase(junk_url)), "bind_parties", {"found": []})
     assert (failure.message, failure.non_retryable) == ("the database reports an error: file is not a database", True)
 
 

@@ -93,8 +93,8 @@ def test_lookup_of_an_argument_that_is_not_a_party_is_rejected(verb: str, key: s
 
 @pytest.mark.parametrize("verb", ["any", "untold"])
 def test_tool_without_declared_parties_takes_any(verb: str) -> None:
-    subscribed = intent("subscribe", refs={"cbu-id": "@result_2"})
-    assert problems_of_intents(subscribed, intent("make-fund"), intent(verb, refs={"cbu_id": "@result_1"})) == []
+    subscription = intent("subscribe", refs={"cbu-id": "@result_2"})
+    assert problems_of_intents(subscription, intent("make-fund"), intent(verb, refs={"cbu_id": "@result_1"})) == []
     assert problems_of_intents(intent(verb, lookups={"cbu_id": lookup("person")})) == []
 
 

@@ -93,7 +93,7 @@ def test_current_data_of_a_party_are_returned(database: EntityDatabase, gateway:
 
     database.write(change)
     assert gateway.get(party_id) == KnownParty(party_id, "John Smyth", "person", "GB", is_active=False)
-    assert [gateway.get(other) for other in ("person_none", "", "no id at all" * 20)] == [None] * 3
+    assert [gateway.get(party_id) for party_id in ("person_none", "", "no id at all" * 20)] == [None] * 3
 
 
 @pytest.mark.parametrize(

@@ -215,8 +215,8 @@ def test_party_with_another_legal_form_is_not_bound(database: EntityDatabase, tm
     )
 
     def lookup_of(text: str) -> tuple[list[str], str | None, list[str]]:
-        hits, bound, inactive = summary_of(search(text, "company"))
-        return [name for name, _ in hits], bound, [name for name, _ in inactive]
+        hits, match, inactive = summary_of(search(text, "company"))
+        return [name for name, _ in hits], match, [name for name, _ in inactive]
 
     assert lookup_of("Kite SARL") == (["Kite GmbH"], None, ["Kite S.à r.l."])
     assert lookup_of("Kite Société à responsabilité limitée") == (["Kite GmbH"], None, ["Kite S.à r.l."])
@@ -313,8 +313,8 @@ def _kite_companies(count: int) -> list[str]:
 def test_party_of_another_type_is_a_near_match_only(example_database: EntityDatabase) -> None:
     findings = example_database.read(lambda session: find_parties(session, "John Smith", entity_type="company"))
     assert findings.hits == ()
-    near = [(actual.name, actual.kind, actual.reason) for actual in findings.near]
-    assert near == [("John Smith", "person", "is a person")]
+    near_matches = [(actual.name, actual.kind, actual.reason) for actual in findings.near]
+    assert near_matches == [("John Smith", "person", "is a person")]
 
 
 @pytest.mark.parametrize(

@@ -156,8 +156,8 @@ An inactive party had no core, or, if it was written last, a core without search
 
 
 def make_store_of_0004(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:
-        patched.setattr(store, "PARTIES", replace(PARTIES, revisions=REVISIONS[:4]))
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "PARTIES", replace(PARTIES, revisions=REVISIONS[:4]))
         open_database(url)
     engine = create_engine(make_url(url))
     with engine.begin() as connection:
@@ -208,8 +208,8 @@ def test_migrated_store_of_0004_finds_names(database_url: str, monkeypatch: pyte
     assert lookup("Holding Wren Limited") == ("wren", [])
     assert lookup("Holding Wren Aktiengesellschaft") == (None, ["wren-gone"])
     assert lookup("Castle Rook S.A.") == (None, ["rook-gone"])
-    near = EntityGateway(database).find("Harbor Blue", "company").near
-    assert [each.name for each in near] == ["Blue Harbour S.à r.l."]
+    near_matches = EntityGateway(database).find("Harbor Blue", "company").near
+    assert [each.name for each in near_matches] == ["Blue Harbour S.à r.l."]
     assert database.index_missing_names() == 0
     database.dispose()
 
@@ -253,13 +253,13 @@ def test_names_are_migrated_in_parts_and_a_kill_loses_one_part(
         return index_next_batch(connection, so_far)
 
     pauses_s: list[float] = []
-    with monkeypatch.context() as patched:
-        patched.setattr(migrations, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses_s.append))
-        patched.setattr(search_index, "index_next_batch", index_or_stop)
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pauses_s.append))
+        patch.setattr(search_index, "index_next_batch", index_or_stop)
         with pytest.raises(KeyboardInterrupt):
             open_database(database_url)
     message = "migrating the database to this version: {} of 22 names indexed"
-    assert caplog.messages == [message.format(done) for done in (5, 10)]
+    assert caplog.messages == [message.format(count) for count in (5, 10)]
     # Other writers get the lock of SQLite between two parts.
     assert pauses_s == ([migrations.LOCK_PAUSE_S] * 2 if database_url.startswith("sqlite") else [])
     with engine.connect() as connection:
@@ -278,8 +278,8 @@ def test_migration_that_fails_leaves_the_store_as_it_was(database_url: str, monk
         connection.execute(text("CREATE TABLE half (id INTEGER)"))
         raise OSError("no space left")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(migrations, "_run_revision", fail_migration)
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "_run_revision", fail_migration)
         with pytest.raises(OSError, match="no space left"):
             open_database(database_url)
     open_database(database_url)

@@ -95,11 +95,14 @@ def test_value_outside_of_the_accepted_values_is_rejected(verb: str, invalid: di
 
 
 def test_problems_use_the_spelling_of_the_arguments_in_the_plan() -> None:
-    [unknown] = problems_of(FUND, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, prod="X"))
-    assert (unknown.message, unknown.hint) == ("cbu.add-product: unknown argument 'prod'", "did you mean 'product'?")
+    [unknown_argument] = problems_of(FUND, intent("cbu.add-product", refs={"cbu-id": "@result_1"}, prod="X"))
+    assert (unknown_argument.message, unknown_argument.hint) == (
+        "cbu.add-product: unknown argument 'prod'",
+        "did you mean 'product'?",
+    )
     dashes = {"verb": "cbu.assign-role", "params": {"entity-idd": "p", "role": "DIRECTOR"}}
-    (missing, misspelt) = sorted(problems_of(dashes), key=lambda problem: problem.message)
-    assert missing.message == 'cbu.assign-role: "cbu-id" is a required property'
+    (missing_argument, misspelt) = sorted(problems_of(dashes), key=lambda problem: problem.message)
+    assert missing_argument.message == 'cbu.assign-role: "cbu-id" is a required property'
     assert misspelt.hint == "did you mean 'entity-id'?"
     for params, missing_name in (({"product": "CUSTODY"}, "cbu-id"), ({"some_product": "CUSTODY"}, "cbu_id")):
         actual = {problem.message for problem in problems_of({"verb": "cbu.add-product", "params": params})}
@@ -200,11 +203,11 @@ def test_check_accepts_only_lookups_and_references_of_the_catalogue(verb: str, n
     parameter = VERBS[verb]["parameters"][name]
     for entity_type in RESOLVER.types:
         lookup = {name: {"search_text": "Apex", "entity_type": entity_type}}
-        rejected = is_rejected({"verb": verb, "params": {}, "refs": {}, "lookups": lookup}, path=f"lookups/{name}")
-        assert rejected == (entity_type not in parameter.get("lookups", ()))
+        is_invalid = is_rejected({"verb": verb, "params": {}, "refs": {}, "lookups": lookup}, path=f"lookups/{name}")
+        assert is_invalid == (entity_type not in parameter.get("lookups", ()))
     for producer in VERBS:
         first_intent: dict[str, Any] = {"verb": producer, "params": {}, "refs": {}, "lookups": None}
-        rejected = is_rejected(
+        is_invalid = is_rejected(
             first_intent, {**first_intent, "verb": verb, "refs": {name: "@result_1"}}, path=f"refs/{name}"
         )
-        assert rejected == (producer not in parameter.get("refs", ()))
+        assert is_invalid == (producer not in parameter.get("refs", ()))

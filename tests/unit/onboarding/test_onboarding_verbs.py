@@ -25,10 +25,10 @@ def add_person(database: EntityDatabase, name: str) -> str:
 
 def test_company_is_made_once_and_found_under_another_key(verbs: OnboardingVerbs) -> None:
     name = "Apex ManCo S.à r.l."
-    first, again = (verbs.create_limited_company("k1", name=name, jurisdiction="lu") for _ in range(2))
+    first, repeated_result = (verbs.create_limited_company("k1", name=name, jurisdiction="lu") for _ in range(2))
     other_spelling = verbs.create_limited_company("k2", name=" APEX  manco s.a r.l. ", jurisdiction="LU")
     elsewhere = verbs.create_limited_company("k3", name=name, jurisdiction="IE")
-    assert again == first
+    assert repeated_result == first
     assert asdict(first) == {"id": first.id, "kind": "company", "name": name, "jurisdiction": "LU", "created": True}
     assert (other_spelling, elsewhere.id == first.id) == (replace(first, created=False), False)
 
@@ -41,16 +41,16 @@ def test_cbu_is_linked_to_the_requested_parties(verbs: OnboardingVerbs) -> None:
     party = {"id": fund.id, "kind": "fund", "name": "Fund I", "jurisdiction": "JE", "client_type": "fund"}
     links = {"parent_entity_ids": [holding.id], "manco_id": manco.id, "related_to": [sister.id]}
     assert asdict(fund) == {**party, **links, "created": True, "linked": True}
-    again = verbs.ensure_cbu("k5", CbuRequest("Fund I", "JE", None, holding.id))
-    assert again == replace(fund, created=False, linked=False)
+    same_cbu = verbs.ensure_cbu("k5", CbuRequest("Fund I", "JE", None, holding.id))
+    assert same_cbu == replace(fund, created=False, linked=False)
 
 
 def test_cbu_gets_a_second_parent_but_no_second_manco(verbs: OnboardingVerbs) -> None:
     first = verbs.create_limited_company("k1", name="One Ltd", jurisdiction="LU")
     second = verbs.create_limited_company("k2", name="Two Ltd", jurisdiction="LU")
     verbs.ensure_cbu("k3", CbuRequest("Fund", "LU", parent_entity_id=first.id, manco_id=first.id))
-    linked = verbs.ensure_cbu("k4", CbuRequest("Fund", "LU", parent_entity_id=second.id))
-    assert (linked.parent_entity_ids, linked.linked, linked.created) == ([first.id, second.id], True, False)
+    linked_cbu = verbs.ensure_cbu("k4", CbuRequest("Fund", "LU", parent_entity_id=second.id))
+    assert (linked_cbu.parent_entity_ids, linked_cbu.linked, linked_cbu.created) == ([first.id, second.id], True, False)
     with pytest.raises(ValueError, match=r"is already managed by company 'One Ltd' \(LU\)"):
         verbs.ensure_cbu("k5", CbuRequest("Fund", "LU", manco_id=second.id))
 
@@ -76,8 +76,8 @@ def test_role_and_product_are_given_once(database: EntityDatabase, verbs: Onboar
     assert asdict(product) == {"id": product.id, "product": "CUSTODY", **at_fund}
     before = read_overview(database)
     assert verbs.assign_role("k2", cbu_id=fund.id, entity_id=person, role="DIRECTOR") == role
-    same = verbs.assign_role("k4", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
-    assert same == replace(role, created=False)
+    same_role = verbs.assign_role("k4", cbu_id=fund.id, entity_id=person, role="DIRECTOR")
+    assert same_role == replace(role, created=False)
     assert verbs.add_product("k5", cbu_id=fund.id, product="CUSTODY") == replace(product, created=False)
     assert changed_rows(before, read_overview(database)) == []
 
@@ -153,8 +153,8 @@ def test_parallel_calls_with_different_keys_make_one_row(database: EntityDatabas
         return manco.created, fund.created, role.created, product.created
 
     with ThreadPoolExecutor(8) as threads:
-        made = list(threads.map(onboard, range(16)))
-    assert [Counter(column) for column in zip(*made, strict=True)] == [Counter({False: 15, True: 1})] * 4
+        created_flags = list(threads.map(onboard, range(16)))
+    assert [Counter(column) for column in zip(*created_flags, strict=True)] == [Counter({False: 15, True: 1})] * 4
     assert dict(read_overview(database).counts) == dict.fromkeys(RowKind, 1)
 
 
@@ -172,17 +172,17 @@ def test_tools_take_their_key_from_the_context(database: EntityDatabase) -> None
         *("cbu.remove-product", "cbu.assign-role", "cbu.remove-role", "cbu.link", "cbu.unlink", "onboarding.undo"),
         *("find_party", "bind_parties"),
     ]
-    reading = {name for name, spec in specs.items() if spec.declaration.effects != "idempotent"}
-    assert reading == {"cbu.get", "find_party"}
+    read_verbs = {name for name, spec in specs.items() if spec.declaration.effects != "idempotent"}
+    assert read_verbs == {"cbu.get", "find_party"}
     ensure = specs["cbu.ensure"]
     assert ensure.function is not None
     arguments = ensure.bind({"name": "Apex Capital Fund", "jurisdiction": "LU", "client-type": "fund"})
     with tool_context(idempotency_key="dw1_a"):
         first = ensure.function(**arguments)
-        again = ensure.function(**arguments)
+        repeated_result = ensure.function(**arguments)
     with tool_context(idempotency_key="dw1_b"):
         other_key = ensure.function(**arguments)
-    assert (first.created, again, other_key.created) == (True, first, False)
+    assert (first.created, repeated_result, other_key.created) == (True, first, False)
 
 
 @pytest.mark.parametrize(
@@ -217,10 +217,10 @@ def test_changes_are_reported_row_by_row(database: EntityDatabase, verbs: Onboar
 def test_people_of_one_name_differ_by_birth_and_jurisdiction(verbs: OnboardingVerbs) -> None:
     older = verbs.create_person("k1", name="John Smith", jurisdiction="gb", date_of_birth="1950-03-01")
     younger = verbs.create_person("k2", name="John Smith", jurisdiction="GB", date_of_birth="1990-03-01")
-    same = verbs.create_person("k3", name="JOHN  Smith", jurisdiction="GB", date_of_birth="1950-03-01")
+    same_person = verbs.create_person("k3", name="JOHN  Smith", jurisdiction="GB", date_of_birth="1950-03-01")
     person = {"id": older.id, "kind": "person", "name": "John Smith", "created": True}
     assert asdict(older) == {**person, "jurisdiction": "GB", "date_of_birth": "1950-03-01"}
-    assert (younger.id == older.id, same) == (False, replace(older, created=False))
+    assert (younger.id == older.id, same_person) == (False, replace(older, created=False))
     ann = verbs.create_person("k4", name="Ann Lee")
     assert (ann.jurisdiction, ann.date_of_birth, ann.created) == (None, None, True)
     assert verbs.create_person("k5", name="Ann Lee") == replace(ann, created=False)
@@ -255,17 +255,17 @@ def test_two_funds_are_related_to_each_other_by_one_link(database: EntityDatabas
 def test_company_is_linked_and_unlinked(database: EntityDatabase, verbs: OnboardingVerbs, link: str) -> None:
     ids = [verbs.create_limited_company(name, name=name, jurisdiction="LU").id for name in ("One", "Two", "Three")]
     before = read_overview(database)
-    made = verbs.link("k1", cbu_id=ids[0], entity_id=ids[1], link=link)
-    assert verbs.link("k2", cbu_id=ids[0], entity_id=ids[1], link=link) == replace(made, created=False)
+    created_link = verbs.link("k1", cbu_id=ids[0], entity_id=ids[1], link=link)
+    assert verbs.link("k2", cbu_id=ids[0], entity_id=ids[1], link=link) == replace(created_link, created=False)
     actual = verbs.get_cbu(ids[0])
     links = {"PARENT": actual.parent_entity_ids, "MANAGEMENT_COMPANY": [actual.manco_id], "RELATED": actual.related_to}
     assert links[link] == [ids[1]]
     assert verbs.unlink("k3", cbu_id=ids[0], entity_id=ids[2], link=link).removed is False
-    removed = verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link)
-    assert (removed.id, removed.link, removed.removed) == (made.id, link, True)
-    assert verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link) == removed
-    again = verbs.unlink("k5", cbu_id=ids[0], entity_id=ids[1], link=link)
-    assert (again.id, again.removed) == (None, False)
+    removal = verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link)
+    assert (removal.id, removal.link, removal.removed) == (created_link.id, link, True)
+    assert verbs.unlink("k4", cbu_id=ids[0], entity_id=ids[1], link=link) == removal
+    repeated_removal = verbs.unlink("k5", cbu_id=ids[0], entity_id=ids[1], link=link)
+    assert (repeated_removal.id, repeated_removal.removed) == (None, False)
     assert read_overview(database) == before
 
 
@@ -310,7 +310,7 @@ def test_cbu_is_found_with_everything_that_depends_on_it(verbs: OnboardingVerbs)
     assert verbs.get_cbu(manco.id).client_type is None
 
 
-NEW = [
+NEW_PARTIES = [
     NewParty(PartyKind.PERSON, "John Smith"),
     NewParty(PartyKind.COMPANY, "ManCo", "lu"),
     NewParty(PartyKind.FUND, "Apex", "LU"),
@@ -318,23 +318,25 @@ NEW = [
 
 
 def test_several_parties_are_created_atomically(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
-    known = verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU")
+    manco = verbs.create_limited_company("k1", name="ManCo", jurisdiction="LU")
     verbs.create_person("k2", name="John Smith", date_of_birth="1950-03-01")
     log = EffectLog(database)
 
     def once(key: str, *more: NewParty) -> list[PartyResult]:
-        return log.run_once(key, "bind_parties", list[PartyResult], lambda call: create_parties(call, [*NEW, *more]))
+        return log.run_once(
+            key, "bind_parties", list[PartyResult], lambda call: create_parties(call, [*NEW_PARTIES, *more])
+        )
 
     before = read_overview(database)
     with pytest.raises(ValueError, match="jurisdiction: required for the company 'Other'"):
         once("k3", NewParty(PartyKind.COMPANY, "Other"))
     assert read_overview(database) == before
-    made = once("k3")
+    parties = once("k3")
     expected = [("person", "John Smith", None, True), ("company", "ManCo", "LU", False), ("fund", "Apex", "LU", True)]
-    assert [(party.kind, party.name, party.jurisdiction, party.created) for party in made] == expected
-    assert made[1].id == known.id
-    assert once("k3") == made
-    assert verbs.get_cbu(made[2].id).client_type == "fund"
-    removed = ["fund 'Apex' (LU) was removed", "person 'John Smith' (jurisdiction unknown) was removed"]
-    assert verbs.undo("k3").reverted == removed
+    assert [(party.kind, party.name, party.jurisdiction, party.created) for party in parties] == expected
+    assert parties[1].id == manco.id
+    assert once("k3") == parties
+    assert verbs.get_cbu(parties[2].id).client_type == "fund"
+    reverted = ["fund 'Apex' (LU) was removed", "person 'John Smith' (jurisdiction unknown) was removed"]
+    assert verbs.undo("k3").reverted == reverted
     assert read_overview(database) == before

@@ -68,8 +68,8 @@ def test_load_counts_and_explains_rejected_rows(run: Run) -> None:
     code, out, _ = run(load, "parties.csv", is_json=True)
     document = json.loads(out)
     assert (code, document["unchanged"], [row["line"] for row in document["refused"]]) == (1, 3, [4, 6])
-    good = _write("good.csv", "name,kind", "Bo Ray,person")
-    assert run(load, good)[:2] == (0, "good.csv: 1 added, 0 updated, 0 unchanged\n")
+    valid_file = _write("good.csv", "name,kind", "Bo Ray,person")
+    assert run(load, valid_file)[:2] == (0, "good.csv: 1 added, 0 updated, 0 unchanged\n")
 
 
 def test_load_reads_stdin(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
@@ -129,12 +129,12 @@ def test_load_interrupted_while_reading_has_loaded_nothing(monkeypatch: pytest.M
 def test_load_shows_its_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     monkeypatch.setattr("dagwright_onboarding.load_progress.UPDATE_INTERVAL_S", 0.0)
     assert "rows loaded" not in run(load, "parties.csv")[2]
-    other = _write("other.csv", "name,kind", "Bo Ray,person", "Cy Poe,person")
+    other_file = _write("other.csv", "name,kind", "Bo Ray,person", "Cy Poe,person")
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    code, _, err = run(load, other)
+    code, _, err = run(load, other_file)
     progress = [f"{number} of 2 rows loaded" for number in range(3)]
     assert (code, [line.partition(",")[0] for line in err.split("\r\x1b[K")]) == (0, ["", *progress, ""])
-    code, _, err = run(load, other, is_json=True)
+    code, _, err = run(load, other_file, is_json=True)
     assert (code, err) == (0, "")
 
 
@@ -176,8 +176,8 @@ def test_find_distinguishes_persons_and_marks_inactive_ones(run: Run) -> None:
 def test_load_reports_possible_duplicates_and_inactive_parties(run: Run) -> None:
     rows = ["Ann Lee,person,GB,1970-01-01,", "Ann Lee,person,GB,,", "Ben Ray,person,GB,,inactive"]
     code, _, err = run(load, _write("persons.csv", HEADER, *rows))
-    same = "added next to person 'Ann Lee' (GB), born 1970-01-01; possible duplicate, lookups will ask"
-    assert (code, err) == (0, f"persons.csv, line 3: {same}\n")
+    duplicate_note = "added next to person 'Ann Lee' (GB), born 1970-01-01; possible duplicate, lookups will ask"
+    assert (code, err) == (0, f"persons.csv, line 3: {duplicate_note}\n")
     code, out, _ = run(load, _write("persons.csv", HEADER, "Ben Ray,person,GB,,"))
     inactive = "inactive parties that stay inactive, because their rows have no status: 1"
     assert (code, out) == (0, f"persons.csv: 0 added, 0 updated, 1 unchanged\n{inactive}\n")
@@ -188,16 +188,18 @@ def test_load_reports_renamed_parties(run: Run) -> None:
         return _write(file, "id,name,kind,jurisdiction", f"{id},{name},person,ES")
 
     actual = [run(load, rows("persons.csv", "maria", name))[:2] for name in ("Maria García", "Maria López")]
-    renamed = "persons.csv, line 2: person 'Maria López' (ES) was renamed from 'Maria García'"
-    added, updated = (f"persons.csv: {words}, 0 unchanged\n" for words in ("1 added, 0 updated", "0 added, 1 updated"))
-    assert actual == [(0, added), (0, f"{updated}{renamed}\n")]
+    rename_note = "persons.csv, line 2: person 'Maria López' (ES) was renamed from 'Maria García'"
+    added_line, updated_line = (
+        f"persons.csv: {words}, 0 unchanged\n" for words in ("1 added, 0 updated", "0 added, 1 updated")
+    )
+    assert actual == [(0, added_line), (0, f"{updated_line}{rename_note}\n")]
     code, out, _ = run(load, "persons.csv", is_json=True)
     assert (code, json.loads(out)["renamed"]) == (0, [])
     # Lookups still find the party by this name.
     assert run(load, rows("other.csv", "ann", "Ann Lee"))[0] == 0
     code, _, err = run(load, rows("other.csv", "ann", "Maria García"))
-    same = "renamed to the name of person 'Maria López' (ES); possible duplicate, lookups will ask"
-    assert (code, err) == (0, f"other.csv, line 2: {same}\n")
+    duplicate_note = "renamed to the name of person 'Maria López' (ES); possible duplicate, lookups will ask"
+    assert (code, err) == (0, f"other.csv, line 2: {duplicate_note}\n")
 
 
 def test_find_does_not_create_a_missing_database(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

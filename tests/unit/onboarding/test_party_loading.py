@@ -76,13 +76,13 @@ def test_byte_order_mark_quotes_and_line_breaks_in_fields_are_read(load: Load, d
 
 def test_later_file_adds_names_identifier_and_status(load: Load, database: EntityDatabase) -> None:
     load("name,kind,jurisdiction\nKite AG,company,CH\n")
-    later = (
+    second_file = (
         "name,kind,jurisdiction,aliases,former_names,lei,status\n"
         "KITE ag,company,ch,Kite|kite,Old Kite AG,635400BLACKROCKMAN14,\n"
         "Old Mill Ltd,company,GB,,,,inactive\n"
     )
-    assert load(later) == LoadReport(1, 1, 0, (), ())
-    assert load(later) == LoadReport(0, 0, 2, (), ())
+    assert load(second_file) == LoadReport(1, 1, 0, (), ())
+    assert load(second_file) == LoadReport(0, 0, 2, (), ())
     for search_text in ("Kite", "Old Kite AG", "635400blackrockman14"):
         assert find_names(database, search_text) == ["Kite AG"]
 
@@ -157,8 +157,8 @@ def test_blank_status_leaves_a_party_unchanged_and_is_reported(load: Load, datab
     load(f"{header}Kite AG,company,inactive\nRook AG,company,\n")
     blank = load(f"{header}Kite AG,company,\nRook AG,company,\n")
     assert (blank.unchanged, blank.left_inactive, find_names(database, "Kite AG")) == (2, 1, [])
-    again = load(f"{header}Kite AG,company,active\n")
-    assert (again.updated, again.left_inactive, find_names(database, "Kite AG")) == (1, 0, ["Kite AG"])
+    second_report = load(f"{header}Kite AG,company,active\n")
+    assert (second_report.updated, second_report.left_inactive, find_names(database, "Kite AG")) == (1, 0, ["Kite AG"])
 
 
 def test_broken_quote_rejects_only_its_row(load: Load) -> None:
@@ -167,8 +167,8 @@ def test_broken_quote_rejects_only_its_row(load: Load) -> None:
     report = load(text)
     assert (report.added, report.refused[1].line) == (5, 4)
     assert [row.line for row in report.refused] == [2, 4, 9, 11, 12]
-    last = load('name,kind\nDee,person\n"Eve,person\nFay,person\n')
-    assert (last.added, last.refused) == (2, (RefusedRow(3, "invalid CSV: unclosed quote"),))
+    last_report = load('name,kind\nDee,person\n"Eve,person\nFay,person\n')
+    assert (last_report.added, last_report.refused) == (2, (RefusedRow(3, "invalid CSV: unclosed quote"),))
 
 
 def test_row_that_is_not_utf_8_is_rejected_alone(load: Load) -> None:
@@ -183,14 +183,14 @@ HEADER_WITH_ID = "id,name,kind,jurisdiction,born,status\n"
 
 def test_row_with_the_id_of_a_party_renames_it_once(load: Load, database: EntityDatabase, tmp_path: Path) -> None:
     load(f"{HEADER_WITH_ID}kite,Kite AG,company,CH,,\nann,Ann Lee,person,,1970-01-01,\n")
-    later = write_parties(tmp_path, f"{HEADER_WITH_ID}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
-    report = load_parties(database, later)
-    renamed = (
+    renames = write_parties(tmp_path, f"{HEADER_WITH_ID}kite,Rook AG,company,ch,,\nann,Ann Poe,person,,,\n")
+    report = load_parties(database, renames)
+    renamed_rows = (
         RenamedRow(2, "company 'Rook AG' (CH)", "Kite AG"),
         RenamedRow(3, "person 'Ann Poe' (jurisdiction unknown)", "Ann Lee"),
     )
-    assert report == LoadReport(0, 2, 0, (), (), renamed=renamed)
-    assert load_parties(database, later) == LoadReport(0, 0, 2, (), ())
+    assert report == LoadReport(0, 2, 0, (), (), renamed=renamed_rows)
+    assert load_parties(database, renames) == LoadReport(0, 0, 2, (), ())
     actual = database.read(lambda session: find_parties(session, "Kite AG", entity_type="company"))
     assert [(hit.id, hit.name, hit.reason) for hit in actual.hits] == [("kite", "Rook AG", "other name")]
     assert find_names(database, "Rook AG") == ["Rook AG"]
@@ -231,14 +231,14 @@ def test_chain_of_renames_needs_one_load(
     rows = [f"p{at},{names[at]},company,CH,,\n" for at in (1, 2, 3)]
     load(HEADER_WITH_ID + "".join(rows))
     # p4 is new, and has the former name of p1.
-    later = {**{at: f"p{at},{names[at + 1]},company,CH,,\n" for at in (1, 2, 3)}, 4: "p4,Alpha,company,CH,,\n"}
-    chain = write_parties(tmp_path, HEADER_WITH_ID + "".join(later[at] for at in order))
+    rows_by_number = {**{at: f"p{at},{names[at + 1]},company,CH,,\n" for at in (1, 2, 3)}, 4: "p4,Alpha,company,CH,,\n"}
+    chain = write_parties(tmp_path, HEADER_WITH_ID + "".join(rows_by_number[at] for at in order))
     report = load_parties(database, chain)
     assert (report.added, report.updated, report.refused) == (1, 3, ())
     assert [row.line for row in report.renamed] == sorted(2 + order.index(at) for at in (1, 2, 3))
     assert [row.line for row in report.duplicates] == sorted(row.line for row in report.duplicates)
-    again = load_parties(database, chain)
-    assert (again.added, again.updated, again.unchanged, again.refused) == (0, 0, 4, ())
+    second_report = load_parties(database, chain)
+    assert (second_report.added, second_report.updated, second_report.unchanged, second_report.refused) == (0, 0, 4, ())
 
     def read_names(session: Session) -> dict[str, str]:
         return {party.id: party.name for party in session.scalars(select(Party))}
@@ -366,8 +366,10 @@ def content(session: Session) -> list[object]:
 
 def without_random_ids(report: LoadReport) -> LoadReport:
     """Return a report without random ids, and without fields that are derived from them."""
-    refused = tuple(replace(row, reason=re.sub(r"_[a-z2-7]{16}", "_", row.reason)) for row in report.refused)
-    return replace(report, refused=refused, duplicates=tuple(replace(twin, other="") for twin in report.duplicates))
+    refused_rows = tuple(replace(row, reason=re.sub(r"_[a-z2-7]{16}", "_", row.reason)) for row in report.refused)
+    return replace(
+        report, refused=refused_rows, duplicates=tuple(replace(twin, other="") for twin in report.duplicates)
+    )
 
 
 @pytest.mark.parametrize("seed", range(max(2, examples(6))))
@@ -383,7 +385,7 @@ def test_batched_load_equals_a_load_row_by_row(tmp_path: Path, monkeypatch: pyte
         database.dispose()
         return reports, actual
 
-    batched = load_files("together")
+    batch_results = load_files("together")
     monkeypatch.setattr(party_loading, "load_simple_rows", lambda *_: SimpleRows(frozenset(), {}))
-    assert batched == load_files("one_by_one")
-    assert batched[0][0].added > 3
+    assert batch_results == load_files("one_by_one")
+    assert batch_results[0][0].added > 3

@@ -123,16 +123,18 @@ def test_partial_name_is_confirmed_by_a_person_or_fails(
 def test_question_names_inactive_parties(store: EntityDatabase, tmp_path: Path) -> None:
     rows = ["John Smith,GB,1968-03-14,inactive", "John Smithson,GB,1975-11-02,active", "Eve Gone,GB,,inactive"]
     gateway = load(store, tmp_path, "name,jurisdiction,born,status,kind", *(f"{row},person" for row in rows))
-    john, gone = id_of(store, "John Smith"), id_of(store, "Eve Gone")
+    john, eve = id_of(store, "John Smith"), id_of(store, "Eve Gone")
     message = f"John Smith (person, GB, born 1968-03-14, {john}) is inactive. "
     conversation = Conversation(gateway, "John Smith", "person")
     assert conversation.question["prompt"] == f"{message}Which person is meant by 'John Smith'? Or enter another name."
     assert john not in [option["id"] for option in conversation.question["options"]]
     # A party that is created next to an existing one must be distinguishable from it.
     assert conversation.select(CREATE_NEW)["schema"]["required"] == ["date_of_birth"]
-    other = Conversation(gateway, "Eve Gone", "person").question
-    assert other["type"] == "CLARIFICATION"
-    assert other["prompt"].startswith(f"Eve Gone (person, GB, {gone}) is inactive. No other party found for person")
+    eve_question = Conversation(gateway, "Eve Gone", "person").question
+    assert eve_question["type"] == "CLARIFICATION"
+    assert eve_question["prompt"].startswith(
+        f"Eve Gone (person, GB, {eve}) is inactive. No other party found for person"
+    )
     problems = [problem_of(gateway, name, "person") for name in ("John Smith", "Eve Gone")]
     expected = [("lookup_ambiguous", " is inactive. "), ("lookup_not_found", " is inactive. ")]
     assert [(problem["code"], problem["message"].partition(" is inactive. ")[1]) for problem in problems] == expected
@@ -231,28 +233,28 @@ def test_text_of_any_length_is_an_answer(gateway: EntityGateway) -> None:
 
 def test_answer_without_a_party_keeps_the_options(gateway: EntityGateway, example_database: EntityDatabase) -> None:
     conversation = Conversation(gateway, "Maria Garcia", "person")
-    offered, apex = conversation.question["options"], id_of(example_database, "Apex Fund")
+    options, apex = conversation.question["options"], id_of(example_database, "Apex Fund")
     for message, reason in (
         ("7", "No party found for person '7'."),
         (apex, "'Apex Fund' is a fund, but the lookup is for a person."),
         ("?!", "search_text '?!' has no letter or digit."),
     ):
         reply = conversation.answer(text=message)
-        assert reply["options"] == offered
+        assert reply["options"] == options
         assert reply["prompt"] == f"{reason} Which person is meant by 'Maria Garcia'? Or enter another name."
-    near = conversation.answer(text="Sarah Cohen")
-    assert near["options"] == offered
-    assert "near: Sarah Chen (person, HK" in near["prompt"]
+    reply = conversation.answer(text="Sarah Cohen")
+    assert reply["options"] == options
+    assert "near: Sarah Chen (person, HK" in reply["prompt"]
     assert conversation.select(id_of(example_database, "Maria García"))["entity"]["name"] == "Maria García"
 
 
 def test_similar_names_are_reported_again_after_an_answer_without_a_party(gateway: EntityGateway) -> None:
     conversation = Conversation(gateway, "Sarah Cohen", "person")
-    near = conversation.question["prompt"].partition("near: ")[2].partition(". ")[0]
+    near_names = conversation.question["prompt"].partition("near: ")[2].partition(". ")[0]
     for message in ("7", "Nobody Known"):
         reply = conversation.answer(text=message)
-        assert reply["prompt"].startswith(f"No party found for person {message!r}. Near 'Sarah Cohen': {near}. ")
-    assert conversation.answer(text="Sarah Cohen")["prompt"].count(near) == 1
+        assert reply["prompt"].startswith(f"No party found for person {message!r}. Near 'Sarah Cohen': {near_names}. ")
+    assert conversation.answer(text="Sarah Cohen")["prompt"].count(near_names) == 1
 
 
 def test_only_accepted_kinds_are_found_and_created(gateway: EntityGateway, example_database: EntityDatabase) -> None:
@@ -268,9 +270,9 @@ def test_only_accepted_kinds_are_found_and_created(gateway: EntityGateway, examp
 
 def test_options_are_those_of_the_newest_text_with_hits(gateway: EntityGateway) -> None:
     conversation = Conversation(gateway, "Maria Garcia", "entity")
-    offered = conversation.answer(text="Meridian Global")["options"]
+    options = conversation.answer(text="Meridian Global")["options"]
     reply = conversation.answer(text="7")
-    assert reply["options"] == offered
+    assert reply["options"] == options
     assert "meant by 'Meridian Global' (lookup: entity 'Maria Garcia')?" in reply["prompt"]
 
 
@@ -305,8 +307,8 @@ def test_existing_person_is_not_created_again(gateway: EntityGateway, example_da
     details = {"data": {"name": "Sarah Chen", "date_of_birth": "1987-05-17"}}
     reply = conversation.answer(**details)
     sarah = id_of(example_database, "Sarah Chen")
-    again = "This person already exists. Which person is meant by 'Sarah Chen'? Or enter another name."
-    assert reply["prompt"] == again
+    message = "This person already exists. Which person is meant by 'Sarah Chen'? Or enter another name."
+    assert reply["prompt"] == message
     assert [option["id"] for option in reply["options"]] == [sarah, NONE_OF_THESE, CREATE_NEW]
     # Another party with this name can still be created.
     assert conversation.select(CREATE_NEW)["type"] == "INFORMATION"

@@ -99,7 +99,9 @@ def test_party_that_became_inactive_is_not_found(database: EntityDatabase) -> No
     database.write(lambda session: session.execute(update(Party).values(status=PartyStatus.INACTIVE)))
     findings = search(database, "Harbour Kite")
     assert (findings.hits, findings.near) == ((), ())
-    assert [(gone.name, gone.reason) for gone in findings.inactive] == [("Kite Harbour", "same words in another order")]
+    assert [(party.name, party.reason) for party in findings.inactive] == [
+        ("Kite Harbour", "same words in another order")
+    ]
 
 
 def test_party_that_is_active_again_is_found_by_all_its_names(database: EntityDatabase, tmp_path: Path) -> None:
@@ -157,13 +159,13 @@ def test_short_and_odd_words_are_found(database: EntityDatabase, search_text: st
 
 def test_name_is_near_among_many_that_share_its_beginning(database: EntityDatabase, tmp_path: Path) -> None:
     add_many(database, tmp_path, *(f"Harbour {number} Capital" for number in range(600)), "Rookwood Castle")
-    near = search(database, "Rokwood Castel").near
-    assert [(hit.name, hit.reason) for hit in near] == [("Rookwood Castle", "different spelling")]
+    near_matches = search(database, "Rokwood Castel").near
+    assert [(hit.name, hit.reason) for hit in near_matches] == [("Rookwood Castle", "different spelling")]
 
 
 def test_misspelt_name_is_near_among_many_that_share_a_word(database: EntityDatabase, tmp_path: Path) -> None:
-    others = [name for number in range(550) for name in (f"John Harbour {number}", f"Kite {number} Smithfield")]
-    add_many(database, tmp_path, *others, "John Smithfield", kind=PartyKind.PERSON)
+    other_names = [name for number in range(550) for name in (f"John Harbour {number}", f"Kite {number} Smithfield")]
+    add_many(database, tmp_path, *other_names, "John Smithfield", kind=PartyKind.PERSON)
     texts = {
         "letters swapped": "Jhon Smithfield",
         "a letter left out": "Jon Smithfield",
@@ -183,10 +185,10 @@ def test_few_similar_names_are_found_even_if_many_share_a_word(database: EntityD
     add(database, *(f"Kite Smithfeld {number}" for number in range(300)), "Kate Smithfield Ltd")
     words = ("kate", "smithfeild")
 
-    def near(session: Session) -> list[list[KnownName]]:
+    def near_matches(session: Session) -> list[list[KnownName]]:
         return list(NameIndex(session, kinds=["company"]).similar_names(words, min_similarity=80))
 
-    actual = database.read(near)
+    actual = database.read(near_matches)
     assert [len(names) <= 50 for names in actual] == [True] * len(actual)
     assert {name_similarity(words, name.core) >= 80 for names in actual for name in names} == {True}
     assert "Kate Smithfield Ltd" in [name.party_name for name in actual[0]]
@@ -194,8 +196,8 @@ def test_few_similar_names_are_found_even_if_many_share_a_word(database: EntityD
 
 def test_name_is_near_whose_words_are_written_as_one_in_their_order(database: EntityDatabase) -> None:
     add(database, "Smith Albert Ltd")
-    near = search(database, "SmithAlbert").near
-    assert [(hit.name, hit.score) for hit in near] == [("Smith Albert Ltd", 100.0)]
+    near_matches = search(database, "SmithAlbert").near
+    assert [(hit.name, hit.score) for hit in near_matches] == [("Smith Albert Ltd", 100.0)]
 
 
 def test_rare_kind_is_similar_after_many_of_another(database: EntityDatabase, tmp_path: Path) -> None:

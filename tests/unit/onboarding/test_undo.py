@@ -29,13 +29,13 @@ Ids = Mapping[str, str]
 def ids(verbs: OnboardingVerbs) -> Ids:
     """Parties that exist before the undone calls, with a role, a product and a link."""
     manco = verbs.create_limited_company("manco", name="ManCo", jurisdiction="LU").id
-    other = verbs.create_limited_company("other", name="Other", jurisdiction="LU").id
+    other_id = verbs.create_limited_company("other", name="Other", jurisdiction="LU").id
     fund = verbs.ensure_cbu("fund", CbuRequest("Fund", "LU")).id
     person = verbs.create_person("person", name="Ann Lee").id
     verbs.assign_role("role", cbu_id=fund, entity_id=person, role="DIRECTOR")
     verbs.add_product("product", cbu_id=fund, product="CUSTODY")
     verbs.link("link", cbu_id=fund, entity_id=manco, link="MANAGEMENT_COMPANY")
-    return {"manco": manco, "other": other, "fund": fund, "person": person}
+    return {"manco": manco, "other": other_id, "fund": fund, "person": person}
 
 
 CALLS: dict[str, tuple[Callable[[OnboardingVerbs, str, Ids], Any], list[str]]] = {
@@ -110,10 +110,10 @@ def verb(request: pytest.FixtureRequest, database: EntityDatabase, verbs: Onboar
 
 
 def test_every_verb_that_can_be_undone_names_its_undo() -> None:
-    declared = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
-    undone = {name: declaration.undo for name, declaration in declared.items() if declaration.undo is not None}
+    declarations = {spec.name: spec.declaration for spec in onboarding_tools("sqlite:///never-opened.db")}
+    undone = {name: declaration.undo for name, declaration in declarations.items() if declaration.undo is not None}
     assert undone == dict.fromkeys(undone, "onboarding.undo")
-    verbs = set(declared) - set(RESOLVER.tools())
+    verbs = set(declarations) - set(RESOLVER.tools())
     assert set(undone) - {RESOLVER.bind} == set(CALLS) == verbs - {"cbu.get", "onboarding.undo"}
 
 
@@ -194,8 +194,8 @@ def test_changed_party_is_not_undone(database: EntityDatabase, verbs: Onboarding
 
 
 def test_client_type_is_restored_unless_used_since(database: EntityDatabase, verbs: OnboardingVerbs) -> None:
-    untyped = NaturalKey(PartyKind.FUND, "Apex", "LU")
-    database.write(lambda session: ensure_party(session, untyped)[1])
+    fund_key = NaturalKey(PartyKind.FUND, "Apex", "LU")
+    database.write(lambda session: ensure_party(session, fund_key)[1])
     before = read_overview(database)
     verbs.ensure_cbu("k1", CbuRequest("Apex", "LU", "pension-fund"))
     verbs.ensure_cbu("k2", CbuRequest("Apex", "LU", "pension-fund"))
@@ -209,11 +209,11 @@ def test_client_type_is_restored_unless_used_since(database: EntityDatabase, ver
 
 def test_restored_row_is_the_same_row(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:
     with_all = read_overview(database)
-    removed = verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
+    removed_role = verbs.remove_role("k1", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
     verbs.undo("k1")
     assert read_overview(database) == with_all
     actual = verbs.assign_role("k2", cbu_id=ids["fund"], entity_id=ids["person"], role="DIRECTOR")
-    assert (actual.id, actual.created) == (removed.id, False)
+    assert (actual.id, actual.created) == (removed_role.id, False)
 
 
 def test_row_that_was_recreated_is_kept(verbs: OnboardingVerbs, database: EntityDatabase, ids: Ids) -> None:

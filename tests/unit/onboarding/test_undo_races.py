@@ -99,9 +99,9 @@ def test_processes_that_open_the_store_and_create_one_fund_at_once_all_get_it(da
         for number in range(ROUNDS):
             for session in sessions:
                 write_line(session, str(number))
-            made = [read_line(session).split() for session in sessions]
-            assert len({fund for fund, _ in made}) == 1
-            assert sorted(created for _, created in made) == ["False"] * 2 + ["True"]
+            results = [read_line(session).split() for session in sessions]
+            assert len({fund for fund, _ in results}) == 1
+            assert sorted(created for _, created in results) == ["False"] * 2 + ["True"]
         for session in sessions:
             _, errors = session.communicate(timeout=60)
             # A process reports that it waits long for another process to create the tables.
@@ -136,13 +136,13 @@ def test_fund_is_undone_or_used_but_never_both(two_processes: tuple[OnboardingVe
     first, second = two_processes
     for number in range(ROUNDS):
         fund = first.ensure_cbu(f"fund-{number}", CbuRequest(f"Apex {number}", "LU"))
-        undone, used = run_concurrently(
+        undone, product_result = run_concurrently(
             partial(first.undo, f"fund-{number}"),
             partial(second.add_product, f"p-{number}", cbu_id=fund.id, product="CUSTODY"),
         )
         if isinstance(undone, UndoResult):
             assert undone.reverted == [f"fund 'Apex {number}' (LU) was removed"]
-            assert used == f"cbu-id: no party has the id {fund.id!r}"
+            assert product_result == f"cbu-id: no party has the id {fund.id!r}"
         else:
             assert undone == f"fund 'Apex {number}' (LU) cannot be undone: a cbu.add-product has used it since"
             assert second.get_cbu(fund.id).products == ["CUSTODY"]
@@ -210,8 +210,8 @@ def test_process_killed_in_a_transaction_leaves_no_part_of_it(database_url: str,
         assert names == (["ManCo"] if call == "ensure" else ["ManCo", "Apex", "Apex (LU)"])
         manco = verbs.create_limited_company("manco", name="ManCo", jurisdiction="LU")
         if call == "ensure":
-            made = verbs.ensure_cbu("k", CbuRequest("Apex", "LU", manco_id=manco.id))
-            assert (made.created, made.linked) == (True, True)
+            cbu = verbs.ensure_cbu("k", CbuRequest("Apex", "LU", manco_id=manco.id))
+            assert (cbu.created, cbu.linked) == (True, True)
         assert len(verbs.undo("k").reverted) == 2
         assert [row.subject for row in read_overview(database).rows] == ["ManCo"]
     finally:

@@ -42,25 +42,25 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_other_writers_continue_during_a_long_load(path: Path) -> None:
-    loader, other = EntityDatabase(f"sqlite:///{path}"), EntityDatabase(f"sqlite:///{path}")
+    loader, other_database = EntityDatabase(f"sqlite:///{path}"), EntityDatabase(f"sqlite:///{path}")
     key = NaturalKey(PartyKind.FUND, "Apex", "LU")
-    writer = threading.Thread(target=lambda: other.write(lambda session: add_party(session, key).id))
+    writer = threading.Thread(target=lambda: other_database.write(lambda session: add_party(session, key).id))
 
     def work(session: Session, number: int) -> int:
         session.execute(text("SELECT 1"))
         time.sleep(0.005)
         return number
 
-    done = 0
+    done_count = 0
     for part in loader.write_in_parts(range(4_000), work):
-        done += len(part)
+        done_count += len(part)
         if writer.ident is None:
             writer.start()
         if not writer.is_alive():
             break
-    assert (writer.is_alive(), done < 4_000) == (False, True)
+    assert (writer.is_alive(), done_count < 4_000) == (False, True)
     loader.dispose()
-    other.dispose()
+    other_database.dispose()
 
 
 @pytest.mark.parametrize(

@@ -28,26 +28,28 @@ def test_a_day_ends_at_midnight_utc_and_a_raised_budget_continues() -> None:
     assert state.today.describe(limit.daily, evening) == (
         "tokens: 1,010 of 1,000 used today, money: 0.20 of 0.50 used today"
     )
-    restored = limit_state_from_json(state.to_json())
-    answer = restored.request(limit, "b", evening, kind="model_call")
+    restored_state = limit_state_from_json(state.to_json())
+    answer = restored_state.request(limit, "b", evening, kind="model_call")
     reason = "daily budget (tokens: 1,010 of 1,000 used, until 2026-11-28T00:00Z)"
     assert (answer.decision, answer.delay_s, answer.reason) == ("later", 300, reason)
     # After midnight the calls start one after another.
     delays_s = [
-        restored.request(limit, f"{number}", MIDNIGHT - 5, kind="model_call").delay_s - 5 for number in range(600)
+        restored_state.request(limit, f"{number}", MIDNIGHT - 5, kind="model_call").delay_s - 5 for number in range(600)
     ]
     assert all(0 <= delay_s < DAY_SPREAD_S for delay_s in delays_s)
     assert max(sum(start <= other < start + 1 for other in delays_s) for start in delays_s) < 30
     # A call that requests again more than the longest estimate before midnight gets the longest estimate.
-    assert restored.request(limit, "b", MIDNIGHT - MAX_ESTIMATE_S - 1, kind="model_call").delay_s >= MAX_ESTIMATE_S
+    assert (
+        restored_state.request(limit, "b", MIDNIGHT - MAX_ESTIMATE_S - 1, kind="model_call").delay_s >= MAX_ESTIMATE_S
+    )
     kinds = {
-        kind: restored.request(limit, kind, evening, kind=kind).decision
+        kind: restored_state.request(limit, kind, evening, kind=kind).decision
         for kind in ("call", "call_with_models", "tokens")
     }
     assert kinds == {"call": "start", "call_with_models": "later", "tokens": "later"}
-    assert restored.request(parse_limit("tokens=2000/day"), "c", evening, kind="model_call").decision == "start"
-    assert restored.request(limit, "b", MIDNIGHT, kind="model_call").decision == "start"
-    assert restored.today.describe(DailyBudget(calls=3), MIDNIGHT) == "calls: 0 of 3 used today"
+    assert restored_state.request(parse_limit("tokens=2000/day"), "c", evening, kind="model_call").decision == "start"
+    assert restored_state.request(limit, "b", MIDNIGHT, kind="model_call").decision == "start"
+    assert restored_state.today.describe(DailyBudget(calls=3), MIDNIGHT) == "calls: 0 of 3 used today"
 
 
 def test_unknown_cost_of_a_call_blocks_a_daily_money_budget() -> None:

@@ -30,9 +30,9 @@ def test_returning_calls_start_before_new_ones() -> None:
     _request_starts(state, limit, 40)
     # All calls return at once, as after a pause of the workers: each gets a different start.
     now = _NOW + 15
-    returned = [state.request(limit, f"call-{number}", now, has_waited=True) for number in range(3, 9)]
-    assert [answer.decision for answer in returned] == ["start"] * 3 + ["later"] * 3
-    assert [round(answer.delay_s, 2) for answer in returned] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
+    answers = [state.request(limit, f"call-{number}", now, has_waited=True) for number in range(3, 9)]
+    assert [answer.decision for answer in answers] == ["start"] * 3 + ["later"] * 3
+    assert [round(answer.delay_s, 2) for answer in answers] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
     assert state.request(limit, "new", now).delay_s > 3.0
 
 

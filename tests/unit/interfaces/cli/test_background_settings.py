@@ -179,9 +179,9 @@ async def test_other_queue_or_server_is_rejected(
     folder: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     async with serving_with_settings(load_settings()):
-        with monkeypatch.context() as changed:
-            changed.setenv(variable, value)
-            changed.setenv("DAGWRIGHT_MODEL", "small")
+        with monkeypatch.context() as patch:
+            patch.setenv(variable, value)
+            patch.setenv("DAGWRIGHT_MODEL", "small")
             async with serving_with_settings(load_settings()):
                 assert len([*(folder / "serving").glob("*.lock")]) == 2
     await _start()
@@ -236,14 +236,14 @@ async def test_equivalent_paths_are_the_same(folder: Path, monkeypatch: pytest.M
 
 async def test_current_folder_is_named_as_files_root(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await _start()
-    (other := folder.parent / "other").mkdir()
-    monkeypatch.chdir(other)
-    words = f"another value of DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, {other}), and"
+    (other_folder := folder.parent / "other").mkdir()
+    monkeypatch.chdir(other_folder)
+    words = f"another value of DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, {other_folder}), and"
     with pytest.raises(CommandError, match=re.escape(words)):
         reject_other_settings(load_settings())
     # A command that executes no runs needs no files.
     reject_other_settings(load_settings(), ignored=frozenset({FILES_ROOT}))
-    monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(other))
+    monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(other_folder))
     with _raises_other_value("DAGWRIGHT_FILES_ROOT"):
         reject_other_settings(load_settings())
     monkeypatch.setenv("DAGWRIGHT_FILES_ROOT", str(folder.parent))
@@ -263,8 +263,8 @@ async def test_command_with_an_unwritable_state_folder_serves(folder: Path, monk
 def test_settings_of_runs_are_compared() -> None:
     settings_of_runs = Settings(openai_base_url="http://127.0.0.1:9", model="small").settings_of_runs()
     assert {"DAGWRIGHT_DATABASE_URL", "DAGWRIGHT_MODEL", "OPENAI_BASE_URL"} <= {*settings_of_runs}
-    omitted = ("STATE_DIR", "UI_URL", "LOG_LEVEL", "LOG_FORMAT", "PLANS")
-    assert not {"NO_COLOR", "XDG_CACHE_HOME", *(f"DAGWRIGHT_{name}" for name in omitted)} & {*settings_of_runs}
+    omitted_names = ("STATE_DIR", "UI_URL", "LOG_LEVEL", "LOG_FORMAT", "PLANS")
+    assert not {"NO_COLOR", "XDG_CACHE_HOME", *(f"DAGWRIGHT_{name}" for name in omitted_names)} & {*settings_of_runs}
     # Settings of the gateway only.
     assert not [name for name in settings_of_runs if name.startswith("DAGWRIGHT_API_")]
 

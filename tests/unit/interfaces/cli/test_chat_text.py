@@ -123,9 +123,9 @@ def _document(rounds: int) -> dict[str, Any]:
 
 def _table_lines(document: dict[str, Any], *, max_rows: int, calls: Mapping[str, str] = NO_CALLS) -> list[str]:
     console = Console(width=100)
-    with console.capture() as captured:
+    with console.capture() as capture:
         console.print(rounds_table(document, max_rows=max_rows, calls=calls))
-    return [line.rstrip() for line in captured.get().splitlines()]
+    return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def test_each_round_is_shown_with_its_reason_and_results() -> None:
@@ -137,8 +137,8 @@ def test_each_round_is_shown_with_its_reason_and_results() -> None:
     ]
     newest = [line.strip() for line in _table_lines(_document(9), max_rows=5)]
     assert (len(newest), newest[:2]) == (5, ["16 earlier lines", f"✓ sg8 look: Looks.  {ESCAPED_MESSAGE}"])
-    failed = {"phase": "failed", "question": "x", "planner_reasoning": "it is no answer"}
-    assert [line.strip() for line in _table_lines(failed, max_rows=9)] == ["it is no answer"]
+    failed_rounds = {"phase": "failed", "question": "x", "planner_reasoning": "it is no answer"}
+    assert [line.strip() for line in _table_lines(failed_rounds, max_rows=9)] == ["it is no answer"]
     assert [*reason_lines({"rounds": _document(1)})] == ["Interpretation: All of it.", "Round 1 (continue): Because 1."]
     assert [*reason_lines({"rounds": None}), *reason_lines({})] == []
 
@@ -153,8 +153,8 @@ def test_live_view_has_attempts_of_calls_and_the_phase() -> None:
         "● sg2 look: Looks.  attempt 3, again in 4.0 s: no server runs",
     ]
     assert _table_lines({**result, "phase": "executing"}, max_rows=20, calls=calls)[2:4] == expected
-    planning = _table_lines(_document(1), max_rows=20, calls={"plan": "attempt 2, no route"})[-1]
-    assert planning.strip() == "the planner decides what to do next  attempt 2, no route"
+    planning_line = _table_lines(_document(1), max_rows=20, calls={"plan": "attempt 2, no route"})[-1]
+    assert planning_line.strip() == "the planner decides what to do next  attempt 2, no route"
     assert (
         _table_lines({**_document(0), "intention": None}, max_rows=9)[-1].strip() == "the question is being interpreted"
     )
@@ -163,18 +163,18 @@ def test_live_view_has_attempts_of_calls_and_the_phase() -> None:
 
 def _before_repair(document: dict[str, Any]) -> dict[str, Any]:
     """The same rounds before the last answer was repaired."""
-    *before, last = document["rounds"]
-    rejected = {**last, "reasoning": "No such worker.", "action": None, "sub_goals": [], "results": []}
-    return {**document, "sub_goals": document["sub_goals"][:-1], "rounds": [*before, rejected]}
+    *before, last_round = document["rounds"]
+    rejected_round = {**last_round, "reasoning": "No such worker.", "action": None, "sub_goals": [], "results": []}
+    return {**document, "sub_goals": document["sub_goals"][:-1], "rounds": [*before, rejected_round]}
 
 
 def test_each_line_is_written_once_and_a_rejected_answer_is_marked() -> None:
-    written: set[str] = set()
-    assert new_lines(None, written) == []
-    assert new_lines(_document(1), written) == [("meant", "All of it."), ("round 1", "Because 1.")]
-    assert new_lines(_before_repair(_document(2)), written) == [("round 2", "rejected: No such worker.")]
-    assert new_lines(_before_repair(_document(2)), written) == []
-    assert new_lines(_document(2), written) == [("round 2", "Because 2.")]
+    written_keys: set[str] = set()
+    assert new_lines(None, written_keys) == []
+    assert new_lines(_document(1), written_keys) == [("meant", "All of it."), ("round 1", "Because 1.")]
+    assert new_lines(_before_repair(_document(2)), written_keys) == [("round 2", "rejected: No such worker.")]
+    assert new_lines(_before_repair(_document(2)), written_keys) == []
+    assert new_lines(_document(2), written_keys) == [("round 2", "Because 2.")]
     assert "Round 2 of 10, rejected: No such worker." in _table_lines(_before_repair(_document(2)), max_rows=20)[3]
     assert [*round_lines({"rounds": _before_repair(_document(2))})][3:] == ["Round 2 (no plan): No such worker."]
 

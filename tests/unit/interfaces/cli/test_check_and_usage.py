@@ -42,8 +42,8 @@ def command(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pyt
 
     def run(*arguments: str) -> tuple[int, str, str]:
         code = run_command_line([*arguments])
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
+        streams = capsys.readouterr()
+        return code, streams.out, streams.err
 
     return run
 
@@ -125,11 +125,11 @@ def test_table_names_levels_and_critical_path(command: Command) -> None:
 
 
 def test_problems_are_cut_and_counted_in_singular_and_plural(command: Command) -> None:
-    for count, rest in ((27, "7 more problems"), (21, "1 more problem")):
+    for count, rest_text in ((27, "7 more problems"), (21, "1 more problem")):
         file = _write("wrong.json", _calls(*(f"n{number}" for number in range(count))))
         code, _, err = command("check", file)
         assert (code, len(err.splitlines())) == (2, 21)
-        assert err.splitlines()[-1] == f"wrong.json: and {rest}; --json lists all"
+        assert err.splitlines()[-1] == f"wrong.json: and {rest_text}; --json lists all"
     single_node = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
     code, out, _ = command("check", _write("one.json", single_node))
     assert (code, re.search(r"1 with 0 edges in 1 level *\n", out) is not None) == (0, True)
@@ -163,8 +163,8 @@ def test_all_invalid_inputs_of_a_run_are_reported(command: Command) -> None:
     texts = {name: {"expression": f"{{{{PLACEHOLDER_{name}}}}}"} for name in "abcd"}
     nodes = [{"id": name, "tool": "calculator", "arguments": text} for name, text in texts.items()]
     plan = _write("plan.json", {"plan": 1, "inputs": {name: {"type": "integer"} for name in texts}, "nodes": nodes})
-    given = [text for each in ("strange=1", "a=x", "b=1") for text in ("--input", each)]
-    code, out, _ = command("run", plan, *given, "--input-file", _write("values.json", {"c": "y"}), "--json")
+    options = [text for each in ("strange=1", "a=x", "b=1") for text in ("--input", each)]
+    code, out, _ = command("run", plan, *options, "--input-file", _write("values.json", {"c": "y"}), "--json")
     assert (code, _errors(out)) == (
         2,
         [
@@ -183,14 +183,14 @@ def test_session_names_are_given_by_context(command: Command) -> None:
     file = _write("intents.json", _INTENTS)
     code, out, _ = command("check", file, "--json")
     assert (code, _errors(out)[0][0]) == (2, "missing_context")
-    for given in ("cbu=fund_1", "@cbu=fund_1"):
-        code, out, _ = command("check", file, "--context", given, "--json")
+    for context in ("cbu=fund_1", "@cbu=fund_1"):
+        code, out, _ = command("check", file, "--context", context, "--json")
         assert (code, json.loads(out)["notes"]) == (0, [])
     # Rejected for another reason, so that no server is started.
     code, _, err = command("run", file, "--context", "cbu=fund_1", "--context", "cbuu=x", "--input", "strange=1")
-    note, refused = err.splitlines()
+    note, error_line = err.splitlines()
     assert (code, note) == (2, "note: the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?")
-    assert "the plan has no input 'strange'" in refused
+    assert "the plan has no input 'strange'" in error_line
 
 
 def test_unused_session_name_is_noted(command: Command) -> None:
@@ -329,8 +329,8 @@ def test_help_describes_each_value_and_not_its_type(command: Command) -> None:
     for each in commands:
         code, out, _ = command(*each, "--help")
         entries = [line for line in out.splitlines() if re.match(r"  (-|[A-Z]+ )", line)]
-        undescribed = [line for line in entries if re.search("<[a-z]", line) or not re.search(r"\S  +\S", line)]
-        assert (code, undescribed) == (0, []), each
+        undescribed_lines = [line for line in entries if re.search("<[a-z]", line) or not re.search(r"\S  +\S", line)]
+        assert (code, undescribed_lines) == (0, []), each
 
 
 def test_help_has_whole_summaries_and_links_the_reference(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:

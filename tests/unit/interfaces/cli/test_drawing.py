@@ -114,8 +114,8 @@ def _box(id: str, title: str | None, status: str, tool: str = "t", **more: Any) 
 
 
 def test_wide_graph_has_one_box_for_each_level_and_tool() -> None:
-    wide = [node(number, 0, tool="even" if number % 2 else "odd") for number in range(1, 1_001)]
-    scheduler = started_scheduler(CompiledPlan([node(0), *wide, node(1_001, *range(1, 1_001))]))
+    wide_nodes = [node(number, 0, tool="even" if number % 2 else "odd") for number in range(1, 1_001)]
+    scheduler = started_scheduler(CompiledPlan([node(0), *wide_nodes, node(1_001, *range(1, 1_001))]))
     assert scheduler.next_task(0.0) is not None
     scheduler.complete("n0", None, at=1.0)
     first, last = "500 nodes: n1 … n999", "500 nodes: n2 … n1000"

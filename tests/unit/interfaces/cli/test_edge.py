@@ -62,11 +62,11 @@ def test_expected_errors_are_documents_with_their_code(
     error: Exception, status: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _exit_code_of(error, tmp_path, is_json=True) == code
-    captured = capsys.readouterr()
-    disconnected = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
-    message = disconnected if isinstance(error, RPCError) and status == "no_server" else "no"
-    assert json.loads(captured.out) == {"status": status, "message": message}
-    assert captured.err == message + "\n"
+    streams = capsys.readouterr()
+    disconnect_text = "the Temporal server does not respond; started runs continue: `watch ID` follows a run"
+    message = disconnect_text if isinstance(error, RPCError) and status == "no_server" else "no"
+    assert json.loads(streams.out) == {"status": status, "message": message}
+    assert streams.err == message + "\n"
 
 
 def test_defect_is_one_line_and_its_traceback_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,8 +107,8 @@ async def test_stdout_has_the_documents_only(capsys: pytest.CaptureFixture[str])
         output.document([], is_line=True)
         await output.stream(parts())
     print("behind it")  # noqa: T201 - as output after the command
-    captured = capsys.readouterr()
-    assert (captured.out, captured.err) == ('[]\n{\n  "a": 1\n}\nbehind it\n', "by a tool\n")
+    streams = capsys.readouterr()
+    assert (streams.out, streams.err) == ('[]\n{\n  "a": 1\n}\nbehind it\n', "by a tool\n")
 
 
 @pytest.mark.parametrize("is_json", [False, True])
@@ -175,15 +175,15 @@ def test_temporal_gets_its_arguments_and_the_address_of_the_server(
     async def get_fake_binary(*_: Any, **__: Any) -> Binary:
         return Binary(Path("/cache/temporal"), "1.29.1")
 
-    started: list[Any] = []
+    execve_arguments: list[Any] = []
     monkeypatch.setattr(temporal_command, "get_binary", get_fake_binary)
     monkeypatch.setattr(LocalServer, "find", lambda _: Server("here:7233", "default"))
-    monkeypatch.setattr(os, "execve", lambda *arguments: started.extend(arguments))
+    monkeypatch.setattr(os, "execve", lambda *arguments: execve_arguments.extend(arguments))
     if address is None:
         monkeypatch.delenv("TEMPORAL_ADDRESS", raising=False)
     else:
         monkeypatch.setenv("TEMPORAL_ADDRESS", address)
     run_command_line(["temporal", "--json", "workflow", "list", "--help"])
-    program, arguments, environment = started
+    program, arguments, environment = execve_arguments
     assert (program, arguments) == ("/cache/temporal", ["temporal", "--json", "workflow", "list", "--help"])
     assert environment["TEMPORAL_ADDRESS"] == (address or "here:7233")

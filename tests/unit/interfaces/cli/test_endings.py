@@ -114,8 +114,8 @@ def test_multiline_text_of_a_result_is_kept() -> None:
 
 def test_low_confidence_names_the_command_that_shows_the_intents() -> None:
     error = {"code": "low_confidence", "message": "not sure enough"}
-    completed = {"status": "completed", "error": None, "result": None}
-    nodes = dict.fromkeys(("plan", "read", "plan#2", "read#2"), completed)
+    completed_node = {"status": "completed", "error": None, "result": None}
+    nodes = dict.fromkeys(("plan", "read", "plan#2", "read#2"), completed_node)
     assert [*failure_lines({"run_id": "run-1", "error": error, "nodes": nodes})] == [
         "error: low_confidence: not sure enough",
         "the intents: dagwright node run-1 read#2",
@@ -143,7 +143,7 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("followed", "while_open", "when_closed"),
+    ("followed_run", "while_open", "when_closed"),
     [
         # A worker in the background may end the run before it is first read.
         (FollowedRun("r", is_new=True), "run r", "run r"),
@@ -152,8 +152,11 @@ def test_run_of_intents_lists_bindings_and_other_results(capsys: pytest.CaptureF
         (FollowedRun("r"), "run r", "run r has already ended"),
     ],
 )
-def test_greeting_of_a_followed_run(followed: FollowedRun, while_open: str, when_closed: str) -> None:
-    assert (followed.first_line(has_ended=False), followed.first_line(has_ended=True)) == (while_open, when_closed)
+def test_greeting_of_a_followed_run(followed_run: FollowedRun, while_open: str, when_closed: str) -> None:
+    assert (followed_run.first_line(has_ended=False), followed_run.first_line(has_ended=True)) == (
+        while_open,
+        when_closed,
+    )
 
 
 @pytest.mark.parametrize(

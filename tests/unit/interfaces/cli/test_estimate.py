@@ -34,26 +34,26 @@ def _chain(*tools: str) -> list[dict[str, Any]]:
     ids=["ordinary", "pure", "many pure", "both", "items", "items of a result"],
 )
 def test_events_are_those_of_the_calls(nodes: list[dict[str, Any]], events: int) -> None:
-    checked = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)
-    assert expected_events(checked, check_size(checked)) == events
+    checked_plan = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)
+    assert expected_events(checked_plan, check_size(checked_plan)) == events
 
 
 def test_events_of_each_item_of_an_unknown_map() -> None:
-    inner = {"nodes": _chain("look")}
+    inner_plan = {"nodes": _chain("look")}
     nodes = [
         *_chain("look"),
         {"id": "order", "tool": "look", "for_each": "{{n0.result}}"},
         {"id": "known", "tool": "look", "for_each": [1, 2]},
-        {"id": "letter", "plan": inner, "for_each": "{{n0.result}}"},
+        {"id": "letter", "plan": inner_plan, "for_each": "{{n0.result}}"},
     ]
-    checked = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)
-    assert events_per_item(checked) == {"order": 3, "letter": 4}
+    checked_plan = check_plan({"plan": 1, "nodes": nodes}, _TOOLS)
+    assert events_per_item(checked_plan) == {"order": 3, "letter": 4}
     source = PlanSource("plan.yaml", None, {})
-    document = {**check_document(checked, source, compiled_plan=check_size(checked)), "expected_events": 47}
+    document = {**check_document(checked_plan, source, compiled_plan=check_size(checked_plan)), "expected_events": 47}
     words = "about 47, and 3 for each item of order, and 4 for each item of letter, in the run's history"
     assert _events_text(document) == words
 
 
 def test_steps_of_unknown_tools_count_as_calls() -> None:
-    checked = check_plan({"plan": 1, "nodes": _chain(*["any"] * 50)}, {}, allow_unknown_tools=True)
-    assert expected_events(checked, None) == 305
+    checked_plan = check_plan({"plan": 1, "nodes": _chain(*["any"] * 50)}, {}, allow_unknown_tools=True)
+    assert expected_events(checked_plan, None) == 305

@@ -96,8 +96,8 @@ def test_invalid_fields_are_asked_for_again(typing: Typing, capsys: pytest.Captu
     questions = typing("many", "0", "", "12", "", "")
     answer = ask_answer(open_request(type="INFORMATION", prompt="", schema=schema))
     assert answer == {"data": {"amount": 12, "currency": "EUR"}}
-    others = ["currency [EUR | USD] (empty: EUR): ", "remark (optional): "]
-    assert questions == [*["How much? (a whole number): "] * 4, *others]
+    other_questions = ["currency [EUR | USD] (empty: EUR): ", "remark (optional): "]
+    assert questions == [*["How much? (a whole number): "] * 4, *other_questions]
     assert capsys.readouterr().out.splitlines() == [
         "check, for ann",
         "enter a whole number, not 'many'",
@@ -135,15 +135,15 @@ def test_field_converts_the_text_to_its_type(
 
 
 def test_form_for_missing_inputs_includes_inputs_with_a_default(typing: Typing) -> None:
-    declared: dict[str, dict[str, Any]] = {
+    input_schemas: dict[str, dict[str, Any]] = {
         "count": {"type": "integer"},
         "quarter": {"enum": ["Q1", "Q2"], "default": "Q1", "prompt": "Which quarter?"},
         "zone": {"default": "EU"},
     }
     questions = typing("3", "", "US")
-    assert ask_inputs(declared, {}) == {"count": 3, "quarter": "Q1", "zone": "US"}
+    assert ask_inputs(input_schemas, {}) == {"count": 3, "quarter": "Q1", "zone": "US"}
     assert questions == ["count (a whole number): ", "Which quarter? [Q1 | Q2] (empty: Q1): ", "zone (empty: EU): "]
-    assert ask_inputs(declared, {"count": 3}) == {"count": 3}
+    assert ask_inputs(input_schemas, {"count": 3}) == {"count": 3}
 
 
 def test_form_that_does_not_match_its_schema_is_repeated(typing: Typing) -> None:

@@ -32,17 +32,22 @@ def run_keys(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
 
 
 def test_key_is_added_listed_and_removed(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, added = run_keys(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
+    code, added_key = run_keys(capsys, "keys", "add", "ann", "--scope", "answer", "--scope", "run")
     _, all_scopes = run_keys(capsys, "keys", "add", "*")
     _, without_scopes = run_keys(capsys, "keys", "add", "ann", "--scope", "look")
-    _, listed = run_keys(capsys, "keys", "list")
-    removal_code, removed = run_keys(capsys, "keys", "remove", added["id"])
-    second_removal_code, _ = run_keys(capsys, "keys", "remove", added["id"])
-    assert (code, added["status"], added["scopes"], without_scopes["scopes"]) == (0, "added", ["run", "answer"], [])
-    owners = [("ann", added["id"]), ("*", all_scopes["id"]), ("ann", without_scopes["id"])]
-    assert [(each["owner"], each["id"]) for each in listed] == owners
-    assert not any("sha256" in each or "key" in each for each in listed)
-    assert (removal_code, removed["owner"], second_removal_code) == (0, "ann", 2)
+    _, listed_keys = run_keys(capsys, "keys", "list")
+    removal_code, removed_key = run_keys(capsys, "keys", "remove", added_key["id"])
+    second_removal_code, _ = run_keys(capsys, "keys", "remove", added_key["id"])
+    assert (code, added_key["status"], added_key["scopes"], without_scopes["scopes"]) == (
+        0,
+        "added",
+        ["run", "answer"],
+        [],
+    )
+    owners = [("ann", added_key["id"]), ("*", all_scopes["id"]), ("ann", without_scopes["id"])]
+    assert [(each["owner"], each["id"]) for each in listed_keys] == owners
+    assert not any("sha256" in each or "key" in each for each in listed_keys)
+    assert (removal_code, removed_key["owner"], second_removal_code) == (0, "ann", 2)
     callers = [KeyFile(path).caller_of(each["key"]) for each in (all_scopes, without_scopes)]
     assert [(caller.owner, len(caller.scopes)) for caller in callers if caller is not None] == [(None, 3), ("ann", 0)]
     run_command_line(["keys", "list"])
@@ -53,9 +58,9 @@ def test_key_is_written_to_stdout_alone(path: Path, capsys: pytest.CaptureFixtur
     run_command_line(["keys", "list"])
     assert "the API needs no key" in capsys.readouterr().out
     assert run_command_line(["keys", "add", "ann"]) == 0
-    captured = capsys.readouterr()
-    assert KeyFile(path).caller_of(captured.out.strip()) is not None
-    assert "shown only once" in captured.err
+    streams = capsys.readouterr()
+    assert KeyFile(path).caller_of(streams.out.strip()) is not None
+    assert "shown only once" in streams.err
     (id,) = KeyFile(path).keys()
     run_command_line(["keys", "list"])
     assert f"{id}  ann    run, answer, operate" in capsys.readouterr().out
@@ -144,8 +149,8 @@ def test_ui_that_cannot_be_closed_is_reported(
 
     monkeypatch.setattr(LocalServer, "close_ui", refuse)
     assert run_command_line(["keys", "add", "ann", "--json"]) == 0
-    captured = capsys.readouterr()
-    assert json.loads(captured.out)["status"] == "added"
-    assert captured.err.endswith(
+    streams = capsys.readouterr()
+    assert json.loads(streams.out)["status"] == "added"
+    assert streams.err.endswith(
         "the Temporal UI, which does not check keys, could not be closed: there is no program\n"
     )

@@ -95,8 +95,8 @@ def test_options_without_an_answer_are_rejected(options: dict[str, Any], sentenc
     ],
 )
 def test_text_becomes_the_declared_type(schema: dict[str, Any], text: str, value: Any) -> None:
-    converted = convert_value(schema, text)
-    assert (type(converted), converted) == (type(value), value)
+    actual = convert_value(schema, text)
+    assert (type(actual), actual) == (type(value), value)
 
 
 def test_text_of_another_type_is_rejected() -> None:
@@ -107,9 +107,9 @@ def test_text_of_another_type_is_rejected() -> None:
 
 
 def test_hint_shows_how_to_write_a_list_or_an_object() -> None:
-    declared = {"lamps": {"type": "array"}, "size": {"type": "object"}, "n": {"type": "integer"}}
+    input_schemas = {"lamps": {"type": "array"}, "size": {"type": "object"}, "n": {"type": "integer"}}
     for lamps in ("desk,wall", "[desk, wall]"):
-        values, problems = convert_inputs(declared, {"lamps": lamps, "size": "big", "n": "x"})
+        values, problems = convert_inputs(input_schemas, {"lamps": lamps, "size": "big", "n": "x"})
         assert (values, [problem.hint for problem in problems]) == (
             {},
             [
@@ -148,7 +148,7 @@ def test_budget_is_read_as_the_options_of_a_run_have_it() -> None:
 
 
 NO_LIMIT = "write NAME=NUMBER"
-WHOLE = "must be a whole number from 1 to 1,000,000,000,000,000, not"
+WHOLE_NUMBER = "must be a whole number from 1 to 1,000,000,000,000,000, not"
 MONEY = "money must be an amount of money over 0 and at most 1,000,000,000,000,000, such as 1.50, not"
 TIME = "time must be a duration:"
 
@@ -157,10 +157,10 @@ TIME = "time must be a duration:"
     ("text", "problem"),
     [
         *((text, f"invalid limit '{text}'; {NO_LIMIT}") for text in ("", "tokens", "tokens=")),
-        *((f"tokens={text}", f"tokens {WHOLE} '{text}'") for text in ("-5", "1.5", "NaN", "1e400", "50k")),
-        ("tokens=0", f"tokens {WHOLE} 0"),
-        ("tokens=1000000000000001", f"tokens {WHOLE} 10000"),
-        (f"calls={'9' * 5_000}", f"calls {WHOLE} '99999"),
+        *((f"tokens={text}", f"tokens {WHOLE_NUMBER} '{text}'") for text in ("-5", "1.5", "NaN", "1e400", "50k")),
+        ("tokens=0", f"tokens {WHOLE_NUMBER} 0"),
+        ("tokens=1000000000000001", f"tokens {WHOLE_NUMBER} 10000"),
+        (f"calls={'9' * 5_000}", f"calls {WHOLE_NUMBER} '99999"),
         ("tokens=50,000", f"invalid limit '000'; {NO_LIMIT}, and numbers without commas"),
         *((f"money={text}", f"{MONEY} {text!r}") for text in ("much", "-1.50", "NaN", "inf", "1e400", "$5", "0")),
         ("time=30", f"{TIME} '30' is not a duration; write a number and a unit, such as"),

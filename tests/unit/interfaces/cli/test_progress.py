@@ -137,14 +137,14 @@ def test_display_shows_signs_and_words_of_any_state() -> None:
 
 
 def test_display_ends_with_the_last_lines_of_a_running_answer() -> None:
-    live = LiveDisplay(Console(width=40, height=12, no_color=True, force_terminal=False))
-    live.show_answer("".join(f"line {number}\n" for number in range(50)) + f"{'long ' * 8}and the \x1b[2Jend")
-    answer_lines = live._last_lines()
+    live_display = LiveDisplay(Console(width=40, height=12, no_color=True, force_terminal=False))
+    live_display.show_answer("".join(f"line {number}\n" for number in range(50)) + f"{'long ' * 8}and the \x1b[2Jend")
+    answer_lines = live_display._last_lines()
     expected = ["line 48", "line 49", "long long long long long long long long", "and the \\u001b[2Jend"]
     assert [line.plain.rstrip() for line in answer_lines] == expected
     assert _draw(view_of(node("a")), width=40, answer_lines=answer_lines)[-4:] == expected
-    ended = _draw(view_of(node("a"), step=_complete("a")), width=40, answer_lines=answer_lines)
-    assert not any("line" in line for line in ended)
+    final_lines = _draw(view_of(node("a"), step=_complete("a")), width=40, answer_lines=answer_lines)
+    assert not any("line" in line for line in final_lines)
 
 
 @pytest.mark.parametrize("width", [60, 120])
@@ -210,10 +210,10 @@ def test_line_writer_reports_escalations_and_who_answered() -> None:
         lines.writer.show(
             view, [each.to_json("run-1") for each in view.scheduler.features.feedback.requests.open.values()]
         )
-    escalated, answered = [line for line in lines if line.startswith(("escalated", "answered"))]
-    assert escalated == "escalated  q from ann to boss"
-    assert answered.startswith("answered   q: approved by eve at ")
-    assert ["; requested from ann at " in answered, ", escalated to boss at " in answered] == [True, True]
+    escalation_line, answer_line = [line for line in lines if line.startswith(("escalated", "answered"))]
+    assert escalation_line == "escalated  q from ann to boss"
+    assert answer_line.startswith("answered   q: approved by eve at ")
+    assert ["; requested from ann at " in answer_line, ", escalated to boss at " in answer_line] == [True, True]
 
 
 def test_node_that_continued_with_its_default_reports_it() -> None:

@@ -65,9 +65,14 @@ def test_fields_of_a_form_are_reported_in_non_interactive_runs() -> None:
     ]
     assert field_lines(request) == following_lines(request) == lines
     assert question_lines(request) == ["Data?", *lines]
-    many = {"type": "object", "properties": {f"f{number}": {} for number in range(25)}, "required": ["f0"]}
-    shown = field_lines(open_request(type="INFORMATION", schema=many))
-    assert (len(shown), shown[0], shown[1], shown[-1]) == (21, "f0", "f1 (optional)", "and 5 more fields")
+    large_form = {"type": "object", "properties": {f"f{number}": {} for number in range(25)}, "required": ["f0"]}
+    shown_lines = field_lines(open_request(type="INFORMATION", schema=large_form))
+    assert (len(shown_lines), shown_lines[0], shown_lines[1], shown_lines[-1]) == (
+        21,
+        "f0",
+        "f1 (optional)",
+        "and 5 more fields",
+    )
     assert field_lines(open_request(type="INFORMATION", schema=None)) == []
     assert field_lines(open_request(type="CLARIFICATION", schema=_FORM)) == []
 
@@ -134,8 +139,8 @@ class _Client:
 
     namespace, identity = "default", "1@here"
 
-    def __init__(self, pollers: list[str], running: int) -> None:
-        self._pollers, self._running, self.workflow_service = pollers, running, self
+    def __init__(self, pollers: list[str], open_runs: int) -> None:
+        self._pollers, self._running, self.workflow_service = pollers, open_runs, self
 
     async def describe_task_queue(self, *_: Any, **__: Any) -> DescribeTaskQueueResponse:
         response = DescribeTaskQueueResponse()
@@ -148,7 +153,7 @@ class _Client:
 
 
 @pytest.mark.parametrize(
-    ("pollers", "running", "is_starting", "words"),
+    ("pollers", "open_runs", "is_starting", "words"),
     [
         (["7@elsewhere"], 1, False, ""),
         ([], 0, False, ""),
@@ -157,10 +162,10 @@ class _Client:
     ],
 )
 async def test_note_names_a_missing_or_starting_worker(
-    monkeypatch: pytest.MonkeyPatch, pollers: list[str], running: int, is_starting: bool, words: str
+    monkeypatch: pytest.MonkeyPatch, pollers: list[str], open_runs: int, is_starting: bool, words: str
 ) -> None:
     monkeypatch.setattr(inbox_command, "is_worker_starting", lambda _: is_starting)
-    connection = cast("Connection", SimpleNamespace(client=_Client(pollers, running)))
+    connection = cast("Connection", SimpleNamespace(client=_Client(pollers, open_runs)))
     assert re.split("[:;] ", await inbox_command.worker_note(connection, Settings()) or "")[0] == words
 
 

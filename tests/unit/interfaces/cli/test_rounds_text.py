@@ -124,18 +124,18 @@ def test_reason_of_a_round_without_a_plan_survives_a_failed_repair() -> None:
 
 
 def test_calls_are_listed_with_attempt_and_reason() -> None:
-    pending = {
+    pending_calls = {
         "sg1#2": PendingCall(3, "backing_off", "no server runs", NOW + 4),
         "plan#3": PendingCall(2, "started", "no route"),
         "sg2": PendingCall(1, "started"),
     }
     expected = {"sg1": "attempt 3, again in 4.0 s: no server runs", "plan": "attempt 2, no route"}
-    assert calls_of(_view(_started_question(), pending=pending), now=NOW) == expected
+    assert calls_of(_view(_started_question(), pending=pending_calls), now=NOW) == expected
 
 
 def test_status_shows_rounds_phase_and_attempts(capsys: pytest.CaptureFixture[str]) -> None:
-    pending = {"sg1": PendingCall(7, "backing_off", "no server runs")}
-    result = _status(_started_question(), capsys, pending=pending)
+    pending_calls = {"sg1": PendingCall(7, "backing_off", "no server runs")}
+    result = _status(_started_question(), capsys, pending=pending_calls)
     assert {"round 1 of 10, executing: worker tools are running", "Round 1 (continue): Both."} <= {*result}
     (row,) = [line.split() for line in result if " sg1 " in line]
     assert ("7" in row, row[-3:]) == (True, ["no", "server", "runs"])

@@ -99,8 +99,11 @@ def test_each_request_of_a_lookup_has_its_options_and_command() -> None:
     start_ready(scheduler)
     options = [{"id": "p1", "label": "Ann Lee (person, GB)"}, {"id": "p2", "label": "Ann Lee (person, IE)"}]
     question = {"type": "SELECTION", "prompt": "Which Ann?", "options": options}
-    for name, raised in (("Ann", RaisedQuestion(question)), ("Bob", RaisedQuestion("Which Bob?"))):
-        assert scheduler.features.feedback.ask(f"lookup:person:{name}", raised, at=START, attempt=Attempt(1)) is None
+    for name, raised_question in (("Ann", RaisedQuestion(question)), ("Bob", RaisedQuestion("Which Bob?"))):
+        assert (
+            scheduler.features.feedback.ask(f"lookup:person:{name}", raised_question, at=START, attempt=Attempt(1))
+            is None
+        )
     assert [line.partition(" It is for")[0] for line in _explanation_lines(scheduler)] == [
         "run-1 is running",
         "lookup:person:Ann waits for anyone: Which Ann?",

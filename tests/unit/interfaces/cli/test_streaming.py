@@ -19,7 +19,7 @@ async def write_parts(*parts: Sequence[Any]) -> str:
     return text.getvalue()
 
 
-NESTED = """{
+NESTED_JSON = """{
   "status": "ü\\n",
   "nodes": {
     "a": {"x": [1]},
@@ -40,7 +40,7 @@ NESTED = """{
 async def test_nested_parts_are_written_one_a_line() -> None:
     nodes, edges = each(("a", {"x": [1]}), ('"b"', None)), Elements(each(["a", "b"], 2))
     parts = [("status", "ü\n"), ("nodes", nodes), ("none", each()), ("edges", edges), ("no edges", Elements(each()))]
-    assert await write_parts(*parts, ("error", {"code": "c"})) == NESTED
+    assert await write_parts(*parts, ("error", {"code": "c"})) == NESTED_JSON
     document = {"a": {"b": [1, {"c": []}]}, "d": {}}
     assert await write_parts(*document.items()) == json.dumps(document, indent=2)
     assert await write_parts() == "{}"

@@ -17,8 +17,8 @@ def view_of(
     pending: dict[str, PendingCall] | None = None,
 ) -> RunView:
     """Return the view of a run of these nodes after its ready tasks were started and `step` was applied."""
-    checked = check_plan({"plan": 1, "nodes": list(nodes)}, {}, allow_unknown_tools=True)
-    scheduler = create_scheduler(prepare_plan(checked, {}), {})
+    checked_plan = check_plan({"plan": 1, "nodes": list(nodes)}, {}, allow_unknown_tools=True)
+    scheduler = create_scheduler(prepare_plan(checked_plan, {}), {})
     scheduler.start(START)
     start_ready(scheduler)
     step(scheduler)

@@ -93,8 +93,8 @@ async def test_foreign_host_needs_a_key(guarded_gateway: GuardedGateway) -> None
     foreign = {"Host": "evil.example.com", "Origin": "https://evil.example.com"}
     assert error_of(await guarded_gateway.http.post("/body", json={}, headers=foreign)) == (403, "foreign_host")
     assert (await guarded_gateway.http.get("/readyz", headers=foreign)).status_code == 200
-    accepted = await guarded_gateway.http.post("/body", json={}, headers={**foreign, **guarded_gateway.key_of("ann")})
-    assert accepted.status_code == 200
+    response = await guarded_gateway.http.post("/body", json={}, headers={**foreign, **guarded_gateway.key_of("ann")})
+    assert response.status_code == 200
 
 
 async def test_unreadable_keys_and_drain_reject_all_requests(guarded_gateway: GuardedGateway, tmp_path: Path) -> None:

@@ -184,8 +184,8 @@ NO_RETRY = {"x-should-retry": "false"}
 def test_error_has_status_code_and_headers(error: Exception, status: int, code: str, headers: dict[str, str]) -> None:
     result = error_for(error)
     assert (result.status, result.code, dict(result.headers)) == (status, code, headers)
-    listed = {"errors"} if isinstance(error, PlanInvalid) else set()
-    assert set(result.body()["error"]) == {"message", "type", "param", "code"} | listed
+    extra_fields = {"errors"} if isinstance(error, PlanInvalid) else set()
+    assert set(result.body()["error"]) == {"message", "type", "param", "code"} | extra_fields
 
 
 def test_every_code_has_a_type_of_errors() -> None:

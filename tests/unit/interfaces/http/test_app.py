@@ -132,9 +132,9 @@ async def test_unknown_status_form_data_and_invalid_metadata_are_rejected(offlin
 
 
 async def test_plan_is_checked_without_a_server(offline_client: httpx.AsyncClient) -> None:
-    written = "plan: 1\nnodes: [{id: a, tool: calculater}]"
+    plan_text = "plan: 1\nnodes: [{id: a, tool: calculater}]"
     valid, invalid = [
-        (await offline_client.post("/v1/plans/check", json={"plan": plan})).json() for plan in (PLAN, written)
+        (await offline_client.post("/v1/plans/check", json={"plan": plan})).json() for plan in (PLAN, plan_text)
     ]
     assert (valid["status"], valid["node_count"], valid["errors"]) == ("valid", 1, [])
     (error,) = invalid["errors"]
@@ -143,8 +143,8 @@ async def test_plan_is_checked_without_a_server(offline_client: httpx.AsyncClien
 
 async def test_published_plan_is_returned_as_its_example(offline_client: httpx.AsyncClient) -> None:
     assert (await offline_client.get("/v1/plans/double")).json() == examples.PUBLISHED_PLAN
-    unknown = await offline_client.get("/v1/plans/dubble")
-    assert (error_of(unknown), "'double'" in unknown.json()["error"]["message"]) == ((404, "not_found"), True)
+    unknown_plan = await offline_client.get("/v1/plans/dubble")
+    assert (error_of(unknown_plan), "'double'" in unknown_plan.json()["error"]["message"]) == ((404, "not_found"), True)
     assert 1_700_000_000 < (await offline_client.get("/v1/models/plan/double")).json()["created"] < time.time()
 
 
@@ -154,8 +154,10 @@ async def test_problems_of_a_plan_have_pointers_and_lines(http: httpx.AsyncClien
     assert (document["error"]["code"], document["error"]["param"]) == ("unknown_tool", None)
     assert (problem["code"], problem["pointer"]) == ("unknown_tool", "/nodes/0/tool")
     text = "plan: 1\nnodes:\n  - id: a\n    tool: '?'\n"
-    written = (await http.post("/v1/runs", json={"plan": text})).json()
-    assert [(error["pointer"], error["line"]) for error in written["error"]["errors"]] == [("/nodes/0/tool", 4)]
+    document_of_text = (await http.post("/v1/runs", json={"plan": text})).json()
+    assert [(error["pointer"], error["line"]) for error in document_of_text["error"]["errors"]] == [
+        ("/nodes/0/tool", 4)
+    ]
 
 
 async def test_invalid_inputs_name_their_field(offline_client: httpx.AsyncClient) -> None:
@@ -173,9 +175,11 @@ async def test_plan_with_conditions_is_prepared_outside_of_the_event_loop(offlin
     each = {"tool": "calculator", "arguments": {"expression": "{{item}} * 2"}, "for_each": "{{PLACEHOLDER_some}}"}
     nodes = [*PLAN["nodes"], {"id": "each", "when": "sum.result > 2 && inputs.go", **each}]
     plan = {"plan": 1, "inputs": {"go": {"type": "boolean"}, "some": {"type": "array"}}, "nodes": nodes}
-    checked = (await http.post("/v1/plans/check", json={"plan": plan})).json()
+    check_result = (await http.post("/v1/plans/check", json={"plan": plan})).json()
     response = await http.post("/v1/runs", json={"plan": plan, "inputs": {"go": True, "some": [1]}})
-    assert (checked["status"], response.status_code, client.calls != []) == ("valid", 503, True), checked["errors"]
+    assert (check_result["status"], response.status_code, client.calls != []) == ("valid", 503, True), check_result[
+        "errors"
+    ]
 
 
 @pytest.mark.parametrize("depth", [120, 9_000])
@@ -228,10 +232,10 @@ async def test_allowed_origin_can_read_an_internal_error(
     monkeypatch.setattr(Readiness, "problems", raise_defect)
     async with client_of(replace(offline_gateway[2], settings=settings)) as http:
         actual = await http.get("/readyz", headers={"Origin": page})
-        other = await http.get("/readyz", headers={"Origin": "https://b.example.com"})
+        other_response = await http.get("/readyz", headers={"Origin": "https://b.example.com"})
     assert (actual.status_code, actual.headers["access-control-allow-origin"]) == (500, page)
     assert {"X-Run-Id", "Location"} <= {*actual.headers["access-control-expose-headers"].split(", ")}
-    assert "access-control-allow-origin" not in other.headers
+    assert "access-control-allow-origin" not in other_response.headers
 
 
 @pytest.mark.parametrize(
@@ -302,8 +306,8 @@ async def test_parts_of_a_stream_are_sent_at_once() -> None:
     sent_at_once: list[bool] = []
 
     async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        accepted = writer.get_extra_info("socket")
-        sent_at_once.append(bool(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
+        accepted_socket = writer.get_extra_info("socket")
+        sent_at_once.append(bool(accepted_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)))
         writer.close()
 
     listener = open_socket("127.0.0.1", 0)

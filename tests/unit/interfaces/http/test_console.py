@@ -85,8 +85,8 @@ def test_libraries_are_of_the_locked_versions_and_have_licences() -> None:
     assert f"markdown-it {versions['markdown-it']} " in first_lines["markdown-it.esm.min.mjs"]
     assert f"DOMPurify {versions['dompurify']} " in first_lines["purify.es.mjs"]
     # argparse is for the command of markdown-it, and trusted-types has types alone: no file of them is served.
-    bundled = set(versions) - {"", "argparse", "@types/trusted-types"}
-    assert {path.stem for path in (VENDOR / "licenses").iterdir()} == bundled
+    bundled_packages = set(versions) - {"", "argparse", "@types/trusted-types"}
+    assert {path.stem for path in (VENDOR / "licenses").iterdir()} == bundled_packages
 
 
 @pytest.mark.node

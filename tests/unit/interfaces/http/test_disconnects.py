@@ -269,12 +269,16 @@ async def test_client_without_a_key_resumes_a_waiting_turn(gateway: _Gateway, pa
     async with gateway.http.stream("POST", path, **request) as answer:
         run = answer.headers["x-run-id"]
         lines = answer.aiter_lines()
-        while not (seen := await anext(lines)).startswith("id: "):
+        while not (id_line := await anext(lines)).startswith("id: "):
             pass
     await eventually(lambda: gateway.app.active_requests == 0)
-    headers = {"Last-Event-ID": seen.removeprefix("id: ")}
-    async with gateway.http.stream("POST", path, **request, headers=headers) as resumed:
-        assert (resumed.status_code, resumed.headers["x-run-id"], resumed.headers["x-session-id"]) == (200, run, "long")
+    headers = {"Last-Event-ID": id_line.removeprefix("id: ")}
+    async with gateway.http.stream("POST", path, **request, headers=headers) as resumed_response:
+        assert (
+            resumed_response.status_code,
+            resumed_response.headers["x-run-id"],
+            resumed_response.headers["x-session-id"],
+        ) == (200, run, "long")
         gateway.server.is_free.set()
         await eventually(lambda: gateway.server.started == [run])
     await gateway.context.finish()
@@ -302,8 +306,8 @@ async def test_response_in_the_background_that_waits_is_found_and_cancelled_befo
     document = (await gateway.http.get(address)).json()
     expected = {"run_id": RUN, "session_id": "long", "status": "running"}
     assert (document["status"], document["dagwright"]) == ("in_progress", expected)
-    cancelled = await gateway.http.post(f"{address}/cancel")
-    assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
+    cancel_response = await gateway.http.post(f"{address}/cancel")
+    assert (cancel_response.status_code, cancel_response.json()["status"]) == (200, "cancelled")
     gateway.server.is_free.set()
     await gateway.context.finish()
     assert (gateway.server.started, gateway.server.cancelled) == ([], [])
@@ -342,7 +346,7 @@ async def test_stopping_gateway_ends_open_streams_of_waiting_turns(gateway: _Gat
     async with gateway.http.stream("POST", path, **_request(path, stream=True)) as answer:
         await eventually(lambda: gateway.server.polls > 0)
         gateway.context.stopping.set()
-        seen = (await answer.aread()).decode()
+        text = (await answer.aread()).decode()
     await _finish(gateway)
     assert answer.status_code == 200
-    assert not any(end in seen for end in ("[DONE]", "response.completed", "response.failed"))
+    assert not any(end in text for end in ("[DONE]", "response.completed", "response.failed"))

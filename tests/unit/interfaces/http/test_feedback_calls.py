@@ -47,13 +47,13 @@ def test_call_has_the_request_and_its_run() -> None:
 
 def test_id_of_a_call_depends_on_run_and_request_alone() -> None:
     first = call_id(request("APPROVAL"), run="run-1")
-    later = request("APPROVAL", opened_at="2026-01-02T00:00:00.000Z")
+    later_request = request("APPROVAL", opened_at="2026-01-02T00:00:00.000Z")
     assert first == call_id(request("APPROVAL"), run="run-1")
-    assert len({first, call_id(later, run="run-1"), call_id(request("APPROVAL"), run="run-2")}) == 3
+    assert len({first, call_id(later_request, run="run-1"), call_id(request("APPROVAL"), run="run-2")}) == 3
     expected = (True, True, False)
     assert (len(first) <= 40, is_call_id_of(first, run="run-1"), is_call_id_of(first, run="run-2")) == expected
-    for other in ("zzz", "", "call_", first[:-1], f"{first}0", first.removeprefix("call_"), "call_ü\ud800"):
-        assert not is_call_id_of(other, run="run-1"), other
+    for invalid_id in ("zzz", "", "call_", first[:-1], f"{first}0", first.removeprefix("call_"), "call_ü\ud800"):
+        assert not is_call_id_of(invalid_id, run="run-1"), invalid_id
 
 
 def test_schema_covers_all_fields_of_an_answer() -> None:
@@ -64,8 +64,12 @@ def test_schema_covers_all_fields_of_an_answer() -> None:
     jsonschema_rs.validate(failure, {"selected": ["retry"], "arguments": {"to": "bob"}})
     options = [{"id": "p1", "label": "Kite"}, {"id": "p2", "label": "Kite SARL"}]
     schema = answer_schema(request("SELECTION", options=options, allow_text=True))
-    selected = schema["properties"]["selected"]
-    assert (selected["items"], selected["maxItems"], schema["required"]) == ({"enum": ["p1", "p2"]}, 1, [])
+    selected_schema = schema["properties"]["selected"]
+    assert (selected_schema["items"], selected_schema["maxItems"], schema["required"]) == (
+        {"enum": ["p1", "p2"]},
+        1,
+        [],
+    )
     assert questions_text([request("APPROVAL"), request("GUIDANCE", prompt="")]) == "Publish?\nGuidance"
 
 
@@ -100,9 +104,9 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 
 def test_schema_decides_whether_data_is_wrapped() -> None:
-    inner = {**_object(x={"type": "integer"}), "additionalProperties": False}
+    inner_schema = {**_object(x={"type": "integer"}), "additionalProperties": False}
     with_data = request(
-        "INFORMATION", schema={**_object(data=inner), "required": ["data"], "additionalProperties": False}
+        "INFORMATION", schema={**_object(data=inner_schema), "required": ["data"], "additionalProperties": False}
     )
     for text in ('{"data": {"data": {"x": 1}}}', '{"data": {"x": 1}}'):
         content = parse_answer(with_data, text)
@@ -115,31 +119,31 @@ def test_schema_decides_whether_data_is_wrapped() -> None:
             parse_answer(document, text)
 
 
-_DECLARED = {"type": "function", "function": {"name": "answer_feedback"}}
+_ANSWER_FUNCTION = {"type": "function", "function": {"name": "answer_feedback"}}
 _WEATHER = {"type": "function", "function": {"name": "get_weather"}}
 
 
-_ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [_WEATHER]}}
+_ALLOWED_TOOLS = {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [_WEATHER]}}
 
 
 @pytest.mark.parametrize(
-    ("fields", "allowed"),
+    ("fields", "expected"),
     [
         ({}, True),
         ({"tools": []}, True),
         ({"tools": [_WEATHER]}, False),
-        ({"tools": [_WEATHER, _DECLARED]}, True),
+        ({"tools": [_WEATHER, _ANSWER_FUNCTION]}, True),
         ({"functions": [{"name": "get_weather"}]}, False),
         ({"tool_choice": "none"}, False),
-        ({"functions": [_DECLARED["function"]], "function_call": "none"}, False),
-        ({"tools": [_DECLARED, _WEATHER], "tool_choice": "required"}, True),
-        ({"tools": [_DECLARED, _WEATHER], "tool_choice": _WEATHER}, False),
-        ({"tools": [_DECLARED, _WEATHER], "tool_choice": _DECLARED}, True),
-        ({"tools": [_DECLARED, _WEATHER], "tool_choice": _ALLOWED}, False),
+        ({"functions": [_ANSWER_FUNCTION["function"]], "function_call": "none"}, False),
+        ({"tools": [_ANSWER_FUNCTION, _WEATHER], "tool_choice": "required"}, True),
+        ({"tools": [_ANSWER_FUNCTION, _WEATHER], "tool_choice": _WEATHER}, False),
+        ({"tools": [_ANSWER_FUNCTION, _WEATHER], "tool_choice": _ANSWER_FUNCTION}, True),
+        ({"tools": [_ANSWER_FUNCTION, _WEATHER], "tool_choice": _ALLOWED_TOOLS}, False),
     ],
 )
-def test_request_becomes_a_call_only_if_the_client_accepts_it(fields: dict[str, Any], allowed: bool) -> None:
-    assert allows_answer_calls(_body(**fields)) is allowed
+def test_request_becomes_a_call_only_if_the_client_accepts_it(fields: dict[str, Any], expected: bool) -> None:
+    assert allows_answer_calls(_body(**fields)) is expected
 
 
 def _body(**fields: Any) -> ChatBody:
@@ -147,7 +151,7 @@ def _body(**fields: Any) -> ChatBody:
 
 
 def test_result_of_an_undeclared_function_is_rejected() -> None:
-    for tools in (None, [], [_WEATHER, _DECLARED]):
+    for tools in (None, [], [_WEATHER, _ANSWER_FUNCTION]):
         reject_undeclared_function(_body(tools=tools))
     for fields in ({"tools": [_WEATHER]}, {"functions": [_WEATHER["function"]]}):
         with pytest.raises(ApiError, match="is not the answer of a person: the request does not declare this function"):

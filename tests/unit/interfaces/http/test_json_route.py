@@ -49,7 +49,7 @@ def limit_of(path: str) -> BodyLimit:
 def test_each_path_has_its_limit_and_settings_lower_it() -> None:
     models, plans, messages, feedback = (limit for _, limit in BODY_LIMITS)
     actual = [limit_of(path) for path in PATHS]
-    small = [DEFAULT_BODY_LIMIT] * 2
+    default_limits = [DEFAULT_BODY_LIMIT] * 2
     assert actual == [
         *[models] * 2,
         DEFAULT_BODY_LIMIT,
@@ -64,7 +64,7 @@ def test_each_path_has_its_limit_and_settings_lower_it() -> None:
         feedback,
         DEFAULT_BODY_LIMIT,
     ]
-    assert [LIMITS.body_limit("GET", "/v1/runs"), LIMITS.body_limit("PUT", "/v1/runs/")] == small
+    assert [LIMITS.body_limit("GET", "/v1/runs"), LIMITS.body_limit("PUT", "/v1/runs/")] == default_limits
     # In JSON, texts outside of ASCII take three times their bytes.
     assert min(messages.max_bytes, feedback.max_bytes) >= 3 * ANSWER_BYTES
     lower = KeyLimits(1, 1, 1, body_bytes=2_000, plan_bytes=1_000)
@@ -150,15 +150,15 @@ async def test_unknown_fields_are_reported_up_to_a_limit(offline_gateway: Offlin
 
 @pytest.mark.waits
 async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    parsing, max_parsing, threads = 0, 0, set[int]()
+    parser_count, max_parser_count, threads = 0, 0, set[int]()
 
     def parse(body: bytes) -> Any:
-        nonlocal parsing, max_parsing
+        nonlocal parser_count, max_parser_count
         threads.add(get_ident())
-        parsing += 1
-        max_parsing = max(max_parsing, parsing)
+        parser_count += 1
+        max_parser_count = max(max_parser_count, parser_count)
         time.sleep(0.01)
-        parsing -= 1
+        parser_count -= 1
         return json.loads(body)
 
     monkeypatch.setattr(json_route, "json_from_bytes", parse)
@@ -166,7 +166,7 @@ async def test_large_bodies_are_parsed_one_at_a_time(http: httpx.AsyncClient, mo
     answers = await asyncio.gather(*(http.post("/v1/plans/check", json=plan) for _ in range(7)))
     # One is parsed and four wait.
     assert [each >= 429 for each in sorted(answer.status_code for answer in answers)] == [False] * 5 + [True] * 2
-    assert (max_parsing, main_thread().ident in threads) == (1, False)
+    assert (max_parser_count, main_thread().ident in threads) == (1, False)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ async def test_reason_has_a_limit(offline_gateway: OfflineGateway, path: str, bo
 
 
 RUNS = "/v1/runs"
-LONG = "x" * 5_000
+LONG_NAME = "x" * 5_000
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ LONG = "x" * 5_000
         (RESPONSES, {}, "input", "input: Field required"),
         (RUNS, {"plan": 1}, "plan", "plan: must be an object, a list or a string"),
         (RUNS, {"input": {}}, "input", "unknown field 'input' (did you mean 'inputs'?)"),
-        (RUNS, {LONG: 1}, "x" * 80 + "…", None),
+        (RUNS, {LONG_NAME: 1}, "x" * 80 + "…", None),
         ("/v1/runs/run-1/pause", {"zzz": 1}, "zzz", "unknown field 'zzz'; allowed are reason, by"),
     ],
 )
@@ -219,11 +219,11 @@ async def test_invalid_field_is_named(
 @pytest.mark.parametrize(
     ("path", "more"),
     [
-        (RUNS, {LONG: 1}),
-        (RUNS, {"inputs": {LONG: 1}}),
-        (RUNS, {"inputs": {"number": 1}, "policy": {LONG: 1}}),
-        (RUNS, {"inputs": {"number": 1}, "deadline": LONG}),
-        (f"/v1/{LONG}", {}),
+        (RUNS, {LONG_NAME: 1}),
+        (RUNS, {"inputs": {LONG_NAME: 1}}),
+        (RUNS, {"inputs": {"number": 1}, "policy": {LONG_NAME: 1}}),
+        (RUNS, {"inputs": {"number": 1}, "deadline": LONG_NAME}),
+        (f"/v1/{LONG_NAME}", {}),
     ],
 )
 async def test_answer_does_not_repeat_a_long_name(offline_client: httpx.AsyncClient, path: str, more: Any) -> None:

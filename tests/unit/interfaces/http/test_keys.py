@@ -81,17 +81,17 @@ def test_keys_are_required_once_one_exists_and_changes_apply_at_once(tmp_path: P
 def test_keys_that_are_added_at_the_same_moment_are_all_kept(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     with ThreadPoolExecutor(8) as threads:
-        added = list(threads.map(lambda number: KeyFile(path).add(f"owner{number}", []), range(40)))
-    assert {*KeyFile(path).keys()} == {key.id for key, _ in added}
+        new_keys = list(threads.map(lambda number: KeyFile(path).add(f"owner{number}", []), range(40)))
+    assert {*KeyFile(path).keys()} == {key.id for key, _ in new_keys}
 
 
 def test_invalid_hash_or_file_is_unreadable(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     key, text = KeyFile(path).add("ann", [])
-    written = json.loads(path.read_text(encoding="utf-8"))
+    document = json.loads(path.read_text(encoding="utf-8"))
     for sha256 in ("é" * 64, "ab", ""):
-        written["keys"][0]["sha256"] = sha256
-        path.write_text(json.dumps(written), encoding="utf-8")
+        document["keys"][0]["sha256"] = sha256
+        path.write_text(json.dumps(document), encoding="utf-8")
         with pytest.raises(KeysUnreadable, match=f"sha256 of '{key.id}' is invalid"):
             KeyFile(path).caller_of(text)
     for content in ("", "[]", "{}", '{"keys": [{"id": "a"}]}', '{"keys": 1}'):
@@ -162,13 +162,13 @@ class FakeServer:
 async def test_temporal_ui_is_shown_to_keys_that_operate(tmp_path: Path, pid: int | None) -> None:
     url = "https://temporal.example.com"
     async with scripted_context(ScriptedRun((), (), ""), tmp_path) as context:
-        known = replace(context, server=Server("nowhere", "default", ui_url=url, pid=pid))
-        assert known.visible_server.ui_url == url
+        context_with_ui = replace(context, server=Server("nowhere", "default", ui_url=url, pid=pid))
+        assert context_with_ui.visible_server.ui_url == url
         for scope in KeyScope:
             key, _ = context.keys.add("ann", [scope])
-            shown = replace(known, caller=key.caller).visible_server.ui_url
+            visible_url = replace(context_with_ui, caller=key.caller).visible_server.ui_url
             # The UI of the local server is off once keys exist.
-            assert shown == (url if scope is KeyScope.OPERATE and pid is None else None)
+            assert visible_url == (url if scope is KeyScope.OPERATE and pid is None else None)
 
 
 AllOwnersGateway = tuple[httpx.AsyncClient, FakeServer, str]

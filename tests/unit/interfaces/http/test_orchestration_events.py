@@ -18,7 +18,7 @@ from dagwright.interfaces.http.run_events import EventId
 from tests.support.gateway import NamedEvent, named_events_of
 from tests.unit.interfaces.cli.views import view_of
 
-ENDED = RunView("run-1", "first", "failed", "A plan", None, {}, None, None, is_closed=True, cursor=Cursor(1, 9))
+ENDED_RUN = RunView("run-1", "first", "failed", "A plan", None, {}, None, None, is_closed=True, cursor=Cursor(1, 9))
 AT_FIVE = EventId(SubscriptionCursor(Cursor(1, 5)), run="run-1")
 
 
@@ -61,17 +61,17 @@ async def test_request_event_has_the_waiting_node() -> None:
 @pytest.mark.parametrize(
     ("end", "expected"),
     [
-        (update(ENDED), True),
-        (update(ENDED, a=NodeStatus.CANCELLED, b=NodeStatus.SKIPPED), True),
-        (update(ENDED, a=NodeStatus.FAILED), False),
-        (update(replace(ENDED, status="cancelled")), False),
-        (update(replace(ENDED, status="running", is_closed=False)), False),
+        (update(ENDED_RUN), True),
+        (update(ENDED_RUN, a=NodeStatus.CANCELLED, b=NodeStatus.SKIPPED), True),
+        (update(ENDED_RUN, a=NodeStatus.FAILED), False),
+        (update(replace(ENDED_RUN, status="cancelled")), False),
+        (update(replace(ENDED_RUN, status="running", is_closed=False)), False),
     ],
 )
 async def test_stream_of_a_run_that_ends_without_an_event_is_complete(end: RunUpdate, expected: bool) -> None:
     assert await has_received_all(gateway_that_sends(end), "run-1", AT_FIVE) is expected
-    (*_, last) = [None, *await events_of(update(replace(ENDED, is_closed=False), a=NodeStatus.RUNNING), end)]
-    assert last is not None
+    (*_, last_event) = [None, *await events_of(update(replace(ENDED_RUN, is_closed=False), a=NodeStatus.RUNNING), end)]
+    assert last_event is not None
     # Without an event at the end, only `has_received_all` knows that the stream is complete.
-    assert last.id is not None
-    assert last.id.endswith("e") is (end.view.is_closed and not expected)
+    assert last_event.id is not None
+    assert last_event.id.endswith("e") is (end.view.is_closed and not expected)

@@ -18,7 +18,7 @@ from dagwright.process.process_pool import ProcessLost
 from tests.support.eventually import eventually
 from tests.unit.interfaces.http.conftest import error_of
 
-LARGE = IN_PROCESS_BYTES + 1
+LARGE_BYTES = IN_PROCESS_BYTES + 1
 
 
 @dataclass
@@ -57,15 +57,15 @@ def checks(pool: FakePool) -> PlanChecks:
 
 
 async def test_large_checks_of_a_key_take_turns_and_too_many_are_rejected(checks: PlanChecks, pool: FakePool) -> None:
-    tasks = [asyncio.create_task(checks.run("ann", LARGE, len, [1])) for _ in range(5)]
+    tasks = [asyncio.create_task(checks.run("ann", LARGE_BYTES, len, [1])) for _ in range(5)]
     await eventually(lambda: pool.running == 1)
     with pytest.raises(ApiError) as error:
-        await checks.run("ann", LARGE, len, [1])
+        await checks.run("ann", LARGE_BYTES, len, [1])
     assert (error.value.status, error.value.headers["Retry-After"]) == (429, "2")
-    other = asyncio.create_task(checks.run("bob", LARGE, len, [1, 2]))
+    other_task = asyncio.create_task(checks.run("bob", LARGE_BYTES, len, [1, 2]))
     await eventually(lambda: pool.running == 2)
     pool.released.set()
-    assert await asyncio.gather(*tasks, other) == [1] * 5 + [2]
+    assert await asyncio.gather(*tasks, other_task) == [1] * 5 + [2]
     assert (pool.max_running, checks._locks) == (2, {})
 
 
@@ -80,11 +80,11 @@ async def test_plan_over_the_limits_is_too_large(
 ) -> None:
     pool.error = error
     with pytest.raises(PlanInvalid, match=words) as invalid:
-        await checks.run("ann", LARGE, len, "abc")
+        await checks.run("ann", LARGE_BYTES, len, "abc")
     assert invalid.value.problems[0].code == "too_large"
     pool.error = None
     pool.released.set()
-    assert await checks.run("ann", LARGE, len, "abc") == 3
+    assert await checks.run("ann", LARGE_BYTES, len, "abc") == 3
 
 
 async def test_check_ends_when_its_client_disconnects(checks: PlanChecks, pool: FakePool) -> None:
@@ -93,7 +93,7 @@ async def test_check_ends_when_its_client_disconnects(checks: PlanChecks, pool: 
         return {"type": "http.disconnect"}
 
     request = cast("Any", SimpleNamespace(receive=receive))
-    assert await await_unless_disconnected(checks.run("ann", LARGE, len, "abc"), request) is None
+    assert await await_unless_disconnected(checks.run("ann", LARGE_BYTES, len, "abc"), request) is None
     assert (pool.running, pool.cancelled) == (0, 1)
 
 
@@ -111,10 +111,10 @@ async def test_check_of_a_large_plan_stops_after_a_hundred_problems(http: httpx.
         "nodes:\n" + "".join(f"- {{id: n{number}, tol: calculator}}\n" for number in range(500)),
     ):
         answer = await _check_plan(http, plan)
-        *errors, last = answer["errors"]
-        assert (answer["status"], len(errors), last["code"]) == ("invalid", MAX_PROBLEMS, TOO_MANY_PROBLEMS)
+        *errors, last_error = answer["errors"]
+        assert (answer["status"], len(errors), last_error["code"]) == ("invalid", MAX_PROBLEMS, TOO_MANY_PROBLEMS)
         assert {error["code"] for error in errors} == {"invalid_field"}
-        assert ("there are more problems" in last["message"], len(json.dumps(answer)) < 60_000) == (True, True)
+        assert ("there are more problems" in last_error["message"], len(json.dumps(answer)) < 60_000) == (True, True)
 
 
 async def test_plan_that_is_too_large_is_rejected(http: httpx.AsyncClient) -> None:
@@ -132,8 +132,8 @@ async def test_sub_plan_by_name_is_a_published_plan_and_never_a_file(http: httpx
     for name in ("double", "double.json"):
         assert (await _check_plan(http, plan(name)))["status"] == "valid"
     assert (await _check_plan(http, json.dumps(plan("double"))))["status"] == "valid"
-    unknown = {"region.yaml": None, str(tmp_path / "region.yaml"): None, "doubel": "did you mean 'double'?"}
-    for name, hint in unknown.items():
+    hints_by_name = {"region.yaml": None, str(tmp_path / "region.yaml"): None, "doubel": "did you mean 'double'?"}
+    for name, hint in hints_by_name.items():
         [error] = (await _check_plan(http, plan(name)))["errors"]
         assert (error["code"], error["pointer"], error["node_id"]) == ("unreadable", "/nodes/0/plan", "sub")
         assert error["message"] == (

@@ -27,8 +27,8 @@ def events_of(progress: ProgressEvents, moment: RunMoment) -> list[tuple[str, An
     return [(event["type"], event["data"].get("result")) for event in events]
 
 
-DONE = Record(NodeStatus.COMPLETED, 3, attempts=1, started_at=1.0, ended_at=2.0)
-READY, READY_RECORD = TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.READY)
+DONE_RECORD = Record(NodeStatus.COMPLETED, 3, attempts=1, started_at=1.0, ended_at=2.0)
+READY_STATE, READY_RECORD = TaskState(NodeStatus.READY, 0, None), Record(NodeStatus.READY)
 
 
 def resumed_events(before: ProgressEvents) -> ProgressEvents:
@@ -37,40 +37,43 @@ def resumed_events(before: ProgressEvents) -> ProgressEvents:
 
 def test_node_is_reported_with_its_state_at_the_time_of_the_event() -> None:
     progress = ProgressEvents("run-1", StreamProgress.FULL)
-    running = moment(TaskState(NodeStatus.RUNNING, 1, None), DONE)
-    assert events_of(progress, running) == [("run.running", None), ("node.started", None)]
-    assert events_of(progress, moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE)) == [("node.completed", 3)]
+    running_moment = moment(TaskState(NodeStatus.RUNNING, 1, None), DONE_RECORD)
+    assert events_of(progress, running_moment) == [("run.running", None), ("node.started", None)]
+    assert events_of(progress, moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE_RECORD)) == [("node.completed", 3)]
 
 
 def test_run_is_reported_again_only_if_it_has_changed() -> None:
-    waiting_moment = moment(READY, READY_RECORD, status="waiting", requests=("check",))
+    waiting_moment = moment(READY_STATE, READY_RECORD, status="waiting", requests=("check",))
     before = ProgressEvents("run-1", StreamProgress.PROGRESS)
     request_events = [("feedback.requested", None), ("run.waiting", None)]
     assert events_of(before, waiting_moment) == [("node.ready", None), *request_events]
     assert events_of(resumed_events(before), waiting_moment) == [("node.ready", None)]
-    assert events_of(resumed_events(before), moment(READY, READY_RECORD))[:1] == [("run.running", None)]
+    assert events_of(resumed_events(before), moment(READY_STATE, READY_RECORD))[:1] == [("run.running", None)]
 
 
 def test_past_states_are_omitted_except_starts_and_ends() -> None:
-    ended = moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE, status="completed")
+    end_moment = moment(TaskState(NodeStatus.COMPLETED, 1, None), DONE_RECORD, status="completed")
     end_events = [("node.completed", None), ("run.completed", None)]
-    assert events_of(ProgressEvents("run-1", StreamProgress.PROGRESS), ended) == [("node.started", None), *end_events]
+    assert events_of(ProgressEvents("run-1", StreamProgress.PROGRESS), end_moment) == [
+        ("node.started", None),
+        *end_events,
+    ]
     first_stream = ProgressEvents("run-1", StreamProgress.PROGRESS)
-    assert events_of(first_stream, moment(READY, READY_RECORD)) == [("run.running", None), ("node.ready", None)]
+    assert events_of(first_stream, moment(READY_STATE, READY_RECORD)) == [("run.running", None), ("node.ready", None)]
     resumed_stream = resumed_events(first_stream)
-    resumed_stream.started.add("sum")
-    assert events_of(resumed_stream, ended) == end_events
+    resumed_stream.started_tasks.add("sum")
+    assert events_of(resumed_stream, end_moment) == end_events
 
 
 def test_reported_state_is_not_repeated_with_a_new_request() -> None:
     request_events = [("feedback.requested", None)]
     before = ProgressEvents("run-1", StreamProgress.PROGRESS)
-    assert events_of(before, moment(READY, READY_RECORD))[:1] == [("run.running", None)]
-    later = resumed_events(before)
-    assert events_of(later, moment(READY, READY_RECORD, requests=("check",)))[1:] == request_events
-    answered = resumed_events(later)
-    assert events_of(answered, moment(READY, READY_RECORD))[1:] == []
-    assert events_of(answered, moment(READY, READY_RECORD, requests=("check",)))[1:] == request_events
+    assert events_of(before, moment(READY_STATE, READY_RECORD))[:1] == [("run.running", None)]
+    second_stream = resumed_events(before)
+    assert events_of(second_stream, moment(READY_STATE, READY_RECORD, requests=("check",)))[1:] == request_events
+    third_stream = resumed_events(second_stream)
+    assert events_of(third_stream, moment(READY_STATE, READY_RECORD))[1:] == []
+    assert events_of(third_stream, moment(READY_STATE, READY_RECORD, requests=("check",)))[1:] == request_events
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ async def published_folder(tmp_path: Path) -> AsyncIterator[PublishedFolder]:
 
 
 async def _titles(http: httpx.AsyncClient) -> dict[str, str]:
-    listed = (await http.get("/v1/models")).json()["data"]
-    return {each["id"]: each["dagwright"]["title"] for each in listed if each["id"].startswith("plan/")}
+    models = (await http.get("/v1/models")).json()["data"]
+    return {each["id"]: each["dagwright"]["title"] for each in models if each["id"].startswith("plan/")}
 
 
 async def test_new_changed_and_removed_files_are_seen_at_once(published_folder: PublishedFolder) -> None:

@@ -136,10 +136,10 @@ def test_response_does_not_follow_itself() -> None:
 
 
 async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
-    cancelled: list[Any] = []
+    cancels: list[Any] = []
 
     async def cancel(run: str, actor: Any) -> str:
-        cancelled.append((run, actor.by))
+        cancels.append((run, actor.by))
         raise RunClosed(run)
 
     async def visible_run(run: str) -> str:
@@ -154,7 +154,7 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
         visible_run=visible_run, steering=SimpleNamespace(cancel=cancel), active_starts=[], caller=caller
     )
     await responses.cancel_response(ResponseRef("run-1", "plan/ask").id, cast(GatewayContext, context))
-    assert cancelled == [("run-1", "ann")]
+    assert cancels == [("run-1", "ann")]
 
 
 @pytest.mark.parametrize("call", ["zzz", call_id(approval_requests(["check"])[0], run="run-2")])
@@ -170,6 +170,6 @@ async def test_unknown_call_is_rejected(
         answer = await http.post("/v1/responses", json=body)
         # A request that was answered elsewhere meanwhile is skipped.
         result["call_id"] = call_id(approval_requests(["gone"])[0], run=RUN)
-        skipped = await http.post("/v1/responses", json=body)
+        skipped_response = await http.post("/v1/responses", json=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unknown_tool_call")
-    assert skipped.status_code == 200
+    assert skipped_response.status_code == 200

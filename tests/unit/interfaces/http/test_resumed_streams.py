@@ -142,25 +142,25 @@ async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gat
             reported_polls = max(sum(bool(text_of([each])) for each in complete[: cut + 1]) - 1, 0)
             for first in (0, 2, 4, len(run.steps) - 1):
                 run.first, run.looks = first, max(reported_polls, first)
-                joined = [*complete[: cut + 1], *await received_events(http, path, str(id))]
-                assert_no_loss(run, joined, complete, (cut, first))
+                client_events = [*complete[: cut + 1], *await received_events(http, path, str(id))]
+                assert_no_loss(run, client_events, complete, (cut, first))
     assert run.started == []
 
 
 def assert_no_loss(
-    run: ScriptedRun, joined: Sequence[Event], complete: Sequence[Event], position: tuple[int, int]
+    run: ScriptedRun, client_events: Sequence[Event], complete: Sequence[Event], position: tuple[int, int]
 ) -> None:
     """Check that a client with a broken stream got the same events as a client with an unbroken one."""
-    result, expected = progress_of(joined), progress_of(complete)
-    once = [each for each in result if each[0] != "node.ready"]
-    assert sorted(once) == sorted(set(once)), position
+    result, expected = progress_of(client_events), progress_of(complete)
+    other_events = [each for each in result if each[0] != "node.ready"]
+    assert sorted(other_events) == sorted(set(other_events)), position
     assert {each for each in expected if each[0] not in TRANSIENT_EVENTS} <= set(result) <= set(expected), position
     if run.first == 0:
-        assert (text_of(joined), sorted(result)) == (text_of(complete), sorted(expected)), position
+        assert (text_of(client_events), sorted(result)) == (text_of(complete), sorted(expected)), position
     # Texts before the answer may have passed.
-    assert text_of(joined).endswith(run.answer or "Check?\nName?"), position
-    assert text_of(joined).count(ANSWER_RESTARTS) <= text_of(complete).count(ANSWER_RESTARTS), position
-    assert rest_of(joined) == rest_of(complete), position
+    assert text_of(client_events).endswith(run.answer or "Check?\nName?"), position
+    assert text_of(client_events).count(ANSWER_RESTARTS) <= text_of(complete).count(ANSWER_RESTARTS), position
+    assert rest_of(client_events) == rest_of(complete), position
 
 
 class FailingRun(ScriptedRun):
@@ -200,28 +200,28 @@ def failing_run(at: str) -> FailingRun:
 async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: str, cursor_kind: str) -> None:
     run = failing_run("update")
     async with gateway(run) as http:
-        started = await received_events(http, path, first_id(path))
-        assert "does not respond" in str(started[-1 if path == RESPONSES else -2].content)
+        first_events = await received_events(http, path, first_id(path))
+        assert "does not respond" in str(first_events[-1 if path == RESPONSES else -2].content)
         run.first, run.looks = 2, 2
         if cursor_kind == "id":
-            rest = await received_events(http, path, str(started[-1].id))
+            rest_events = await received_events(http, path, str(first_events[-1].id))
         else:
-            params = {"stream": "true", "starting_after": started[-1].content["sequence_number"]}
-            rest = events_of((await http.get(RESPONSE, params=params)).text)
-    assert 0 < len(text_of(started)) < len(WORDS)
-    assert text_of([*started, *rest]) == WORDS
-    assert str(rest[-1].content).startswith("[DONE]" if path == CHAT else "{'type': 'response.completed'")
+            params = {"stream": "true", "starting_after": first_events[-1].content["sequence_number"]}
+            rest_events = events_of((await http.get(RESPONSE, params=params)).text)
+    assert 0 < len(text_of(first_events)) < len(WORDS)
+    assert text_of([*first_events, *rest_events]) == WORDS
+    assert str(rest_events[-1].content).startswith("[DONE]" if path == CHAT else "{'type': 'response.completed'")
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
 async def test_stream_ends_after_an_answer_that_was_read_at_the_second_try(gateway: Gateway, path: str) -> None:
     run = failing_run("answer")
     async with gateway(run) as http:
-        started = await received_events(http, path, first_id(path))
-        rest = await received_events(http, path, str(started[-1].id))
-    ends = [["run.completed" in str(progress_of([each])) for each in result] for result in (started, rest)]
+        first_events = await received_events(http, path, first_id(path))
+        rest_events = await received_events(http, path, str(first_events[-1].id))
+    ends = [["run.completed" in str(progress_of([each])) for each in result] for result in (first_events, rest_events)]
     assert (any(ends[0]), ends[1].count(True)) == (False, 1)
-    assert text_of([*started, *rest]) == WORDS
+    assert text_of([*first_events, *rest_events]) == WORDS
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
@@ -246,8 +246,8 @@ async def test_client_that_has_received_the_end_gets_no_content(gateway: Gateway
                 assert [each.status_code for each in responses] == statuses, path
                 assert (responses[0].text != "", responses[1].text) == (True, ""), path
             number = complete[-1].content["sequence_number"]
-            later = await http.get(RESPONSE, params={**stream_params, "starting_after": str(number)})
-            assert (later.status_code, later.text) == (200, "")
+            later_response = await http.get(RESPONSE, params={**stream_params, "starting_after": str(number)})
+            assert (later_response.status_code, later_response.text) == (200, "")
 
 
 async def test_complete_stream_has_the_whole_text(gateway: Gateway) -> None:
@@ -296,8 +296,8 @@ async def test_reconnecting_client_gets_the_restart_of_an_abandoned_turn(
         run.looks = looks
         for first in (0, len(run.steps) - 1):
             run.first = first
-            joined = [*complete[: cut + 1], *await received_events(http, path, str(complete[cut].id))]
-            assert text_of(joined) == text_of(complete) == f"Osaka has{ANSWER_RESTARTS}{WORDS}"
+            client_events = [*complete[: cut + 1], *await received_events(http, path, str(complete[cut].id))]
+            assert text_of(client_events) == text_of(complete) == f"Osaka has{ANSWER_RESTARTS}{WORDS}"
 
 
 @pytest.mark.parametrize("name", ["answered", "asking"])
@@ -318,13 +318,13 @@ async def test_response_stream_resumes_after_any_sequence_number(gateway: Gatewa
             [(each.content["sequence_number"], "dagwright" in each.content) for each in progress_events]
         )
         for cut, number in enumerate(numbers):
-            later = await http.get(RESPONSE, params={**params, "starting_after": str(number)})
-            joined = [*events[: cut + 1], *events_of(later.text)]
-            assert [each.content["sequence_number"] for each in joined] == numbers or name == "answered"
-            assert text_of(joined) == text_of(events), cut
-            assert rest_of(joined) == rest_of(events), cut
-            named = await http.get(RESPONSE, params=params, headers={"Last-Event-ID": str(events[cut].id)})
-            assert text_of([*events[: cut + 1], *events_of(named.text)]) == text_of(events), cut
+            later_response = await http.get(RESPONSE, params={**params, "starting_after": str(number)})
+            client_events = [*events[: cut + 1], *events_of(later_response.text)]
+            assert [each.content["sequence_number"] for each in client_events] == numbers or name == "answered"
+            assert text_of(client_events) == text_of(events), cut
+            assert rest_of(client_events) == rest_of(events), cut
+            response_by_id = await http.get(RESPONSE, params=params, headers={"Last-Event-ID": str(events[cut].id)})
+            assert text_of([*events[: cut + 1], *events_of(response_by_id.text)]) == text_of(events), cut
 
 
 async def test_sequence_number_of_another_answer_restarts_the_text(gateway: Gateway) -> None:
@@ -332,8 +332,8 @@ async def test_sequence_number_of_another_answer_restarts_the_text(gateway: Gate
         events = events_of((await http.get(RESPONSE, params={"stream": "true"})).text)
         number = next(event.content["sequence_number"] for event in events if event.content.get("delta") == "Osaka")
     async with gateway(replace(ANSWERED, texts=TEXTS[3:])) as http:
-        later = await http.get(RESPONSE, params={"stream": "true", "starting_after": str(number)})
-    assert text_of(events_of(later.text)) == f"{ANSWER_RESTARTS}{WORDS}"
+        later_response = await http.get(RESPONSE, params={"stream": "true", "starting_after": str(number)})
+    assert text_of(events_of(later_response.text)) == f"{ANSWER_RESTARTS}{WORDS}"
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -344,12 +344,12 @@ async def test_event_id_with_its_key_starts_a_missing_run_once(gateway: Gateway,
     id = first_id(path).replace(RUN, run_id_of_key(key))
     body = {**BODIES[path], "stream": stream}
     async with gateway(run) as http:
-        joined = await http.post(path, json=body, headers={"Last-Event-ID": first_id(path)})
-        assert (joined.status_code, joined.headers["x-run-id"]) == (200, RUN)
-        gone = await http.post(path, json=body, headers={"Last-Event-ID": id})
-        assert (gone.status_code, gone.json()["error"]["code"]) == (404, "not_found")
-        other = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": "another"})
-        assert (other.status_code, other.json()["error"]["param"]) == (400, "Last-Event-ID")
+        joined_response = await http.post(path, json=body, headers={"Last-Event-ID": first_id(path)})
+        assert (joined_response.status_code, joined_response.headers["x-run-id"]) == (200, RUN)
+        missing_run = await http.post(path, json=body, headers={"Last-Event-ID": id})
+        assert (missing_run.status_code, missing_run.json()["error"]["code"]) == (404, "not_found")
+        other_key = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": "another"})
+        assert (other_key.status_code, other_key.json()["error"]["param"]) == (400, "Last-Event-ID")
         assert run.started == []
         for _ in range(2):
             response = await http.post(path, json=body, headers={"Last-Event-ID": id, "Idempotency-Key": key})
@@ -381,8 +381,8 @@ async def test_invalid_event_id_is_rejected(offline_client: httpx.AsyncClient, p
 
 async def test_event_id_of_another_stream_or_run_is_rejected(gateway: Gateway) -> None:
     async with gateway(ANSWERED) as http:
-        for path, other in ((CHAT, RESPONSES), (RESPONSES, CHAT)):
-            response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": first_id(other)})
+        for path, other_path in ((CHAT, RESPONSES), (RESPONSES, CHAT)):
+            response = await http.post(path, json=BODIES[path], headers={"Last-Event-ID": first_id(other_path)})
             assert response.status_code == 400
         for url, path in ((f"{RESPONSE}?stream=true", RESPONSES), (f"/v1/runs/{RUN}/answer", CHAT)):
             headers = {"Last-Event-ID": first_id(path).replace(RUN, "run-2")}
@@ -396,8 +396,8 @@ async def test_answer_of_a_run_resumes_as_a_completion_does(gateway: Gateway) ->
     async with gateway(ANSWERED) as http:
         complete = events_of((await http.get(f"/v1/runs/{RUN}/answer")).text)
         ids = [str(each.id) for each in complete]
-        rest = events_of((await http.get(f"/v1/runs/{RUN}/answer", headers={"Last-Event-ID": ids[2]})).text)
-    assert text_of([*complete[:3], *rest]) == WORDS
+        rest_events = events_of((await http.get(f"/v1/runs/{RUN}/answer", headers={"Last-Event-ID": ids[2]})).text)
+    assert text_of([*complete[:3], *rest_events]) == WORDS
     assert ids[-1] not in ids[:-1]
 
 
@@ -462,10 +462,12 @@ async def test_stream_helper_of_the_python_client_ignores_progress(gateway: Gate
         stream = await client.responses.retrieve(RESPONSE.rpartition("/")[2], stream=True, extra_headers=headers)
         kinds = [each.type async for each in stream]
         # The helper needs the stream from its first event.
-        started = {"X-Stream-Progress": progress}
-        async with client.responses.stream(response_id=RESPONSE.rpartition("/")[2], extra_headers=started) as helper:
-            received = [each async for each in helper]
+        progress_header = {"X-Stream-Progress": progress}
+        async with client.responses.stream(
+            response_id=RESPONSE.rpartition("/")[2], extra_headers=progress_header
+        ) as helper:
+            helper_events = [each async for each in helper]
             final = await helper.get_final_response()
-    entries = [each for each in received if "dagwright" in (each.model_extra or {})]
+    entries = [each for each in helper_events if "dagwright" in (each.model_extra or {})]
     assert (final.output_text, kinds[-1]) == (WORDS, "response.completed")
     assert {entry.type for entry in entries} == ({"response.in_progress"} if progress != "content" else set())

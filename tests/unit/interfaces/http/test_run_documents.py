@@ -28,9 +28,9 @@ def _context(session: SessionRecord, **sessions_of: str | None) -> Any:
     return SimpleNamespace(caller=ANYONE, sessions=sessions, runs=runs)
 
 
-def _session(*ended: str, turn: str) -> SessionRecord:
+def _session(*ended_turns: str, turn: str) -> SessionRecord:
     session = SessionRecord("q")
-    for name in ended:
+    for name in ended_turns:
         session.start_turn(TurnStart(name, {}), at=1.0)
         session.end_turn(name, TurnEnd("completed"), at=2.0)
     session.start_turn(TurnStart(turn, {}), at=3.0)

@@ -63,18 +63,21 @@ def update(view: RunView, **states: NodeStatus) -> RunUpdate:
 
 
 async def test_each_change_is_sent_once_and_the_run_when_it_changes() -> None:
-    later = replace(VIEW, cursor=Cursor(1, 9))
-    waiting = replace(later, status="waiting", has_marks=True)
-    running, both_updates = (
+    later_view = replace(VIEW, cursor=Cursor(1, 9))
+    waiting_view = replace(later_view, status="waiting", has_marks=True)
+    running_update, both_updates = (
         update(VIEW, a=NodeStatus.RUNNING),
-        update(later, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING),
+        update(later_view, a=NodeStatus.COMPLETED, b=NodeStatus.RUNNING),
     )
-    actual = await events_of(running, update(VIEW), both_updates, update(waiting))
+    actual = await events_of(running_update, update(VIEW), both_updates, update(waiting_view))
     ids = [(None, "node.started"), ("1-5", "run.running"), (None, "node.completed"), ("1-9", "node.started")]
     ids.append(("1-9w", "run.waiting"))
     assert [(each.id, each.name) for each in actual] == ids
-    ended = {"run_id": "run-1", "node_id": "a", "status": "completed", "attempts": 1}
-    assert [each.content for each in actual[2:4]] == [ended, {**ended, "node_id": "b", "status": "running"}]
+    completed_event = {"run_id": "run-1", "node_id": "a", "status": "completed", "attempts": 1}
+    assert [each.content for each in actual[2:4]] == [
+        completed_event,
+        {**completed_event, "node_id": "b", "status": "running"},
+    ]
     assert actual[4].content["status"] == "waiting"
 
 
@@ -95,8 +98,8 @@ async def test_end_has_status_and_error_and_a_failure_has_no_id() -> None:
 
 async def test_events_of_one_moment_are_encoded_once() -> None:
     shared: dict[Any, Any] = {}
-    ended = replace(VIEW, status="completed", is_closed=True)
-    moment = replace(update(ended, a=NodeStatus.COMPLETED), derived_values=shared)
+    ended_view = replace(VIEW, status="completed", is_closed=True)
+    moment = replace(update(ended_view, a=NodeStatus.COMPLETED), derived_values=shared)
 
     async def texts_of_client() -> list[str]:
         async def run_updates() -> AsyncGenerator[RunUpdate, None]:

@@ -29,7 +29,7 @@ from dagwright.toolset.toolset import load_toolset
 from tests.support.rounds import Workers
 from tests.support.templates import load_templates
 
-_NONE, _PLAIN = GatewayOptions(), AnswerSettings(ModelConfig())
+_NO_OPTIONS, _DEFAULT_SETTINGS = GatewayOptions(), AnswerSettings(ModelConfig())
 
 
 def _context(folder: Path, worker_tools: ToolRegistry | None = None, templates: Any = None) -> GatewayContext:
@@ -42,8 +42,8 @@ def _start(
     context: GatewayContext,
     target: Target,
     conversation: Conversation,
-    options: GatewayOptions = _NONE,
-    settings: AnswerSettings = _PLAIN,
+    options: GatewayOptions = _NO_OPTIONS,
+    settings: AnswerSettings = _DEFAULT_SETTINGS,
 ) -> Any:
     return prepare_run_start(context, target, conversation, options=options, settings=settings)
 
@@ -95,8 +95,8 @@ def test_single_input_is_the_message_itself() -> None:
 
 def test_request_of_a_session_has_the_inputs_of_the_plan(tmp_path: Path) -> None:
     (tmp_path / "double.json").write_text(json.dumps(PUBLISHED_PLAN["plan"]), encoding="utf-8")
-    declared = load_toolset(Settings(state_dir=tmp_path)).declarations()
-    context, target = _context(tmp_path, templates=load_templates(tmp_path, declared)), Target("plan", "double")
+    declarations = load_toolset(Settings(state_dir=tmp_path)).declarations()
+    context, target = _context(tmp_path, templates=load_templates(tmp_path, declarations)), Target("plan", "double")
     entries = [
         _start(context, target, Conversation(text), options).request
         for text, options in (
@@ -125,7 +125,7 @@ def test_run_has_the_output_schema_of_its_request(tmp_path: Path) -> None:
     settings = AnswerSettings(ModelConfig(), OutputForm(schema, "response_format"))
     context, target, conversation = _context(tmp_path), Target("profile", "plan"), Conversation("Who?")
     run, without_schema = (
-        _start(context, target, conversation, settings=each).prepare(None) for each in (settings, _PLAIN)
+        _start(context, target, conversation, settings=each).prepare(None) for each in (settings, _DEFAULT_SETTINGS)
     )
     assert goal_from_json(run.plan.extender).output_schema == run.source["output_schema"] == schema
     # Runs that started before this field existed have a goal without the field.

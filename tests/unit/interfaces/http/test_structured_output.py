@@ -80,12 +80,15 @@ def test_output_form_of_recorded_requests(recorded: Any) -> None:
 
 
 def test_schema_is_that_of_the_only_function_that_may_be_the_answer() -> None:
-    required = {"tools": [function("answer_feedback", {}), function("final_result")], "tool_choice": "required"}
+    required_function = {
+        "tools": [function("answer_feedback", {}), function("final_result")],
+        "tool_choice": "required",
+    }
     one_allowed = {
         "tools": [function("Person"), function("other")],
         "tool_choice": allowed_tools(named_function("Person")),
     }
-    for fields, name in ((required, "final_result"), (one_allowed, "Person")):
+    for fields, name in ((required_function, "final_result"), (one_allowed, "Person")):
         form = form_of(chat(**fields))
         assert (form.function, form.is_named, form.schema) == (name, False, PERSON)
 

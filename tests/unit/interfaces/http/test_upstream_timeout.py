@@ -70,9 +70,9 @@ async def test_slow_read_continues_while_the_server_responds() -> None:
     gateway = SlowGateway()
     answer = await gateway.http.get("/slow")
     assert (answer.status_code, answer.json(), gateway.checks) == (200, "here", 3)
-    rejecting = SlowGateway()
-    rejecting.responds, rejecting.status = False, RPCStatusCode.PERMISSION_DENIED
-    assert (await rejecting.http.get("/slow")).json() == "here"
+    rejecting_gateway = SlowGateway()
+    rejecting_gateway.responds, rejecting_gateway.status = False, RPCStatusCode.PERMISSION_DENIED
+    assert (await rejecting_gateway.http.get("/slow")).json() == "here"
 
 
 @pytest.mark.parametrize(("method", "path", "text"), [("POST", "/slow", '"here"'), ("GET", "/stream", "ab")])

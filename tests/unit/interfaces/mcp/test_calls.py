@@ -39,8 +39,8 @@ from tests.support.templates import load_templates
 
 def _call(tool: str, meta: Any = None, **arguments: Any) -> McpToolCall:
     params = types.CallToolRequestParams(name=tool, arguments=arguments)
-    described = types.Tool(name=tool, input_schema={"type": "object", "properties": {name: {} for name in arguments}})
-    return McpToolCall(cast("Any", SimpleNamespace(meta=meta)), params, described)
+    definition = types.Tool(name=tool, input_schema={"type": "object", "properties": {name: {} for name in arguments}})
+    return McpToolCall(cast("Any", SimpleNamespace(meta=meta)), params, definition)
 
 
 def test_arguments_set_the_run_id_and_the_wait_and_the_key_is_the_default_id() -> None:
@@ -114,17 +114,24 @@ async def test_arguments_nest_as_deep_as_plans_may(tmp_path: Path, name: str, de
     toolset = load_toolset(Settings(state_dir=tmp_path))
     starter = RunStarter(UNUSED, UNUSED, toolset)
     calls = ToolHandlers(tools_of({}, toolset.declarations()), {}, starter=starter, steering=UNUSED)
-    deep: Any = {}
+    nested_list: Any = {}
     for _ in range(depth):
-        deep = [deep]
-    result = await _result(calls, name, plan=deep)
+        nested_list = [nested_list]
+    result = await _result(calls, name, plan=nested_list)
     message = str(result.structured_content)
     assert (result.is_error, "nested more than 100 deep" in message) == (True, depth > 100)
 
 
 def _document(status: str, **fields: Any) -> dict[str, Any]:
-    plain: dict[str, Any] = {"title": None, "output": None, "error": None, "nodes": {}, "waiting_for": [], "notes": []}
-    return {"run_id": "w", "status": status, **plain, **fields}
+    defaults: dict[str, Any] = {
+        "title": None,
+        "output": None,
+        "error": None,
+        "nodes": {},
+        "waiting_for": [],
+        "notes": [],
+    }
+    return {"run_id": "w", "status": status, **defaults, **fields}
 
 
 def _message_of(status: str, **fields: Any) -> dict[str, Any]:
@@ -206,12 +213,12 @@ def test_every_tool_has_a_description_and_schemas() -> None:
 
 
 def test_run_plan_starts_published_plans(tmp_path: Path) -> None:
-    declared = load_toolset(Settings()).declarations()
-    (without_templates, *_), required = tools_of({}, declared), "plan"
+    declarations = load_toolset(Settings()).declarations()
+    (without_templates, *_), plan_field = tools_of({}, declarations), "plan"
     (tmp_path / "slow.json").write_text(_PLAN, encoding="utf-8")
-    (with_templates, *_) = tools_of(load_templates(tmp_path, declared), declared)
+    (with_templates, *_) = tools_of(load_templates(tmp_path, declarations), declarations)
     assert (without_templates.input_schema["required"], "template" in without_templates.input_schema["properties"]) == (
-        [required],
+        [plan_field],
         False,
     )
     assert with_templates.input_schema["properties"]["template"]["enum"] == ["slow"]

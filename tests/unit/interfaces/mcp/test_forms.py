@@ -11,8 +11,8 @@ from dagwright.interfaces.mcp.request_forms import InvalidJson, answer_of, form_
 
 
 def _request(kind: str, **fields: Any) -> dict[str, Any]:
-    plain = {"prompt": "What?", "schema": None, "options": None, "multiple": False, "allow_text": False}
-    return {"id": "r", "type": kind, "purpose": "answer", **plain, **fields}
+    defaults = {"prompt": "What?", "schema": None, "options": None, "multiple": False, "allow_text": False}
+    return {"id": "r", "type": kind, "purpose": "answer", **defaults, **fields}
 
 
 def _fields(request: dict[str, Any]) -> Any:
@@ -23,8 +23,8 @@ def _fields(request: dict[str, Any]) -> Any:
 
 def test_approval_may_have_a_reason() -> None:
     request = _request("APPROVAL")
-    approved, reason = {"type": "boolean", "title": "Approve"}, {"type": "string", "title": "Reason"}
-    properties = {"approved": approved, "reason": reason}
+    approved_field, reason = {"type": "boolean", "title": "Approve"}, {"type": "string", "title": "Reason"}
+    properties = {"approved": approved_field, "reason": reason}
     assert form_of(request) == {"type": "object", "properties": properties, "required": ["approved"]}
     assert answer_of(request, {"approved": False, "reason": ""}) == {"approved": False}
     assert answer_of(request, {"approved": True, "reason": "fine"}) == {"approved": True, "reason": "fine"}

@@ -53,18 +53,18 @@ async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
 
 async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -> None:
     starter, runs = _starter(tmp_path)
-    inner = json.dumps({"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]})
+    plan_text = json.dumps({"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]})
     for path in (tmp_path / "other.yaml", tmp_path / "plans" / "region.json"):
         path.parent.mkdir(exist_ok=True)
-        path.write_text(inner, encoding="utf-8")
+        path.write_text(plan_text, encoding="utf-8")
     templates = load_templates(tmp_path / "plans", starter.toolset.declarations())
 
     def plan(name: str) -> dict[str, Any]:
         return {"plan": {"plan": 1, "nodes": [{"id": "s", "plan": name}]}}
 
     await starter.start_plan(plan("region"), run=None, templates=templates)
-    ((compiled, _),) = runs.started
-    assert compiled.nodes[0].sub_plan is not None
+    ((compiled_plan, _),) = runs.started
+    assert compiled_plan.nodes[0].sub_plan is not None
     for known_templates in (templates, {}):
         with pytest.raises(PlanInvalid, match=r"write the sub-plan itself into the node \(plan: {nodes: \[…\]}\)"):
             starter.check(plan(str(tmp_path / "other.yaml")), known_templates)
@@ -76,8 +76,8 @@ async def test_plan_of_a_client_cannot_waive_an_approval(tmp_path: Path) -> None
     send = {"id": "h", "tool": "http_request", "arguments": {"url": "https://x.example/", "method": "POST"}}
     sub_plan = {"nodes": [{**send, "approval": "never", "effects": "idempotent"}]}
     await starter.start_plan({"plan": {"plan": 1, "nodes": [node, {"id": "s", "plan": sub_plan}]}}, run=None)
-    ((compiled, options),) = runs.started
-    inner = compiled.nodes[1].sub_plan
-    assert inner is not None
-    assert [each.approval for each in (compiled.nodes[0], inner.nodes[0])] == ["policy", "policy"]
-    assert (inner.nodes[0].effects, options.needs_approval) == (None, True)
+    ((compiled_plan, options),) = runs.started
+    inner_plan = compiled_plan.nodes[1].sub_plan
+    assert inner_plan is not None
+    assert [each.approval for each in (compiled_plan.nodes[0], inner_plan.nodes[0])] == ["policy", "policy"]
+    assert (inner_plan.nodes[0].effects, options.needs_approval) == (None, True)

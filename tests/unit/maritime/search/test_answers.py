@@ -90,8 +90,8 @@ def test_excess_documents_are_omitted_and_counted(monkeypatch: pytest.MonkeyPatc
 
 
 def test_more_groups_than_an_answer_may_have_are_rejected() -> None:
-    inner = {"buckets": [{"key": 1, "doc_count": 1}]}
-    groups = {"a": {"buckets": [{"key": number, "doc_count": 1, "b": inner} for number in range(3)]}}
+    inner_group = {"buckets": [{"key": 1, "doc_count": 1}]}
+    groups = {"a": {"buckets": [{"key": number, "doc_count": 1, "b": inner_group} for number in range(3)]}}
     aggs: dict[str, Any] = {"a": {"histogram": {}, "aggs": {"b": {"histogram": {}}}}}
     with pytest.raises(
         SearchResultTooLarge, match=r"^The query makes 6 groups, over the limit of 5; use a shorter range"
@@ -111,8 +111,8 @@ def test_figures_of_more_bytes_than_an_answer_may_have_are_rejected(monkeypatch:
 
 
 def test_aggregations_are_in_the_requested_order() -> None:
-    inner = {"doc_count": 1, "y": {"value": 1}, "x": {"value": 2}}
-    groups = {"z": {"value": 1}, "by": {"buckets": [bucket("A", 1.0)]}, "f": inner}
+    inner_group = {"doc_count": 1, "y": {"value": 1}, "x": {"value": 2}}
+    groups = {"z": {"value": 1}, "by": {"buckets": [bucket("A", 1.0)]}, "f": inner_group}
     query = {"by": BY_SHIPPER, "f": {"filter": {}, "aggs": {"x": {"max": {}}, "y": {"max": {}}}}, "z": {"sum": {}}}
     answer = parsed_response(groups=groups, aggs=query)
     assert list(answer.groups) == ["by", "f", "z"]

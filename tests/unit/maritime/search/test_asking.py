@@ -114,14 +114,14 @@ def test_request_to_an_overloaded_server_is_retried_a_few_times() -> None:
 
 def test_repeated_reason_is_reported_once() -> None:
     reason = "failed to parse date field [soon] with format [strict_date]"
-    inner = {"type": "illegal_argument_exception", "reason": reason}
-    cause = {"type": "parse_exception", "reason": f"{reason}: [{reason}]", "caused_by": inner}
+    inner_cause = {"type": "illegal_argument_exception", "reason": reason}
+    cause = {"type": "parse_exception", "reason": f"{reason}: [{reason}]", "caused_by": inner_cause}
     failure = error_of(
         transport_error(400, "search_phase_execution_exception", "all shards failed", cause=cause), "goods-a"
     )
     assert str(failure) == f"The search server rejects the query: 400: {reason}"
-    other = error_of(transport_error(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
-    assert str(other).endswith("400: [b] is not [a]: [b]")
+    other_failure = error_of(transport_error(400, "parse_exception", "[b] is not [a]: [b]"), "goods-a")
+    assert str(other_failure).endswith("400: [b] is not [a]: [b]")
 
 
 class SlowClient:

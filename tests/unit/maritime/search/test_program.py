@@ -43,9 +43,9 @@ def write(folder: Path, name: str, body: str) -> None:
 
 
 async def test_missing_programs_are_named(programs: Path, tmp_path: Path) -> None:
-    for name, needed in (("java", "Java 17"), ("mvn", "Maven"), ("javac", "a JDK")):
+    for name, package in (("java", "Java 17"), ("mvn", "Maven"), ("javac", "a JDK")):
         with pytest.raises(
-            ProgramMissing, match=rf"{name} is not on the path: install {needed}.*OPENSEARCH_URL"
+            ProgramMissing, match=rf"{name} is not on the path: install {package}.*OPENSEARCH_URL"
         ) as error:
             await get_program(tmp_path / "cache")
         assert error.value.program == name

@@ -157,6 +157,6 @@ def test_only_one_index_of_the_prefix_is_read(index: Any) -> None:
 def test_all_problems_are_reported_at_once_and_many_are_counted() -> None:
     body = {"explain": True, "size": -1, "query": {"bool": {"must": [{"term": {f"f{each}": 1}} for each in range(8)]}}}
     assert len(problems_of(body)) == 10
-    many: dict[str, Any] = {"query": {"bool": {name: [] for name in "abcdefghijklmn"}}}
+    invalid_body: dict[str, Any] = {"query": {"bool": {name: [] for name in "abcdefghijklmn"}}}
     with pytest.raises(QueryRefused, match=r"; and 2 more$"):
-        body_of(many)
+        body_of(invalid_body)

@@ -96,8 +96,8 @@ def test_groups_and_their_figures_are_a_table() -> None:
 
 
 def test_groups_in_groups_and_figures_over_all_have_tables_of_their_own() -> None:
-    inner = {"buckets": [{"key": "arrived", "doc_count": 2}]}
-    months = [{"key": 1, "key_as_string": "2026-01-01", "doc_count": 2, "by_status": inner}]
+    inner_groups = {"buckets": [{"key": "arrived", "doc_count": 2}]}
+    months = [{"key": 1, "key_as_string": "2026-01-01", "doc_count": 2, "by_status": inner_groups}]
     first = {"value": 1.0, "value_as_string": "2026-01-01"}
     groups = {"total": {"value": 4.0}, "first": first, "months": {"buckets": months}}
     assert group_tables(groups, rows=20) == (
@@ -147,5 +147,5 @@ def test_figures_of_truth_values_are_numbers() -> None:
 
 def test_missing_groups_are_reported_and_excess_tables_counted() -> None:
     assert group_tables({"by": {"buckets": []}}, rows=20) == "There are no groups."
-    many: dict[str, Any] = {f"g{number}": {"buckets": []} for number in range(MAX_TABLES + 2)}
-    assert group_tables(many, rows=20).endswith("2 more tables are not shown.")
+    many_groups: dict[str, Any] = {f"g{number}": {"buckets": []} for number in range(MAX_TABLES + 2)}
+    assert group_tables(many_groups, rows=20).endswith("2 more tables are not shown.")
