@@ -1,7 +1,7 @@
 """Dagwright runs plans that must not be lost: graphs of steps, made durable by Temporal.
 
-`__all__` has the names that programs call, and the errors that most of them catch or raise. They are imported when they
-are first used, so `import dagwright` is cheap. `dagwright.errors`, `dagwright.events` and `dagwright.types` have the
+`__all__` has the names that programs call, and the errors that most programs catch or raise. Each name is imported when
+it is first used, so `import dagwright` is cheap. `dagwright.errors`, `dagwright.events` and `dagwright.types` have the
 other errors, the events of runs, and the types that methods return.
 """
 

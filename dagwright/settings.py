@@ -55,7 +55,7 @@ ACTIVITY_SLOTS, CACHED_RUNS = 100, 1000
 ACTIVITY_POLLERS = 10
 """More than the SDK's 5: a wide fan-out is dispatched faster (docs/contributing/internals/temporal.md)."""
 WORKFLOW_POLLERS, NEW_RUNS_SHARE = 20, 0.05
-"""Concurrent polls for workflow tasks, and the share of them for runs that the worker does not have in memory: one of
+"""Concurrent polls for workflow tasks, and the share of polls for runs that the worker does not have in memory: one of
 20. A busy worker therefore continues its runs before it starts others (docs/contributing/internals/temporal.md)."""
 
 _PREFIX = "DAGWRIGHT_"
@@ -110,7 +110,7 @@ class Settings(BaseModel):
     state_dir: Path = Field(default=Path(".dagwright"), validate_default=True)
     """Folder of the server, the default database and payloads; absolute, by default in the current folder."""
     database_url: str = Field(default_factory=lambda values: _in_state_dir(values, "dagwright.db", "sqlite:///"))
-    """SQLAlchemy URL of the database of added agents; applications may store their data there too."""
+    """SQLAlchemy URL of the database of added agents. Applications may also store their data in this database."""
     payload_store: str = Field(default_factory=lambda values: _in_state_dir(values, "payloads", ""))
     """Store of large values: an absolute folder, or `s3://bucket/prefix`."""
     ui_url: str | None = None
@@ -122,13 +122,13 @@ class Settings(BaseModel):
     task_queue: str = Field(default="dagwright", min_length=1, max_length=200)
     """Task queue of workflows and built-in tools."""
     tools_queue: str | None = Field(default=None, max_length=200)
-    """Task queue of all tools of `--tools` and `--agents`; by default one queue per file or module, named after it."""
+    """Queue of all tools of `--tools` and `--agents`. By default, each file or module has a queue named after it."""
     limits: str = ""
     """Limits of calls across all runs, separated by semicolons: `tool:http_request 20/s; owner:ann concurrency=5`."""
     health_address: str | None = None
     """`HOST:PORT` at which `worker.py` serves `/livez` and `/readyz`; disabled by default."""
     drain_s: float | None = Field(default=None, ge=0, le=_MAX_DURATION_S)
-    """Seconds that calls of `write` tools may continue after a worker stops; by default their own timeout."""
+    """Seconds that calls of `write` tools may continue after a worker stops; by default, the timeout of each call."""
     serve: WorkerRole = "all"
     """What `worker.py` serves: `workflows` executes runs, `tools` calls tools and models, `all` does both."""
     workflow_slots: int = Field(default=WORKFLOW_SLOTS, ge=2, le=1000)
@@ -364,11 +364,11 @@ class Settings(BaseModel):
         return tuple(Path(file).expanduser().absolute() for file in files)
 
     def secret_tools(self, name: str) -> tuple[str, ...]:
-        """Return the tools, or patterns of their names, that `DAGWRIGHT_SECRET_<name>_TOOLS` binds a secret to."""
+        """Return the tools, or patterns of tool names, to which `DAGWRIGHT_SECRET_<name>_TOOLS` binds a secret."""
         return _listed_in(f"{_PREFIX}SECRET_{name}{_TOOLS_OF_SECRET}")
 
     def secret_hosts(self, name: str) -> tuple[str, ...]:
-        """Return the hosts that `DAGWRIGHT_SECRET_<name>_HOSTS` binds a secret to."""
+        """Return the hosts to which `DAGWRIGHT_SECRET_<name>_HOSTS` binds a secret."""
         return _listed_in(f"{_PREFIX}SECRET_{name}{_HOSTS_OF_SECRET}")
 
     def variable(self, name: str) -> str | None:
@@ -417,11 +417,11 @@ def _read(kind: type[SettingsKind], values: Mapping[str, Any]) -> SettingsKind:
     try:
         return kind(**values)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        name = str(first["loc"][0]) if first["loc"] else "environment"
+        first_error = error.errors(include_url=False, include_context=False)[0]
+        name = str(first_error["loc"][0]) if first_error["loc"] else "environment"
         variable = name if name.isupper() else f"{_PREFIX}{name.upper()}"
-        value_text = "" if first["type"] == HIDDEN_VALUE else f", got {first['input']!r}"
-        raise SettingsError(f"{variable} cannot be used: {first['msg']}{value_text}") from error
+        value_text = "" if first_error["type"] == HIDDEN_VALUE else f", got {first_error['input']!r}"
+        raise SettingsError(f"{variable} cannot be used: {first_error['msg']}{value_text}") from error
 
 
 def _variable_of(name: str, field: FieldInfo) -> str:

@@ -30,17 +30,19 @@ def load_agents(files: Sequence[str]) -> AgentRegistry:
         ToolLoadError: a Python file cannot be imported.
     """
     classes: dict[str, type[ClassAgent]] = {}
-    loaded: dict[str, tuple[AgentCard, Path]] = {}
+    loaded_cards: dict[str, tuple[AgentCard, Path]] = {}
     paths = list(dict.fromkeys(map(absolute_path, files)))
     for path in paths:
         for card in _cards_in(path):
-            first_card, first_path = loaded.setdefault(card.name, (card, path))
+            first_card, first_path = loaded_cards.setdefault(card.name, (card, path))
             if first_card != card:
                 raise AgentsUnreadable(f"Two agents are called {card.name!r}: in {first_path.name} and in {path.name}")
             if card.class_name is not None:
                 classes[card.name] = _class_of(card, card.class_name, path)
-    cards = [card for card, _ in loaded.values()]
-    return AgentRegistry.of(*cards, files={name: str(path) for name, (_, path) in loaded.items()}, classes=classes)
+    cards = [card for card, _ in loaded_cards.values()]
+    return AgentRegistry.of(
+        *cards, files={name: str(path) for name, (_, path) in loaded_cards.items()}, classes=classes
+    )
 
 
 def _class_of(card: AgentCard, class_name: str, path: Path) -> type[ClassAgent]:

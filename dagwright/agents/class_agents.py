@@ -123,17 +123,17 @@ def load_class(name: str, *, folder: Path) -> type[ClassAgent]:
             shipped = ", ".join(SHIPPED)
             raise ToolLoadError(f"Dagwright has no class {class_name!r}, only {shipped}; name the module too")
         module_name = SHIPPED[class_name]
-    loaded = getattr(load_module(module_name, folder), class_name, None)
-    if not isinstance(loaded, type):
+    loaded_class = getattr(load_module(module_name, folder), class_name, None)
+    if not isinstance(loaded_class, type):
         raise ToolLoadError(f"there is no class {class_name!r} in {module_name}")
-    run = getattr(loaded, "run", None)
+    run = getattr(loaded_class, "run", None)
     if not inspect.iscoroutinefunction(run) or not _accepts_arguments(run, 4):
         raise ToolLoadError(f"{class_name} has no `async def run(self, objective, context, agent)`")
-    if not _accepts_arguments(loaded, 0):
+    if not _accepts_arguments(loaded_class, 0):
         raise ToolLoadError(
             f"{class_name} must have a constructor without arguments, because each call creates an object"
         )
-    return loaded
+    return loaded_class
 
 
 def _accepts_arguments(function: Any, count: int) -> bool:

@@ -63,12 +63,12 @@ class AgentRegistry:
             KeyError: the agent does not exist; the message names the nearest match.
         """
         if name not in self.cards:
-            near = suggestion(name, list(self.cards)) or f"there are {', '.join(self.cards) or 'none'}"
-            raise KeyError(f"there is no agent {name!r}; {near}")
+            hint = suggestion(name, list(self.cards)) or f"there are {', '.join(self.cards) or 'none'}"
+            raise KeyError(f"there is no agent {name!r}; {hint}")
         return self.cards[name]
 
     def missing_tools(self, tools: Iterable[str]) -> dict[str, list[str]]:
         """Return name of an agent -> names of its tools that do not exist."""
         known_tools = frozenset(tools)
-        missing = {card.name: [name for name in card.tools if name not in known_tools] for card in self}
-        return {name: missing_names for name, missing_names in missing.items() if missing_names}
+        missing_by_agent = {card.name: [name for name in card.tools if name not in known_tools] for card in self}
+        return {name: missing_names for name, missing_names in missing_by_agent.items() if missing_names}

@@ -1,7 +1,7 @@
 """Agents that were added at run time: immutable, versioned cards in the database.
 
-Removed cards are kept, because plans may have been checked against them. This module imports SQLAlchemy;
-`agent_database` decides whether it is needed.
+Removed cards are kept, because plans may have been checked against them. This module imports SQLAlchemy, so
+`agent_database` imports it only if the database may have agents.
 """
 
 from collections.abc import Sequence
@@ -97,7 +97,7 @@ class StoredAgents:
         Args:
             version: `None` for the newest.
         """
-        cards = (stored.card for stored in self.versions(name))
+        cards = (agent_version.card for agent_version in self.versions(name))
         return next((card for card in cards if version in (None, card.version)), None)
 
     def remove(self, name: str) -> bool:

@@ -27,7 +27,7 @@ Value = TypeVar("Value")
 WRITE_ATTEMPTS = 8
 """Attempts of one transaction; each failure means that another transaction succeeded, so a few suffice."""
 PART_S = 0.3
-"""Seconds after which long work commits its transaction, so that others can write."""
+"""Seconds after which long work commits its transaction, so that other processes can write."""
 
 _WAL_PAUSE_S = 0.01
 _RETRYABLE_SQLSTATES = frozenset({"40001", "40P01", "23505", "23503"})
@@ -87,7 +87,7 @@ class Database:
     ) -> Iterator[Sequence[Value]]:
         """Run `work` for each item and yield the results, transaction by transaction.
 
-        A transaction includes the items of a fraction of a second; between two transactions, others can write.
+        A transaction includes the items of a fraction of a second; between two transactions, other processes can write.
 
         Args:
             work: as for `write`, with an item.
@@ -213,7 +213,8 @@ def _configure_sqlite(connection: Any, _record: Any) -> None:
 def _use_wal(connection: sqlite3.Connection) -> None:
     """Switch the file to the write-ahead log.
 
-    The change needs exclusive access. While another process has the file locked, SQLite fails at once, so repeat it.
+    The switch needs exclusive access. While another process has the file locked, SQLite rejects the switch immediately,
+    so it is repeated.
     """
     give_up_at = time.monotonic() + SQLITE_BUSY_TIMEOUT_S
     while True:

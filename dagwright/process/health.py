@@ -1,8 +1,9 @@
 """Liveness and readiness of a process: `/livez` and `/readyz`, for orchestrators and load balancers.
 
 `/livez` fails if the event loop does not respond: restart the process. `/readyz` fails if a dependency of the
-process, such as Temporal, does not respond: send no work to the process, and do not restart it. The gateway serves
-both itself; a worker serves them from a thread, so a blocked event loop is reported instead of a mere timeout.
+process, such as Temporal, does not respond: send no work to the process, and do not restart it. The gateway serves both
+endpoints from its event loop. A worker serves them from a thread, so a blocked event loop is reported instead of a mere
+timeout.
 """
 
 import asyncio

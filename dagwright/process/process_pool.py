@@ -1,9 +1,9 @@
 """Run functions in separate processes, which are killed when their results are no longer needed.
 
 A thread cannot be stopped, and blocks the interpreter lock. Work whose cost depends on a caller, such as the check
-of a plan of several megabytes, therefore runs in this pool: it takes no time from the event loop and the heartbeats
-of this process, and a timeout or a cancelled request really frees the CPU. The address space of each process is
-limited to `MEMORY_BYTES`.
+of a plan of several megabytes, therefore runs in this pool: the work takes no time from the event loop and the
+heartbeats of this process, and a timeout or a cancelled request really frees the CPU. The address space of each
+process is limited to `MEMORY_BYTES`.
 
     ProcessLost         the process ended without a result, for example because it reached its memory limit
 """

@@ -1,4 +1,4 @@
-"""Find the `temporal` program on the path or in the user's cache, download it, or build it with Go.
+"""Find the `temporal` program on the path or in the user's cache; otherwise download it, or build it with Go.
 
 The version is fixed: v1.5.1 is the newest that `go install` accepts (later versions have a `replace` directive in
 go.mod), and it includes server 1.29.1, with which all measurements of this project were made.

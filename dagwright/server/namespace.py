@@ -87,25 +87,25 @@ async def register_search_attributes(client: Client) -> frozenset[str]:
     Returns:
         The attributes that are not registered, or that the server does not accept in time.
     """
-    missing, is_rejected = await asyncio.gather(_missing_attributes(client), _is_rejected(client))
-    if missing:
+    missing_names, is_rejected = await asyncio.gather(_missing_attributes(client), _is_rejected(client))
+    if missing_names:
         request = AddSearchAttributesRequest(
             namespace=client.namespace,
-            search_attributes={name: _TYPES_IN_API[SEARCH_ATTRIBUTES[name]] for name in sorted(missing)},
+            search_attributes={name: _TYPES_IN_API[SEARCH_ATTRIBUTES[name]] for name in sorted(missing_names)},
         )
         try:
             await client.operator_service.add_search_attributes(request, timeout=_RPC_TIMEOUT)
         except RPCError as error:
             if error.status != RPCStatusCode.ALREADY_EXISTS:
-                return missing
+                return missing_names
     elif not is_rejected:
-        return missing
+        return missing_names
     deadline = time.monotonic() + _ACCEPT_TIMEOUT_S
     while (
-        missing := await _missing_attributes(client) or await missing_in_queries(client)
+        missing_names := await _missing_attributes(client) or await missing_in_queries(client)
     ) and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
-    return missing
+    return missing_names
 
 
 class SearchAttributeCheck:

@@ -1,7 +1,7 @@
 """Pause and resume a tool in all runs.
 
 An open workflow without a worker records the pause of a tool. All workers and commands of the namespace can read the
-record, and it survives crashes of all of them. Before each call of the tool a worker checks for this record and, if
+record, which survives their crashes. Before each call of the tool a worker checks for this record and, if
 it exists, requests the server to pause the activity (`activities/paused_calls.py`). This module starts no runs and
 does not know plans.
 """
@@ -84,7 +84,7 @@ class ResumeResult:
 
     Args:
         pause: the pause that ended; `None` if the tool was not paused.
-        calls, runs: number of resumed calls, and of the runs and sub-plans that they belong to.
+        calls, runs: number of resumed calls, and of the runs and sub-plans with these calls.
         ramp_s: seconds over which the calls start.
     """
 

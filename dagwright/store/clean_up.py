@@ -73,7 +73,7 @@ class RemovalBound:
     reason: str
 
 
-def removal_bound(retained: NamespaceRetention, *, owners: Collection[str], now: datetime) -> RemovalBound:
+def removal_bound(retention: NamespaceRetention, *, owners: Collection[str], now: datetime) -> RemovalBound:
     """Return the time before which payloads are no longer needed.
 
     Args:
@@ -85,15 +85,15 @@ def removal_bound(retained: NamespaceRetention, *, owners: Collection[str], now:
 
     Complexity: O(runs).
     """
-    _check_owners(retained, owners)
-    if retained.retention <= timedelta(0):
-        raise RetentionUnknown(f"the namespace {retained.namespace} does not report its retention period")
-    retained_since = now - retained.retention - MARGIN
+    _check_owners(retention, owners)
+    if retention.retention <= timedelta(0):
+        raise RetentionUnknown(f"the namespace {retention.namespace} does not report its retention period")
+    retained_since = now - retention.retention - MARGIN
     age_bound = RemovalBound(
         retained_since,
-        f"the namespace {retained.namespace} retains runs for {_days(retained.retention)}, and a day is added",
+        f"the namespace {retention.namespace} retains runs for {_days(retention.retention)}, and a day is added",
     )
-    start_times = _start_times(retained.runs)
+    start_times = _start_times(retention.runs)
     oldest_id = min(start_times, key=lambda workflow_id: (start_times[workflow_id], workflow_id), default=None)
     if oldest_id is None or start_times[oldest_id] - MARGIN >= retained_since:
         return age_bound
@@ -102,18 +102,18 @@ def removal_bound(retained: NamespaceRetention, *, owners: Collection[str], now:
     )
 
 
-def _check_owners(retained: NamespaceRetention, owners: Collection[str]) -> None:
-    other_owners = sorted(set(owners) - {retained.namespace_id})
+def _check_owners(retention: NamespaceRetention, owners: Collection[str]) -> None:
+    other_owners = sorted(set(owners) - {retention.namespace_id})
     if other_owners:
         raise RetentionUnknown(
             f"workers of other namespaces use the store too ({', '.join(other_owners[:5])}; this namespace is "
-            f"{retained.namespace_id}); give each namespace its own store, or, if the other namespaces no longer "
+            f"{retention.namespace_id}); give each namespace its own store, or, if the other namespaces no longer "
             f"exist, remove their files in {OWNERS}/ of the store"
         )
-    if retained.namespace_id not in owners:
+    if retention.namespace_id not in owners:
         raise RetentionUnknown(
-            f"no worker of the namespace {retained.namespace} ({retained.namespace_id}) has used the store; start one "
-            "with this store, or check which server and store the command uses"
+            f"no worker of the namespace {retention.namespace} ({retention.namespace_id}) has used the store; start a "
+            "worker with this store, or check which server and store the command uses"
         )
 
 

@@ -26,8 +26,8 @@ def add(file: str, output: Output) -> int:
     registry = load_agents([file])
     with _open_agents() as stored_agents:
         results = stored_agents.add([*registry])
-    missing = registry.missing_tools(load_toolset(load_settings()).declarations())
-    for name, tools in missing.items():
+    missing_by_agent = registry.missing_tools(load_toolset(load_settings()).declarations())
+    for name, tools in missing_by_agent.items():
         output.log(f"the agent {name!r} names unknown tools: {', '.join(tools)}; give them with --tools")
     if output.is_json:
         entries = [{"name": result.name, "version": result.number, "created": result.is_new} for result in results]
@@ -93,8 +93,8 @@ def _open_agents() -> Iterator[StoredAgents]:
 
 
 def _unknown_agent_error(name: str, agent_names: list[str]) -> CommandError:
-    near = suggestion(name, agent_names) or "`dagwright agents list` lists the agents"
-    return CommandError(f"there is no agent {name!r}; {near}", status=ErrorStatus.NOT_FOUND)
+    hint = suggestion(name, agent_names) or "`dagwright agents list` lists the agents"
+    return CommandError(f"there is no agent {name!r}; {hint}", status=ErrorStatus.NOT_FOUND)
 
 
 def _version_text(agent: AgentVersion) -> str:

@@ -36,7 +36,7 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     name = session_name(request.session) if request.session is not None else None
     # Prepared without a session before the server starts, because an invalid request is invalid in every session.
-    prepared = prepare_with_notes(request, toolset, output)
+    prepared_request = prepare_with_notes(request, toolset, output)
     require_model(request.model, settings, toolset, is_detached=request.is_detached)
     if request.is_plan_only:
         # Stdout has only the plan.
@@ -44,7 +44,10 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
         presentation = RunPresentation(print_document, Output(is_json=True))
     else:
         needs_approval = (
-            prepared.may_need_approval and not request.non_interactive and not request.is_detached and output.can_ask
+            prepared_request.may_need_approval
+            and not request.non_interactive
+            and not request.is_detached
+            and output.can_ask
         )
         presentation = RunPresentation(_print_answer, output, approve_on_terminal if needs_approval else None)
     if name is not None:
@@ -52,7 +55,7 @@ def ask_with(request: AskRequest, settings: Settings, output: Output) -> int:
             name, request.text, lambda session: prepare_with_notes(request, toolset, output, session).start
         )
         return run_in_session(turn, request, toolset, presentation=presentation, settings=settings)
-    return start_and_follow(prepared.start, request, toolset, presentation=presentation, settings=settings)
+    return start_and_follow(prepared_request.start, request, toolset, presentation=presentation, settings=settings)
 
 
 def _print_answer(view: "RunView", document: Mapping[str, Any], output: Output) -> None:

@@ -75,7 +75,7 @@ def _daemon_differs_error(daemon: Daemon, names: list[str] | None, settings: Set
     fix = "use the same value, or end it with `dagwright down` (`watch --no-worker` works)"
     consequence = "continues with it" if daemon.name.startswith(GATEWAY) else "would take part in the run"
     if is_elsewhere := bool(_SERVER_SETTINGS & {*names}):
-        # It would not take part in the run, but only one background process can have its name.
+        # The process would not take part in the run, but no second background process can have the same name.
         consequence, fix = "serves only that value", f"{fix}, or use another DAGWRIGHT_STATE_DIR"
     difference = f"{subject} was started with another value of {_setting_text(names, settings)}"
     return SettingsDiffer(difference, f", and {consequence}: {fix}", is_elsewhere=is_elsewhere)
@@ -158,8 +158,8 @@ def _is_writable(folder: Path) -> bool:
 
 def _background_processes(settings: Settings) -> list[Daemon]:
     """Return the background processes, workers first: the gateway depends on them."""
-    running = [daemon for daemon in LocalServer(settings).workers() if daemon.is_running()]
-    return sorted(running, key=lambda daemon: daemon.name.startswith(GATEWAY))
+    running_daemons = [daemon for daemon in LocalServer(settings).workers() if daemon.is_running()]
+    return sorted(running_daemons, key=lambda daemon: daemon.name.startswith(GATEWAY))
 
 
 def _running_commands(settings: Settings) -> list[Daemon]:

@@ -46,15 +46,15 @@ def remove_call_limit(subject: str, output: Output) -> int:
     async def work(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             try:
-                removed = await remove_limit(connection.client, subject)
+                removed_limit = await remove_limit(connection.client, subject)
             except NoSuchLimit as error:
                 output.outcome(str(error), ok=False, subject=subject)
                 return ExitCode.REJECTED
             except CommandRejected as error:
                 raise CommandError(str(error)) from None
-        declared = f"; its workers declare {removed.declared}" if removed.declared is not None else ""
-        message = f"the limit {removed.limit} of {removed.subject} is removed{declared}"
-        output.outcome(message, subject=removed.subject)
+        declared_text = f"; its workers declare {removed_limit.declared}" if removed_limit.declared is not None else ""
+        message = f"the limit {removed_limit.limit} of {removed_limit.subject} is removed{declared_text}"
+        output.outcome(message, subject=removed_limit.subject)
         return ExitCode.COMPLETED
 
     return run_async(work, output)
@@ -85,7 +85,7 @@ def _limit_line(limit: Limit) -> str:
     name = f"{limit.subject} {limit.limit} ({source})" if limit.limit is not None else limit.subject
     if limit.waiting is None:
         return f"{name}: the workflow of the limit does not respond; start a worker that serves workflows"
-    running = f"{limit.running:,} running, " if "concurrency=" in (limit.limit or "") else ""
-    held = f"{limit.held}, " if limit.held is not None else ""
-    today = f"{limit.today}, " if limit.today is not None else ""
-    return f"{name}: {held}{today}{running}{limit.waiting:,} waiting"
+    running_text = f"{limit.running:,} running, " if "concurrency=" in (limit.limit or "") else ""
+    held_text = f"{limit.held}, " if limit.held is not None else ""
+    today_text = f"{limit.today}, " if limit.today is not None else ""
+    return f"{name}: {held_text}{today_text}{running_text}{limit.waiting:,} waiting"

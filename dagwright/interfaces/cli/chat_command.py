@@ -303,21 +303,21 @@ class Chat:
                 raise CommandError(unknown_command(str(chat_input.command)))
 
     def _choose_profile(self, name: str) -> None:
-        chosen = next((profile for profile in _PROFILES if profile == name), None)
-        if name and chosen is None:
+        chosen_profile = next((profile for profile in _PROFILES if profile == name), None)
+        if name and chosen_profile is None:
             raise CommandError(f"unknown profile {one_line(name)}; choose {', '.join(_PROFILES)}")
-        if chosen is not None:
+        if chosen_profile is not None:
             # These options apply to rounds only.
-            option_source = self._first_request if chosen == "rounds" else AskRequest(text="")
-            changed = replace(
+            option_source = self._first_request if chosen_profile == "rounds" else AskRequest(text="")
+            changed_request = replace(
                 self._ask_request,
-                profile=chosen,
+                profile=chosen_profile,
                 max_rounds=option_source.max_rounds,
                 worker_timeout=option_source.worker_timeout,
                 synthesis=option_source.synthesis,
             )
-            prepare_turn(replace(changed, text="Hello."), self._resources.toolset, self._output)
-            self._ask_request = changed
+            prepare_turn(replace(changed_request, text="Hello."), self._resources.toolset, self._output)
+            self._ask_request = changed_request
         self._output.print(f"the profile of the next messages is {self._ask_request.profile}")
 
     async def _cancel(self) -> None:

@@ -64,8 +64,8 @@ def command_hint(text: str) -> str | None:
 def unknown_command(command: str) -> str:
     """Return the message for an unknown command, with the most similar command."""
     names = [name.partition(" ")[0] for name in COMMANDS]
-    near = nearest(command, names, limit=1)
-    hint = f"did you mean {near[0]}?" if near else "/help lists the commands"
+    nearest_names = nearest(command, names, limit=1)
+    hint = f"did you mean {nearest_names[0]}?" if nearest_names else "/help lists the commands"
     return f"unknown command {one_line(command)}; {hint}"
 
 
@@ -82,7 +82,7 @@ def continue_hint(name: str, options: Sequence[str] = ()) -> str:
     """Return the command that continues a session.
 
     Args:
-        options: options of the chat. A session does not store them, so without them the next message has another
+        options: options of the chat. A session stores no options: without them, the next message would use another
             planner and other tools.
     """
     command = shlex.join(["dagwright", "chat", "--session", name, *options])
@@ -107,6 +107,8 @@ def chat_options(ask_request: AskRequest) -> list[str]:
 def status_line(session: SessionRecord, *, profile: str) -> str:
     """Return a line with the state of a session."""
     turns = format_count(session.omitted_turns + len(session.turns), "turn")
-    running = session.running
-    run = f"; running: {one_line(running.run)} ({one_line(running.request, limit=60)})" if running else ""
+    running_turn = session.running
+    run = (
+        f"; running: {one_line(running_turn.run)} ({one_line(running_turn.request, limit=60)})" if running_turn else ""
+    )
     return f"session {one_line(session.name)}: {session.status}, {turns}; profile {profile}{run}"

@@ -45,7 +45,7 @@ _BATCH_NODES = 5_000
 """Maximum number of pure nodes in one activity."""
 
 
-def expected_events(checked: CheckedPlan, compiled_plan: CompiledPlan | None) -> int:
+def expected_events(checked_plan: CheckedPlan, compiled_plan: CompiledPlan | None) -> int:
     """Estimate the number of history events of a run in which every call succeeds at the first attempt.
 
     The items of a `for_each` over a result are not counted, because their number is unknown before the run;
@@ -54,19 +54,19 @@ def expected_events(checked: CheckedPlan, compiled_plan: CompiledPlan | None) ->
     Args:
         compiled_plan: the plan with its regions; `None` if the pure tools are unknown.
     """
-    items = {node.id: _item_count(node.for_each) for node in checked.nodes if node.for_each is not None}
+    items = {node.id: _item_count(node.for_each) for node in checked_plan.nodes if node.for_each is not None}
     if compiled_plan is None:
-        calls = len(checked.nodes) - len(items) + sum(items.values())
-        return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * len(checked.levels)
+        calls = len(checked_plan.nodes) - len(items) + sum(items.values())
+        return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * len(checked_plan.levels)
     called_nodes = [node for node in compiled_plan.nodes if node.kind != "reported"]
     extra_batches = sum(max(len(node.members), node.inner_count) // _BATCH_NODES for node in called_nodes)
     calls = sum(items.get(node.id, 1) for node in called_nodes) + extra_batches
     return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * (_depth(compiled_plan.nodes) + extra_batches)
 
 
-def events_per_item(checked: CheckedPlan) -> dict[str, int]:
+def events_per_item(checked_plan: CheckedPlan) -> dict[str, int]:
     """Return node ID -> number of events per item, for the maps whose items are unknown before the run."""
-    maps = [node for node in checked.nodes if node.for_each is not None and not isinstance(node.for_each, list)]
+    maps = [node for node in checked_plan.nodes if node.for_each is not None and not isinstance(node.for_each, list)]
     return {node.id: _SUB_PLAN_EVENTS if node.plan is not None else _CALL_EVENTS for node in maps}
 
 
@@ -117,20 +117,20 @@ def _check(request: CheckRequest, output: Output) -> int:
         repairs: Sequence[Repair] | None = None
         try:
             if request.is_repairing:
-                checked, repairs = _repair_plan(source, request, tools=tools, context=context)
-                compiled_plan = None if request.allows_unknown_tools else check_size(checked)
+                checked_plan, repairs = _repair_plan(source, request, tools=tools, context=context)
+                compiled_plan = None if request.allows_unknown_tools else check_size(checked_plan)
             else:
-                checked, compiled_plan = _check_plan(source, request, tools=tools, context=context)
-            if problems := policy_problems(checked, policy):
+                checked_plan, compiled_plan = _check_plan(source, request, tools=tools, context=context)
+            if problems := policy_problems(checked_plan, policy):
                 raise PlanInvalid(problems)
         except PlanInvalid as invalid:
             code = ExitCode.REJECTED
             _write_problems(source, invalid, output)
         else:
-            document = check_document(checked, source, compiled_plan=compiled_plan, repairs=repairs)
+            document = check_document(checked_plan, source, compiled_plan=compiled_plan, repairs=repairs)
             if request.is_compensating and compiled_plan is not None:
                 document["notes"] += [note.to_json() for note in compensation_notes(compiled_plan)]
-            document["notes"] += [note.to_json() for note in notes_of_context(checked, context)]
+            document["notes"] += [note.to_json() for note in notes_of_context(checked_plan, context)]
             _write_document(document, output)
     return code
 
@@ -162,15 +162,15 @@ def _check_plan(
     context: Mapping[str, str],
 ) -> tuple[CheckedPlan, CompiledPlan | None]:
     """Return a valid plan and its compiled form, which is `None` if unknown tools are allowed."""
-    checked = check_plan(
+    checked_plan = check_plan(
         source.plan, tools, dialect=request.dialect, context=context, allow_unknown_tools=request.allows_unknown_tools
     )
     # The size limit depends on the effects of the tools.
-    return checked, None if request.allows_unknown_tools else check_size(checked)
+    return checked_plan, None if request.allows_unknown_tools else check_size(checked_plan)
 
 
 def check_document(
-    checked: CheckedPlan,
+    checked_plan: CheckedPlan,
     source: PlanSource,
     *,
     compiled_plan: CompiledPlan | None,
@@ -182,24 +182,24 @@ def check_document(
         compiled_plan: as in `expected_events`.
         repairs: the repairs; `None` if repair was not requested.
     """
-    levels = checked.levels
+    levels = checked_plan.levels
     return {
         "file": source.file,
         "line": source.line,
         "status": "valid",
-        "title": checked.plan.title,
-        "dialect": checked.dialect,
-        "node_count": len(checked.nodes),
-        "edges": checked.edges,
+        "title": checked_plan.plan.title,
+        "dialect": checked_plan.dialect,
+        "node_count": len(checked_plan.nodes),
+        "edges": checked_plan.edges,
         "levels": levels,
-        "critical_path": checked.critical_path,
+        "critical_path": checked_plan.critical_path,
         "inputs": [
             {"name": name, "type": schema.get("type", "string"), "prompt": schema.get("prompt")}
-            for name, schema in checked.inputs.items()
+            for name, schema in checked_plan.inputs.items()
         ],
-        "expected_events": expected_events(checked, compiled_plan),
-        **({"events_per_item": per_item} if (per_item := events_per_item(checked)) else {}),
-        "notes": [note.to_json() for note in checked.notes],
+        "expected_events": expected_events(checked_plan, compiled_plan),
+        **({"events_per_item": per_item} if (per_item := events_per_item(checked_plan)) else {}),
+        "notes": [note.to_json() for note in checked_plan.notes],
         **({} if repairs is None else {"repairs": [repair.to_json() for repair in repairs]}),
     }
 

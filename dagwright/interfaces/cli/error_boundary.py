@@ -90,8 +90,8 @@ def run_guarded(command: Callable[[], int], output: Output, *, settings: Callabl
             _print_disk_full(error, output)
             return ExitCode.FAILED
         if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith("dagwright"):
-            missing = f"the package {error.name!r} is not installed, and this version of Dagwright needs it"
-            output.problem(f"{missing}: run `make setup`", status=ErrorStatus.NOT_INSTALLED)
+            missing_text = f"the package {error.name!r} is not installed, and this version of Dagwright needs it"
+            output.problem(f"{missing_text}: run `make setup`", status=ErrorStatus.NOT_INSTALLED)
             return ExitCode.FAILED
         if (known_error := _expected_error(error)) is not None:
             status, text = known_error

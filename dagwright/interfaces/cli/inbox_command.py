@@ -86,8 +86,8 @@ def _no_request_message(request: InboxRequest) -> str:
 def _print_page(page: InboxPage, output: Output, *, is_filtered: bool) -> None:
     requests = [request.document for request in page.requests]
     if output.is_json:
-        omitted = [{"run_id": run, "count": count} for run, count in page.omitted.items()]
-        output.document({"requests": requests, "omitted": omitted, **next_page(page.cursor)})
+        omitted_runs = [{"run_id": run, "count": count} for run, count in page.omitted.items()]
+        output.document({"requests": requests, "omitted": omitted_runs, **next_page(page.cursor)})
         return
     for line in inbox_lines(requests, now=time.time()):
         output.print(line)
@@ -104,8 +104,8 @@ def _omitted_lines(page: InboxPage) -> list[str]:
         f"`dagwright status {one_line(run)} --json` lists all"
         for run, count in page.omitted.items()
     ]
-    more = f"there are more requests; continue with `--after {page.cursor}`"
-    return [*lines, more] if page.cursor is not None else lines
+    more_text = f"there are more requests; continue with `--after {page.cursor}`"
+    return [*lines, more_text] if page.cursor is not None else lines
 
 
 async def worker_note(connection: Connection, settings: Settings) -> str | None:

@@ -16,7 +16,7 @@ NO = frozenset({"n", "no", "reject", "r"})
 
 
 def ask_inputs(
-    declared: Mapping[str, Mapping[str, Any]], known_values: Mapping[str, JsonValue]
+    input_schemas: Mapping[str, Mapping[str, Any]], known_values: Mapping[str, JsonValue]
 ) -> dict[str, JsonValue]:
     """Return the given inputs. If an input is missing, ask for it and for the inputs with a default.
 
@@ -24,10 +24,10 @@ def ask_inputs(
         CommandError: the input ended.
     """
     values = dict(known_values)
-    missing = [name for name, schema in declared.items() if name not in values and "default" not in schema]
-    if len(missing) > 1:
-        _show(f"The plan needs {len(missing)} inputs: {', '.join(map(one_line, missing))}")
-    for name, schema in declared.items() if missing else ():
+    missing_names = [name for name, schema in input_schemas.items() if name not in values and "default" not in schema]
+    if len(missing_names) > 1:
+        _show(f"The plan needs {len(missing_names)} inputs: {', '.join(map(one_line, missing_names))}")
+    for name, schema in input_schemas.items() if missing_names else ():
         if name not in values:
             values[name] = _ask_input(name, schema)
     return values

@@ -47,8 +47,8 @@ class LostCalls:
         if has_running_call and time.monotonic() - self._checked_at > POLL_INTERVAL_S:
             self._checked_at = time.monotonic()
             self._lost = await self._find_lost_calls(view)
-        pending = {task_id: self._mark_if_lost(task_id, call) for task_id, call in view.pending.items()}
-        return replace(view, pending=pending) if self._lost else view
+        pending_calls = {task_id: self._mark_if_lost(task_id, call) for task_id, call in view.pending.items()}
+        return replace(view, pending=pending_calls) if self._lost else view
 
     def _mark_if_lost(self, task_id: str, call: PendingCall) -> PendingCall:
         lost = self._lost.get(task_id)

@@ -164,10 +164,10 @@ def closing_text(answer: Mapping[str, Any]) -> str:
 
 def requested_text(answer: Mapping[str, Any]) -> str:
     """Format the assignees of a request, with times: `requested from ann at …, escalated to boss at …`."""
-    first = f"requested from {answer['requested_from'] or 'anyone'} at {_local_date_of(answer['requested_at'])}"
+    first_request = f"requested from {answer['requested_from'] or 'anyone'} at {_local_date_of(answer['requested_at'])}"
     return ", ".join(
         [
-            first,
+            first_request,
             *(
                 f"escalated to {escalation['to']} at {_local_date_of(escalation['at'])}"
                 for escalation in answer["escalations"]

@@ -227,7 +227,7 @@ def read_policy(file: str | None) -> Policy | None:
 
 
 def convert_inputs(
-    declared: Mapping[str, Mapping[str, Any]], texts: Mapping[str, str]
+    input_schemas: Mapping[str, Mapping[str, Any]], texts: Mapping[str, str]
 ) -> tuple[dict[str, JsonValue], list[Problem]]:
     """Convert texts to the declared types of the inputs; return the values and a problem for each invalid text.
 
@@ -237,9 +237,9 @@ def convert_inputs(
     problems = []
     for name, text in texts.items():
         try:
-            values[name] = convert_value(declared.get(name, {}), text)
+            values[name] = convert_value(input_schemas.get(name, {}), text)
         except ValueError as error:
-            message, hint = f"the input {name!r}: {error}", _json_hint(declared.get(name, {}), name, text)
+            message, hint = f"the input {name!r}: {error}", _json_hint(input_schemas.get(name, {}), name, text)
             problems.append(Problem("invalid_field", message, pointer("inputs", name), hint=hint))
     return values, problems
 
@@ -262,8 +262,8 @@ def convert_value(schema: Mapping[str, Any], text: str) -> JsonValue:
     Raises:
         ValueError: the text is not a value of a type that the schema allows.
     """
-    declared = schema.get("type")
-    types = [declared] if isinstance(declared, str) else list(declared or [])
+    declared_type = schema.get("type")
+    types = [declared_type] if isinstance(declared_type, str) else list(declared_type or [])
     if not types:
         choices: list[JsonValue] = [choice for choice in schema.get("enum", []) if value_as_text(choice) == text]
         return choices[0] if choices else text

@@ -87,38 +87,38 @@ def prepare_run(
     input_texts = read_pairs(request.inputs, option="--input")
     inputs = read_inputs_file(request.inputs_file)
     if request.is_repairing:
-        source_plan, checked, repairs = _repair_plan(
+        source_plan, checked_plan, repairs = _repair_plan(
             request, toolset, output, context=names, allow_unknown_tools=allow_unknown_tools
         )
     else:
-        source_plan, checked, repairs = _check_plan(
+        source_plan, checked_plan, repairs = _check_plan(
             request, toolset, source, context=names, allow_unknown_tools=allow_unknown_tools
         )
     policy = options.policy or default_policy("model" if request.approve_plan else "person")
-    if problems := policy_problems(checked, policy):
+    if problems := policy_problems(checked_plan, policy):
         raise PlanInvalid(problems)
     if source is not None:
         # The plans of a batch may have different inputs; `run_batch` reports inputs that no plan of the batch has.
-        input_texts, inputs = _used_values(checked, input_texts), _used_values(checked, inputs)
-    for note in notes_of_context(checked, context) if source is None else ():
+        input_texts, inputs = _used_values(checked_plan, input_texts), _used_values(checked_plan, inputs)
+    for note in notes_of_context(checked_plan, context) if source is None else ():
         output.log(one_line(f"note: {note.message}", limit=500))
-    converted_inputs, conversion_problems = convert_inputs(checked.inputs, input_texts)
-    problems = [*unused_inputs(checked, input_texts), *conversion_problems]
-    for problem in unused_inputs(checked, inputs):
+    converted_inputs, conversion_problems = convert_inputs(checked_plan.inputs, input_texts)
+    problems = [*unused_inputs(checked_plan, input_texts), *conversion_problems]
+    for problem in unused_inputs(checked_plan, inputs):
         output.log(f"--input-file: {request.inputs_file}: ignored, {problem.message}; {problem.hint}")
     values: dict[str, JsonValue] = {**inputs, **converted_inputs}
     if problems:
-        input_errors = input_problems(checked, values, given_names=[*values, *input_texts])
+        input_errors = input_problems(checked_plan, values, given_names=[*values, *input_texts])
         raise PlanInvalid([*problems, *input_errors])
     run_can_request_inputs = request.is_detached or session is not None
     can_ask = not request.non_interactive and not run_can_request_inputs and source is None and output.can_ask
     if can_ask:
-        values = ask_inputs(checked.inputs, values)
+        values = ask_inputs(checked_plan.inputs, values)
     # Equal requests find the same run, so the document does not contain the current names of the session.
-    source_document = {"plan": source_plan, "dialect": checked.dialect, "context": context}
+    source_document = {"plan": source_plan, "dialect": checked_plan.dialect, "context": context}
     # A detached run and a turn request missing inputs themselves.
     prepare = prepare_for_requests if run_can_request_inputs and not request.non_interactive else prepare_plan
-    plan = prepare(checked, values)
+    plan = prepare(checked_plan, values)
     if request.approve_plan or (policy.approves_changes and changing_node_count(plan)):
         options = _with_approval(options, plan, can_ask=can_ask)
     notes = [repair.to_note().to_json() for repair in summarized_repairs(repairs)[:MAX_NOTES]]
@@ -130,10 +130,10 @@ def prepare_run(
     return StartRequest(plan, source_document, values, options, tools=toolset.references)
 
 
-def _used_values(checked: CheckedPlan, values: Mapping[str, Any]) -> dict[str, Any]:
+def _used_values(checked_plan: CheckedPlan, values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of the inputs that the plan has."""
-    unused = {*unused_names(checked, values)}
-    return {name: value for name, value in values.items() if name not in unused}
+    unused_inputs_of_plan = {*unused_names(checked_plan, values)}
+    return {name: value for name, value in values.items() if name not in unused_inputs_of_plan}
 
 
 def _check_plan(
@@ -146,14 +146,14 @@ def _check_plan(
 ) -> tuple[Any, CheckedPlan, Sequence[Repair]]:
     """Return the plan as written and as checked, without repairs."""
     source_plan = read_plan(request.plan) if source is None else source.plan
-    checked = check_plan(
+    checked_plan = check_plan(
         source_plan,
         toolset.declarations(),
         dialect=request.dialect,
         context=context,
         allow_unknown_tools=allow_unknown_tools,
     )
-    return source_plan, checked, ()
+    return source_plan, checked_plan, ()
 
 
 def _repair_plan(
@@ -168,7 +168,7 @@ def _repair_plan(
     if isinstance(text, PlanInvalid):
         raise text
     tools = toolset.declarations()
-    checked, repairs = check_written_plan(
+    checked_plan, repairs = check_written_plan(
         text, tools, dialect=request.dialect, context=context, allow_unknown_tools=allow_unknown_tools
     )
     for repair in summarized_repairs(repairs):
@@ -176,7 +176,7 @@ def _repair_plan(
         if repair.code == CUT_OFF:
             hint = "ask the model for the rest, or complete the plan manually"
             raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {repair.message}", hint=hint)])
-    return text, checked, repairs
+    return text, checked_plan, repairs
 
 
 def _with_approval(options: RunStartOptions, plan: CompiledPlan, *, can_ask: bool) -> RunStartOptions:

@@ -90,9 +90,9 @@ class LineWriter:
                 message = f"{one_line(request_id)} from {escalation['from'] or 'anyone'} to {escalation['to']}"
                 self._add_line(seconds_of(escalation["at"]), "escalated", one_line(message))
 
-    def _show_answers(self, closed: Mapping[str, Closing]) -> None:
+    def _show_answers(self, closings: Mapping[str, Closing]) -> None:
         """Write the answers to requests with an assignee, and the requests that expired."""
-        for request_id, closing in closed.items():
+        for request_id, closing in closings.items():
             has_assignee = closing.requested_from is not None or closing.escalations
             if has_assignee and closing.outcome != "closed" and request_id not in self._written_answers:
                 self._written_answers.add(request_id)
@@ -103,25 +103,27 @@ class LineWriter:
                 self._add_line(closing.at, word, one_line(f"{request_id}: {message}", limit=300))
 
     def _show_task(self, view: "RunView", task_id: str, record: Record, *, tool_text: str = "") -> None:
-        pending = view.pending.get(task_id)
+        pending_call = view.pending.get(task_id)
         previous = self._written_states.get(task_id, (NodeStatus.PENDING, 1))
         # A call that has just ended is no longer pending on the server, so its last known attempt is used.
-        attempt = max(record.attempts, pending.attempt if pending else 1, previous[1])
+        attempt = max(record.attempts, pending_call.attempt if pending_call else 1, previous[1])
         status = displayed_status(record)
         if previous != (status, attempt) and status not in _NOT_STARTED:
-            self._show_change(task_id, record, pending, attempt=attempt, tool_text=tool_text)
-        if record.status is NodeStatus.RUNNING and pending is not None:
-            self._show_loss(task_id, pending)
+            self._show_change(task_id, record, pending_call, attempt=attempt, tool_text=tool_text)
+        if record.status is NodeStatus.RUNNING and pending_call is not None:
+            self._show_loss(task_id, pending_call)
 
     def _show_change(
-        self, task_id: str, record: Record, pending: PendingCall | None, *, attempt: int, tool_text: str
+        self, task_id: str, record: Record, pending_call: PendingCall | None, *, attempt: int, tool_text: str
     ) -> None:
         previous, status = self._written_states.get(task_id), displayed_status(record)
         title = "" if previous or not tool_text else f"  {one_line(tool_text, limit=120)}"
         self._written_states[task_id] = (status, attempt)
         if record.status is NodeStatus.RUNNING:
             failure_text = (
-                f": {one_line(explained_failure(pending.last_failure))}" if pending and pending.last_failure else ""
+                f": {one_line(explained_failure(pending_call.last_failure))}"
+                if pending_call and pending_call.last_failure
+                else ""
             )
             attempt_text = f" (attempt {attempt}{failure_text})" if attempt > 1 else ""
             # The start is known for the first attempt only; a later attempt has just started.

@@ -119,9 +119,11 @@ def progress_of(view: "RunView", tree: Sequence[TreeNode], *, now: float, max_ro
     counts = displayed_counts(scheduler)
     selected_nodes = _select_nodes(scheduler, tree, max_rows=max(max_rows, 4))
     node_rows = [_node_row(view, tree_node, order=order, now=now) for order, tree_node in selected_nodes]
-    omitted = counts - Counter(row.status for row in node_rows)
+    omitted_counts = counts - Counter(row.status for row in node_rows)
     groups = [
-        Row(status, 0, f"{omitted[status]:,} more", detail=status.value) for status in _IMPORTANCE if omitted[status]
+        Row(status, 0, f"{omitted_counts[status]:,} more", detail=status.value)
+        for status in _IMPORTANCE
+        if omitted_counts[status]
     ]
     item_rows = _item_rows(view, selected_nodes, now=now, max_rows=max_rows - len(node_rows) - len(groups))
     done = sum(count for status, count in counts.items() if is_done(status))
@@ -166,8 +168,8 @@ def _node_row(view: "RunView", tree_node: TreeNode, *, order: int, now: float) -
         order=order * 1_000_000,
     )
     if not record.items:
-        pending = view.pending.get(node.id)
-        return replace(row, attempts=max(row.attempts, pending.attempt)) if pending else row
+        pending_call = view.pending.get(node.id)
+        return replace(row, attempts=max(row.attempts, pending_call.attempt)) if pending_call else row
     done, total = count_ended_items(record)
     eta = None if record.status.is_final else _eta_s(record.started_at, now, done=done, total=total)
     return replace(row, done=done, total=total, eta_s=eta)
@@ -186,15 +188,15 @@ def _item_rows(
             if item.record.status not in (NodeStatus.FAILED, NodeStatus.RUNNING, NodeStatus.WAITING):
                 continue
             task_id = f"{node.id}[{item.key}]"
-            pending = view.pending.get(task_id)
+            pending_call = view.pending.get(task_id)
             item_rows.append(
                 Row(
                     status=item.record.status,
                     indent=min(tree_node.indent + 1, MAX_INDENT),
                     name=task_id,
-                    attempts=max(item.record.attempts, pending.attempt if pending else 0),
+                    attempts=max(item.record.attempts, pending_call.attempt if pending_call else 0),
                     elapsed_s=_elapsed_s(item.record, now),
-                    detail=_detail(item.record, pending, now=now),
+                    detail=_detail(item.record, pending_call, now=now),
                     order=order * 1_000_000 + index + 1,
                 )
             )
@@ -202,9 +204,9 @@ def _item_rows(
     return item_rows[: max(max_rows, 0)]
 
 
-def _detail(record: Record, pending: PendingCall | None, *, now: float) -> str:
-    if record.status is NodeStatus.RUNNING and pending is not None:
-        return call_text(pending, now=now)
+def _detail(record: Record, pending_call: PendingCall | None, *, now: float) -> str:
+    if record.status is NodeStatus.RUNNING and pending_call is not None:
+        return call_text(pending_call, now=now)
     return record_text(record)
 
 

@@ -48,14 +48,14 @@ def run(request: RunRequest, output: Output) -> int:
     settings = command_settings()
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
     try:
-        prepared = prepare_run(request, toolset, output)
+        start_request = prepare_run(request, toolset, output)
     except PlanInvalid as invalid:
         return _follow_run_with_missing_tools(request, toolset, invalid, output=output, settings=settings)
-    if (model_node := first_model_node(prepared.plan)) is not None:
+    if (model_node := first_model_node(start_request.plan)) is not None:
         require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
     presentation = RunPresentation(print_run, output)
     return start_and_follow(
-        prepared, request, toolset, presentation=presentation, settings=settings, name=default_title(request)
+        start_request, request, toolset, presentation=presentation, settings=settings, name=default_title(request)
     )
 
 
@@ -68,17 +68,23 @@ def _follow_run_with_missing_tools(
         return ExitCode.REJECTED
     name = default_title(request)
     try:
-        prepared = prepare_run(replace(request, non_interactive=True), toolset, output, allow_unknown_tools=True)
+        start_request = prepare_run(replace(request, non_interactive=True), toolset, output, allow_unknown_tools=True)
 
         async def find_run(runs: "Runs") -> Started:
-            run = await runs.find(replace(prepared, workflow_id=request.workflow_id, title=name))
+            run = await runs.find(replace(start_request, workflow_id=request.workflow_id, title=name))
             if run is None:
                 raise invalid
             return run
 
         presentation = RunPresentation(print_run, output)
         return start_and_follow(
-            prepared, request, toolset, presentation=presentation, settings=settings, name=name, start_or_find=find_run
+            start_request,
+            request,
+            toolset,
+            presentation=presentation,
+            settings=settings,
+            name=name,
+            start_or_find=find_run,
         )
     except (PlanInvalid, RunIdInUse):
         print_problems(request, invalid, output)
@@ -143,7 +149,7 @@ class FollowedRun:
 
 
 def start_and_follow(
-    prepared: StartRequest,
+    start_request: StartRequest,
     start_options: StartOptions,
     toolset: Toolset,
     *,
@@ -161,14 +167,14 @@ def start_and_follow(
     output = presentation.output
 
     async def start_run(runs: "Runs") -> Started:
-        return await runs.start(replace(prepared, workflow_id=start_options.workflow_id, title=name))
+        return await runs.start(replace(start_request, workflow_id=start_options.workflow_id, title=name))
 
     async def work(interrupt_handling: InterruptHandling) -> int:
         async with connected_to_run(settings, toolset) as connection:
             started_run = await (start_or_find or start_run)(open_runs(connection, settings))
             if start_options.is_detached:
                 await leave_to_background(settings, toolset)
-                return print_detached_run(started_run, prepared, connection, output=output)
+                return print_detached_run(started_run, start_request, connection, output=output)
             if start_options.keeps_server:
                 LocalServer(settings).keep_running()
             interrupt_handling.text = interrupt_message(started_run.workflow_id, connection, settings)
@@ -246,11 +252,13 @@ def print_run(view: "RunView", document: Mapping[str, Any], output: Output) -> N
         print_end(view, document, output)
 
 
-def print_detached_run(started_run: Started, prepared: StartRequest, connection: Connection, *, output: Output) -> int:
+def print_detached_run(
+    started_run: Started, start_request: StartRequest, connection: Connection, *, output: Output
+) -> int:
     """Report that a run continues in the background; return the exit code."""
     watch_command = f"dagwright watch {started_run.workflow_id}"
     message = f"runs in the background; `{watch_command}` shows it, `dagwright down` ends the worker"
-    if (schema := schema_of_missing_inputs(prepared.plan.inputs, prepared.inputs)) is not None:
+    if (schema := schema_of_missing_inputs(start_request.plan.inputs, start_request.inputs)) is not None:
         message += f"; it waits for its inputs: `{command_for_inputs(started_run.workflow_id, schema)}`"
     if output.is_json:
         output.document(run_outcome(started_run.workflow_id, message))

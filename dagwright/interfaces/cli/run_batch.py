@@ -128,8 +128,8 @@ def _prepare_line(source: PlanSource, request: RunRequest, toolset: Toolset, out
     number = source.line or 0
     workflow_id = None if request.workflow_id is None else f"{request.workflow_id}-{number}"
     title = f"{Path(request.plan).name}, line {number}"
-    prepared = prepare_run(request, toolset, output, source=source)
-    return _Line(number, replace(prepared, workflow_id=workflow_id, title=title))
+    start_request = prepare_run(request, toolset, output, source=source)
+    return _Line(number, replace(start_request, workflow_id=workflow_id, title=title))
 
 
 def _print_problems(source: PlanSource, invalid: PlanInvalid, output: Output) -> None:

@@ -208,7 +208,7 @@ def _print_missing(document: Mapping[str, Any], output: Output) -> None:
 def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
     """Return the state of a run on one line, with its duration and the number of nodes per state."""
     counts = displayed_counts(view.scheduler) if view.scheduler else Counter[NodeStatus]()
-    compensated = compensation_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
+    compensated_counts = compensation_counts(view.scheduler.state) if view.scheduler else Counter[NodeStatus]()
     duration = timing_note = ""
     if view.started_at is not None and view.ended_at is not None:
         duration = f" in {format_elapsed_time(view.ended_at - view.started_at)}"
@@ -216,16 +216,16 @@ def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
     state = document["status"].replace("_", " ")
     if (
         document["status"] == "cancelled"
-        and not compensated
+        and not compensated_counts
         and {status for status, count in counts.items() if count} <= _DONE
     ):
         # All nodes had completed before the cancel arrived.
         timing_note = ", after all nodes had completed"
-    precautionary = precautionary_count(view.scheduler.state) if view.scheduler and compensated else 0
-    uncertain_text = f" ({precautionary:,} of failed calls that may have had an effect)" if precautionary else ""
+    uncertain_count = precautionary_count(view.scheduler.state) if view.scheduler and compensated_counts else 0
+    uncertain_text = f" ({uncertain_count:,} of failed calls that may have had an effect)" if uncertain_count else ""
     groups = (
-        ("nodes", _counts_text(counts - compensated)),
-        ("compensation", f"{_counts_text(compensated)}{uncertain_text}"),
+        ("nodes", _counts_text(counts - compensated_counts)),
+        ("compensation", f"{_counts_text(compensated_counts)}{uncertain_text}"),
     )
     suffix = "".join(f"; {name}: {counts_text}" for name, counts_text in groups if counts_text)
     return f"{view.workflow_id}{title}: {state}{duration}{timing_note}{suffix}"

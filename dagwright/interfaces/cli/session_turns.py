@@ -52,10 +52,10 @@ def run_plan(request: RunRequest, output: Output) -> int:
     name, title = session_name(request.session or ""), default_title(request)
 
     def prepare(session: SessionRecord) -> StartRequest:
-        prepared = prepare_run(request, toolset, output, session)
-        if (model_node := first_model_node(prepared.plan)) is not None:
+        start_request = prepare_run(request, toolset, output, session)
+        if (model_node := first_model_node(start_request.plan)) is not None:
             require_model(request.model, settings, toolset, is_detached=request.is_detached, node_id=model_node)
-        return replace(prepared, title=title)
+        return replace(start_request, title=title)
 
     turn = TurnRequest(name, f"(the plan {title})" if title else "", prepare)
     try:
@@ -85,8 +85,8 @@ def run_in_session(
             if start_options.is_detached:
                 serve = partial(leave_to_background, settings, toolset)
                 sessions = Sessions(connection, runs, task_queue=settings.task_queue, ensure_served=serve)
-                started_run, prepared = await _start_turn(turn, start_options, runs, sessions, output=output)
-                return print_detached_run(started_run, prepared, connection, output=output)
+                started_run, start_request = await _start_turn(turn, start_options, runs, sessions, output=output)
+                return print_detached_run(started_run, start_request, connection, output=output)
             sessions = Sessions(connection, runs, task_queue=settings.task_queue)
             async with serving_toolset(connection.client, toolset, settings=settings):
                 started_run, _ = await _start_turn(turn, start_options, runs, sessions, output=output)

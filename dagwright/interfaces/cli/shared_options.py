@@ -89,7 +89,7 @@ ToolsQueue = Annotated[
     typer.Option(
         "--tools-queue",
         metavar="QUEUE",
-        help="Task queue of all these tools and agents; by default one per file or module, named after it.",
+        help="Task queue of all these tools and agents; by default, each file or module has a queue named after it.",
     ),
 ]
 Plans = Annotated[

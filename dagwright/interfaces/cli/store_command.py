@@ -84,20 +84,20 @@ def prune(is_confirmed: bool, output: Output) -> int:
         if report.bound is None:
             raise CommandError(f"nothing is removed: {report.reason}", status=ErrorStatus.NEED_UNKNOWN)
         store = open_store(settings.payload_store, state_dir=settings.state_dir)
-        removed = await remove(store, report.bound) if is_confirmed else Amount()
+        removed_payloads = await remove(store, report.bound) if is_confirmed else Amount()
         removed_results = await remove_expired_entries(store, now=datetime.now(UTC)) if is_confirmed else Amount()
         if output.is_json:
             status = "cleaned" if is_confirmed else "dry_run"
             output.document(
                 {
                     "status": status,
-                    "removed": _payloads_json(removed),
+                    "removed": _payloads_json(removed_payloads),
                     "removed_results": _cached_json(removed_results),
                     **report.to_json(),
                 }
             )
         elif is_confirmed:
-            output.print(f"removed from {report.location}: {_payloads_text(removed)}")
+            output.print(f"removed from {report.location}: {_payloads_text(removed_payloads)}")
             if removed_results.count:
                 output.print(f"removed from the cache: {_cached_text(removed_results)}, expired")
             output.print(_retention_line(report.bound))
@@ -151,8 +151,8 @@ async def _store_report(settings: Settings, output: Output) -> _StoreReport:
     bound = None
     try:
         async with open_read_connection(settings, output) as connection:
-            retained = await retained_of(connection.client)
-        bound = removal_bound(retained, owners=await store.owners(), now=datetime.now(UTC))
+            retention = await retained_of(connection.client)
+        bound = removal_bound(retention, owners=await store.owners(), now=datetime.now(UTC))
         reason = bound.reason
     except (RetentionUnknown, ServerUnreachable) as error:
         reason = str(error)
@@ -165,8 +165,8 @@ def _print_clean_up(report: _StoreReport, output: Output) -> None:
     since = f", the oldest written or renewed on {_day(usage.oldest)}" if usage.oldest else ""
     output.print(f"{report.location}: {_payloads_text(usage.all)}{since}")
     if report.cache_usage.all.count:
-        cached = report.cache_usage
-        output.print(f"cache: {_cached_text(cached.all)}; {cached.expired.count:,} expired")
+        cache_usage = report.cache_usage
+        output.print(f"cache: {_cached_text(cache_usage.all)}; {cache_usage.expired.count:,} expired")
     if report.bound is None or usage.removable is None:
         output.print(f"it is unknown how much can be removed: {report.reason}")
         return

@@ -1,7 +1,7 @@
 """Show the feedback requests of a run as forms to the person who uses the client.
 
 With protocol versions up to 2025-11-25, the client gets forms during the call (`elicitation/create`). From 2026-07-28
-on, the call ends with an interim result that has the forms, and the client repeats the call with their content.
+on, the call ends with an interim result that has the forms, and the client repeats the call with the filled forms.
 """
 
 import json

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from dagwright.client.runs import Runs
 
 _CLIENT_PLAN_POLICY = model_policy("")
-"""Plans of clients need approval before they change anything, since models write them."""
+"""Plans of clients need approval before they change anything, because models write the plans of clients."""
 NO_TEMPLATES: Templates = MappingProxyType({})
 
 
@@ -80,15 +80,15 @@ class RunStarter:
             PlanInvalid: the plan or its inputs are invalid.
             McpCallRejected: the run cannot be started.
         """
-        checked, document = self.check(arguments, templates)
+        checked_plan, document = self.check(arguments, templates)
         inputs = arguments.get("inputs") or {}
-        compiled = with_policy_approval(compile_template(checked, inputs))
+        compiled_plan = with_policy_approval(compile_template(checked_plan, inputs))
         # As with plans of the planner, only plans with effects need approval.
         options = RunStartOptions(
-            _seconds(arguments, "timeout"), self.policy, needs_approval=changing_node_count(compiled) > 0
+            _seconds(arguments, "timeout"), self.policy, needs_approval=changing_node_count(compiled_plan) > 0
         )
-        source = {"plan": document, "dialect": checked.dialect, "context": {}}
-        return await self._start(StartRequest(compiled, source, inputs, options), run=run)
+        source = {"plan": document, "dialect": checked_plan.dialect, "context": {}}
+        return await self._start(StartRequest(compiled_plan, source, inputs, options), run=run)
 
     def check(self, arguments: Mapping[str, Any], templates: Templates = NO_TEMPLATES) -> tuple[CheckedPlan, Any]:
         """Return the checked plan of a call, and the plan as written.
@@ -97,10 +97,10 @@ class RunStarter:
             PlanInvalid: the plan is invalid; the error has all problems.
         """
         posted = posted_plan(arguments["plan"], arguments.get("dialect"), templates)
-        checked, document = check_posted_plan(posted, self.toolset.declarations())
-        if problems := policy_problems(checked, self.policy):
+        checked_plan, document = check_posted_plan(posted, self.toolset.declarations())
+        if problems := policy_problems(checked_plan, self.policy):
             raise PlanInvalid(problems)
-        return checked, document
+        return checked_plan, document
 
     async def start_template(
         self, template: Template, inputs: Mapping[str, Any], *, run: str | None, deadline: str | None = None
@@ -165,7 +165,7 @@ class RunStarter:
 
     def _reject_without_model(self, model: str | None) -> None:
         if not self.is_serving:
-            # The settings of the workers are unknown. If they have no model, a node fails with the same code.
+            # The settings of the workers are unknown. If the workers have no model, a node fails with the same code.
             return
         if model is None and self.toolset.models.model is None:
             raise McpCallRejected("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")

@@ -90,7 +90,7 @@ def tools_of(templates: Templates, declarations: Mapping[str, ToolDeclaration]) 
 
 
 def without_reserved_names(templates: Templates) -> Templates:
-    """Remove templates with the name of another tool of the server, and log an error for each of them."""
+    """Remove templates with the name of another tool of the server, and log an error for each removed template."""
     reserved_names = {RUN_PLAN, CHECK_PLAN, ASK, GET_RUN, LIST_RUNS, ANSWER_FEEDBACK, CANCEL}
     for name in sorted(reserved_names & templates.keys()):
         problem = f"{templates[name].file}: the MCP server has a tool of that name; rename the file"
@@ -139,7 +139,7 @@ def _check_plan() -> types.Tool:
     return types.Tool(
         name=CHECK_PLAN,
         title="Check a plan",
-        description="Return all problems of a plan, or a summary of a valid plan. Does not run it.",
+        description="Return all problems of a plan, or a summary of a valid plan. Does not run the plan.",
         input_schema=_object({"plan": _PLAN, "dialect": _DIALECT}, "plan"),
         output_schema={
             "type": "object",

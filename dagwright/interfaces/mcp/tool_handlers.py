@@ -147,7 +147,7 @@ class ToolHandlers:
     async def _with_error_results(
         self, call: McpToolCall, handler: Callable[[McpToolCall], Awaitable[ResultT]]
     ) -> ResultT | types.CallToolResult:
-        """Validate the arguments of a call and pass it to a handler; convert errors to results."""
+        """Validate the arguments of a call and pass the call to a handler; convert errors to results."""
         if invalid_values := json_problems(dict(call.arguments)):
             return error_result("bad_usage", f"invalid arguments of {call.tool.name}: {invalid_values[0].message}")
         problems = [
@@ -223,23 +223,23 @@ class ToolHandlers:
         )
 
     async def _check_plan(self, call: McpToolCall) -> Result:
-        checked, compiled = await asyncio.to_thread(self._checked_plan, call.arguments)
+        checked_plan, compiled_plan = await asyncio.to_thread(self._checked_plan, call.arguments)
         document = {
             "status": "valid",
-            "title": checked.plan.title,
-            "dialect": checked.dialect,
-            "node_count": len(checked.nodes),
-            "edges": checked.edges,
-            "critical_path": checked.critical_path,
-            "inputs": [{"name": name, **schema} for name, schema in checked.inputs.items()],
-            "approve_plan": changing_node_count(compiled) > 0,
-            "notes": [note.to_json() for note in checked.notes],
+            "title": checked_plan.plan.title,
+            "dialect": checked_plan.dialect,
+            "node_count": len(checked_plan.nodes),
+            "edges": checked_plan.edges,
+            "critical_path": checked_plan.critical_path,
+            "inputs": [{"name": name, **schema} for name, schema in checked_plan.inputs.items()],
+            "approve_plan": changing_node_count(compiled_plan) > 0,
+            "notes": [note.to_json() for note in checked_plan.notes],
         }
         return result_of(document)
 
     def _checked_plan(self, arguments: Mapping[str, Any]) -> tuple[CheckedPlan, CompiledPlan]:
-        checked, _ = self._starter.check(arguments, self._templates)
-        return checked, check_size(checked)
+        checked_plan, _ = self._starter.check(arguments, self._templates)
+        return checked_plan, check_size(checked_plan)
 
     async def _get_run(self, call: McpToolCall) -> Result:
         return await self._follow(call, call.arguments["run_id"], Elicitations(call.context))

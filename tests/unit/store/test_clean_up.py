@@ -86,7 +86,8 @@ CHILD_OF_UNKNOWN = (
         (
             [],
             {"owners": ()},
-            "no worker of the namespace default (me) has used the store; start one with this store, or check which "
+            "no worker of the namespace default (me) has used the store; start a "
+            "worker with this store, or check which "
             "server and store the command uses",
         ),
     ],

@@ -18,7 +18,7 @@ export function requestKey(request) {
   return JSON.stringify([request.run_id, request.request_id, request.opened_at]);
 }
 
-/** The key of the node that asks. All items of a node have the same key, because one answer may apply to all their requests. */
+/** The key of the node of a request. All items of a node have the same key, because one answer may apply to all of them. */
 export function askingNode(request) {
   const nodeId = (request.node_id ?? request.request_id).replace(/\[.*\]$/s, "");
   const parentPath = request.request_id.includes("/") ? request.request_id.slice(0, request.request_id.lastIndexOf("/") + 1) : "";

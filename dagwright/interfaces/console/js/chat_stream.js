@@ -1,4 +1,4 @@
-// The answer of a run as it is written, from the chat completions API.
+// The answer of a run while a model writes it, from the chat completions API.
 //
 // After a lost connection, a request is sent again with its idempotency key, which identifies its run. An open run is
 // followed by its ID, even if it was started elsewhere.

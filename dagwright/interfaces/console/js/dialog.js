@@ -1,4 +1,4 @@
-// A dialog that asks for the parameters of a command, sends it, and shows errors.
+// A dialog that asks for the parameters of a command, sends the command, and shows errors.
 
 import { el, say } from "./dom.js";
 import { onThisPage } from "./page.js";
@@ -6,7 +6,7 @@ import { onThisPage } from "./page.js";
 let dialogCount = 0;
 const openDialogs = new Set();
 
-/** Closes all dialogs when their page is left. */
+/** Closes all dialogs when the user leaves their page. */
 export function closeDialogs() {
   for (const dialog of [...openDialogs]) dialog.close();
 }

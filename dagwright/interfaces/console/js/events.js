@@ -102,7 +102,7 @@ export function follow(path, { onEvent, onState = () => {}, after = null }) {
   return () => controller.abort();
 }
 
-/** Whether an event is the last one of a run. */
+/** Whether an event is the last event of a run. */
 export function isEnd(name) {
   return ["run.completed", "run.failed", "run.cancelled"].includes(name);
 }

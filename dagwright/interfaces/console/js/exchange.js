@@ -1,4 +1,4 @@
-// One turn of a chat: the request, progress, questions, and the answer as it is written.
+// One turn of a chat: the request, progress, questions, and the answer while a model writes it.
 
 import { requestKey, requestCard } from "./answers.js";
 import { runPath } from "./api.js";
@@ -66,7 +66,7 @@ export class Exchange {
     return exchange;
   }
 
-  /** Send the request, and follow it to its end. */
+  /** Send the request, and follow its run to the end. */
   async ask(body, key) {
     await this.follow(chatRequest({ user: userName() ?? undefined, ...body }, key));
   }

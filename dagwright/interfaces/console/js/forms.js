@@ -138,7 +138,7 @@ function plainText(value) {
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-// Builds the methods of a field from a function that reads it and throws problems.
+// Builds the methods of a field from a function that reads the field and throws problems.
 function createField(spec, parts, read, focus) {
   const field = {
     element: parts.element,

@@ -154,7 +154,7 @@ export class GraphView {
       this.boxes.update(keys);
     }
     if (this.#drawnArea && this.#drawnArea.isFar === isFar && isInside(visibleArea, this.#drawnArea)) return;
-    // At a small scale, all boxes (at most 2,000 rectangles) are drawn, so that panning only moves them.
+    // At a small scale, all boxes (at most 2,000 rectangles) are drawn, so that panning draws no boxes.
     const area = isFar ? { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity } : expanded(visibleArea, MARGIN);
     this.#drawnArea = { ...area, isFar };
     this.boxes.show(drawing, area, { isFar, chosen: this.#selectedKey() });

@@ -1,7 +1,7 @@
 // A simple layered layout from left to right, for graphs too large for the layout library.
 //
-// Each node is to the right of its dependencies. Within its level, it is near the average position of its neighbours, which
-// is computed in a few passes in both directions. Linear except for sorting: 2,000 nodes take a few milliseconds.
+// Each node is to the right of its dependencies. Within its level, a node is near the average position of its neighbours,
+// which is computed in a few passes in both directions. Linear except for sorting: 2,000 nodes take a few milliseconds.
 
 const SWEEPS = 6;
 

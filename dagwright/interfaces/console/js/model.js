@@ -116,7 +116,7 @@ export class Model {
     return this.nodes.size <= MAX_BOXES && [...this.nodes.values()].some((node) => node.group);
   }
 
-  /** Groups of nodes with the same `group`, each {key, label, members}; a node without `group` is a group of its own. */
+  /** Groups of nodes with the same `group`, each {key, label, members}; a node without `group` forms its own group. */
   *#namedGroups() {
     const groups = new Map();
     for (const { node_id: id, group } of this.nodes.values()) {

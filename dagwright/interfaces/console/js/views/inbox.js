@@ -76,7 +76,7 @@ export async function mount(root, { api, params }) {
     for (const [key, card] of cards) if (!visibleKeys.has(key)) card.element.hidden = true;
     moreButton.hidden = matchingRequests.length <= maxShown && !hasMore;
     const total = `${requests.length.toLocaleString("en")}${hasMore ? "+" : ""}`;
-    // The filter searches loaded requests only: the server has no index of their texts.
+    // The filter searches loaded requests only, because the server has no index of the texts of requests.
     const moreText = hasMore ? "; “Show more” loads and searches more requests" : "";
     const countText = filter.value.trim()
       ? `${matchingRequests.length.toLocaleString("en")} found in ${requests.length.toLocaleString("en")} loaded requests${moreText}`
