@@ -141,7 +141,7 @@ def _syntax_error(text: str, position: int, *, name: str, first_line: int, messa
 
 def depth_problem(name: str) -> Problem:
     """Return the problem of a document whose lists and objects are nested too deep."""
-    return Problem("too_large", f"{name} nests lists and objects more than {MAX_DEPTH} deep")
+    return Problem("too_large", f"{name} has lists and objects nested more than {MAX_DEPTH} deep")
 
 
 def _escape_surrogates(value: Any) -> Any:

@@ -196,20 +196,21 @@ class _Repairer:
         if len(possible) == 1:
             self.node_of_number = possible[0]
             return True
-        first = self.references[0]
+        first_reference = self.references[0]
         if possible:
-            name_from_one, name_from_zero = (self._name(node_of_number[first.number]) for node_of_number in possible)
+            name_from_one, name_from_zero = (
+                self._name(node_of_number[first_reference.number]) for node_of_number in possible
+            )
             meanings = f"counted from 1 it is node {name_from_one!r}, counted from 0 it is node {name_from_zero!r}"
-            self._report("ambiguous", f"{first.written_text!r} is ambiguous: {meanings}; both are possible", first)
+            message = f"{first_reference.written_text!r} is ambiguous: {meanings}; both are possible"
+            self._report("ambiguous", message, first_reference)
         else:
             self._report_impossible(from_ids or from_one)
         return False
 
     def _report_impossible(self, node_of_number: Mapping[int, int]) -> None:
-        unmatched_references = [ref for ref in self.references if ref.number not in node_of_number] or self.references[
-            :1
-        ]
-        for reference in unmatched_references[:20]:
+        unmatched_references = [ref for ref in self.references if ref.number not in node_of_number]
+        for reference in unmatched_references[:20] or self.references[:1]:
             message = f"Invalid reference: {reference.written_text!r} matches none of the {len(self.nodes)} nodes"
             self._report("invalid_reference", f"{message}, or creates a dependency cycle", reference)
 

@@ -99,7 +99,7 @@ _ADVICE: Mapping[ModelError, str] = {
     ModelError.KEY_MISSING: f"set OPENAI_API_KEY {_FOR_THE_WORKER}, or OPENAI_BASE_URL for a service that needs no key",
     ModelError.KEY_REFUSED: "set OPENAI_API_KEY for the worker to a key that {base_url} accepts",
     ModelError.FORBIDDEN: "the key may not do this at {base_url}: use another key or another model",
-    ModelError.MODEL_MISSING: f"name one in the request, or set DAGWRIGHT_MODEL {_FOR_THE_WORKER}",
+    ModelError.MODEL_MISSING: f"name a model in the request, or set DAGWRIGHT_MODEL {_FOR_THE_WORKER}",
     ModelError.MODEL_UNKNOWN: "use a model of {base_url}; GET {base_url}/models lists them",
     ModelError.ADDRESS_WRONG: "check OPENAI_BASE_URL, now {base_url}; it usually ends in /v1",
     ModelError.CONTEXT_EXCEEDED: "shorten the messages to {model}, or choose a model with a larger context",

@@ -173,10 +173,10 @@ class McpConnection:
         version = self._versions.get(remote_call.tool)
         if version is None:
             hint = suggestion(remote_call.tool, list(self._versions)) or f"it has {', '.join(self._versions) or 'none'}"
-            raise ToolChanged(f"it has no tool {remote_call.tool!r} any more; {hint}; check the plan again")
+            raise ToolChanged(f"the server no longer has the tool {remote_call.tool!r}; {hint}; check the plan again")
         if version != remote_call.version:
-            change = "its arguments, its result or its effects are not those that the plan was checked against"
-            raise ToolChanged(f"{remote_call.tool!r} has changed: {change}; check the plan again, and run it again")
+            change = "the plan was checked against other arguments, another result or other effects"
+            raise ToolChanged(f"{remote_call.tool!r} has changed: {change}; check and run the plan again")
 
 
 def _retrieve_exception(task: "asyncio.Task[McpSession]") -> None:

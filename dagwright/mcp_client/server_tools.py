@@ -110,7 +110,7 @@ async def _list_tools_of(server: ServerConfig) -> list[dict[str, Any]]:
         async with asyncio.timeout(LIST_TIMEOUT_S):
             return await session.tools()
     except TimeoutError:
-        raise RemoteFailed(f"it does not list its tools within {LIST_TIMEOUT_S:g} s") from None
+        raise RemoteFailed(f"the server does not list its tools within {LIST_TIMEOUT_S:g} s") from None
     finally:
         await session.close()
 

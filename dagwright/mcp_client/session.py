@@ -131,7 +131,7 @@ class McpSession:
                 if cursor is None:
                     break
         except (MCPError, ValidationError) as error:
-            raise RemoteFailed(f"it does not list its tools: {error}") from None
+            raise RemoteFailed(f"the server does not list its tools: {error}") from None
         return protocol_tools
 
     async def call(
@@ -169,7 +169,7 @@ class McpSession:
         if is_session_gone(error.code, error.message):
             self._stop.set()
         if error.code == CONNECTION_CLOSED and isinstance(self._server.endpoint, Program):
-            return RemoteFailed(f"it ended during the call, so its result is unknown{self._last_output()}")
+            return RemoteFailed(f"the server ended during the call, so the result is unknown{self._last_output()}")
         status = http_response.status if http_response.status is not None and http_response.status >= 400 else None
         return tool_error_of(
             error.code,

@@ -147,13 +147,13 @@ def tool(  # noqa: PLR0913 - each is one field of the declaration, by keyword
         secrets: names of the secrets that plans may give to the tool; an empty list rejects all; by default, the
             settings of the worker decide.
         sends_to_hosts: whether the settings bind secrets to the hosts that the tool connects to, as for `http_request`.
-        undo: name of the tool that compensates a call in a run with compensation; it gets the call's `key`, `arguments`
-            and `result`, which is null if the outcome of the call is unknown.
+        undo: name of the tool that compensates a call in a run with compensation. The tool gets the `key`, `arguments`
+            and `result` of the call; the result is null if the outcome of the call is unknown.
         sets: name in a session, without `@`, that refers to the entity in a call's result.
         returns: type of the ID in a result: an entity type such as `fund`, or another type, such as `role`; a plan that
-            passes it to a parameter of another type is rejected before it runs.
+            passes the ID to a parameter of another type is rejected before it runs.
         resolver: resolver of the lookups of plans whose `find` is this tool.
-        aliases: former names of the tool, so that runs in flight find it after a rename; new plans use its name.
+        aliases: former names of the tool, so that runs in flight find it after a rename; new plans use the new name.
 
     Raises:
         TypeError: a parameter cannot be filled from JSON.

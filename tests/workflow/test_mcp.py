@@ -78,7 +78,7 @@ async def test_failed_read_is_retried_and_failed_write_is_not(mcp_runs: Runs, ca
     assert nodes == {
         "read": failed_node("tool_failed: Error executing tool refuse: tired", attempts=2),
         "write": failed_node(
-            "tool_failed: The MCP server 'srv': it ended during the call, so its result is unknown; "
+            "tool_failed: The MCP server 'srv': the server ended during the call, so the result is unknown; "
             "its last output: the disk is full"
         ),
     }

@@ -45,7 +45,7 @@ class ReceivedAnswer:
         """Position when the client connected; `NO_TEXT` once it has received more text."""
 
     async def forget_superseded_text(self, context: "GatewayContext", run: str) -> None:
-        """Check whether the text that the client received before this connection is still part of the answer.
+        """Forget the text that the client received before this connection if it is no longer part of the answer.
 
         Raises:
             RPCError: the server does not respond.

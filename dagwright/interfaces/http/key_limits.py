@@ -33,7 +33,7 @@ BODY_LIMITS: Sequence[tuple[str, BodyLimit]] = (
     (r"/v1/runs/[^/]+/(nodes|nodes/.+/(result|retry)|policy)", BodyLimit(_MIB, 200_000)),
     (r"/v1/(runs|sessions|orchestration)/[^/]+/feedback", BodyLimit(_MIB, 200_000)),
 )
-"""Path pattern and body limit; the first match applies. Settings change the sizes of the first two."""
+"""Path pattern and body limit; the first match applies. The settings change the sizes of the first two limits."""
 DEFAULT_BODY_LIMIT = BodyLimit(64 * _KIB, 10_000)
 """Limit for all other requests, such as a cancellation with a reason."""
 _PATTERNS = [(re.compile(f"{path}/?", re.DOTALL), limit) for path, limit in BODY_LIMITS]

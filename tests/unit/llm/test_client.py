@@ -153,7 +153,7 @@ async def test_call_without_a_model_or_a_key_is_not_sent() -> None:
     failure = await failure_of(model=None)
     assert (failure.error, str(failure)) == (
         ModelError.MODEL_MISSING,
-        "no model is named; name one in the request, or set DAGWRIGHT_MODEL for the worker "
+        "no model is named; name a model in the request, or set DAGWRIGHT_MODEL for the worker "
         "(`dagwright up` passes its environment to the workers that it starts)",
     )
     assert (await refusal(Endpoint())).error is ModelError.KEY_MISSING

@@ -187,7 +187,7 @@ async def test_call_of_a_dying_server_fails_with_its_last_words(tmp_path: Path) 
     did = tmp_path / "did"
     async with _running(load(tmp_path, srv=server_entry(did))) as servers:
         assert str(await _failure(servers, "srv.write", text="die")) == (
-            "The MCP server 'srv': it ended during the call, so its result is unknown; "
+            "The MCP server 'srv': the server ended during the call, so the result is unknown; "
             "its last output: the disk is full"
         )
         assert await call_tool(servers, "srv.write", text="again") == "written"
@@ -204,7 +204,7 @@ async def test_tool_that_changes_while_its_server_runs_is_not_called(tmp_path: P
             try:
                 await call_tool(servers, "srv.order", item="b")
             except ToolChanged as error:
-                return "'order' has changed" in str(error) and "check the plan again" in str(error)
+                return "'order' has changed" in str(error) and "check and run the plan again" in str(error)
             return False
 
         await eventually(is_refused)
@@ -216,8 +216,8 @@ async def test_tool_that_changed_while_its_server_was_down_is_not_called(tmp_pat
     (did / "other").touch()
     async with _running(servers):
         assert str(await _failure(servers, "srv.order", ToolChanged, item="a")) == (
-            "The MCP server 'srv': 'order' has changed: its arguments, its result or its effects are not those that "
-            "the plan was checked against; check the plan again, and run it again"
+            "The MCP server 'srv': 'order' has changed: the plan was checked against other arguments, another result "
+            "or other effects; check and run the plan again"
         )
         assert calls_of(did) == []
 

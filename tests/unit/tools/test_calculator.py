@@ -193,7 +193,7 @@ async def test_without_a_model_the_error_has_a_remedy() -> None:
         with pytest.raises(ValueError, match="not arithmetic") as unnamed:
             await calculate(server, "Add 1 and 2", model=None)
     assert str(unnamed.value) == (
-        f"{refusal}, or let a model read it: name one in the request, or set DAGWRIGHT_MODEL for the worker "
+        f"{refusal}, or let a model read it: name a model in the request, or set DAGWRIGHT_MODEL for the worker "
         "(`dagwright up` passes its environment to the workers that it starts)"
     )
 
