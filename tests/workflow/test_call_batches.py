@@ -170,7 +170,8 @@ async def test_separate_slow_call_is_cancelled_with_its_node_or_run(runs: Runs, 
     assert result["ok"]
 
     async def is_blocked() -> bool:
-        return (await handle.query(wire.QUERY_NODE, "n"))["status"] == "blocked"
+        node = await handle.query(wire.QUERY_NODE, "n")
+        return bool(node["status"] == "blocked")
 
     await eventually(is_blocked)
     assert bench.cleaned.count(unique) == 1
