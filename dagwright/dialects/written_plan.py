@@ -79,17 +79,17 @@ def _value_of(text: str, dialect: str | None) -> tuple[JsonValue, Sequence[Repai
     """Return the JSON value in a response and the repairs; a plan in a text dialect is returned as text."""
     start_of_answer = answer_start(text)
     answer = text[start_of_answer:]
-    dialect_name = text_dialect(answer)
+    name_and_offset = text_dialect(answer)
     start = _JSON_START.search(answer)
-    is_text = dialect_name is not None and (start is None or dialect_name[1] < start.start())
+    is_text = name_and_offset is not None and (start is None or name_and_offset[1] < start.start())
     if dialect in TEXT_DIALECTS or (dialect is None and is_text):
-        thinking = (
+        thinking_repairs = (
             [Repair("thinking", "the thoughts of the model before its answer were skipped", 0)]
             if start_of_answer
             else []
         )
         text_plan, repairs = _complete_steps(answer, offset=start_of_answer)
-        return text_plan, [*thinking, *repairs]
+        return text_plan, [*thinking_repairs, *repairs]
     written_json = read_written_json(text)
     return written_json.value, written_json.repairs
 

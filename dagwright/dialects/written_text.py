@@ -45,11 +45,11 @@ def read_written_json(text: str) -> WrittenJson:
     Complexity: linear in the length of the text.
     """
     values = list(_values_in(text))
-    distinct = {
+    distinct_values = {
         json.dumps(parsed_value.value, sort_keys=True): (start, parsed_value)
         for start, parsed_value in reversed(values)
     }
-    if len(distinct) > 1:
+    if len(distinct_values) > 1:
         lines = [line_of(text, start) for start, _ in values]
         line_list = ", ".join(map(str, lines[:_MAX_SHOWN_LINES])) + (", …" if len(lines) > _MAX_SHOWN_LINES else "")
         message = (
@@ -113,7 +113,7 @@ def answer_start(text: str) -> int:
 def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
     """Yield objects and lists of objects with their offsets; an empty value only if there is no other value."""
     position = answer_start(text)
-    empty: tuple[int, ParsedValue] | None = None
+    empty_value: tuple[int, ParsedValue] | None = None
     has_values = False
     prose: UnreadableValue | None = None
     while match := _START.search(text, position):
@@ -127,14 +127,14 @@ def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
             continue
         position = parsed_value.end
         if not parsed_value.value:
-            empty = empty or (match.start(), parsed_value)
+            empty_value = empty_value or (match.start(), parsed_value)
         elif isinstance(parsed_value.value, dict) or any(isinstance(item, dict) for item in parsed_value.value):
             has_values = True
             yield match.start(), parsed_value
     if has_values:
         return
-    if empty is not None:
-        yield empty
+    if empty_value is not None:
+        yield empty_value
     elif prose is not None:
         raise PlanInvalid([_syntax_problem(text, prose)])
     else:

@@ -1,7 +1,7 @@
 """Subscriptions to runs: one reader for each run and process, whatever the number of subscribers.
 
 A hundred readers of one run would make the run three to five times slower
-(docs/contributing/internals/temporal.md); a hundred subscribers of one reader cost nothing. The reader, and its
+(docs/contributing/internals/temporal.md); a hundred subscribers of one reader do not slow it down. The reader, and its
 requests, exist while there are subscribers.
 """
 
@@ -127,8 +127,8 @@ class RunSubscriptions:
             yield update
             # The run may end while the subscriber handles the update, and the subscriber needs that end too.
             while not update.view.is_closed:
-                previous, moment = moment, await topic.next_moment(after=moment)
-                update = topic.update(topic.changed_since(previous))
+                previous_moment, moment = moment, await topic.next_moment(after=moment)
+                update = topic.update(topic.changed_since(previous_moment))
                 yield update
         finally:
             topic.subscribers -= 1

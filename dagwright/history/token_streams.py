@@ -74,11 +74,11 @@ class TokenStreams:
     async def parts(self, workflow_id: str, delivered_text: DeliveredText) -> AsyncGenerator[TextPart, None]:
         """Yield the answer of a run in parts while it is written, and end when the run has ended.
 
-        The last words may be missing: get them with `delivered.rest_of` from the document of the run. If a caller
+        The last words may be missing: get them with `delivered_text.rest_of` from the document of the run. If a caller
         leaves early, it must close the generator (`contextlib.aclosing`).
 
         Args:
-            delivered_text: text that this reader has got; updated here.
+            delivered_text: text that this reader has received; updated here.
 
         Raises:
             RunNotFound: there is no such run.

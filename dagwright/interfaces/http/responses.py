@@ -215,9 +215,9 @@ async def cancel_response(response_id: str, context: ContextDep) -> Response:
     ref = parse_response_id(response_id)
     run = ref.run
     if active_starts := active_starts_of(context, run):
-        for start in active_starts:
-            start.start.abandoned.set()
-        await asyncio.wait(tasks := [start.task for start in active_starts], timeout=CANCEL_TIMEOUT_S)
+        for active_start in active_starts:
+            active_start.start.abandoned.set()
+        await asyncio.wait(tasks := [active_start.task for active_start in active_starts], timeout=CANCEL_TIMEOUT_S)
         # With any other result, the run may have been started.
         if all(task.done() and is_abandoned(task.exception()) for task in tasks):
             message = f"the turn {run!r} was cancelled while it waited for its session"
@@ -269,7 +269,8 @@ async def _with_previous_run(
 ) -> tuple[GatewayOptions, Conversation]:
     """Return the options and conversation of a request that continues a run.
 
-    The request becomes a turn of the run's session. If the run has no session, it becomes an earlier turn.
+    The request becomes a turn of the run's session. If the run has no session, the run becomes an earlier turn of the
+    conversation.
     """
     session = public_session_id(context.caller, await context.runs.session_of(await context.visible_run(run)))
     if session is not None:
@@ -308,7 +309,7 @@ async def _answer_in(context: GatewayContext, view: RunView) -> str | None:
         return None
 
 
-async def _respond_with_model(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> Response:
+async def _respond_with_model(context: GatewayContext, body: ResponseBody, chat_body: Mapping[str, Any]) -> Response:
     require_scope(context, KeyScope.RUN)
     if body.background:
         message = "answers without a run are not stored: omit background, or use a run"
@@ -317,15 +318,15 @@ async def _respond_with_model(context: GatewayContext, body: ResponseBody, chat:
         message = "answers without a run are not stored: send the earlier messages in input, or use a run"
         raise ApiError(ErrorCode.ROUTING_MODE_UNFIT, message, param="previous_response_id")
     headers = {"X-Routing-Mode": RoutingMode.DIRECT.value}
-    model_call = _model_response(context, body, chat)
+    model_call = _model_response(context, body, chat_body)
     if not body.stream:
         return JSONResponse(await model_call, headers=headers)
     return stream_response(_response_events(await direct.start_call(model_call)), context=context, headers=headers)
 
 
-async def _model_response(context: GatewayContext, body: ResponseBody, chat: Mapping[str, Any]) -> dict[str, Any]:
-    completion = await direct.completion(context, chat)
-    return response_of_completion(body.model_dump(exclude_unset=True), completion, model=str(chat["model"]))
+async def _model_response(context: GatewayContext, body: ResponseBody, chat_body: Mapping[str, Any]) -> dict[str, Any]:
+    completion = await direct.completion(context, chat_body)
+    return response_of_completion(body.model_dump(exclude_unset=True), completion, model=str(chat_body["model"]))
 
 
 async def _response_events(model_task: "asyncio.Task[dict[str, Any]]") -> Events:
