@@ -26,7 +26,7 @@ class TurnRejected(DagwrightError):
 
 
 class FeedbackRejected(DagwrightError):
-    """The run does not accept an answer or another request of the client."""
+    """The run does not accept the answer; the message says why."""
 
 
 class ForkRejected(DagwrightError):

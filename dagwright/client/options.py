@@ -90,7 +90,7 @@ class RequestOptions(RunSettings, total=False):
         max_replans: how often the model may plan again after a plan has run.
         max_rounds, worker_timeout, synthesis: options of the profile `rounds`.
         context: option of the profile `intents`: name -> `{"id", "name", "kind"}`.
-        confidence: option of the profile `intents`, 0 to 1: below it the run requests approval.
+        confidence: option of the profile `intents`, 0 to 1; intents with a lower confidence need approval.
         plan_only: end with the plan and do not run it.
         output_schema: JSON Schema of the answer.
     """
