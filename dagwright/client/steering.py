@@ -58,7 +58,7 @@ class Command:
 
     Args:
         name: name of the update and of the signal.
-        arguments: payload without author and reason; `node` may be a path into a sub-plan, `archive/check`.
+        arguments: payload without author and reason; `node_id` may be a path into a sub-plan, `archive/check`.
         has_reason: whether the command accepts a reason.
     """
 

@@ -1,5 +1,5 @@
 """Planning: how a run extends its own plan with a model. Pure.
 
-`agent_loop`, `plan_and_execute` and `rounds` are plan extenders; `model_calls` is how each of them calls a model.
+`agent_loop`, `plan_and_execute` and `rounds` are plan extenders; `model_calls` has the model calls that they share.
 Imports `core` and `features`.
 """

@@ -257,7 +257,7 @@ def _check_comparison(left: object, operator: str, right: object) -> None:
 
 
 def _check_constants(left: object, right: object) -> None:
-    """Reject the comparison of a value that has only certain constants with another constant."""
+    """Reject the comparison of an enumerated value with a constant that is not in the enumeration."""
     left_constants, right_constants = schema_of(left).constants, schema_of(right).constants
     if (
         left_constants is None

@@ -254,7 +254,7 @@ class Plan:
 
         Args:
             tools: tools that the plan may call, besides built-in tools and tools that were added as functions.
-                Functions, declared activities, modules, module names or `.py` files.
+                Each is a function, a declared activity, a module, a module name or a `.py` file.
             allow_unknown_tools: accept unknown tools, without a check of their arguments.
 
         Raises:
@@ -406,9 +406,9 @@ class Plan:
         """Add a node, and return its handle, a placeholder for its result.
 
         All other keywords are arguments of the tool, or inputs of the sub-plan: values, handles, or lists, objects
-        and f-strings with handles. Names and types are checked here, at run time of the program that builds the
-        plan: no type checker can express "this parameter's type, or a handle" beside the options of a node. Use
-        `call` to have type checkers check the arguments.
+        and f-strings with handles. Names and types are checked when the program builds the
+        plan, because Python's types cannot express "this parameter's type, or a handle". With `call`, type checkers
+        check the arguments.
 
         Args:
             target: a function with `@tool`, the name of a tool, `ask_human(...)`, a sub-plan, or the path of a
@@ -499,7 +499,7 @@ class Plan:
 
         Args:
             objective: task of the agent; it may contain handles.
-            agent: name of an agent that the run knows; cannot be combined with `prompt` to `feedback_policy`.
+            agent: name of an agent that the run knows; excludes the parameters from `prompt` to `feedback_policy`.
             prompt: instructions of a new agent, which belongs to this plan.
             tools: functions with `@tool`, or names of tools.
             max_turns: maximum number of model calls.

@@ -125,7 +125,7 @@ class PublishedTemplates:
 
     Args:
         templates: the valid templates.
-        problems: name of a template -> its problems, one line each; those of the folder itself under `""`.
+        problems: name of a template -> its problems, one line each; problems of the folder itself under `""`.
     """
 
     templates: Templates

@@ -91,7 +91,7 @@ def feedback_from_json(message: Any, *, through: Through) -> Feedback:
     """Decode an answer.
 
     Args:
-        through: whether it is a signal or an update.
+        through: channel that carried the message, a signal or an update.
 
     Raises:
         MessageInvalid: the message is invalid.
@@ -116,7 +116,7 @@ def feedback_from_json(message: Any, *, through: Through) -> Feedback:
 
 
 def _through_in(message: Mapping[str, Any], transport: Through) -> Through:
-    """Return the channel that the sender declares; the transport if it declares none."""
+    """Return the channel that the sender declares; the transport if the sender declares no channel."""
     declared_channel = message.get("through")
     if declared_channel is None:
         return transport
@@ -166,7 +166,7 @@ def node_command_from_json(name: str, message: Any, *, through: Through) -> Comm
 
     Args:
         name: name of the signal or update.
-        through: whether it is a signal or an update.
+        through: channel that carried the message, a signal or an update.
 
     Raises:
         MessageInvalid: the message differs from docs/reference/messages.md.

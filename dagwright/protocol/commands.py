@@ -189,7 +189,7 @@ def decode_command(name: str, message: Any, *, through: Through) -> RoutedComman
     Args:
         name: name of the signal or update.
         message: its JSON value.
-        through: whether it is a signal or an update.
+        through: channel that carried the message, a signal or an update.
 
     Raises:
         MessageInvalid: the message differs from docs/reference/messages.md.

@@ -46,8 +46,8 @@ def attributes_at_start(memo: Mapping[str, Any], *, missing: Collection[str]) ->
     """Return the search attributes with which a client starts a run: the attributes from its memo, and its state.
 
     Args:
-        missing: search attributes that the namespace lacks. If one is missing, none is set: a run that has `STATE`
-            writes the others too, which would fail.
+        missing: search attributes that the namespace lacks. If an attribute is missing, no attribute is set: a run
+            that has `STATE` would also write the missing attribute, and fail.
     """
     pairs = [] if missing else [SearchAttributePair(STATE, "running"), *identifying_pairs(memo)]
     return TypedSearchAttributes(pairs)

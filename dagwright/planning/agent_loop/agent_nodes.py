@@ -1,4 +1,4 @@
-"""Convert the nodes of LLM agents into sub-plans that an extender extends; each runs in its own workflow.
+"""Convert the nodes of LLM agents into sub-plans that an extender extends. Each sub-plan runs in its own workflow.
 
 The compiler treats every agent as a tool (`dagwright.core.model.agents`). Agents implemented by a class or a
 service also run as tools. Agents of type `llm` are converted here, because the conversion uses model requests, which

@@ -48,7 +48,7 @@ _TURN = re.compile(r"turn[0-9]+(#[0-9]+)?")
 REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "INFORMATION", "GUIDANCE")
 """Types of the requests that an agent may make to people."""
 _LEGACY_REQUEST_TYPES = ("CLARIFICATION", "APPROVAL", "SELECTION", "GUIDANCE")
-"""Default for specs without the field, from runs that started before the field existed, so their histories replay."""
+"""Default for specs without `request_types`: runs that started before the field existed must still replay."""
 
 
 def ask_person_tool(types: Sequence[str]) -> OfferedTool:

@@ -59,7 +59,7 @@ def drawn_dependencies(scheduler: "RunScheduler", node: CompiledNode) -> Sequenc
 
 
 MAX_SUB_GOALS_BYTES = 192 * 1024
-"""Limit for all `sub_goals`. Over the limit, values, description and error of the oldest have 200 bytes each."""
+"""Limit for all `sub_goals`. Over the limit, the fields of the oldest sub-goals are cut to 200 bytes each."""
 MAX_ROUNDS_BYTES = 96 * 1024
 """Limit for all `rounds`. Over the limit, the oldest rounds have `omitted_results`, a number, and no `results`."""
 MAX_RESULT_BYTES = 8 * 1024
