@@ -38,6 +38,14 @@ async def view_of(runs: Runs, handle: Handle) -> RunView:
     return await RunReader(runs.client, handle.id).read()
 
 
+async def wait_for_node(runs: Runs, handle: Handle, node_id: str, status: str) -> None:
+    async def has_status() -> bool:
+        nodes = (await view_of(runs, handle)).document()["nodes"]
+        return node_id in nodes and bool(nodes[node_id]["status"] == status)
+
+    await eventually(has_status)
+
+
 async def wait_for_requests(client: Client, run_id: str, *requests: str) -> None:
     """Wait until these are the open requests of a run, in this order; the run needs no worker."""
 

@@ -1,4 +1,4 @@
-"""The server of a state folder, for real: started once, found, shared, kept, killed, rejected."""
+"""The Temporal server of a state folder: its start, its shared use, its end and its replacement."""
 
 import asyncio
 import json
@@ -41,10 +41,10 @@ async def main() -> None:
 
 asyncio.run(main())
 """
-"""A command that holds the server until its standard input ends."""
+"""Code of a process that uses the server until its standard input ends."""
 
 
-async def _command(state_dir: Path) -> asyncio.subprocess.Process:
+async def _start_command(state_dir: Path) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         sys.executable, "-W", "error", "-c", _COMMAND, str(state_dir), stdin=PIPE, stdout=PIPE
     )
@@ -57,12 +57,12 @@ async def _first_line(process: asyncio.subprocess.Process) -> str:
 
 
 async def test_namespace_keeps_closed_runs_for_ninety_days(server: LiveServer, client: Client) -> None:
-    described = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
-    assert described.config.workflow_execution_retention_ttl.ToTimedelta() == timedelta(days=90)
+    response = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    assert response.config.workflow_execution_retention_ttl.ToTimedelta() == timedelta(days=90)
     assert server.server.version is not None
 
 
-async def test_every_setting_reaches_the_server(server: LiveServer) -> None:
+async def test_server_runs_with_every_dynamic_config_value_and_pragma(server: LiveServer) -> None:
     command = Path(f"/proc/{server.server.pid}/cmdline").read_bytes().decode().split("\0")
     settings = {value for name, value in pairwise(command) if name == "--dynamic-config-value"}
     pragmas = {value for name, value in pairwise(command) if name == "--sqlite-pragma"}
@@ -70,7 +70,7 @@ async def test_every_setting_reaches_the_server(server: LiveServer) -> None:
     assert pragmas == {"journal_mode=wal", "synchronous=normal"}
 
 
-async def test_interface_of_the_server_answers(server: LiveServer) -> None:
+async def test_web_interface_responds_with_status_200(server: LiveServer) -> None:
     ui_url = server.server.ui_url
     assert ui_url is not None
     host, port = ui_url.removeprefix("http://").split(":")
@@ -81,7 +81,7 @@ async def test_interface_of_the_server_answers(server: LiveServer) -> None:
     await writer.wait_closed()
 
 
-async def test_first_key_turns_the_interface_off_and_the_server_stays_kept(state_dir: Path) -> None:
+async def test_closed_web_interface_leaves_a_persistent_private_server(state_dir: Path) -> None:
     settings = Settings(state_dir=state_dir)
     local_server = LocalServer(settings)
     async with open_connection(settings) as connection:
@@ -90,43 +90,48 @@ async def test_first_key_turns_the_interface_off_and_the_server_stays_kept(state
         assert not await local_server.close_ui()
         KeyFile(settings.api_keys).add("ann", list(KeyScope))
         assert await local_server.close_ui()
-        actual = local_server.find()
-        assert actual is not None
-        assert (actual.address, actual.ui_url, local_server.is_persistent()) == (address, None, True)
+        restarted_server = local_server.find()
+        assert restarted_server is not None
+        assert (restarted_server.address, restarted_server.ui_url, local_server.is_persistent()) == (
+            address,
+            None,
+            True,
+        )
         assert ui_url is not None
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(*ui_url.removeprefix("http://").split(":"))
         assert (await connection.client.count_workflows()).count == 0
-        modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [state_dir, *state_dir.glob("*.*")]}
-        assert modes.pop(state_dir.name) == 0o700
-        assert set(modes) >= {"temporal.db", "temporal.db-wal", "server.log", "server.json"}
-        assert {mode for name, mode in modes.items()} == {0o600}, modes
+        modes_by_name = {path.name: stat.S_IMODE(path.stat().st_mode) for path in [state_dir, *state_dir.glob("*.*")]}
+        assert modes_by_name.pop(state_dir.name) == 0o700
+        assert set(modes_by_name) >= {"temporal.db", "temporal.db-wal", "server.log", "server.json"}
+        assert set(modes_by_name.values()) == {0o600}, modes_by_name
     assert await local_server.stop() == ["server"]
 
 
-async def test_server_with_an_interface_is_restarted_by_the_first_command_after_the_first_key(state_dir: Path) -> None:
+async def test_first_connection_after_the_first_key_restarts_the_server_without_web_interface(state_dir: Path) -> None:
     settings = Settings(state_dir=state_dir)
     async with open_connection(settings) as connection:
         KeyFile(settings.api_keys).add("ann", list(KeyScope))
-        async with open_connection(settings) as second:
-            assert (second.server.ui_url, second.server.address) == (None, connection.server.address)
-            assert second.server.pid != connection.server.pid
+        async with open_connection(settings) as second_connection:
+            restarted_server = second_connection.server
+            assert (restarted_server.ui_url, restarted_server.address) == (None, connection.server.address)
+            assert restarted_server.pid != connection.server.pid
 
 
 async def test_two_first_commands_start_exactly_one_server(state_dir: Path) -> None:
-    first, second = await asyncio.gather(_command(state_dir), _command(state_dir))
+    first, second = await asyncio.gather(_start_command(state_dir), _start_command(state_dir))
     assert await _first_line(first) == await _first_line(second)
 
     await first.communicate(b"")
-    assert LocalServer(Settings(state_dir=state_dir)).find() is not None, "the second command still uses it"
+    assert LocalServer(Settings(state_dir=state_dir)).find() is not None, "the second command still uses the server"
 
     await second.communicate(b"")
     assert LocalServer(Settings(state_dir=state_dir)).find() is None
 
 
-async def test_killed_command_leaves_a_server_that_the_next_one_uses_and_ends(state_dir: Path) -> None:
-    local = LocalServer(Settings(state_dir=state_dir))
-    process = await _command(state_dir)
+async def test_server_of_a_killed_command_is_used_and_ended_by_the_next_command(state_dir: Path) -> None:
+    local_server = LocalServer(Settings(state_dir=state_dir))
+    process = await _start_command(state_dir)
     line = await _first_line(process)
     process.send_signal(signal.SIGKILL)
     await process.communicate()
@@ -134,10 +139,10 @@ async def test_killed_command_leaves_a_server_that_the_next_one_uses_and_ends(st
     async with open_connection(Settings(state_dir=state_dir)) as connection:
         assert f"{connection.server.pid} {connection.server.address}" == line
 
-    assert local.find() is None
+    assert local_server.find() is None
 
 
-async def test_command_that_started_the_server_ends_it_even_if_its_state_was_deleted(state_dir: Path) -> None:
+async def test_last_command_ends_the_server_even_if_the_state_folder_was_deleted(state_dir: Path) -> None:
     async with open_connection(Settings(state_dir=state_dir)) as connection:
         host, _, port = connection.server.address.partition(":")
         shutil.rmtree(state_dir)
@@ -147,7 +152,7 @@ async def test_command_that_started_the_server_ends_it_even_if_its_state_was_del
         await asyncio.open_connection(host, int(port))
 
 
-async def test_runs_of_another_version_are_refused_in_one_sentence(state_dir: Path, tmp_path: Path) -> None:
+async def test_database_of_a_different_server_version_is_rejected(state_dir: Path, tmp_path: Path) -> None:
     settings = Settings(state_dir=state_dir, cache_home=tmp_path)
     async with live_server(state_dir):
         pass
@@ -158,17 +163,17 @@ async def test_runs_of_another_version_are_refused_in_one_sentence(state_dir: Pa
     program.write_text("#!/bin/sh\necho 'temporal version 1.5.1 (Server 1.29.1, UI 2.42.1)'\n", encoding="ascii")
     program.chmod(0o755)
 
-    with pytest.raises(ServerUnreachable) as refusal:
+    with pytest.raises(ServerUnreachable) as error:
         async with LocalServer(settings).hold():
             pass
 
-    assert str(refusal.value) == (
+    assert str(error.value) == (
         f"the runs in {state_dir} were made by Temporal server 1.28.0, and {program} is 1.29.1: "
         "put 1.28.0 on the path, or use another state folder"
     )
 
 
-async def test_server_of_a_variable_is_first(
+async def test_server_of_the_environment_variable_has_priority(
     server: LiveServer, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
@@ -179,87 +184,89 @@ async def test_server_of_a_variable_is_first(
     assert not state_dir.exists()
 
 
-async def test_unknown_namespace_is_reported(
+async def test_unknown_namespace_is_an_error_with_address_and_name(
     server: LiveServer, state_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", server.address)
     monkeypatch.setenv("TEMPORAL_NAMESPACE", "elsewhere")
-    with pytest.raises(ServerUnreachable) as refusal:
+    with pytest.raises(ServerUnreachable) as error:
         async with open_connection(Settings(state_dir=state_dir)):
             pass
-    assert str(refusal.value) == f"the Temporal server at {server.address} has no namespace 'elsewhere'"
+    assert str(error.value) == f"the Temporal server at {server.address} has no namespace 'elsewhere'"
 
 
-async def test_occupied_port_is_replaced(state_dir: Path) -> None:
+async def test_server_whose_port_is_occupied_starts_on_a_different_port(state_dir: Path) -> None:
     async with live_server(state_dir) as live:
-        before = live.address
-    host, port = before.split(":")
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taken.bind((host, int(port)))
-        taken.listen()
+        first_address = live.address
+    host, port = first_address.split(":")
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, int(port)))
+        listener.listen()
         async with live_server(state_dir) as live:
-            assert live.address != before
+            assert live.address != first_address
 
 
-async def test_foreign_server_is_not_used(
+async def test_server_of_a_different_state_folder_is_not_used(
     server: LiveServer, state_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with live_server(state_dir) as live:
-        own, path = live.server, state_dir / "server.json"
+        first_server, path = live.server, state_dir / "server.json"
         path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), "address": server.address}), "utf-8")
         async with open_connection(live.settings) as connection:
             assert connection.server.address != server.address
-            assert connection.server.pid not in (own.pid, server.server.pid)
-    assert f"the server process {own.pid} does not respond and is restarted" in capsys.readouterr().err
+            assert connection.server.pid not in (first_server.pid, server.server.pid)
+    assert f"the server process {first_server.pid} does not respond and is restarted" in capsys.readouterr().err
 
 
-async def test_server_and_its_interface_never_get_one_port(state_dir: Path) -> None:
+async def test_recorded_web_interface_port_is_replaced_if_the_server_has_it(state_dir: Path) -> None:
     async with live_server(state_dir) as live:
-        before = live.address
-    record = state_dir / "server.json"
-    kept = {**json.loads(record.read_text(encoding="utf-8")), "ui_url": f"http://{before}"}
-    record.write_text(json.dumps(kept), encoding="utf-8")
+        address = live.address
+    record_file = state_dir / "server.json"
+    record = {**json.loads(record_file.read_text(encoding="utf-8")), "ui_url": f"http://{address}"}
+    record_file.write_text(json.dumps(record), encoding="utf-8")
     async with live_server(state_dir) as live:
-        assert (live.address, live.server.ui_url == f"http://{before}") == (before, False)
+        assert (live.address, live.server.ui_url == f"http://{address}") == (address, False)
 
 
 def _is_stopped(pid: int) -> bool:
-    """Return whether all threads of a process are stopped: on a busy machine some continue after the signal."""
+    """Return whether all threads of a process are stopped; on a busy machine, some threads stop later than others."""
     try:
         entries = [(task / "stat").read_text(encoding="utf-8") for task in Path(f"/proc/{pid}/task").iterdir()]
     except FileNotFoundError:
         return False
-    return all(words.rpartition(")")[2].split()[0] == "T" for words in entries)
+    return all(entry.rpartition(")")[2].split()[0] == "T" for entry in entries)
 
 
-async def test_server_that_stops_responding_is_restarted(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_that_hangs_after_its_first_response_is_restarted(
+    state_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with live_server(state_dir) as live:
-        before = live.server.pid
-        assert before is not None
-        answers = local._responds
+        first_pid = live.server.pid
+        assert first_pid is not None
+        responds = local._responds
 
         monkeypatch.setattr(local, "_RESPONSE_TIMEOUT_S", 3.0)
 
-        async def hangs_then(address: str) -> bool:
-            found = await answers(address)
-            if live.server.pid == before:
-                monkeypatch.setattr(local, "_responds", answers)
-                os.kill(before, signal.SIGSTOP)
-                await eventually(partial(_is_stopped, before))
-            return found
+        async def respond_and_hang(address: str) -> bool:
+            is_responding = await responds(address)
+            if live.server.pid == first_pid:
+                monkeypatch.setattr(local, "_responds", responds)
+                os.kill(first_pid, signal.SIGSTOP)
+                await eventually(partial(_is_stopped, first_pid))
+            return is_responding
 
-        monkeypatch.setattr(local, "_responds", hangs_then)
+        monkeypatch.setattr(local, "_responds", respond_and_hang)
         await live.start()
-        assert live.server.pid != before
+        assert live.server.pid != first_pid
 
 
 async def test_unresponsive_server_is_restarted_on_its_port(state_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.server.local._RESPONSE_TIMEOUT_S", 3.0)
     async with live_server(state_dir) as live:
-        before = live.server
-        assert before.pid is not None
-        os.kill(before.pid, signal.SIGSTOP)
-        await eventually(partial(_is_stopped, before.pid))
+        first_server = live.server
+        assert first_server.pid is not None
+        os.kill(first_server.pid, signal.SIGSTOP)
+        await eventually(partial(_is_stopped, first_server.pid))
         await live.start()
-        assert (live.address, live.server.pid == before.pid) == (before.address, False)
+        assert (live.address, live.server.pid == first_server.pid) == (first_server.address, False)

@@ -1,4 +1,4 @@
-"""Sessions on the real Temporal server: turns one after the other, and the context that each turn passes on."""
+"""Sessions on the real Temporal server: the order of turns, and the context that each turn passes to the next."""
 
 import asyncio
 from collections import Counter
@@ -24,28 +24,41 @@ from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turn_summaries import CUT, RESPONSE_BYTES
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, document_of, raw
+from tests.support.people import hold
+from tests.support.runs import Document, Handle, document_of, raw
 from tests.support.sessions import SessionBench, call, session_bench
 
 pytestmark = pytest.mark.server
 
-_IDENTIFYING = {wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE, wire.SEARCH_TAGS}
+_IDENTIFYING_ATTRIBUTES = {wire.SEARCH_TITLE, wire.SEARCH_TEMPLATE, wire.SEARCH_TAGS}
 
 
 @pytest.fixture(scope="module")
 async def cached_bench(client: Client, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SessionBench]:
-    async with session_bench(client, tmp_path_factory.mktemp("sessions")) as found:
-        yield found
+    async with session_bench(client, tmp_path_factory.mktemp("sessions")) as bench:
+        yield bench
 
 
 @pytest.fixture
 async def bench(cached_bench: SessionBench) -> AsyncIterator[SessionBench]:
-    """Sessions of a worker that the tests share; each history that a test made is checked and replayed."""
+    """Sessions of a worker that the tests share; the histories of each test are checked and replayed."""
     yield cached_bench
     await cached_bench.runs.check_runs()
 
 
-async def test_second_turn_uses_the_name_that_the_first_one_set(bench: SessionBench, unique: str) -> None:
+def _fund_and_hold(gate: str) -> tuple[Document, Document]:
+    """Return the nodes of a turn that sets the name of a fund, then runs until the test opens the gate."""
+    return call("a", "name_fund", name="Apex"), hold("b", gate, "a")
+
+
+async def _start_session(bench: SessionBench, name: str, **options: Any) -> Handle:
+    """Start the workflow of a session that `check_runs` does not check."""
+    return await bench.client.start_workflow(
+        wire.WORKFLOW_SESSION, {"session_id": name}, id=session_id(name), task_queue=bench.runs.task_queue, **options
+    )
+
+
+async def test_turn_uses_the_name_that_an_earlier_turn_set(bench: SessionBench, unique: str) -> None:
     first = await bench.sessions.start_turn(unique, bench.turn(call("a", "name_fund", name="Apex"), request="Make it."))
     session = await bench.wait_for_turn_end(unique, first.workflow_id)
     assert session.names == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
@@ -55,66 +68,73 @@ async def test_second_turn_uses_the_name_that_the_first_one_set(bench: SessionBe
     session = await bench.wait_for_turn_end(unique, second.workflow_id)
     expected = [(1, "Make it.", "completed", ("cbu",)), (2, "And that.", "completed", ())]
     assert [(turn.number, turn.request, turn.status, turn.names) for turn in session.turns] == expected
-    await eventually(lambda: _has_nothing_to_do(bench, unique))
-    names = [EventType.Name(kind) for kind in await _kinds_of_events(bench, unique)]
+    await eventually(lambda: _is_idle_on_server(bench, unique))
+    names = [EventType.Name(kind) for kind in await _count_events_by_kind(bench, unique)]
     assert [name for name in names if "TIMER" in name or "ACTIVITY" in name] == []
     result = await (await bench.close(unique)).result()
     assert (result["status"], result["context"]) == ("ended", session.names)
 
 
-async def _has_nothing_to_do(bench: SessionBench, name: str) -> bool:
-    """Return whether an idle session has no open child and no open workflow task; a run reports its end twice."""
-    described = (await bench.client.get_workflow_handle(session_id(name)).describe()).raw_description
-    return not (described.pending_children or described.HasField("pending_workflow_task"))
+async def _is_idle_on_server(bench: SessionBench, name: str) -> bool:
+    """Return whether a session has no open child and no open workflow task.
+
+    An idle session can have them, since the end of a run reaches it twice: as a signal and as the end of a child.
+    """
+    description = (await bench.client.get_workflow_handle(session_id(name)).describe()).raw_description
+    return not (description.pending_children or description.HasField("pending_workflow_task"))
 
 
-async def test_stored_answer_is_complete_in_session_and_next_prompt(bench: SessionBench, unique: str) -> None:
-    entries: list[str | None] = []
-    long = bench.turn(call("a", "name_fund", name="Apex", padding=20_000), output="{{a.result.more}}")
+async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_turn(
+    bench: SessionBench, unique: str
+) -> None:
+    answers: list[str | None] = []
+    long_turn = bench.turn(call("a", "name_fund", name="Apex", padding=20_000), output="{{a.result.more}}")
 
     async def next_turn(session: SessionRecord) -> PreparedTurn:
-        entries.append(session.turns[0].answer)
+        answers.append(session.turns[0].answer)
         return await bench.turn(call("b", "echo", value=1))(session)
 
-    first = await bench.sessions.start_turn(unique, long)
+    first = await bench.sessions.start_turn(unique, long_turn)
     session = await bench.wait_for_turn_end(unique, first.workflow_id)
     document = await document_of(bench.client.get_workflow_handle(first.workflow_id))
     assert session.names == document["context"] == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
-    [kept] = session.turns
-    assert kept.response_ref is not None
-    assert len(kept.response or "") < 1_000
-    [whole] = (await bench.sessions.with_full_answers(session)).turns
-    assert whole.answer == "x" * 20_000
+    [turn] = session.turns
+    assert turn.response_ref is not None
+    assert len(turn.response or "") < 1_000
+    [full_turn] = (await bench.sessions.with_full_answers(session)).turns
+    assert full_turn.answer == "x" * 20_000
     second = await bench.sessions.start_turn(unique, next_turn)
     await bench.wait_for_turn_end(unique, second.workflow_id)
-    [answer] = entries
+    [answer] = answers
     assert answer is not None
     assert (encoded_size(answer) > RESPONSE_BYTES - 10, CUT in answer, answer[-9:]) == (True, True, "x" * 9)
-    # A value that was removed from the store is known by its start.
-    lost = session.with_answers({})
-    lost.turns = [replace(kept, response_ref={"ref": f"v1/{'0' * 64}", "paths": []})]
-    assert await bench.sessions.with_full_answers(lost) == lost
+    # The session still has the first characters of a value that was removed from the store.
+    session_with_lost_answer = session.with_answers({})
+    session_with_lost_answer.turns = [replace(turn, response_ref={"ref": f"v1/{'0' * 64}", "paths": []})]
+    assert await bench.sessions.with_full_answers(session_with_lost_answer) == session_with_lost_answer
     await bench.close(unique)
 
 
-async def test_turns_run_one_after_the_other_on_what_the_last_left(bench: SessionBench, unique: str) -> None:
-    entries: list[str] = []
-    held = bench.turn(call("a", "hold", name=unique), call("b", "name_fund", name="Apex"), request="First.")
-    first = await bench.sessions.start_turn(unique, held)
-    later = [
+async def test_turns_run_in_sequence_and_each_receives_the_names_of_the_last(bench: SessionBench, unique: str) -> None:
+    busy_requests: list[str] = []
+    held_turn = bench.turn(call("a", "hold", name=unique), call("b", "name_fund", name="Apex"), request="First.")
+    first = await bench.sessions.start_turn(unique, held_turn)
+    later_starts = [
         asyncio.create_task(
             bench.sessions.start_turn(
-                unique, bench.turn(call("c", "echo", value="@cbu")), on_busy=lambda turn: entries.append(turn.request)
+                unique,
+                bench.turn(call("c", "echo", value="@cbu")),
+                on_busy=lambda turn: busy_requests.append(turn.request),
             )
         )
         for _ in range(2)
     ]
-    await eventually(lambda: len(entries) == 2)
-    with pytest.raises(TurnRejected, match=f"is busy with the run '{first.workflow_id}'") as caught:
+    await eventually(lambda: len(busy_requests) == 2)
+    with pytest.raises(TurnRejected, match=f"is busy with the run '{first.workflow_id}'") as error:
         await bench.sessions.start_turn(unique, bench.turn(call("c", "echo", value=1)))
-    assert (caught.value.code, caught.value.run) == ("session_busy", first.workflow_id)
+    assert (error.value.code, error.value.run) == ("session_busy", first.workflow_id)
     bench.bench.open(unique)
-    runs = [(await each).workflow_id for each in later]
+    runs = [(await each).workflow_id for each in later_starts]
     for run in runs:
         document = await document_of(bench.client.get_workflow_handle(run))
         assert document["nodes"]["c"]["result"] == {"value": "id-Apex"}
@@ -123,11 +143,11 @@ async def test_turns_run_one_after_the_other_on_what_the_last_left(bench: Sessio
     assert [(turn.number, turn.status) for turn in session.turns] == [(n, "completed") for n in (1, 2, 3)]
     assert {turn.run for turn in session.turns} == {first.workflow_id, *runs}
     starts = [turn.started_at or "" for turn in session.turns][1:]
-    assert all(started >= (turn.ended_at or "z") for started, turn in zip(starts, session.turns, strict=False))
+    assert all(start >= (turn.ended_at or "z") for start, turn in zip(starts, session.turns, strict=False))
     await bench.close(unique)
 
 
-async def test_same_turn_twice_is_one_run(bench: SessionBench, unique: str) -> None:
+async def test_repeated_start_of_a_turn_returns_its_run(bench: SessionBench, unique: str) -> None:
     prepare = bench.turn(call("a", "name_fund", name="Apex"))
     run = f"{unique} run"
     first, second = await asyncio.gather(
@@ -135,71 +155,72 @@ async def test_same_turn_twice_is_one_run(bench: SessionBench, unique: str) -> N
     )
     assert first.workflow_id == second.workflow_id == run
     session = await bench.wait_for_turn_end(unique, run)
-    again = await bench.sessions.start_turn(unique, prepare, run=run)
-    assert (again.workflow_id, again.is_new) == (run, False)
+    repeated = await bench.sessions.start_turn(unique, prepare, run=run)
+    assert (repeated.workflow_id, repeated.is_new) == (run, False)
     assert (await bench.sessions.find(unique)).session == session
     assert len(session.turns) == 1
     handle = bench.client.get_workflow_handle(session_id(unique))
-    start = {"run_id": run, "start": {"plan": {}}, "version": 77}
-    result = await handle.execute_update(wire.UPDATE_START_TURN, start)
+    message = {"run_id": run, "start": {"plan": {}}, "version": 77}
+    result = await handle.execute_update(wire.UPDATE_START_TURN, message)
     assert result == {"ok": True, "run_id": run, "version": session.version}
     await bench.close(unique)
 
 
-async def test_id_of_a_run_outside_the_session_is_refused(bench: SessionBench, unique: str) -> None:
+async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: SessionBench, unique: str) -> None:
     node = call("a", "name_fund", name="Apex")
-    names, run, alone = [f"{unique} {n}" for n in range(3)], f"{unique} run", f"{unique} alone"
+    names, run, separate_run = [f"{unique} {n}" for n in range(3)], f"{unique} run", f"{unique} alone"
 
-    async def take(name: str, run: str = run) -> Started:
+    async def start_turn(name: str, run: str = run) -> Started:
         return await bench.sessions.start_turn(name, bench.turn(node), run=run, on_busy=lambda _: None)
 
-    # The first two at once: each starts its own run before it sees the run of the other.
-    ends = await asyncio.gather(*map(take, names[:2]), return_exceptions=True)
-    assert [type(end) for end in ends].count(RunIdInUse) == 1, ends
-    owner = names[[isinstance(end, Started) for end in ends].index(True)]
+    # Two sessions at the same time: each tries to start the run before it sees the run of the other session.
+    outcomes = await asyncio.gather(*map(start_turn, names[:2]), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes].count(RunIdInUse) == 1, outcomes
+    owner = names[[isinstance(outcome, Started) for outcome in outcomes].index(True)]
     await bench.wait_for_turn_end(owner, run)
-    # A command for the turn of the other session would steer the run of the first one.
-    [other_name] = {*names[:2]} - {owner}
+    # If the losing session had the turn, a command for this turn would steer the run of the owner.
+    [losing_name] = {*names[:2]} - {owner}
 
-    async def knows_no_turn() -> bool:
-        return (await bench.sessions.read(other_name)).session.turns == []
+    async def has_no_turn() -> bool:
+        return (await bench.sessions.read(losing_name)).session.turns == []
 
-    await eventually(knows_no_turn)
-    with pytest.raises(RunIdInUse) as other:
-        await take(names[2])
-    assert f"belongs to a run of the session {owner!r}, not to a run of the session {names[2]!r}" in str(other.value)
+    await eventually(has_no_turn)
+    with pytest.raises(RunIdInUse) as error:
+        await start_turn(names[2])
+    assert f"belongs to a run of the session {owner!r}, not to a run of the session {names[2]!r}" in str(error.value)
     plan = {"plan": 1, "nodes": [node]}
     compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
-    await bench.started.start(StartRequest(compiled, plan, workflow_id=alone))
-    with pytest.raises(RunIdInUse) as outside:
-        await take(owner, alone)
-    assert f"belongs to a run outside of sessions, not to a run of the session {owner!r}" in str(outside.value)
-    bench.runs.take(bench.client.get_workflow_handle(alone))
+    await bench.started.start(StartRequest(compiled, plan, workflow_id=separate_run))
+    with pytest.raises(RunIdInUse) as error:
+        await start_turn(owner, separate_run)
+    assert f"belongs to a run outside of sessions, not to a run of the session {owner!r}" in str(error.value)
+    bench.runs.take(bench.client.get_workflow_handle(separate_run))
     for name in names[:2]:
         with suppress(SessionNotFound):
             await bench.close(name)
 
 
-@pytest.mark.parametrize("way", ["signal", "temporal", "terminate"])
-async def test_turn_that_is_stopped_in_any_way_frees_the_session(bench: SessionBench, unique: str, way: str) -> None:
-    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
-    started = await bench.sessions.start_turn(unique, bench.turn(*nodes))
+@pytest.mark.parametrize("channel", ["signal", "temporal", "terminate"])
+async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
+    bench: SessionBench, unique: str, channel: str
+) -> None:
+    started = await bench.sessions.start_turn(unique, bench.turn(*_fund_and_hold(unique)))
     handle = bench.client.get_workflow_handle(started.workflow_id)
     await eventually(lambda: unique in bench.bench.entered)
-    match way:
+    match channel:
         case "signal":
             await handle.signal(wire.CANCEL, {"reason": "enough"})
         case "temporal":
             await handle.cancel()
         case _:
             await handle.terminate("gone")
-    await _becomes_idle(bench, unique)
+    await _wait_until_idle(bench, unique)
     session = (await bench.sessions.find(unique)).session
-    expected = ("failed", ()) if way == "terminate" else ("cancelled", ("cbu",))
+    expected = ("failed", ()) if channel == "terminate" else ("cancelled", ("cbu",))
     assert (session.turns[0].status, session.turns[0].names) == expected
     assert [*session.names] == [*expected[1]]
     bench.bench.open(unique)
-    if way == "terminate":
+    if channel == "terminate":
         assert session.turns[0].outcome is not None
         assert "terminated" in session.turns[0].outcome.lower()
         await bench.sessions.end(unique)
@@ -207,16 +228,17 @@ async def test_turn_that_is_stopped_in_any_way_frees_the_session(bench: SessionB
         await bench.close(unique)
 
 
-async def _becomes_idle(bench: SessionBench, name: str) -> None:
+async def _wait_until_idle(bench: SessionBench, name: str) -> None:
     async def is_idle() -> bool:
         return (await bench.sessions.find(name)).session.status == "idle"
 
     await eventually(is_idle)
 
 
-async def test_last_turn_of_a_terminated_session_is_reported_like_its_run(bench: SessionBench, unique: str) -> None:
-    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
-    started = await bench.sessions.start_turn(unique, bench.turn(*nodes))
+async def test_terminated_session_reports_its_last_turn_with_the_state_of_its_run(
+    bench: SessionBench, unique: str
+) -> None:
+    started = await bench.sessions.start_turn(unique, bench.turn(*_fund_and_hold(unique)))
     await eventually(lambda: unique in bench.bench.entered)
     await bench.client.get_workflow_handle(session_id(unique)).terminate("gone")
     (turn,) = (await bench.sessions.find(unique)).session.turns
@@ -228,10 +250,8 @@ async def test_last_turn_of_a_terminated_session_is_reported_like_its_run(bench:
     assert (view.is_open, turn.status, turn.names, turn.ended_at is None) == (False, "completed", ("cbu",), False)
 
 
-async def test_invalid_turns_are_refused_with_their_reason(bench: SessionBench, unique: str) -> None:
-    handle = await bench.client.start_workflow(
-        wire.WORKFLOW_SESSION, {"session_id": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
-    )
+async def test_invalid_start_of_a_turn_is_rejected_with_its_code(bench: SessionBench, unique: str) -> None:
+    handle = await _start_session(bench, unique)
     messages: list[tuple[Any, str]] = [
         ((), "invalid"),
         ((1, 2, 3), "invalid"),
@@ -241,27 +261,25 @@ async def test_invalid_turns_are_refused_with_their_reason(bench: SessionBench, 
         (({"run_id": "r", "start": {}, "version": 9},), "session_changed"),
     ]
     for message, code in messages:
-        with pytest.raises(WorkflowUpdateFailedError) as caught:
+        with pytest.raises(WorkflowUpdateFailedError) as error:
             await handle.execute_update(wire.UPDATE_START_TURN, args=message)
-        cause = caught.value.cause
+        cause = error.value.cause
         assert isinstance(cause, ApplicationError)
         assert (cause.type, cause.details[0]["code"]) == (wire.ERROR_REFUSED, code)
     await bench.close(unique)
 
 
-async def test_invalid_messages_and_failed_starts_change_no_session(bench: SessionBench, unique: str) -> None:
-    handle = await bench.client.start_workflow(
-        wire.WORKFLOW_SESSION, {"session_id": unique}, id=session_id(unique), task_queue=bench.runs.task_queue
-    )
+async def test_session_ignores_invalid_messages_and_records_failed_starts(bench: SessionBench, unique: str) -> None:
+    handle = await _start_session(bench, unique)
     messages: list[Any] = [None, "x", 3, [], {}, {"turn": "r"}, {"turn": "r", "status": "completed"}, {"turn": 1}]
     for message in messages:
         await handle.signal(wire.SIGNAL_TURN_ENDED, message)
     await handle.signal(wire.SIGNAL_TURN_ENDED, args=[1, 2])
     await handle.signal("nobody_knows", args=[1, 2])
-    # The input of the run cannot be read, so it does not report.
+    # The run cannot read its input, so it does not report its end.
     await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": f"{unique} a", "start": {"neither": 1}})
-    await _becomes_idle(bench, unique)
-    # Its own id belongs to a run already.
+    await _wait_until_idle(bench, unique)
+    # The ID of the session is in use, so the run cannot start.
     result = await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": session_id(unique), "start": {"goal": "x"}})
 
     async def is_compensated() -> bool:
@@ -280,21 +298,21 @@ async def test_session_with_invalid_input_fails_with_the_expected_input(bench: S
         *(([], "None"), ([None], "None"), ([{}], "{}"), ([{"session_id": "other"}], "{'session_id': 'other'}")),
         *(([1, 2, 3], "[None, None, None]"), ([raw(b"{")], "the payload is not JSON")),
     ]
-    for number, (arguments, actual) in enumerate(inputs):
+    for number, (arguments, received) in enumerate(inputs):
         handle = await bench.runs.start_raw(*arguments, workflow_id=session_id(unique), workflow=wire.WORKFLOW_SESSION)
         failure = await _failure_of(handle)
-        assert (failure.type, actual in failure.message) == (wire.ERROR_REFUSED, True), failure
-        assert number == 5 or failure.message == f"the input of a session is invalid: {expected}{actual}"
+        assert (failure.type, received in failure.message) == (wire.ERROR_REFUSED, True), failure
+        assert number == 5 or failure.message == f"the input of a session is invalid: {expected}{received}"
     handle = await bench.runs.start_raw({"session_id": unique}, workflow_id=unique, workflow=wire.WORKFLOW_SESSION)
     assert (await _failure_of(handle)).message == f"the workflow ID of a session is session-NAME, not {unique!r}"
 
 
-async def test_unknown_workflow_type_fails_with_the_nearest_known_type(bench: SessionBench, unique: str) -> None:
+async def test_unknown_workflow_type_fails_with_a_suggestion(bench: SessionBench, unique: str) -> None:
     handle = await bench.runs.start_raw({"plan": {}}, 2, workflow_id=unique, workflow="RunPlans")
     failure = await _failure_of(handle)
     assert (failure.type, failure.non_retryable) == (wire.ERROR_UNKNOWN_TYPE, True)
-    known = "CallLimit, PlanAndExecute, RunAgent, RunPlan, Session"
-    assert failure.message == f"unknown workflow type 'RunPlans'; known types: {known}; did you mean 'RunPlan'?"
+    known_types = "CallLimit, PlanAndExecute, RunAgent, RunPlan, Session"
+    assert failure.message == f"unknown workflow type 'RunPlans'; known types: {known_types}; did you mean 'RunPlan'?"
 
 
 async def _failure_of(handle: Handle) -> ApplicationError:
@@ -304,9 +322,9 @@ async def _failure_of(handle: Handle) -> ApplicationError:
     return failure.value.cause
 
 
-async def test_run_of_a_turn_has_title_and_tags_of_its_own(bench: SessionBench, unique: str) -> None:
-    inner = {"plan": 1, "title": f"{unique} below", "nodes": [call("b", "echo", value=1)]}
-    plan = {"plan": 1, "title": unique, "nodes": [{"id": "a", "plan": inner}]}
+async def test_run_of_a_turn_has_the_title_template_and_tags_of_its_start(bench: SessionBench, unique: str) -> None:
+    child_plan = {"plan": 1, "title": f"{unique} below", "nodes": [call("b", "echo", value=1)]}
+    plan = {"plan": 1, "title": unique, "nodes": [{"id": "a", "plan": child_plan}]}
 
     async def prepare(_: SessionRecord) -> PreparedTurn:
         compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
@@ -325,67 +343,60 @@ async def test_run_of_a_turn_has_title_and_tags_of_its_own(bench: SessionBench, 
         f"{started.workflow_id}/a": {"DagwrightTitle": f"{unique} below"},
     }
     for run, attributes in expected.items():
-        found = (await bench.client.get_workflow_handle(run).describe()).typed_search_attributes
-        shown = {pair.key.name: pair.value for pair in found.search_attributes if pair.key.name in _IDENTIFYING}
-        assert {name: sorted(value) if isinstance(value, list) else value for name, value in shown.items()} == {
+        pairs = (await bench.client.get_workflow_handle(run).describe()).typed_search_attributes.search_attributes
+        values = {pair.key.name: pair.value for pair in pairs if pair.key.name in _IDENTIFYING_ATTRIBUTES}
+        assert {name: sorted(value) if isinstance(value, list) else value for name, value in values.items()} == {
             "DagwrightTags": ["env=test", "team=blue"],
             **attributes,
         }
     await bench.close(unique)
 
 
-async def test_session_with_an_invalid_memo_ends_with_the_reason(bench: SessionBench, unique: str) -> None:
-    handle = await bench.client.start_workflow(
-        wire.WORKFLOW_SESSION,
-        {"session_id": unique},
-        id=session_id(unique),
-        task_queue=bench.runs.task_queue,
-        memo={wire.MEMO_SESSION_STATE: {"version": "x"}},
-    )
-    with pytest.raises(WorkflowFailureError) as failure:
-        await handle.result()
-    assert isinstance(failure.value.cause, ApplicationError)
-    assert failure.value.cause.type == wire.ERROR_REFUSED
+async def test_session_with_an_invalid_memo_fails(bench: SessionBench, unique: str) -> None:
+    handle = await _start_session(bench, unique, memo={wire.MEMO_SESSION_STATE: {"version": "x"}})
+    assert (await _failure_of(handle)).type == wire.ERROR_REFUSED
     with pytest.raises(SessionNotFound, match="cannot be read"):
         await bench.sessions.find(unique)
 
 
-async def test_ended_session_waits_for_its_turn_and_a_new_one_is_empty(bench: SessionBench, unique: str) -> None:
-    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
-    started = await bench.sessions.start_turn(unique, bench.turn(*nodes))
-    closed = await bench.close(unique)
+async def test_session_ends_after_its_turn_and_its_next_turn_starts_without_names(
+    bench: SessionBench, unique: str
+) -> None:
+    started = await bench.sessions.start_turn(unique, bench.turn(*_fund_and_hold(unique)))
+    ended_session = await bench.close(unique)
     assert (await bench.sessions.find(unique)).to_json()["status"] == "ending"
-    with pytest.raises(TurnRejected) as caught:
+    with pytest.raises(TurnRejected) as error:
         await bench.sessions.start_turn(unique, bench.turn(call("a", "echo", value=1)))
-    assert caught.value.code == "session_busy"
+    assert error.value.code == "session_busy"
     bench.bench.open(unique)
-    result = await closed.result()
+    result = await ended_session.result()
     assert (result["status"], result["turns"][0]["run_id"]) == ("ended", started.workflow_id)
     assert (await bench.sessions.find(unique)).to_json()["status"] == "ended"
     assert (await bench.sessions.read(unique)).session.names == {}
     with pytest.raises(SessionNotFound, match="has ended already"):
         await bench.sessions.end(unique)
-    again = await bench.sessions.start_turn(unique, bench.turn(call("c", "echo", value="@cbu")))
-    document = await document_of(bench.client.get_workflow_handle(again.workflow_id))
+    new_turn = await bench.sessions.start_turn(unique, bench.turn(call("c", "echo", value="@cbu")))
+    document = await document_of(bench.client.get_workflow_handle(new_turn.workflow_id))
     assert document["nodes"]["c"]["result"] == {"value": "@cbu"}
-    await bench.wait_for_turn_end(unique, again.workflow_id)
+    await bench.wait_for_turn_end(unique, new_turn.workflow_id)
     await bench.close(unique)
 
 
-async def test_no_run_gets_the_id_of_a_session_and_a_run_keeps_its_own(bench: SessionBench, unique: str) -> None:
+async def test_client_rejects_a_run_with_the_id_of_a_session(bench: SessionBench, unique: str) -> None:
     prepared = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
     with pytest.raises(RunIdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
         await bench.started.start(StartRequest(prepared, workflow_id=session_id(unique)))
-    sending = await bench.started.encode(StartRequest(prepared))
+    # A Temporal client can start such a run.
+    encoded = await bench.started.encode(StartRequest(prepared))
     await bench.client.start_workflow(
-        sending.workflow, sending.content, id=session_id(unique), task_queue=bench.runs.task_queue
+        encoded.workflow, encoded.content, id=session_id(unique), task_queue=bench.runs.task_queue
     )
     with pytest.raises(SessionNotFound, match="is a run, not a session"):
         await bench.sessions.read(unique)
     await bench.client.get_workflow_handle(session_id(unique)).result()
 
 
-async def test_session_continues_between_turns(
+async def test_session_that_continues_as_new_between_turns_keeps_turns_and_names(
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 14)
@@ -399,96 +410,95 @@ async def test_session_continues_between_turns(
     assert [turn.request for turn in session.turns] == ["0", "1", "2", "3"]
     assert session.names["cbu"]["id"] == "id-Fund 3"
     assert len(set(executions)) > 1
-    await _close_all(bench, unique)
-    # With the marks of these executions.
+    await _end_with_all_executions(bench, unique)
+    # The replay needs the limit that this test has set.
     await bench.runs.check_runs()
 
 
-async def test_terminated_earlier_turn_fails(bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_terminated_turn_of_an_earlier_execution_fails(
+    bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.5)
-    started = await _turn_that_outlives_its_execution(bench, unique, monkeypatch)
+    started = await _start_turn_and_continue_as_new(bench, unique, monkeypatch)
     await bench.client.get_workflow_handle(started.workflow_id).terminate("gone")
-    await _becomes_idle(bench, unique)
+    await _wait_until_idle(bench, unique)
     (turn,) = (await bench.sessions.find(unique)).session.turns
     assert (turn.status, turn.outcome) == ("failed", "terminated: the sub-plan was terminated")
     bench.bench.open(unique)
     await bench.sessions.end(unique)
 
 
-async def test_turn_of_an_execution_before_is_looked_after_only_as_long_as_it_runs(
+async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
     bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Longer than this test: only the end of the turn ends the look.
+    # Longer than this test, so only the end of the turn stops the timer.
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 600.0)
-    started = await _turn_that_outlives_its_execution(bench, unique, monkeypatch)
+    started = await _start_turn_and_continue_as_new(bench, unique, monkeypatch)
     session = (await bench.sessions.find(unique)).session
     assert (session.status, session.turns[0].run) == ("running", started.workflow_id)
 
-    async def is_looking() -> bool:
-        return (await _kinds_of_events(bench, unique))[EventType.EVENT_TYPE_TIMER_STARTED] == 1
+    async def has_timer() -> bool:
+        return (await _count_events_by_kind(bench, unique))[EventType.EVENT_TYPE_TIMER_STARTED] == 1
 
-    await eventually(is_looking)
+    await eventually(has_timer)
     bench.bench.open(unique)
     assert [*(await bench.wait_for_turn_end(unique, started.workflow_id)).names] == ["cbu"]
-    following = await bench.sessions.start_turn(unique, bench.turn(call("c", "hold", name=f"{unique} 2")))
+    next_turn = await bench.sessions.start_turn(unique, bench.turn(call("c", "hold", name=f"{unique} 2")))
     await eventually(lambda: f"{unique} 2" in bench.bench.entered)
-    kinds = await _kinds_of_events(bench, unique)
+    kinds = await _count_events_by_kind(bench, unique)
     assert (kinds[EventType.EVENT_TYPE_TIMER_STARTED], kinds[EventType.EVENT_TYPE_TIMER_CANCELED]) == (1, 1)
     bench.bench.open(f"{unique} 2")
-    await bench.wait_for_turn_end(unique, following.workflow_id)
+    await bench.wait_for_turn_end(unique, next_turn.workflow_id)
     await bench.sessions.end(unique)
 
 
-async def _turn_that_outlives_its_execution(
-    bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
-) -> Started:
-    """Start a turn that names a fund and then holds, in a session that continues as new meanwhile."""
-    nodes = [call("a", "name_fund", name="Apex"), {**call("b", "hold", name=unique), "depends_on": ["a"]}]
-    started = await bench.sessions.start_turn(unique, bench.turn(*nodes))
-    first = (await bench.sessions.find(unique)).run_id
+async def _start_turn_and_continue_as_new(bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch) -> Started:
+    """Start a turn that sets a name and then runs until its gate is opened; the session continues as new meanwhile."""
+    started = await bench.sessions.start_turn(unique, bench.turn(*_fund_and_hold(unique)))
+    first_execution = (await bench.sessions.find(unique)).run_id
     await eventually(lambda: unique in bench.bench.entered)
-    # A flood of signals that say nothing.
+    # More signals than the limit, which have no effect on the turn.
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 3)
     handle = bench.client.get_workflow_handle(session_id(unique))
     for _ in range(4):
         await handle.signal(wire.SIGNAL_TURN_ENDED, {})
 
-    async def is_elsewhere() -> bool:
-        return (await bench.sessions.find(unique)).run_id != first
+    async def has_new_execution() -> bool:
+        return (await bench.sessions.find(unique)).run_id != first_execution
 
-    await eventually(is_elsewhere)
+    await eventually(has_new_execution)
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 8_000)
     return started
 
 
-async def _kinds_of_events(bench: SessionBench, name: str) -> "Counter[EventType.ValueType]":
+async def _count_events_by_kind(bench: SessionBench, name: str) -> "Counter[EventType.ValueType]":
     history = await bench.client.get_workflow_handle(session_id(name)).fetch_history()
     return Counter(event.event_type for event in history.events)
 
 
-async def _close_all(bench: SessionBench, name: str) -> None:
-    """End a session, all of whose executions are looked at, and replayed, at the end of the block."""
+async def _end_with_all_executions(bench: SessionBench, name: str) -> None:
+    """End a session; `check_runs` then checks all its executions, not only the last."""
     view = await bench.sessions.find(name)
-    described = await bench.client.get_workflow_handle(view.workflow_id).describe()
+    description = await bench.client.get_workflow_handle(view.workflow_id).describe()
     await bench.sessions.end(name)
-    first = described.raw_info.first_run_id
-    bench.runs.take(bench.client.get_workflow_handle(view.workflow_id, run_id=first))
+    first_execution = description.raw_info.first_run_id
+    bench.runs.take(bench.client.get_workflow_handle(view.workflow_id, run_id=first_execution))
 
 
-async def test_turn_without_a_worker_is_reported_and_starts_once_when_one_comes(
+async def test_turn_without_a_worker_is_rejected_and_its_repeat_starts_once(
     client: Client, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 1.0)
     async with session_bench(client, tmp_path) as bench:
         prepare = bench.turn(call("a", "name_fund", name="Apex"))
         queue = bench.runs.task_queue
-        absent = sessions.Sessions(
+        unserved_sessions = sessions.Sessions(
             Connection(client, Server("nowhere", "default"), frozenset()), bench.started, task_queue=f"{queue}-absent"
         )
-        with pytest.raises(TurnRejected, match="no worker serves the session") as caught:
-            await absent.start_turn(unique, prepare, run=f"{unique} run")
-        assert caught.value.code == "no_worker"
-        await client.get_workflow_handle(session_id(unique)).terminate("it has no worker")
+        with pytest.raises(TurnRejected, match="no worker serves the session") as error:
+            await unserved_sessions.start_turn(unique, prepare, run=f"{unique} run")
+        assert error.value.code == "no_worker"
+        await client.get_workflow_handle(session_id(unique)).terminate("the session has no worker")
         monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 60.0)
         started = await bench.sessions.start_turn(unique, prepare, run=f"{unique} run")
         assert len((await bench.wait_for_turn_end(unique, started.workflow_id)).turns) == 1

@@ -9,10 +9,10 @@ from temporalio.api.enums.v1 import EventType
 from dagwright.core.boundary import wire
 from dagwright.core.scheduler import map_items
 from dagwright.history.closing_event import read_recorded_document
-from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from tests.support.eventually import eventually
-from tests.support.people import refusal_of
+from tests.support.people import hold, refusal_of, view_of
+from tests.support.plan_building import plan_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -27,31 +27,26 @@ from tests.support.runs import (
     without_cache,
 )
 from tests.support.tools import Bench
-from tests.workflow.building import ended_document
+from tests.workflow.building import ended_document, pure_node
 
 pytestmark = pytest.mark.server
 
 
 def _chain(name: str) -> dict[str, Any]:
-    """Return a plan of which the second node may start when `name` is opened."""
-    return {
-        "nodes": [
-            {"id": "held", "tool": "hold", "arguments": {"name": name}},
-            {"id": "after", "tool": "echo", "depends_on": ["held"]},
-        ]
-    }
+    """Return a plan whose second node is ready when the gate `name` is opened."""
+    return plan_of(hold("held", name), {"id": "after", "tool": "echo", "depends_on": ["held"]})
 
 
-async def _view_with(runs: Runs, handle: Handle, status: str) -> RunView:
-    """Return the document of a run from the reader, once the run is in a state."""
-    actual: list[RunView] = []
+async def _view_at(runs: Runs, handle: Handle, status: str) -> RunView:
+    """Wait until a run has a status, and return its view."""
+    views: list[RunView] = []
 
-    async def exists() -> bool:
-        actual.append(await RunReader(runs.client, handle.id).read())
-        return actual[-1].status == status
+    async def has_status() -> bool:
+        views.append(await view_of(runs, handle))
+        return views[-1].status == status
 
-    await eventually(exists)
-    return actual[-1]
+    await eventually(has_status)
+    return views[-1]
 
 
 def _note(code: str, message: str) -> dict[str, Any]:
@@ -59,12 +54,14 @@ def _note(code: str, message: str) -> dict[str, Any]:
 
 
 @without_cache
-async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_paused_run_completes_running_nodes_and_starts_none_until_it_is_resumed(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
     handle = await runs.start(_chain(unique))
     await eventually(lambda: unique in bench.entered)
     await handle.signal(wire.PAUSE, {"reason": "too early", "by": "ann"})
     bench.open(unique)
-    view = await _view_with(runs, handle, "waiting")
+    view = await _view_at(runs, handle, "waiting")
     expected = {"held": "completed", "after": "ready"}
     assert {name: node["status"] for name, node in view.document()["nodes"].items()} == expected
     assert view.document()["notes"] == [
@@ -75,8 +72,8 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
     await handle.signal("ring")
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "after"})
     await eventually(lambda: _has_note(handle, "sub_plan_ended: 'after' is not a sub-plan of this run"))
-    result = (await RunReader(runs.client, handle.id).read()).document()["notes"]
-    assert result == (await handle.query(wire.QUERY_STATUS))["notes"]
+    notes = (await view_of(runs, handle)).document()["notes"]
+    assert notes == (await handle.query(wire.QUERY_STATUS))["notes"]
     await handle.signal(wire.RESUME, {"by": "bob"})
     document = await document_of(handle)
     assert bare(document)["nodes"] == {"held": completed_node(unique), "after": completed_node({})}
@@ -87,11 +84,11 @@ async def test_paused_run_ends_what_runs_and_waits_until_it_is_resumed(runs: Run
         _note("refused", "sub_plan_ended: 'after' is not a sub-plan of this run"),
         _note("resume", "resumed by bob"),
     ]
-    assert (await RunReader(runs.client, handle.id).read()).document()["notes"] == document["notes"]
+    assert (await view_of(runs, handle)).document()["notes"] == document["notes"]
 
 
-async def test_update_cancels_a_run_and_a_second_one_is_refused(runs: Runs, bench: Bench, unique: str) -> None:
-    # A running node is cancelled at its next heartbeat only.
+async def test_second_cancel_of_a_run_is_rejected(runs: Runs, bench: Bench, unique: str) -> None:
+    # The node completes first, since only its next heartbeat would cancel it.
     node = {"id": "held", "tool": "hold_write", "arguments": {"name": unique}, "heartbeat": "30s"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique in bench.entered)
@@ -110,15 +107,15 @@ async def test_update_cancels_a_run_and_a_second_one_is_refused(runs: Runs, benc
 
 @without_cache
 async def test_sub_plans_are_paused_with_their_run(runs: Runs, bench: Bench, unique: str) -> None:
-    inner = {"plan": 1, **_chain(unique)}
-    handle = await runs.start({"nodes": [{"id": "below", "plan": inner}]})
+    child_plan = _chain(unique)
+    handle = await runs.start({"nodes": [{"id": "below", "plan": child_plan}]})
     await eventually(lambda: unique in bench.entered)
     await handle.signal(wire.PAUSE, {"by": "ann"})
-    below = runs.client.get_workflow_handle(f"{handle.id}/below")
-    await eventually(lambda: _has_note(below, "paused by ann"))
+    child = runs.client.get_workflow_handle(f"{handle.id}/below")
+    await eventually(lambda: _has_note(child, "paused by ann"))
     bench.open(unique)
-    await _view_with(runs, below, "waiting")
-    assert (await _view_with(runs, handle, "waiting")).status == "waiting"
+    await _view_at(runs, child, "waiting")
+    assert (await _view_at(runs, handle, "waiting")).status == "waiting"
     await handle.signal(wire.RESUME)
     assert bare(await document_of(handle))["status"] == "completed"
 
@@ -128,25 +125,22 @@ async def _has_note(handle: Handle, message: str) -> bool:
     return any(note["message"] == message for note in document["notes"])
 
 
-async def test_run_that_is_paused_before_it_starts_starts_nothing(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_that_is_paused_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique}}]}
     handle = await runs.start_raw({"plan": plan}, start_signal="pause", start_signal_args=[{"by": "ann"}])
-    await _view_with(runs, handle, "waiting")
+    await _view_at(runs, handle, "waiting")
     assert bench.effects[unique] == []
     await handle.signal(wire.CANCEL)
     assert bare(await document_of(handle))["status"] == "cancelled"
 
 
 def _held_plan(name: str, *, count: int = 1) -> dict[str, Any]:
-    """Return a plan of so many nodes that run until `name` is opened."""
-    nodes = [
-        {"id": f"n{number}", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"} for number in range(count)
-    ]
-    return {"nodes": nodes}
+    """Return a plan of `count` nodes that run until the gate `name` is opened."""
+    return plan_of(*[hold(f"n{number}", name, heartbeat="1s") for number in range(count)])
 
 
-async def _set(handle: Handle, **message: Any) -> str:
-    """Change the limits as ann, by update."""
+async def _set_limits(handle: Handle, **message: Any) -> str:
+    """Change the limits by update as `ann`, and return the message of the response."""
     result = await handle.execute_update(wire.SET_LIMITS, {"by": "ann", **message})
     assert result["ok"] is True
     return str(result["message"])
@@ -157,15 +151,15 @@ async def _has_timers(handle: Handle, count: int) -> bool:
     return sum(event.HasField("timer_started_event_attributes") for event in events) == count
 
 
-async def test_run_that_is_given_a_later_deadline_ends_well(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_with_an_extended_deadline_completes(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start({**_held_plan(unique), "deadline": "3s"})
     await eventually(lambda: unique in bench.entered)
     started_at = time.time()
-    assert await _set(handle, deadline="1h", reason="slow today") == "the run now has deadline 1h"
+    assert await _set_limits(handle, deadline="1h", reason="slow today") == "the run now has deadline 1h"
     await eventually(lambda: _has_timers(handle, 2))
     # After the original deadline.
     await eventually(lambda: time.time() > started_at + 3.5)
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     assert (view.status, view.document()["notes"]) == (
         "running",
         [_note("set_limits", "deadline 1h set by ann: slow today")],
@@ -175,39 +169,41 @@ async def test_run_that_is_given_a_later_deadline_ends_well(runs: Runs, bench: B
     assert bare(document)["nodes"] == {"n0": completed_node(unique)}
 
 
-async def test_run_at_a_deadline_that_was_lowered_ends_with_its_message(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_at_its_lowered_deadline_fails_with_the_limit_and_the_actor(
+    runs: Runs, bench: Bench, unique: str
+) -> None:
     handle = await runs.start({**_held_plan(unique), "deadline": "1h"})
     await eventually(lambda: unique in bench.entered)
-    gone_s = time.time() - (await RunReader(runs.client, handle.id).read()).started_at  # type: ignore[operator]
-    limit_s = round(gone_s) + 3
-    await _set(handle, deadline=f"{limit_s}s")
+    age_s = time.time() - (await view_of(runs, handle)).started_at  # type: ignore[operator]
+    limit_s = round(age_s) + 3
+    await _set_limits(handle, deadline=f"{limit_s}s")
     document = await document_of(handle)
     message = f"deadline_exceeded: the run exceeded its deadline of {limit_s} s, set by ann; still running: n0"
     assert (document["status"], bare_error(document["error"])) == ("failed", message)
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     assert view.document() == with_run_error(document)
 
 
-async def test_run_of_one_at_once_starts_more_when_that_is_raised(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_starts_more_calls_after_a_raised_limit(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_held_plan(unique, count=4), max_in_flight=1)
     await eventually(lambda: bench.running[unique] == 1)
-    assert await _set(handle, max_parallel=3) == "the run now has max_parallel 3"
+    assert await _set_limits(handle, max_parallel=3) == "the run now has max_parallel 3"
     await eventually(lambda: bench.running[unique] == 3)
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     assert [node["status"] for node in view.document()["nodes"].values()] == ["running"] * 3 + ["ready"]
     bench.open(unique)
     document = await ended_document(runs, handle)
     assert (document["status"], bench.most_running[unique]) == ("completed", 3)
 
 
-async def test_batches_share_a_new_limit(
+async def test_map_batches_share_a_changed_limit(
     cached_runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 20)
     node = {"id": "m", "tool": "hold", "for_each": list(range(41)), "arguments": {"name": unique}}
     handle = await cached_runs.start({"nodes": [{**node, "heartbeat": "1s"}]}, max_in_flight=4)
     await eventually(lambda: bench.running[unique] == 4)
-    await _set(handle, max_parallel=8)
+    await _set_limits(handle, max_parallel=8)
     await eventually(lambda: bench.running[unique] == 8)
     bench.open(unique)
     assert (await document_of(handle))["status"] == "completed"
@@ -215,8 +211,10 @@ async def test_batches_share_a_new_limit(
     await cached_runs.check_runs()
 
 
-async def test_invalid_limits_are_refused_before_history(cached_runs: Runs, bench: Bench, unique: str) -> None:
-    refused: list[tuple[Any, str]] = [
+async def test_invalid_limits_are_rejected_with_their_reason_and_leave_no_note(
+    cached_runs: Runs, bench: Bench, unique: str
+) -> None:
+    rejected_messages: list[tuple[Any, str]] = [
         ({"max_parallel": 0}, "'max_parallel' must be a number from 1 to 500, not 0"),
         ({"max_parallel": "many"}, "'max_parallel' must be a number from 1 to 500, not 'many'"),
         ({"deadline": "soon"}, "'deadline' must be a duration: "),
@@ -226,7 +224,7 @@ async def test_invalid_limits_are_refused_before_history(cached_runs: Runs, benc
     ]
     handle = await cached_runs.start(_held_plan(unique))
     await eventually(lambda: unique in bench.entered)
-    for message, reason in refused:
+    for message, reason in rejected_messages:
         assert (await refusal_of(handle, message, update=wire.SET_LIMITS)).startswith(reason)
     bench.open(unique)
     assert (await document_of(handle))["notes"] == []
@@ -234,24 +232,16 @@ async def test_invalid_limits_are_refused_before_history(cached_runs: Runs, benc
 
 
 def _held_in_task_and_thread(name: str) -> dict[str, Any]:
-    """Return a plan in which one node is done, two run until they are stopped, and one waits."""
-    return {
-        "nodes": [
-            {"id": "done", "tool": "add", "arguments": {"left": 1, "right": 1}},
-            {"id": "task", "tool": "hold", "arguments": {"name": name}, "depends_on": ["done"], "heartbeat": "1s"},
-            {
-                "id": "thread",
-                "tool": "hold_in_thread",
-                "arguments": {"name": name},
-                "depends_on": ["done"],
-                "heartbeat": "1s",
-            },
-            {"id": "after", "tool": "echo", "depends_on": ["task"]},
-        ]
-    }
+    """Return a plan of a completed node, two nodes that run until they are cancelled, and a pending node."""
+    return plan_of(
+        pure_node("done", 1),
+        hold("task", name, "done", heartbeat="1s"),
+        {**hold("thread", name, "done", heartbeat="1s"), "tool": "hold_in_thread"},
+        {"id": "after", "tool": "echo", "depends_on": ["task"]},
+    )
 
 
-async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_cancel_signal_cancels_running_nodes_and_keeps_results(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_held_in_task_and_thread(unique))
     await eventually(lambda: bench.entered.count(unique) == 2)
     await handle.signal("cancel", {"reason": "wrong plan", "by": "ann"})
@@ -269,16 +259,16 @@ async def test_cancel_signal_stops_what_runs_and_keeps_what_is_done(runs: Runs, 
     assert bench.cleaned.count(unique) == 2
     history = await handle.fetch_history()
     assert end_of(history) == "canceled"
-    [requested] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
-    attributes = requested.workflow_execution_cancel_requested_event_attributes
+    [cancel_request] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
+    attributes = cancel_request.workflow_execution_cancel_requested_event_attributes
     assert attributes.cause == "cancelled by ann: wrong plan"
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     assert view.closing_document is not None
     assert bare(view.document()) == bare(await document_of(handle))
     assert bare(dict(view.closing_document)) == {**bare(view.document()), "nodes": {}}
 
 
-async def test_cancel_through_temporal_leaves_a_readable_status(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_that_temporal_cancels_records_its_document(runs: Runs, bench: Bench, unique: str) -> None:
     handle = await runs.start(_held_in_task_and_thread(unique))
     await eventually(lambda: bench.entered.count(unique) == 2)
     await handle.cancel()
@@ -299,14 +289,16 @@ async def test_cancel_through_temporal_leaves_a_readable_status(runs: Runs, benc
     assert bare(recorded) == {**bare(await document_of(handle)), "nodes": {}}
 
 
-async def test_cancel_that_comes_with_the_start_starts_nothing(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_that_is_cancelled_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique: str) -> None:
     plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique}}]}
     handle = await runs.start_raw({"plan": plan}, start_signal="cancel", start_signal_args=[{"reason": "no"}])
     assert bare(await document_of(handle))["nodes"] == {"w": cancelled_node("no")}
     assert bench.effects[unique] == []
 
 
-async def test_calls_that_ended_with_the_cancel_have_ended(uncached_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_nodes_whose_calls_completed_before_the_cancellation_are_completed(
+    uncached_runs: Runs, bench: Bench, unique: str
+) -> None:
     nodes = [{"id": f"n{number}", "tool": "hold", "arguments": {"name": unique}} for number in range(20)]
     handle = await uncached_runs.start({"nodes": nodes})
     await eventually(lambda: bench.running[unique] == 20)
@@ -315,7 +307,7 @@ async def test_calls_that_ended_with_the_cancel_have_ended(uncached_runs: Runs, 
     await handle.cancel()
     document = await document_of(handle)
     history = await handle.fetch_history()
-    final_events = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-    completed = [name for name, node in document["nodes"].items() if node["status"] == "completed"]
-    assert len(completed) == len(final_events)
+    completions = events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+    completed_nodes = [name for name, node in document["nodes"].items() if node["status"] == "completed"]
+    assert len(completed_nodes) == len(completions)
     await uncached_runs.check_runs()

@@ -1,52 +1,27 @@
-"""Commands for nodes: cancel, retry, set a result, add; the reader agrees with the run."""
+"""Commands for nodes: to cancel and to retry a node, and the rejection of invalid messages."""
 
 from typing import Any
 
 import pytest
 
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
-from tests.support.people import refusal_of
-from tests.support.runs import Document, Handle, Runs, bare, completed_node, without_cache
+from tests.support.people import after, hold, refusal_of, view_of, wait_for_node
+from tests.support.runs import Handle, Runs, bare, completed_node, without_cache
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
 
 pytestmark = pytest.mark.server
 
 
-async def _document(runs: Runs, handle: Handle) -> Document:
-    """Return the document of a run from the reader; once the run has ended, check that it equals the result."""
-    return (await RunReader(runs.client, handle.id).read()).document()
-
-
-async def _is(runs: Runs, handle: Handle, node: str, status: str) -> None:
-    async def has_status() -> bool:
-        nodes = (await _document(runs, handle))["nodes"]
-        return node in nodes and nodes[node]["status"] == status
-
-    await eventually(has_status)
-
-
 async def _update(handle: Handle, name: str, **message: Any) -> Any:
     return await handle.execute_update(name, {"by": "ann", **message})
 
 
-def _hold(node: str, name: str, *needs: str, **more: Any) -> dict[str, Any]:
-    return {"id": node, "tool": "hold", "arguments": {"name": name}, "depends_on": list(needs), **more}
-
-
-def _echo(node: str, *needs: str, **more: Any) -> dict[str, Any]:
-    return {"id": node, "tool": "echo", "arguments": {name: f"{{{{{name}.result}}}}" for name in needs}, **more}
-
-
-# Cancelling.
-
-
-async def test_items_and_sub_plans_get_the_cancellation(runs: Runs, bench: Bench, unique: str) -> None:
-    below = {"plan": 1, "nodes": [_hold("inner", f"{unique} inner")]}
-    items = _hold("m", "{{item}}", for_each=[f"{unique} x", f"{unique} y"], key="{{index}}")
-    handle = await runs.start({"nodes": [{"id": "sub", "plan": below}, items]})
+async def test_cancelled_item_and_cancelled_sub_plan_stop_their_calls(runs: Runs, bench: Bench, unique: str) -> None:
+    child_plan = {"plan": 1, "nodes": [hold("inner", f"{unique} inner")]}
+    items = hold("m", "{{item}}", for_each=[f"{unique} x", f"{unique} y"], key="{{index}}")
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, items]})
     names = {f"{unique} {name}" for name in ("inner", "x", "y")}
     await eventually(lambda: names <= set(bench.entered))
     await _update(handle, wire.CANCEL_NODE, node_id="sub")
@@ -59,29 +34,27 @@ async def test_items_and_sub_plans_get_the_cancellation(runs: Runs, bench: Bench
 
 
 async def test_node_of_a_sub_plan_is_cancelled_through_the_parent_run(runs: Runs, bench: Bench, unique: str) -> None:
-    below = {"plan": 1, "nodes": [_hold("inner", unique), {"id": "other", "tool": "echo"}], "output": "done"}
-    handle = await runs.start({"nodes": [{"id": "sub", "plan": below}]})
+    child_plan = {"plan": 1, "nodes": [hold("inner", unique), {"id": "sibling", "tool": "echo"}], "output": "done"}
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}]})
     await eventually(lambda: unique in bench.entered)
     result = await _update(handle, wire.CANCEL_NODE, node_id="sub/inner")
     assert result["message"] == "forwarded to the sub-plan 'sub'"
     await eventually(lambda: unique in bench.cleaned)
     assert bare(await ended_document(runs, handle))["nodes"] == {"sub": completed_node("done", partial=True)}
-    inner = await _document(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
-    assert inner["nodes"]["inner"]["reason"] == "cancelled by ann"
-    assert inner["nodes"]["inner"]["lineage"]["overrides"][0]["through"] == "signal"
-
-
-# Trying again.
+    child = await view_of(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
+    inner = child.document()["nodes"]["inner"]
+    assert inner["reason"] == "cancelled by ann"
+    assert inner["lineage"]["overrides"][0]["through"] == "signal"
 
 
 @without_cache
 async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, bench: Bench, unique: str) -> None:
     first_node = {"id": "a", "tool": "second_time", "arguments": {"name": unique}}
-    handle = await runs.start({"nodes": [first_node, _echo("b", "a"), _hold("on", f"{unique} on")]})
-    await _is(runs, handle, "b", "blocked")
+    handle = await runs.start({"nodes": [first_node, after("b", "a"), hold("on", f"{unique} on")]})
+    await wait_for_node(runs, handle, "b", "blocked")
     assert "'on' is running" in await refusal_of(handle, {"node_id": "on"}, update=wire.RETRY_NODE)
     assert await _update(handle, wire.RETRY_NODE, node_id="a") == {"ok": True, "message": "'a' is retried"}
-    await _is(runs, handle, "b", "completed")
+    await wait_for_node(runs, handle, "b", "completed")
     bench.open(f"{unique} on")
     document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {
@@ -91,28 +64,26 @@ async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, ben
     }
     assert len(bench.effects[unique]) == 2
     assert len(set(bench.effects[unique])) == 1
-    (step,) = document["nodes"]["a"]["lineage"]["overrides"]
+    (override,) = document["nodes"]["a"]["lineage"]["overrides"]
     expected = ("retry_node", "ann", 1, "not the first time")
-    assert (step["command"], step["by"], step["attempts"], step["error"]["message"]) == expected
+    values = (override["command"], override["by"], override["attempts"], override["error"]["message"])
+    assert values == expected
 
 
-async def test_sub_plan_is_retried_as_a_separate_run(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_retried_sub_plan_runs_again_with_the_same_idempotency_key(runs: Runs, bench: Bench, unique: str) -> None:
     inner = {"id": "inner", "tool": "second_time", "arguments": {"name": unique}}
-    below = {"plan": 1, "nodes": [inner], "output": "{{inner.result}}"}
-    handle = await runs.start({"nodes": [{"id": "sub", "plan": below}, _hold("on", f"{unique} on")]})
-    await _is(runs, handle, "sub", "failed")
+    child_plan = {"plan": 1, "nodes": [inner], "output": "{{inner.result}}"}
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, hold("on", f"{unique} on")]})
+    await wait_for_node(runs, handle, "sub", "failed")
     await _update(handle, wire.RETRY_NODE, node_id="sub")
-    await _is(runs, handle, "sub", "completed")
+    await wait_for_node(runs, handle, "sub", "completed")
     bench.open(f"{unique} on")
     assert bare(await ended_document(runs, handle))["nodes"]["sub"] == completed_node(unique, attempts=2)
     assert len(set(bench.effects[unique])) == 1
 
 
-# Nodes that are added.
-
-
-async def test_invalid_message_is_refused(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start({"nodes": [_hold("on", unique)]})
+async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, bench: Bench, unique: str) -> None:
+    handle = await runs.start({"nodes": [hold("on", unique)]})
     await eventually(lambda: unique in bench.entered)
     assert await refusal_of(handle, [1], update=wire.RETRY_NODE) == (
         'retry_node must be an object such as {"node_id": "sum", "by": "ann"}'

@@ -1,4 +1,4 @@
-"""`DagwrightPlugin`: plans in the clients, workers and workflows of a Temporal user."""
+"""`DagwrightPlugin`: plans in the clients, workers and workflows of a Temporal application."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -45,30 +45,30 @@ from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
 
-_LIMIT_S = 60.0
-"""Seconds; no step takes so long."""
+_MAX_WAIT_S = 60.0
+"""Maximum time for each step of a test."""
 ENCRYPTED = replace(DataConverter.default, payload_codec=XorCodec())
 
 
 @tool(effects="pure")
 def price(item: str, count: int) -> dict[str, Any]:
-    """Price of some items."""
+    """Return the price of some items."""
     return {"item": item, "price": 3 * count}
 
 
 @tool(effects="read")
 def catalogue(size: int) -> str:
-    """A long text."""
+    """Return a text of about `size` characters."""
     return "lamp " * (size // 5)
 
 
 @tool(effects="pure")
 def fail() -> None:
-    """Fail."""
+    """Fail with an error."""
     raise ValueError("broken for good")
 
 
-APPROVED = {
+PRICED_AFTER_APPROVAL = {
     "title": "Order a secretlamp",
     "inputs": {"item": {"type": "string"}},
     "nodes": [
@@ -90,9 +90,9 @@ class Shop:
     task_queue: str
     plugin: DagwrightPlugin
 
-    async def order(self, *arguments: Any, kind: Any = OrderWorkflow) -> WorkflowHandle[Any, Any]:
+    async def order(self, *arguments: Any, workflow: Any = OrderWorkflow) -> WorkflowHandle[Any, Any]:
         return await self.client.start_workflow(
-            kind.run, args=arguments, id=f"order-{uuid4().hex}", task_queue=self.task_queue
+            workflow.run, args=arguments, id=f"order-{uuid4().hex}", task_queue=self.task_queue
         )
 
     async def is_waiting(self, run_id: str) -> bool:
@@ -117,20 +117,22 @@ class Shop:
 async def open_shop(
     server: LiveServer, tmp_path: Path, *, converter: DataConverter = ENCRYPTED, **options: Any
 ) -> AsyncIterator[Shop]:
-    """Serve the workflows of the shop with a worker of its own, whose client has the plugin."""
+    """Serve the workflows of the shop with a separate worker, whose client has the plugin."""
     settings = Settings(state_dir=tmp_path)
     plugin = DagwrightPlugin(tools=[price, catalogue, fail], settings=settings, **options.pop("plugin", {}))
     client = await Client.connect(server.address, data_converter=converter, plugins=[plugin])
-    queue = f"shop-{uuid4().hex}"
+    task_queue = f"shop-{uuid4().hex}"
     workflows = [OrderWorkflow, PassingOrderWorkflow, NotifyingOrderWorkflow]
-    async with Worker(client, task_queue=queue, workflows=workflows, **{"activities": [reserve], **options}):
+    async with Worker(client, task_queue=task_queue, workflows=workflows, **{"activities": [reserve], **options}):
         services = create_services(Connection(client, server.server, frozenset()), settings)
-        yield Shop(client, services, queue, plugin)
+        yield Shop(client, services, task_queue, plugin)
 
 
-async def test_plan_of_an_encrypting_application_is_an_ordinary_run(server: LiveServer, tmp_path: Path) -> None:
+async def test_plan_of_an_encrypting_application_can_be_listed_explained_and_answered(
+    server: LiveServer, tmp_path: Path
+) -> None:
     async with open_shop(server, tmp_path) as shop:
-        order = await shop.order(APPROVED, {"item": "lamp"})
+        order = await shop.order(PRICED_AFTER_APPROVAL, {"item": "lamp"})
         run_id, runs = f"{order.id}-plan", shop.services.runs
 
         async def is_in_the_inbox() -> bool:
@@ -160,15 +162,15 @@ async def test_plan_built_with_functions_runs_on_the_queue_of_the_plugin(server:
     plan.output = plan.add(price, item="lamp", count=4)
     async with open_shop(server, tmp_path) as shop:
         settings = Settings(state_dir=tmp_path, task_queue=shop.task_queue)
-        # Before, the client knows only the queue of the module.
+        # Until the tool is published, the client would send its calls to the queue of the module.
         await eventually(partial(shop.has_published, "price"))
         async with PlanClient.from_temporal(shop.client, settings=settings) as client:
-            result = await asyncio.wait_for((await client.start(plan)).result(), _LIMIT_S)
+            result = await asyncio.wait_for((await client.start(plan)).result(), _MAX_WAIT_S)
     assert result.output == {"item": "lamp", "price": 12}
 
 
-async def test_dialect_of_a_plan_is_kept(server: LiveServer, tmp_path: Path) -> None:
-    """Both documents look like plans in Dagwright's own format."""
+async def test_worker_compiles_a_plan_in_the_given_dialect(server: LiveServer, tmp_path: Path) -> None:
+    """Both documents look like plans in Dagwright's format."""
     text = '1. calculator("6 * 7")'
     async with open_shop(server, tmp_path) as shop:
         run = await shop.client.start_workflow(
@@ -178,12 +180,12 @@ async def test_dialect_of_a_plan_is_kept(server: LiveServer, tmp_path: Path) -> 
         invalid_run = await shop.client.start_workflow(
             "RunPlan", {"plan": PRICED, "dialect": "tasks"}, id=f"tasks-{uuid4()}", task_queue=shop.task_queue
         )
-        with pytest.raises(WorkflowFailureError) as failed:
+        with pytest.raises(WorkflowFailureError) as error:
             await invalid_run.result()
-        assert "dag" in str(failed.value.cause)
+        assert "dag" in str(error.value.cause)
 
 
-async def test_large_output_and_text_of_a_plan(server: LiveServer, tmp_path: Path) -> None:
+async def test_plan_in_yaml_with_a_large_output_completes(server: LiveServer, tmp_path: Path) -> None:
     plan = "nodes:\n- {id: all, tool: catalogue, arguments: {size: 400000}}\noutput: '{{all.result}}'\n"
     async with open_shop(server, tmp_path) as shop:
         order = await shop.order(plan, {})
@@ -191,22 +193,22 @@ async def test_large_output_and_text_of_a_plan(server: LiveServer, tmp_path: Pat
         await shop.check_replay(order)
 
 
-async def test_failure_of_a_plan_is_a_typed_error(server: LiveServer, tmp_path: Path) -> None:
-    failing = {"nodes": [{"id": "broken", "tool": "fail"}]}
+async def test_failed_plan_raises_its_typed_error(server: LiveServer, tmp_path: Path) -> None:
+    failing_plan = {"nodes": [{"id": "broken", "tool": "fail"}]}
     async with open_shop(server, tmp_path, converter=DataConverter.default) as shop:
         rejected_result = await (await shop.order({"nodes": [{"id": "a", "tool": "pryce"}]}, {})).result()
         assert rejected_result["problems"] == ["unknown_tool"]
-        failed = await (await shop.order(failing, {})).result()
-        assert (failed["code"], failed["problems"]) == ("PlanFailed", [])
-        with pytest.raises(WorkflowFailureError) as caught:
-            await (await shop.order(failing, kind=PassingOrderWorkflow)).result()
-        assert isinstance(caught.value.cause, ApplicationError)
-        assert "broken" in caught.value.cause.message
+        failed_result = await (await shop.order(failing_plan, {})).result()
+        assert (failed_result["code"], failed_result["problems"]) == ("PlanFailed", [])
+        with pytest.raises(WorkflowFailureError) as error:
+            await (await shop.order(failing_plan, workflow=PassingOrderWorkflow)).result()
+        assert isinstance(error.value.cause, ApplicationError)
+        assert "broken" in error.value.cause.message
 
 
 async def test_cancelled_workflow_cancels_its_plan(server: LiveServer, tmp_path: Path) -> None:
     async with open_shop(server, tmp_path) as shop:
-        order = await shop.order(APPROVED, {"item": "lamp"})
+        order = await shop.order(PRICED_AFTER_APPROVAL, {"item": "lamp"})
         child = shop.client.get_workflow_handle(f"{order.id}-plan")
         await eventually(lambda: shop.is_waiting(child.id))
         await order.cancel()
@@ -218,71 +220,81 @@ async def test_cancelled_workflow_cancels_its_plan(server: LiveServer, tmp_path:
         await shop.check_replay(order)
 
 
-async def test_activity_with_a_name_of_the_engine_is_refused(server: LiveServer, tmp_path: Path) -> None:
+async def test_worker_whose_activity_has_a_name_of_the_engine_is_rejected(server: LiveServer, tmp_path: Path) -> None:
     with pytest.raises(PluginConflict, match="'notify', which plans need too"):
         async with open_shop(server, tmp_path, activities=[notify]):
             pass
 
 
-async def test_worker_with_another_payload_store_does_not_start(server: LiveServer, tmp_path: Path) -> None:
-    queue = f"shop-{uuid4().hex}"
+async def test_worker_with_a_different_payload_store_does_not_start(server: LiveServer, tmp_path: Path) -> None:
+    task_queue = f"shop-{uuid4().hex}"
 
-    async def worker(folder: str) -> Worker:
+    async def create_worker(folder: str) -> Worker:
         plugin = DagwrightPlugin(settings=Settings(state_dir=tmp_path / folder))
         client = await Client.connect(server.address)
-        return Worker(client, task_queue=queue, activities=[reserve], plugins=[plugin])
+        return Worker(client, task_queue=task_queue, activities=[reserve], plugins=[plugin])
 
     async def has_published() -> bool:
-        return await published_store(await Client.connect(server.address), queue) is not None
+        return await published_store(await Client.connect(server.address), task_queue) is not None
 
-    async with await worker("one"):
+    async with await create_worker("first"):
         await eventually(has_published)
         with pytest.raises(StoreMismatch):
-            async with await worker("other"):
-                await asyncio.sleep(_LIMIT_S)
+            async with await create_worker("second"):
+                await asyncio.sleep(_MAX_WAIT_S)
 
 
-async def test_plans_on_a_queue_of_their_own_leave_the_worker_as_it_is(server: LiveServer, tmp_path: Path) -> None:
-    own = f"plans-{uuid4().hex}"
-    async with open_shop(server, tmp_path, activities=[notify], plugin={"task_queue": own}) as shop:
-        order = await shop.order(PRICED, own, kind=NotifyingOrderWorkflow)
-        assert await order.result() == ["received: hello", {"item": "lamp", "price": 12}]
+async def _check_order(shop: Shop, plan_queue: str) -> None:
+    order = await shop.order(PRICED, plan_queue, workflow=NotifyingOrderWorkflow)
+    assert await order.result() == ["received: hello", {"item": "lamp", "price": 12}]
 
 
-async def test_queue_of_plans_is_served_while_any_worker_runs(server: LiveServer, tmp_path: Path) -> None:
-    own = f"plans-{uuid4().hex}"
-    async with open_shop(server, tmp_path, activities=[notify], plugin={"task_queue": own}) as shop:
-        other = f"other-{uuid4().hex}"
-        async with Worker(shop.client, task_queue=other, workflows=[NotifyingOrderWorkflow], activities=[notify]):
+async def test_plugin_with_a_separate_queue_keeps_the_activities_of_the_worker(
+    server: LiveServer, tmp_path: Path
+) -> None:
+    plan_queue = f"plans-{uuid4().hex}"
+    async with open_shop(server, tmp_path, activities=[notify], plugin={"task_queue": plan_queue}) as shop:
+        await _check_order(shop, plan_queue)
+
+
+async def test_plan_queue_is_served_until_the_last_worker_ends(server: LiveServer, tmp_path: Path) -> None:
+    plan_queue = f"plans-{uuid4().hex}"
+    async with open_shop(server, tmp_path, activities=[notify], plugin={"task_queue": plan_queue}) as shop:
+        second_queue = f"second-{uuid4().hex}"
+        async with Worker(
+            shop.client, task_queue=second_queue, workflows=[NotifyingOrderWorkflow], activities=[notify]
+        ):
             pass
-        order = await shop.order(PRICED, own, kind=NotifyingOrderWorkflow)
-        assert await order.result() == ["received: hello", {"item": "lamp", "price": 12}]
-    first = Worker(
+        await _check_order(shop, plan_queue)
+    first_worker = Worker(
         shop.client, task_queue=f"first-{uuid4().hex}", workflows=[NotifyingOrderWorkflow], activities=[notify]
     )
-    last = Worker(shop.client, task_queue=shop.task_queue, workflows=[NotifyingOrderWorkflow], activities=[notify])
-    async with first:
-        serving = await last.__aenter__()
-    order = await shop.order(PRICED, own, kind=NotifyingOrderWorkflow)
-    assert await order.result() == ["received: hello", {"item": "lamp", "price": 12}]
-    await serving.__aexit__(None, None, None)
+    last_worker = Worker(
+        shop.client, task_queue=shop.task_queue, workflows=[NotifyingOrderWorkflow], activities=[notify]
+    )
+    async with first_worker:
+        await last_worker.__aenter__()
+    await _check_order(shop, plan_queue)
+    await last_worker.__aexit__(None, None, None)
 
 
-async def test_second_plugin_of_a_worker_is_refused_or_has_its_own_queue(server: LiveServer, tmp_path: Path) -> None:
+async def test_second_plugin_of_a_worker_needs_a_separate_queue(server: LiveServer, tmp_path: Path) -> None:
     settings = Settings(state_dir=tmp_path)
     client = await Client.connect(server.address)
-    first = DagwrightPlugin(tools=[price], settings=settings)
-    second = DagwrightPlugin(tools=[catalogue], settings=settings)
+    conflicting_plugins = [
+        DagwrightPlugin(tools=[price], settings=settings),
+        DagwrightPlugin(tools=[catalogue], settings=settings),
+    ]
     with pytest.raises(PluginConflict, match="has another DagwrightPlugin: give all tools to one"):
-        Worker(client, task_queue="shop", plugins=[first, second], build_id=BUILD_ID)
-    own, queue = f"plans-{uuid4().hex}", f"shop-{uuid4().hex}"
+        Worker(client, task_queue="shop", plugins=conflicting_plugins, build_id=BUILD_ID)
+    plan_queue, task_queue = f"plans-{uuid4().hex}", f"shop-{uuid4().hex}"
     plugins = [
         DagwrightPlugin(tools=[price], settings=settings),
-        DagwrightPlugin(tools=[catalogue], settings=settings, task_queue=own),
+        DagwrightPlugin(tools=[catalogue], settings=settings, task_queue=plan_queue),
     ]
-    listing = {"nodes": [{"id": "list", "tool": "catalogue", "arguments": {"size": 10}}], "output": "{{list.result}}"}
-    async with Worker(client, task_queue=queue, workflows=[PassingOrderWorkflow], plugins=plugins):
-        order = await client.start_workflow(PassingOrderWorkflow.run, PRICED, id=f"a-{uuid4()}", task_queue=queue)
+    list_plan = {"nodes": [{"id": "list", "tool": "catalogue", "arguments": {"size": 10}}], "output": "{{list.result}}"}
+    async with Worker(client, task_queue=task_queue, workflows=[PassingOrderWorkflow], plugins=plugins):
+        order = await client.start_workflow(PassingOrderWorkflow.run, PRICED, id=f"a-{uuid4()}", task_queue=task_queue)
         assert await order.result() == {"item": "lamp", "price": 12}
-        run = await client.start_workflow("RunPlan", {"plan": listing}, id=f"b-{uuid4()}", task_queue=own)
+        run = await client.start_workflow("RunPlan", {"plan": list_plan}, id=f"b-{uuid4()}", task_queue=plan_queue)
         assert (await run.result())["output"] == "lamp lamp "

@@ -1,4 +1,4 @@
-"""New versions of a tools file while runs are in flight, and tools that other workers publish."""
+"""New versions of a file of tools while runs are open, and tools that only a later worker has."""
 
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +21,7 @@ from dagwright.worker import missing_tools
 from dagwright.worker import serving as worker
 from dagwright.worker.serving import serving
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, histories_of
+from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, events_of, histories_of
 
 pytestmark = pytest.mark.server
 
@@ -32,7 +32,7 @@ _GATE = {"id": "gate", "tool": "wait", "arguments": {"duration": "1s"}, "depends
 
 
 class Deployment:
-    """A file of tools whose versions are served one after the other, on queues that no other test has."""
+    """A file of tools whose versions are served one after the other, on separate queues."""
 
     def __init__(self, client: Client, folder: Path) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class Deployment:
         self._toolset: Toolset | None = None
 
     def load(self, *parts: str) -> Toolset:
-        """Load the file as a new process would, with these parts in it."""
+        """Write the file with these parts, and load it as a new process would."""
         self._file.write_text(_HEAD + "".join(parts), encoding="utf-8")
         for name in [name for name in sys.modules if name.startswith("dagwright_tools_")]:
             del sys.modules[name]
@@ -56,23 +56,23 @@ class Deployment:
             )
 
     async def view(self, handle: Handle) -> RunView:
-        """Return the run as a command shows it."""
+        """Return the run as commands show it."""
         return await RunReader(self._client, handle.id).read()
 
     async def start_run(self, *nodes: dict[str, Any], parts: Sequence[str] = (_BEGIN, _GREET)) -> Handle:
-        """Start a run with a first version of the file, and stop the worker after its first node."""
+        """Start a run with the first version of the file, and stop the worker after the first node."""
         async with self.serving(*parts) as runs:
             first_node = {"id": "first", "tool": "begin", "arguments": {"name": "it"}}
             handle = await runs.start({"nodes": [first_node, _GATE, *nodes]})
 
-            async def has_started() -> bool:
+            async def is_first_node_done() -> bool:
                 return (await self.view(handle)).nodes_done > 0
 
-            await eventually(has_started)
+            await eventually(is_first_node_done)
         return handle
 
     async def checked_document(self, handle: Handle) -> dict[str, Any]:
-        """Return the document of a run, whose histories replay."""
+        """Return the document of a run, after a check that its histories replay."""
         document = await document_of(handle)
         for history in await histories_of(self._client, handle):
             assert_clean(history)
@@ -90,31 +90,31 @@ def _greeting(**more: Any) -> dict[str, Any]:
     return {"id": "second", "tool": "greet", "arguments": {"name": "ann"}, "depends_on": ["gate"], **more}
 
 
-async def test_new_version_with_another_tool_and_changed_code_serves_the_run(deployment: Deployment) -> None:
+async def test_new_version_with_changed_code_and_a_new_tool_serves_the_run(deployment: Deployment) -> None:
     handle = await deployment.start_run(_greeting())
-    old = deployment.load(_BEGIN, _GREET).declarations()["greet"].version
-    added = _GREET.replace("greet", "wave")
-    changed = _GREET.replace("hello", "good day")
-    async with deployment.serving(_BEGIN, changed, added) as runs:
+    old_version = deployment.load(_BEGIN, _GREET).declarations()["greet"].version
+    new_tool = _GREET.replace("greet", "wave")
+    changed_tool = _GREET.replace("hello", "good day")
+    async with deployment.serving(_BEGIN, changed_tool, new_tool) as runs:
         document = await deployment.checked_document(handle)
         assert document["nodes"]["second"]["result"] == "good day ann"
         lineage = document["nodes"]["second"]["lineage"]
-        assert lineage["tool_version"] == runs.versions["greet"] != old
+        assert lineage["tool_version"] == runs.versions["greet"] != old_version
 
 
-async def test_removed_tool_holds_its_call_with_the_fix_until_a_version_has_it(deployment: Deployment) -> None:
+async def test_call_of_a_removed_tool_waits_with_a_note_until_a_version_has_the_tool(deployment: Deployment) -> None:
     handle = await deployment.start_run(_greeting())
-    actual: dict[str, Any] = {}
+    held_document: dict[str, Any] = {}
 
     async def is_held() -> bool:
         view = await deployment.view(handle)
-        actual.update(view.document())
+        held_document.update(view.document())
         return any(note["code"] == "tool_missing" for note in view.notes)
 
     async with deployment.serving(_BEGIN):
         await eventually(is_held)
-        assert (actual["status"], actual["nodes"]["second"]["status"]) == ("waiting", "waiting")
-        [note] = [note for note in actual["notes"] if note["code"] == "tool_missing"]
+        assert (held_document["status"], held_document["nodes"]["second"]["status"]) == ("waiting", "waiting")
+        [note] = [note for note in held_document["notes"] if note["code"] == "tool_missing"]
         assert (
             "has no tool 'greet'; its call waits; start a worker of this queue that has the tool, or" in note["message"]
         )
@@ -124,36 +124,38 @@ async def test_removed_tool_holds_its_call_with_the_fix_until_a_version_has_it(d
     assert (document["nodes"]["second"]["result"], document["nodes"]["second"]["attempts"]) == ("hello ann", 1)
 
 
-async def test_renamed_tool_serves_the_run_by_its_alias(deployment: Deployment) -> None:
-    pure = _GREET.replace('"write"', '"pure"').replace("greet", "shout")
-    handle = await deployment.start_run(_greeting(), _greeting(id="third", tool="shout"), parts=[_BEGIN, _GREET, pure])
-    renamed = _GREET.replace("def greet", "def welcome").replace('"write"', '"write", aliases=["greet"]')
-    pure = pure.replace("def shout", "def call_out").replace('"pure"', '"pure", aliases=["shout"]')
-    async with deployment.serving(_BEGIN, renamed, pure):
+async def test_renamed_tool_with_an_alias_serves_calls_of_the_old_name(deployment: Deployment) -> None:
+    pure_tool = _GREET.replace('"write"', '"pure"').replace("greet", "shout")
+    handle = await deployment.start_run(
+        _greeting(), _greeting(id="third", tool="shout"), parts=[_BEGIN, _GREET, pure_tool]
+    )
+    renamed_tool = _GREET.replace("def greet", "def welcome").replace('"write"', '"write", aliases=["greet"]')
+    pure_tool = pure_tool.replace("def shout", "def call_out").replace('"pure"', '"pure", aliases=["shout"]')
+    async with deployment.serving(_BEGIN, renamed_tool, pure_tool):
         document = await deployment.checked_document(handle)
     assert [document["nodes"][node]["result"] for node in ("second", "third")] == ["hello ann", "hello ann"]
 
 
-async def test_call_that_no_longer_fits_fails_with_its_reason(deployment: Deployment) -> None:
+async def test_call_with_a_renamed_parameter_fails_with_the_parameter(deployment: Deployment) -> None:
     handle = await deployment.start_run(_greeting())
-    other = _GREET.replace("name: str", "person: str").replace("{name}", "{person}")
-    async with deployment.serving(_BEGIN, other):
+    changed_tool = _GREET.replace("name: str", "person: str").replace("{name}", "{person}")
+    async with deployment.serving(_BEGIN, changed_tool):
         document = await deployment.checked_document(handle)
     assert document["nodes"]["second"]["error"]["code"] == "invalid_arguments"
     assert "person" in document["nodes"]["second"]["error"]["message"]
 
 
-async def test_removed_pure_tools_of_a_region_hold_their_calls(deployment: Deployment) -> None:
-    pure = _GREET.replace('"write"', '"pure"')
+async def test_region_waits_until_a_version_has_its_removed_tool(deployment: Deployment) -> None:
+    pure_tool = _GREET.replace('"write"', '"pure"')
     chain = [_greeting(), _greeting(id="third", depends_on=["second"])]
-    handle = await deployment.start_run(*chain, parts=[_BEGIN, pure])
+    handle = await deployment.start_run(*chain, parts=[_BEGIN, pure_tool])
 
     async def is_held() -> bool:
         return any(note["code"] == "tool_missing" for note in (await deployment.view(handle)).notes)
 
     async with deployment.serving(_BEGIN):
         await eventually(is_held)
-    async with deployment.serving(_BEGIN, pure):
+    async with deployment.serving(_BEGIN, pure_tool):
         document = await deployment.checked_document(handle)
     assert [document["nodes"][node]["result"] for node in ("second", "third")] == ["hello ann", "hello ann"]
 
@@ -163,38 +165,37 @@ from dagwright.tools import tool
 
 @tool(effects="read")
 def later_greeting(name: str) -> str:
-    """Greets."""
+    """Greet a person."""
     return f"hello {name}"
 '''
 _PLAN = {"nodes": [{"id": "a", "tool": "later_greeting", "arguments": {"name": "Ann"}}], "output": "{{a.result}}"}
 
 
-async def test_plan_with_tools_of_a_worker_is_compiled_by_any(client: Client, tmp_path: Path, unique: str) -> None:
-    tools = tmp_path / "greetings.py"
-    tools.write_text(_TOOLS, encoding="utf-8")
+async def test_worker_without_the_tool_compiles_a_plan_with_it(client: Client, tmp_path: Path, unique: str) -> None:
+    tools_file = tmp_path / "greetings.py"
+    tools_file.write_text(_TOOLS, encoding="utf-8")
     settings = Settings(state_dir=tmp_path / "state")
-    with_tools, without = load_toolset(settings, [str(tools)]), load_toolset(settings)
-    async with serving(client, with_tools, task_queue=unique):
+    toolset, empty_toolset = load_toolset(settings, [str(tools_file)]), load_toolset(settings)
+    async with serving(client, toolset, task_queue=unique):
         pass
-    async with serving(client, without, task_queue=unique):
+    async with serving(client, empty_toolset, task_queue=unique):
         handle = await client.start_workflow("RunPlan", {"plan": _PLAN}, id=unique, task_queue=unique)
 
-        async def is_waiting_for_its_worker() -> bool:
-            events = (await handle.fetch_history()).events
-            scheduled = [event for event in events if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED]
-            return [each.activity_task_scheduled_event_attributes.activity_type.name for each in scheduled] == [
-                "compile_plan",
-                "later_greeting",
-            ]
+        async def has_scheduled_the_call() -> bool:
+            scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
+            names = [event.activity_task_scheduled_event_attributes.activity_type.name for event in scheduled]
+            return names == ["compile_plan", "later_greeting"]
 
-        await eventually(is_waiting_for_its_worker)
-        # The SDK lets no client have two workers of one queue.
-        other = await Client.connect(client.service_client.config.target_host, data_converter=client.data_converter)
-        async with serving(other, with_tools, task_queue=unique):
+        await eventually(has_scheduled_the_call)
+        # The SDK does not allow two workers of the same queue with one client.
+        second_client = await Client.connect(
+            client.service_client.config.target_host, data_converter=client.data_converter
+        )
+        async with serving(second_client, toolset, task_queue=unique):
             document = await handle.result()
     assert document["output"] == "hello Ann"
 
 
-async def test_unannounced_tool_is_unknown(tmp_path: Path) -> None:
+async def test_directory_has_no_unpublished_tools(tmp_path: Path) -> None:
     store = open_store(str(tmp_path))
     assert await find_published_tools(store, ["nobody"], task_queue="a queue") == {}

@@ -1,4 +1,4 @@
-"""A tool that fails in all runs is paused: its calls wait before their effect, other calls continue."""
+"""Paused tools: calls of a paused tool wait, calls of other tools continue."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,8 +14,6 @@ from temporalio.client import Client
 
 from dagwright.activities import paused_calls
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunReader
-from dagwright.history.run_view import RunView
 from dagwright.server import tool_pauses
 from dagwright.server.tool_pauses import (
     ResumeResult,
@@ -28,22 +26,23 @@ from dagwright.server.tool_pauses import (
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
+from tests.support.people import view_of
 from tests.support.runs import Handle, Runs, bare, completed_node, document_of, serving_runs
 
 pytestmark = pytest.mark.server
 
-_HELD = PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED
+_PAUSED = PendingActivityState.PENDING_ACTIVITY_STATE_PAUSED
 
 
 class Service:
-    """Tools of one test: `send` changes the world, `get` reads, `beside` is another service."""
+    """Tools with names that no other test has: `send` writes, `get` reads, `echo` belongs to a different service."""
 
     def __init__(self) -> None:
         name = uuid4().hex[:8]
-        self.send, self.get, self.beside = f"send_{name}", f"get_{name}", f"beside_{name}"
+        self.send, self.get, self.echo = f"send_{name}", f"get_{name}", f"echo_{name}"
         self.calls: list[str] = []
-        self.going = asyncio.Event()
-        self.going.set()
+        self.gate = asyncio.Event()
+        self.gate.set()
         self.is_down = False
 
     def registry(self) -> ToolRegistry:
@@ -55,17 +54,17 @@ class Service:
         async def get(name: str) -> str:
             return await self._record_call(name)
 
-        @tool(name=self.beside, effects="read")
-        async def beside(name: str) -> str:
+        @tool(name=self.echo, effects="read")
+        async def echo(name: str) -> str:
             return name
 
-        return ToolRegistry.of(send, get, beside)
+        return ToolRegistry.of(send, get, echo)
 
     async def _record_call(self, name: str) -> str:
         self.calls.append(name)
         if self.is_down:
             raise ConnectionError("down")
-        await self.going.wait()
+        await self.gate.wait()
         return name
 
 
@@ -78,94 +77,92 @@ def service() -> Service:
 async def served_runs(
     client: Client, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Runs]:
-    """Runs of a worker that asks before every call."""
+    """Runs of a worker that looks for a pause before every call."""
     monkeypatch.setattr(tool_pauses, "PAUSE_PROPAGATION_S", 0.0)
     monkeypatch.setattr(paused_calls, "PAUSE_CACHE_S", 0.0)
     async with serving_runs(client, service.registry(), settings=Settings(state_dir=tmp_path)) as runs:
         yield runs
         await runs.check_runs()
-    for each in (service.send, service.get):
-        await resume_tool(client, each, by=None)
+    for tool_name in (service.send, service.get):
+        await resume_tool(client, tool_name, by=None)
 
 
 def _node(node_id: str, tool_name: str, *depends_on: str, **fields: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": tool_name, "arguments": {"name": node_id}, "depends_on": [*depends_on], **fields}
 
 
-async def _pending(handle: Handle) -> list[PendingActivityInfo]:
+async def _pending_activities(handle: Handle) -> list[PendingActivityInfo]:
     return list((await handle.describe()).raw_description.pending_activities)
 
 
-async def _holds(handle: Handle, count: int) -> None:
-    """Wait until the server holds so many calls of a run back, and no other is open."""
+async def _wait_for_paused_calls(handle: Handle, count: int) -> None:
+    """Wait until exactly `count` calls of a run are open, and the server has paused each."""
 
-    async def does() -> bool:
-        return [call.state for call in await _pending(handle)] == [_HELD] * count
+    async def are_paused() -> bool:
+        return [call.state for call in await _pending_activities(handle)] == [_PAUSED] * count
 
-    await eventually(does)
-
-
-async def _view(runs: Runs, handle: Handle) -> RunView:
-    return await RunReader(runs.client, handle.id).read()
+    await eventually(are_paused)
 
 
-async def _message(runs: Runs, tool_name: str) -> str:
-    actual = await find_tool_pause(runs.client, tool_name)
-    assert actual is not None
-    return actual.message
+async def _pause_message(runs: Runs, tool_name: str) -> str:
+    pause = await find_tool_pause(runs.client, tool_name)
+    assert pause is not None
+    return pause.message
 
 
-async def test_calls_of_a_paused_tool_wait_and_the_rest_continues(served_runs: Runs, service: Service) -> None:
+async def test_calls_of_a_paused_tool_wait_and_other_calls_continue(served_runs: Runs, service: Service) -> None:
     assert await pause_tool(served_runs.client, service.send, by="ann", reason="they migrate") is None
-    words = await _message(served_runs, service.send)
-    assert words.startswith("tool paused by ann at 20")
-    assert words.endswith("Z: they migrate")
+    message = await _pause_message(served_runs, service.send)
+    assert message.startswith("tool paused by ann at 20")
+    assert message.endswith("Z: they migrate")
     nodes = [
-        _node("one", service.send),
+        _node("call", service.send),
         _node("each", service.send, for_each=[1, 2]),
-        _node("beside", service.beside),
-        _node("after", service.beside, "one"),
+        _node("echo", service.echo),
+        _node("after", service.echo, "call"),
     ]
     handle = await served_runs.start({"nodes": nodes})
-    await _holds(handle, 3)
-    view = await _view(served_runs, handle)
-    assert (view.status, view.reason) == ("waiting", words)
+    await _wait_for_paused_calls(handle, 3)
+    view = await view_of(served_runs, handle)
+    assert (view.status, view.reason) == ("waiting", message)
     document = view.document()
     assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
-        **{"one": ("waiting", words), "each": ("waiting", words), "each[0]": ("waiting", words)},
-        **{"each[1]": ("waiting", words), "beside": ("completed", None), "after": ("pending", None)},
+        **{"call": ("waiting", message), "each": ("waiting", message), "each[0]": ("waiting", message)},
+        **{"each[1]": ("waiting", message), "echo": ("completed", None), "after": ("pending", None)},
     }
-    release = f"`dagwright tool resume {service.send}` resumes them"
+    suggestion = f"`dagwright tool resume {service.send}` resumes them"
     assert document["notes"] == [
-        {"code": "tool_paused", "node_id": None, "message": f"{service.send}: {words}; 3 calls wait; {release}"}
+        {"code": "tool_paused", "node_id": None, "message": f"{service.send}: {message}; 3 calls wait; {suggestion}"}
     ]
     assert service.calls == []
 
-    released = await resume_tool(served_runs.client, service.send, by="bob", ramp_s=0.1)
-    assert (released.pause is not None, released.calls, released.runs) == (True, 3, 1)
+    resumed = await resume_tool(served_runs.client, service.send, by="bob", ramp_s=0.1)
+    assert (resumed.pause is not None, resumed.calls, resumed.runs) == (True, 3, 1)
     document = await document_of(handle)
-    # A `write` has one attempt, and the one that found its tool paused has not counted.
+    # A `write` has only one attempt; an attempt that finds its tool paused is not counted.
     assert bare(document)["nodes"] == {
         **{
-            "one": completed_node("one"),
+            "call": completed_node("call"),
             "each": completed_node(["each", "each"]),
             "each[0]": completed_node("each"),
             "each[1]": completed_node("each"),
         },
-        **{"beside": completed_node("beside"), "after": completed_node("after")},
+        **{"echo": completed_node("echo"), "after": completed_node("after")},
     }
-    assert sorted(service.calls) == ["each", "each", "one"]
+    assert sorted(service.calls) == ["call", "each", "each"]
     assert await find_tool_pause(served_runs.client, service.send) is None
 
 
-async def test_running_call_ends_and_the_next_does_not_start(served_runs: Runs, service: Service) -> None:
-    service.going.clear()
+async def test_running_call_of_a_paused_tool_completes_and_the_next_call_waits(
+    served_runs: Runs, service: Service
+) -> None:
+    service.gate.clear()
     handle = await served_runs.start({"nodes": [_node("first", service.send), _node("second", service.send, "first")]})
     await eventually(lambda: service.calls == ["first"])
     await pause_tool(served_runs.client, service.send, by=None, reason=None)
-    service.going.set()
-    await _holds(handle, 1)
-    nodes = (await _view(served_runs, handle)).document()["nodes"]
+    service.gate.set()
+    await _wait_for_paused_calls(handle, 1)
+    nodes = (await view_of(served_runs, handle)).document()["nodes"]
     assert {name: node["status"] for name, node in nodes.items()} == {"first": "completed", "second": "waiting"}
     assert service.calls == ["first"]
     await resume_tool(served_runs.client, service.send, by=None, ramp_s=0.1)
@@ -175,14 +172,12 @@ async def test_running_call_ends_and_the_next_does_not_start(served_runs: Runs, 
     }
 
 
-async def test_failing_call_is_held_and_keeps_its_attempts_after_the_release(
-    served_runs: Runs, service: Service
-) -> None:
+async def test_failed_call_of_a_paused_tool_waits_and_keeps_its_attempts(served_runs: Runs, service: Service) -> None:
     service.is_down = True
     handle = await served_runs.start({"nodes": [_node("a", service.get)]})
     await eventually(lambda: service.calls == ["a"])
     await pause_tool(served_runs.client, service.get, by=None, reason=None)
-    await _holds(handle, 1)
+    await _wait_for_paused_calls(handle, 1)
     assert service.calls == ["a"]
     await resume_tool(served_runs.client, service.get, by=None, ramp_s=0.1)
     await eventually(lambda: len(service.calls) > 1)
@@ -191,65 +186,65 @@ async def test_failing_call_is_held_and_keeps_its_attempts_after_the_release(
     assert (document["status"], service.calls) == ("completed", ["a"] * 3)
 
 
-async def test_release_is_gradual(served_runs: Runs, service: Service) -> None:
+async def test_calls_of_a_resumed_tool_start_gradually(served_runs: Runs, service: Service) -> None:
     await pause_tool(served_runs.client, service.get, by=None, reason=None)
     handle = await served_runs.start({"nodes": [_node("a", service.get, for_each=[*range(8)])]})
-    await _holds(handle, 8)
-    released = await resume_tool(served_runs.client, service.get, by=None, ramp_s=600)
-    assert (released.calls, released.ramp_s) == (8, 600)
-    waits = [call.next_attempt_schedule_time.seconds for call in await _pending(handle)]
-    assert max(waits) - min(waits) > 30
+    await _wait_for_paused_calls(handle, 8)
+    resumed = await resume_tool(served_runs.client, service.get, by=None, ramp_s=600)
+    assert (resumed.calls, resumed.ramp_s) == (8, 600)
+    start_times = [call.next_attempt_schedule_time.seconds for call in await _pending_activities(handle)]
+    assert max(start_times) - min(start_times) > 30
     await handle.signal(wire.CANCEL)
     assert (await document_of(handle))["status"] == "cancelled"
 
 
-async def test_sub_plan_waits_with_its_tool_and_the_parent_run_reports_it(served_runs: Runs, service: Service) -> None:
+async def test_sub_plan_and_parent_run_wait_for_a_paused_tool(served_runs: Runs, service: Service) -> None:
     await pause_tool(served_runs.client, service.send, by="ann", reason=None)
-    words = await _message(served_runs, service.send)
-    below = {"nodes": [_node("deep", service.send)]}
-    handle = await served_runs.start({"nodes": [{"id": "sub", "plan": below}]})
+    message = await _pause_message(served_runs, service.send)
+    child_plan = {"nodes": [_node("deep", service.send)]}
+    handle = await served_runs.start({"nodes": [{"id": "sub", "plan": child_plan}]})
 
     async def is_waiting() -> bool:
-        return (await _view(served_runs, handle)).status == "waiting"
+        return (await view_of(served_runs, handle)).status == "waiting"
 
     await eventually(is_waiting)
-    document = (await _view(served_runs, handle)).document()
-    assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == ("waiting", words)
+    document = (await view_of(served_runs, handle)).document()
+    assert (document["nodes"]["sub"]["status"], document["nodes"]["sub"]["reason"]) == ("waiting", message)
     assert [(note["code"], note["node_id"]) for note in document["notes"]] == [("tool_paused", "sub")]
     await resume_tool(served_runs.client, service.send, by=None, ramp_s=0.1)
     assert (await document_of(handle))["status"] == "completed"
 
 
-async def test_pausing_a_tool_twice_names_the_actor_and_resuming_twice_does_nothing(
+async def test_second_pause_returns_the_first_and_second_resume_has_no_effect(
     client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tool_pauses, "PAUSE_PROPAGATION_S", 0.0)
     assert await pause_tool(client, service.send, by="ann", reason=None) is None
-    first = await pause_tool(client, service.send, by="bob", reason=None)
-    assert (first and first.by) == "ann"
+    first_pause = await pause_tool(client, service.send, by="bob", reason=None)
+    assert (first_pause and first_pause.by) == "ann"
     assert await find_tool_pause(client, service.get) is None
 
     async def is_listed() -> bool:
-        return first in await list_paused_tools(client)
+        return first_pause in await list_paused_tools(client)
 
     await eventually(is_listed)
-    released = await resume_tool(client, service.send, by="bob")
-    assert released == ResumeResult(first, calls=0, runs=0, ramp_s=tool_pauses.MIN_RAMP_S)
+    resumed = await resume_tool(client, service.send, by="bob")
+    assert resumed == ResumeResult(first_pause, calls=0, runs=0, ramp_s=tool_pauses.MIN_RAMP_S)
     assert await resume_tool(client, service.send, by="bob") == ResumeResult(None, 0, 0, tool_pauses.MIN_RAMP_S)
     assert await pause_tool(client, service.send, by="eve", reason=None) is None
     await resume_tool(client, service.send, by=None)
 
 
-async def test_manually_paused_call_stays_paused(served_runs: Runs, service: Service) -> None:
+async def test_resumed_tool_leaves_a_manually_paused_call_paused(served_runs: Runs, service: Service) -> None:
     service.is_down = True
     handle = await served_runs.start({"nodes": [_node("a", service.get)]})
     await eventually(lambda: service.calls == ["a"])
     run = WorkflowExecution(workflow_id=handle.id)
     await pause_call(served_runs.client, run, "a", reason="I look at it")
-    await _holds(handle, 1)
-    node = (await _view(served_runs, handle)).document()["nodes"]["a"]
+    await _wait_for_paused_calls(handle, 1)
+    node = (await view_of(served_runs, handle)).document()["nodes"]["a"]
     assert (node["status"], node["reason"]) == ("waiting", f"paused by {served_runs.client.identity}: I look at it")
     assert (await resume_tool(served_runs.client, service.get, by=None)).calls == 0
-    await _holds(handle, 1)
+    await _wait_for_paused_calls(handle, 1)
     await handle.signal(wire.CANCEL)
     await document_of(handle)

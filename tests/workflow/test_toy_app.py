@@ -1,4 +1,4 @@
-"""The toy application in runs: its tool, and its resolver, which asks a person."""
+"""The tool of the toy application, and its resolver, which asks a person."""
 
 from pathlib import Path
 
@@ -16,21 +16,23 @@ pytestmark = pytest.mark.server
 
 
 def put(item: str, **lookup: str) -> dict[str, object]:
-    expected = {"search_text": "Long shelf", "entity_type": "rack", **lookup}
-    return {"verb": "toy.put", "params": {"item": item}, "lookups": {"shelf-id": expected}}
+    shelf = {"search_text": "Long shelf", "entity_type": "rack", **lookup}
+    return {"verb": "toy.put", "params": {"item": item}, "lookups": {"shelf-id": shelf}}
 
 
-async def test_resolver_of_an_application_asks_and_its_values_reach_the_calls(client: Client, tmp_path: Path) -> None:
+async def test_answered_lookup_of_an_application_supplies_the_parameters_of_its_calls(
+    client: Client, tmp_path: Path
+) -> None:
     with toy_app():
         settings = Settings(state_dir=tmp_path)
         async with serving_runs(client, ToolRegistry(), settings=settings) as runs:
             handle = await runs.start({"intents": [put("lamp"), put("cup", aisle="a")]})
 
-            async def is_asked() -> bool:
-                waiting = (await view_of(runs, handle)).document()["waiting_for"]
-                return [each["options"] for each in waiting] == [["s1", "s2"]]
+            async def has_request() -> bool:
+                requests = (await view_of(runs, handle)).document()["waiting_for"]
+                return [request["options"] for request in requests] == [["s1", "s2"]]
 
-            await eventually(is_asked)
+            await eventually(has_request)
             await answer(handle, "lookup:rack:Long shelf", {"selected": ["s2"]})
             document = await document_of(handle)
             await runs.check_runs()

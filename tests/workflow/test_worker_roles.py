@@ -1,4 +1,4 @@
-"""Workers with the roles `workflows` and `tools`, each alone and together, on the real server."""
+"""Workers with the roles `workflows` and `tools` on the real server."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -27,20 +27,20 @@ PLAN = {
 }
 
 
-async def test_run_needs_a_worker_of_both_roles(client: Client, bench: Bench, tmp_path: Path) -> None:
+async def test_run_waits_with_a_note_until_each_role_has_a_worker(client: Client, bench: Bench, tmp_path: Path) -> None:
     queue = f"roles-{uuid4().hex}"
     toolset = with_tools(load_toolset(Settings(state_dir=tmp_path)), bench.registry(), queue=f"{queue}-tools")
     runs = Runs(client, task_queue=queue, tools=toolset.declarations(), store=toolset.store)
-    executes = WorkerCapacity("workflows", workflow_slots=2, cached_runs=0)
-    # With a target, the slots come from the resource-based tuner.
-    calls = WorkerCapacity("tools", activity_slots=2, target_memory=0.99)
+    workflow_capacity = WorkerCapacity("workflows", workflow_slots=2, cached_runs=0)
+    # With a memory target, the resource-based tuner supplies the slots.
+    tool_capacity = WorkerCapacity("tools", activity_slots=2, target_memory=0.99)
     async with AsyncExitStack() as stack:
         handle = await runs.start(PLAN)
-        await stack.enter_async_context(serving(client, toolset, task_queue=queue, capacity=executes))
+        await stack.enter_async_context(serving(client, toolset, task_queue=queue, capacity=workflow_capacity))
         document = await _waiting_document(client, handle.id)
         assert "no worker serves the queue" in str(document["notes"]), document["notes"]
         assert "of add" in str(document["notes"])
-        await stack.enter_async_context(serving(client, toolset, task_queue=queue, capacity=calls))
+        await stack.enter_async_context(serving(client, toolset, task_queue=queue, capacity=tool_capacity))
         await asyncio.wait_for(handle.result(), 60)
         await runs.check_runs()
 

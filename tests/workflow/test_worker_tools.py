@@ -1,4 +1,4 @@
-"""Worker tools: slots and messages; objects that tools reuse from call to call."""
+"""Worker tools with slots and messages; resources that the calls of a worker share."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,27 +15,27 @@ from tests.support.runs import Runs, document_of, serving_runs
 
 pytestmark = pytest.mark.server
 
-LARGE = 20_000
-"""Characters that go to the payload store."""
+_STORED_CHARACTERS = 20_000
+"""Length of a text that goes to the payload store."""
 
 
 @worker_tool(outputs=["found", "size"], goal_type="support")
 def find(outcome: str, sub_goal: SubGoal) -> WorkerResult:
-    """Finds something."""
+    """Find something."""
     if outcome == "busy" and context().attempt < 2:
         raise RetryLater("busy")
-    text = "x" * LARGE if outcome == "large" else f"{sub_goal.id}: {sub_goal.description}"
+    text = "x" * _STORED_CHARACTERS if outcome == "large" else f"{sub_goal.id}: {sub_goal.description}"
     return WorkerResult(outputs={"found": text, "size": len(text)}, message="as it is")
 
 
 @worker_tool(requires=["found"], outputs=["shown"], goal_type="deliverable")
 async def show(found: str | list[str]) -> dict[str, str]:
     """Show the found values."""
-    return {"shown": "+".join(each[:20] for each in (found if isinstance(found, list) else [found]))}
+    return {"shown": "+".join(text[:20] for text in (found if isinstance(found, list) else [found]))}
 
 
 @pytest.fixture
-async def workers(client: Client, tmp_path: Any) -> AsyncIterator[Runs]:
+async def worker_runs(client: Client, tmp_path: Any) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path)
     async with serving_runs(client, ToolRegistry.of(find, show), settings=settings) as runs:
         yield runs
@@ -44,21 +44,21 @@ async def workers(client: Client, tmp_path: Any) -> AsyncIterator[Runs]:
 
 def sub_goal(number: int, worker: str, *, params: Any = None, inputs: Any = None) -> dict[str, Any]:
     outputs = {"find": ["found", "size"], "show": ["shown"]}[worker]
-    given = {"params": params or {}, "inputs": inputs or {}}
-    return {"id": number, "worker": worker, "description": f"Do {number}", "outputs": outputs, **given}
+    arguments = {"params": params or {}, "inputs": inputs or {}}
+    return {"id": number, "worker": worker, "description": f"Do {number}", "outputs": outputs, **arguments}
 
 
-def found_by(number: int) -> dict[str, Any]:
+def found_slot_of(number: int) -> dict[str, Any]:
     return {"from_sub_goal": number, "slot": "found"}
 
 
-async def test_slots_pass_from_worker_tool_to_worker_tool_with_their_messages(workers: Runs) -> None:
+async def test_worker_tool_receives_slots_of_others_and_its_message_is_recorded(worker_runs: Runs) -> None:
     sub_goals = [
         sub_goal(1, "find", params={"outcome": "busy"}),
         sub_goal(2, "find", params={"outcome": "large"}),
-        sub_goal(3, "show", inputs={"found": [found_by(1), found_by(2)]}),
+        sub_goal(3, "show", inputs={"found": [found_slot_of(1), found_slot_of(2)]}),
     ]
-    document = await document_of(await workers.start({"sub_goals": sub_goals}, dialect="subgoals"))
+    document = await document_of(await worker_runs.start({"sub_goals": sub_goals}, dialect="subgoals"))
     nodes = document["nodes"]
     assert document["status"] == "completed"
     expected = ({"found": "1: Do 1", "size": 7}, "as it is", 2)
@@ -72,21 +72,21 @@ from pathlib import Path
 from dagwright.tools import context, tool
 
 class Desk:
-    """Tells a file what becomes of it."""
+    """A resource that writes its opening, its calls and its closing to a file."""
 
     def __init__(self) -> None:
         self.record("opened")
 
-    def record(self, word: str) -> None:
+    def record(self, event: str) -> None:
         with (Path(__file__).parent / "calls.txt").open("a") as file:
-            file.write(f"{word}\\n")
+            file.write(f"{event}\\n")
 
     async def close(self) -> None:
         self.record("closed")
 
 @tool(effects="read")
 async def ask_desk(name: str) -> str:
-    """Asks."""
+    """Ask the desk."""
     context().environment.resources.get(Desk).record(name)
     return name
 '''
@@ -99,14 +99,12 @@ _PLAN = {
 }
 
 
-async def test_resource_is_opened_once_and_closed_at_the_end(client: Client, tmp_path: Path, unique: str) -> None:
-    tools = tmp_path / "keeping.py"
-    tools.write_text(_TOOLS, encoding="utf-8")
-    toolset = load_toolset(Settings(state_dir=tmp_path / "state"), [str(tools)])
+async def test_resource_is_opened_once_and_closed_with_the_worker(client: Client, tmp_path: Path, unique: str) -> None:
+    tools_file = tmp_path / "keeping.py"
+    tools_file.write_text(_TOOLS, encoding="utf-8")
+    toolset = load_toolset(Settings(state_dir=tmp_path / "state"), [str(tools_file)])
     async with serving(client, toolset, task_queue=unique):
-        document = await (
-            await client.start_workflow("RunPlan", {"plan": _PLAN}, id=unique, task_queue=unique)
-        ).result()
+        document = await client.execute_workflow("RunPlan", {"plan": _PLAN}, id=unique, task_queue=unique)
         assert document["output"] == "Ann again"
-    expected = ["opened", "Ann", "Ann again", "closed", ""]
-    assert (tmp_path / "calls.txt").read_text(encoding="utf-8").split("\n") == expected
+    expected = ["opened", "Ann", "Ann again", "closed"]
+    assert (tmp_path / "calls.txt").read_text(encoding="utf-8").splitlines() == expected

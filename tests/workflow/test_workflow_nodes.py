@@ -1,4 +1,4 @@
-"""Nodes that call the workflow of another worker (`declare_workflow`), and activities of another worker beside them."""
+"""Nodes that call a workflow or an activity of a worker that is not Dagwright's (`declare_workflow`)."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowHandle
 
-from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
-from tests.support.eventually import eventually
 from tests.support.foreign import with_tools
 from tests.support.order_shop import ShipmentWorkflow
+from tests.support.people import wait_for_node
 from tests.support.runs import Handle, Runs, bare, chain_of, completed_node, end_of, failed_node, serving_runs
 from tests.support.shop_worker import shop_worker
 from tests.support.tools import Bench
@@ -24,23 +23,17 @@ pytestmark = pytest.mark.server
 async def shop(runs: Runs, client: Client) -> AsyncIterator[Runs]:
     """Runs whose plans call a workflow and an activity of a worker that is not Dagwright's."""
     async with shop_worker(client) as tools:
-        found = with_tools(runs, tools)
-        yield found
-        await found.check_runs()
+        shop = with_tools(runs, tools)
+        yield shop
+        await shop.check_runs()
 
 
-def ship(tool: str = "ship", **arguments: Any) -> dict[str, Any]:
+def shipment(tool: str = "ship", **arguments: Any) -> dict[str, Any]:
     return {"id": "ship", "tool": tool, "arguments": {"item": "lamp", **arguments}}
 
 
-async def running(shop: Runs, handle: Handle) -> WorkflowHandle[Any, Any]:
-    """Wait until the workflow of the node runs, and return it."""
-
-    async def is_running() -> bool:
-        view = await RunReader(shop.client, handle.id).read()
-        return bool(view.document()["nodes"].get("ship", {}).get("status") == "running")
-
-    await eventually(is_running)
+async def running_shipment(shop: Runs, handle: Handle) -> WorkflowHandle[Any, Any]:
+    await wait_for_node(shop, handle, "ship", "running")
     return shop.client.get_workflow_handle(f"{handle.id}/ship")
 
 
@@ -49,7 +42,7 @@ async def ended_nodes(shop: Runs, handle: Handle) -> dict[str, Any]:
     return nodes
 
 
-async def test_workflow_and_activity_of_another_worker_are_nodes(shop: Runs) -> None:
+async def test_workflow_and_activity_of_a_foreign_worker_run_as_nodes(shop: Runs) -> None:
     reserved = {"id": "reserve", "tool": "reserve", "arguments": {"item": "lamp"}}
     shipped = {"id": "ship", "tool": "ship", "arguments": {"item": "{{reserve.result.reserved}}"}}
     handle = await shop.start({"nodes": [reserved, shipped]})
@@ -59,21 +52,21 @@ async def test_workflow_and_activity_of_another_worker_are_nodes(shop: Runs) -> 
     }
 
 
-async def test_each_item_of_a_map_has_a_workflow(shop: Runs) -> None:
+async def test_each_item_of_a_map_has_a_separate_workflow(shop: Runs) -> None:
     node = {"id": "ship", "tool": "ship", "for_each": ["lamp", "desk"], "arguments": {"item": "{{item}}"}}
     handle = await shop.start({"nodes": [node]})
     result = (await ended_nodes(shop, handle))["ship"]["result"]
-    assert [each["shipped"] for each in result] == ["lamp", "desk"]
-    assert len({each["as"] for each in result}) == 2
+    assert [item["shipped"] for item in result] == ["lamp", "desk"]
+    assert len({item["as"] for item in result}) == 2
 
 
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
-        (ship(fails=True, for_good=True), failed_node("NoTruck: no truck")),
-        (ship("try_ship", fails=True), failed_node("NoTruck: no truck", attempts=2)),
+        (shipment(fails=True, for_good=True), failed_node("NoTruck: no truck")),
+        (shipment("try_ship", fails=True), failed_node("NoTruck: no truck", attempts=2)),
         (
-            {**ship(waits=True), "timeout": "1s"},
+            {**shipment(waits=True), "timeout": "1s"},
             failed_node(
                 "outcome_unknown: outcome unknown: it took over 1 s, so ship may or may not have made its change"
             ),
@@ -87,19 +80,19 @@ async def test_failure_of_a_workflow_fails_its_node(shop: Runs, node: dict[str, 
 
 
 async def test_node_runs_until_its_workflow_completes(shop: Runs) -> None:
-    handle = await shop.start({"nodes": [ship(waits=True)]})
-    child = await running(shop, handle)
+    handle = await shop.start({"nodes": [shipment(waits=True)]})
+    child = await running_shipment(shop, handle)
     await child.signal(ShipmentWorkflow.ship)
     assert (await ended_nodes(shop, handle))["ship"]["result"]["shipped"] == "lamp"
 
 
-@pytest.mark.parametrize("how", ["run", "node", "workflow"])
-async def test_cancellation_reaches_the_workflow_and_the_node(shop: Runs, how: str) -> None:
-    handle = await shop.start({"nodes": [ship(waits=True)]})
-    child = await running(shop, handle)
-    if how == "run":
+@pytest.mark.parametrize("target", ["run", "node", "workflow"])
+async def test_cancelled_run_node_or_workflow_cancels_node_and_workflow(shop: Runs, target: str) -> None:
+    handle = await shop.start({"nodes": [shipment(waits=True)]})
+    child = await running_shipment(shop, handle)
+    if target == "run":
         await handle.cancel()
-    elif how == "node":
+    elif target == "node":
         await handle.signal("cancel_node", {"node_id": "ship"})
     else:
         await child.cancel()
@@ -108,18 +101,18 @@ async def test_cancellation_reaches_the_workflow_and_the_node(shop: Runs, how: s
     assert (await child.describe()).status.name == "CANCELED"  # type: ignore[union-attr] # a described workflow has a status
 
 
-async def test_terminated_workflow_of_a_write_leaves_its_outcome_unknown(shop: Runs) -> None:
-    handle = await shop.start({"nodes": [ship(waits=True)]})
-    await (await running(shop, handle)).terminate()
+async def test_terminated_workflow_of_a_write_has_an_unknown_outcome(shop: Runs) -> None:
+    handle = await shop.start({"nodes": [shipment(waits=True)]})
+    await (await running_shipment(shop, handle)).terminate()
     message = "outcome unknown: its workflow was terminated, so ship may or may not have made its change"
     assert await ended_nodes(shop, handle) == {"ship": failed_node(f"outcome_unknown: {message}")}
 
 
 @pytest.mark.usefixtures("low_history_limits")
-async def test_run_continues_as_new_between_its_workflows(
+async def test_map_of_workflows_continues_as_new_and_completes(
     short_history_client: Client, bench: Bench, tmp_path: Path
 ) -> None:
-    # Each workflow takes at least four events; how many workflow tasks there are between them depends on the load.
+    # Each workflow adds at least four events; the number of workflow tasks between them depends on the load.
     items = [f"lamp {number}" for number in range(100)]
     node = {"id": "ship", "tool": "ship", "for_each": items, "arguments": {"item": "{{item}}"}}
     async with (
@@ -133,4 +126,4 @@ async def test_run_continues_as_new_between_its_workflows(
         await runs.check_runs()
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["completed"]
     assert len(chain) > 1
-    assert [each["shipped"] for each in document["nodes"]["ship"]["result"]] == items
+    assert [item["shipped"] for item in document["nodes"]["ship"]["result"]] == items
