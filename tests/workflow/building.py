@@ -4,8 +4,8 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from dagwright.history.run_reader import RunReader
 from dagwright.testing import ModelServer
+from tests.support.people import view_of
 from tests.support.runs import Document, Handle, Runs, document_of, with_run_error
 
 Scripted = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
@@ -15,7 +15,7 @@ Scripted = Callable[..., AbstractAsyncContextManager[tuple[ModelServer, Runs]]]
 async def ended_document(runs: Runs, handle: Handle) -> Document:
     """Return the document of an ended run, after a check that the reader returns the same document."""
     document = await document_of(handle)
-    assert (await RunReader(runs.client, handle.id).read()).document() == with_run_error(document)
+    assert (await view_of(runs, handle)).document() == with_run_error(document)
     return document
 
 

@@ -21,6 +21,7 @@ from tests.support.agents import model_settings
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, plan_text
 from tests.support.ledger import Ledger
+from tests.support.people import view_of
 from tests.support.runs import Document, Runs, chain_of, document_of, end_of, serving_runs
 from tests.support.tools import Bench
 
@@ -89,7 +90,7 @@ async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: L
     }
     assert compensated_by == {"a": "undo a", "b": "undo b"}
     assert end_of(await handle.fetch_history()) == "failed"
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     assert states(view.document_with_refs()) == states(document)
     # The counts have the nodes of the plan, without compensation nodes.
     assert (view.nodes_done, view.nodes_total) == (3, 3)
@@ -125,7 +126,7 @@ async def test_cancellation_through_temporal_ends_the_run_without_compensation(
         "'a' was not compensated: the run was stopped immediately",
         "'b' was not compensated: the run was stopped immediately",
     ]
-    assert states((await RunReader(runs.client, handle.id).read()).document_with_refs()) == states(document)
+    assert states((await view_of(runs, handle)).document_with_refs()) == states(document)
 
 
 def sub_plan(name: str, *nodes: dict[str, Any], needs: tuple[str, ...] = (), **fields: Any) -> dict[str, Any]:
@@ -221,7 +222,7 @@ async def test_compensation_continues_as_new(
         handle = await runs.start(plan, compensate=True, max_in_flight=1)
         document = await document_of(handle)
         chain = await chain_of(runs.client, handle)
-        view = await RunReader(runs.client, handle.id).read()
+        view = await view_of(runs, handle)
         await runs.check_runs()
     assert len(chain) > 3
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["failed"]
@@ -247,7 +248,7 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
         with low_limits, failing_store:
             handle = await runs.start({"nodes": list(steps)}, compensate=True, max_in_flight=1)
             document = await document_of(handle)
-            view = await RunReader(runs.client, handle.id).read()
+            view = await view_of(runs, handle)
             await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "store_refused")
     done = [name.removeprefix("+") for name in ledger.of("t") if name.startswith("+")]

@@ -7,13 +7,13 @@ import pytest
 from dagwright.core.boundary import limits
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.states import NodeStatus
-from dagwright.history.run_reader import RunReader
 from dagwright.history.run_view import RunView
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.testing import Completion, Tokens
 from tests.support.agents import checked_document
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, plan_text, purposes
+from tests.support.people import view_of
 from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, histories_of
 from tests.workflow.building import Scripted
 
@@ -43,7 +43,7 @@ async def wait_for_request(runs: Runs, handle: Handle) -> RunView:
     views: list[RunView] = []
 
     async def has_request() -> bool:
-        view = await RunReader(runs.client, handle.id).read()
+        view = await view_of(runs, handle)
         requests = view.scheduler.features.feedback.requests.open if view.scheduler is not None else {}
         views.append(view)
         return any(request.purpose == "budget" for request in requests.values())
@@ -91,12 +91,12 @@ async def test_waiting_calls_and_reservations_survive_continue_as_new(
         await wait_for_request(runs, handle)
 
         async def steps_are_done() -> bool:
-            view = await RunReader(runs.client, handle.id).read()
+            view = await view_of(runs, handle)
             last = view.scheduler.record_of("s39") if view.scheduler is not None else None
             return last is not None and last.status is NodeStatus.COMPLETED
 
         await eventually(steps_are_done)
-        view = await RunReader(runs.client, handle.id).read()
+        view = await view_of(runs, handle)
         assert view.run_id != handle.first_execution_run_id
         answer = {"request_id": "budget", "answer": {"data": {"calls": 1}}, "by": "ann"}
         await runs.client.get_workflow_handle(handle.id).execute_update("submit_feedback", answer)
@@ -133,7 +133,7 @@ async def test_child_of_a_terminated_run_ends_without_its_waiting_call(
     async with serve_script(completion_of_100_tokens("one")) as (_, runs):
         handle = await runs.start_compiled_plan(agents_of("a", "b"), budget={"calls": 1})
         await wait_for_request(runs, handle)
-        view = await RunReader(runs.client, handle.id).read()
+        view = await view_of(runs, handle)
         assert view.scheduler is not None
         [waiting_node] = [
             node.id for node, record in view.scheduler.state.visible_nodes() if not record.status.is_final
@@ -143,11 +143,11 @@ async def test_child_of_a_terminated_run_ends_without_its_waiting_call(
         await runs.client.get_workflow_handle(handle.id).terminate("for a test")
 
         async def has_ended() -> bool:
-            return (await RunReader(runs.client, child.id).read()).is_closed
+            return (await view_of(runs, child)).is_closed
 
         await eventually(has_ended)
         document = await document_of(child)
-        fields = replace(await RunReader(runs.client, child.id).read(), closing_document=None, error=None).document()
+        fields = replace(await view_of(runs, child), closing_document=None, error=None).document()
         reason = fields["nodes"]["turn1"]["reason"]
         assert reason == "not started: the parent run, which holds the budget, no longer exists"
         assert document["error"]["message"].startswith("'turn1' was skipped: not started: the parent run")

@@ -8,11 +8,11 @@ from temporalio import activity
 from dagwright.activities import batch_records, call_batch
 from dagwright.activities.batch_records import HeartbeatRecords
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunReader
 from dagwright.protocol.call_batches import CallBatchResult
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.store.bucket import BucketStore
 from tests.support.eventually import eventually
+from tests.support.people import view_of
 from tests.support.runs import (
     SKIPPED,
     Handle,
@@ -48,7 +48,7 @@ def chain(name: str, length: int) -> list[dict[str, Any]]:
 
 async def statuses_of(runs: Runs, handle: Handle) -> dict[str, str]:
     """Return the status of every node as a reader shows it."""
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     assert view.scheduler is not None
     return {node.id: record.status.value for node, record in view.scheduler.state.visible_nodes()}
 

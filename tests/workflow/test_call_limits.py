@@ -18,7 +18,6 @@ from dagwright.activities import limiter
 from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.features.call_limits import limit_state
-from dagwright.history.run_reader import RunReader
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan
 from dagwright.protocol.call_limit_messages import CallRequest, LimitMessage
 from dagwright.server import call_limits as server_limits
@@ -27,6 +26,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Tokens, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
+from tests.support.people import view_of
 from tests.support.runs import Runs, assert_clean, assert_replays, document_of, events_of, serving_runs
 
 pytestmark = [pytest.mark.server, pytest.mark.waits, pytest.mark.usefixtures("uncached_limits")]
@@ -86,7 +86,7 @@ async def test_calls_respect_a_rate_limit_and_waiting_is_not_an_attempt(served_r
     handle = await served_runs.start(service.plan(40))
 
     async def is_limited() -> bool:
-        nodes = (await RunReader(served_runs.client, handle.id).read()).document()["nodes"]
+        nodes = (await view_of(served_runs, handle)).document()["nodes"]
         reasons = [node["reason"] for node in nodes.values() if node["reason"]]
         return any(f"rate limit 10/s on {service.name}, " in reason and "calls ahead" in reason for reason in reasons)
 

@@ -14,6 +14,7 @@ from dagwright.plans.pages import split_for_transfer
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.run_input import run_input_to_json
 from tests.support.eventually import eventually
+from tests.support.people import view_of
 from tests.support.runs import Document, Handle, Runs, document_of
 from tests.support.tools import Bench
 
@@ -36,7 +37,7 @@ async def fork(
 ) -> tuple[ForkDraft, Handle]:
     """Fork a run as the command `fork` does."""
     forks = Forks(lambda workflow_id: RunReader(runs.client, workflow_id), runs.store)
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     draft = await forks.draft(view, compile_fork(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
     input_fields = await forks.create_run_input(draft)
     sent = await split_for_transfer(draft.plan, runs.store)

@@ -12,12 +12,12 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from dagwright.history.run_reader import RunReader
 from dagwright.server.call_limits import list_uses
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, busy
 from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
+from tests.support.people import view_of
 from tests.support.runs import Handle, Runs, document_of, serving_runs
 from tests.support.travel import serve_handler
 
@@ -83,7 +83,7 @@ def _request(name: str, url: str, **fields: Any) -> dict[str, Any]:
 
 
 async def _reasons(runs: Runs, handle: Handle) -> list[str]:
-    nodes = (await RunReader(runs.client, handle.id).read()).document()["nodes"]
+    nodes = (await view_of(runs, handle)).document()["nodes"]
     return [node["reason"] for node in nodes.values() if node["reason"]]
 
 

@@ -20,6 +20,7 @@ from dagwright.interfaces.cli.json_streaming import write_object
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.eventually import eventually
+from tests.support.people import view_of
 from tests.support.runs import (
     Document,
     Handle,
@@ -49,7 +50,7 @@ def plan(count: int = COUNT, *more: Document, **fields: Any) -> Document:
 
 async def node_of(runs: Runs, handle: Handle, node: str) -> Document:
     """Return the document of a node, as the command `node` does."""
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     document = await hydrated_document(view, runs.store, only=node)
     node_document: Document = document["nodes"][node]
     return node_document
@@ -57,7 +58,7 @@ async def node_of(runs: Runs, handle: Handle, node: str) -> Document:
 
 async def full_of(runs: Runs, handle: Handle) -> Document:
     """Return the full document, as `result --full` does."""
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     output = StringIO()
     await write_object(full_document(view, runs.store), output.write)
     document: Document = json.loads(output.getvalue())
@@ -68,7 +69,7 @@ async def test_document_has_every_node_of_a_small_run(runs: Runs) -> None:
     failing_node = pure_node("bad", "{{n4.result.gone}}")
     handle = await runs.start(plan(OFFLOADED_MEMBERS, failing_node, pure_node("after", "{{bad.result}}")))
     await document_of(handle)
-    document = await hydrated_document(await RunReader(runs.client, handle.id).read(), runs.store)
+    document = await hydrated_document(await view_of(runs, handle), runs.store)
     assert "nodes_ref" not in document
     assert document["notes"] == []
     assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {

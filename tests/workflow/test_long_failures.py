@@ -11,11 +11,11 @@ from temporalio.client import Client
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.history.document_hydration import hydrated_document
-from dagwright.history.run_reader import RunReader
 from dagwright.server.retained import claim_store, retained_of
 from dagwright.settings import Settings
 from dagwright.store.clean_up import removal_bound, remove
 from dagwright.tools import GiveUp, ToolRegistry, tool
+from tests.support.people import view_of
 from tests.support.runs import Document, Handle, Runs, document_of, events_of, serving_runs
 from tests.support.tools import Bench
 
@@ -35,7 +35,7 @@ def _registry(bench: Bench) -> ToolRegistry:
 
 
 async def _node(runs: Runs, handle: Handle, node: str) -> Document:
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     document = await hydrated_document(view, runs.store, only=node)
     return {"error": document["nodes"][node]["error"], "notes": document["notes"]}
 

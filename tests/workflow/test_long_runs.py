@@ -22,7 +22,6 @@ from temporalio.service import RPCError
 
 from dagwright.core.boundary import limits, wire
 from dagwright.core.scheduler import map_items
-from dagwright.history.run_reader import RunReader
 from dagwright.protocol import run_snapshot
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.protocol.messages import read_message
@@ -30,7 +29,7 @@ from dagwright.settings import Settings
 from dagwright.store.folder import FolderStore
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
-from tests.support.people import hold
+from tests.support.people import hold, view_of
 from tests.support.runs import (
     Handle,
     Runs,
@@ -388,7 +387,7 @@ async def test_changed_limits_apply_after_continue_as_new(runs: Runs, bench: Ben
     handle = await runs.start({"deadline": "1h", "nodes": [*_steps(50, "n"), *held_nodes]}, max_in_flight=1)
     await handle.execute_update(wire.SET_LIMITS, {"max_parallel": 2, "deadline": "2h", "by": "ann"})
     await eventually(lambda: bench.running[unique] == 2)
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     assert [view.document()["nodes"][f"h{number}"]["status"] for number in range(3)] == ["running", "running", "ready"]
     bench.open(unique)
     document = await ended_document(runs, handle)

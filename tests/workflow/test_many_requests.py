@@ -9,8 +9,8 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 
 from dagwright.core.boundary import wire
-from dagwright.history.run_reader import RunReader
 from tests.support.eventually import eventually
+from tests.support.people import view_of
 from tests.support.runs import Handle, Runs, document_of
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -42,7 +42,7 @@ def _plan() -> dict[str, Any]:
 
 
 async def _open_requests(runs: Runs, handle: Handle) -> set[str]:
-    view = await RunReader(runs.client, handle.id).read()
+    view = await view_of(runs, handle)
     return set(view.scheduler.features.feedback.requests.open) if view.scheduler is not None else set()
 
 
@@ -110,7 +110,7 @@ async def test_every_request_has_its_first_valid_answer(cached_runs: Runs) -> No
     await asyncio.gather(*answers)
 
     document = await document_of(handle)
-    view = await RunReader(cached_runs.client, handle.id).read()
+    view = await view_of(cached_runs, handle)
     assert document["status"] == "completed"
     assert view.scheduler is not None
     records = {name: view.scheduler.record_of(name) for name in expected}

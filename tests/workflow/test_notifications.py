@@ -14,11 +14,10 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
 from dagwright.core.boundary import limits, wire
-from dagwright.history.run_reader import RunReader
 from dagwright.settings import Settings
 from dagwright.workflows import notifying
 from tests.support.eventually import eventually
-from tests.support.people import answer, human
+from tests.support.people import answer, human, view_of
 from tests.support.receiver import SECRET, Receiver, receiving
 from tests.support.runs import Handle, Runs, bare, completed_node, document_of, events_of, serving_runs
 from tests.support.tools import Bench
@@ -57,7 +56,7 @@ async def _wait_for_notifications(receiver: Receiver, *names: str) -> None:
 
 async def _webhook_notes(handle: Handle, runs: Runs) -> list[str]:
     """Return the notes about the webhook in the document of a run."""
-    notes = (await RunReader(runs.client, handle.id).read()).document()["notes"]
+    notes = (await view_of(runs, handle)).document()["notes"]
     return [note["message"] for note in notes if note["code"] == "notify"]
 
 
