@@ -262,9 +262,9 @@ def test_added_nodes_wait_for_others_and_belong_to_one_plan() -> None:
     assert (states(scheduler)["y"], scheduler.is_finished) == ("blocked", True)
     scheduler = _partly_failed_run()
     before = state_to_json(scheduler)
-    nodes = (CompiledNode("x", tool="any"),)
+    stale_extension = Extension(3, (CompiledNode("x", tool="any"),))
     refusal = "the extension is for a plan of 3 nodes, but the plan has 4"
-    assert apply_command(AddNodes(Extension(3, nodes)), scheduler, at=2.0) == refusal
+    assert apply_command(AddNodes(stale_extension), scheduler, at=2.0) == refusal
     duplicate = AddNodes(Extension(4, (CompiledNode("on", tool="any"),)))
     assert apply_command(duplicate, scheduler, at=2.0) == "the run has a node or item 'on' already"
     assert state_to_json(scheduler) == before
