@@ -37,9 +37,9 @@ OWN_LOGGERS = (
 
 _CORE_LOGGER = "temporalio.core"
 _ACTIVITY_LOGGER = "temporalio.activity"
-_FAILED = "Completing activity as failed"
+_FAILED_MESSAGE = "Completing activity as failed"
 """Message of the SDK for each failed attempt, with the traceback, in `temporalio/worker/_activity.py`."""
-_LOST_SERVER = re.compile(r"tonic::transport::Error|[Cc]ode: Unavailable")
+_LOST_SERVER_MESSAGE = re.compile(r"tonic::transport::Error|[Cc]ode: Unavailable")
 """Messages of the SDK's core, several per second, while the server is unavailable."""
 _LOST_SERVER_PAUSE_S = 30.0
 
@@ -163,7 +163,7 @@ class _LostServer(logging.Filter):
         self._logged_at = -_LOST_SERVER_PAUSE_S
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if _LOST_SERVER.search(record.getMessage()) is None:
+        if _LOST_SERVER_MESSAGE.search(record.getMessage()) is None:
             return True
         now = time.monotonic()
         if now - self._logged_at < _LOST_SERVER_PAUSE_S:
@@ -181,7 +181,7 @@ class _ExpectedFailures(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if record.msg != _FAILED or not isinstance(error, ApplicationError):
+        if record.msg != _FAILED_MESSAGE or not isinstance(error, ApplicationError):
             return True
         kind = getattr(record, "temporal_activity", {}).get("activity_type")
         if kind not in INTERNAL_ACTIVITIES:

@@ -66,7 +66,7 @@ SHOWN_VALUE = "shown_value"
 WEB_ADDRESS = re.compile(r"https?://[^\s/]+(/\S*)?")
 _LISTENING_ADDRESS = re.compile(r"([^\s:/\[\]]+|\[[0-9a-fA-F:.]+\]):\d{1,5}")
 _MAX_DURATION_S = MAX_DURATION.total_seconds()
-_BRACKETED = re.compile(r"\[.*\]")
+_BRACKETED_ADDRESS = re.compile(r"\[.*\]")
 """An IPv6 address in brackets, which contains colons."""
 _SECRET_NAME = re.compile(r"[A-Za-z0-9_]+")
 
@@ -256,7 +256,7 @@ class Settings(BaseModel):
 
     @field_validator("notify_url")
     @classmethod
-    def _hook_address(cls, url: str | None) -> str | None:
+    def _webhook_address(cls, url: str | None) -> str | None:
         if url is None or WEB_ADDRESS.fullmatch(url):
             return url
         # The address of a webhook often contains a secret.
@@ -286,7 +286,7 @@ class Settings(BaseModel):
 
     @field_validator("notify_secret")
     @classmethod
-    def _hook_secret(cls, secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+    def _webhook_secret(cls, secret: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         if secret is None and info.data.get("notify_url") is not None:
             raise PydanticCustomError(HIDDEN_VALUE, "DAGWRIGHT_NOTIFY_URL needs it to sign notifications")
         if secret is not None and not signing_key(secret.get_secret_value()):
@@ -365,11 +365,11 @@ class Settings(BaseModel):
 
     def secret_tools(self, name: str) -> tuple[str, ...]:
         """Return the tools, or patterns of tool names, to which `DAGWRIGHT_SECRET_<name>_TOOLS` binds a secret."""
-        return _listed_in(f"{_PREFIX}SECRET_{name}{_TOOLS_OF_SECRET}")
+        return _names_in_variable(f"{_PREFIX}SECRET_{name}{_TOOLS_OF_SECRET}")
 
     def secret_hosts(self, name: str) -> tuple[str, ...]:
         """Return the hosts to which `DAGWRIGHT_SECRET_<name>_HOSTS` binds a secret."""
-        return _listed_in(f"{_PREFIX}SECRET_{name}{_HOSTS_OF_SECRET}")
+        return _names_in_variable(f"{_PREFIX}SECRET_{name}{_HOSTS_OF_SECRET}")
 
     def variable(self, name: str) -> str | None:
         """Return the value of `${name}` in a file of MCP servers: the secret if there is one, else the variable."""
@@ -429,7 +429,7 @@ def _variable_of(name: str, field: FieldInfo) -> str:
     return str(field.validation_alias or f"{_PREFIX}{name.upper()}")
 
 
-def _listed_in(variable: str) -> tuple[str, ...]:
+def _names_in_variable(variable: str) -> tuple[str, ...]:
     return tuple(filter(None, (name.strip() for name in os.environ.get(variable, "").split(","))))
 
 
@@ -462,5 +462,5 @@ def _database_problem(url: str) -> LiteralString | None:
     if kind not in ("postgresql", "postgres"):
         return "only SQLite and PostgreSQL are supported"
     database = rest.partition("?")[0].rpartition("@")[2].partition("/")[0]
-    port = _BRACKETED.sub("", database).partition(":")[2]
+    port = _BRACKETED_ADDRESS.sub("", database).partition(":")[2]
     return "its port is not a number" if port and not port.isdecimal() else None

@@ -15,9 +15,9 @@ from dagwright.tools.context import PendingModelCall, ToolContext
 from dagwright.tools.errors import AskPerson, GiveUp, ToolLoadError
 from dagwright.tools.tool_files import load_module
 
-SHIPPED: Mapping[str, str] = {"ReasoningAgent": "dagwright.agents.reasoning"}
+BUILT_IN_CLASSES: Mapping[str, str] = {"ReasoningAgent": "dagwright.agents.reasoning"}
 """Name of a class that Dagwright provides -> its module."""
-PURPOSE = "agent"
+MODEL_CALL_PURPOSE = "agent"
 """Label of the model calls of agents."""
 
 
@@ -51,7 +51,7 @@ class AgentContext:
         Raises:
             ValueError: the conversation is empty.
         """
-        return self.call.ask_model(messages, purpose=PURPOSE, output=output, config=config)
+        return self.call.ask_model(messages, purpose=MODEL_CALL_PURPOSE, output=output, config=config)
 
     def ask_person(self, request: Any, *, checkpoint: Any = None) -> NoReturn:
         """End the call with a question to a person. The agent is called again with the answer in `answers`.
@@ -119,10 +119,10 @@ def load_class(name: str, *, folder: Path) -> type[ClassAgent]:
     """
     module_name, _, class_name = name.rpartition(":" if ":" in name else ".")
     if not module_name:
-        if class_name not in SHIPPED:
-            shipped = ", ".join(SHIPPED)
+        if class_name not in BUILT_IN_CLASSES:
+            shipped = ", ".join(BUILT_IN_CLASSES)
             raise ToolLoadError(f"Dagwright has no class {class_name!r}, only {shipped}; name the module too")
-        module_name = SHIPPED[class_name]
+        module_name = BUILT_IN_CLASSES[class_name]
     loaded_class = getattr(load_module(module_name, folder), class_name, None)
     if not isinstance(loaded_class, type):
         raise ToolLoadError(f"there is no class {class_name!r} in {module_name}")

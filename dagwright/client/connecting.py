@@ -5,7 +5,7 @@ from dagwright.client.services import Services
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
 from dagwright.server import Connection
-from dagwright.server.retained import claim_store
+from dagwright.server.namespace_retention import claim_store
 from dagwright.server.store_notes import check_store
 from dagwright.settings import Settings
 from dagwright.store import open_store

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 READ_ONLY = "dagwright_read_only"
 """Execution option of connections whose transactions change nothing."""
 
-_LOCK = 0x6461677772
+_LOCK_KEY = 0x6461677772
 """Key of the PostgreSQL advisory lock around each step: `dagwr` in ASCII."""
 LOCK_PAUSE_S = 0.12
 """Seconds that long work leaves the SQLite lock free between two parts: a waiting process retries every 0.1 s."""
@@ -102,7 +102,7 @@ def _run_step(engine: Engine, schema: Schema, progress: Any) -> Any:
                 f"the database belongs to a newer version of Dagwright: its tables have revision {revision}, and this"
                 f" version supports revisions up to {schema.newest}; use the newer version, or another database"
             )
-        script = _next_of(revision, schema)
+        script = _next_script(revision, schema)
         part: Callable[[Connection, Any], Any] | None = getattr(script.module, "part", None)
         progress = part(connection, progress) if part is not None else None
         if progress is None:
@@ -115,7 +115,7 @@ def _migration_transaction(engine: Engine) -> Iterator[Connection]:
     """Open a transaction under the migration lock."""
     with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
-            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
         yield connection
 
 
@@ -126,7 +126,7 @@ def _revision(connection: Connection, schema: Schema) -> str | None:
     return revision
 
 
-def _next_of(revision: str | None, schema: Schema) -> "Script":
+def _next_script(revision: str | None, schema: Schema) -> "Script":
     index = 0 if revision is None else schema.revisions.index(revision) + 1
     script = _scripts(schema).get_revision(schema.revisions[index])
     assert script is not None

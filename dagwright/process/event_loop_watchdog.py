@@ -16,7 +16,7 @@ from types import FrameType
 import structlog
 
 CHECK_INTERVAL_S = 1.0
-BLOCKED_S = 2.0
+BLOCKED_AFTER_S = 2.0
 """A loop that is blocked this long is logged at the next check, after at most 3 s: the shortest heartbeat timeout.
 Calls whose last heartbeat was earlier than that may time out before the log line.
 """
@@ -52,12 +52,12 @@ class _Watchdog:
         checked_at = time.monotonic()
         while not self.stop_event.wait(CHECK_INTERVAL_S):
             now = time.monotonic()
-            if now - checked_at > CHECK_INTERVAL_S + BLOCKED_S:
+            if now - checked_at > CHECK_INTERVAL_S + BLOCKED_AFTER_S:
                 # The whole process was suspended, for example by SIGSTOP.
                 self._stepped_at = now
             checked_at = now
             blocked_s = now - self._stepped_at
-            if blocked_s < BLOCKED_S + CHECK_INTERVAL_S:
+            if blocked_s < BLOCKED_AFTER_S + CHECK_INTERVAL_S:
                 is_logged = False
             elif not is_logged:
                 is_logged = True

@@ -27,7 +27,7 @@ LIVEZ, READYZ = "/livez", "/readyz"
 LOOP_TIMEOUT_S = 5.0
 """An event loop without a step for this long is stuck; on a loaded machine a step may wait for 3 s."""
 CHECK_TIMEOUT_S = 2.5
-FRESH_S = 1.0
+RESULT_MAX_AGE_S = 1.0
 """How long a result is reused, so that frequent probes do not cause more checks."""
 RETRY_AFTER_S = 2
 DRAINING = "draining"
@@ -63,7 +63,7 @@ class Readiness:
     async def problems(self) -> Mapping[str, str]:
         """Failed checks: name of the check -> reason."""
         async with self._lock:
-            if time.monotonic() - self._checked_at >= FRESH_S:
+            if time.monotonic() - self._checked_at >= RESULT_MAX_AGE_S:
                 results = await asyncio.gather(*map(_run_check, self._checks.values()))
                 problems = {
                     name: message for name, message in zip(self._checks, results, strict=True) if message is not None

@@ -18,7 +18,7 @@ BACKLOG = 2048
 """Maximum number of pending connections: a thousand clients may reconnect at once."""
 SHUTDOWN_TIMEOUT_S = 5.0
 """How long running responses may continue after the gateway is stopped. Streams end immediately."""
-IDLE_S = 75
+IDLE_TIMEOUT_S = 75
 """How long a connection may be idle: longer than in proxies, so that a proxy closes the connection first."""
 
 
@@ -101,7 +101,7 @@ async def listening(
         # By default any local process could choose the address that its rate limit applies to.
         proxy_headers=proxies is not None,
         forwarded_allow_ips=proxies,
-        timeout_keep_alive=IDLE_S,
+        timeout_keep_alive=IDLE_TIMEOUT_S,
         timeout_graceful_shutdown=round(SHUTDOWN_TIMEOUT_S),
     )
     server = _Server(config)

@@ -32,7 +32,7 @@ MEMORY_BYTES = 2 * 1024**3
 _OUT_OF_MEMORY = 71
 _NICENESS = 5
 """Runs and requests have priority."""
-_LENGTH = struct.Struct(">Q")
+_LENGTH_HEADER = struct.Struct(">Q")
 """Header of each message: its length in bytes. A message is a pickle; this program runs on both sides."""
 _CHILD = (
     "import sys; from json import loads; sys.path[:] = loads(sys.argv[1]); "
@@ -125,9 +125,9 @@ async def _send_and_receive(process: Process, request: bytes) -> bytes:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        process.stdin.write(_LENGTH.pack(len(request)) + request)
+        process.stdin.write(_LENGTH_HEADER.pack(len(request)) + request)
         await process.stdin.drain()
-        (length,) = _LENGTH.unpack(await process.stdout.readexactly(_LENGTH.size))
+        (length,) = _LENGTH_HEADER.unpack(await process.stdout.readexactly(_LENGTH_HEADER.size))
         return await process.stdout.readexactly(length)
     except (asyncio.IncompleteReadError, ConnectionError) as error:
         raise ProcessLost("the process ended without a result") from error
@@ -148,8 +148,8 @@ def serve() -> None:
     results = os.fdopen(os.dup(1), "wb")
     # The output of a function must not mix with the results.
     os.dup2(2, 1)
-    while (head := requests.read(_LENGTH.size)) and len(head) == _LENGTH.size:
-        (length,) = _LENGTH.unpack(head)
+    while (head := requests.read(_LENGTH_HEADER.size)) and len(head) == _LENGTH_HEADER.size:
+        (length,) = _LENGTH_HEADER.unpack(head)
         _execute(requests.read(length), results)
 
 
@@ -171,7 +171,7 @@ def _execute(request: bytes, results: BinaryIO) -> None:
     # The outermost handler of the process: each error is returned to the caller.
     except Exception as error:
         response = _encode_error(error)
-    results.write(_LENGTH.pack(len(response)) + response)
+    results.write(_LENGTH_HEADER.pack(len(response)) + response)
     results.flush()
 
 

@@ -28,7 +28,7 @@ async def has_pollers(client: Client, task_queue: str) -> bool:
     Raises:
         RPCError: the server does not respond.
     """
-    return not all(map(is_dead_here, await _identities(client, task_queue)))
+    return not all(map(is_dead_on_this_machine, await _identities(client, task_queue)))
 
 
 async def _identities(client: Client, task_queue: str) -> list[str]:
@@ -48,7 +48,7 @@ async def _identities(client: Client, task_queue: str) -> list[str]:
     ]
 
 
-def is_dead_here(identity: str) -> bool:
+def is_dead_on_this_machine(identity: str) -> bool:
     """Return whether a worker was a process of this machine and has exited.
 
     The server lists a killed worker for minutes.

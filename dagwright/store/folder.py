@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 _THREADS = 8
 """Threads of a separate pool, so that the store does not wait for tools on the threads of the process."""
-_DRAFTS = "tmp"
+_DRAFT_FOLDER = "tmp"
 _LEFTOVER_AGE_S = 86_400.0
 """A file of this age in `tmp` was left by a dead process: no write takes a day."""
 _CHUNK_BYTES = 1 << 20
@@ -222,7 +222,7 @@ class FolderStore:
     @contextmanager
     def _draft(self, content: bytes, *, is_synced: bool = False) -> Iterator[Path]:
         """Yield a new file in `tmp` with the given content; remove it unless the block has renamed it."""
-        draft = self._root / _DRAFTS / uuid4().hex
+        draft = self._root / _DRAFT_FOLDER / uuid4().hex
         self._make_folder(draft.parent)
         try:
             with open(draft, "xb", opener=lambda path, flags: os.open(path, flags, self._file_mode)) as file:
@@ -290,7 +290,7 @@ class FolderStore:
         if self._has_removed_old_drafts:
             return
         self._has_removed_old_drafts = True
-        with suppress(OSError), os.scandir(self._root / _DRAFTS) as files:
+        with suppress(OSError), os.scandir(self._root / _DRAFT_FOLDER) as files:
             for file in files:
                 if time.time() - file.stat().st_mtime > _LEFTOVER_AGE_S:
                     Path(file.path).unlink(missing_ok=True)

@@ -25,7 +25,7 @@ from dagwright.settings import (
 
 _MIN_SLOTS = 4
 """Minimum number of slots for calls: other processes that keep the machine busy must not stop a worker."""
-_RAMP = timedelta(milliseconds=20)
+_SLOT_INTERVAL = timedelta(milliseconds=20)
 """Wait before each slot above `_MIN_SLOTS`: the SDK's 50 ms make a fan-out of 100 four times slower
 (docs/contributing/internals/temporal.md)."""
 
@@ -85,7 +85,7 @@ class WorkerCapacity:
         slots = ResourceBasedSlotConfig(
             minimum_slots=min(_MIN_SLOTS, self.activity_slots),
             maximum_slots=self.activity_slots,
-            ramp_throttle=_RAMP,
+            ramp_throttle=_SLOT_INTERVAL,
         )
         return WorkerTuner.create_composite(
             workflow_supplier=FixedSizeSlotSupplier(self.workflow_slots),

@@ -156,7 +156,7 @@ class DagwrightPlugin(SimplePlugin):
         async with AsyncExitStack() as stack:
             try:
                 if resources is not None:
-                    await stack.enter_async_context(_opened_resources(resources, self._settings_or_default()))
+                    await stack.enter_async_context(_open_resources(resources, self._settings_or_default()))
                 elif self._separate_worker is not None:
                     await stack.enter_async_context(self._separate_worker.serving())
             except BaseException:
@@ -230,7 +230,7 @@ class _SeparateQueueWorker:
 
 
 @asynccontextmanager
-async def _opened_resources(resources: _WorkerResources, settings: Settings) -> AsyncIterator[None]:
+async def _open_resources(resources: _WorkerResources, settings: Settings) -> AsyncIterator[None]:
     """Open the resources of a worker, and run its tasks, until the block ends.
 
     Raises:

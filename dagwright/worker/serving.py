@@ -50,7 +50,7 @@ from dagwright.llm.client import ModelClients
 from dagwright.process import event_loop, event_loop_watchdog
 from dagwright.process.drain import grace_s
 from dagwright.server.namespace import SearchAttributeCheck
-from dagwright.server.retained import claim_store
+from dagwright.server.namespace_retention import claim_store
 from dagwright.server.store_notes import publish_store
 from dagwright.settings import ACTIVITY_SLOTS, Settings
 from dagwright.tools import ToolRegistry

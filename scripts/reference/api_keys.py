@@ -6,7 +6,7 @@ from dagwright.core.boundary.limits import INPUTS_LIMIT_BYTES
 from dagwright.core.model.answers import ANSWER_BYTES
 from dagwright.dialects.json_reader import MAX_DEPTH
 from dagwright.features.commands.steering import MESSAGE_BYTES
-from dagwright.interfaces.cli.keys_command import LOOK
+from dagwright.interfaces.cli.keys_command import READ_ONLY_SCOPE
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import key_limits
 from dagwright.interfaces.http.json_route import MAX_FIELDS
@@ -28,7 +28,7 @@ def scopes_table() -> str:
     """Return a row for each scope: name and permissions."""
     descriptions = fields(f"{_HTTP}/callers.py", "KeyScope")
     rows = [(code(scope), sentence(descriptions[scope.name])) for scope in KeyScope]
-    return table(("Scope", "Permits"), [(code(LOOK), "Reading only."), *rows])
+    return table(("Scope", "Permits"), [(code(READ_ONLY_SCOPE), "Reading only."), *rows])
 
 
 def key_limits_table() -> str:

@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.history.document_hydration import hydrated_document
-from dagwright.server.retained import claim_store, retained_of
+from dagwright.server.namespace_retention import claim_store, read_retention
 from dagwright.settings import Settings
 from dagwright.store.clean_up import removal_bound, remove
 from dagwright.tools import GiveUp, ToolRegistry, tool
@@ -84,7 +84,7 @@ async def test_clean_up_keeps_the_full_text_and_its_loss_is_noted(client: Client
         handle = await runs.start({"nodes": [_failing("bad")]})
         short_error = (await document_of(handle))["nodes"]["bad"]["error"]
         await claim_store(runs.store, client)
-        retained = await retained_of(client)
+        retained = await read_retention(client)
         later = datetime.now(UTC) + timedelta(days=300)
         bound = removal_bound(retained, owners=await runs.store.owners(), now=later)
         assert (await remove(runs.store, bound)).count == 0

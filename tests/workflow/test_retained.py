@@ -18,7 +18,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.call_limits import Subject, parse_limit
 from dagwright.server.call_limits import set_limit
 from dagwright.server.namespace import RETENTION
-from dagwright.server.retained import claim_store, retained_of
+from dagwright.server.namespace_retention import claim_store, read_retention
 from dagwright.server.store_notes import PublishedStore, adopt_store, check_store, publish_store, published_store
 from dagwright.settings import Settings
 from dagwright.store import StoreMismatch, StoreUnavailable
@@ -83,7 +83,7 @@ async def _wait_for_runs(client: Client, count: int) -> list[ListedRun]:
         return len([run async for run in client.list_workflows()]) == count
 
     await eventually(are_listed)
-    return sorted((await retained_of(client)).runs, key=lambda run: (run.workflow_id, run.started_at))
+    return sorted((await read_retention(client)).runs, key=lambda run: (run.workflow_id, run.started_at))
 
 
 async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(separate_client: Client) -> None:
@@ -110,7 +110,7 @@ async def test_retention_includes_the_start_of_continued_runs_and_sub_plans(sepa
     assert [run.first_run_id == run.run_id and run.workflow_id == "foreign" for run in foreign] == [True, True]
     assert max(datetime.now(UTC) - run.started_at for run in (first, second, root, child)) < timedelta(minutes=1)
 
-    retained, now = await retained_of(separate_client), datetime.now(UTC)
+    retained, now = await read_retention(separate_client), datetime.now(UTC)
     owners = [retained.namespace_id]
     listed = replace(retained, runs=[resumed, resumed_again, root, child])
     assert removal_bound(listed, owners=owners, now=now).renewed_before <= now - RETENTION - MARGIN
@@ -133,7 +133,7 @@ async def test_removal_bound_of_a_namespace_is_its_oldest_start(separate_client:
     assert owners == {description.namespace_info.id}
     now = STARTED_AT + timedelta(days=300)
 
-    retained = await retained_of(separate_client)
+    retained = await read_retention(separate_client)
     assert removal_bound(retained, owners=owners, now=now).renewed_before == now - RETENTION - MARGIN
 
     await separate_client.execute_workflow(
@@ -141,7 +141,8 @@ async def test_removal_bound_of_a_namespace_is_its_oldest_start(separate_client:
     )
     await _wait_for_runs(separate_client, 2)
     assert (
-        removal_bound(await retained_of(separate_client), owners=owners, now=now).renewed_before == STARTED_AT - MARGIN
+        removal_bound(await read_retention(separate_client), owners=owners, now=now).renewed_before
+        == STARTED_AT - MARGIN
     )
 
 
@@ -152,7 +153,7 @@ async def test_unreadable_start_time_stops_the_clean_up(separate_client: Client)
 
     async def is_reported() -> bool:
         try:
-            return len((await retained_of(separate_client)).runs) < 0
+            return len((await read_retention(separate_client)).runs) < 0
         except RetentionUnknown as error:
             return str(error) == "the run 'a' has a start time that cannot be read"
 
@@ -160,7 +161,7 @@ async def test_unreadable_start_time_stops_the_clean_up(separate_client: Client)
 
 
 async def test_every_page_of_runs_is_read(separate_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.server.retained._MAX_PAGE_SIZE", 3)
+    monkeypatch.setattr("dagwright.server.namespace_retention._MAX_PAGE_SIZE", 3)
     names = [f"run-{number}" for number in range(8)]
     await asyncio.gather(
         *(separate_client.execute_workflow(wire.WORKFLOW_RUN_PLAN, {}, id=name, task_queue=QUEUE) for name in names)
@@ -234,7 +235,7 @@ async def test_adopted_store_replaces_the_previous_store(client: Client, queue: 
 
 async def test_record_of_a_store_is_not_a_retained_run(client: Client, queue: str, tmp_path: Path) -> None:
     await publish_store(client, FolderStore(tmp_path), task_queue=queue)
-    assert not [run for run in (await retained_of(client)).runs if queue in run.workflow_id]
+    assert not [run for run in (await read_retention(client)).runs if queue in run.workflow_id]
 
 
 async def test_unavailable_store_is_not_published(client: Client, queue: str, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from dagwright.interfaces.cli.command_arguments import ShowRequest
 from dagwright.interfaces.cli.command_connection import command_settings, open_read_connection
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
-from dagwright.interfaces.cli.node_text import closing_text, near_time, override_text
+from dagwright.interfaces.cli.node_text import closing_text, override_text, short_time
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import value_as_text
 from dagwright.interfaces.cli.request_text import answer_command, option_lines
@@ -64,7 +64,7 @@ def lines_of(explanation: RunExplanation) -> Iterator[str]:
         starts = [*explanation.starts()]
         requests_before_nodes = explanation.requests_before_nodes() if not starts else ()
         if not starts and not requests_before_nodes:
-            yield explanation.describe(near_time)
+            yield explanation.describe(short_time)
         for open_request in requests_before_nodes[:_REQUESTS_SHOWN]:
             request = open_request.to_json(explanation.view.workflow_id)
             yield f"{open_request.id} {open_request.waiting_reason.partition(chr(10))[0]}"
@@ -75,7 +75,7 @@ def lines_of(explanation: RunExplanation) -> Iterator[str]:
         for start in starts:
             blocks = start.facts.get("blocks")
             blocked_text = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""
-            yield sentence(explanation.chain, start, clock=near_time) + blocked_text
+            yield sentence(explanation.chain, start, clock=short_time) + blocked_text
         yield from found_entity_lines(explanation.resolved_lookups_of_run())
     if explanation.chain.omitted:
         yield f"and {explanation.chain.omitted:,} more"
@@ -87,16 +87,16 @@ def _lines_of_chain(explanation: RunExplanation, reasons: Mapping[str, Reason]) 
     """Yield the sentence about the node, then the facts about each node in the chain."""
     chain = explanation.chain
     start = chain.reasons[0]
-    yield sentence(chain, start, clock=near_time)
+    yield sentence(chain, start, clock=short_time)
     if not start.status.is_final:
         named_nodes = _nodes_in_sentence(start, reasons)
         for reason in chain.reasons:
             if reason.node not in named_nodes:
-                yield f"  {sentence(chain, reason, clock=near_time)}"
+                yield f"  {sentence(chain, reason, clock=short_time)}"
         return
     for reason in chain.reasons:
         if reason is not start:
-            yield sentence(chain, reason, clock=near_time)
+            yield sentence(chain, reason, clock=short_time)
         for fact in _fact_lines(reason):
             yield f"  {fact}"
 

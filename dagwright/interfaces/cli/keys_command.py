@@ -14,7 +14,7 @@ from dagwright.interfaces.http.callers import KeyScope
 from dagwright.server import LocalServer, ServerUnreachable
 from dagwright.settings import load_settings
 
-LOOK = "look"
+READ_ONLY_SCOPE = "look"
 """Value of `--scope` for a key without scopes, which can only read."""
 
 
@@ -53,7 +53,7 @@ def list_keys(_: None, output: Output) -> int:
         for name in ("ID", "OWNER", "SCOPES", "WEIGHT", "CREATED"):
             table.add_column(name)
         for key in keys:
-            scopes = ", ".join(key.scopes) or LOOK
+            scopes = ", ".join(key.scopes) or READ_ONLY_SCOPE
             table.add_row(*(Text(text) for text in (key.id, key.owner, scopes, f"{key.weight:g}", key.created_at)))
         output.show(table)
     return ExitCode.COMPLETED
@@ -92,12 +92,12 @@ def _key_file() -> KeyFile:
 
 
 def _scopes(names: Sequence[str]) -> list[KeyScope]:
-    if list(names) == [LOOK]:
+    if list(names) == [READ_ONLY_SCOPE]:
         return []
     try:
         return [KeyScope(name) for name in names] or list(KeyScope)
     except ValueError:
-        raise CommandError(f"--scope must be one of {', '.join(KeyScope)}, or only {LOOK}") from None
+        raise CommandError(f"--scope must be one of {', '.join(KeyScope)}, or only {READ_ONLY_SCOPE}") from None
 
 
 @contextmanager

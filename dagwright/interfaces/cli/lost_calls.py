@@ -22,7 +22,7 @@ from dagwright.core.scheduler.run_state import last_call_id
 from dagwright.history.pending_activities import PendingCall, decode_pending
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL
 from dagwright.protocol.messages import MessageInvalid, read_message
-from dagwright.server.pollers import is_dead_here
+from dagwright.server.pollers import is_dead_on_this_machine
 
 if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
@@ -76,7 +76,7 @@ class LostCalls:
 
 
 def _is_lost(call: PendingActivityInfo) -> bool:
-    return call.state == _STARTED and is_dead_here(call.last_worker_identity)
+    return call.state == _STARTED and is_dead_on_this_machine(call.last_worker_identity)
 
 
 def _lost_call(call: PendingActivityInfo, view: "RunView") -> PendingCall:

@@ -32,7 +32,7 @@ _KIND_NAMES = {"human": "a person"}
 """Kind of a node without a tool -> its name."""
 
 
-def explained_failure(message: str) -> str:
+def explain_failure(message: str) -> str:
     """Return the message of a failed attempt, with timeouts of the server explained."""
     return _TIMEOUTS.get(message, message)
 
@@ -90,11 +90,11 @@ def has_default_result(node: Mapping[str, Any]) -> bool:
 
 def displayed_error(message: str, status: NodeStatus) -> str:
     """Return the error message of a node. A completed node has an error if the plan's default replaced its result."""
-    text = explained_failure(message)
+    text = explain_failure(message)
     return f"failed, continued with the default: {text}" if status is NodeStatus.COMPLETED else text
 
 
-def work_text(tool: str, title: str | None, *, kind: str = "plan") -> str:
+def node_tool_text(tool: str, title: str | None, *, kind: str = "plan") -> str:
     """Return the tool of a node, or its kind, with its title."""
     name = tool or _KIND_NAMES.get(kind, kind)
     return f"{name} · {title}" if title else name
@@ -116,7 +116,7 @@ def zone_at(seconds: float) -> str:
     return "UTC" if offset.strip("+-0") == "" else f"{offset[:3]}:{offset[3:]}"
 
 
-def near_time(seconds: float) -> str:
+def short_time(seconds: float) -> str:
     """Format seconds since the epoch as local time, with the date if it is not today."""
     is_today = time.localtime(seconds)[:3] == time.localtime()[:3]
     return f"{local_time(seconds)} {zone_at(seconds)}" if is_today else local_date(seconds)
@@ -153,7 +153,7 @@ def closing_text(answer: Mapping[str, Any]) -> str:
     outcome_text, by = answer["answer"] or answer["outcome"], answer["by"]
     note = f" ({answer['note']})" if answer["note"] else ""
     actor = f" by {by}" if by else ""
-    escalation_text = f"; {requested_text(answer)}" if "escalations" in answer else ""
+    escalation_text = f"; {assignees_text(answer)}" if "escalations" in answer else ""
     if answer["through"] == "deadline" and answer["outcome"] == "answered":
         at = local_date(seconds_of(answer["at"]))
         return f"{outcome_text} at {at}: no answer, default applied at the deadline{note}{escalation_text}"
@@ -162,7 +162,7 @@ def closing_text(answer: Mapping[str, Any]) -> str:
     return f"{outcome_text}{actor} {time_and_channel}{note}{arguments}{escalation_text}"
 
 
-def requested_text(answer: Mapping[str, Any]) -> str:
+def assignees_text(answer: Mapping[str, Any]) -> str:
     """Format the assignees of a request, with times: `requested from ann at …, escalated to boss at …`."""
     first_request = f"requested from {answer['requested_from'] or 'anyone'} at {_local_date_of(answer['requested_at'])}"
     return ", ".join(

@@ -10,7 +10,7 @@ from dagwright.core.model.times import format_elapsed_time, seconds_of
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_items import listed_items
 from dagwright.history.pending_activities import PendingCall
-from dagwright.interfaces.cli.node_text import closing_text, explained_failure, local_time, record_text, work_text
+from dagwright.interfaces.cli.node_text import closing_text, explain_failure, local_time, node_tool_text, record_text
 from dagwright.interfaces.cli.output import one_line
 from dagwright.interfaces.cli.progress_tree import LOST, LOST_FINAL, lost_text
 from dagwright.interfaces.cli.request_text import Request, answer_command, option_lines, request_line
@@ -19,7 +19,7 @@ from dagwright.interfaces.cli.round_text import new_lines, rounds_of, times_of
 if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
-_NOT_STARTED = (NodeStatus.PENDING, NodeStatus.READY)
+_NOT_STARTED_STATES = (NodeStatus.PENDING, NodeStatus.READY)
 """States of a node that has not started; they have no lines."""
 
 _EVENT_RANKS = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated": 2, "answered": 2}
@@ -54,7 +54,7 @@ class LineWriter:
             for node, record in view.scheduler.state.visible_nodes():
                 for item in listed_items(record):
                     self._show_task(view, f"{node.id}[{item.key}]", item.record)
-                self._show_task(view, node.id, record, tool_text=work_text(node.tool, node.title, kind=node.kind))
+                self._show_task(view, node.id, record, tool_text=node_tool_text(node.tool, node.title, kind=node.kind))
         times = times_of(view)
         for word, text in new_lines(rounds_of(view), self._written_rounds):
             self._add_line(times.get(word), word, text)
@@ -108,7 +108,7 @@ class LineWriter:
         # A call that has just ended is no longer pending on the server, so its last known attempt is used.
         attempt = max(record.attempts, pending_call.attempt if pending_call else 1, previous[1])
         status = displayed_status(record)
-        if previous != (status, attempt) and status not in _NOT_STARTED:
+        if previous != (status, attempt) and status not in _NOT_STARTED_STATES:
             self._show_change(task_id, record, pending_call, attempt=attempt, tool_text=tool_text)
         if record.status is NodeStatus.RUNNING and pending_call is not None:
             self._show_loss(task_id, pending_call)
@@ -121,7 +121,7 @@ class LineWriter:
         self._written_states[task_id] = (status, attempt)
         if record.status is NodeStatus.RUNNING:
             failure_text = (
-                f": {one_line(explained_failure(pending_call.last_failure))}"
+                f": {one_line(explain_failure(pending_call.last_failure))}"
                 if pending_call and pending_call.last_failure
                 else ""
             )

@@ -12,7 +12,7 @@ from dagwright.core.model.times import format_elapsed_time
 from dagwright.core.model.worker_results import displayed_status
 from dagwright.core.scheduler.map_items import count_ended_items, is_done, listed_items
 from dagwright.history.pending_activities import PendingCall
-from dagwright.interfaces.cli.node_text import displayed_counts, explained_failure, record_text, work_text
+from dagwright.interfaces.cli.node_text import displayed_counts, explain_failure, node_tool_text, record_text
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -161,7 +161,7 @@ def _node_row(view: "RunView", tree_node: TreeNode, *, order: int, now: float) -
         status=displayed_status(record),
         indent=tree_node.indent,
         name=node.id,
-        tool_text=work_text(node.tool, node.title, kind=node.kind),
+        tool_text=node_tool_text(node.tool, node.title, kind=node.kind),
         attempts=record.attempts,
         elapsed_s=_elapsed_s(record, now),
         detail=_detail(record, view.pending.get(node.id), now=now),
@@ -214,12 +214,12 @@ def call_text(call: PendingCall, *, now: float) -> str:
     """Return the state of an open call on the server: last failure and next attempt; may be empty."""
     if call.state == "backing_off":
         wait_s = max(0.0, (call.next_attempt_at or now) - now)
-        return f"again in {format_elapsed_time(wait_s)}: {explained_failure(call.last_failure or 'it failed')}"
+        return f"again in {format_elapsed_time(wait_s)}: {explain_failure(call.last_failure or 'it failed')}"
     if call.state in (LOST, LOST_FINAL):
         return f"was running when its worker died; {lost_text(call, now=now)}"
     if call.state == "cancelling":
         return "stopping"
-    return explained_failure(call.last_failure or "")
+    return explain_failure(call.last_failure or "")
 
 
 def lost_text(call: PendingCall, *, now: float) -> str:

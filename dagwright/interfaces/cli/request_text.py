@@ -9,7 +9,7 @@ from dagwright.core.boundary.wire import ACTIVITY_READ_MODEL_PLAN
 from dagwright.core.model.requests import ANYONE, INPUTS, is_labelled
 from dagwright.core.model.times import format_elapsed_time, seconds_of
 from dagwright.core.text import join_first
-from dagwright.interfaces.cli.node_text import local_date, requested_text
+from dagwright.interfaces.cli.node_text import assignees_text, local_date
 from dagwright.interfaces.cli.output import one_line, terminal_text
 from dagwright.interfaces.cli.plan_input import value_as_text
 
@@ -61,7 +61,7 @@ def escalation_lines(request: Request) -> list[str]:
         "requested_at": request["opened_at"],
         "escalations": escalations,
     }
-    return [one_line(requested_text(escalation), limit=300)]
+    return [one_line(assignees_text(escalation), limit=300)]
 
 
 def field_lines(request: Request) -> list[str]:

@@ -43,7 +43,7 @@ REPAIRS_SHOWN = 5
 _INTENT = "@result_"
 """Prefix of the IDs of nodes that were created for intents."""
 
-_DONE = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
+_DONE_STATES = frozenset({NodeStatus.COMPLETED, NodeStatus.SUPERSEDED})
 """States of the nodes if a run was cancelled after its last node had ended."""
 _INCOMPLETE_NOTES = frozenset({OUTPUT_OMITTED, REGION_UNREADABLE})
 """Codes of the notes about missing parts of the output."""
@@ -217,7 +217,7 @@ def summary_line(view: "RunView", document: Mapping[str, Any]) -> str:
     if (
         document["status"] == "cancelled"
         and not compensated_counts
-        and {status for status, count in counts.items() if count} <= _DONE
+        and {status for status, count in counts.items() if count} <= _DONE_STATES
     ):
         # All nodes had completed before the cancel arrived.
         timing_note = ", after all nodes had completed"
@@ -243,7 +243,7 @@ def _print_failures(document: Mapping[str, Any], output: Output) -> None:
 def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the error of a run, its failed nodes with their errors, and the nodes that they block."""
     failed_nodes = [(name, node) for name, node in document["nodes"].items() if node["status"] == "failed"]
-    if not any(_is_same(document["error"], node["error"]) for _, node in failed_nodes[:FAILURES_SHOWN]):
+    if not any(_is_same_error(document["error"], node["error"]) for _, node in failed_nodes[:FAILURES_SHOWN]):
         yield from _run_error_lines(document)
     for name, node in failed_nodes[:FAILURES_SHOWN]:
         yield f"failed: {one_line(name)}: {one_line(node_text(node), limit=1_000)}"
@@ -259,7 +259,7 @@ def failure_lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield f"blocked by failures: {join_first(blocked_names, FAILURES_SHOWN)}"
 
 
-def _is_same(run_error: Mapping[str, Any] | None, node_error: Mapping[str, Any] | None) -> bool:
+def _is_same_error(run_error: Mapping[str, Any] | None, node_error: Mapping[str, Any] | None) -> bool:
     """Return whether a run failed with the error of a node."""
     if not run_error or not node_error:
         return False

@@ -33,11 +33,11 @@ from dagwright.interfaces.cli.node_text import (
     local_time,
     node_status,
     node_text,
+    node_tool_text,
     override_text,
     overrides_text,
     usage_lines,
     usage_text,
-    work_text,
     zone_at,
 )
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text, with_link
@@ -312,7 +312,7 @@ def _print_nodes(view: "RunView", document: Document, output: Output, *, lists_a
         table.add_row(
             Text(f"{mark} {status.value}", style=style),
             Text(one_line(name)),
-            Text(one_line(work_text(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
+            Text(one_line(node_tool_text(node["tool"] or "", node["title"], kind=_kind_of(view, name)))),
             str(max(node["attempts"], call.attempt if call is not None else 0) or ""),
             _time_text(node),
             Text(one_line("; ".join(filter(None, [call_state, node_text(node), overrides_text(node)])))),

@@ -9,8 +9,8 @@ from dagwright.interfaces.cli.output import one_line
 
 ITEMS_LISTED = 20
 """A map with at most this many items is listed completely."""
-_FAILED = ("failed", "blocked", "cancelled")
-_OPEN = ("waiting", "running")
+_FAILED_STATES = ("failed", "blocked", "cancelled")
+_OPEN_STATES = ("waiting", "running")
 _MAX_ITEMS_OF_KIND = 20
 """Maximum number of failed items, and of open items, that are listed for a larger map."""
 
@@ -55,13 +55,13 @@ def status_rows(
 
 
 def _listed_items(nodes: Mapping[str, Mapping[str, Any]], items: Sequence[str]) -> set[str]:
-    failed_items = [item for item in items if nodes[item]["status"] in _FAILED]
-    open_items = [item for item in items if nodes[item]["status"] in _OPEN]
+    failed_items = [item for item in items if nodes[item]["status"] in _FAILED_STATES]
+    open_items = [item for item in items if nodes[item]["status"] in _OPEN_STATES]
     return {*failed_items[:_MAX_ITEMS_OF_KIND], *open_items[:_MAX_ITEMS_OF_KIND]}
 
 
 def _counts_line(node: str, counts: Mapping[str, int]) -> str:
     # Failures first: they matter most.
-    states = sorted(counts, key=lambda state: (state not in _FAILED, state not in _OPEN, state))
+    states = sorted(counts, key=lambda state: (state not in _FAILED_STATES, state not in _OPEN_STATES, state))
     summary = ", ".join(f"{counts[state]:,} {state}" for state in states)
     return f"{one_line(node)}: {sum(counts.values()):,} items: {summary}"

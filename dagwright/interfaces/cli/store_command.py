@@ -15,7 +15,7 @@ from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output
 from dagwright.server import ServerUnreachable
-from dagwright.server.retained import retained_of
+from dagwright.server.namespace_retention import read_retention
 from dagwright.server.store_notes import PublishedStore, adopt_store, published_store
 from dagwright.settings import Settings
 from dagwright.store import PayloadStore, open_store
@@ -151,7 +151,7 @@ async def _store_report(settings: Settings, output: Output) -> _StoreReport:
     bound = None
     try:
         async with open_read_connection(settings, output) as connection:
-            retention = await retained_of(connection.client)
+            retention = await read_retention(connection.client)
         bound = removal_bound(retention, owners=await store.owners(), now=datetime.now(UTC))
         reason = bound.reason
     except (RetentionUnknown, ServerUnreachable) as error:

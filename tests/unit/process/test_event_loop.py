@@ -44,7 +44,7 @@ async def test_blocked_loop_is_logged_once_and_a_free_one_not(monkeypatch: pytes
     with structlog.testing.capture_logs() as logs, event_loop_watchdog.logging_blocked_loop():
         await asyncio.sleep(0.1)
     assert logs == []
-    monkeypatch.setattr(event_loop_watchdog, "BLOCKED_S", 0.05)
+    monkeypatch.setattr(event_loop_watchdog, "BLOCKED_AFTER_S", 0.05)
     is_logged = threading.Event()
 
     def record(_: object, __: str, line: structlog.typing.EventDict) -> structlog.typing.EventDict:

@@ -32,7 +32,7 @@ def _probe(port: int, path: str, *options: str) -> subprocess.CompletedProcess[s
 
 
 async def test_failed_check_affects_readiness_and_not_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "FRESH_S", 0.0)
+    monkeypatch.setattr(health, "RESULT_MAX_AGE_S", 0.0)
     problems: list[str] = []
 
     async def check() -> None:

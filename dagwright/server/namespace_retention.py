@@ -32,7 +32,7 @@ async def claim_store(store: PayloadStore, client: Client) -> None:
     await store.claim(description.namespace_info.id)
 
 
-async def retained_of(client: Client) -> NamespaceRetention:
+async def read_retention(client: Client) -> NamespaceRetention:
     """Return the runs that the namespace of a client retains, and its retention period.
 
     Raises:
