@@ -226,9 +226,9 @@ class Chat:
         return True
 
     async def _report_interrupted_turn(self) -> bool:
-        """Report how to continue the turn that the user has interrupted."""
+        """Report how to continue the turn that the user has interrupted; return false, as `_run_interruptible` does."""
         if self._output.can_ask:
-            # Reading the session may hang, and a second Ctrl-C must end the process at once.
+            # Reading the session may hang, and a second Ctrl-C must end the process immediately.
             self._interrupt_handling.on_next_interrupt = leave_at_once
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):

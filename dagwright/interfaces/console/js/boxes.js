@@ -45,10 +45,10 @@ export class Boxes {
   }
 
   /** Draws the boxes in the visible area, and removes the others. */
-  show(drawing, visibleArea, { isFar, chosen }) {
+  show(drawing, visibleArea, { isFar, selectedKey }) {
     this.#drawing = drawing;
-    if (!drawing.number.has(this.current)) this.current = drawing.boxes[0]?.key ?? null;
-    const focused = this.element.contains(document.activeElement);
+    if (!drawing.indexes.has(this.current)) this.current = drawing.boxes[0]?.key ?? null;
+    const hadFocus = this.element.contains(document.activeElement);
     const visibleKeys = new Set();
     drawing.boxes.forEach((box, number) => {
       const [x, y] = drawing.at[number];
@@ -56,19 +56,19 @@ export class Boxes {
       const isVisible = x + width / 2 >= visibleArea.left && x - width / 2 <= visibleArea.right && y + height / 2 >= visibleArea.top && y - height / 2 <= visibleArea.bottom;
       if (!isVisible && box.key !== this.current) return;
       visibleKeys.add(box.key);
-      const existing = this.#entries.get(box.key);
-      if (existing?.isFar === isFar) {
-        if (existing.box !== box) Object.assign(existing, { box, stateText: null });
-        this.#fill(existing);
+      const knownEntry = this.#entries.get(box.key);
+      if (knownEntry?.isFar === isFar) {
+        if (knownEntry.box !== box) Object.assign(knownEntry, { box, stateText: null });
+        this.#fill(knownEntry);
       } else {
-        existing?.element.remove();
+        knownEntry?.element.remove();
         const element = svg("g", { class: "box", "data-key": box.key, role: "button", tabindex: "-1", transform: `translate(${Math.round(x - width / 2)} ${Math.round(y - height / 2)})` });
         const entry = { box, element, isFar, stateText: null };
         this.#entries.set(box.key, entry);
         this.#fill(entry);
         this.element.append(element);
       }
-      this.#entries.get(box.key).element.classList.toggle("chosen", box.key === chosen);
+      this.#entries.get(box.key).element.classList.toggle("chosen", box.key === selectedKey);
     });
     for (const [key, { element }] of this.#entries) {
       if (visibleKeys.has(key)) continue;
@@ -77,7 +77,7 @@ export class Boxes {
     }
     const current = this.#entries.get(this.current)?.element;
     current?.setAttribute("tabindex", "0");
-    if (focused && current && !this.element.contains(document.activeElement)) current.focus({ preventScroll: true });
+    if (hadFocus && current && !this.element.contains(document.activeElement)) current.focus({ preventScroll: true });
   }
 
   /** Updates the state of drawn boxes. */

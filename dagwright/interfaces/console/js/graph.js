@@ -75,9 +75,9 @@ export class GraphView {
     }
     this.#signature = signature;
     this.#layoutNumber += 1;
-    const number = new Map(drawing.boxes.map((box, at) => [box.key, at]));
-    drawing.number = number;
-    drawing.pairs = drawing.edges.map(([from, to]) => [number.get(from), number.get(to)]);
+    const indexes = new Map(drawing.boxes.map((box, at) => [box.key, at]));
+    drawing.indexes = indexes;
+    drawing.pairs = drawing.edges.map(([from, to]) => [indexes.get(from), indexes.get(to)]);
     this.#nextDrawing = drawing;
     this.#worker.postMessage({ layoutNumber: this.#layoutNumber, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.pairs });
   }
@@ -157,23 +157,23 @@ export class GraphView {
     // At a small scale, all boxes (at most 2,000 rectangles) are drawn, so that panning draws no boxes.
     const area = isFar ? { left: -Infinity, top: -Infinity, right: Infinity, bottom: Infinity } : expanded(visibleArea, MARGIN);
     this.#drawnArea = { ...area, isFar };
-    this.boxes.show(drawing, area, { isFar, chosen: this.#selectedKey() });
+    this.boxes.show(drawing, area, { isFar, selectedKey: this.#selectedKey() });
     this.scene.classList.toggle("far", isFar);
     const lines = drawing.lines.filter((line) => intersects(line, area));
     this.lines.setAttribute("d", isFar ? straightLines(lines) : curves(lines));
-    const ends = drawing.ends[drawing.number.get(this.#selectedKey())];
+    const ends = drawing.ends[drawing.indexes.get(this.#selectedKey())];
     this.nearLines.setAttribute("d", ends ? curves(ends.flat().map((edge) => drawing.lines[edge])) : "");
   }
 
   #selectedKey() {
     if (this.#selected === null) return null;
-    return this.#drawing?.number.has(this.#selected) ? this.#selected : (this.#drawing?.boxOf.get(this.#selected) ?? null);
+    return this.#drawing?.indexes.has(this.#selected) ? this.#selected : (this.#drawing?.boxOf.get(this.#selected) ?? null);
   }
 
   #handleTap(target) {
     const key = target.closest?.(".box")?.dataset.key;
     if (key === undefined) return;
-    const box = this.#drawing.boxes[this.#drawing.number.get(key)];
+    const box = this.#drawing.boxes[this.#drawing.indexes.get(key)];
     this.boxes.focus(key);
     this.#activate(box, { isOpener: target.closest(".opener") !== null });
   }
@@ -211,12 +211,12 @@ export class GraphView {
     this.#model.reveal(id);
     this.#target = { key: id, focus };
     this.draw();
-    if (this.#drawing?.at && this.#drawing.number.has(id)) this.#show(this.#target);
+    if (this.#drawing?.at && this.#drawing.indexes.has(id)) this.#show(this.#target);
   }
 
   #show({ key, focus }) {
     const drawing = this.#drawing;
-    const number = drawing.number.get(key) ?? drawing.number.get(drawing.boxOf.get(key));
+    const number = drawing.indexes.get(key) ?? drawing.indexes.get(drawing.boxOf.get(key));
     if (number === undefined) return;
     this.#target = null;
     const [x, y] = drawing.at[number];
@@ -234,8 +234,8 @@ export class GraphView {
     if (zooms[event.key]) this.viewport.zoom(zooms[event.key]);
     else if (event.key === "0") this.#fit();
     else if (key !== undefined && (event.key === "Enter" || event.key === " "))
-      this.#activate(this.#drawing.boxes[this.#drawing.number.get(key)]);
-    else if (key !== undefined && event.key.startsWith("Arrow")) this.#step(this.#drawing.number.get(key), event.key);
+      this.#activate(this.#drawing.boxes[this.#drawing.indexes.get(key)]);
+    else if (key !== undefined && event.key.startsWith("Arrow")) this.#step(this.#drawing.indexes.get(key), event.key);
     else return;
     event.preventDefault();
   }
