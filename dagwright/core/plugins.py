@@ -105,14 +105,16 @@ def contributions(kind: str, names_of: Callable[[Plugin], Iterable[str]]) -> dic
     return owners
 
 
-def reject_duplicate(kind: str, name: str, plugin: InstalledPlugin, other: InstalledPlugin | None) -> None:
+def reject_duplicate(kind: str, name: str, plugin: InstalledPlugin, first_plugin: InstalledPlugin | None) -> None:
     """Reject a name that another plugin contributes.
 
     Raises:
         PluginError: another plugin contributes the name.
     """
-    if other is not None:
-        raise PluginError(f"two plugins contribute the {kind} {name!r}: the {other} and the {plugin}; remove one")
+    if first_plugin is not None:
+        raise PluginError(
+            f"two plugins contribute the {kind} {name!r}: the {first_plugin} and the {plugin}; remove one"
+        )
 
 
 @cache

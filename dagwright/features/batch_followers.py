@@ -78,7 +78,7 @@ def followers_of(
     """
     state = scheduler.state
     leaders = [task.ref.node for task in tasks if task.ref.item is None and task.node.supersedes is None]
-    batch = BatchNodes(scheduler, awaited=leaders)
+    batch = BatchNodes(scheduler, awaited_numbers=leaders)
     open_counts: dict[int, int] = {}
     queue, followers = list(leaders), list[int]()
     has_budget_or_reuse = scheduler.features.budget.budget is not None or scheduler.features.reuse.table is not None

@@ -41,6 +41,6 @@ class JsonCodec(Generic[T]):
         try:
             return self._adapter.validate_python(encoded)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            field = "/".join(map(str, first["loc"])) or "value"
-            raise ValueError(f"invalid {self._name}: {field}: {first['msg']}") from None
+            first_error = error.errors(include_url=False, include_input=False)[0]
+            field = "/".join(map(str, first_error["loc"])) or "value"
+            raise ValueError(f"invalid {self._name}: {field}: {first_error['msg']}") from None

@@ -106,14 +106,14 @@ def _lookup_problem(node: CompiledNode, plan: CompiledPlan) -> str | None:
 def _paths_exist(value: Any, bindings: Iterable[Binding]) -> bool:
     """Return whether the path of each binding exists in a value."""
     for path, _ in bindings:
-        current = value
+        container = value
         for step in path:
-            exists = (isinstance(current, dict) and isinstance(step, str) and step in current) or (
-                isinstance(current, list) and type(step) is int and 0 <= step < len(current)
+            exists = (isinstance(container, dict) and isinstance(step, str) and step in container) or (
+                isinstance(container, list) and type(step) is int and 0 <= step < len(container)
             )
             if not exists:
                 return False
-            current = current[step]
+            container = container[step]
     return True
 
 

@@ -178,14 +178,14 @@ def _column_of_spans(values: Mapping[str, Any], count: int, *, default: Any) -> 
         ValueError: a number is invalid.
     """
     column: list[Any] = []
-    current = default
+    current_value = default
     for number, value in values.items():
         is_number = number.isascii() and number.isdecimal() and len(number) <= _NUMBER_DIGITS
         if not is_number or not len(column) <= int(number) < count:
             raise ValueError(f"not part of a compiled plan: {number!r:.60} is not the number of a later node")
-        column += [current] * (int(number) - len(column))
-        current = value
-    return column + [current] * (count - len(column))
+        column += [current_value] * (int(number) - len(column))
+        current_value = value
+    return column + [current_value] * (count - len(column))
 
 
 def plan_to_columns(plan: CompiledPlan) -> dict[str, Any]:

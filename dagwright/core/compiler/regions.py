@@ -140,14 +140,14 @@ def _topological_order(dependencies: Sequence[Sequence[int]]) -> list[int]:
 
 def _region_of(members: Sequence[int], nodes: Sequence[CompiledNode], prefix: str) -> CompiledNode:
     member_set = set(members)
-    first = nodes[min(members)]
+    first_node = nodes[min(members)]
     outside_numbers = {number for member in members for number in nodes[member].dependencies} - member_set
-    region_id = prefix + first.id
+    region_id = prefix + first_node.id
     return CompiledNode(
         # The prefix could make a long id too long.
         id=region_id if len(region_id.encode(errors="replace")) <= MAX_ID_BYTES else f"{prefix}#{min(members)}",
         kind="region",
-        tool=first.tool,
+        tool=first_node.tool,
         title=_title_of(members, nodes),
         dependencies=tuple(sorted(outside_numbers)),
         join=("all_done", 0),
@@ -157,8 +157,8 @@ def _region_of(members: Sequence[int], nodes: Sequence[CompiledNode], prefix: st
 
 
 def _title_of(members: Sequence[int], nodes: Sequence[CompiledNode]) -> str:
-    first, last = nodes[members[0]], nodes[members[-1]]
-    return f"{len(members)} pure steps: {first.title or first.id} … {last.title or last.id}"
+    first_node, last_node = nodes[members[0]], nodes[members[-1]]
+    return f"{len(members)} pure steps: {first_node.title or first_node.id} … {last_node.title or last_node.id}"
 
 
 def _free_prefix(nodes: Sequence[CompiledNode]) -> str:

@@ -141,19 +141,19 @@ def measure_value(_: Read, value: Any) -> tuple[int, int]:
     work, max_length = 0, 0
     stack: list[Any] = [value]
     while stack:
-        current = stack.pop()
-        if isinstance(current, StoredValue | WorkerText):
+        part = stack.pop()
+        if isinstance(part, StoredValue | WorkerText):
             raise TooLargeForRun("when: a part of a value that it reads", None)
-        if isinstance(current, str):
-            work += 4 + len(current) // 100
-        elif isinstance(current, list | dict):
+        if isinstance(part, str):
+            work += 4 + len(part) // 100
+        elif isinstance(part, list | dict):
             work += 4
-            max_length = max(max_length, len(current))
-            if isinstance(current, dict):
-                work += 4 * len(current)
-                stack += current.values()
+            max_length = max(max_length, len(part))
+            if isinstance(part, dict):
+                work += 4 * len(part)
+                stack += part.values()
             else:
-                stack += current
+                stack += part
         else:
             work += 1
     return work, max_length

@@ -188,11 +188,11 @@ def _count_values_read(query: Query, value: Any, *, limit: int) -> int:
         count += len(level)
         depth += 1
         next_level: list[Any] = []
-        for current in level:
-            if isinstance(current, dict):
-                next_level += current.values()
-            elif isinstance(current, list):
-                next_level += current
+        for element in level:
+            if isinstance(element, dict):
+                next_level += element.values()
+            elif isinstance(element, list):
+                next_level += element
         level = next_level
     # With two descents, a value is read once for each value that contains it.
     return count * depth if query.descents > 1 else count

@@ -57,7 +57,7 @@ _FIELD = re.compile(r"\.(result|status|error)(?=[.\[\s}]|$)")
 _AMBIGUOUS_ENDINGS = ("\\", "{")
 """Endings of the text before a simple reference that make the reference ambiguous: it may be plain text, or its id may
 start earlier."""
-_SIMPLE = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
+_SIMPLE_REFERENCE = re.compile(r"\{\{([^{}]+)\.(result|status|error)\}\}")
 _ID_WINDOW = MAX_ID_BYTES + 16
 """Maximum number of characters after `{{` for an id, the spaces around it, and its field."""
 _PLACEHOLDER = re.compile(r"\s*PLACEHOLDER_(\w+)\s*\}\}")
@@ -90,7 +90,7 @@ def _parse_simple(text: str, ids: Collection[str]) -> Template | None:
     """Parse a text with one or two simple references, the usual case, at a third of the cost; `None` for other
     texts.
     """
-    pieces = _SIMPLE.split(text)
+    pieces = _SIMPLE_REFERENCE.split(text)
     if len(pieces) == 4:
         before, first, field, rest = pieces
         if first not in ids or "{{" in before or "{{" in rest or "." in rest or before.endswith(_AMBIGUOUS_ENDINGS):
@@ -288,15 +288,15 @@ def walk_texts(value: Any, *, base: tuple[str | int, ...] = ()) -> Iterator[tupl
     """
     stack: list[tuple[tuple[str | int, ...], Any]] = [(base, value)]
     while stack:
-        path, current = stack.pop()
-        if isinstance(current, str):
-            if contains_reference(current):
-                yield path, current
+        path, part = stack.pop()
+        if isinstance(part, str):
+            if contains_reference(part):
+                yield path, part
             continue
-        if isinstance(current, dict):
-            children: Iterable[tuple[str | int, Any]] = current.items()
-        elif isinstance(current, list):
-            children = enumerate(current)
+        if isinstance(part, dict):
+            children: Iterable[tuple[str | int, Any]] = part.items()
+        elif isinstance(part, list):
+            children = enumerate(part)
         else:
             continue
         candidates = [((*path, key), child) for key, child in children if _may_contain_reference(child)]
@@ -337,11 +337,11 @@ def walk_keys(value: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield every object key inside a JSON value, with the path that ends with it, in document order."""
     stack: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while stack:
-        path, current = stack.pop()
+        path, part = stack.pop()
         children: list[tuple[str | int, Any]] = []
-        if isinstance(current, dict):
-            yield from (((*path, key), key) for key in current)
-            children = list(current.items())
-        elif isinstance(current, list):
-            children = list(enumerate(current))
+        if isinstance(part, dict):
+            yield from (((*path, key), key) for key in part)
+            children = list(part.items())
+        elif isinstance(part, list):
+            children = list(enumerate(part))
         stack += [((*path, key), child) for key, child in reversed(children) if isinstance(child, dict | list)]

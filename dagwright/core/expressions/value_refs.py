@@ -100,20 +100,22 @@ def value_to_json(value: Any) -> dict[str, Any]:
     if not isinstance(value, REF_TYPES):
         return {"value": value}
     refs = list(find_value_refs(value))
-    plain = with_parts(value, [(path, None) for path, _ in refs])
-    return {"value": plain} | ({"stored": [[list(path), _part_to_json(part)] for path, part in refs]} if refs else {})
+    plain_value = with_parts(value, [(path, None) for path, _ in refs])
+    return {"value": plain_value} | (
+        {"stored": [[list(path), _part_to_json(part)] for path, part in refs]} if refs else {}
+    )
 
 
-def value_from_json(plain: Any, stored: Any = None) -> Any:
+def value_from_json(plain_value: Any, stored_parts: Any = None) -> Any:
     """Parse the two parts of the result of `value_to_json`.
 
     Raises:
-        ValueError: `stored` is invalid, or has paths that do not exist in `plain`.
+        ValueError: `stored_parts` is invalid, or has paths that do not exist in `plain_value`.
     """
-    if not stored:
-        return plain
+    if not stored_parts:
+        return plain_value
     try:
-        return with_parts(plain, [(tuple(path), _part_from_json(part)) for path, part in stored])
+        return with_parts(plain_value, [(tuple(path), _part_from_json(part)) for path, part in stored_parts])
     except (LookupError, TypeError, AttributeError) as error:
         raise ValueError(f"not stored values: {error!r}") from None
 

@@ -42,7 +42,7 @@ FIELDS_OF: Mapping[AgentType, frozenset[str]] = MappingProxyType(
     }
 )
 """Agent type -> names of the fields that only agents of this type have."""
-_REQUIRED: Mapping[AgentType, str] = MappingProxyType(
+_REQUIRED_FIELD: Mapping[AgentType, str] = MappingProxyType(
     {"llm": "prompt", "class": "class_name", "service": "service_url"}
 )
 
@@ -134,8 +134,8 @@ class AgentCard(BaseModel):
 
     @model_validator(mode="after")
     def _check_fields_of_type(self) -> Self:
-        if not getattr(self, _REQUIRED[self.type]):
-            raise ValueError(f"an agent of type {self.type} needs {_REQUIRED[self.type]!r}")
+        if not getattr(self, _REQUIRED_FIELD[self.type]):
+            raise ValueError(f"an agent of type {self.type} needs {_REQUIRED_FIELD[self.type]!r}")
         for owner, names in FIELDS_OF.items():
             misplaced_names = sorted(name for name in names - FIELDS_OF[self.type] if getattr(self, name))
             if misplaced_names:

@@ -228,9 +228,9 @@ def _same_entity_problems(
         for path, template in bindings
         if len(path) == 1 and len(template) == 1 and (template[0] in entity_of or isinstance(template[0], ResultOf))
     }
-    for name, other in other_parameters.items():
-        if name in entities and other in entities and entities[name][1] == entities[other][1]:
-            key, other_key = entities[name][0], entities[other][0]
+    for name, other_parameter in other_parameters.items():
+        if name in entities and other_parameter in entities and entities[name][1] == entities[other_parameter][1]:
+            key, other_key = entities[name][0], entities[other_parameter][0]
             yield (
                 (key,),
                 f"{tool.name}: {key!r} is the same entity as {other_key!r}, and must be a different entity",
@@ -248,7 +248,7 @@ def _kinds_of(schema: Any) -> tuple[str, ...]:
 
 
 _COMBINATORS = frozenset({"anyOf", "oneOf", "allOf", "not", "if", "then", "else", "contains", "dependentSchemas"})
-_UNKNOWN = "\ue000"
+_UNKNOWN_VALUE = "\ue000"
 """Placeholder for an unknown value; errors about the placeholder are dropped."""
 
 _MAX_PROBLEMS = 5
@@ -291,7 +291,7 @@ class SchemaOfTool:
             by_parameter = {name: arguments[key] for name, key in written_keys.items()}
             unknown_paths = [(parameter_name(str(path[0]), self._properties), *path[1:]) for path in unknown_paths]
         if unknown_paths:
-            by_parameter = with_parts(by_parameter, [(path, _UNKNOWN) for path in unknown_paths])
+            by_parameter = with_parts(by_parameter, [(path, _UNKNOWN_VALUE) for path in unknown_paths])
         if self._validator.is_valid(by_parameter):
             return
         near_parameters = self._near_parameters(by_parameter)

@@ -69,7 +69,7 @@ class LookupKinds:
         self._dialect_parts = dialect_parts
         self._tools = tools
         self._reads_ids = reads_ids
-        self._shared: dict[Lookup, _SharedLookup] = {}
+        self._shared_lookups: dict[Lookup, _SharedLookup] = {}
         for index, node in nodes.items():
             tool = tools.get(node.tool or "")
             for key, part in dialect_parts.get(index, {}).items() if tool is not None else ():
@@ -80,7 +80,7 @@ class LookupKinds:
         # `None`: the kinds are unknown. `()`: an argument that takes no entity needs no lookup.
         if not use.accepted.kinds:
             return
-        shared_lookup = self._shared.setdefault(lookup, _SharedLookup(self._resolver.kinds))
+        shared_lookup = self._shared_lookups.setdefault(lookup, _SharedLookup(self._resolver.kinds))
         shared_lookup.kinds = tuple(kind for kind in shared_lookup.kinds if kind in use.accepted.kinds)
         shared_lookup.uses.append(use)
 
@@ -113,24 +113,27 @@ class LookupKinds:
         )
 
     def _narrow_lookup(self, lookup: Lookup) -> Lookup:
-        shared_lookup = self._shared.get(lookup)
+        shared_lookup = self._shared_lookups.get(lookup)
         if shared_lookup is None or len(shared_lookup.kinds) in (0, len(self._resolver.kinds)):
             return lookup
         return replace(lookup, entity_type=join_kinds(shared_lookup.kinds))
 
     def problems(self) -> Iterator[KindProblem]:
         """Yield a problem for each lookup whose arguments have no kind in common."""
-        for lookup, shared_lookup in self._shared.items():
+        for lookup, shared_lookup in self._shared_lookups.items():
             if shared_lookup.kinds:
                 continue
-            first, last = shared_lookup.uses[0], shared_lookup.uses[-1]
-            other = next((use for use in shared_lookup.uses if not _have_kind_in_common(use, last)), first)
+            first_use, last_use = shared_lookup.uses[0], shared_lookup.uses[-1]
+            conflicting_use = next(
+                (use for use in shared_lookup.uses if not _have_kind_in_common(use, last_use)), first_use
+            )
             message = (
-                f"{last.node.tool}: {last.key!r} takes a {last.accepted.description}, and {lookup.search_text!r:.80} is"
-                f" looked up for {other.key!r} of {other.node.id} too, which takes a {other.accepted.description}"
+                f"{last_use.node.tool}: {last_use.key!r} takes a {last_use.accepted.description}, and "
+                f"{lookup.search_text!r:.80} is looked up for {conflicting_use.key!r} of {conflicting_use.node.id} "
+                f"too, which takes a {conflicting_use.accepted.description}"
             )
             hint = "write the entity_type of each lookup if two entities are meant"
-            yield last.index, last.key, message, hint
+            yield last_use.index, last_use.key, message, hint
 
 
 def _have_kind_in_common(first: _Use, second: _Use) -> bool:

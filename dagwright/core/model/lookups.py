@@ -35,7 +35,7 @@ _NON_FILTER_KEYS = frozenset(
     {"search_text", "entity_type", KNOWN_AS, _DISPLAY_NAME, "entity", "reason", "created", "is_interactive"}
 )
 """Keys of a lookup in documents that are not filters."""
-_FOUND = "found"
+_FOUND_ARGUMENT = "found"
 """Argument of the bind node: a list of the results of the find nodes."""
 _RESOLVER_RETRY = RetryRule(max_attempts=1_000, max_delay_s=60.0)
 """A database that does not respond delays the run and must not end it."""
@@ -145,14 +145,16 @@ def _bind_node(find_ids: Sequence[str], tool: str, *, first: int) -> CompiledNod
     """
     prefix = find_ids[0].partition(":")[0]
     digest = hashlib.sha256("\0".join(find_ids).encode(errors="replace")).hexdigest()[:8]
-    bindings = tuple(((_FOUND, index), (ResultOf(find_id, "result"),)) for index, find_id in enumerate(find_ids))
+    bindings = tuple(
+        ((_FOUND_ARGUMENT, index), (ResultOf(find_id, "result"),)) for index, find_id in enumerate(find_ids)
+    )
     return CompiledNode(
         # Equal lookups have an equal id, also when nodes are added to the plan.
         f"{prefix}s:{digest}",
         "lookup",
         "binding the found entities",
         tool,
-        {_FOUND: [None] * len(find_ids)},
+        {_FOUND_ARGUMENT: [None] * len(find_ids)},
         bindings,
         tuple(range(first, first + len(find_ids))),
         retry=_RESOLVER_RETRY,
@@ -409,7 +411,7 @@ def find_id_of(producer: CompiledNode | None, path: Any) -> str | None:
     if producer is None or not is_bind_node(producer) or not isinstance(path, tuple) or not path:
         return None
     for binding_path, template in producer.bindings:
-        if binding_path == (_FOUND, path[0]) and isinstance(template[0], ResultOf):
+        if binding_path == (_FOUND_ARGUMENT, path[0]) and isinstance(template[0], ResultOf):
             return template[0].node
     return None
 

@@ -75,9 +75,9 @@ class WorkerCard(BaseModel):
     def _check_slots(self) -> Self:
         if not self.outputs:
             raise ValueError("outputs: a worker tool fills at least one slot")
-        for slot, other in self.same_as.items():
-            if slot not in self.outputs or other in self.outputs:
-                message = f"{slot!r} must be one of its slots, and {other!r} a slot of another worker tool"
+        for slot, other_slot in self.same_as.items():
+            if slot not in self.outputs or other_slot in self.outputs:
+                message = f"{slot!r} must be one of its slots, and {other_slot!r} a slot of another worker tool"
                 raise ValueError(f"same_as: {message}")
         return self
 

@@ -487,8 +487,8 @@ class RunItems:
             hint = "move some items into sub-plans, which are separate runs"
             return NodeError("too_large", f"{counts}; at most {MAX_RUN_ITEMS:,} are allowed in total: {hint}")
         if may_open_requests and self._unbatched_count + len(items) > MAX_UNBATCHED_ITEMS:
-            others = f"the run has {self._unbatched_count:,} other items"
-            counts = f"for_each has {len(items):,} items that may ask people, and {others}"
+            other_items_text = f"the run has {self._unbatched_count:,} other items"
+            counts = f"for_each has {len(items):,} items that may ask people, and {other_items_text}"
             return NodeError("too_large", f"{counts}; at most {MAX_UNBATCHED_ITEMS:,} are allowed in total")
         is_batched = not may_open_requests and (
             len(items) > MAP_BATCH_ITEMS or self._unbatched_count + len(items) > MAX_UNBATCHED_ITEMS

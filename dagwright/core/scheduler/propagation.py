@@ -239,7 +239,7 @@ class Propagation:
         record.ended_at = at
         record.error = error or record.error
         if item is None:
-            state.unfinished -= 1
+            state.unfinished_count -= 1
             state.items.node_refs[number] = None
             self._ended_numbers.append(number)
             state.ended_numbers.append(number)

@@ -63,9 +63,9 @@ class DependencyCounts:
         `SKIP_OR_BLOCK` requires that all dependencies have ended, to make the decision independent of their completion
         order.
         """
-        kind, required = join
+        kind, required_count = join
         if kind in ("any", "at_least"):
-            can_start = self.done >= (required or 1)
+            can_start = self.done >= (required_count or 1)
         else:
             can_start = not self.remaining and (kind == "all_done" or not (self.failed or self.skipped))
         if can_start:

@@ -41,7 +41,7 @@ class Rebuild:
         state = self.state
         state.records = list(records)
         state.error, state.cancelled, state.phase = error, cancelled, phase
-        state.unfinished = sum(not record.status.is_final for record in state.records)
+        state.unfinished_count = sum(not record.status.is_final for record in state.records)
         for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
             if record.status is NodeStatus.PENDING:
                 for dependency in node.dependencies:

@@ -235,15 +235,15 @@ class RunState:
         self.numbers = {node.id: number for number, node in enumerate(plan.nodes)}
         newest = newest_of(plan)
         # `numbers` itself if no node was superseded, because a run may have a million nodes.
-        self._current = self.numbers
+        self._current_numbers = self.numbers
         """Id of a node -> number of the node that superseded it, or of the node itself."""
         if newest:
-            self._current = self.numbers | {old: self.numbers[new] for old, new in newest.items()}
+            self._current_numbers = self.numbers | {old: self.numbers[new] for old, new in newest.items()}
         self.dependents = dependents_of([node.dependencies for node in plan.nodes])
         self.dependency_counts = [
             DependencyCounts(len(node.dependencies), node.join[0] != "all") for node in plan.nodes
         ]
-        self.unfinished = len(plan.nodes)
+        self.unfinished_count = len(plan.nodes)
         # One scope serves all tasks, because nothing in it changes.
         self.scope = Scope(self._value_of, self.inputs, budget=self.compute_budget)
         self.items = RunItems(plan, self.numbers, max_in_flight=self.max_in_flight)
@@ -257,7 +257,7 @@ class RunState:
     @property
     def is_finished(self) -> bool:
         """Whether every node is in a final state."""
-        return self.unfinished == 0
+        return self.unfinished_count == 0
 
     @property
     def is_stopped(self) -> bool:
@@ -317,7 +317,7 @@ class RunState:
 
     def newest_id(self, node_id: str) -> str:
         """Return the id of the node that superseded a node, or the node's own id."""
-        number = self._current.get(node_id)
+        number = self._current_numbers.get(node_id)
         return node_id if number is None else self.plan.nodes[number].id
 
     def name_of(self, number: int) -> str:
@@ -379,7 +379,7 @@ class RunState:
     # Values.
 
     def _value_of(self, node_id: str, field_name: str) -> Any:
-        record = self.records[self._current[node_id]]
+        record = self.records[self._current_numbers[node_id]]
         if field_name == "result":
             return record.result if record.status is NodeStatus.COMPLETED else None
         if field_name == "status":

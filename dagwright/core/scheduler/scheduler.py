@@ -91,7 +91,7 @@ class Scheduler(Generic[Features]):
     @property
     def is_finished(self) -> bool:
         """Whether every node is in a final state."""
-        return self.state.unfinished == 0
+        return self.state.unfinished_count == 0
 
     @property
     def is_stopped(self) -> bool:

@@ -18,9 +18,9 @@ def number_nodes(nodes: Mapping[int, Node], raw_nodes: Sequence[Any], report: Ch
     """Return node id -> number, including nodes that could not be parsed, and report duplicates."""
     numbers: dict[str, int] = {}
     for index, node in nodes.items():
-        first = numbers.setdefault(node.id, index)
-        if first != index:
-            message = f"duplicate node id {node.id!r} (nodes {first} and {index})"
+        first_index = numbers.setdefault(node.id, index)
+        if first_index != index:
+            message = f"duplicate node id {node.id!r} (nodes {first_index} and {index})"
             report.report_problem("duplicate_id", message, ("nodes", index, "id"), node=node.id)
     for index, raw in enumerate(raw_nodes):
         # A reference to an invalid node is not an invalid reference.

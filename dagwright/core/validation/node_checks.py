@@ -120,10 +120,14 @@ class NodeChecks:
             message = f"a node has exactly one of tool, agent, human and plan; this node has {actual}"
             hint = "omit all but one of them" if kinds else "write tool: NAME, or another of these fields"
             self.report.report_problem("invalid_field", message, ("nodes", index), node=node.id, hint=hint)
-        for name, required in _REQUIRED_FIELDS:
-            if getattr(node, name) is not None and getattr(node, required) is None and required not in invalid_fields:
+        for name, required_field in _REQUIRED_FIELDS:
+            if (
+                getattr(node, name) is not None
+                and getattr(node, required_field) is None
+                and required_field not in invalid_fields
+            ):
                 self.report.report_problem(
-                    "invalid_field", f"{name!r} needs {required!r}", ("nodes", index, name), node=node.id
+                    "invalid_field", f"{name!r} needs {required_field!r}", ("nodes", index, name), node=node.id
                 )
         for name, value in (("tool", node.tool), ("agent", node.agent_name)):
             # A character has at most four bytes, so short names need not be encoded.

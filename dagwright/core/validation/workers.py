@@ -56,9 +56,9 @@ def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
     by_normal_name: dict[str, str] = {}
     owners: dict[str, str] = {}
     for name, card in workers.items():
-        first = by_normal_name.setdefault(name.casefold().replace("-", "_"), name)
-        if first != name:
-            yield f"the worker tools {first!r} and {name!r} have the same name except for case and '-' or '_'"
+        first_name = by_normal_name.setdefault(name.casefold().replace("-", "_"), name)
+        if first_name != name:
+            yield f"the worker tools {first_name!r} and {name!r} have the same name except for case and '-' or '_'"
         for slot in card.outputs:
             owner = owners.setdefault(slot, name)
             if owner != name:

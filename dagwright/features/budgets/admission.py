@@ -236,7 +236,7 @@ class BudgetAdmission(SchedulerComponent):
     def _admit_waiting(self, budget: Budget, at: float) -> None:
         """Start waiting calls that fit; if releasing all reservations is not enough, request more budget or finish."""
         state = self._state
-        if state.is_stopped or not state.unfinished:
+        if state.is_stopped or not state.unfinished_count:
             self._close_request(at)
             return
         total_usage, added_nodes = state.totals.usage.total, state.added_count

@@ -161,7 +161,7 @@ class Budget:
     """Number of changes with a possible effect on which calls may start."""
     _reserved_tokens: int = field(default=0, init=False, compare=False)
     _reserved_money: Decimal = field(default=ZERO_MONEY, init=False, compare=False)
-    _reported: Usage = field(default=NO_USAGE, init=False, compare=False)
+    _reported_usage: Usage = field(default=NO_USAGE, init=False, compare=False)
 
     def __post_init__(self) -> None:
         for reservation in self.reservations.values():
@@ -170,7 +170,7 @@ class Budget:
                 self._reserved_money + reservation.money,
             )
         for usage in self.usage_by_child.values():
-            self._reported += usage
+            self._reported_usage += usage
 
     # Calls.
 
@@ -232,7 +232,7 @@ class Budget:
         for key, usage in report.settled.items():
             if usage is not None:
                 self.usage_by_child[call] = self.usage_by_child.get(call, NO_USAGE) + usage
-                self._reported += usage
+                self._reported_usage += usage
             self.settle((call, key), usage)
         for key, tokens in report.requests.items():
             # A call that requests budget again was settled before, possibly in the same message.
@@ -266,7 +266,7 @@ class Budget:
         """
         self.revision += 1
         reported_usage = self.usage_by_child.pop(call, NO_USAGE)
-        self._reported = self._reported.minus(reported_usage)
+        self._reported_usage = self._reported_usage.minus(reported_usage)
         self.pending_grants.pop(call, None)
         self.busy.set_idle(call, is_idle=False)
         # The total is empty without a final report, and lacks nested child runs that ended without a report.
@@ -333,7 +333,7 @@ class Budget:
 
     def has_unknown_cost(self, run_usage: Usage) -> bool:
         """Return whether the cost of some calls is unknown."""
-        return run_usage.cost is None or self._reported.cost is None
+        return run_usage.cost is None or self._reported_usage.cost is None
 
     def grant_waiting(self, *, run_usage: Usage, added_nodes: int) -> list[str]:
         """Grant reservations to all waiting calls that fit into the budget; return the run's own tasks, in order."""
@@ -411,7 +411,7 @@ class Budget:
         return reservation
 
     def _total_usage(self, run_usage: Usage) -> UsageTotals:
-        reported_usage, unreported_usage = self._reported, self.unreported_usage
+        reported_usage, unreported_usage = self._reported_usage, self.unreported_usage
         money = run_usage.money + reported_usage.money + unreported_usage.money
         return UsageTotals(
             run_usage.tokens + reported_usage.tokens + unreported_usage.tokens,

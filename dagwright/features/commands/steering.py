@@ -231,7 +231,9 @@ def missing_value_notes(scheduler: "RunScheduler") -> Iterator[dict[str, Any]]:
         node for node, record in scheduler.state.visible_nodes() if record.status is NodeStatus.SKIPPED and node.when
     )
     for node in islice(skipped_nodes, _MAX_SKIPPED_CHECKED):
-        missing_texts = [text for text in missing_values(scheduler, node) if text.endswith(" is missing")]
+        missing_texts = [
+            missing_text for missing_text in missing_values(scheduler, node) if missing_text.endswith(" is missing")
+        ]
         if missing_texts:
             message = (
                 f"skipped, because its condition reads missing values: {'; '.join(missing_texts[:_MAX_MISSING_VALUES])}"

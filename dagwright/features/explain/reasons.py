@@ -145,12 +145,12 @@ def join_names(names: Sequence[str], *, conjunction: str = "and") -> str:
 def _pending_reason(scheduler: "RunScheduler", node: CompiledNode, task_id: str) -> Reason:
     dependency_ids = [scheduler.plan.nodes[number].id for number in node.dependencies]
     open_ids = [name for name in dependency_ids if not _status_of(scheduler, name).is_final]
-    kind, required = node.join
+    kind, required_count = node.join
     names = join_names(open_ids, conjunction="or" if kind == "any" else "and")
     if kind == "any":
         message = f"waits for {'one of ' if len(open_ids) > 1 else ''}{names}"
     elif kind == "at_least":
-        message = f"waits for {required} of {len(dependency_ids)} nodes to be done; not done yet: {names}"
+        message = f"waits for {required_count} of {len(dependency_ids)} nodes to be done; not done yet: {names}"
     else:
         message = f"waits for {names}"
     return Reason(task_id, NodeStatus.PENDING, "dependency", message, because=open_ids)
@@ -223,8 +223,9 @@ def _reached_limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
     pausable = {name: count for name, count in calls_by_tool.items() if name and can_be_paused(tools.get(name))}
     other_calls = sum(pausable.values()) - pausable.get(node.tool, 0)
     if node.tool in pausable and calls_of_tool >= max_calls_of_tool(other_calls):
-        others = f" and {other_calls} calls of other tools" if other_calls else ""
-        return f"{calls_of_tool} calls of {node.tool}{others} run; the remaining slots are reserved for other tools"
+        other_calls_text = f" and {other_calls} calls of other tools" if other_calls else ""
+        calls_text = f"{calls_of_tool} calls of {node.tool}{other_calls_text} run"
+        return f"{calls_text}; the remaining slots are reserved for other tools"
     if total_count >= scheduler.state.max_in_flight:
         return (
             f"{total_count} tasks of the run are in flight, and its `max_parallel` is {scheduler.state.max_in_flight}"

@@ -74,17 +74,17 @@ def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> s
     """
     reasons = {reason.node: reason for reason in chain.reasons}
     clauses = [f"{start.node} {_clause(start, clock)}"]
-    visited = {start.node}
-    while (cause := _first_cause(start, reasons, visited)) is not None and cause.kind != "completed":
-        visited.add(cause.node)
+    visited_ids = {start.node}
+    while (cause := _first_cause(start, reasons, visited_ids)) is not None and cause.kind != "completed":
+        visited_ids.add(cause.node)
         subject = "which" if len(start.because) == 1 else cause.node
         clauses.append(f"{subject} {_clause(cause, clock)}")
         start = cause
     return ", ".join(clauses)
 
 
-def _first_cause(start: Reason, reasons: Mapping[str, Reason], visited: set[str]) -> Reason | None:
-    return next((reasons[name] for name in start.because if name in reasons and name not in visited), None)
+def _first_cause(start: Reason, reasons: Mapping[str, Reason], visited_ids: set[str]) -> Reason | None:
+    return next((reasons[name] for name in start.because if name in reasons and name not in visited_ids), None)
 
 
 def _clause(reason: Reason, clock: Callable[[float], str]) -> str:

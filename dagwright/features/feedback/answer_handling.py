@@ -72,7 +72,7 @@ class AnswerHandler:
         if ref.item is not None:
             task_id = self._state.id_of(ref)
             names = [name for name in names if task_id in (name, without_number(name))]
-        elif not self._state.unfinished:
+        elif not self._state.unfinished_count:
             names = [*registry.early_answers]
         for name in names:
             registry.drop_early(name)

@@ -32,11 +32,11 @@ class EntityResolver(NodeResolver):
     def __init__(
         self, resolver: Resolver = UNKNOWN_RESOLVER, known_entities: Mapping[Lookup, Mapping[str, Any]] | None = None
     ) -> None:
-        self._known = KnownEntities(known_entities or {}, resolver)
+        self._known_entities = KnownEntities(known_entities or {}, resolver)
 
     def known_result(self, node: CompiledNode) -> Any | None:
         """Return the entity that the plan names by ID, or that was bound before the run."""
-        return known_result(node, self._known) if is_find_node(node) else None
+        return known_result(node, self._known_entities) if is_find_node(node) else None
 
     def arguments_without_people(self, node: CompiledNode, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the arguments of a search that fails where it would ask a person."""

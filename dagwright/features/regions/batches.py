@@ -63,15 +63,15 @@ class BatchNodes:
     """Nodes of one batch.
 
     Args:
-        awaited: nodes outside the batch that end while it runs.
+        awaited_numbers: nodes outside the batch that end while it runs.
     """
 
-    def __init__(self, scheduler: "RunScheduler", *, awaited: Sequence[int] = ()) -> None:
+    def __init__(self, scheduler: "RunScheduler", *, awaited_numbers: Sequence[int] = ()) -> None:
         self._scheduler = scheduler
-        self._awaited = dict.fromkeys(awaited)
+        self._awaited_numbers = dict.fromkeys(awaited_numbers)
         self._positions: dict[int, int] = {}
-        self._dropped: set[int] = set()
-        self._ended: dict[int, bytes] = {}
+        self._dropped_numbers: set[int] = set()
+        self._encoded_ends: dict[int, bytes] = {}
         self._with_result: set[int] = set()
         self._nodes: list[tuple[dict[str, Any], Sequence[int]]] = []
         """Encoded nodes without dependencies, each with its dependencies."""
@@ -85,19 +85,19 @@ class BatchNodes:
             BatchTooLarge: the node is the first node of the batch and does not fit.
         """
         node, records = self._scheduler.plan.nodes[number], self._scheduler.records
-        outside = [
+        outside_numbers = [
             dependency
             for dependency in node.dependencies
-            if dependency not in self._positions and dependency not in self._awaited
+            if dependency not in self._positions and dependency not in self._awaited_numbers
         ]
         if any(
-            dependency in self._dropped or records[dependency].status is not NodeStatus.COMPLETED
-            for dependency in outside
+            dependency in self._dropped_numbers or records[dependency].status is not NodeStatus.COMPLETED
+            for dependency in outside_numbers
         ):
             # A dependency failed or was skipped, so the node cannot run; the scheduler ends it.
-            self._dropped.add(number)
+            self._dropped_numbers.add(number)
             return True
-        ends = self._ends_of(node, outside) if outside else {}
+        ends = self._ends_of(node, outside_numbers) if outside_numbers else {}
         inputs = self._inputs_of(node)
         encoded = node_to_json(node)
         encoded.pop("dependencies", None)
@@ -112,18 +112,18 @@ class BatchNodes:
         if self._bytes + added_bytes > REGION_BATCH_INPUT_LIMIT_BYTES:
             raise BatchTooLarge(node.id)
         self._bytes += added_bytes
-        self._ended |= ends
+        self._encoded_ends |= ends
         self._positions[number] = len(self._nodes)
         self._nodes.append((encoded, node.dependencies))
         self._inputs |= inputs
         return True
 
-    def _ends_of(self, node: CompiledNode, outside: Iterable[int]) -> dict[int, bytes]:
+    def _ends_of(self, node: CompiledNode, outside_numbers: Iterable[int]) -> dict[int, bytes]:
         """Return the ends of dependencies that a node adds to the input, with the results that the node reads."""
         scheduler = self._scheduler
         nodes_read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
         ends: dict[int, bytes] = {}
-        for number in outside:
+        for number in outside_numbers:
             record = scheduler.records[number]
             if number in self._with_result:
                 continue
@@ -131,7 +131,7 @@ class BatchNodes:
             if node.when is not None or name in nodes_read:
                 ends[number] = pydantic_core.to_json([name, *end_to_json(record)])
                 self._with_result.add(number)
-            elif number not in self._ended:
+            elif number not in self._encoded_ends:
                 ends[number] = pydantic_core.to_json([name, *end_to_json(replace(record, result=None))])
         return ends
 
@@ -146,7 +146,7 @@ class BatchNodes:
 
     def encode(self) -> bytes:
         """Return the plan of the nodes, the values of inputs that they read, and the ends of nodes outside, as JSON."""
-        stubs = [*self._awaited, *self._ended]
+        stubs = [*self._awaited_numbers, *self._encoded_ends]
         batch_numbers = {number: index for index, number in enumerate(stubs)}
         batch_numbers |= {number: len(stubs) + position for number, position in self._positions.items()}
         nodes = [node_to_json(CompiledNode(id=self._scheduler.state.name_of(stub), kind="reported")) for stub in stubs]
@@ -163,7 +163,7 @@ class BatchNodes:
         }
         if "stored" in inputs:
             message["stored_inputs"] = inputs["stored"]
-        return pydantic_core.to_json(message)[:-1] + b',"ended":[' + b",".join(self._ended.values()) + b"]}"
+        return pydantic_core.to_json(message)[:-1] + b',"ended":[' + b",".join(self._encoded_ends.values()) + b"]}"
 
 
 def _references_of(node: CompiledNode) -> Iterable[Reference]:
