@@ -40,8 +40,8 @@ class Figure:
         """`reached`; `missed` within the slack; `lost` beyond it; `reported` without a goal."""
         if self.goal is None:
             return "reported"
-        excess = self.goal / self.value if self.is_floor else self.value / self.goal
-        return "reached" if excess <= 1 else "missed" if excess <= SLACK else "lost"
+        ratio_to_goal = self.goal / self.value if self.is_floor else self.value / self.goal
+        return "reached" if ratio_to_goal <= 1 else "missed" if ratio_to_goal <= SLACK else "lost"
 
 
 def ratio_figure(

@@ -226,10 +226,10 @@ def _history_bytes(description: WorkflowExecutionDescription) -> int:
 
 async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
     """Measure a number of runs at once against the hand-written workflow, in turns."""
-    ours: list[Measurement] = []
-    theirs: list[Measurement] = []
+    dagwright_measurements: list[Measurement] = []
+    baseline_measurements: list[Measurement] = []
     for number in range(pairs):
-        sides = [(side, ours), (BASELINE, theirs)]
+        sides = [(side, dagwright_measurements), (BASELINE, baseline_measurements)]
         for name, measurements in sides if number % 2 else reversed(sides):
             measurements.append(await measure(name, count))
             print(f"{count:,} runs, {name}: {measurements[-1].line()}", file=sys.stderr, flush=True)
@@ -238,14 +238,14 @@ async def compare(count: int, *, pairs: int, side: str) -> list[Figure]:
         title = f"{count:,} runs of {NODES} nodes: {quantity}"
         return ratio_figure(
             title,
-            [value_of(measurement) for measurement in ours],
-            [value_of(measurement) for measurement in theirs],
+            [value_of(measurement) for measurement in dagwright_measurements],
+            [value_of(measurement) for measurement in baseline_measurements],
             goal=goal,
         )
 
     median_ends, last_ends = (
-        [statistics.median(measurement.ends) for measurement in ours],
-        [measurement.ends[-1] for measurement in ours],
+        [statistics.median(measurement.ends) for measurement in dagwright_measurements],
+        [measurement.ends[-1] for measurement in dagwright_measurements],
     )
     return [
         figure("time", lambda measurement: measurement.ends[-1], TIME_RATIO),

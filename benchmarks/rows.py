@@ -116,10 +116,10 @@ async def against_baseline(bench: Bench, pairs: int) -> list[Figure]:
     """Measure Dagwright, including the check, against the hand-written graph, on one server and queue."""
     figures = []
     for name, (shape, goal) in _SHAPES.items():
-        ours, theirs = await _checked_in_turns(bench, pairs, shape)
+        dagwright_samples, baseline_samples = await _checked_in_turns(bench, pairs, shape)
         figures += [
-            ratio_figure(f"{name}: time", seconds_of(ours), seconds_of(theirs), goal=goal),
-            ratio_figure(f"{name}: events", _events(ours), _events(theirs), goal=EVENTS_RATIO),
+            ratio_figure(f"{name}: time", seconds_of(dagwright_samples), seconds_of(baseline_samples), goal=goal),
+            ratio_figure(f"{name}: events", _events(dagwright_samples), _events(baseline_samples), goal=EVENTS_RATIO),
         ]
     return figures
 
@@ -131,31 +131,33 @@ async def against_baseline_wide(bench: Bench, pairs: int) -> list[Figure]:
     """
     figures = []
     for name, shape in _WIDE_SHAPES.items():
-        prepared_samples, theirs = await _prepared_in_turns(bench, pairs, shape)
+        prepared_samples, baseline_samples = await _prepared_in_turns(bench, pairs, shape)
         figures += [
-            ratio_figure(f"{name}: time", seconds_of(prepared_samples), seconds_of(theirs), goal=TIME_RATIO),
-            ratio_figure(f"{name}: events", _events(prepared_samples), _events(theirs), goal=EVENTS_RATIO),
+            ratio_figure(f"{name}: time", seconds_of(prepared_samples), seconds_of(baseline_samples), goal=TIME_RATIO),
+            ratio_figure(f"{name}: events", _events(prepared_samples), _events(baseline_samples), goal=EVENTS_RATIO),
         ]
-        checked_samples, theirs = await _checked_in_turns(bench, min(pairs, FEW_SAMPLES), shape)
+        checked_samples, baseline_samples = await _checked_in_turns(bench, min(pairs, FEW_SAMPLES), shape)
         figures.append(
-            ratio_figure(f"{name}: time with check and compilation", seconds_of(checked_samples), seconds_of(theirs))
+            ratio_figure(
+                f"{name}: time with check and compilation", seconds_of(checked_samples), seconds_of(baseline_samples)
+            )
         )
     return figures
 
 
 async def _prepared_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
-    """Run a compiled plan and the hand-written workflow."""
+    """Run a compiled plan and the hand-written workflow in turns; return the samples of each."""
     tools = one_queue_toolset(bench.settings).declarations()
     compiled_plan = prepare_plan(check_plan(shape.make_plan(), tools), {})
-    ours = partial(run_compiled_plan, bench.one_queue_runs, compiled_plan, client=bench.client)
-    return await in_turns(pairs, ours, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
+    run_dagwright = partial(run_compiled_plan, bench.one_queue_runs, compiled_plan, client=bench.client)
+    return await in_turns(pairs, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
 
 
 async def _checked_in_turns(bench: Bench, pairs: int, shape: Shape) -> tuple[list[Sample], list[Sample]]:
-    """Run a plan as `run` does, and the hand-written workflow."""
+    """Run a plan as `run` does and the hand-written workflow in turns; return the samples of each."""
     tools = one_queue_toolset(bench.settings).declarations()
-    ours = partial(run_checked_plan, bench.one_queue_runs, shape.make_plan(), tools=tools, client=bench.client)
-    return await in_turns(pairs, ours, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
+    run_dagwright = partial(run_checked_plan, bench.one_queue_runs, shape.make_plan(), tools=tools, client=bench.client)
+    return await in_turns(pairs, run_dagwright, partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
 
 
 async def pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
@@ -165,12 +167,19 @@ async def pure_graphs(bench: Bench, pairs: int) -> list[Figure]:
     """
     figures = []
     for name, (shape, goal) in _PURE_SHAPES.items():
-        ours, theirs = await _prepared_in_turns(bench, pairs, shape)
+        dagwright_samples, baseline_samples = await _prepared_in_turns(bench, pairs, shape)
         title = f"{name}, pure: nodes per second"
-        figures.append(ratio_figure(title, seconds_of(theirs), seconds_of(ours), goal=goal, is_floor=True))
-        ours, theirs = await _checked_in_turns(bench, min(pairs, FEW_SAMPLES), shape)
         figures.append(
-            ratio_figure(f"{title}, with check and compilation", seconds_of(theirs), seconds_of(ours), is_floor=True)
+            ratio_figure(title, seconds_of(baseline_samples), seconds_of(dagwright_samples), goal=goal, is_floor=True)
+        )
+        dagwright_samples, baseline_samples = await _checked_in_turns(bench, min(pairs, FEW_SAMPLES), shape)
+        figures.append(
+            ratio_figure(
+                f"{title}, with check and compilation",
+                seconds_of(baseline_samples),
+                seconds_of(dagwright_samples),
+                is_floor=True,
+            )
         )
     return figures
 
@@ -182,10 +191,14 @@ async def short_calls(bench: Bench, pairs: int) -> list[Figure]:
     """
     figures = []
     for name, (shape, goal_s) in _SHORT_SHAPES.items():
-        ours, theirs = await _prepared_in_turns(bench, pairs, shape)
+        dagwright_samples, baseline_samples = await _prepared_in_turns(bench, pairs, shape)
         figures += [
-            median_figure(f"{name}, batch tools: time", seconds_of(ours), goal=goal_s, unit="s"),
-            ratio_figure(f"{name}, batch tools: time against hand-written", seconds_of(ours), seconds_of(theirs)),
+            median_figure(f"{name}, batch tools: time", seconds_of(dagwright_samples), goal=goal_s, unit="s"),
+            ratio_figure(
+                f"{name}, batch tools: time against hand-written",
+                seconds_of(dagwright_samples),
+                seconds_of(baseline_samples),
+            ),
         ]
     return figures
 
@@ -193,18 +206,19 @@ async def short_calls(bench: Bench, pairs: int) -> list[Figure]:
 async def own_queue(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the chain with tools of `--tools`, which have their own queue.
 
-    Activities of another queue are never started eagerly, so each costs a round trip through the server's matching. A
-    chain pays that for every node, one after the other. The run is started on the queue of its tools to avoid this.
+    Activities of another queue are never started eagerly, so each call costs a round trip through the server's
+    matching. A chain pays this cost for every node, one after the other. The run is started on the queue of its tools
+    to avoid this cost.
     """
     shape = _SHAPES[_CHAIN][0]
     tools = load_toolset(bench.settings, [TOOLS_FILE]).declarations()
-    ours, theirs = await in_turns(
+    dagwright_samples, baseline_samples = await in_turns(
         pairs,
         partial(run_checked_plan, bench.own_queue_runs, shape.make_plan(), tools=tools, client=bench.client),
         partial(_run_baseline, bench.client, shape.workflow_type),
     )
     title = f"{_CHAIN}, tools of `--tools`: time"
-    return [ratio_figure(title, seconds_of(ours), seconds_of(theirs), goal=TIME_RATIO)]
+    return [ratio_figure(title, seconds_of(dagwright_samples), seconds_of(baseline_samples), goal=TIME_RATIO)]
 
 
 async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
@@ -221,31 +235,38 @@ async def many_runs(bench: Bench, pairs: int) -> list[Figure]:
         await asyncio.gather(*(run() for _ in range(_MANY_RUNS)))
         return cpu_s(server) - initial_cpu_s
 
-    ours, theirs = [], []
+    dagwright_s, baseline_s = [], []
     for number in range(min(pairs, FEW_SAMPLES) + 1):
-        our_cpu_s = await measure_cpu_s(
+        dagwright_run_s = await measure_cpu_s(
             partial(run_compiled_plan, bench.own_queue_runs, compiled_plan, client=bench.client)
         )
-        their_cpu_s = await measure_cpu_s(partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
+        baseline_run_s = await measure_cpu_s(partial(_run_baseline, bench.client, shape.workflow_type, shape.size))
         if number:
-            ours.append(our_cpu_s)
-            theirs.append(their_cpu_s)
-    return [ratio_figure("300 runs of 20 nodes at once: CPU time of the server", ours, theirs, goal=SERVER_CPU_RATIO)]
+            dagwright_s.append(dagwright_run_s)
+            baseline_s.append(baseline_run_s)
+    return [
+        ratio_figure(
+            "300 runs of 20 nodes at once: CPU time of the server", dagwright_s, baseline_s, goal=SERVER_CPU_RATIO
+        )
+    ]
 
 
 async def stragglers(bench: Bench, pairs: int) -> list[Figure]:
     """Measure the makespan of 20 chains with stragglers against their critical path."""
     tools = one_queue_toolset(bench.settings).declarations()
-    ours, theirs = await in_turns(
+    dagwright_samples, baseline_samples = await in_turns(
         pairs,
         partial(run_checked_plan, bench.one_queue_runs, shapes.stragglers(), tools=tools, client=bench.client),
         partial(_run_baseline, bench.client, _STRAGGLERS),
     )
-    makespans = [await _makespan_s(sample.handle) for sample in ours]
+    makespans = [await _makespan_s(sample.handle) for sample in dagwright_samples]
     critical_paths_s = [shapes.STRAGGLERS_CRITICAL_PATH_S] * len(makespans)
     figure = ratio_figure("20 chains with stragglers: makespan", makespans, critical_paths_s, goal=MAKESPAN_RATIO)
-    baseline = [await _makespan_s(sample.handle) for sample in theirs]
-    return [figure, ratio_figure("20 chains with stragglers, hand-written: makespan", baseline, critical_paths_s)]
+    baseline_makespans = [await _makespan_s(sample.handle) for sample in baseline_samples]
+    return [
+        figure,
+        ratio_figure("20 chains with stragglers, hand-written: makespan", baseline_makespans, critical_paths_s),
+    ]
 
 
 async def servers(bench: Bench, pairs: int) -> list[Figure]:

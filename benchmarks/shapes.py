@@ -35,8 +35,8 @@ def fan_out(width: int = FAN_WIDTH, *, tool: str = NO_OP) -> Plan:
 
 def chain(length: int = CHAIN_LENGTH, *, tool: str = NO_OP) -> Plan:
     """Return `length` nodes, each of which depends on the previous one."""
-    later = [_call(f"step{index}", f"{{{{step{index - 1}.result}}}}", tool=tool) for index in range(1, length)]
-    return {"nodes": [_call("step0", 1, tool=tool), *later]}
+    later_steps = [_call(f"step{index}", f"{{{{step{index - 1}.result}}}}", tool=tool) for index in range(1, length)]
+    return {"nodes": [_call("step0", 1, tool=tool), *later_steps]}
 
 
 def layers(count: int = LAYERS, width: int = LAYER_WIDTH, *, tool: str = NO_OP) -> Plan:
@@ -96,8 +96,10 @@ def slow_and_pure(count: int) -> Plan:
 
 
 def _slow_chain(name: str, length: int) -> list[Plan]:
-    later = [_pause(f"{name}-{step}", STEP_S, value=f"{{{{{name}-{step - 1}.result}}}}") for step in range(1, length)]
-    return [_pause(f"{name}-0", STEP_S, value=1), *later]
+    later_steps = [
+        _pause(f"{name}-{step}", STEP_S, value=f"{{{{{name}-{step - 1}.result}}}}") for step in range(1, length)
+    ]
+    return [_pause(f"{name}-0", STEP_S, value=1), *later_steps]
 
 
 STRAGGLERS_CRITICAL_PATH_S = 2 * STEP_S + (CHAIN_STEPS - 1) * STEP_S + STRAGGLER_S

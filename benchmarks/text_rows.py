@@ -56,10 +56,13 @@ async def texts(bench: Bench, pairs: int) -> list[Figure]:
                 # The first pair is a warm-up.
                 if pair:
                     delays_by_name[name].append(delays)
-    firsts = {name: [each.first_s for each in delays] for name, delays in delays_by_name.items()}
-    direct_s, run_s = (statistics.median(firsts[name]) for name in (DIRECT, RUN))
-    later = sorted(delay for each in delays_by_name[RUN] for delay in each.each_s)
-    samples = {"median": [round(run_s, 4), round(direct_s, 4)], "samples": [[round(s, 4) for s in firsts[RUN]]]}
+    first_delays_s = {name: [each.first_s for each in delays] for name, delays in delays_by_name.items()}
+    direct_s, run_s = (statistics.median(first_delays_s[name]) for name in (DIRECT, RUN))
+    later_delays_s = sorted(delay for each in delays_by_name[RUN] for delay in each.each_s)
+    samples = {
+        "median": [round(run_s, 4), round(direct_s, 4)],
+        "samples": [[round(delay_s, 4) for delay_s in first_delays_s[RUN]]],
+    }
     return [
         Figure(
             "first word of a run's answer after the model's own",
@@ -68,7 +71,7 @@ async def texts(bench: Bench, pairs: int) -> list[Figure]:
             unit="s",
             measured=samples,
         ),
-        Figure("words of a run's answer, p95", later[int(len(later) * 0.95)], None, unit="s"),
+        Figure("words of a run's answer, p95", later_delays_s[int(len(later_delays_s) * 0.95)], None, unit="s"),
     ]
 
 

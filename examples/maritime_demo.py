@@ -69,12 +69,12 @@ stop the Temporal server:             .venv/bin/dagwright down"""
 def _loaded_search_server(settings: MaritimeSettings, data: DataSet, output: Output) -> Iterator[None]:
     """Keep a loaded search server running inside the block; stop it afterwards if it was started here."""
     local = LocalSearch.of(settings)
-    is_ours = settings.opensearch_url is None and local.find() is None
+    is_own_server = settings.opensearch_url is None and local.find() is None
     try:
         output.print(asyncio.run(_prepare(local, settings, data)))
         yield
     finally:
-        if is_ours:
+        if is_own_server:
             asyncio.run(local.stop())
 
 

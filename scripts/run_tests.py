@@ -145,22 +145,22 @@ def run_stage(stage: Stage, paths: list[str], ends_at: float) -> None:
 
 def _retry(stage: Stage, ends_at: float) -> None:
     """Run the failed tests of a stage once more, and store the tests that pass now."""
-    failed_first, stage.failed_tests = stage.failed_tests, []
+    failed_tests, stage.failed_tests = stage.failed_tests, []
     print(f"\n=== stage {stage.name}: failed tests once more", flush=True)
-    stage.exit_code = _pytest(stage, failed_first, ends_at)
+    stage.exit_code = _pytest(stage, failed_tests, ends_at)
     if stage.exit_code in (0, 1):
-        stage.passed_on_retry = [name for name in failed_first if name not in stage.failed_tests]
+        stage.passed_on_retry = [name for name in failed_tests if name not in stage.failed_tests]
 
 
 def _pytest(stage: Stage, tests: list[str], ends_at: float) -> int:
     """Run files or tests in the processes of a stage, which share them; see `tests/support/shared_files.py`."""
     list_file = REPORTS / f"{stage.name}.txt"
     list_file.write_text("\n".join(f"{test}\t{_group_of(test)}" for test in tests), encoding="utf-8")
-    shutil.rmtree(claims := list_file.with_suffix(".claimed"), ignore_errors=True)
-    claims.mkdir()
+    shutil.rmtree(claimed_files := list_file.with_suffix(".claimed"), ignore_errors=True)
+    claimed_files.mkdir()
     processes = [_Pytest.start(stage, list_file, number) for number in range(min(stage.processes, len(tests)))]
     has_timed_out = _wait(
-        processes, ends_at, progress=lambda: f"{stage.name}: {len([*claims.iterdir()])} of {len(tests)} files"
+        processes, ends_at, progress=lambda: f"{stage.name}: {len([*claimed_files.iterdir()])} of {len(tests)} files"
     )
     for pytest_run in processes:
         pytest_run.print_if_failed()

@@ -89,14 +89,14 @@ async def measure_kills(fleet: Fleet, runs: int) -> KillResult:
     """Kill half of the workers one after the other while runs continue, and start each again at once."""
     started_at = time.monotonic()
     runs_task = asyncio.create_task(_run_all(fleet, runs))
-    victims = fleet.workers[: max(1, len(fleet.workers) // 2)]
-    for number, victim in enumerate(victims, start=1):
-        await _until_effects(fleet, runs * NODES * number // (len(victims) + 2))
-        await victim.kill_and_start_again()
+    killed_workers = fleet.workers[: max(1, len(fleet.workers) // 2)]
+    for number, worker in enumerate(killed_workers, start=1):
+        await _until_effects(fleet, runs * NODES * number // (len(killed_workers) + 2))
+        await worker.kill_and_start_again()
     documents = await runs_task
     return KillResult(
         workers=fleet.name,
-        killed=len(victims),
+        killed=len(killed_workers),
         runs=runs,
         seconds=round(time.monotonic() - started_at, 1),
         tally=_tally_of(fleet, documents),

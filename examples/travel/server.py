@@ -42,18 +42,18 @@ def flights(query: Query) -> list[Offer]:
         raise InvalidRequest("origin and destination are the same")
     offers = []
     for number, airline in enumerate(AIRLINES):
-        roll = dice("flight", airline, origin, destination, str(departure))
-        price = (180 + roll % 700) * (2 if return_day else 1)
-        hour = 6 + (roll >> 8) % 14
+        random_number = dice("flight", airline, origin, destination, str(departure))
+        price = (180 + random_number % 700) * (2 if return_day else 1)
+        hour = 6 + (random_number >> 8) % 14
         offers.append(
             {
-                "id": f"F{roll % 10_000:04}",
+                "id": f"F{random_number % 10_000:04}",
                 "airline": airline,
                 "origin": origin,
                 "destination": destination,
                 "departs_at": f"{departure}T{hour:02}:{number * 15:02}",
                 "returns_on": str(return_day) if return_day else None,
-                "stops": (roll >> 16) % 3,
+                "stops": (random_number >> 16) % 3,
                 "price": price,
                 "currency": CURRENCY,
             }
@@ -69,14 +69,14 @@ def hotels(query: Query) -> list[Offer]:
         raise InvalidRequest("check_out must be after check_in")
     offers = []
     for name in HOTELS:
-        roll = dice("hotel", name, city)
-        price = 70 + roll % 220
+        random_number = dice("hotel", name, city)
+        price = 70 + random_number % 220
         offers.append(
             {
-                "id": f"H{roll % 10_000:04}",
+                "id": f"H{random_number % 10_000:04}",
                 "name": f"{name}, {city}",
                 "city": city,
-                "stars": 2 + roll % 4,
+                "stars": 2 + random_number % 4,
                 "nights": nights,
                 "price": price,
                 "total": price * nights,
@@ -92,10 +92,10 @@ def activities(query: Query) -> list[Offer]:
     interest = query.get("interest", "").casefold()
     offers = []
     for name, kind, price in ACTIVITIES:
-        roll = dice("activity", name, city)
-        is_open = visit_day is None or visit_day.weekday() not in (roll % 7, (roll + 3) % 7)
+        random_number = dice("activity", name, city)
+        is_open = visit_day is None or visit_day.weekday() not in (random_number % 7, (random_number + 3) % 7)
         if is_open and interest in ("", kind):
-            offer_id = f"A{roll % 10_000:04}"
+            offer_id = f"A{random_number % 10_000:04}"
             offers.append({"id": offer_id, "name": f"{name}, {city}", "interest": kind, "price": price})
     return [{**offer, "currency": CURRENCY} for offer in offers]
 

@@ -13,9 +13,9 @@ _COMMON = frozenset({"help", "version"})
 def command_index() -> str:
     """Return a table of all commands with links to their sections, by group."""
     groups: dict[str, list[tuple[str, str, str]]] = {}
-    for panel, name, command in _commands():
+    for group, name, command in _commands():
         link = f"[`{name}`](commands.md#{anchor(name)})"
-        groups.setdefault(panel, []).append((panel, link, first_paragraph(command.help)))
+        groups.setdefault(group, []).append((group, link, first_paragraph(command.help)))
     return table(("Group", "Command", "Meaning"), chain.from_iterable(groups.values()))
 
 
@@ -35,12 +35,12 @@ def _commands() -> Iterator[tuple[str, str, Any]]:
     context = program.make_context("dagwright", [], resilient_parsing=True)
     for name in program.list_commands(context):
         command = program.get_command(context, name)
-        panel = command.rich_help_panel if isinstance(command.rich_help_panel, str) else "Other"
+        group = command.rich_help_panel if isinstance(command.rich_help_panel, str) else "Other"
         if hasattr(command, "list_commands"):
             for subcommand in command.list_commands(context):
-                yield panel, f"{name} {subcommand}", command.get_command(context, subcommand)
+                yield group, f"{name} {subcommand}", command.get_command(context, subcommand)
         else:
-            yield panel, name, command
+            yield group, name, command
 
 
 def _section(name: str, command: Any) -> str:

@@ -90,8 +90,8 @@ def _errors(responses: Mapping[str, Any]) -> str:
 
 
 def _is_common(status: str, response: Mapping[str, Any]) -> bool:
-    common = ERROR_RESPONSES.get(int(status))
-    return common is not None and common["description"] == response["description"]
+    common_response = ERROR_RESPONSES.get(int(status))
+    return common_response is not None and common_response["description"] == response["description"]
 
 
 def _content(content: Mapping[str, Any]) -> str:
