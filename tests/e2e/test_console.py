@@ -16,7 +16,7 @@ from dagwright.interfaces.http.callers import KeyScope
 from dagwright.testing import ModelServer
 from tests.e2e.command import CommandLine, asking, line_with, wait_for_exit
 from tests.e2e.conftest import ConsolePage, Serve, calculation, plan_of
-from tests.support.browser import DESK, PHONE, complaints, open_page
+from tests.support.browser import DESKTOP, PHONE, accessibility_violations, open_page
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
@@ -122,10 +122,10 @@ async def test_pages_can_be_used_by_all(chromium: Browser, serve: Serve, colours
             await expect(page.locator("html")).to_have_attribute("data-theme", colours)
             await expect(page.locator(".detail .problem")).to_be_visible()
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
-            assert await complaints(page) == []
+            assert await accessibility_violations(page) == []
             await page.get_by_role("link", name="Runs").first.click()
             await expect(page.locator("tbody tr[data-run]").first).to_be_visible()
-            assert await complaints(page) == []
+            assert await accessibility_violations(page) == []
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=broken", size=PHONE) as page:
             await expect(page.locator(".detail .problem")).to_be_visible()
             assert await page.evaluate("document.documentElement.scrollWidth") <= PHONE[0]
@@ -247,7 +247,7 @@ async def test_long_words_leave_neither_their_boxes_nor_the_window(chromium: Bro
     assert words[0] == "Short"
     assert all(3 < len(word) < 100 and word.endswith("…") for word in words[1:])
     assert place is not None
-    assert place["y"] + place["height"] <= height <= DESK[1]
+    assert place["y"] + place["height"] <= height <= DESKTOP[1]
 
 
 async def test_page_comes_back_when_the_gateway_was_killed(chromium: Browser, own_command_line: CommandLine) -> None:

@@ -11,7 +11,7 @@ from playwright.async_api import Browser, Page, expect
 from dagwright.interfaces.http import direct
 from dagwright.testing import HttpError, busy, json_text, slow
 from tests.e2e.conftest import Serve, calculation, pause, plan_of
-from tests.support.browser import DESK, PHONE, complaints, open_page
+from tests.support.browser import DESKTOP, PHONE, accessibility_violations, open_page
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
@@ -443,7 +443,7 @@ async def width_of(page: Page) -> int:
     return int(await page.evaluate("document.documentElement.scrollWidth"))
 
 
-LOOKS: list[Any] = [(PHONE, "dark"), (DESK, "light")]
+LOOKS: list[Any] = [(PHONE, "dark"), (DESKTOP, "light")]
 
 
 @pytest.mark.parametrize(("size", "colours"), LOOKS)
@@ -455,7 +455,7 @@ async def test_views_fit_and_have_alternatives(
 
     async def look(page: Page, name: str) -> None:
         widths[name] = await width_of(page)
-        errors.extend(f"{name}: {complaint}" for complaint in await complaints(page))
+        errors.extend(f"{name}: {violation}" for violation in await accessibility_violations(page))
 
     async with serve(plans={"greet": GREET}) as live:
         run = await live.start(ASKING)

@@ -4,7 +4,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.e2e.conftest import Serve, plan_of
-from tests.support.browser import complaints, open_page
+from tests.support.browser import accessibility_violations, open_page
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
 
@@ -93,5 +93,5 @@ async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve: Serv
         assert attributes == ["https://example.com/a?b=1&c=2", "noopener noreferrer nofollow", "_blank"]
         await expect(last.locator("td").last).to_have_attribute("align", "right")
         await expect(last.locator("pre")).to_have_text('print("<b>42</b>")')
-        assert await complaints(page) == []
+        assert await accessibility_violations(page) == []
         assert elsewhere == []

@@ -9,7 +9,7 @@ import pytest
 from playwright.async_api import Browser, Route, expect
 
 from tests.e2e.conftest import ConsolePage, Serve, calculation, plan_of
-from tests.support.browser import complaints, open_page
+from tests.support.browser import accessibility_violations, open_page
 from tests.support.eventually import eventually
 
 pytestmark = [pytest.mark.server, pytest.mark.chromium]
@@ -140,7 +140,7 @@ async def test_unknown_address_is_reported(console_page: ConsolePage) -> None:
     async with console_page("blah") as page:
         await expect(page.get_by_role("heading", level=1)).to_have_text("No such page")
         await expect(page).to_have_title("No such page · Dagwright")
-        assert await complaints(page) == []
+        assert await accessibility_violations(page) == []
         await page.get_by_role("main").get_by_role("link", name="Inbox").click()
         await expect(page.get_by_role("heading", level=1)).to_have_text("Inbox")
 
@@ -167,7 +167,7 @@ async def test_form_describes_its_fields(serve: Serve, chromium: Browser) -> Non
             await expect(card).to_contain_text("such as AB-12")
             await expect(card).to_contain_text("an address such as ann@example.com")
             await expect(card).not_to_contain_text("date-time")
-            assert await complaints(page) == []
+            assert await accessibility_violations(page) == []
             await card.get_by_label("from").fill("2026-01-05T09:30")
             zone = await page.evaluate("new Date('2026-01-05T09:30').toISOString()")
             await card.get_by_role("button", name="Answer").click()

@@ -15,8 +15,8 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput
 from dagwright.activities.call_headers import ToolInterceptor
 
 
-class Inside(ActivityInboundInterceptor):
-    """The end of the interceptor chain: calls the activity."""
+class ActivityCaller(ActivityInboundInterceptor):
+    """Last interceptor: call the activity."""
 
     def __init__(self) -> None:
         pass
@@ -39,19 +39,19 @@ class ActivityBench:
         )
 
     async def payload(self, *arguments: Any, **headers: Any) -> Payload:
-        """Return the result of the activity; the headers are JSON by name."""
-        named = {
+        """Return the payload of the result; `headers` are JSON values by name."""
+        header_payloads = {
             name: Payload(metadata={"encoding": b"json/plain"}, data=json.dumps(value).encode())
             for name, value in headers.items()
         }
 
         async def call() -> Any:
-            inbound = ToolInterceptor().intercept_activity(Inside())
-            return await inbound.execute_activity(ExecuteActivityInput(self.activity, arguments, None, named))
+            inbound = ToolInterceptor().intercept_activity(ActivityCaller())
+            return await inbound.execute_activity(ExecuteActivityInput(self.activity, arguments, None, header_payloads))
 
-        raw = await self.temporal.run(call)
-        assert isinstance(raw.payload, Payload)
-        return raw.payload
+        result = await self.temporal.run(call)
+        assert isinstance(result.payload, Payload)
+        return result.payload
 
     async def failure(self, *arguments: Any, **headers: Any) -> ApplicationError:
         with pytest.raises(ApplicationError) as caught:

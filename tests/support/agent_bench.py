@@ -1,4 +1,4 @@
-"""Agents that are classes and services, called as a worker would call them."""
+"""Calls of class agents and service agents, as a worker makes them."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,8 +16,8 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 def card_of(kind: str, **fields: Any) -> AgentCard:
     """Return the card of an agent called `helper`."""
-    made = {"name": "helper", "description": "Helps", "objective_template": "Help with {what}", "type": kind}
-    return AgentCard.model_validate(made | fields)
+    defaults = {"name": "helper", "description": "Helps", "objective_template": "Help with {what}", "type": kind}
+    return AgentCard.model_validate(defaults | fields)
 
 
 def class_registry(agent_class: type[ClassAgent], **fields: Any) -> AgentRegistry:

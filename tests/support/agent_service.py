@@ -24,8 +24,8 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A received request."""
+class ReceivedRequest:
+    """HTTP request that the service received."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -36,15 +36,15 @@ class Asked:
 
 
 class AgentService:
-    """The requests to the service in order; it responds with `replies` in order, then always with the last one."""
+    """A service that responds with `replies` in order, then always with the last one; `requests` are in order."""
 
     def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)
-        self.asked: list[Asked] = []
+        self.requests: list[ReceivedRequest] = []
         self.url = ""
 
-    def take(self, asked: Asked) -> Reply:
-        self.asked.append(asked)
+    def respond(self, request: ReceivedRequest) -> Reply:
+        self.requests.append(request)
         return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
 
@@ -55,7 +55,9 @@ def agent_service(*replies: Reply) -> Iterator[AgentService]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", "0")))
-            reply = service.take(Asked({name.lower(): value for name, value in self.headers.items()}, body))
+            reply = service.respond(
+                ReceivedRequest({name.lower(): value for name, value in self.headers.items()}, body)
+            )
             if reply.status == 0:
                 self.close_connection = True
                 return

@@ -60,11 +60,11 @@ def agent(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: A
 
 async def checked_document(runs: Runs, handle: Handle) -> Document:
     """Return the bare document of a run, after a check that its history alone yields the same."""
-    written = await document_of(handle)
+    document = await document_of(handle)
     view = await RunReader(runs.client, handle.id).read()
-    document = replace(view, closing_document=None, error=None).document()
-    assert bare(document) == bare(written)
-    return bare(written)
+    rebuilt = replace(view, closing_document=None, error=None).document()
+    assert bare(rebuilt) == bare(document)
+    return bare(document)
 
 
 def messages_of(call: ReceivedCall) -> list[tuple[str, Any]]:
@@ -82,13 +82,15 @@ def model_answer(text: str | None) -> Any:
 
 
 class _Answer:
+    """Equal to each choice of a model response whose message has this text."""
+
     def __init__(self, text: str | None) -> None:
         self._text = text
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, dict) and other["message"]["content"] == self._text
 
-    __hash__ = None  # type: ignore[assignment]  # it equals many things
+    __hash__ = None  # type: ignore[assignment]  # it equals several messages
 
     def __repr__(self) -> str:
-        return f"answered({self._text!r})"
+        return f"model_answer({self._text!r})"

@@ -12,8 +12,8 @@ from dagwright.history.text_stream import DeliveredText, TextPart
 from dagwright.history.token_streams import TokenStreams
 from dagwright.testing import slow, text
 
-PIECE = 8
-"""Characters per chunk of a slow answer."""
+CHUNK_CHARACTERS = 8
+"""Size of the chunks of a slow answer."""
 
 
 def texts_of(client: Client) -> TokenStreams:
@@ -21,7 +21,7 @@ def texts_of(client: Client) -> TokenStreams:
 
 
 def held_answer(words: str, released: asyncio.Event, *, after: int) -> Any:
-    return slow(text(words), characters=PIECE, held_after=after, released=released)
+    return slow(text(words), characters=CHUNK_CHARACTERS, held_after=after, released=released)
 
 
 class Reader:
@@ -29,21 +29,21 @@ class Reader:
 
     def __init__(self, texts: TokenStreams, run: str) -> None:
         self.streamed_texts = DeliveredText()
-        self.pieces: list[TextPart] = []
+        self.chunks: list[TextPart] = []
         self._reading = asyncio.create_task(self._read(texts, run))
 
     async def _read(self, texts: TokenStreams, run: str) -> None:
-        async with aclosing(texts.parts(run, self.streamed_texts)) as coming:
-            async for piece in coming:
-                self.pieces.append(piece)
+        async with aclosing(texts.parts(run, self.streamed_texts)) as chunks:
+            async for chunk in chunks:
+                self.chunks.append(chunk)
 
     @property
     def text(self) -> str:
-        return "".join(piece.text for piece in self.pieces)
+        return "".join(chunk.text for chunk in self.chunks)
 
     async def end(self, answer: str) -> str:
         """Wait for the end of the run; return the complete text of the stream."""
         await self._reading
         rest = self.streamed_texts.rest_of(answer)
-        self.pieces += [rest] if rest is not None else []
+        self.chunks += [rest] if rest is not None else []
         return self.text

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from playwright.async_api import Browser, Page
 
 PHONE = (360, 740)
-DESK = (1280, 800)
+DESKTOP = (1280, 800)
 TIMEOUT_MS = 60_000
 """Timeout for a change of the page, on a busy machine."""
 
@@ -22,21 +22,21 @@ async def browser() -> AsyncIterator["Browser"]:
     from playwright.async_api import async_playwright  # noqa: PLC0415 - see the module
 
     program = shutil.which("chromium")
-    assert program is not None, "there is no chromium; scripts/test-needs installs it"
+    assert program is not None, "chromium is not installed; scripts/test-needs installs it"
     async with async_playwright() as playwright:
-        running = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        chromium = await playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         try:
-            yield running
+            yield chromium
         finally:
-            await running.close()
+            await chromium.close()
 
 
 @asynccontextmanager
 async def open_page(
-    running: "Browser", address: str, *, size: tuple[int, int] = DESK, colours: Literal["light", "dark"] = "light"
+    browser: "Browser", address: str, *, size: tuple[int, int] = DESKTOP, colours: Literal["light", "dark"] = "light"
 ) -> AsyncIterator["Page"]:
     """Open a page inside the block and assert that it reports no error."""
-    context = await running.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=colours)
+    context = await browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=colours)
     context.set_default_timeout(TIMEOUT_MS)
     errors: list[str] = []
     try:
@@ -53,12 +53,12 @@ async def open_page(
     assert not errors, errors
 
 
-async def complaints(page: "Page") -> list[str]:
-    # It has no types.
+async def accessibility_violations(page: "Page") -> list[str]:
+    # Axe has no types.
     from axe_playwright_python.async_playwright import Axe  # type: ignore[import-untyped]  # noqa: PLC0415
 
-    actual = await Axe().run(page)
+    report = await Axe().run(page)
     return [
         f"{violation['id']}: {[node['html'][:120] for node in violation['nodes']]}"
-        for violation in actual.response["violations"]
+        for violation in report.response["violations"]
     ]

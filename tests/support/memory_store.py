@@ -18,8 +18,8 @@ class MemoryStore(PayloadStore):
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
-        self.cached: dict[str, tuple[bytes, datetime]] = {}
-        self.asked: list[str] = []
+        self.cache_entries: dict[str, tuple[bytes, datetime]] = {}
+        self.read_keys: list[str] = []
         self.is_down = False
 
     @property
@@ -49,12 +49,12 @@ class MemoryStore(PayloadStore):
 
     async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
         self._check()
-        self.cached[key] = (content, expires_at)
+        self.cache_entries[key] = (content, expires_at)
 
     async def get_cache_entry(self, key: str) -> bytes | None:
-        self.asked.append(key)
+        self.read_keys.append(key)
         self._check()
-        return self.cached[key][0] if key in self.cached else None
+        return self.cache_entries[key][0] if key in self.cache_entries else None
 
     async def delete_cache_entry(self, key: str, *, expired_before: datetime) -> bool:
         raise NotImplementedError

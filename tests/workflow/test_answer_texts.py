@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.testing import Cut, json_text, slow, text, tool_call
-from tests.support.answer_texts import PIECE, Reader, held_answer, texts_of
+from tests.support.answer_texts import CHUNK_CHARACTERS, Reader, held_answer, texts_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, plan_text
 from tests.support.runs import bare, document_of
@@ -30,7 +30,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
     answer = json_text({"answer": WORDS, "missing": []})
     script = (
         plan_text(call("one", "echo", said="rain")),
-        slow(answer, characters=PIECE, held_after=6, released=released),
+        slow(answer, characters=CHUNK_CHARACTERS, held_after=6, released=released),
     )
     async with serve_script(*script) as (_, runs):
         texts = texts_of(client)
@@ -38,7 +38,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
         early_reader = Reader(texts, handle.id)
         await eventually(lambda: early_reader.text != "")
         late_reader, remote_reader = Reader(texts, handle.id), Reader(texts_of(client), handle.id)
-        first_part = WORDS[: 6 * PIECE - len('{"answer": "')]
+        first_part = WORDS[: 6 * CHUNK_CHARACTERS - len('{"answer": "')]
         await eventually(lambda: [late_reader.text, remote_reader.text] == [first_part, first_part])
         released.set()
         document = bare(await document_of(handle))
@@ -46,9 +46,9 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
         complete_texts = [await reader.end(WORDS) for reader in (early_reader, late_reader, remote_reader)]
     assert complete_texts == [WORDS] * 3
     readers = (early_reader, late_reader, remote_reader)
-    assert not any(piece.restarts for reader in readers for piece in reader.pieces)
-    assert [piece.offset for piece in early_reader.pieces] == sorted({piece.offset for piece in early_reader.pieces})
-    assert {(piece.node, piece.attempt) for piece in early_reader.pieces[:-1]} == {("answer", 1)}
+    assert not any(chunk.restarts for reader in readers for chunk in reader.chunks)
+    assert [chunk.offset for chunk in early_reader.chunks] == sorted({chunk.offset for chunk in early_reader.chunks})
+    assert {(chunk.node, chunk.attempt) for chunk in early_reader.chunks[:-1]} == {("answer", 1)}
 
 
 async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client, serve_script: Scripted) -> None:
@@ -65,11 +65,11 @@ async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client
         declaration = agent_declaration(card)
         handle = await runs.start(plan, tools={**runs.tools, declaration.name: declaration})
         reader = Reader(texts_of(client), handle.id)
-        await eventually(lambda: reader.text == WORDS[: 4 * PIECE])
+        await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
         released.set()
         assert bare(await document_of(handle))["output"] == WORDS
         assert await reader.end(WORDS) == WORDS
-    assert {piece.node for piece in reader.pieces if piece.node} == {"guide/turn2"}
+    assert {chunk.node for chunk in reader.chunks if chunk.node} == {"guide/turn2"}
 
 
 @pytest.mark.parametrize("second_answer", [WORDS, "Bergen has sun."])
@@ -79,27 +79,27 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
     released = asyncio.Event()
     script = (
         plan_text(call("one", "echo", said="rain")),
-        slow(text(WORDS), characters=PIECE, held_after=4, cut_after=5, cut=Cut.RESET, released=released),
+        slow(text(WORDS), characters=CHUNK_CHARACTERS, held_after=4, cut_after=5, cut=Cut.RESET, released=released),
         text(second_answer),
     )
     async with serve_script(*script) as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", replans=0))
         reader = Reader(texts_of(client), handle.id)
-        await eventually(lambda: reader.text == WORDS[: 4 * PIECE])
+        await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
         released.set()
         assert bare(await document_of(handle))["output"] == second_answer
         result = await reader.end(second_answer)
     # The reader may receive the fifth piece before the next attempt starts.
     assert result in (
-        [WORDS] if second_answer == WORDS else [WORDS[: count * PIECE] + second_answer for count in (4, 5)]
+        [WORDS] if second_answer == WORDS else [WORDS[: count * CHUNK_CHARACTERS] + second_answer for count in (4, 5)]
     )
-    assert [piece.restarts for piece in reader.pieces].count(True) == int(second_answer != WORDS)
+    assert [chunk.restarts for chunk in reader.chunks].count(True) == int(second_answer != WORDS)
     assert len(server.calls) == 3
 
 
 async def test_history_is_the_same_with_and_without_a_reader(client: Client, serve_script: Scripted) -> None:
     plan = plan_text(call("one", "echo", said="rain"))
-    answer = slow(text(WORDS), characters=PIECE, each_s=0.05)
+    answer = slow(text(WORDS), characters=CHUNK_CHARACTERS, each_s=0.05)
     event_types = []
     for has_reader in (True, False):
         async with serve_script(plan, answer) as (_, runs):
@@ -108,7 +108,7 @@ async def test_history_is_the_same_with_and_without_a_reader(client: Client, ser
             await document_of(handle)
             if reader is not None:
                 assert await reader.end(WORDS) == WORDS
-                assert len(reader.pieces) > 1
+                assert len(reader.chunks) > 1
             events = [event.event_type for event in (await handle.fetch_history()).events]
             event_types.append(sorted(event for event in events if event in _EVENTS_OF_CALLS_AND_MESSAGES))
     assert event_types[0] == event_types[1]

@@ -77,12 +77,12 @@ async def test_result_is_reused_in_every_process_until_it_is_too_old(bench: Benc
     assert await bench.ask(first, "f") == ("e", "e")
     assert bench.calls == ["a", "e"]
     # A value in memory needs no request to the store.
-    assert len(bench.store.asked) == 4
+    assert len(bench.store.read_keys) == 4
 
 
 async def test_caller_sets_the_maximum_age_of_a_result(bench: Bench) -> None:
     assert await bench.ask(bench.process(), "a", max_age_s=10.0) == ("a", None)
-    assert bench.store.cached[KEY][1] == datetime.fromtimestamp(BEGAN + 10, UTC)
+    assert bench.store.cache_entries[KEY][1] == datetime.fromtimestamp(BEGAN + 10, UTC)
     bench.now += 30.0
     assert await bench.ask(bench.process(), "b", max_age_s=60.0) == ("a", "a")
     assert await bench.ask(bench.process(), "c", max_age_s=30.0) == ("c", None)
@@ -175,7 +175,7 @@ async def test_store_outage_is_reported_once_and_the_store_is_not_called_meanwhi
     assert logs == [
         {"event": "the result cache is not used for now", "reason": "the payload store is down", "log_level": "warning"}
     ]
-    assert bench.store.asked == [KEY]
+    assert bench.store.read_keys == [KEY]
 
 
 async def test_unresponsive_store_does_not_delay_a_call(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ async def test_only_slow_pure_calls_are_cached(bench: Bench) -> None:
     cache, pure = bench.process(), {"is_pure": True, "max_age_s": None}
     assert await bench.ask(cache, "a", **pure) == ("a", None)
     assert await bench.ask(cache, "b", **pure) == ("b", None)
-    assert bench.store.cached == {}
+    assert bench.store.cache_entries == {}
 
     slow = CachedResult(b'"c"', BEGAN, 0.02, "run-1", "c")
     assert cache.put(process_results("c", **pure), slow)
@@ -204,7 +204,7 @@ async def test_only_slow_pure_calls_are_cached(bench: Bench) -> None:
     bench.now += 10 * RETENTION_S
     assert await bench.ask(cache, "d", **pure) == ("c", "c")
     assert await bench.ask(bench.process(), "e", **pure) == ("c", "c")
-    assert bench.store.cached[KEY][1] == datetime.fromtimestamp(BEGAN, UTC) + timedelta(seconds=RETENTION_S)
+    assert bench.store.cache_entries[KEY][1] == datetime.fromtimestamp(BEGAN, UTC) + timedelta(seconds=RETENTION_S)
 
 
 async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(
@@ -226,17 +226,17 @@ async def test_call_waits_until_its_own_result_is_written_only(bench: Bench, mon
     async def put_cache_entry(key: str, content: bytes, *, expires_at: datetime) -> None:
         if key == slow:
             await may_end.wait()
-        bench.store.cached[key] = (content, expires_at)
+        bench.store.cache_entries[key] = (content, expires_at)
 
     monkeypatch.setattr(bench.store, "put_cache_entry", put_cache_entry)
     for key in (slow, KEY):
         cache.start_write(process_results(key=key), CachedResult(b"1", BEGAN, 1.0, "run-1", "n"))
     async with asyncio.timeout(60):
         await cache.flush({KEY})
-        assert list(bench.store.cached) == [KEY]
+        assert list(bench.store.cache_entries) == [KEY]
         may_end.set()
         await cache.flush({slow})
-    assert list(bench.store.cached) == [KEY, slow]
+    assert list(bench.store.cache_entries) == [KEY, slow]
 
 
 CALL: dict[str, Any] = {"arguments": {"a": 1, "b": [True, None]}, "bindings": []}

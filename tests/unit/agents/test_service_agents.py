@@ -13,22 +13,26 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary.wire import HEADER_CHECKED_VERSION
 from tests.support.agent_bench import SECRET, AgentBench, card_of, service_registry
-from tests.support.agent_service import Asked, Reply, agent_service
+from tests.support.agent_service import ReceivedRequest, Reply, agent_service
 
 OBJECTIVE = {"objective": "Find it", "context": {"a": {"n": 1}}}
 
 
-async def failure_of(reply: Reply, *, allow_private: bool = True, **card: Any) -> tuple[ApplicationError, list[Asked]]:
+async def failure_of(
+    reply: Reply, *, allow_private: bool = True, **card: Any
+) -> tuple[ApplicationError, list[ReceivedRequest]]:
     with agent_service(reply) as service:
         bench = AgentBench(service_registry(service.url, **card), allow_private=allow_private)
-        return await bench.failure(OBJECTIVE), service.asked
+        return await bench.failure(OBJECTIVE), service.requests
 
 
-def is_signed(asked: Asked) -> bool:
+def is_signed(request: ReceivedRequest) -> bool:
     key = base64.b64decode(SECRET.removeprefix("whsec_"))
-    signed = b".".join([asked.headers["webhook-id"].encode(), asked.headers["webhook-timestamp"].encode(), asked.body])
+    signed = b".".join(
+        [request.headers["webhook-id"].encode(), request.headers["webhook-timestamp"].encode(), request.body]
+    )
     expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
-    return asked.headers["webhook-signature"] == f"v1,{expected}"
+    return request.headers["webhook-signature"] == f"v1,{expected}"
 
 
 async def test_service_gets_a_signed_request_and_returns_the_result_of_the_node() -> None:
@@ -36,7 +40,7 @@ async def test_service_gets_a_signed_request_and_returns_the_result_of_the_node(
         bench = AgentBench(service_registry(service.url, service_secret="DESK", effects="read"))
         payload = await bench.payload(OBJECTIVE)
     assert json.loads(payload.data) == {"found": [1, 2]}
-    (request,) = service.asked
+    (request,) = service.requests
     call = {"run_id": "test", "node_id": "n1", "attempt": 2}
     assert request.json_body == {"agent": "helper", **OBJECTIVE, "call": call, "answers": [], "checkpoint": None}
     assert is_signed(request)
@@ -48,7 +52,7 @@ async def test_nothing_is_signed_without_a_secret_and_a_missing_one_is_named() -
     with agent_service(Reply(body={"result": None})) as service:
         payload = await AgentBench(service_registry(service.url)).payload(OBJECTIVE)
         missing = await AgentBench(service_registry(service.url, service_secret="OTHER")).failure(OBJECTIVE)
-    (request,) = service.asked
+    (request,) = service.requests
     assert (json.loads(payload.data), [name for name in request.headers if name.startswith("webhook")]) == (None, [])
     message = "the agent 'helper' signs its requests: set DAGWRIGHT_SECRET_OTHER for the worker"
     assert (missing.type, missing.non_retryable, missing.message) == ("missing_secret", True, message)
@@ -79,7 +83,7 @@ async def test_redirect_is_not_followed() -> None:
         failure = await AgentBench(service_registry(service.url)).failure(OBJECTIVE)
     advice = "redirects are not followed: set service_url to the target of the redirect"
     assert failure.message == f"{service.url.partition('?')[0]} answers 307: null; {advice}"
-    assert (failure.type, failure.non_retryable, len(service.asked)) == ("tool_failed", True, 1)
+    assert (failure.type, failure.non_retryable, len(service.requests)) == ("tool_failed", True, 1)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,7 @@ async def test_write_whose_worker_died_is_not_sent_again() -> None:
         bench = AgentBench(service_registry(service.url))
         bench.temporal.info = replace(bench.temporal.info, heartbeat_details=[{"sent": True}])
         failure = await bench.failure(OBJECTIVE)
-    assert (failure.non_retryable, service.asked) == (True, [])
+    assert (failure.non_retryable, service.requests) == (True, [])
     assert failure.message.endswith("was called by an attempt that died before the response; outcome unknown")
 
 
@@ -133,7 +137,7 @@ async def test_agent_is_called_with_the_card_of_the_checked_plan() -> None:
         other = await AgentBench(service_registry(new.url)).failure(OBJECTIVE, **header)
         header = {HEADER_CHECKED_VERSION: as_class.version}
         asked = await AgentBench(service_registry(new.url), others=[as_class]).failure(OBJECTIVE, **header)
-    assert (json.loads(payload.data), len(old.asked), new.asked) == ("old", 1, [])
+    assert (json.loads(payload.data), len(old.requests), new.requests) == ("old", 1, [])
     assert (other.type, other.non_retryable) == ("tool_changed", True)
     # It called a model that has no price, because this worker does not know its address.
     assert (asked.type or "").startswith("model_")
