@@ -53,23 +53,25 @@ class BatchCache:
             CancelledError: the batch was cancelled while it waited for the store.
         """
         lookup = self._lookup(task, bindings)
-        cached = self._find_lookup(lookup) if lookup is not None else None
-        self.admission.record_lookup(task.node.tool, cached_call_s=cached.took_s if cached is not None else None)
-        return cached
+        cached_result = self._find_lookup(lookup) if lookup is not None else None
+        self.admission.record_lookup(
+            task.node.tool, cached_call_s=cached_result.took_s if cached_result is not None else None
+        )
+        return cached_result
 
     def _find_lookup(self, lookup: CacheLookup) -> CachedResult | None:
-        cached = self._cache.find_in_memory(lookup)
-        if cached is not None or not self.admission.should_query_store(lookup.tool):
-            return cached
+        cached_result = self._cache.find_in_memory(lookup)
+        if cached_result is not None or not self.admission.should_query_store(lookup.tool):
+            return cached_result
         started_s = time.monotonic()
         search = asyncio.run_coroutine_threadsafe(self._cache.find_in_store(lookup), self._loop)
         while not wait([search], timeout=_POLL_INTERVAL_S).done:
             if self._cancellation.is_requested:
                 search.cancel()
                 raise CancelledError
-        cached = search.result()
+        cached_result = search.result()
         self.admission.record_store_latency(time.monotonic() - started_s)
-        return cached
+        return cached_result
 
     def put(self, task: Task, bindings: Sequence[WorkerBinding], value: object, *, took_s: float) -> None:
         """Cache the result of a slow call."""

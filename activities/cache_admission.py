@@ -1,8 +1,8 @@
 """Decide when to look up cached results of pure tools, most of whose calls take microseconds.
 
-A lookup takes longer than such a call, so each tool has a number of allowed lookups: a slow call increases it, and a
-lookup without a result decreases it. So results of a slow tool are always looked up, and results of a fast tool once or
-twice per process, and again after a call that was slow by chance. This module must not import workflows.
+A lookup takes longer than such a call, so each tool has a number of allowed lookups: a slow call increases this number,
+and a lookup without a result decreases it. So results of a slow tool are always looked up, and results of a fast tool
+once or twice per process, and again after a call that was slow by chance. This module must not import workflows.
 """
 
 import time
@@ -19,7 +19,7 @@ _TICK_S = 0.002
 
 
 class CacheAdmission:
-    """Measured durations of pure tools and of the store. Threads share it without a lock: a lost update is harmless."""
+    """Durations of pure tools and of the store. Threads share it without a lock: a lost update is harmless."""
 
     def __init__(self) -> None:
         self._remaining_lookups: dict[str, int] = {}
@@ -69,7 +69,7 @@ def seconds_without_waiting(took_s: float, *, cpu_s: float) -> float:
 
 
 class CpuClock:
-    """Measure the CPU time of calls in a thread, without the time that it waits on a busy machine.
+    """Measure the CPU time of calls in a thread, without the time that the thread waits on a busy machine.
 
     Reading the CPU time takes as long as a short call, so it is read every 2 ms and after a call that looks slow.
     The clock belongs to the thread that created it.

@@ -18,7 +18,7 @@ from dagwright.core.model.times import format_time
 from dagwright.store import ref_of
 
 _FORMAT = 1
-"""Increment it when the key or the stored form changes: entries of older formats are then ignored."""
+"""Increment this number when the key or the stored form changes: entries of older formats are then ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class CachedResult:
 
     Args:
         content: JSON.
-        made_at: start of the call, in seconds since the epoch; with its end, a result would look too fresh.
+        made_at: start of the call, in seconds since the epoch; with the end of the call, a result would look too fresh.
         took_s: duration of the call.
         workflow_id: the run that made the call.
         node: the task ID in that run.
@@ -53,17 +53,17 @@ class StoredForm:
 
     @property
     def content(self) -> bytes:
-        """The content; empty if it is a separate payload."""
+        """The content; empty if the content is a separate payload."""
         return self.result.content
 
 
 def result_key(
-    tool: str, code: str, *, arguments: Mapping[str, Any], bindings: Sequence[Any], owner: str | None = None
+    tool: str, fingerprint: str, *, arguments: Mapping[str, Any], bindings: Sequence[Any], owner: str | None = None
 ) -> str | None:
     """Return the cache key of a call: 64 hex digits.
 
     Args:
-        code: fingerprint of the code of the tool; see `CodeFingerprinter.fingerprint`.
+        fingerprint: fingerprint of the code of the tool; see `CodeFingerprinter.fingerprint`.
         arguments: JSON, in the order in which the run sends them: a tool can observe the order of object keys.
         bindings: the bindings that the worker fills in, `[path, parts]` as in the header.
         owner: restricts reuse to results of this owner; `None` if results are shared or the run has no owner.
@@ -73,7 +73,7 @@ def result_key(
     """
     if bindings and secret_names(bindings):
         return None
-    call = [_FORMAT, tool, code, arguments, [_without_names(binding) for binding in bindings]]
+    call = [_FORMAT, tool, fingerprint, arguments, [_without_names(binding) for binding in bindings]]
     if owner is not None:
         call.append(owner)
     try:
@@ -84,7 +84,7 @@ def result_key(
 
 
 def _without_names(binding: Any) -> list[Any]:
-    """Return a binding without the names that only error messages use, because they differ between plans."""
+    """Return a binding without the names for error messages, because these names differ between plans."""
     path, parts = binding
     return [path, [_unnamed_part(part) for part in parts]]
 

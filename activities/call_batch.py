@@ -125,7 +125,7 @@ class Followers:
             self._scheduler.features.regions.report(node_id, end, at=at)
         records = self._scheduler.records
         self._open_dependencies = [
-            sum(not records[needed].status.is_final for needed in node.dependencies)
+            sum(not records[dependency].status.is_final for dependency in node.dependencies)
             for node in self._scheduler.plan.nodes
         ]
         """Node -> number of its dependencies without a result."""
@@ -161,15 +161,17 @@ class Followers:
     def next_calls(self) -> list[BatchedCall]:
         """Return the calls that may start now."""
         calls = []
-        while (ready := next_call(self._scheduler, time.time())) is not None:
-            calls.append(self._call(ready))
+        while (ready_call := next_call(self._scheduler, time.time())) is not None:
+            calls.append(self._call(ready_call))
         return calls
 
-    def _call(self, ready: ReadyCall) -> BatchedCall:
-        task, batch_input = ready.task, self._batch_input
-        encoded = headers_of_call(ready, key=batch_input.keys[task.id], tool=_ANY_BATCH_TOOL, model=batch_input.model)
+    def _call(self, ready_call: ReadyCall) -> BatchedCall:
+        task, batch_input = ready_call.task, self._batch_input
+        encoded = headers_of_call(
+            ready_call, key=batch_input.keys[task.id], tool=_ANY_BATCH_TOOL, model=batch_input.model
+        )
         headers = {name: json_from_bytes(value) for name, value in encoded.items()}
-        arguments, timeout_s = json_from_bytes(ready.arguments), task.node.activity_timeout_s
+        arguments, timeout_s = json_from_bytes(ready_call.arguments), task.node.activity_timeout_s
         return BatchedCall(task.id, activity_id(task.call_id), task.node.tool, arguments, headers, timeout_s)
 
 
@@ -195,20 +197,20 @@ class CallBatch:
         self._headers = current_headers()
         self._records = setup.records_of(self._info)
         self._loop = asyncio.get_running_loop()
-        self._ready: deque[BatchedCall] = deque()
-        self._running: dict[str, _CallInFlight] = {}
+        self._ready_calls: deque[BatchedCall] = deque()
+        self._running_calls: dict[str, _CallInFlight] = {}
         self._repeated_calls: frozenset[str] = frozenset()
         """Calls that an earlier attempt may have started."""
-        self._ended: list[CallEnd] = []
+        self._call_ends: list[CallEnd] = []
         self._recorded_count = 0
         """Number of results that are recorded."""
         self._recorded_at = time.monotonic()
         self._is_record_due = False
         """Whether calls may start once the results are recorded."""
-        self._recording: asyncio.Task[bool] | None = None
+        self._record_task: asyncio.Task[bool] | None = None
         self._recording_count = 0
-        """Number of results that are recorded when `_recording` has ended."""
-        self._detached: dict[str, str | None] = {}
+        """Number of results that are recorded when `_record_task` has ended."""
+        self._detached_calls: dict[str, str | None] = {}
         """ID of a task that left the batch -> the encoded failure of its call; `None` if the call did not fail."""
         self._separate_tools: dict[str, None] = {}
         """Tools whose later calls must not be batched."""
@@ -226,7 +228,7 @@ class CallBatch:
             except asyncio.CancelledError:
                 self._cancel()
             self._record()
-            if not self._running and self._recording is None:
+            if not self._running_calls and self._record_task is None:
                 return self._result()
             await self._wait()
             self._collect()
@@ -237,20 +239,24 @@ class CallBatch:
 
     def _continue_from(self, earlier: CallBatchResult) -> None:
         """Continue from the results that earlier attempts recorded."""
-        self._ended, self._detached, self._recorded_count = [*earlier.ended], dict(earlier.detached), len(earlier.ended)
+        self._call_ends, self._detached_calls, self._recorded_count = (
+            [*earlier.ended],
+            dict(earlier.detached),
+            len(earlier.ended),
+        )
         self._separate_tools = dict.fromkeys(earlier.separate)
-        recorded = {end.task_id: end.payload for end in earlier.ended}
+        recorded_payloads = {end.task_id: end.payload for end in earlier.ended}
         calls = [*self._batch_input.calls]
         while calls:
             for call in calls:
-                if call.task_id in recorded:
+                if call.task_id in recorded_payloads:
                     self._followers.count_result(call.task_id)
-                    self._followers.end(call.task_id, recorded[call.task_id])
-                elif call.task_id not in self._detached:
-                    self._ready.append(call)
+                    self._followers.end(call.task_id, recorded_payloads[call.task_id])
+                elif call.task_id not in self._detached_calls:
+                    self._ready_calls.append(call)
             calls = self._followers.next_calls()
         if self._info.attempt > 1:
-            self._repeated_calls = frozenset(call.task_id for call in self._ready)
+            self._repeated_calls = frozenset(call.task_id for call in self._ready_calls)
 
     @property
     def _is_closed(self) -> bool:
@@ -258,8 +264,8 @@ class CallBatch:
 
     @property
     def _has_room(self) -> bool:
-        is_free = self._setup.slots.in_use < self._setup.slots.limit or not self._running
-        return is_free and len(self._running) < self._batch_input.parallel
+        is_free = self._setup.slots.in_use < self._setup.slots.limit or not self._running_calls
+        return is_free and len(self._running_calls) < self._batch_input.parallel
 
     def _cancel(self) -> None:
         """Start no more calls, and cancel the running calls: the worker stops, or the run is cancelled."""
@@ -272,15 +278,15 @@ class CallBatch:
         self._close_at = 0.0
 
     async def _start_calls(self) -> None:
-        while self._ready and self._has_room and not self._is_closed:
-            call = self._ready[0]
+        while self._ready_calls and self._has_room and not self._is_closed:
+            call = self._ready_calls[0]
             tool = self._setup.tools.get(call.tool)
             must_leave = tool is None or await self._must_wait(call.tool, tool)
-            self._ready.popleft()
+            self._ready_calls.popleft()
             # A call that must wait needs a separate activity. A call of a tool that this worker lacks goes to another
             # worker.
             if tool is None or must_leave:
-                self._detached[call.task_id] = None
+                self._detached_calls[call.task_id] = None
                 self._separate_tools[call.tool] = None
                 continue
             heartbeats = BatchHeartbeats(self._info)
@@ -288,7 +294,7 @@ class CallBatch:
             self._setup.slots.in_use += 1
             task.add_done_callback(self._setup.slots.release)
             task.add_done_callback(self._wake_up)
-            self._running[call.task_id] = _CallInFlight(call, RunningCall(task, heartbeats), time.monotonic())
+            self._running_calls[call.task_id] = _CallInFlight(call, RunningCall(task, heartbeats), time.monotonic())
 
     async def _must_wait(self, name: str, tool: CallableTool) -> bool:
         """Return whether a tool is paused or limited.
@@ -331,7 +337,8 @@ class CallBatch:
     async def _wait(self) -> None:
         """Wait until a call or a record ends, or a call is slow."""
         slow_at = (
-            min((in_flight.started_at for in_flight in self._running.values()), default=time.monotonic()) + SLOW_CALL_S
+            min((in_flight.started_at for in_flight in self._running_calls.values()), default=time.monotonic())
+            + SLOW_CALL_S
         )
         timer = self._loop.call_later(max(0.0, slow_at - time.monotonic()), self._wake_up)
         try:
@@ -344,16 +351,16 @@ class CallBatch:
 
     def _collect(self) -> None:
         """Take the results of the calls that have ended."""
-        for ended in [in_flight for in_flight in self._running.values() if in_flight.running.task.done()]:
+        for ended in [in_flight for in_flight in self._running_calls.values() if in_flight.running.task.done()]:
             task, task_id = ended.running.task, ended.call.task_id
-            del self._running[task_id]
+            del self._running_calls[task_id]
             if task.cancelled():
-                self._detached[task_id] = None
+                self._detached_calls[task_id] = None
             elif (error := task.exception()) is not None:
-                self._detached[task_id] = encode_failure(_failure_of(error))
+                self._detached_calls[task_id] = encode_failure(_failure_of(error))
             else:
                 payload = task.result().payload
-                self._ended.append(CallEnd(task_id, payload))
+                self._call_ends.append(CallEnd(task_id, payload))
                 self._is_record_due |= self._followers.count_result(task_id)
                 self._result_bytes += len(payload.data)
 
@@ -361,12 +368,12 @@ class CallBatch:
         now = time.monotonic()
         for in_flight in [
             in_flight
-            for in_flight in self._running.values()
+            for in_flight in self._running_calls.values()
             if self._is_cancelled or now - in_flight.started_at >= SLOW_CALL_S
         ]:
             call = in_flight.call
-            del self._running[call.task_id]
-            self._detached[call.task_id] = None
+            del self._running_calls[call.task_id]
+            self._detached_calls[call.task_id] = None
             self._close()
             if self._is_cancelled:
                 in_flight.running.task.cancel()
@@ -378,31 +385,31 @@ class CallBatch:
 
     def _record(self) -> None:
         """Record the results so far: at once if calls wait for the record, otherwise at intervals."""
-        if self._recording is not None or len(self._ended) == self._recorded_count or self._is_closed:
+        if self._record_task is not None or len(self._call_ends) == self._recorded_count or self._is_closed:
             return
         is_interval_over = time.monotonic() - self._recorded_at > _RECORD_INTERVAL_S
-        if not self._is_record_due and not (self._running and is_interval_over):
+        if not self._is_record_due and not (self._running_calls and is_interval_over):
             return
         self._is_record_due, self._recorded_at = False, time.monotonic()
-        self._recording_count = len(self._ended)
-        self._recording = self._loop.create_task(self._records.record(self._result()))
-        self._recording.add_done_callback(self._wake_up)
+        self._recording_count = len(self._call_ends)
+        self._record_task = self._loop.create_task(self._records.record(self._result()))
+        self._record_task.add_done_callback(self._wake_up)
 
     def _apply_records(self) -> None:
         """Make the followers of recorded calls ready."""
-        if self._recording is None or not self._recording.done():
+        if self._record_task is None or not self._record_task.done():
             return
-        may_continue, self._recording = self._recording.result(), None
+        may_continue, self._record_task = self._record_task.result(), None
         if not may_continue:
             self._close()
             return
-        for end in self._ended[self._recorded_count : self._recording_count]:
+        for end in self._call_ends[self._recorded_count : self._recording_count]:
             self._followers.end(end.task_id, end.payload)
         self._recorded_count = self._recording_count
-        self._ready += self._followers.next_calls()
+        self._ready_calls += self._followers.next_calls()
 
     def _result(self) -> CallBatchResult:
-        return CallBatchResult([*self._ended], {**self._detached}, [*self._separate_tools])
+        return CallBatchResult([*self._call_ends], {**self._detached_calls}, [*self._separate_tools])
 
 
 def _payload(value: Any) -> Payload:

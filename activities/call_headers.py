@@ -162,7 +162,7 @@ def call_effects(tool: ToolDeclaration, arguments: Any) -> Effects:
 
 
 def given_owner() -> str | None:
-    """Return the owner of the API key that the run was started with; `None` if it was started without one."""
+    """Return the owner of the API key that the run was started with; `None` if it was started without an API key."""
     owner = _header(HEADER_OWNER)
     return owner if owner is None or isinstance(owner, str) else ""
 
@@ -221,9 +221,9 @@ def known_secrets(bindings: Sequence[Any], tool: ToolDeclaration, environment: T
         if (problem := problem_of_secret(tool, name, environment.binding_of(name))) is not None:
             raise SecretRefused(problem[:1].upper() + problem[1:])
     secrets = {name: environment.secret(name) for name in names}
-    missing = [f"DAGWRIGHT_SECRET_{name}" for name, value in secrets.items() if value is None]
-    if missing:
-        raise MissingSecret(f"The worker's environment does not have {', '.join(missing)}")
+    missing_variables = [f"DAGWRIGHT_SECRET_{name}" for name, value in secrets.items() if value is None]
+    if missing_variables:
+        raise MissingSecret(f"The worker's environment does not have {', '.join(missing_variables)}")
     return {name: value for name, value in secrets.items() if value is not None}
 
 

@@ -78,7 +78,7 @@ class CallLimits:
         """Whether the running limits have the declarations of this worker."""
         self._limits: Mapping[Subject, LimitSettings] | None = None
         self._limits_loaded_at = 0.0
-        self._loading: asyncio.Task[None] | None = None
+        self._load_task: asyncio.Task[None] | None = None
         self._limiters: dict[Subject, Limiter] = {}
         self._hold_ends: dict[Subject, float] = {}
         """Subjects whose service asked this worker to wait -> end of the hold on the monotonic clock."""
@@ -95,10 +95,10 @@ class CallLimits:
             limits = {subject: LimitSettings(subject) for subject in self._hold_ends} | dict(limits)
         if not limits:
             return ()
-        limited = sorted(
+        limited_subjects = sorted(
             limits.keys() & set(subjects), key=lambda subject: (_REQUEST_ORDER.index(subject.kind), subject)
         )
-        return [self._limiter(limits[subject]) for subject in limited]
+        return [self._limiter(limits[subject]) for subject in limited_subjects]
 
     async def admit(
         self,
@@ -171,8 +171,8 @@ class CallLimits:
     def _limiter(self, settings: LimitSettings) -> Limiter:
         limiter = self._limiters.get(settings.subject)
         if limiter is None:
-            declared = self._declared_limits.get(settings.subject)
-            limiter = Limiter(self._client, settings, declared=declared, task_queue=self._task_queue)
+            declared_limit = self._declared_limits.get(settings.subject)
+            limiter = Limiter(self._client, settings, declared_limit=declared_limit, task_queue=self._task_queue)
             self._limiters[settings.subject] = limiter
         limiter.settings = settings
         return limiter
@@ -180,10 +180,10 @@ class CallLimits:
     async def _current_limits(self) -> Mapping[Subject, LimitSettings]:
         age_s = time.monotonic() - self._limits_loaded_at
         if self._limits is None or age_s > FRESH_S:
-            if self._loading is None:
-                self._loading = asyncio.create_task(self._load_limits())
+            if self._load_task is None:
+                self._load_task = asyncio.create_task(self._load_limits())
             if self._limits is None or age_s > STALE_S:
-                await asyncio.shield(self._loading)
+                await asyncio.shield(self._load_task)
         if self._limits is None:
             raise CallDeferred(
                 "the limits of calls are unknown, because the server does not respond", UNREACHABLE_DELAY
@@ -192,19 +192,19 @@ class CallLimits:
 
     async def _load_limits(self) -> None:
         try:
-            running = await self._running_limits()
+            running_limits = await self._running_limits()
             # A limit that does not run yet is started with its first call.
             declared_limits = {
                 subject: LimitSettings(subject, limit) for subject, limit in self._declared_limits.items()
             }
-            self._limits = declared_limits | running
+            self._limits = declared_limits | running_limits
             if not self._are_declared:
-                await self._declare(running)
+                await self._declare(running_limits)
                 self._are_declared = True
         except (RPCError, LimitUnreachable) as error:
             # The last list stays valid: limits change seldom.
             _LOG.warning("the limits of calls could not be listed", error=str(error))
-        self._limits_loaded_at, self._loading = time.monotonic(), None
+        self._limits_loaded_at, self._load_task = time.monotonic(), None
 
     async def _running_limits(self) -> dict[Subject, LimitSettings]:
         try:
@@ -215,9 +215,9 @@ class CallLimits:
                 return {}
             raise
 
-    async def _declare(self, running: Mapping[Subject, LimitSettings]) -> None:
+    async def _declare(self, running_limits: Mapping[Subject, LimitSettings]) -> None:
         """Change the declared limits of running limit workflows to the limits that this worker declares."""
-        for subject, settings in running.items():
+        for subject, settings in running_limits.items():
             declared = self._declared_limits.get(subject)
             if declared is not None and settings.declared != declared:
                 if settings.declared is not None:
@@ -270,8 +270,10 @@ class _AdmissionRequest:
         self, limiters: Sequence[Limiter], info: activity.Info, heartbeats: Heartbeats, *, kind: RequestKind
     ) -> None:
         state = heartbeats.deferred_state
-        waited = state.get(_DEFERRING_LIMITS) if isinstance(state, Mapping) else None
-        self._deferring_limits: list[str] = [str(subject) for subject in waited] if isinstance(waited, list) else []
+        deferring_names = state.get(_DEFERRING_LIMITS) if isinstance(state, Mapping) else None
+        self._deferring_limits: list[str] = (
+            [str(subject) for subject in deferring_names] if isinstance(deferring_names, list) else []
+        )
         """Limits that have deferred the call, the latest first."""
         leads = state.get(_LEADS) if isinstance(state, Mapping) else None
         self._leads: dict[str, float] = dict(leads) if isinstance(leads, Mapping) else {}
@@ -294,8 +296,8 @@ class _AdmissionRequest:
         admission = Admission()
         starts: dict[Limiter, float] = {}
         try:
-            while late := [limiter for limiter in self._limiters if _late_s(limiter, starts) > LATE_S]:
-                for limiter in late:
+            while late_limiters := [limiter for limiter in self._limiters if _late_s(limiter, starts) > LATE_S]:
+                for limiter in late_limiters:
                     is_first_request = limiter not in starts
                     if not is_first_request:
                         # The lead accumulates: with a lead of only the last delay, the next start would be late again.
@@ -330,9 +332,12 @@ class _AdmissionRequest:
             remaining_s = ends_at - time.monotonic()
             if answer.decision != "line" or remaining_s <= 0:
                 reason, delay = _reason(limiter, answer), timedelta(seconds=max(SHORT_WAIT_S, answer.delay_s))
-                deferring = [subject, *(limit for limit in self._deferring_limits if limit != subject)]
+                deferring_limits = [subject, *(limit for limit in self._deferring_limits if limit != subject)]
                 raise CallDeferred(
-                    reason, delay, code=ERROR_RATE_LIMITED, state={_DEFERRING_LIMITS: deferring, _LEADS: self._leads}
+                    reason,
+                    delay,
+                    code=ERROR_RATE_LIMITED,
+                    state={_DEFERRING_LIMITS: deferring_limits, _LEADS: self._leads},
                 )
             self._heartbeats.report_limit(_reason(limiter, answer))
             await limiter.wait_in_line(min(answer.delay_s, remaining_s))

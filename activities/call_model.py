@@ -131,8 +131,8 @@ class _Attempt:
                 details = activity.cancellation_details()
                 if details is None or not details.worker_shutdown:
                     raise
-                stopped = WorkerStopped("The worker was stopped during the model call")
-                raise await self._failure(stopped) from None
+                stop_error = WorkerStopped("The worker was stopped during the model call")
+                raise await self._failure(stop_error) from None
             # Errors of the model and of the payload store.
             except Exception as error:
                 raise await self._failure(error) from None
@@ -173,14 +173,14 @@ class _Attempt:
 
     async def _prepare_request(self, arguments: tuple[Any, ...]) -> ModelRequest:
         """Load the stored values and the earlier conversation of the request, and return the complete request."""
-        hydrated = await self._values.hydrate_input(
+        hydrated_input = await self._values.hydrate_input(
             arguments,
             given_bindings(),
             shape_error=f"{ACTIVITY_CALL_MODEL} takes one request",
             secrets_error="a secret must not be sent to a model",
         )
         try:
-            request = request_from_json(hydrated)
+            request = request_from_json(hydrated_input)
             messages = [*await self._earlier_messages(request), *sendable_messages(request)]
         except ValueError as error:
             raise InvalidArguments(f"Invalid arguments: {error}") from None
@@ -192,9 +192,9 @@ class _Attempt:
     async def _earlier_messages(self, request: ModelRequest) -> tuple[Any, ...]:
         if request.before is None:
             return ()
-        loaded = await self._values.load([request.before])
+        loaded_values = await self._values.load([request.before])
         try:
-            return messages_from_json(loaded[request.before].copy_part((), "the conversation"))
+            return messages_from_json(loaded_values[request.before].copy_part((), "the conversation"))
         except (ValueError, TypeError) as error:
             raise ValueLost(f"the stored conversation is invalid: {error}") from None
 
@@ -232,10 +232,10 @@ class _Attempt:
             plain = {**plain, "marker": marker}
             encoded, projections = encoded_json(plain), [*projections, MARKER_PROJECTION]
         name = f"{self._info.activity_id}.result"
-        stored = await self._store(
+        stored_value = await self._store(
             lambda: self._values.store_result(plain, encoded, projections=projections, name=name)
         )
-        data = pydantic_core.to_json(stored_to_json(stored))
+        data = pydantic_core.to_json(stored_to_json(stored_value))
         return RawValue(Payload(metadata={**metadata, METADATA_STORED: b"1"}, data=data))
 
     async def _store(self, store: Callable[[], Awaitable[T]]) -> T:

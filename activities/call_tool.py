@@ -195,9 +195,9 @@ def _tool_activity(tool: CallableTool, name: str) -> ToolActivity:
         if info.attempt == 1 and (failure := batch_failure()) is not None:
             await _record_deferral(failure, tool.guards.deferrals)
             raise failure
-        if tool.guards.detached is not None and (running := tool.guards.detached.pop(info)) is not None:
+        if tool.guards.detached is not None and (running_call := tool.guards.detached.pop(info)) is not None:
             try:
-                return await running.adopt()
+                return await running_call.adopt()
             except ApplicationError as failure:
                 await _record_deferral(failure, tool.guards.deferrals)
                 raise
@@ -216,8 +216,8 @@ async def _record_deferral(failure: BaseException, deferrals: Deferrals | None) 
     if deferrals is not None and isinstance(failure, ApplicationError) and failure.type in _DEFERRAL_CODES:
         details = failure.details[0] if failure.details else None
         state = details.get(DETAIL_DEFERRED) if isinstance(details, Mapping) else None
-        deferred = CallDeferred(failure.message, failure.next_retry_delay or timedelta(0), state=state)
-        await deferrals.record(deferred, Heartbeats(activity.info()))
+        deferral = CallDeferred(failure.message, failure.next_retry_delay or timedelta(0), state=state)
+        await deferrals.record(deferral, Heartbeats(activity.info()))
 
 
 class ToolAttempt:
@@ -245,7 +245,7 @@ class ToolAttempt:
         # A pinned tool runs in the version that the plan was checked against, or not at all.
         self._version = (checked_version() if tool.spec.declaration.is_pinned else None) or tool.spec.version
         self._fingerprint = tool.fingerprint
-        self._paused = tool.guards.paused if heartbeats is None else None
+        self._pauses = tool.guards.paused if heartbeats is None else None
         self._started_s = time.monotonic()
         starts = tool.guards.starts if effects is Effects.WRITE else None
         self._deferrals = tool.guards.deferrals
@@ -259,7 +259,7 @@ class ToolAttempt:
         self._models = ModelCaller(tool.models, self._info, self._heartbeats, limits=tool.guards.limits)
         self._redaction = Redaction()
         self._plain_result: Any = None
-        self._cached: CachedResult | None = None
+        self._cached_result: CachedResult | None = None
         self._was_called = False
         self._secret_hosts: tuple[tuple[str, ...], ...] | None = None
         # Only the context's locations: the context refers to this attempt, and a reference cycle would wait for the
@@ -282,8 +282,8 @@ class ToolAttempt:
         lookup = self._cache_lookup(arguments)
         if lookup is None:
             return await self._call_tool(arguments)
-        outcome, self._cached = await self._cache.get_or_call(lookup, lambda: self._call_tool(arguments))
-        if outcome.error is None and self._cached is None:
+        outcome, self._cached_result = await self._cache.get_or_call(lookup, lambda: self._call_tool(arguments))
+        if outcome.error is None and self._cached_result is None:
             await _await_to_end(self._cache.flush({lookup.key}))
         return outcome
 
@@ -316,15 +316,15 @@ class ToolAttempt:
         if self._heartbeats.earlier_start is not None:
             return Outcome(error=OutcomeUnknown(outcome_unknown_message(self._spec.name)))
         # Pure tools call no service, so they are never paused.
-        if self._paused is not None and self._effects is not Effects.PURE:
+        if self._pauses is not None and self._effects is not Effects.PURE:
             # Use the name in the call, which may be an alias: `tool resume` finds paused calls by this name.
-            tool_pause = await self._paused.pause_if_tool_is_paused(self._info.activity_type)
+            tool_pause = await self._pauses.pause_if_tool_is_paused(self._info.activity_type)
             if tool_pause is not None:
                 return Outcome(error=ToolPaused(f"{self._spec.name}: {tool_pause.message}"))
         try:
             admission = await self._admit()
-        except CallDeferred as deferred:
-            return Outcome(error=deferred)
+        except CallDeferred as deferral:
+            return Outcome(error=deferral)
         try:
             return await self._admit_host_and_call(arguments)
         finally:
@@ -380,10 +380,10 @@ class ToolAttempt:
         run = ToolRun(self._spec, keywords, call, cancellation, encode=self._encode_result, drain_s=self._drain_s)
         try:
             await self._heartbeats.record_start()
-        except CallStopped as stopped:
+        except CallStopped as stop:
             # If the call was cancelled, the cancellation interrupts this sleep. Otherwise the attempt fails here.
             await asyncio.sleep(_CANCEL_WAIT_S)
-            return Outcome(error=NotStarted(f"{self._spec.name} was not called: {stopped}"))
+            return Outcome(error=NotStarted(f"{self._spec.name} was not called: {stop}"))
         self._was_called = True
         outcome = await run_tool(run)
         return replace(outcome, used_model=True) if self._models.usage.calls else outcome
@@ -438,14 +438,14 @@ class ToolAttempt:
     async def _store_result(self, encoded: bytes) -> RawValue:
         """Put a large result into the payload store and return its reference."""
         name = f"{self._info.activity_id}.result"
-        plain = self._plain_result if self._cached is None else await asyncio.to_thread(json_from_bytes, encoded)
+        plain = self._plain_result if self._cached_result is None else await asyncio.to_thread(json_from_bytes, encoded)
 
         def store() -> Awaitable[StoredValue]:
             return self._values.store_result(plain, encoded, projections=requested_projections(), name=name)
 
         try:
             store_retry = StoreRetry(self._heartbeats, Cancellation())
-            stored = await store_retry.retry_until(
+            stored_value = await store_retry.retry_until(
                 self._ends_at() - STORE_MARGIN_S, store, should_continue=self._may_wait_for_store
             )
         except ResultNotStored as error:
@@ -453,7 +453,7 @@ class ToolAttempt:
                 # The call must not be repeated, so the history stores its result although the result is large.
                 return RawValue(Payload(metadata=self._metadata(), data=encoded))
             raise await self._failure(error) from None
-        data = pydantic_core.to_json(stored_to_json(stored))
+        data = pydantic_core.to_json(stored_to_json(stored_value))
         return RawValue(Payload(metadata={**self._metadata(), METADATA_STORED: b"1"}, data=data))
 
     async def _deferred_if_requested(
@@ -470,8 +470,8 @@ class ToolAttempt:
         if self._hold_limits is not None and subject is not None:
             await self._hold_limits.hold(subject, wait)
         state, name = self._heartbeats.deferred_state, self._spec.name
-        deferred = deferral_of(wait, name=name, earlier_state=state, now_s=time.time())
-        return (error, decision) if deferred is None else (deferred, retry_decision(deferred, self._effects))
+        deferral = deferral_of(wait, name=name, earlier_state=state, now_s=time.time())
+        return (error, decision) if deferral is None else (deferral, retry_decision(deferral, self._effects))
 
     def _subject_of_hold(self, error: BaseException, wait: RequestedWait) -> Subject | None:
         """Return the subject whose other calls wait too; `None` if only the call itself waits.
@@ -531,8 +531,8 @@ class ToolAttempt:
         if self._effects is Effects.WRITE and not decision.is_final:
             # An attempt that did not call the tool does not count: the server may pause or repeat the attempt.
             has_counted = self._was_called and not isinstance(error, CallDeferred)
-            allowed = allowed_attempts() if has_counted else None
-            decision = replace(decision, is_final=allowed is not None and self._heartbeats.calls >= allowed)
+            max_attempts = allowed_attempts() if has_counted else None
+            decision = replace(decision, is_final=max_attempts is not None and self._heartbeats.calls >= max_attempts)
             await self._heartbeats.record_end()
         if isinstance(error, CallDeferred) and not decision.is_final:
             details |= await self._record_deferral(error)
@@ -540,13 +540,13 @@ class ToolAttempt:
             decision = replace(decision, delay=counted_backoff(self._heartbeats))
         return error, decision
 
-    async def _record_deferral(self, deferred: CallDeferred) -> dict[str, Any]:
+    async def _record_deferral(self, deferral: CallDeferred) -> dict[str, Any]:
         """Record that the attempt does not count, and return the failure details for that."""
         if self._is_in_batch:
             # The call gets an activity of its own, which records the deferral.
-            return {DETAIL_DEFERRED: deferred.state}
+            return {DETAIL_DEFERRED: deferral.state}
         if self._deferrals is not None:
-            await self._deferrals.record(deferred, self._heartbeats)
+            await self._deferrals.record(deferral, self._heartbeats)
         return {}
 
     def _unstored_bytes(self, error: BaseException) -> int | None:
@@ -564,8 +564,8 @@ class ToolAttempt:
 
     def _metadata(self) -> dict[str, bytes]:
         metadata = attempt_metadata(self._info, self._models.usage, tool_version=self._version)
-        if self._cached is not None:
-            metadata[METADATA_CACHED] = pydantic_core.to_json(self._cached.provenance())
+        if self._cached_result is not None:
+            metadata[METADATA_CACHED] = pydantic_core.to_json(self._cached_result.provenance())
         if lineage := self._lineage():
             metadata[METADATA_LINEAGE] = pydantic_core.to_json(lineage)
         return metadata

@@ -64,7 +64,7 @@ class CompileScope:
 def compile_activity(
     scope: CompileScope, *, has_state: Callable[[], Awaitable[bool]], notifies: bool = False
 ) -> CompileActivity:
-    """Return the activity `compile_plan`; it compiles against the worker's tools and stores large plans.
+    """Return the activity `compile_plan`, which compiles against the worker's tools and stores large plans.
 
     Args:
         has_state: returns whether the namespace has the search attribute for run states. External clients do not set
@@ -84,8 +84,8 @@ def compile_activity(
 
         async def compile_for_transfer() -> PlanForTransfer:
             # In a thread: compiling a large plan would delay all heartbeats of this worker.
-            compiled = await _compile(message, scope)
-            return await split_for_transfer(compiled, scope.store)
+            compiled_plan = await _compile(message, scope)
+            return await split_for_transfer(compiled_plan, scope.store)
 
         try:
             message = {**message, "plan": _read_plan(message)}
@@ -124,7 +124,7 @@ async def _compile(message: Mapping[str, Any], scope: CompileScope) -> CompiledP
         tools = {**await asyncio.to_thread(scope.stored_agents), **tools}
         try:
             # Another worker may have the tools.
-            published = await published_tools_of_plan(
+            published_tools = await published_tools_of_plan(
                 message["plan"],
                 tools,
                 scope.store,
@@ -134,16 +134,18 @@ async def _compile(message: Mapping[str, Any], scope: CompileScope) -> CompiledP
             )
         except PlanInvalid:
             raise error from None
-    return await asyncio.to_thread(_compile_with, message, {**tools, **published})
+    return await asyncio.to_thread(_compile_with, message, {**tools, **published_tools})
 
 
 def _compile_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
     policy = policy_from_json(message["policy"]) if message.get("policy") is not None else None
     if is_goal(message["plan"]):
         return goal_from_document(message["plan"], tools, policy=policy, context=message.get("context"))
-    checked = check_plan(message["plan"], tools, dialect=message.get("dialect"), context=message.get("context") or {})
+    checked_plan = check_plan(
+        message["plan"], tools, dialect=message.get("dialect"), context=message.get("context") or {}
+    )
     if problems := policy_problems(
-        checked, policy or default_policy("model" if message.get("written_by_model") else "person")
+        checked_plan, policy or default_policy("model" if message.get("written_by_model") else "person")
     ):
         raise PlanInvalid(problems)
-    return prepare_for_requests(checked, message.get("inputs") or {})
+    return prepare_for_requests(checked_plan, message.get("inputs") or {})

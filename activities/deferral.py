@@ -38,12 +38,12 @@ class Deferrals:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def record(self, deferred: CallDeferred, heartbeats: Heartbeats) -> None:
+    async def record(self, deferral: CallDeferred, heartbeats: Heartbeats) -> None:
         """Record that the current attempt does not count; the attempt must then fail with the delay of `deferred`.
 
         If the server rejects the change, the attempt counts.
         """
-        state = {**wait_state(heartbeats.deferred_state), **(deferred.state or {})}
+        state = {**wait_state(heartbeats.deferred_state), **(deferral.state or {})}
         await heartbeats.record_deferral(state or None)
         info = activity.info()
         try:
@@ -58,17 +58,17 @@ class Deferrals:
 
     async def _maximum_attempts(self, info: activity.Info) -> int:
         """Return the maximum attempts of the pending activity; 0 means unlimited."""
-        unchanged = ActivityOptions()
+        unchanged_options = ActivityOptions()
         if info.start_to_close_timeout is not None:
-            unchanged.start_to_close_timeout.FromTimedelta(info.start_to_close_timeout)
+            unchanged_options.start_to_close_timeout.FromTimedelta(info.start_to_close_timeout)
         # The response contains all options. Describing the run would return all its pending activities.
-        options = await self._update(info, unchanged, "start_to_close_timeout")
+        options = await self._update(info, unchanged_options, "start_to_close_timeout")
         return int(options.retry_policy.maximum_attempts)
 
     async def _allow_attempts(self, info: activity.Info, maximum: int) -> None:
-        changed = ActivityOptions()
-        changed.retry_policy.maximum_attempts = maximum
-        await self._update(info, changed, "retry_policy.maximum_attempts")
+        changed_options = ActivityOptions()
+        changed_options.retry_policy.maximum_attempts = maximum
+        await self._update(info, changed_options, "retry_policy.maximum_attempts")
 
     async def _update(self, info: activity.Info, options: ActivityOptions, path: str) -> ActivityOptions:
         request = UpdateActivityOptionsRequest(

@@ -269,13 +269,13 @@ def _last_frames_of(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
-    size, last = 0, None
+    size, last_frame = 0, None
     for frame in reversed(frames):
         size += sum(len(line.encode(errors="replace")) + 1 for line in traceback.format_tb(frame, limit=1))
         if size > TRACE_LIMIT_BYTES:
             break
-        last = frame
-    return last
+        last_frame = frame
+    return last_frame
 
 
 def _without_wrapper_frame(trace: TracebackType | None) -> TracebackType | None:

@@ -53,7 +53,7 @@ _LOG = structlog.stdlib.get_logger("dagwright.activities.heartbeats")
 class Heartbeats:
     """Heartbeats of one attempt: the tool's details for the next attempt, its progress, and the token usage.
 
-    Create it inside the activity, on its event loop; `beat` may then be called from any thread.
+    Create this object inside the activity, on its event loop; `beat` may then be called from any thread.
 
     Args:
         starts: records the start of the call; `None` to record nothing. Until the record is sent, `starts` also sends
@@ -76,7 +76,7 @@ class Heartbeats:
         self._earlier_call_count_and_attempt = self._call_count_and_attempt
         self._needs_no_record = False
         """Whether the attempt needs no record any more, so that the SDK sends its heartbeats."""
-        self._sending: asyncio.Task[None] | None = None
+        self._send_task: asyncio.Task[None] | None = None
         """The task that sends a heartbeat before the tool is called."""
         # A heartbeat without details would discard the details of an earlier attempt. Its partial text is obsolete.
         self._details: list[Any] = list(info.heartbeat_details)[:USAGE_INDEX]
@@ -110,7 +110,7 @@ class Heartbeats:
 
     @property
     def calls(self) -> int:
-        """Return how many attempts have called the tool, including this one; without records, all attempts count."""
+        """Return how many attempts, including this attempt, have called the tool; without records, all attempts."""
         return self._info.attempt if self._starts is None else self._call_count_and_attempt[0]
 
     @property
@@ -134,8 +134,8 @@ class Heartbeats:
         Args:
             state: JSON for the next attempt.
         """
-        if self._sending is not None:
-            await self._sending
+        if self._send_task is not None:
+            await self._send_task
         self._call_count_and_attempt = self._earlier_call_count_and_attempt
         self._deferrals = DeferralReport(self._deferrals.count + 1, self._attempt, state)
         # The SDK repeats its own last heartbeat with the failure, so its last heartbeat must contain the deferral.
@@ -160,8 +160,8 @@ class Heartbeats:
             await self._record_start(self._starts)
 
     async def _record_start(self, starts: CallStarts) -> None:
-        if self._sending is not None:
-            await self._sending
+        if self._send_task is not None:
+            await self._send_task
         self._call_count_and_attempt = (self._call_count_and_attempt[0] + 1, self._info.attempt)
         self._recorded_start, self._is_recording = self._info.attempt, True
         try:
@@ -205,14 +205,14 @@ class Heartbeats:
             self._loop.call_soon_threadsafe(self._send_soon, context=self._context)
 
     def add_usage(self, usage: Usage) -> None:
-        """Send a heartbeat soon with the added token usage, for the next attempt; call it on the event loop."""
+        """Send a heartbeat soon with the added token usage, for the next attempt. Call this on the event loop."""
         self._usage += usage
         self._context.run(self._send_soon)
 
     def report_wait(self, reason: str | None) -> None:
         """Send a heartbeat soon with the reason why the attempt waits, next to the tool's details.
 
-        Call it on the event loop.
+        Call this method on the event loop.
 
         Args:
             reason: `None` if the attempt no longer waits.
@@ -223,7 +223,7 @@ class Heartbeats:
     def report_limit(self, reason: str | None) -> None:
         """Send a heartbeat soon with the call limit that the attempt waits for.
 
-        Call it on the event loop.
+        Call this method on the event loop.
 
         Args:
             reason: `None` if the attempt no longer waits.
@@ -233,7 +233,7 @@ class Heartbeats:
             self._context.run(self._send_soon)
 
     def report_text(self, text: HeartbeatText) -> None:
-        """Send a heartbeat at once with the partial text; call it on the event loop, at a limited rate."""
+        """Send a heartbeat at once with the partial text; call this method on the event loop, at a limited rate."""
         self._text = text
         self._context.run(self._send)
 
@@ -294,8 +294,8 @@ class Heartbeats:
         self._sent_at = self._loop.time()
         if self._starts is None or self._recorded_start is not None or self._needs_no_record:
             activity.heartbeat(*self._heartbeat_details())
-        elif self._sending is None or self._sending.done():
-            self._sending = self._loop.create_task(self._send_recorded())
+        elif self._send_task is None or self._send_task.done():
+            self._send_task = self._loop.create_task(self._send_recorded())
 
     def _heartbeat_details(self) -> list[Any]:
         """Return the details of a heartbeat, each part at its index."""

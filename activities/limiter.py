@@ -30,14 +30,16 @@ class Limiter:
 
     Args:
         settings: newest known settings.
-        declared: limit that this worker declares, if any; started if it does not run.
+        declared_limit: limit that this worker declares, if any; started if it does not run.
         task_queue: queue of the workflows.
     """
 
-    def __init__(self, client: Client, settings: LimitSettings, *, declared: CallLimit | None, task_queue: str) -> None:
+    def __init__(
+        self, client: Client, settings: LimitSettings, *, declared_limit: CallLimit | None, task_queue: str
+    ) -> None:
         self.settings = settings
         self._client = client
-        self._declared = declared
+        self._declared_limit = declared_limit
         self._task_queue = task_queue
         self._requests: dict[str, tuple[CallRequest, asyncio.Future[LimitAnswer]]] = {}
         self._releases: list[str] = []
@@ -46,9 +48,9 @@ class Limiter:
         self._leases: dict[str, None] = {}
         """Calls of this worker that run with a lease."""
         self._are_renewals_due = False
-        self._sending: asyncio.Task[None] | None = None
-        self._renewing: asyncio.TimerHandle | None = None
-        self._released = asyncio.Event()
+        self._send_task: asyncio.Task[None] | None = None
+        self._renewal_timer: asyncio.TimerHandle | None = None
+        self._release_event = asyncio.Event()
         self._clock_offset_s: float | None = None
         """Time of the limit minus the monotonic clock of the worker."""
         self._is_unreachable = False
@@ -70,12 +72,12 @@ class Limiter:
         return self.settings.limit is not None and self.settings.limit.concurrency is not None
 
     async def request(self, call: str, request: CallRequest) -> LimitAnswer:
-        """Return the answer of the limit to a call, with the delay from now; it is negative if the start has passed.
+        """Return the answer of the limit to a call; its delay counts from now, and is negative if the start has passed.
 
         Raises:
             CallDeferred: the limit does not respond.
         """
-        if self._is_unreachable and self._sending is not None:
+        if self._is_unreachable and self._send_task is not None:
             # One message checks whether the limit responds again; the other calls do not wait for it in their slots.
             raise self._deferral()
         future: asyncio.Future[LimitAnswer] = asyncio.get_running_loop().create_future()
@@ -99,24 +101,24 @@ class Limiter:
 
     async def wait_in_line(self, wait_s: float) -> None:
         """Wait until a call of this worker has ended, or for a time."""
-        self._released.clear()
+        self._release_event.clear()
         try:
             async with asyncio.timeout(wait_s):
-                await self._released.wait()
+                await self._release_event.wait()
         except TimeoutError:
             return
 
     def keep_lease(self, call: str) -> None:
         """Renew the lease of a call until it is released."""
         self._leases[call] = None
-        if self._renewing is None:
-            self._renewing = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
+        if self._renewal_timer is None:
+            self._renewal_timer = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
 
     def release(self, call: str) -> None:
         """End the lease of a call."""
         self._leases.pop(call, None)
         self._releases.append(call)
-        self._released.set()
+        self._release_event.set()
         self._send_soon()
 
     def add_usage(self, usage: Usage) -> None:
@@ -126,15 +128,15 @@ class Limiter:
         self._send_soon()
 
     def _renew(self) -> None:
-        self._renewing = None
+        self._renewal_timer = None
         if self._leases:
             self._are_renewals_due = True
             self._send_soon()
-            self._renewing = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
+            self._renewal_timer = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
 
     def _send_soon(self) -> None:
-        if self._sending is None:
-            self._sending = asyncio.create_task(self._send_all())
+        if self._send_task is None:
+            self._send_task = asyncio.create_task(self._send_all())
 
     async def _send_all(self) -> None:
         try:
@@ -147,7 +149,7 @@ class Limiter:
                 if not await self._send(message, requests):
                     return
         finally:
-            self._sending = None
+            self._send_task = None
 
     def _message(self) -> LimitMessage:
         renewals = [*self._leases] if self._are_renewals_due else []
@@ -160,16 +162,16 @@ class Limiter:
         try:
             return await self._exchange_once(message)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND or self._declared is None:
+            if error.status is not RPCStatusCode.NOT_FOUND or self._declared_limit is None:
                 raise
-        await declare_limit(self._client, subject, self._declared, task_queue=self._task_queue)
+        await declare_limit(self._client, subject, self._declared_limit, task_queue=self._task_queue)
         return await self._exchange_once(message)
 
     async def _exchange_once(self, message: LimitMessage) -> dict[str, LimitAnswer]:
         sent_at = time.monotonic()
         reply = await exchange(self._client, self.settings.subject, message)
         received_at = time.monotonic()
-        # The limit replied between these two times, so they are bounds of its clock.
+        # The limit replied between these two times, which bound the time of the limit's clock.
         min_offset_s, max_offset_s = reply.now - received_at, reply.now - sent_at
         self._clock_offset_s = (
             min_offset_s if self._clock_offset_s is None else min(max(self._clock_offset_s, min_offset_s), max_offset_s)
@@ -193,7 +195,7 @@ class Limiter:
         except (LimitUnreachable, RPCError) as error:
             if not isinstance(error, RPCError) or error.status is not RPCStatusCode.NOT_FOUND:
                 self._is_unreachable = True
-                # Fail the requests of the next message too: nothing would send it.
+                # Also fail the requests of the next message: nothing would send that message.
                 requests, self._requests = {**requests, **self._requests}, {}
                 _fail(requests, error)
                 # Send the rest again with the next message; if a release is lost, its lease expires.

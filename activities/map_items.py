@@ -1,6 +1,6 @@
 """Activities for large maps: load items of a stored list, and join the results of all map batches.
 
-Both only read, or write content under its own hash, so Temporal may repeat them. This module must not
+Both activities only read, or write content under the content's hash, so Temporal may repeat them. This module must not
 import dagwright.workflows.
 """
 
@@ -57,12 +57,14 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
         """Return the lists of `{"lists", "name"}` as one list, by reference if it is large."""
 
         async def joined_items() -> RawValue:
-            joined = await _join(values, message["lists"])
-            encoded = await asyncio.to_thread(pydantic_core.to_json, joined)
+            joined_list = await _join(values, message["lists"])
+            encoded = await asyncio.to_thread(pydantic_core.to_json, joined_list)
             if len(encoded) <= INLINE_VALUE_BYTES:
                 return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=encoded))
-            stored = await values.store_result(joined, encoded, projections=[((), "whole")], name=str(message["name"]))
-            data = pydantic_core.to_json(stored_to_json(stored))
+            stored_value = await values.store_result(
+                joined_list, encoded, projections=[((), "whole")], name=str(message["name"])
+            )
+            data = pydantic_core.to_json(stored_to_json(stored_value))
             return RawValue(Payload(metadata={"encoding": b"json/plain", METADATA_STORED: b"1"}, data=data))
 
         try:
@@ -87,13 +89,15 @@ async def _inline_or_reference(values: LargeValues, item: Any, projections: Sequ
     encoded = pydantic_core.to_json(item)
     if len(encoded) <= max(_INLINE_ITEMS_BYTES // count, 100):
         return item
-    stored = await values.store_result(item, encoded, projections=projections, name="item")
+    stored_value = await values.store_result(item, encoded, projections=projections, name="item")
     parts = {
         path: part
-        for path, part in stored.parts.items()
+        for path, part in stored_value.parts.items()
         if part.state == "small" and len(pydantic_core.to_json(part.value)) <= 2 * MAX_KEY_BYTES
     }
-    return StoredValue(stored.ref, name=stored.name, paths=stored.paths, shape=stored.shape, parts=parts)
+    return StoredValue(
+        stored_value.ref, name=stored_value.name, paths=stored_value.paths, shape=stored_value.shape, parts=parts
+    )
 
 
 async def _join(values: LargeValues, lists: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -145,16 +149,18 @@ def _decode_part(encoded: Mapping[str, Any] | bytes) -> _ResultPart:
         # The common case; walking all values would take longer than everything else.
         return _ResultPart(part["value"], (), size)
     results = value_from_json(part["value"], part["stored"])
-    bindings = [(path, stored) for path, stored in find_value_refs(results) if isinstance(stored, StoredValue)]
-    shapes = [stored.shape for _, stored in bindings]
+    bindings = [
+        (path, stored_value) for path, stored_value in find_value_refs(results) if isinstance(stored_value, StoredValue)
+    ]
+    shapes = [stored_value.shape for _, stored_value in bindings]
     return _ResultPart(results, bindings, size + sum(shape.size_bytes for shape in shapes if shape is not None))
 
 
 async def _hydrate(values: LargeValues, result_part: _ResultPart) -> None:
     """Fill in the stored values of a part of the results."""
-    for path, stored in result_part.bindings:
-        loaded = await values.load([stored.ref])
-        part = await asyncio.to_thread(loaded[stored.ref].copy_part, stored.paths, stored.name)
+    for path, stored_value in result_part.bindings:
+        loaded = await values.load([stored_value.ref])
+        part = await asyncio.to_thread(loaded[stored_value.ref].copy_part, stored_value.paths, stored_value.name)
         _set_at(result_part.results, path, part)
 
 

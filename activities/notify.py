@@ -1,7 +1,8 @@
 """The activity that sends notifications about the requests of a run: one signed POST per notification.
 
 The idempotency key of a notification is its id, in the header `webhook-id`. A retry continues after the notifications
-that were delivered, but after the death of a worker, one may be delivered twice. This module must not import workflows.
+that were delivered, but after the death of a worker, a notification may be delivered twice. This module must not import
+workflows.
 """
 
 import asyncio
@@ -43,7 +44,7 @@ def notify_activity(webhook: Webhook | None) -> Callable[..., Any]:
         """Deliver the notifications of `{"title", "notifications"}`.
 
         Raises:
-            ApplicationError: the webhook did not accept all of them.
+            ApplicationError: the webhook did not accept all notifications.
         """
         notifications: Sequence[Notification] = message["notifications"]
         if webhook is None:
@@ -78,20 +79,22 @@ class _Delivery:
         self._webhook = webhook
         self._title = title
         self._heartbeats = heartbeats
-        self._delivered: list[str] = list(heartbeats.last_details or [])
-        """IDs of the notifications delivered in this attempt and earlier ones."""
+        self._delivered_ids: list[str] = list(heartbeats.last_details or [])
+        """IDs of the notifications delivered in this attempt and in earlier attempts."""
 
     async def deliver(self, notifications: Sequence[Notification]) -> None:
-        remaining = [notification for notification in notifications if notification["id"] not in self._delivered]
+        remaining_notifications = [
+            notification for notification in notifications if notification["id"] not in self._delivered_ids
+        ]
         undelivered = _Undelivered()
         async with httpx.AsyncClient(follow_redirects=False, timeout=RESPONSE_TIMEOUT_S) as client:
-            for index, notification in enumerate(remaining):
+            for index, notification in enumerate(remaining_notifications):
                 try:
                     async with asyncio.timeout(RESPONSE_TIMEOUT_S):
                         await self._deliver_one(client, notification, undelivered)
                 except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
                     # The remaining notifications would fail in the same way.
-                    undelivered.notifications += remaining[index:]
+                    undelivered.notifications += remaining_notifications[index:]
                     undelivered.reason = f"does not respond ({_reason_of(error)})"
                     break
         if undelivered.notifications:
@@ -108,13 +111,15 @@ class _Delivery:
         self, client: httpx.AsyncClient, notification: Notification, undelivered: _Undelivered
     ) -> None:
         body = pydantic_core.to_json(_body_of(notification, title=self._title, ui_url=self._webhook.ui_url))
-        signed = signed_headers(body, self._webhook.key, message_id=notification["id"], at_s=int(time.time()))
-        headers = {"content-type": "application/json", "user-agent": "dagwright", **signed}
+        signature_headers = signed_headers(
+            body, self._webhook.key, message_id=notification["id"], at_s=int(time.time())
+        )
+        headers = {"content-type": "application/json", "user-agent": "dagwright", **signature_headers}
         # The response body is not read, however long it is.
         async with client.stream("POST", self._webhook.url, content=body, headers=headers) as response:
             if response.is_success:
-                self._delivered.append(notification["id"])
-                self._heartbeats.beat(self._delivered, None)
+                self._delivered_ids.append(notification["id"])
+                self._heartbeats.beat(self._delivered_ids, None)
                 return
             undelivered.notifications.append(notification)
             undelivered.reason = f"responds {response.status_code}"

@@ -1,4 +1,4 @@
-"""Pause calls of paused tools before they have any effect.
+"""Pause calls of paused tools before the calls have any effect.
 
 If the tool of an attempt is paused, the attempt lets the server pause its activity and fails. The server keeps the
 call, without a slot, a timer or an event, until it is resumed. This module must not import workflows.
@@ -42,14 +42,14 @@ class PausedCalls:
         Returns:
             The pause of the tool; `None` if the call may proceed.
         """
-        cached = await self._cached_pause(tool)
-        if cached is None:
+        cached_pause = await self._cached_pause(tool)
+        if cached_pause is None:
             return None
         try:
             return await self._pause(tool)
         except RPCError as error:
             _LOG.warning("a call of a paused tool could not be paused, so it is retried", tool=tool, error=str(error))
-            return cached
+            return cached_pause
 
     async def _pause(self, tool: str) -> ToolPause | None:
         # The cached state may be some seconds old.

@@ -1,4 +1,4 @@
-"""Send the nodes of a plan to the run while the model still writes it, each as soon as it is complete.
+"""Send each node of a plan to the run as soon as the node is complete, while the model still writes the plan.
 
 Sent nodes are final: a later attempt, or a later call of the same node after a failure, finds them in the history of
 the run, adds them to the prompt, and lets the model write the rest. Nodes that are not sent here are read with the
@@ -56,26 +56,26 @@ class PlanStream:
         self._node = node
         self._replan_context = planning.replan_context
         self._info = info
-        self._accepted: dict[str, Node] = {str(node["id"]): node for node in planning.accepted}
+        self._accepted_nodes: dict[str, Node] = {str(node["id"]): node for node in planning.accepted}
         self._sent_count = 0
         """Number of nodes that this attempt has sent."""
         self._steps = JsonSteps()
         self._node_count = 0
         """Number of nodes in this response."""
-        self._waiting: list[Node] = []
+        self._candidates: list[Node] = []
         self._has_new, self._is_over = asyncio.Event(), asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
 
     @property
     def accepted(self) -> Sequence[Node]:
         """Return the accepted nodes, as the model wrote them."""
-        return tuple(self._accepted.values())
+        return tuple(self._accepted_nodes.values())
 
     async def resume(self) -> Sequence[Node]:
         """Return the nodes that earlier attempts and calls have sent; from now on the run ignores their messages."""
         if self._info.attempt == 1 and self._info.activity_id == self._node:
             return ()
-        accepted_ids = set(self._accepted)
+        accepted_ids = set(self._accepted_nodes)
         await self._signal([])
         async for event in self._run().fetch_history_events():
             await decode_payloads(event, activity.client().data_converter)
@@ -86,8 +86,8 @@ class PlanStream:
             if not isinstance(call, str) or not self._is_call_of_node(call):
                 continue
             nodes = message["nodes"]
-            self._accepted |= {node["id"]: node for node in nodes if isinstance(node, dict) and _has_id(node)}
-        return tuple(node for node_id, node in self._accepted.items() if node_id not in accepted_ids)
+            self._accepted_nodes |= {node["id"]: node for node in nodes if isinstance(node, dict) and _has_id(node)}
+        return tuple(node for node_id, node in self._accepted_nodes.items() if node_id not in accepted_ids)
 
     def _is_call_of_node(self, call: str) -> bool:
         """Return whether a call belongs to this node: no other node has its ID with a number as suffix."""
@@ -96,16 +96,16 @@ class PlanStream:
 
     def feed(self, stream: ModelStream, text: str) -> None:
         """Feed the next piece of the plan."""
-        if len(self._accepted) >= _MAX_NODES or self._node_count >= MAX_PLANNED_NODES:
+        if len(self._accepted_nodes) >= _MAX_NODES or self._node_count >= MAX_PLANNED_NODES:
             return
         new_steps = [step.value for step in self._steps.feed(text)][:MAX_PLANNED_NODES]
         self._node_count += len(new_steps)
         if not new_steps or self._steps.key != _NODES_KEY:
             return
-        restored = stream.restore({_NODES_KEY: new_steps})
-        for node in restored[_NODES_KEY] if isinstance(restored, dict) else ():
-            if len(self._waiting) < _MAX_WAITING and self._is_candidate(node):
-                self._waiting.append(without_nulls(node))
+        restored_response = stream.restore({_NODES_KEY: new_steps})
+        for node in restored_response[_NODES_KEY] if isinstance(restored_response, dict) else ():
+            if len(self._candidates) < _MAX_WAITING and self._is_candidate(node):
+                self._candidates.append(without_nulls(node))
         self._has_new.set()
 
     def _is_candidate(self, node: Any) -> bool:
@@ -151,27 +151,27 @@ class PlanStream:
                 await asyncio.wait_for(self._is_over.wait(), BATCH_S)
 
     async def _send(self) -> None:
-        candidates, self._waiting = self._waiting, []
+        candidates, self._candidates = self._candidates, []
         startable = await asyncio.to_thread(self._startable, candidates)
         ids = {node["id"] for node in startable}
-        self._waiting = [node for node in candidates if node.get("id") not in ids] + self._waiting
+        self._candidates = [node for node in candidates if node.get("id") not in ids] + self._candidates
         if startable:
             # The nodes are accepted from now on, whether or not the signal is acknowledged.
-            self._accepted |= {str(node["id"]): node for node in startable}
+            self._accepted_nodes |= {str(node["id"]): node for node in startable}
             await self._signal(startable)
 
     def _startable(self, candidates: Sequence[Node]) -> list[Node]:
         """Return the nodes that may start now, each after the nodes that it refers to."""
-        accepted, startable, remaining = [*self._accepted.values()], list[Node](), [*candidates]
+        accepted_nodes, startable, remaining_candidates = [*self._accepted_nodes.values()], list[Node](), [*candidates]
         has_progress = True
         while has_progress:
             has_progress = False
-            for node in [*remaining]:
-                if len(accepted) + len(startable) >= _MAX_NODES:
+            for node in [*remaining_candidates]:
+                if len(accepted_nodes) + len(startable) >= _MAX_NODES:
                     return startable
-                if node["id"] not in self._accepted and self._can_start([*accepted, *startable, node]):
+                if node["id"] not in self._accepted_nodes and self._can_start([*accepted_nodes, *startable, node]):
                     startable.append(node)
-                    remaining.remove(node)
+                    remaining_candidates.remove(node)
                     has_progress = True
         return startable
 

@@ -101,7 +101,7 @@ class PureCalls:
         self._cache = cache
         self._has_queried_cache = False
         self._bindings: list[WorkerBinding] = []
-        self._loaded: Mapping[str, LoadedValue] = {}
+        self._loaded_values: Mapping[str, LoadedValue] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._async_tools: dict[str, bool] = {}
 
@@ -112,7 +112,7 @@ class PureCalls:
     @property
     def has_queried_store(self) -> bool:
         """Return whether the store was queried for the last loaded task."""
-        return self._has_queried_cache or bool(self._loaded)
+        return self._has_queried_cache or bool(self._loaded_values)
 
     def load(self, task: Task) -> PureOutcome | None:
         """Load the stored values of a task's arguments.
@@ -126,7 +126,7 @@ class PureCalls:
             return outcome
         refs = stored_refs(self._bindings) if self._bindings else []
         try:
-            self._loaded = self._load(refs) if refs else {}
+            self._loaded_values = self._load(refs) if refs else {}
         except ToolError as error:
             return _failed_outcome(error, NO_REDACTION)
         return None
@@ -174,7 +174,7 @@ class PureCalls:
             if self._bindings:
                 secrets = known_secrets(self._bindings, spec.declaration, self._environment)
                 redaction = Redaction(secrets.values())
-                hydrate_arguments(arguments, self._bindings, secrets=secrets, loaded=self._loaded)
+                hydrate_arguments(arguments, self._bindings, secrets=secrets, loaded=self._loaded_values)
             keywords = spec.bind(arguments)
             assert spec.function is not None
             is_async = self._async_tools.get(spec.name)

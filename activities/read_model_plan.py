@@ -43,13 +43,13 @@ def read_plan_activity(tools: Mapping[str, ToolDeclaration], values: LargeValues
         info = activity.info()
         with heartbeating():
             try:
-                hydrated = await values.hydrate_input(
+                hydrated_input = await values.hydrate_input(
                     arguments,
                     given_bindings(),
                     shape_error=f"{ACTIVITY_READ_MODEL_PLAN} takes one object",
                     secrets_error="a plan must not contain secrets",
                 )
-                encoded = await asyncio.to_thread(_parse_response, hydrated, tools)
+                encoded = await asyncio.to_thread(_parse_response, hydrated_input, tools)
             # The payload store failed, or a value is lost.
             except Exception as error:
                 decision, details = retry_decision(error, Effects.READ), attempt_details(info)
@@ -69,17 +69,17 @@ def _parse_response(arguments: Mapping[str, Any], worker_tools: Mapping[str, Too
         context = context_from_json(arguments.get("context", {}))
     except ValueError as error:
         raise InvalidArguments(f"Invalid arguments: {error}") from None
-    text, accepted = arguments.get("text"), arguments.get("accepted") or ()
+    text, accepted_nodes = arguments.get("text"), arguments.get("accepted") or ()
     text = text if isinstance(text, str) else ""
     profile: Profile = "intents" if arguments.get("profile") == "intents" else "plan"
     plan, inline_agents = arguments.get("plan"), arguments.get("inline_agents") is True
     try:
         if profile == "intents":
-            parsed = parse_intents(plan, text, tools, context=context)
+            parsed_plan = parse_intents(plan, text, tools, context=context)
         else:
-            parsed = parse_plan(
-                plan, text, tools, accepted=accepted, replan_context=replan_context, inline_agents=inline_agents
+            parsed_plan = parse_plan(
+                plan, text, tools, accepted=accepted_nodes, replan_context=replan_context, inline_agents=inline_agents
             )
     except PlanInvalid as invalid:
-        return encoded_json(rejected_plan(invalid, accepted=accepted, profile=profile))
-    return encoded_json(parsed.to_json())
+        return encoded_json(rejected_plan(invalid, accepted=accepted_nodes, profile=profile))
+    return encoded_json(parsed_plan.to_json())

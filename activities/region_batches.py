@@ -59,7 +59,7 @@ def start_with_ended_nodes(scheduler: RunScheduler, ended: Iterable[tuple[str, R
 
 
 class RegionBatch:
-    """One batch. It is created and `run` in a thread of its own; all other methods belong to the activity.
+    """One batch. Create it and call `run` in a separate thread; the activity calls all other methods.
 
     Args:
         scheduler: scheduler of the region; it has started.
@@ -83,7 +83,7 @@ class RegionBatch:
         self._calls = calls
         self._inline_results = inline_results
         self._lock = threading.Lock()
-        self._current: Task | None = None
+        self._current_task: Task | None = None
         self._overdue_at = 0.0
         self._is_stopped = False
         self._remaining_bytes = REGION_BATCH_RESULT_BYTES
@@ -140,15 +140,15 @@ class RegionBatch:
     def abandon(self) -> bool:
         """End the batch without the running node, which is open again; return whether a node was running."""
         with self._lock:
-            was_running, self._current = self._current is not None, None
+            was_running, self._current_task = self._current_task is not None, None
             return was_running
 
     def fail_overdue(self) -> bool:
         """If the running node exceeds its timeout, fail it and end the batch; return whether a node was failed."""
         with self._lock:
-            if self._current is None or time.time() <= self._overdue_at:
+            if self._current_task is None or time.time() <= self._overdue_at:
                 return False
-            task, self._is_stopped, self._current = self._current, True, None
+            task, self._is_stopped, self._current_task = self._current_task, True, None
             self._scheduler.fail(task.id, timeout_error(task), at=time.time())
             return True
 
@@ -176,10 +176,10 @@ class RegionBatch:
     def result(self) -> dict[str, Any]:
         """Return the result of the batch: the outcomes of its nodes in order, and the versions of their tools."""
         nodes, records = self._scheduler.plan.nodes, self._scheduler.records
-        reported = [number for number in self.ended_nodes() if records[number].status in _REPORTED]
+        reported_numbers = [number for number in self.ended_nodes() if records[number].status in _REPORTED]
         return {
-            "ended": [[nodes[number].id, *end_to_json(records[number])] for number in reported],
-            "versions": self.versions(reported),
+            "ended": [[nodes[number].id, *end_to_json(records[number])] for number in reported_numbers],
+            "versions": self.versions(reported_numbers),
         }
 
     def _claim(self, task: Task, now: float) -> bool:
@@ -187,15 +187,15 @@ class RegionBatch:
         # Each retry has the whole timeout.
         overdue_at = now + timeout_of(task) * task.node.retry.max_attempts
         with self._lock:
-            self._current, self._overdue_at = task, overdue_at
+            self._current_task, self._overdue_at = task, overdue_at
             return not self._is_stopped
 
     def _apply(self, task: Task, outcome: PureOutcome, started_at: float, *, now: float) -> bool:
         """Apply the outcome of a call; return whether the batch still owns the node."""
         with self._lock:
-            if self._current is None:
+            if self._current_task is None:
                 return False
-            self._current = None
+            self._current_task = None
         error = timeout_error(task) if now - started_at > timeout_of(task) * outcome.attempts else outcome.error
         is_plain = outcome.attempts == 1 and outcome.cached is None
         attempt = ONE_ATTEMPT if is_plain else Attempt(outcome.attempts, cached=outcome.cached)

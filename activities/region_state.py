@@ -53,7 +53,7 @@ class OffloadedRegionState:
     completed_end_count: int = 0
 
     def count(self, numbers: Iterable[int]) -> None:
-        """Count nodes that have ended; counting all of them each time would cost more than running them."""
+        """Count nodes that have ended; counting all nodes each time would cost more than running them."""
         records = self.scheduler.records
         for number in numbers:
             self.counts[records[number].status] += 1
@@ -114,7 +114,7 @@ class RegionCache:
         self._expiry_timers[key] = asyncio.get_running_loop().call_later(CACHE_TIME_S, self._remove, key)
         while (
             len(self._regions) > 1
-            and sum(len(cached.region.member_numbers) for cached in self._regions.values()) > MAX_NODES
+            and sum(len(cached_region.region.member_numbers) for cached_region in self._regions.values()) > MAX_NODES
         ):
             self._remove(next(iter(self._regions)))
 
@@ -154,14 +154,14 @@ async def fetch_region(batch_input: OffloadedBatchInput, store: PayloadStore) ->
     return StoredRegion(head, pages, reports[::-1])
 
 
-def restore_region(stored: StoredRegion, batch_input: OffloadedBatchInput) -> OffloadedRegionState:
+def restore_region(stored_region: StoredRegion, batch_input: OffloadedBatchInput) -> OffloadedRegionState:
     """Return a region in the state after its last batch, or in its initial state.
 
     Raises:
         ValueError: the stored region is invalid.
     """
-    region = parse_region(stored.head, stored.pages)
-    reports = [pydantic_core.from_json(report_json) for report_json in stored.reports]
+    region = parse_region(stored_region.head, stored_region.pages)
+    reports = [pydantic_core.from_json(report_json) for report_json in stored_region.reports]
     first_input = reports[0]["outside"] if reports else batch_input.outside
     if first_input is None:
         raise ValueError("the first batch of a region has no input")

@@ -125,28 +125,30 @@ class ResultCache:
         return outcome, result
 
     async def find(self, lookup: CacheLookup) -> CachedResult | None:
-        """Return the cached result of an equal call, if there is one that is fresh enough."""
-        cached = self.find_in_memory(lookup)
-        if cached is not None:
-            return cached
+        """Return the cached result of an equal call, if there is a fresh result."""
+        cached_result = self.find_in_memory(lookup)
+        if cached_result is not None:
+            return cached_result
         if not lookup.is_pure:
             return await self.find_in_store(lookup)
         if not self.admission.should_look_up(lookup.tool) or not self.admission.should_query_store(lookup.tool):
             return None
         started_s = time.monotonic()
-        cached = await self.find_in_store(lookup)
+        cached_result = await self.find_in_store(lookup)
         self.admission.record_store_latency(time.monotonic() - started_s)
-        self.admission.record_lookup(lookup.tool, cached_call_s=cached.took_s if cached is not None else None)
-        return cached
+        self.admission.record_lookup(
+            lookup.tool, cached_call_s=cached_result.took_s if cached_result is not None else None
+        )
+        return cached_result
 
     def find_in_memory(self, lookup: CacheLookup) -> CachedResult | None:
         """Return a fresh result from the memory of the process; thread-safe."""
         with self._lock:
-            cached = self._memory.get(lookup.key)
-            if cached is None or not self._is_fresh(cached, lookup):
+            cached_result = self._memory.get(lookup.key)
+            if cached_result is None or not self._is_fresh(cached_result, lookup):
                 return None
             self._memory.move_to_end(lookup.key)
-            return cached
+            return cached_result
 
     def put(self, lookup: CacheLookup, result: CachedResult) -> bool:
         """Cache a result in memory unless its call is faster than the cache; return whether the result was cached.

@@ -66,8 +66,8 @@ def deferral_of(wait: RequestedWait, *, name: str, earlier_state: Any, now_s: fl
         name: name of the tool or model, for the reason.
         earlier_state: state that the previous attempt left (`Heartbeats.deferred_state`).
     """
-    previous = wait_state(earlier_state).get(_STATE_FIELD, {})
-    first_request_at, request_count = previous.get("since", now_s), previous.get("times", 0)
+    previous_state = wait_state(earlier_state).get(_STATE_FIELD, {})
+    first_request_at, request_count = previous_state.get("since", now_s), previous_state.get("times", 0)
     if now_s - first_request_at >= MAX_WAIT_S:
         return None
     min_delay_s = min(2.0 ** min(request_count, 10), _MAX_BACKOFF_S)

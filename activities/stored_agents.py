@@ -40,7 +40,7 @@ class AgentFinder(Protocol):
 def stored_agent_activity(
     agents: AgentFinder, create_activity: Callable[[ToolSpec], ToolActivity]
 ) -> Callable[[Sequence[RawValue]], Awaitable[RawValue]]:
-    """Return the dynamic activity for tools that the worker does not have; it handles calls of stored agents.
+    """Return the dynamic activity for tools that the worker does not have, which handles calls of stored agents.
 
     Args:
         create_activity: creates the activity of a tool.

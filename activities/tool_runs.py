@@ -32,7 +32,7 @@ class Outcome:
     """Outcome of a call: an encoded result or an error.
 
     Args:
-        cpu_s: CPU time of the call's thread in seconds, if it had one.
+        cpu_s: CPU time of the call's thread in seconds; `None` for a call without a thread.
         used_model: whether the tool called a model, so that an equal call may have another outcome.
     """
 
@@ -178,15 +178,15 @@ def _is_slow_to_encode(value: Any) -> bool:
     """Estimate quickly whether encoding may block the event loop for milliseconds."""
     remaining_size, stack = _MAX_SHORT_SIZE, [value]
     while stack and remaining_size > 0:
-        current = stack.pop()
+        current_value = stack.pop()
         remaining_size -= 1
-        if isinstance(current, str):
-            remaining_size -= len(current) // 100
-        elif isinstance(current, list | dict):
-            if len(current) > remaining_size:
+        if isinstance(current_value, str):
+            remaining_size -= len(current_value) // 100
+        elif isinstance(current_value, list | dict):
+            if len(current_value) > remaining_size:
                 return True
-            stack += current.values() if isinstance(current, dict) else current
-        elif not isinstance(current, int | float | None):
+            stack += current_value.values() if isinstance(current_value, dict) else current_value
+        elif not isinstance(current_value, int | float | None):
             # Another type, such as a pydantic model; only its own encoder knows its parts.
             remaining_size -= _MAX_SHORT_SIZE // 10
     return remaining_size <= 0

@@ -1,4 +1,4 @@
-"""Pause calls of tools and agents that their worker does not have until a worker has them.
+"""Pause calls of tools and agents that their worker does not have, until a worker has the tool or agent.
 
 The queue of a tool or agent file keeps its name when the file changes, so a call may reach a worker whose version of
 the file no longer has the tool, or does not have it yet. The server keeps the call, without using up its attempts,

@@ -1,4 +1,4 @@
-"""Large values of calls: load them from the payload store for arguments, and store results.
+"""Load large arguments of calls from the payload store, and store large results.
 
 One `LargeValues` serves all calls of a worker. Many calls read parts of the same value, so loaded values are cached in
 memory within a size limit.
@@ -35,19 +35,19 @@ FAILURE_TIMEOUT_S = 5.0
 class LoadedValue:
     """A stored value in memory."""
 
-    __slots__ = ("_parsed", "content")
+    __slots__ = ("_parsed_value", "content")
 
     def __init__(self, content: bytes) -> None:
         self.content = content
-        self._parsed: Any = None
+        self._parsed_value: Any = None
 
     def copy_part(self, paths: Sequence[Path], name: str) -> Any:
         """Return a copy of a part of the value."""
         if not paths:
             return pydantic_core.from_json(self.content)
-        if self._parsed is None:
-            self._parsed = pydantic_core.from_json(self.content)
-        part = value_at_paths(self._parsed, paths, name)
+        if self._parsed_value is None:
+            self._parsed_value = pydantic_core.from_json(self.content)
+        part = value_at_paths(self._parsed_value, paths, name)
         return (
             part if isinstance(part, str | int | float | None) else pydantic_core.from_json(pydantic_core.to_json(part))
         )
@@ -91,7 +91,7 @@ class LargeValues:
         self._retry_pauses_s = retry_pauses_s
         self._cache: OrderedDict[str, LoadedValue] = OrderedDict()
         self._cache_bytes = 0
-        self._loading: dict[str, asyncio.Task[LoadedValue]] = {}
+        self._load_tasks: dict[str, asyncio.Task[LoadedValue]] = {}
 
     async def hydrate(self, arguments: Any, bindings: Sequence[Any], *, secrets: Mapping[str, str]) -> None:
         """Fill in the bindings of a call's arguments, in place.
@@ -146,11 +146,11 @@ class LargeValues:
         if ref in self._cache:
             self._cache.move_to_end(ref)
             return self._cache[ref]
-        if ref not in self._loading:
-            self._loading[ref] = asyncio.create_task(self._fetch(ref))
-            self._loading[ref].add_done_callback(lambda task: self._add_to_cache(ref, task))
+        if ref not in self._load_tasks:
+            self._load_tasks[ref] = asyncio.create_task(self._fetch(ref))
+            self._load_tasks[ref].add_done_callback(lambda task: self._add_to_cache(ref, task))
         # Other calls may wait for the same value, so cancelling a call does not stop the loading.
-        return await asyncio.shield(self._loading[ref])
+        return await asyncio.shield(self._load_tasks[ref])
 
     async def _fetch(self, ref: str) -> LoadedValue:
         try:
@@ -161,7 +161,7 @@ class LargeValues:
             raise ValueLost(f"a value of the arguments is lost: {error}") from None
 
     def _add_to_cache(self, ref: str, task: "asyncio.Task[LoadedValue]") -> None:
-        del self._loading[ref]
+        del self._load_tasks[ref]
         if task.cancelled() or task.exception() is not None:
             return
         self._cache[ref] = task.result()
@@ -176,7 +176,7 @@ class LargeValues:
         """Put a result into the store and return its reference and projections.
 
         Raises:
-            ResultNotStored: the store does not accept it.
+            ResultNotStored: the store does not accept the result.
         """
         try:
             ref = await self._with_retries(lambda: self._store.put(encoded))
@@ -191,7 +191,7 @@ class LargeValues:
         """Put the conversation of a model call into the store and return its reference.
 
         Raises:
-            ResultNotStored: the store does not accept it.
+            ResultNotStored: the store does not accept the conversation.
         """
         try:
             return await self._with_retries(lambda: self._store.put(content))

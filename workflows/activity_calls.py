@@ -108,20 +108,24 @@ class RunScope:
         return idempotency_key(scope or self.scope, [*map(list, self.path), *path])
 
 
-def make_call(ready: "ReadyCall", run: RunScope, *, tool: ToolDeclaration, failure: str | None = None) -> EncodedCall:
+def make_call(
+    ready_call: "ReadyCall", run: RunScope, *, tool: ToolDeclaration, failure: str | None = None
+) -> EncodedCall:
     """Return the payload and headers of a call.
 
     Args:
         failure: encoded failure of the first attempt, which was made in a call batch.
     """
-    task = ready.task
+    task = ready_call.task
     if task.node.kind == "region":
-        return EncodedCall(json_payload(ready.arguments), {})
+        return EncodedCall(json_payload(ready_call.arguments), {})
     key = None if run.has_derived_key(task, tool) else run.key_of(task.scope, task.path)
-    headers = headers_of_call(ready, key=key, tool=tool, model=run.model)
+    headers = headers_of_call(ready_call, key=key, tool=tool, model=run.model)
     if failure is not None:
         headers[wire.HEADER_BATCH_FAILURE] = pydantic_core.to_json(failure)
-    return EncodedCall(json_payload(ready.arguments), {name: json_payload(value) for name, value in headers.items()})
+    return EncodedCall(
+        json_payload(ready_call.arguments), {name: json_payload(value) for name, value in headers.items()}
+    )
 
 
 _EMPTY_JSON_PAYLOAD = Payload(metadata={"encoding": b"json/plain"})

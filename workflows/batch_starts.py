@@ -2,7 +2,7 @@
 
 The engine adds each call that may share an activity. At the end of a dispatch, the calls of one queue form
 batches; a single call without followers gets a separate activity. The engine starts the batches one by one:
-together they may exceed the size limit of a workflow task.
+together, the batches may exceed the size limit of a workflow task.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ class CallBatches:
         self._added_calls: list[ReadyCall] = []
         self._separate_until: dict[str, float] = {}
         """Tool -> time until which its calls have separate activities."""
-        self._detached: dict[str, DetachedCall] = {}
+        self._detached_calls: dict[str, DetachedCall] = {}
         """Task that left its batch and has not started again -> how it left."""
 
     @property
@@ -76,21 +76,21 @@ class CallBatches:
         """Whether calls wait for the end of the dispatch."""
         return bool(self._added_calls)
 
-    def add(self, ready: ReadyCall, *, at: float) -> bool:
+    def add(self, ready_call: ReadyCall, *, at: float) -> bool:
         """Add a call that may start, unless it needs a separate activity; return whether the call was added."""
-        task = ready.task
+        task = ready_call.task
         if (
-            task.id in self._detached
-            or not can_start_batch(self._scheduler, task)
+            task.id in self._detached_calls
+            or not can_lead(self._scheduler, task)
             or task.node.tool in self._separate_tools(at)
         ):
             return False
-        self._added_calls.append(ready)
+        self._added_calls.append(ready_call)
         return True
 
     def take_failure(self, task: Task) -> str | None:
         """Return the encoded failure of a call that left its batch; the separate activity reports the failure again."""
-        detached = self._detached.pop(task.id, None)
+        detached = self._detached_calls.pop(task.id, None)
         return detached.failure if detached is not None and task.call_number == 1 else None
 
     def start_next(self, at: float) -> Iterator[StartedBatch | ReadyCall]:
@@ -98,27 +98,27 @@ class CallBatches:
         call that needs a separate activity.
         """
         group = self._group_of(self._added_calls[0])
-        calls = _first_batch([ready for ready in self._added_calls if self._group_of(ready) == group])
-        started_ids = {ready.task.id for ready in calls}
-        self._added_calls = [ready for ready in self._added_calls if ready.task.id not in started_ids]
+        calls = _first_batch([ready_call for ready_call in self._added_calls if self._group_of(ready_call) == group])
+        started_ids = {ready_call.task.id for ready_call in calls}
+        self._added_calls = [ready_call for ready_call in self._added_calls if ready_call.task.id not in started_ids]
         queue, _ = group
         yield from self._start(calls, queue, at)
 
-    def _group_of(self, ready: ReadyCall) -> tuple[str | None, int]:
+    def _group_of(self, ready_call: ReadyCall) -> tuple[str | None, int]:
         """Return the queue and the priority of a call, which all calls of a batch have in common."""
-        node = ready.task.node
+        node = ready_call.task.node
         return self._scheduler.plan.tools[node.tool].task_queue, node.priority
 
     def _start(self, calls: Sequence[ReadyCall], queue: str | None, at: float) -> Iterator[StartedBatch | ReadyCall]:
         scheduler = self._scheduler
-        tasks = [ready.task for ready in calls]
+        tasks = [ready_call.task for ready_call in calls]
         followers, plan = followers_of(scheduler, tasks, task_queue=queue, separate_tools=self._separate_tools(at))
         if len(calls) + len(followers) == 1:
             yield from calls
             return
         parallel = parallel_calls(scheduler, calls=len(calls))
         keys = {node_id: self._run.key_of(None, [["node", node_id]]) for node_id in followers}
-        headers = [self._headers(ready) for ready in calls]
+        headers = [self._headers(ready_call) for ready_call in calls]
         message = encode_call_batch(calls, headers, plan=plan, keys=keys, parallel=parallel, model=self._run.model)
         names = {task.node.tool for task in tasks} | {scheduler.state.node_of(follower).tool for follower in followers}
         count = len(calls) + len(followers)
@@ -138,10 +138,12 @@ class CallBatches:
         )
         yield StartedBatch(calls, handle, len(message))
 
-    def _headers(self, ready: ReadyCall) -> dict[str, bytes]:
-        task = ready.task
+    def _headers(self, ready_call: ReadyCall) -> dict[str, bytes]:
+        task = ready_call.task
         tool = tool_of(task.node, self._scheduler.plan.tools)
-        return headers_of_call(ready, key=self._run.key_of(task.scope, task.path), tool=tool, model=self._run.model)
+        return headers_of_call(
+            ready_call, key=self._run.key_of(task.scope, task.path), tool=tool, model=self._run.model
+        )
 
     def _heartbeat_s(self, tool: str) -> float:
         return HEARTBEAT_S[self._scheduler.plan.tools[tool].effects]
@@ -155,13 +157,15 @@ class CallBatches:
         """
         batch_result = CallBatchResult() if result is None else read_call_batch_result(result.payload)
         has_result = bool(batch_result.ended or batch_result.detached)
-        running = apply_call_batch(self._scheduler, batch_result, calls=[ready.task.id for ready in calls], at=at)
+        running_ids = apply_call_batch(
+            self._scheduler, batch_result, calls=[ready_call.task.id for ready_call in calls], at=at
+        )
         self._separate_until |= dict.fromkeys(batch_result.separate, at + limits.SLOW_TOOL_S)
-        self._detached |= {task_id: DetachedCall(failure) for task_id, failure in batch_result.detached.items()}
+        self._detached_calls |= {task_id: DetachedCall(failure) for task_id, failure in batch_result.detached.items()}
         if not has_result:
             # Another batch would fail too.
-            self._detached |= {task_id: DetachedCall() for task_id in running}
-        return [ready for ready in calls if ready.task.id in running]
+            self._detached_calls |= {task_id: DetachedCall() for task_id in running_ids}
+        return [ready_call for ready_call in calls if ready_call.task.id in running_ids]
 
     def pop_added_calls(self) -> Sequence[ReadyCall]:
         """Return the added calls, which have not started."""
@@ -175,8 +179,8 @@ class CallBatches:
 def _first_batch(calls: Sequence[ReadyCall]) -> Sequence[ReadyCall]:
     """Return the first calls, as many as one batch may have by number and size."""
     size = 0
-    for count, ready in enumerate(calls):
-        size += ready.size_bytes
+    for count, ready_call in enumerate(calls):
+        size += ready_call.size_bytes
         if count and (count == MAX_CALLS or size > limits.REGION_BATCH_INPUT_BYTES):
             return calls[:count]
     return calls

@@ -160,7 +160,7 @@ class ChildRun:
         return PlanResult(self.id, document["status"], output, document)
 
     async def _load_output(self) -> Any:
-        loaded: dict[str, Any] = await workflow.execute_activity(
+        response: dict[str, Any] = await workflow.execute_activity(
             wire.ACTIVITY_LOAD_OUTPUT,
             {"run_id": self.id, "execution_id": self.handle.first_execution_run_id},
             task_queue=self._task_queue,
@@ -170,7 +170,7 @@ class ChildRun:
             result_type=dict[str, Any],
             summary=f"output of {self.id}"[:200],
         )
-        return loaded["output"]
+        return response["output"]
 
 
 async def start_plan(plan: BuiltPlan | Mapping[str, Any] | str, **options: Unpack[ChildPlanOptions]) -> ChildRun:

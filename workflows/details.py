@@ -79,22 +79,24 @@ def _requests(scheduler: RunScheduler) -> list[str]:
 def _select_displayed_records(records: list[Record]) -> list[int]:
     if len(records) <= DETAIL_LINES:
         return list(range(len(records)))
-    displayed: list[int] = []
+    displayed_numbers: list[int] = []
     for status in _IMPORTANT_STATUSES:
         for number, record in enumerate(records):
             if record.status is status:
-                displayed.append(number)
-                if len(displayed) == DETAIL_LINES:
-                    return displayed
+                displayed_numbers.append(number)
+                if len(displayed_numbers) == DETAIL_LINES:
+                    return displayed_numbers
     other_numbers = (number for number, record in enumerate(records) if record.status not in _IMPORTANT_STATUSES)
-    displayed += [number for number, _ in zip(other_numbers, range(DETAIL_LINES - len(displayed)), strict=False)]
-    return displayed
+    displayed_numbers += [
+        number for number, _ in zip(other_numbers, range(DETAIL_LINES - len(displayed_numbers)), strict=False)
+    ]
+    return displayed_numbers
 
 
 def _note(record: Record) -> str:
     if record.items:
-        done, total = count_ended_items(record)
-        return f"{done:,} of {total:,} items"
+        done_count, total = count_ended_items(record)
+        return f"{done_count:,} of {total:,} items"
     if record.error:
         prefix = "failed, continued with the value of on_error: " if record.status is NodeStatus.COMPLETED else ""
         return f"{prefix}{record.error.message}"[:120]

@@ -152,7 +152,7 @@ class Engine:
         A later message in the same workflow task must see their effects.
 
         Args:
-            apply: function that applies them to the scheduler at a time.
+            apply: function that applies the commands to the scheduler at a time.
         """
         try:
             self._apply_events()
@@ -352,14 +352,14 @@ class Engine:
         history.
         """
         sent_bytes = 0
-        while (ready := self._next(use, at)) is not None or self._call_batches.is_forming:
+        while (ready_call := self._next(use, at)) is not None or self._call_batches.is_forming:
             self._clear_unrecorded_task()
-            if ready is None:
+            if ready_call is None:
                 sent_bytes += self._start_batch(at)
-            elif not self._call_batches.add(ready, at=at):
-                sent_bytes += self._start(ready)
+            elif not self._call_batches.add(ready_call, at=at):
+                sent_bytes += self._start(ready_call)
             if sent_bytes > limits.TASK_COMMANDS_LIMIT_BYTES:
-                # Commands are only sent at the end of a workflow task, and only a timer causes the next one.
+                # Commands are only sent at the end of a workflow task, and only a timer causes the next task.
                 await workflow.sleep(0.001, summary="sending the rest of a large batch")
                 sent_bytes, use, at = 0, self._history_use(), self._apply_events()
                 self._prepared_calls += self._call_batches.pop_added_calls()
@@ -369,32 +369,32 @@ class Engine:
 
     def _next(self, use: HistoryUse, at: float) -> ReadyCall | None:
         while self._prepared_calls:
-            ready = self._prepared_calls.popleft()
-            if ready.task.id not in self.scheduler.state.cancel_deadlines:
-                return ready
-            self.scheduler.task_cancelled(ready.task.id, at=at, attempt=NO_ATTEMPT)
+            ready_call = self._prepared_calls.popleft()
+            if ready_call.task.id not in self.scheduler.state.cancel_deadlines:
+                return ready_call
+            self.scheduler.task_cancelled(ready_call.task.id, at=at, attempt=NO_ATTEMPT)
         return next_call(self.scheduler, at) if self._limits.has_room(use, self.scheduler) else None
 
-    def _start(self, ready: ReadyCall) -> int:
+    def _start(self, ready_call: ReadyCall) -> int:
         """Start a task, or first load its arguments; return the approximate size of its command."""
-        task = ready.task
+        task = ready_call.task
         if task.is_child_run:
             return self._sub_plans.start(task)
         if task.is_join:
             handle, size = start_join(self.scheduler, task)
             self._follow(task, handle)
             return size + _COMMAND_BYTES
-        if needs_loading(self.scheduler, ready):
-            message, prepared_call = loading_call(ready)
+        if needs_loading(self.scheduler, ready_call):
+            message, prepared_call = loading_call(ready_call)
             handle = start_loading(task, message, run=self._run)
             self._handles[task.id] = handle
             handle.add_done_callback(lambda done: self.push(partial(self._end_loading, prepared_call, done)))
         else:
             tool = tool_of(task.node, self.scheduler.plan.tools)
             start = start_call if tool.workflow is None else start_workflow
-            call = make_call(ready, self._run, tool=tool, failure=self._call_batches.take_failure(task))
+            call = make_call(ready_call, self._run, tool=tool, failure=self._call_batches.take_failure(task))
             self._follow(task, start(task, call, tool=tool, run=self._run))
-        return ready.size_bytes + _COMMAND_BYTES
+        return ready_call.size_bytes + _COMMAND_BYTES
 
     def _follow(self, task: Task, handle: "asyncio.Task[RawValue]") -> None:
         self._handles[task.id] = handle
@@ -403,12 +403,16 @@ class Engine:
     def _start_batch(self, at: float) -> int:
         """Start the next calls that share an activity; return the approximate size of the commands."""
         sent_bytes = 0
-        for started in self._call_batches.start_next(at):
-            sent_bytes += self._follow_batch(started) if isinstance(started, StartedBatch) else self._start(started)
+        for started_call in self._call_batches.start_next(at):
+            sent_bytes += (
+                self._follow_batch(started_call)
+                if isinstance(started_call, StartedBatch)
+                else self._start(started_call)
+            )
         return sent_bytes
 
     def _follow_batch(self, batch: StartedBatch) -> int:
-        self._handles |= {ready.task.id: batch.handle for ready in batch.calls}
+        self._handles |= {ready_call.task.id: batch.handle for ready_call in batch.calls}
         batch.handle.add_done_callback(lambda _: self.push(partial(self._end_batch, batch)))
         return batch.size_bytes + _COMMAND_BYTES
 
@@ -417,26 +421,26 @@ class Engine:
     def _end_batch(self, batch: StartedBatch, at: float) -> None:
         """Apply the result of a call batch; calls that left the batch get separate activities."""
         handle = batch.handle
-        calls = [ready for ready in batch.calls if self._handles.get(ready.task.id) is handle]
-        for ready in calls:
-            del self._handles[ready.task.id]
+        calls = [ready_call for ready_call in batch.calls if self._handles.get(ready_call.task.id) is handle]
+        for ready_call in calls:
+            del self._handles[ready_call.task.id]
         error = asyncio.CancelledError() if handle.cancelled() else handle.exception()
         self._prepared_calls += self._call_batches.end(calls, handle.result() if error is None else None, at=at)
 
-    def _end_loading(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
-        if (loaded_arguments := self._end_preparation(ready, handle, at)) is not None:
-            self._prepared_calls.append(replace(ready, arguments=loaded_arguments.payload.data))
+    def _end_loading(self, ready_call: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
+        if (loaded_arguments := self._end_preparation(ready_call, handle, at)) is not None:
+            self._prepared_calls.append(replace(ready_call, arguments=loaded_arguments.payload.data))
 
-    def _end_store_wait(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
-        if self._end_preparation(ready, handle, at) is not None:
-            self._prepared_calls.append(ready)
+    def _end_store_wait(self, ready_call: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> None:
+        if self._end_preparation(ready_call, handle, at) is not None:
+            self._prepared_calls.append(ready_call)
 
-    def _end_preparation(self, ready: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> RawValue | None:
+    def _end_preparation(self, ready_call: ReadyCall, handle: "asyncio.Task[RawValue]", at: float) -> RawValue | None:
         """Handle the end of an activity before a call; return its result if the call is to be made.
 
         The call is not started here: if many activities end at once, one workflow task cannot start all of their calls.
         """
-        task_id = ready.task.id
+        task_id = ready_call.task.id
         if self._handles.get(task_id) is not handle:
             return None
         del self._handles[task_id]
@@ -469,10 +473,10 @@ class Engine:
         if self.scheduler.is_stopped or task.id in self.scheduler.state.cancel_deadlines:
             self.scheduler.task_cancelled(task.id, at=at, attempt=NO_ATTEMPT)
             return
-        ready = repeated_call(self.scheduler, task)
-        handle = start_store_wait(task, store_wait_message(ready, wait), run=self._run)
+        ready_call = repeated_call(self.scheduler, task)
+        handle = start_store_wait(task, store_wait_message(ready_call, wait), run=self._run)
         self._handles[task.id] = handle
-        handle.add_done_callback(lambda done: self.push(partial(self._end_store_wait, ready, done)))
+        handle.add_done_callback(lambda done: self.push(partial(self._end_store_wait, ready_call, done)))
 
     def _end_sub_plan(self, end: SubPlanEnd, at: float) -> None:
         self._sub_plans.forget(end.task)
@@ -480,11 +484,11 @@ class Engine:
 
     def _record_ends(self) -> None:
         """Record a task that has failed, was cancelled or opened a request since the last call."""
-        ended = self.scheduler.state.ended_numbers
-        for number in ended[self._handled_ends :]:
+        ended_numbers = self.scheduler.state.ended_numbers
+        for number in ended_numbers[self._handled_ends :]:
             if self.scheduler.records[number].status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
                 self._unrecorded_task = self.scheduler.plan.nodes[number].id
-        self._handled_ends = len(ended)
+        self._handled_ends = len(ended_numbers)
         requests = self.scheduler.features.feedback.requests
         if requests.opened_count > self._handled_requests and requests.open:
             self._unrecorded_task = next(reversed(requests.open))

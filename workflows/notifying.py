@@ -87,13 +87,13 @@ class Notifier:
 
     def _batch(self, notifications: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
         """Return the first notifications, as many as are sent together, and their encoded form."""
-        workflow_id, closed = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
+        workflow_id, closed_requests = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
         encoded: list[Any] = []
         size = 0
         for notification in notifications[: limits.NOTIFICATIONS_PER_ACTIVITY]:
             encoded_notification = notification_to_json(
                 notification,
-                closed.get(notification.request.id),
+                closed_requests.get(notification.request.id),
                 workflow_id=workflow_id,
                 identity=[self._run.scope, self._run.path],
             )

@@ -31,7 +31,7 @@ FIND_ENDED = RetryPolicy(maximum_attempts=3)
 _TIMED_OUT = "TemporalTimeout:StartToClose"
 """The server's error type for a `write` call that takes too long: the outcome is unknown."""
 _LOST_ATTEMPT = [_TIMED_OUT, "TemporalTimeout:Heartbeat"]
-"""Errors of a foreign `write` call with an unknown outcome: it takes too long, or its worker dies."""
+"""Errors of a foreign `write` call with an unknown outcome: the call takes too long, or the worker dies."""
 _EXTRA_ATTEMPTS = 2
 """Attempts of a `write` call in addition to `max_attempts`: one for a worker's death before it called the tool, and one
 to report a worker's death after it called the tool.

@@ -271,11 +271,11 @@ class PlanWorkflow(Steerable):
             return run_input.compiled, run_input
         if not run_input.pages:
             compile_result = await self._compile(run_input)
-            compiled: dict[str, Any] = compile_result["compiled"]
+            compiled_plan: dict[str, Any] = compile_result["compiled"]
             notifies = run_input.notifies or compile_result.get(wire.RESULT_HAS_WEBHOOK) is True
-            run_input = replace(run_input, plan=None, pages=pages_of(compiled), notifies=notifies)
+            run_input = replace(run_input, plan=None, pages=pages_of(compiled_plan), notifies=notifies)
             if not run_input.pages:
-                plan = plan_from_columns(compiled)
+                plan = plan_from_columns(compiled_plan)
                 return plan, replace(run_input, compiled=plan)
         try:
             return await load_plan(
@@ -300,8 +300,8 @@ class PlanWorkflow(Steerable):
         encoded = pydantic_core.to_json(message)
         if len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
             # Numbers may be longer here than in the document, and the server ends a run that sends 2 MB.
-            allowed = f"at most {limits.RUN_INPUT_LIMIT_BYTES:,} can be run"
-            text = f"the plan and its inputs have {len(encoded):,} bytes; {allowed}"
+            limit_text = f"at most {limits.RUN_INPUT_LIMIT_BYTES:,} can be run"
+            text = f"the plan and its inputs have {len(encoded):,} bytes; {limit_text}"
             raise PlanRefused(error_json("too_large", text))
         try:
             compile_result: dict[str, Any] = await workflow.execute_activity(
@@ -378,7 +378,7 @@ class PlanWorkflow(Steerable):
             run_result = closing_document(map_batch_document(document))
         if await await_to_end(report_end(parent, end)):
             return run_result, False
-        # The parent run uses the result instead, if it still exists, and needs the full output. The data to compensate,
+        # If the parent run still exists, it uses the result instead, and needs the full output. The data to compensate,
         # or to join the items of a map, is only in the result.
         return {**run_result, **end}, not end.keys().isdisjoint({"child_snapshot", "map_batch"})
 

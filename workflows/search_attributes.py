@@ -2,7 +2,8 @@
 
 Each write is an event and work for the server, so the attributes are written when they change, at most once in five
 seconds, and at the end. The first assignee is written at once, so that the assignee finds the run without delay. A
-change of the progress alone is written together with other commands, at most once in 30 seconds: it starts no timer.
+change of the progress alone is written together with other commands, at most once in 30 seconds: such a change starts
+no timer.
 """
 
 import asyncio

@@ -159,7 +159,7 @@ class SessionWorkflow:
             end = _end_from(read_message(payload.payload))
         except ChildWorkflowError as error:
             end = _end_of_failure(error)
-        # The edge of this task: it is not awaited, so the session would wait without end.
+        # The edge of this task: the task is not awaited, so the session would wait without end.
         except Exception as error:
             end = _failed_turn(bug_message(error))
         self._end_turn(run, end)

@@ -106,7 +106,7 @@ class SubPlans:
         forward_task.add_done_callback(self._forward_tasks.remove)
 
     async def _forward(self, message: ChildSignal, task_id: str) -> None:
-        """Send a signal to a sub-plan as soon as it has started; a sub-plan that has ended rejects it."""
+        """Send a signal to a sub-plan as soon as it has started; a sub-plan that has ended rejects the signal."""
         call = last_call_id(self._scheduler.state, task_id)
         await workflow.wait_condition(lambda: call in self._handles or call not in self._open_calls)
         handle = self._handles.get(call)
@@ -204,8 +204,8 @@ class SubPlans:
             self._handles[call] = handle
             if (reason := self._stop_reason or self._cancel_reasons.pop(call, None)) is not None:
                 await self._signal_cancel(call, reason)
-            elif (paused := self._scheduler.state.paused) is not None:
-                await self._signal(call, wire.PAUSE, {"reason": paused.reason, "by": paused.by})
+            elif (pause := self._scheduler.state.paused) is not None:
+                await self._signal(call, wire.PAUSE, {"reason": pause.reason, "by": pause.by})
             if (new_policy := self._scheduler.features.feedback.child_policy) != sent_policy:
                 await self._signal(call, wire.SET_POLICY, {"policy": new_policy.to_json()})
             if (new_budget := shared_budget(self._scheduler)) and new_budget != sent_budget:
@@ -218,7 +218,8 @@ class SubPlans:
             self._handle_end(read_sub_plan_end(call, payload.payload))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
             self._handle_end(sub_plan_failure(call, error, task.node))
-        # The edge of this task: it is not awaited, so an unexpected exception would leave the run waiting without end.
+        # The edge of this task: the task is not awaited, so after an unexpected exception the run would wait without
+        # end.
         except Exception as error:
             workflow.logger.exception("following a sub-plan failed because of a bug", extra={"node_id": task.id})
             bug_error = NodeError(wire.ERROR_BUG, f"{type(error).__name__}: {error}")
@@ -328,7 +329,7 @@ async def find_ended_runs(workflow_ids: Sequence[str]) -> RawValue:
     Raises:
         ActivityError: the activity failed; the next poll may succeed.
     """
-    ended: RawValue = await workflow.execute_activity(
+    payload: RawValue = await workflow.execute_activity(
         wire.ACTIVITY_FIND_ENDED,
         list(workflow_ids),
         activity_id=wire.ID_FIND_ENDED,
@@ -339,7 +340,7 @@ async def find_ended_runs(workflow_ids: Sequence[str]) -> RawValue:
         summary=wire.TIMER_CHECK_SUB_PLANS,
         result_type=RawValue,
     )
-    return ended
+    return payload
 
 
 def attributes_of_turn(

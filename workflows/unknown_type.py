@@ -4,8 +4,8 @@ Temporal retries the workflow task of an unknown type forever, and each attempt 
 receives such executions instead and ends them with an error that names the known types.
 
 Replay: an execution of a type that was removed or renamed must not be ended, because its history has the commands of
-the old code. The patch marker separates the two cases: only an execution that started on this version records it. For
-an older execution the workflow task fails, and the run continues when a worker with its type is back.
+the old code. The patch marker separates the two cases: only an execution that started on this version records the
+marker. For an older execution the workflow task fails, and the run continues when a worker with its type is back.
 """
 
 from collections.abc import Collection, Sequence

@@ -160,7 +160,7 @@ class WireCompletion:
     def __init__(self, completion: Completion, call: ReceivedCall) -> None:
         self._completion = completion
         self._id = f"chatcmpl-{next(_numbers)}"
-        self._created = int(time.time())
+        self._created_at = int(time.time())
         self._model = completion.model or call.model
         self._tokens = completion.tokens or _count_tokens(completion, call)
         options = call.body.get("stream_options") if isinstance(call.body, dict) else None
@@ -222,7 +222,7 @@ class WireCompletion:
         return self._body("chat.completion.chunk") | {"choices": choices} | usage
 
     def _body(self, kind: str) -> dict[str, Any]:
-        return {"id": self._id, "object": kind, "created": self._created, "model": self._model}
+        return {"id": self._id, "object": kind, "created": self._created_at, "model": self._model}
 
 
 def event(chunk: Mapping[str, Any]) -> bytes:

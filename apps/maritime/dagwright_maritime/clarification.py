@@ -15,7 +15,7 @@ _QUESTION_CHARACTERS = 600
 _TASK = """\
 You write one short message to a user whose question is ambiguous. The message asks which meaning is right.
 
-- You get the question, its unclear_point part, and the options if there are any, each as a line of JSON.
+- You get the question, its unclear part, and the options if there are any, each as a line of JSON.
 - Write one or two sentences in the language of the user: the finding and the question.
 - Do not list the options: they are appended to your text as a numbered list.
 - Do not answer the question.

@@ -89,13 +89,13 @@ def _object(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _field(name: str, mapped: Mapping[str, Any], about_field: Any) -> IndexField:
+def _field(name: str, mapping_entry: Mapping[str, Any], about_field: Any) -> IndexField:
     about = {"description": about_field} if isinstance(about_field, str) else _object(about_field)
     text, description = about.get("synonyms"), about.get("description")
     synonyms = [text] if isinstance(text, str) else text if isinstance(text, list) else []
     return IndexField(
         name,
-        str(mapped.get("type", "object")),
+        str(mapping_entry.get("type", "object")),
         description if isinstance(description, str) else "",
         tuple(word for word in synonyms if isinstance(word, str)),
     )

@@ -81,8 +81,8 @@ class Table:
             f"**{cell(self.title, 200)}**",
             table([self.key_title, *(column.name for column in self.columns)], texts),
         ]
-        if (omitted := len(self.rows) - MAX_ROWS) > 0:
-            parts.append(f"There are {omitted:,} more rows.")
+        if (omitted_count := len(self.rows) - MAX_ROWS) > 0:
+            parts.append(f"There are {omitted_count:,} more rows.")
         return "\n\n".join([*parts, *self.notes])
 
     def for_model(self) -> Iterator[dict[str, Any]]:
@@ -126,8 +126,8 @@ def tables_of(results: Sequence[EsResults], labels: Sequence[str]) -> list[Table
     """
     tables: list[Table] = [*_overall(results, labels)]
     for label, result in zip(labels, results, strict=True):
-        matching = _Scope(aggregations_of(result.query), result.total)
-        tables += _groupings(result.aggregations, matching, title=label)
+        matching_scope = _Scope(aggregations_of(result.query), result.total)
+        tables += _groupings(result.aggregations, matching_scope, title=label)
         tables += _document_tables(result, label)
     return [table for table in tables if table.rows][:MAX_TABLES]
 
@@ -144,7 +144,7 @@ def aggregations_of(definition: Any) -> Mapping[str, Any]:
 
 
 def _kind_of(definition: Any) -> str:
-    """Return the kind of an aggregation, such as `sum` or `terms`; empty if it is not an aggregation."""
+    """Return the kind of an aggregation, such as `sum` or `terms`; empty if the definition is not an aggregation."""
     kinds = definition if isinstance(definition, Mapping) else ()
     return next((kind for kind in kinds if kind not in ("aggs", "aggregations", "meta")), "")
 
@@ -217,10 +217,10 @@ def _number(value: Any) -> Number | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def _comparison(first: Value, other: Value) -> list[Number | None]:
-    if not isinstance(first, int | float) or not isinstance(other, int | float):
+def _comparison(first_value: Value, other_value: Value) -> list[Number | None]:
+    if not isinstance(first_value, int | float) or not isinstance(other_value, int | float):
         return [None, None]
-    return [_round(first - other), _round(100 * first / other) if other else None]
+    return [_round(first_value - other_value), _round(100 * first_value / other_value) if other_value else None]
 
 
 def _round(number: Number) -> Number:
@@ -357,14 +357,14 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
             name,
             values,
             grouping.documents,
-            omitted=grouping.omitted_count,
+            omitted_count=grouping.omitted_count,
             grand_total=grouping.grouped_count + grouping.omitted_count,
         )
     elif (
         _kind_of(aggregations_of(grouping.definition).get(name)) in _SUMMABLE_KINDS and numbers and grouping.covers_all
     ):
         total = _round(sum(numbers))
-        yield from _with_shares(name, values, total, omitted=0, grand_total=total)
+        yield from _with_shares(name, values, total, omitted_count=0, grand_total=total)
     else:
         yield _ColumnValues(Column(name), values)
     if 1 < len(values) <= _MAX_COMPARED and len(numbers) + values.count(None) == len(values):
@@ -372,14 +372,14 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
 
 
 def _with_shares(
-    name: str, values: Sequence[Value], total: Number | None, *, omitted: int, grand_total: Number
+    name: str, values: Sequence[Value], total: Number | None, *, omitted_count: int, grand_total: Number
 ) -> Iterator[_ColumnValues]:
     """Yield a figure of the groups, and its shares of the total."""
-    yield _ColumnValues(Column(name), values, omitted or None, grand_total)
+    yield _ColumnValues(Column(name), values, omitted_count or None, grand_total)
     if total:
         shares = [_share(value, total) for value in values]
         yield _ColumnValues(
-            Column(f"share of {name}", "%"), shares, _share(omitted or None, total), _share(grand_total, total)
+            Column(f"share of {name}", "%"), shares, _share(omitted_count or None, total), _share(grand_total, total)
         )
 
 
@@ -427,8 +427,8 @@ def _document_tables(result: EsResults, label: str) -> Iterator[Table]:
         texts = Counter(hit[name] for hit in hits if isinstance(hit.get(name), str))
         if 1 < len(texts) <= _MAX_DISTINCT_TEXTS:
             counts = [(text, [count, _round(100 * count / len(hits))]) for text, count in texts.most_common()]
-            missing = len(hits) - texts.total()
-            notes = (f"{missing:,} documents have no {name}.",) if missing else ()
+            missing_count = len(hits) - texts.total()
+            notes = (f"{missing_count:,} documents have no {name}.",) if missing_count else ()
             yield Table(f"{title}: {name}", name, [Column(DOCUMENTS), Column("share", "%")], counts, notes=notes)
 
 

@@ -134,17 +134,17 @@ async def _send(
 async def _send_batch(client: "AsyncOpenSearch", index: str, lines: str) -> None:
     response = await client.bulk(index=index, body=lines, request_timeout=120)
     if response["errors"]:
-        (rejected, *_) = [item["index"] for item in response["items"] if "error" in item["index"]]
+        (rejected_item, *_) = [item["index"] for item in response["items"] if "error" in item["index"]]
         raise LoadFailed(
-            f"the server rejected document {rejected['_id']!r} of {index!r}: {rejected['error']['reason']}"
+            f"the server rejected document {rejected_item['_id']!r} of {index!r}: {rejected_item['error']['reason']}"
         )
 
 
 def _batches(
     documents: Iterable[tuple[str, Mapping[str, Any]]],
 ) -> Iterator[list[tuple[str, Mapping[str, Any]]]]:
-    remaining = iter(documents)
-    while batch := list(islice(remaining, _BATCH_SIZE)):
+    remaining_documents = iter(documents)
+    while batch := list(islice(remaining_documents, _BATCH_SIZE)):
         yield batch
 
 

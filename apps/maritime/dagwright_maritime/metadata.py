@@ -72,12 +72,12 @@ def _result(
         _field_of_name(mention, match) for mention, match in zip(parsed_question.mentions, names, strict=True)
     ]
     problems = [*_problems(names), *_problems(values)]
-    resolved = _ResolvedNames(parsed_question.mentions, names, fields_of_names)
+    resolved_names = _ResolvedNames(parsed_question.mentions, names, fields_of_names)
     question = with_resolved_names(
-        _with_values(parsed_question, values), filters=resolved.filters(), entities=resolved.entities()
+        _with_values(parsed_question, values), filters=resolved_names.filters(), entities=resolved_names.entities()
     )
     metadata = MetadataResults(index=fields.index, fields=[fields.by_name[name].to_slot() for name in question.fields])
-    results = [*resolved.values(), *(value for match in values for value in match.results())]
+    results = [*resolved_names.values(), *(value for match in values for value in match.results())]
     outputs: dict[str, Any] = {
         "metadata_results": metadata.model_dump(),
         "value_results": [result.model_dump() for result in results],
@@ -99,10 +99,10 @@ def _problems(matches: Sequence[NameMatch] | Sequence[ValueMatch]) -> Iterator[s
 
 def _notes(names: Sequence[NameMatch]) -> str:
     """Return a note about names that were resolved to a different name."""
-    resolved = [
+    resolved_names = [
         f"{match.text!r} is resolved to {match.meanings[0].name}" for match in names if match.meanings[0].score < 1
     ]
-    return "; ".join(resolved)
+    return "; ".join(resolved_names)
 
 
 def _field_of_name(mention: Mention, match: NameMatch) -> str | None:

@@ -107,6 +107,6 @@ def _parse(answer: Mapping[str, Any], known_fields: Mapping[str, IndexField], *,
     descriptions = " ".join(field.description for field in known_fields.values())
     if unknown := [name for name in field_like_names if name not in descriptions]:
         raise InvalidAnswer(f"there is no field {unknown[0]!r} among: {', '.join(known_fields)}")
-    if unsupported := unsupported_numbers(text, numbers, [descriptions, *known_fields]):
-        raise InvalidAnswer(f"no line has these figures: {', '.join(unsupported[:10])}")
+    if unsupported_figures := unsupported_numbers(text, numbers, [descriptions, *known_fields]):
+        raise InvalidAnswer(f"no line has these figures: {', '.join(unsupported_figures[:10])}")
     return text

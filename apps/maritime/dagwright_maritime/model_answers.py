@@ -75,9 +75,9 @@ async def request_answer(
             if output is None:
                 answer = await _call_model(messages, schema)
                 output, message = answer.output, answer.message
-            parsed = parse(output)
+            parsed_answer = parse(output)
             if validate is not None:
-                await validate(parsed)
+                await validate(parsed_answer)
         except ModelFailure as failure:
             if failure.action is not Action.FIX:
                 raise
@@ -85,7 +85,7 @@ async def request_answer(
         except InvalidAnswer as invalid:
             problem = str(invalid)
         else:
-            return parsed
+            return parsed_answer
         output = None
         messages += [message, user(f"Invalid answer. {problem[:_PROBLEM_CHARACTERS]}\nWrite the whole answer again.")]
     raise NoValidAnswer(problem)
@@ -129,9 +129,9 @@ def validate_question(text: str) -> str:
     Raises:
         ValueError: the question is empty or too long.
     """
-    stripped = text.strip()
-    if not stripped:
+    question = text.strip()
+    if not question:
         raise ValueError("The question is empty; set 'question'")
-    if len(stripped) > QUESTION_CHARACTERS:
-        raise ValueError(f"The question has {len(stripped):,} characters, over the limit of {QUESTION_CHARACTERS:,}")
-    return stripped
+    if len(question) > QUESTION_CHARACTERS:
+        raise ValueError(f"The question has {len(question):,} characters, over the limit of {QUESTION_CHARACTERS:,}")
+    return question

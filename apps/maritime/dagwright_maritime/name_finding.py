@@ -51,7 +51,7 @@ class NameMatch:
     """The possible meanings of a name in a question.
 
     Args:
-        meanings: all possible meanings, best first: one if the name is clear, none if it is unknown.
+        meanings: all possible meanings, best first: one meaning if the name is clear, no meaning if it is unknown.
         similar_names: similar names, if the name has no meaning.
     """
 
@@ -112,8 +112,8 @@ def rank_candidates(text: str, candidates: Iterable[Mapping[str, Any]], *, kind:
     """
     scored_candidates = [(_score(text, candidate), candidate) for candidate in candidates]
     names = [Name(document["kind"], document["name"], document["code"], score) for score, document in scored_candidates]
-    best = max((name.score for name in names), default=0.0)
-    if best == _EXACT:
+    best_score = max((name.score for name in names), default=0.0)
+    if best_score == _EXACT:
         matches = [name for name in names if name.score == _EXACT]
     else:
         matches = sorted((name for name in names if name.score > _FAR), key=lambda name: -name.score)

@@ -57,7 +57,7 @@ async def es_query_exec(es_query: EsQuery) -> WorkerResult:
     return WorkerResult(
         status="partial" if problems else "success",
         outputs={"es_results": results.model_dump(), "hit_count": result.total},
-        # The number of matches first: it is the most useful fact for people and for the planner of the next round.
+        # Start with the number of matches, the most useful fact for people and for the planner of the next round.
         message=" ".join([_matches_text(result.total), *problems]),
     )
 
@@ -205,8 +205,8 @@ def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, row
     if isinstance(offset, list):
         return EsQuery(index=es_query.index, body={**body, "search_after": offset, "size": rows})
     start = offset or 0
-    remaining = max(search.limits.window - start, 1)
-    return EsQuery(index=es_query.index, body={**body, "from": start, "size": min(rows, remaining)})
+    remaining_rows = max(search.limits.window - start, 1)
+    return EsQuery(index=es_query.index, body={**body, "from": start, "size": min(rows, remaining_rows)})
 
 
 def _with_identifier(sort: Any, name: str) -> list[Any]:

@@ -50,7 +50,7 @@ async def es_query_gen(
     """Write the query for an analysed question: for documents or figures, according to its intent_type.
 
     The query is checked and known to run. If a word of the question may mean several fields, the query uses the
-    likeliest one, and `ambiguity` lists the alternatives.
+    likeliest field, and `ambiguity` lists the alternatives.
 
     Args:
         analysis_result: result of metadata_lookup
@@ -67,15 +67,15 @@ async def es_query_gen(
         fields = await read_fields(search, index)
         question = _question(analyses, metadata, _flatten(value_results or []), sub_goal=sub_goal, fields=fields)
         is_aggregation = any(analysis.intent_type == "aggregation" for analysis in analyses)
-        parsed = await request_answer(
+        parsed_query = await request_answer(
             TASK,
             question,
             schema=ANSWER,
             parse=lambda answer: _parse(search, fields, answer, is_aggregation=is_aggregation),
-            validate=lambda parsed: _validate(search, parsed),
+            validate=lambda parsed_query: _validate(search, parsed_query),
         )
-    es_query = EsQuery(index=parsed.query.index, body=parsed.query.body).model_dump()
-    ambiguity = parsed.ambiguity
+    es_query = EsQuery(index=parsed_query.query.index, body=parsed_query.query.body).model_dump()
+    ambiguity = parsed_query.ambiguity
     if ambiguity is None:
         return WorkerResult(outputs={"es_query": es_query, "ambiguity": None})
     message = f"{ambiguity.question} ({' or '.join(ambiguity.options)})"
@@ -100,7 +100,7 @@ def _parse(search: Search, fields: IndexFields, answer: Mapping[str, Any], *, is
     return ParsedQuery(query, _ambiguity(answer["ambiguity"]))
 
 
-async def _validate(search: Search, parsed: ParsedQuery) -> None:
+async def _validate(search: Search, parsed_query: ParsedQuery) -> None:
     """Validate a query on the server.
 
     Raises:
@@ -108,7 +108,7 @@ async def _validate(search: Search, parsed: ParsedQuery) -> None:
         GiveUp: the index no longer exists.
     """
     try:
-        problem = await validation_error(search.client, parsed.query, search.limits)
+        problem = await validation_error(search.client, parsed_query.query, search.limits)
     except SearchResultTooLarge as large:
         raise InvalidAnswer(str(large)) from None
     except IndexMissing as error:

@@ -105,8 +105,8 @@ def _parse(answer: Mapping[str, Any], tables: Sequence[Table], question: str, re
         raise InvalidAnswer(f"text has {len(text):,} characters; write at most {_TEXT_CHARACTERS:,}")
     numbers = [number for table in tables for number in table.numbers()]
     known_texts = [question, *(text for table in tables for text in table.texts())]
-    if unsupported := unsupported_numbers(text, numbers, known_texts, _texts_of(results)):
-        number_list = ", ".join(unsupported[:10])
+    if unsupported_figures := unsupported_numbers(text, numbers, known_texts, _texts_of(results)):
+        number_list = ", ".join(unsupported_figures[:10])
         raise InvalidAnswer(f"no line has these figures of your text: {number_list}. Use only figures of the lines")
     return text
 

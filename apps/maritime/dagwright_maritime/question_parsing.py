@@ -172,13 +172,15 @@ def _number(text: str) -> int | float | None:
     return int(number) if number == int(number) else number
 
 
-def with_resolved_names(parsed: ParsedQuestion, *, filters: list[Filter], entities: list[Any]) -> ParsedQuestion:
+def with_resolved_names(
+    parsed_question: ParsedQuestion, *, filters: list[Filter], entities: list[Any]
+) -> ParsedQuestion:
     """Return the question with its resolved names.
 
     Args:
         filters: conditions for the names; they come before the conditions of the question.
         entities: the shippers, carriers and ports that the names mean.
     """
-    fields = list(dict.fromkeys([*(condition.field for condition in filters), *parsed.fields]))
-    updates = {"entities": entities, "filters": [*filters, *parsed.analysis.filters], "fields": fields}
-    return replace(parsed, analysis=parsed.analysis.model_copy(update=updates), fields=tuple(fields))
+    fields = list(dict.fromkeys([*(condition.field for condition in filters), *parsed_question.fields]))
+    updates = {"entities": entities, "filters": [*filters, *parsed_question.analysis.filters], "fields": fields}
+    return replace(parsed_question, analysis=parsed_question.analysis.model_copy(update=updates), fields=tuple(fields))

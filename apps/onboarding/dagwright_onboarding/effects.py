@@ -76,9 +76,9 @@ class VerbCall:
         return list(dict.fromkeys([*self._protected_ids, *changed_ids]))
 
     def _record_changes(self, session: Session, _context: object) -> None:
-        added = [row for row in session.new if isinstance(row, Row)]
-        removed = [row for row in session.deleted if isinstance(row, Row)]
-        for change, rows in ((RecordedChange.ADDED, added), (RecordedChange.REMOVED, removed)):
+        added_rows = [row for row in session.new if isinstance(row, Row)]
+        removed_rows = [row for row in session.deleted if isinstance(row, Row)]
+        for change, rows in ((RecordedChange.ADDED, added_rows), (RecordedChange.REMOVED, removed_rows)):
             self.changes += [_record(change, row, columns_of(row)) for row in rows]
         for row in session.dirty:
             if isinstance(row, Row) and (previous_values := _previous_values(row)):
@@ -131,7 +131,7 @@ class EffectLog:
 
 
 def validate_key(key: str) -> str:
-    """Return an idempotency key. Raises ValueError if it is empty, too long or has a NUL character."""
+    """Return an idempotency key. Raises ValueError if the key is empty, too long or has a NUL character."""
     if not 0 < len(key) <= KEY_LIMIT or "\0" in key:
         raise ValueError(f"an idempotency key must have 1 to {KEY_LIMIT} characters, got {key!r:.80}")
     return key

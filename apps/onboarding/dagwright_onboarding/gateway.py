@@ -51,8 +51,8 @@ class EntityGateway:
     def find(self, search_text: str, entity_type: str, *, jurisdiction: str | None = None) -> Findings:
         """Return the parties of a type that a text can mean, best first, each with identifiers and roles.
 
-        `unambiguous_match` of the result is the unambiguous match. Without it, the caller must ask a person to choose
-        among the hits or, if there are none, among the near matches.
+        `unambiguous_match` of the result is the unambiguous match. Without an unambiguous match, the caller must ask a
+        person to choose among the hits or, if there are none, among the near matches.
 
         Args:
             search_text: an identifier, a name, an alias, a part of a name, or the id of a party.

@@ -422,11 +422,11 @@ def _rank(candidates: Iterable[Candidate]) -> list[Candidate]:
         earlier = best_of_party.get(candidate.id)
         if earlier is None or candidate.score > earlier.score:
             best_of_party[candidate.id] = candidate
-    ranked = sorted(
+    ranked_candidates = sorted(
         best_of_party.values(),
         key=lambda candidate: (-candidate.score, candidate.name, candidate.jurisdiction or "", candidate.id),
     )
-    return ranked[:CANDIDATE_LIMIT]
+    return ranked_candidates[:CANDIDATE_LIMIT]
 
 
 def _parse_search_text(search_text: str) -> _SearchText:

@@ -117,10 +117,10 @@ class NameIndex:
         if all(spellings.values()):
             yield self._most_similar([[spellings[word] for word in spellings]], words, min_similarity=min_similarity)
         for combinations in word_subsets(words, min_similarity=min_similarity):
-            required = [[spellings[words[position]] for position in positions] for positions in combinations]
-            required = [spellings_of_words for spellings_of_words in required if all(spellings_of_words)]
-            if required:
-                yield self._most_similar(required, words, min_similarity=min_similarity)
+            required_words = [[spellings[words[position]] for position in positions] for positions in combinations]
+            required_words = [spellings_of_words for spellings_of_words in required_words if all(spellings_of_words)]
+            if required_words:
+                yield self._most_similar(required_words, words, min_similarity=min_similarity)
 
     def _most_similar(
         self, alternatives: Sequence[RequiredWords], words: Sequence[str], *, min_similarity: float
@@ -243,8 +243,8 @@ class NameIndex:
     def _expression(self, alternatives: Sequence[RequiredWords]) -> str:
         """Return the full-text expression for names that match one of the alternatives."""
         return self._any(
-            self._all(self._any(map(_quote_for(self._is_sqlite), word_spellings)) for word_spellings in required)
-            for required in alternatives
+            self._all(self._any(map(_quote_for(self._is_sqlite), word_spellings)) for word_spellings in required_words)
+            for required_words in alternatives
         )
 
     def _any(self, expressions: Iterable[str]) -> str:
@@ -298,9 +298,9 @@ class NameIndex:
         ]
 
 
-def is_within(jurisdiction: str, outer: str) -> bool:
+def is_within(jurisdiction: str, outer_jurisdiction: str) -> bool:
     """Return whether one ISO 3166 code equals the other or is one of its subdivisions: `US-DE` is within `US`."""
-    return jurisdiction == outer or jurisdiction.startswith(f"{outer}-")
+    return jurisdiction == outer_jurisdiction or jurisdiction.startswith(f"{outer_jurisdiction}-")
 
 
 def _words(tokens: str) -> tuple[str, ...]:

@@ -90,15 +90,15 @@ _RELATION_DETAIL = {
 
 
 def _rows(session: Session) -> Iterator[OverviewRow]:
-    cbu, other = aliased(Party), aliased(Party)
+    cbu, second_party = aliased(Party), aliased(Party)
     for party in session.scalars(select(Party)):
         details = [party.jurisdiction or "jurisdiction unknown", party.client_type, party.status]
         detail = ", ".join(text for text in details if text)
         yield OverviewRow(party.id, RowKind(party.kind), party.name, detail)
     roles = (
-        select(RoleAssignment, cbu, other)
+        select(RoleAssignment, cbu, second_party)
         .join(cbu, RoleAssignment.cbu_id == cbu.id)
-        .join(other, RoleAssignment.entity_id == other.id)
+        .join(second_party, RoleAssignment.entity_id == second_party.id)
     )
     for assignment, held_at, holder in session.execute(roles):
         detail = f"{assignment.role}: {_name_and_code(holder)}"
@@ -107,7 +107,9 @@ def _rows(session: Session) -> Iterator[OverviewRow]:
     for subscription, fund in session.execute(products):
         yield OverviewRow(subscription.id, RowKind.PRODUCT, _name_and_code(fund), subscription.product)
     relations = (
-        select(Relation, cbu, other).join(cbu, Relation.from_id == cbu.id).join(other, Relation.to_id == other.id)
+        select(Relation, cbu, second_party)
+        .join(cbu, Relation.from_id == cbu.id)
+        .join(second_party, Relation.to_id == second_party.id)
     )
     for relation, fund, target in session.execute(relations):
         detail = f"{_RELATION_DETAIL[RelationKind(relation.kind)]} {_name_and_code(target)}"

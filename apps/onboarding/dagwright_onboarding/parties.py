@@ -151,7 +151,7 @@ def ensure_party(session: Session, key: NaturalKey, *, client_type: str = "") ->
 
 
 def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
-    """Return the person with this natural key and whether they were added.
+    """Return the person with this natural key and whether the person was added.
 
     Raises:
         ValueError: the person is inactive, or the key is incomplete and may mean another existing person.
@@ -163,12 +163,12 @@ def ensure_person(session: Session, key: NaturalKey) -> tuple[Party, bool]:
         parties_of_name = parties_of_name.where(Party.jurisdiction == key.jurisdiction)
     if key.distinguisher:
         parties_of_name = parties_of_name.where(Party.distinguisher == key.distinguisher)
-    existing = session.scalars(
+    existing_row = session.scalars(
         parties_of_name.order_by(Party.jurisdiction, Party.distinguisher, Party.id).limit(1)
     ).first()
-    if existing is not None:
+    if existing_row is not None:
         raise ValueError(
-            f"name: {describe_with_birth(existing)} already exists; look that person up, or give jurisdiction and "
+            f"name: {describe_with_birth(existing_row)} already exists; look that person up, or give jurisdiction and "
             "date-of-birth to add another person of the same name"
         )
     return ensure_exactly(session, key)
@@ -206,18 +206,18 @@ def ensure_relation(
         raise ValueError(f"cbu-id: expected a fund or a company, got {describe(fund)}")
     allowed_kinds = _RELATION_KINDS[kind]
     if target.kind not in allowed_kinds:
-        expected = " or ".join(allowed_kinds)
-        raise ValueError(f"the {_RELATION_WORDS[kind]} must be a {expected}, got {describe(target)}")
+        expected_kinds = " or ".join(allowed_kinds)
+        raise ValueError(f"the {_RELATION_WORDS[kind]} must be a {expected_kinds}, got {describe(target)}")
     if kind is RelationKind.RELATED:
         # No constraint covers both directions, so transactions that link the same two parties are serialized.
         session.get(Party, min(fund.id, target.id), with_for_update={"key_share": True})
-    if (existing := find_relation(session, fund, target, kind=kind)) is not None:
-        return existing, False
+    if (existing_row := find_relation(session, fund, target, kind=kind)) is not None:
+        return existing_row, False
     if kind is RelationKind.MANCO:
         relations_of_kind = select(Relation).where(Relation.from_id == fund.id, Relation.kind == kind)
-        if (other := session.scalars(relations_of_kind).first()) is not None:
-            current = session.get_one(Party, other.to_id)
-            raise ValueError(f"{describe(fund)} is already managed by {describe(current)}")
+        if (other_relation := session.scalars(relations_of_kind).first()) is not None:
+            current_company = session.get_one(Party, other_relation.to_id)
+            raise ValueError(f"{describe(fund)} is already managed by {describe(current_company)}")
     relation = Relation(id=relation_id or new_id("relation"), from_id=fund.id, to_id=target.id, kind=kind)
     session.add(relation)
     session.flush()
@@ -262,8 +262,8 @@ def ensure_role(
         raise ValueError(f"entity-id: {describe(cbu)} cannot have a role at itself")
     if role in PERSON_ROLES and entity.kind != PartyKind.PERSON:
         raise ValueError(f"entity-id: {role} must be a person, got {describe(entity)}")
-    if (existing := find_role(session, cbu, entity, role=role)) is not None:
-        return existing, False
+    if (existing_row := find_role(session, cbu, entity, role=role)) is not None:
+        return existing_row, False
     assignment = RoleAssignment(id=assignment_id or new_id("role"), cbu_id=cbu.id, entity_id=entity.id, role=role)
     session.add(assignment)
     session.flush()
@@ -293,8 +293,8 @@ def ensure_product(
     validate_product(product)
     if cbu.kind != PartyKind.FUND:
         raise ValueError(f"cbu-id: only a fund can have products, not {describe(cbu)}")
-    if (existing := find_product(session, cbu, product=product)) is not None:
-        return existing, False
+    if (existing_row := find_product(session, cbu, product=product)) is not None:
+        return existing_row, False
     subscription = ProductSubscription(id=subscription_id or new_id("product"), cbu_id=cbu.id, product=product)
     session.add(subscription)
     session.flush()

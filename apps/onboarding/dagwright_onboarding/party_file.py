@@ -171,9 +171,9 @@ def _header(name: str, reader: CsvReader) -> list[str]:
     header = ["_".join(field.lower().replace("-", " ").replace("_", " ").split()) for field in fields]
     if not any(header):
         raise PartiesUnreadable(f"{name}: the first line must name the columns; it is empty")
-    missing = [column for column in REQUIRED_COLUMNS if column not in header]
-    if missing:
-        columns = " and ".join(missing)
+    missing_columns = [column for column in REQUIRED_COLUMNS if column not in header]
+    if missing_columns:
+        columns = " and ".join(missing_columns)
         header_list = ", ".join(header)
         is_short = len(header_list) <= _HEADER_CHARACTERS and header_list.isprintable()
         header_text = header_list if is_short else "something else"
@@ -181,9 +181,9 @@ def _header(name: str, reader: CsvReader) -> list[str]:
             f"{name}: the column {columns} is missing; the first line of a CSV file of parties names its columns, such "
             f"as name, kind, jurisdiction; it has {header_text}"
         )
-    repeated = [column for column, count in Counter(header).items() if count > 1]
-    if repeated:
-        raise PartiesUnreadable(f"{name}: duplicate column {', '.join(repeated)}")
+    duplicate_columns = [column for column, count in Counter(header).items() if count > 1]
+    if duplicate_columns:
+        raise PartiesUnreadable(f"{name}: duplicate column {', '.join(duplicate_columns)}")
     return header
 
 
@@ -233,8 +233,8 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
     party_id = fields.get("id") or None
     if party_id is not None and not is_id(party_id):
         raise ValueError(f"id: {party_id[:80]!r} must have 1 to 64 letters, digits or characters of _ . : -")
-    if party_id is not None and (other := _other_kind_of(party_id, kind)) is not None:
-        raise ValueError(f"id: {party_id!r} has the prefix of a {other}, but the row is a {kind}")
+    if party_id is not None and (other_kind := _other_kind_of(party_id, kind)) is not None:
+        raise ValueError(f"id: {party_id!r} has the prefix of a {other_kind}, but the row is a {kind}")
     return PartyRow(
         line=line,
         key=NaturalKey(
@@ -253,7 +253,10 @@ def _party_row(line: int, fields: Mapping[str, str]) -> PartyRow:
 
 
 def _other_kind_of(party_id: str, kind: PartyKind) -> PartyKind | None:
-    return next((other for other in PartyKind if other is not kind and party_id.startswith(f"{other}_")), None)
+    return next(
+        (other_kind for other_kind in PartyKind if other_kind is not kind and party_id.startswith(f"{other_kind}_")),
+        None,
+    )
 
 
 def _kind(text: str) -> PartyKind:

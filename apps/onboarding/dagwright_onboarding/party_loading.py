@@ -205,11 +205,11 @@ def _in_rename_order(conflicting_rows: Sequence[_ConflictingRow]) -> list[_Confl
         rows_by_holder[row.holder_id].append(row)
     waiting_ids = {row.row.id for row in conflicting_rows}
     loadable_rows = deque(row for row in conflicting_rows if row.holder_id not in waiting_ids)
-    ordered: list[_ConflictingRow] = []
+    ordered_rows: list[_ConflictingRow] = []
     while loadable_rows:
-        ordered.append(row := loadable_rows.popleft())
+        ordered_rows.append(row := loadable_rows.popleft())
         loadable_rows += rows_by_holder.pop(row.row.id, [])
-    return ordered
+    return ordered_rows
 
 
 def describe_progress(loaded_rows: int, rows: int) -> str:
@@ -289,10 +289,10 @@ def _party_of(session: Session, row: PartyRow) -> tuple[Party | None, str | None
     country, birth_date = row.key.jurisdiction or holder.jurisdiction, row.key.distinguisher or holder.distinguisher
     if (holder.kind, holder.jurisdiction, holder.distinguisher) != (row.key.kind, country, birth_date):
         raise ValueError(f"id: {row.id!r} belongs to {describe_with_birth(holder)}; only its name can change")
-    existing = find_party(session, NaturalKey(row.key.kind, row.key.name, country, birth_date))
-    if existing is not None and existing is not holder:
-        text = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(existing)} is {existing.id!r}"
-        raise _NameConflict(text, other_id=existing.id)
+    name_holder = find_party(session, NaturalKey(row.key.kind, row.key.name, country, birth_date))
+    if name_holder is not None and name_holder is not holder:
+        text = f"id: {row.id!r} belongs to {describe(holder)}, but {describe(name_holder)} is {name_holder.id!r}"
+        raise _NameConflict(text, other_id=name_holder.id)
     return holder, _rename(session, holder, row.key.name)
 
 

@@ -1,9 +1,9 @@
 """Resolve a lookup to one party: by a search, and by asking a person if the result is ambiguous.
 
 Questions come one at a time: which of several parties; another name if nothing is found; details of a party to create.
-Between two questions only the checkpoint is stored: each call of the tool continues from it and the last answer.
-If an answer finds nothing, the person is asked again with the previous options.
-This module must not change the store and must not import Temporal.
+Between two questions only the checkpoint is stored: each call of the tool continues from the checkpoint and the last
+answer. If an answer finds nothing, the person is asked again with the previous options. This module must not change the
+store and must not import Temporal.
 """
 
 from collections import Counter
@@ -242,7 +242,7 @@ class PartyResolver:
             for hit, label in zip(hits, labels, strict=True)
         ]
         other_options = [NONE_OF_THESE] if self._lookup.is_term else [NONE_OF_THESE, CREATE_NEW]
-        options += [{"id": other, "label": other} for other in other_options]
+        options += [{"id": option, "label": option} for option in other_options]
         origin = f" (lookup: {self._lookup.description})" if searched_text != self._lookup.search_text else ""
         which_question = f"Which {self._lookup.entity_type} is meant by {_quote(searched_text)}{origin}?"
         prompt = f"{reason}{which_question} Or enter another name."
@@ -342,17 +342,17 @@ class PartyResolver:
 
     def _ask_details(self, text: str, kind: str, *, reason: str = "", requires_birth_date: bool = False) -> AskPerson:
         fields: dict[str, Any] = {"name": {"type": "string", "minLength": 1, TEXT_FORMAT: "name"}}
-        required = [] if _is_name(text) else ["name"]
-        if not required:
+        required_fields = [] if _is_name(text) else ["name"]
+        if not required_fields:
             fields["name"]["default"] = text
         if kind == PartyKind.PERSON:
             fields["date_of_birth"] = _text_field("date_of_birth", pattern=_DATE, example="1980-01-31")
-            required += ["date_of_birth"] if requires_birth_date else []
+            required_fields += ["date_of_birth"] if requires_birth_date else []
         if kind != PartyKind.PERSON or self._lookup.jurisdiction is None:
             fields["jurisdiction"] = _text_field("jurisdiction", pattern=_JURISDICTION, example="LU")
         if kind != PartyKind.PERSON and self._lookup.jurisdiction is None:
-            required.append("jurisdiction")
-        schema = {"type": "object", "properties": fields, "required": required, "additionalProperties": False}
+            required_fields.append("jurisdiction")
+        schema = {"type": "object", "properties": fields, "required": required_fields, "additionalProperties": False}
         prompt = f"{reason}Give the details of the {kind} to create as {_quote(text)}."
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
         return AskPerson(question, checkpoint={"step": "details", "text": text, "kind": str(kind)})
@@ -421,8 +421,8 @@ def _list_candidates(candidates: Sequence[Candidate]) -> str:
         f"{candidate.name} ({', '.join([*_details(candidate), candidate.id])})"
         for candidate in candidates[:_MAX_LISTED]
     ]
-    omitted = len(candidates) - len(listed_parties)
-    return "; ".join(listed_parties) + (f"; and {omitted} more" if omitted > 0 else "")
+    omitted_count = len(candidates) - len(listed_parties)
+    return "; ".join(listed_parties) + (f"; and {omitted_count} more" if omitted_count > 0 else "")
 
 
 def _inactive_sentence(candidates: Sequence[Candidate]) -> str:

@@ -69,8 +69,8 @@ def _parameter(
         "lookups": [name for name, kind in RESOLVER.types.items() if kind is None or kind in kinds],
         "refs": [maker.name for maker in declarations if can_make(maker, kinds, RESOLVER)],
         **(
-            {"only": {name: dict(by_kind) for name, by_kind in only.items()}}
-            if (only := kind_conditions(verb, name))
+            {"only": {name: dict(by_kind) for name, by_kind in kinds_by_value.items()}}
+            if (kinds_by_value := only_kinds(verb, name))
             else {}
         ),
     }

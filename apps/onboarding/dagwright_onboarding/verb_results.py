@@ -1,4 +1,4 @@
-"""Results of the onboarding verbs, and the arguments of the longer ones; JSON objects in plans.
+"""Results of the onboarding verbs, and the arguments of verbs with many parameters; JSON objects in plans.
 
 `@result_N` refers to `id`. This module must not import the database.
 """
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CompanyResult:
-    """A company in the store; `created` says whether this call added it."""
+    """A company in the store; `created` is true if this call added the company."""
 
     id: str
     kind: str
@@ -19,7 +19,7 @@ class CompanyResult:
 
 @dataclass(frozen=True, slots=True)
 class PersonResult:
-    """A person in the store; `created` says whether this call added them."""
+    """A person in the store; `created` is true if this call added the person."""
 
     id: str
     kind: str
@@ -31,7 +31,7 @@ class PersonResult:
 
 @dataclass(frozen=True, slots=True)
 class CbuResult:
-    """A fund in the store with all its links; `created` says whether this call added it."""
+    """A fund in the store with all its links; `created` is true if this call added the fund."""
 
     id: str
     kind: str
@@ -41,7 +41,7 @@ class CbuResult:
     parent_entity_ids: list[str]
     manco_id: str | None
     related_to: list[str]
-    """In both directions: `related to` is symmetric."""
+    """Ids of related parties; the relation is symmetric."""
     created: bool
     linked: bool
     """Whether this call added a link."""
@@ -149,7 +149,7 @@ class LinkRemoval:
 
 @dataclass(frozen=True, slots=True)
 class PartyResult:
-    """A party in the store; `created` says whether this call added it."""
+    """A party in the store; `created` is true if this call added the party."""
 
     id: str
     kind: str

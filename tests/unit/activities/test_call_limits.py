@@ -24,7 +24,7 @@ class _Limiter(Limiter):
 
     def __init__(self, *answers: LimitAnswer, limit: str = "concurrency=5") -> None:
         settings = LimitSettings(_MODEL, parse_limit(limit))
-        super().__init__(_NO_CLIENT, settings, declared=None, task_queue="queue")
+        super().__init__(_NO_CLIENT, settings, declared_limit=None, task_queue="queue")
         self.answers, self.requested_at, self.leads_s = list(answers), list[float](), list[float]()
 
     async def request(self, call: str, request: CallRequest) -> LimitAnswer:
@@ -106,7 +106,7 @@ async def test_calls_wait_if_the_limit_rejects_their_message_and_later_messages_
 
     monkeypatch.setattr(limiter, "exchange", exchange)
     settings = LimitSettings(_MODEL, parse_limit("concurrency=5"))
-    limit = Limiter(_NO_CLIENT, settings, declared=None, task_queue="queue")
+    limit = Limiter(_NO_CLIENT, settings, declared_limit=None, task_queue="queue")
     limit.release("ended")
     with pytest.raises(CallDeferred, match="model:small rejects the message: unknown kind"):
         await limit.request("a", CallRequest())

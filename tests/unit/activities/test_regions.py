@@ -175,7 +175,7 @@ async def test_thread_of_a_region_does_not_block_the_event_loop() -> None:
 
 
 def region_of(count: int) -> OffloadedRegionState:
-    scheduler = SimpleNamespace(is_finished=False, state=SimpleNamespace(ended=[]))
+    scheduler = SimpleNamespace(is_finished=False, state=SimpleNamespace(ended_numbers=[]))
     state = SimpleNamespace(region=SimpleNamespace(member_numbers=range(count)), scheduler=scheduler, last=None)
     return cast(OffloadedRegionState, state)
 

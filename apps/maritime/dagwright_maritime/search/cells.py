@@ -19,7 +19,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return a Markdown table; numbers are right-aligned, and null is an empty cell.
 
     Args:
-        columns: at least one.
+        columns: titles of the columns, at least one.
         rows: each with a value for each column.
     """
     positions = range(len(columns))

@@ -29,7 +29,7 @@ class SearchClients:
         self._clients: dict[str, AsyncOpenSearch] = {}
 
     def client(self, address: str) -> "AsyncOpenSearch":
-        """Return the client for an address; it connects at first use."""
+        """Return the client for an address; the client connects at first use."""
         # Imported here: the import takes 0.3 s of CPU time, and commands that list or check tools need no client.
         from opensearchpy import AsyncOpenSearch  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
 """Errors of finding and starting a search server.
 
     NoSearchServer            base class
-    ├── NotRunning            no server is configured, and none runs in the state folder: start or configure one
+    ├── NotRunning            no server is configured, and none runs in the state folder: start or configure a server
     │   └── NeverStarted      no server has ever run there: waiting does not help
     ├── ProgramMissing        Java or Maven is not installed: install it, or configure a server
     ├── InstallFailed         the server could not be downloaded or compiled

@@ -8,7 +8,7 @@ from typing import Any
 from dagwright_maritime.search.limits import Json, QueryLimits
 
 RESULT_LIMIT_BYTES = 4 * 1024 * 1024
-"""Limit of the documents of one result as JSON, and of its groups and figures."""
+"""Size limit of the documents of one result as JSON; also size limit of its groups and figures."""
 _KEYS_SHOWN = 20
 _FIGURES = ("avg", "min", "max", "stats", "percentiles")
 """Figures that are null if no document has a value; a sum is 0 in that case, so the gap cannot be detected."""
@@ -23,7 +23,7 @@ class SearchResultTooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A figure that some groups lack, because none of their documents has a value.
+    """A figure that some groups lack, because no document of these groups has a value.
 
     Args:
         group: name of the grouping; empty if the figure is over all documents.
@@ -57,11 +57,11 @@ class SearchResult:
 
     Args:
         hits: the documents as they were stored, in the order of the query.
-        sort_values: for each document its sort values; empty without a sort order.
+        sort_values: the sort values of each document; empty without a sort order.
         groups: the aggregations, as the server returned them.
         total: number of matching documents.
-        omitted: number of documents that were found but exceed the size limit.
-        problems: reasons why the result is incomplete, a sentence each.
+        omitted: number of found documents that do not fit into the size limit.
+        problems: reasons why the result is incomplete, one sentence per reason.
     """
 
     hits: list[Json]
@@ -97,27 +97,27 @@ def parse_result(response: Mapping[str, Any], aggregations: Mapping[str, Any], l
             "groups, fewer figures in each, or fewer fields of their documents"
         )
     hits: list[Mapping[str, Any]] = response["hits"]["hits"]
-    limited = _within_limit(hits)
+    hits_within_limit = _within_limit(hits)
     problems = [*_problems(response)]
-    if len(limited) < len(hits):
+    if len(hits_within_limit) < len(hits):
         problems.append(
-            f"The result has only the first {len(limited):,} of {len(hits):,} documents: together they exceed "
-            f"{RESULT_LIMIT_BYTES:,} bytes; request fewer fields."
+            f"The result has only the first {len(hits_within_limit):,} of {len(hits):,} documents: "
+            f"together they exceed {RESULT_LIMIT_BYTES:,} bytes; request fewer fields."
         )
     return SearchResult(
-        hits=[hit.get("_source", {}) for hit in limited],
-        sort_values=[hit.get("sort", []) for hit in limited],
+        hits=[hit.get("_source", {}) for hit in hits_within_limit],
+        sort_values=[hit.get("sort", []) for hit in hits_within_limit],
         groups=groups,
         total=int(response["hits"]["total"]["value"]),
         took_ms=int(response.get("took", 0)),
-        omitted=len(hits) - len(limited),
+        omitted=len(hits) - len(hits_within_limit),
         gaps=[*_gaps(aggregations, [("", groups)], group="")],
         problems=problems,
     )
 
 
 def bucket_list(grouping: Any) -> list[tuple[str, Mapping[str, Any]]] | None:
-    """Return the groups of an aggregation with their keys; `None` if it does not make groups."""
+    """Return the groups of an aggregation with their keys; `None` if the aggregation makes no groups."""
     if not isinstance(grouping, Mapping):
         return None
     buckets = grouping.get("buckets")
@@ -129,7 +129,7 @@ def bucket_list(grouping: Any) -> list[tuple[str, Mapping[str, Any]]] | None:
 
 
 def key_of(bucket: Mapping[str, Any]) -> str:
-    """Return the key of a group as text; for a time at midnight only the day."""
+    """Return the key of a group as text; for a time at midnight, return only the day."""
     return _day(str(bucket.get("key_as_string", bucket.get("key", ""))))
 
 
@@ -139,10 +139,10 @@ def omitted_documents(grouping: Mapping[str, Any]) -> int:
 
 
 def figures_of(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the figures of a group itself, as name and value; each part of a multi-value figure separately.
+    """Yield the figures of a group without its nested groups, as name and value; multi-value figures yield each part.
 
     A value is a number, `None` if missing, a list of documents, or a text. The server returns a date as milliseconds
-    with a text, and the text is used. The sum of dates is omitted if it can be recognized.
+    and as a text; the text is used. The sum of dates is omitted, if it is recognized as such.
     """
     for name, figure in group.items():
         if not isinstance(figure, Mapping) or bucket_list(figure) is not None:
@@ -167,7 +167,7 @@ def figures_of(group: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _figure(figure: Mapping[str, Any], part: str) -> Any:
     text = figure.get(f"{part}{_AS_TEXT}")
-    # Booleans have a text too, but their figures are numbers: how many are true, and the share.
+    # Booleans also have a text, but their figures are numbers: the count and the share of true values.
     is_date = figure[part] is not None and isinstance(text, str) and text not in ("true", "false")
     return _day(str(text)) if is_date else figure[part]
 
@@ -181,7 +181,7 @@ def _day(text: str) -> str:
 
 
 def _in_order(aggregations_of_query: Mapping[str, Any], aggregations: Mapping[str, Any]) -> Json:
-    """Return aggregations in the order of the query; the server has an order of its own."""
+    """Return aggregations in the order of the query; the server returns them in another order."""
     other_aggregations = {name: value for name, value in aggregations.items() if name not in aggregations_of_query}
     return other_aggregations | {
         name: _inside_in_order(aggregations_of_query[name], aggregations[name])
@@ -191,14 +191,14 @@ def _in_order(aggregations_of_query: Mapping[str, Any], aggregations: Mapping[st
 
 
 def _inside_in_order(kinds: Mapping[str, Any], grouping: Json) -> Json:
-    inner, buckets = kinds.get("aggs", {}), grouping.get("buckets")
-    if not inner:
+    inner_aggregations, buckets = kinds.get("aggs", {}), grouping.get("buckets")
+    if not inner_aggregations:
         return grouping
     if isinstance(buckets, list):
-        return {**grouping, "buckets": [_in_order(inner, bucket) for bucket in buckets]}
+        return {**grouping, "buckets": [_in_order(inner_aggregations, bucket) for bucket in buckets]}
     if isinstance(buckets, dict):
-        return {**grouping, "buckets": {key: _in_order(inner, bucket) for key, bucket in buckets.items()}}
-    return _in_order(inner, grouping)
+        return {**grouping, "buckets": {key: _in_order(inner_aggregations, bucket) for key, bucket in buckets.items()}}
+    return _in_order(inner_aggregations, grouping)
 
 
 def _buckets(groups: Any) -> Iterator[None]:
@@ -210,13 +210,13 @@ def _buckets(groups: Any) -> Iterator[None]:
 
 
 def _within_limit(hits: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    limited, size = [], 0
+    hits_within_limit, size = [], 0
     for hit in hits:
         size += _bytes_of(hit.get("_source", {}))
         if size > RESULT_LIMIT_BYTES:
             break
-        limited.append(hit)
-    return limited
+        hits_within_limit.append(hit)
+    return hits_within_limit
 
 
 def _bytes_of(value: Any) -> int:
@@ -227,11 +227,11 @@ def _problems(response: Mapping[str, Any]) -> Iterator[str]:
     if response.get("timed_out"):
         yield "The search timed out: the result covers only a part of the documents."
     shards = response.get("_shards", {})
-    if failed := shards.get("failed", 0):
+    if failed_count := shards.get("failed", 0):
         reasons = [failure.get("reason", {}).get("reason", "") for failure in shards.get("failures", [])]
         reason = f" ({str(reasons[0])[:300]})" if reasons and reasons[0] else ""
-        parts = f"{failed} of {shards.get('total')} parts of the index"
-        yield f"{parts} could not be searched{reason}; the result covers the others."
+        parts = f"{failed_count} of {shards.get('total')} parts of the index"
+        yield f"{parts} could not be searched{reason}; the result covers the other parts."
 
 
 def _gaps(aggregations: Any, groups: Sequence[tuple[str, Any]], *, group: str) -> Iterator[Gap]:
@@ -259,7 +259,7 @@ def _gaps(aggregations: Any, groups: Sequence[tuple[str, Any]], *, group: str) -
 
 
 def is_empty_figure(figure: Any) -> bool:
-    """Return whether a figure has no value, because no document has one."""
+    """Return whether a figure has no value, because no document has a value."""
     if not isinstance(figure, Mapping):
         return False
     if "value" in figure:

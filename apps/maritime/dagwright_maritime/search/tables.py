@@ -1,4 +1,4 @@
-"""Markdown for search results: documents in a table, groups and figures in tables of their own."""
+"""Markdown for search results: documents in a table, groups and figures in separate tables."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ def document_table(
     columns += [name for name in field_names if name not in first_fields]
     if not columns:
         return f"{max(total or 0, len(hits)):,} match; no fields were requested."
-    omitted = columns[MAX_COLUMNS:]
+    omitted_columns = columns[MAX_COLUMNS:]
     columns = columns[:MAX_COLUMNS]
     parts = [table(columns, [[hit.get(name) for name in columns] for hit in visible_hits])]
     hidden_count = max(total or 0, len(hits)) - len(visible_hits)
@@ -43,8 +43,8 @@ def document_table(
         parts.append(
             f"{len(visible_hits):,} of {len(visible_hits) + hidden_count:,} are shown; there are {hidden_count:,} more."
         )
-    if omitted:
-        parts.append(f"Not shown: {', '.join(map(cell, omitted))}.")
+    if omitted_columns:
+        parts.append(f"Not shown: {', '.join(map(cell, omitted_columns))}.")
     return "\n\n".join(parts)
 
 
@@ -93,10 +93,10 @@ def group_tables(groups: Mapping[str, Any], *, rows: int) -> str:
     return "\n\n".join(parts)
 
 
-def _tables(enclosing: Sequence[KeyedGroup], names: tuple[str, ...]) -> Iterator[GroupTable]:
+def _tables(enclosing_groups: Sequence[KeyedGroup], names: tuple[str, ...]) -> Iterator[GroupTable]:
     """Yield a table for each grouping within some groups, followed by the tables of the groupings nested in it."""
-    for name in dict.fromkeys(name for _, group in enclosing for name in group):
-        groups = [(keys, group[name]) for keys, group in enclosing if bucket_list(group.get(name)) is not None]
+    for name in dict.fromkeys(name for _, group in enclosing_groups for name in group):
+        groups = [(keys, group[name]) for keys, group in enclosing_groups if bucket_list(group.get(name)) is not None]
         inner_groups: list[KeyedGroup] = [
             ((*keys, key), bucket) for keys, grouping in groups for key, bucket in bucket_list(grouping) or ()
         ]
@@ -107,7 +107,7 @@ def _tables(enclosing: Sequence[KeyedGroup], names: tuple[str, ...]) -> Iterator
         yield from _tables(inner_groups, (*names, name))
     single_groups = [
         ((*keys, name), single)
-        for keys, group in enclosing
+        for keys, group in enclosing_groups
         for name, single in group.items()
         if _is_single_group(single)
     ]

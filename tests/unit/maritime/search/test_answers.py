@@ -76,7 +76,7 @@ def test_server_problems_are_reported() -> None:
     shards = {"total": 3, "failed": 1, "failures": [{"reason": {"reason": "disk is gone"}}]}
     assert parsed_response(timed_out=True, _shards=shards).problems == [
         "The search timed out: the result covers only a part of the documents.",
-        "1 of 3 parts of the index could not be searched (disk is gone); the result covers the others.",
+        "1 of 3 parts of the index could not be searched (disk is gone); the result covers the other parts.",
     ]
 
 
