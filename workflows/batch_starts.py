@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import Task
-from dagwright.features.batch_followers import MAX_CALLS, can_start_batch, followers_of, parallel_calls
+from dagwright.features.batch_followers import MAX_CALLS, followers_of, parallel_calls
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.call_batches import (
     CallBatchResult,

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter
 
-from dagwright.plugins.entities import TEXT_FORMAT, ToolDeclaration, accepted_kinds, can_make, kind_conditions
+from dagwright.plugins.entities import TEXT_FORMAT, ToolDeclaration, accepted_kinds, can_make
 from dagwright.tools import ToolSpec
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.onboarding import onboarding_tools
