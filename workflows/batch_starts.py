@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import Task
-from dagwright.features.batch_followers import MAX_CALLS, followers_of, parallel_calls
+from dagwright.features.batch_followers import MAX_CALLS, can_start_batch, followers_of, parallel_calls
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.call_batches import (
     CallBatchResult,
@@ -81,7 +81,7 @@ class CallBatches:
         task = ready_call.task
         if (
             task.id in self._detached_calls
-            or not can_lead(self._scheduler, task)
+            or not can_start_batch(self._scheduler, task)
             or task.node.tool in self._separate_tools(at)
         ):
             return False

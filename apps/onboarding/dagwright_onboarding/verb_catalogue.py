@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import yaml
 from pydantic import TypeAdapter
 
-from dagwright.plugins.entities import TEXT_FORMAT, ToolDeclaration, accepted_kinds, can_make
+from dagwright.plugins.entities import TEXT_FORMAT, ToolDeclaration, accepted_kinds, can_make, kind_conditions
 from dagwright.tools import ToolSpec
 from dagwright_onboarding.entity_types import RESOLVER
 from dagwright_onboarding.onboarding import onboarding_tools
@@ -70,7 +70,7 @@ def _parameter(
         "refs": [maker.name for maker in declarations if can_make(maker, kinds, RESOLVER)],
         **(
             {"only": {name: dict(by_kind) for name, by_kind in kinds_by_value.items()}}
-            if (kinds_by_value := only_kinds(verb, name))
+            if (kinds_by_value := kind_conditions(verb, name))
             else {}
         ),
     }

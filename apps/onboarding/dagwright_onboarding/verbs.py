@@ -114,7 +114,7 @@ class OnboardingVerbs:
     def create_person(
         self, key: str, *, name: str, jurisdiction: str | None = None, date_of_birth: str | None = None
     ) -> PersonResult:
-        """Return the person with this name, jurisdiction and date of birth; the person is added if no such person exists."""
+        """Return the person with this name, jurisdiction and date of birth; add a missing person."""
         natural_key = NewParty(PartyKind.PERSON, name, jurisdiction, date_of_birth).natural_key()
 
         def apply(call: VerbCall) -> PersonResult:
