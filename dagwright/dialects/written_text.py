@@ -115,14 +115,14 @@ def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
     position = answer_start(text)
     empty_value: tuple[int, ParsedValue] | None = None
     has_values = False
-    prose: UnreadableValue | None = None
+    first_failure: UnreadableValue | None = None
     while match := _START.search(text, position):
         try:
             parsed_value = read_value(text, match.start())
         except UnreadableValue as failure:
             if failure.looks_like_value:
                 raise PlanInvalid([_syntax_problem(text, failure)]) from None
-            prose = prose or failure
+            first_failure = first_failure or failure
             position = max(failure.offset, match.end())
             continue
         position = parsed_value.end
@@ -135,8 +135,8 @@ def _values_in(text: str) -> Iterator[tuple[int, ParsedValue]]:
         return
     if empty_value is not None:
         yield empty_value
-    elif prose is not None:
-        raise PlanInvalid([_syntax_problem(text, prose)])
+    elif first_failure is not None:
+        raise PlanInvalid([_syntax_problem(text, first_failure)])
     else:
         raise PlanInvalid([Problem("empty_plan", "the text has no JSON object and no list of objects")])
 

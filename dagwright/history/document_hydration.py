@@ -209,12 +209,12 @@ class _NodeListing:
             yield name, node
         included_ids = set[str]()
         try:
-            async for inner in self._offloaded_nodes.nodes():
-                if inner.id in self._offloaded_nodes.ids_in_run:
-                    included_ids.add(inner.id)
+            async for inner_node in self._offloaded_nodes.nodes():
+                if inner_node.id in self._offloaded_nodes.ids_in_run:
+                    included_ids.add(inner_node.id)
                 else:
-                    self._counts[inner.document["status"]] -= 1
-                yield inner.id, await self._hydrate_node(inner.id, inner.document)
+                    self._counts[inner_node.document["status"]] -= 1
+                yield inner_node.id, await self._hydrate_node(inner_node.id, inner_node.document)
         except StoreError as error:
             self._stop_reading(error)
             for name, node in self._document["nodes"].items():
@@ -227,11 +227,14 @@ class _NodeListing:
         for name, value in output.items():
             yield name, await self._hydrator.hydrate(value, ref="output", node=None)
         try:
-            async for inner in self._offloaded_nodes.nodes():
-                is_completed = inner.document["status"] == NodeStatus.COMPLETED
-                if inner.is_end and is_completed and inner.id not in output:
+            async for inner_node in self._offloaded_nodes.nodes():
+                is_completed = inner_node.document["status"] == NodeStatus.COMPLETED
+                if inner_node.is_end and is_completed and inner_node.id not in output:
                     self._hydrator.drop_loaded_values()
-                    yield inner.id, await self._hydrator.hydrate(inner.document["result"], ref="output", node=None)
+                    yield (
+                        inner_node.id,
+                        await self._hydrator.hydrate(inner_node.document["result"], ref="output", node=None),
+                    )
         except StoreError as error:
             self._stop_reading(error)
 
@@ -331,7 +334,7 @@ def _size_of(value: Any) -> int:
 
 def _size_of_part(part: Any) -> int:
     if isinstance(part, WorkerText):
-        return sum(_size_of_part(inner) for inner in part.parts if isinstance(inner, StoredValue))
+        return sum(_size_of_part(inner_part) for inner_part in part.parts if isinstance(inner_part, StoredValue))
     return part.shape.size_bytes if isinstance(part, StoredValue) and part.shape is not None else 0
 
 

@@ -284,10 +284,10 @@ class ExecutionStart:
             return False
         return True
 
-    def _handle_compiled_plan(self, compiled: Any) -> None:
-        self._pages.count = len(pages_of(compiled))
+    def _handle_compiled_plan(self, plan_columns: Any) -> None:
+        self._pages.count = len(pages_of(plan_columns))
         if not self._pages.count:
-            self.plan = plan_from_columns(compiled)
+            self.plan = plan_from_columns(plan_columns)
 
     def _handle_items(self, loaded_items: Mapping[str, Any]) -> None:
         """Handle the items of a map batch that were too large for its input."""

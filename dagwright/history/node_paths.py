@@ -43,17 +43,17 @@ async def resolve_path(view: "RunView", path: str, *, open_reader: "Callable[[st
     Raises:
         SubPlanNotStarted: the path leads into a sub-plan that has not started.
     """
-    resolved = ResolvedPath(view, path)
-    while resolved.view.scheduler is not None:
-        if (task_and_path := sub_plan_of_path(resolved.view.scheduler, resolved.name)) is None:
+    resolved_path = ResolvedPath(view, path)
+    while resolved_path.view.scheduler is not None:
+        if (task_and_path := sub_plan_of_path(resolved_path.view.scheduler, resolved_path.name)) is None:
             break
         task_id, remaining_path = task_and_path
         try:
-            child = await open_reader(child_run_id(resolved.view, task_id)).read()
+            child = await open_reader(child_run_id(resolved_path.view, task_id)).read()
         except RunNotFound:
-            raise SubPlanNotStarted(f"the sub-plan {resolved.path + task_id!r} has not started") from None
-        resolved = ResolvedPath(child, remaining_path, f"{resolved.path}{task_id}/")
-    return resolved
+            raise SubPlanNotStarted(f"the sub-plan {resolved_path.path + task_id!r} has not started") from None
+        resolved_path = ResolvedPath(child, remaining_path, f"{resolved_path.path}{task_id}/")
+    return resolved_path
 
 
 def child_run_id(view: "RunView", task_id: str) -> str:

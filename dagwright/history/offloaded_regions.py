@@ -137,11 +137,11 @@ class _OffloadedRegion:
         self._region = scheduler.plan.nodes[number]
         self._record = scheduler.records[number]
         self._store = store
-        self._outside_ids = [scheduler.plan.nodes[needed].id for needed in self._region.dependencies]
+        self._outside_ids = [scheduler.plan.nodes[dependency].id for dependency in self._region.dependencies]
         self._hidden_numbers = frozenset(
             position
-            for position, needed in enumerate(self._region.dependencies)
-            if scheduler.plan.nodes[needed].kind in HIDDEN_KINDS
+            for position, dependency in enumerate(self._region.dependencies)
+            if scheduler.plan.nodes[dependency].kind in HIDDEN_KINDS
         )
         """Numbers of the nodes outside that the compiler has added."""
         self._cached_head: _RegionHead | None = None
@@ -194,9 +194,9 @@ class _OffloadedRegion:
     async def edges(self) -> AsyncIterator[tuple[str, str]]:
         names: list[str] = []
         async for node in self._pages_of_nodes():
-            for needed in node.dependencies:
-                if needed not in self._hidden_numbers:
-                    yield names[needed], node.id
+            for dependency in node.dependencies:
+                if dependency not in self._hidden_numbers:
+                    yield names[dependency], node.id
             names.append(node.id)
 
     # Records of the nodes.

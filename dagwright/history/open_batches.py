@@ -26,14 +26,14 @@ class OpenCallBatches:
         self._calls: dict[str, list[str]] = {}
         """Activity id of a batch -> the activity ids that its first calls would have as separate activities."""
 
-    def add(self, scheduled: ActivityTaskScheduledEventAttributes) -> list[str]:
+    def add(self, attributes: ActivityTaskScheduledEventAttributes) -> list[str]:
         """Add a batch; return the activity ids of its first calls, or an empty list if another version created it."""
         try:
-            calls = read_call_batch(read_argument(scheduled.input.payloads)).calls
+            calls = read_call_batch(read_argument(attributes.input.payloads)).calls
         except (MessageInvalid, ValueError):
             return []
         activity_ids = [call.activity_id for call in calls]
-        self._calls[scheduled.activity_id] = activity_ids
+        self._calls[attributes.activity_id] = activity_ids
         return activity_ids
 
     def activity_ids_of(self, activity: str) -> list[str]:

@@ -184,8 +184,9 @@ def _calls_of_plan(call: OpenCall, task_id: str | None, scheduler: "RunScheduler
         members = [
             scheduler.plan.nodes[member] for member in scheduler.state.regions.open_members(number, scheduler.records)
         ]
-        ready = [member for member in members if _is_ready(scheduler, member.id)]
-        return [replace(call, task=member.id, tool=member.tool) for member in ready] or [replace(call, tool=node.tool)]
+        ready_members = [member for member in members if _is_ready(scheduler, member.id)]
+        calls = [replace(call, task=member.id, tool=member.tool) for member in ready_members]
+        return calls or [replace(call, tool=node.tool)]
     tool = scheduler.plan.tools.get(node.tool)
     if call.tool == ACTIVITY_CALL_BATCH:
         call = replace(call, tool=node.tool)

@@ -251,21 +251,21 @@ class HistoryReplay:
                 self._batches.add(event)
 
     def _apply_scheduled_activity(self, event: HistoryEvent) -> None:
-        scheduled = event.activity_task_scheduled_event_attributes
-        self._activity_of_event[event.event_id] = scheduled.activity_id
-        preparation_id = PREPARATION_IDS.get(scheduled.activity_type.name)
+        attributes = event.activity_task_scheduled_event_attributes
+        self._activity_of_event[event.event_id] = attributes.activity_id
+        preparation_id = PREPARATION_IDS.get(attributes.activity_type.name)
         if preparation_id is not None and self.scheduler is None:
             # No node has started yet; later a node may have any of these names.
             self._activity_of_event[event.event_id] = preparation_id
             if preparation_id == LOAD_PLAN:
                 self._start_data.expect_page(event.event_id)
-        elif scheduled.activity_id.startswith(wire.ID_CALL_BATCH):
-            for name in self._call_batches.add(scheduled):
+        elif attributes.activity_id.startswith(wire.ID_CALL_BATCH):
+            for name in self._call_batches.add(attributes):
                 self._mark_running(self._tasks.get, name)
-        elif not scheduled.activity_id.startswith(wire.INTERNAL_ID_PREFIX):
-            self._mark_running(self._tasks.get, scheduled.activity_id)
-        elif scheduled.activity_id.startswith(wire.ID_LOAD_VALUES):
-            self._mark_running(self._loads.get, scheduled.activity_id)
+        elif not attributes.activity_id.startswith(wire.INTERNAL_ID_PREFIX):
+            self._mark_running(self._tasks.get, attributes.activity_id)
+        elif attributes.activity_id.startswith(wire.ID_LOAD_VALUES):
+            self._mark_running(self._loads.get, attributes.activity_id)
 
     # Start.
 
@@ -326,8 +326,8 @@ class HistoryReplay:
         self._now = batch.at
         self._history_use = replace(batch.history_use, signals=batch.history_use.signals + len(batch.updates))
         has_started = self.scheduler is not None
-        messages, others = batch.messages_and_others
-        if self.scheduler is not None and self._limits is not None and (messages or others):
+        messages, other_events = batch.messages_and_others
+        if self.scheduler is not None and self._limits is not None and (messages or other_events):
             self.scheduler.advance(self._now)
         for event in messages:
             await self._apply_event(event, self._now)
@@ -335,7 +335,7 @@ class HistoryReplay:
         if messages:
             # The workflow reacts to the messages before it receives the other events.
             self._apply_unrecorded_effects()
-        for event in others:
+        for event in other_events:
             await self._apply_event(event, self._now)
         if self.scheduler is None and self.run_input is not None and self._start_data.is_complete:
             self._start_run(self.run_input, self._now)
@@ -409,10 +409,10 @@ class HistoryReplay:
     def _dispatch_next(self) -> bool:
         """Dispatch the next task as the workflow does. The task is `ready` until its event arrives."""
         assert self.scheduler is not None
-        ready = next_call(self.scheduler, self._now)
-        if ready is None:
+        ready_call = next_call(self.scheduler, self._now)
+        if ready_call is None:
             return False
-        task = ready.task
+        task = ready_call.task
         record = self.scheduler.record_of(task.id)
         assert record is not None
         record.status, record.started_at = NodeStatus.READY, None
@@ -423,7 +423,7 @@ class HistoryReplay:
             self._workflows[limits.child_workflow_id(self._workflow_id, task.call_id)] = task.id
         else:
             self._tasks[limits.activity_id(task.call_id)] = task.id
-        if needs_loading(self.scheduler, ready):
+        if needs_loading(self.scheduler, ready_call):
             self._loads[limits.load_id(task.call_id)] = task.id
         return True
 
@@ -589,8 +589,8 @@ class HistoryReplay:
             await self._apply_event(unhandled_event, at)
         self.ended_at = at
         self.status_at_close = STATUS_AT_CLOSE[event.event_type]
-        recorded = self._recorded_document if self.status_at_close == "cancelled" else None
-        self.document = closing_document(event) or recorded
+        recorded_document = self._recorded_document if self.status_at_close == "cancelled" else None
+        self.document = closing_document(event) or recorded_document
         self.error = await closing_error(event, self._converter, has_document=self.document is not None) or self.error
         if self.document is not None and not self.document["nodes"] and "nodes_ref" not in self.document:
             # The run was rejected before it started.

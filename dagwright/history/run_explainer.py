@@ -176,8 +176,8 @@ class RunExplainer:
             RunNotFound: there is no such run.
             NodeNotFound: the run has no such node.
         """
-        top = await self._open_reader(workflow_id).read()
-        view, name, path = await self._find(top, node)
+        top_view = await self._open_reader(workflow_id).read()
+        view, name, path = await self._find(top_view, node)
         if view.scheduler is not None and view.scheduler.record_of(name) is not None:
             chain = why(view.scheduler, name, calls=view.pending)
             chain = await self._with_sub_plans(view, chain)
@@ -185,7 +185,7 @@ class RunExplainer:
             chain = await self._inner_chain(view, name)
         explained_nodes = {reason.node for reason in chain.reasons}
         notes = [note for note in view.notes if note["node_id"] is None or note["node_id"] in explained_nodes]
-        return RunExplanation(top, node, _with_path(chain, path), notes)
+        return RunExplanation(top_view, node, _with_path(chain, path), notes)
 
     async def _find(self, view: "RunView", node: str) -> "tuple[RunView, str, str]":
         """Return the run that has a node, its name there, and the path from the top run."""
@@ -207,7 +207,7 @@ class RunExplainer:
             raise NodeNotFound(str(error)) from None
         except StoreError as error:
             raise NodeNotFound(unreadable_note(error)["message"]) from None
-        ids = [visible.id for visible, _ in scheduler.state.visible_nodes()]
+        ids = [visible_node.id for visible_node, _ in scheduler.state.visible_nodes()]
         similar_ids = get_close_matches(node, ids[:1_000], 1)
         hint = f"; did you mean {similar_ids[0]!r}?" if similar_ids else ""
         raise NodeNotFound(f"the run {view.workflow_id!r} has no node {node!r}{hint}")
@@ -222,7 +222,7 @@ class RunExplainer:
     async def _with_sub_plans(self, view: "RunView", chain: Chain) -> Chain:
         """Return the chain with the reasons of its sub-plans."""
         reasons = [*chain.reasons]
-        omitted = chain.omitted
+        omitted_count = chain.omitted
         for position, reason in enumerate(chain.reasons):
             if not self._has_sub_plan(view, reason) or self._runs_left <= 0:
                 continue
@@ -232,12 +232,12 @@ class RunExplainer:
             except RunNotFound:
                 continue
             child_chain = _with_path(await self._chain_of_run(child), f"{reason.node}/")
-            omitted += child_chain.omitted
+            omitted_count += child_chain.omitted
             reasons[position] = replace(
                 reason, because=[start.node for start in child_chain.starts()] or reason.because
             )
             reasons += child_chain.reasons
-        return Chain(reasons[:MAX_REASONS], omitted + max(0, len(reasons) - MAX_REASONS))
+        return Chain(reasons[:MAX_REASONS], omitted_count + max(0, len(reasons) - MAX_REASONS))
 
     def _has_sub_plan(self, view: "RunView", reason: Reason) -> bool:
         if view.scheduler is None or reason.kind not in ("run", "failed", "waiting"):
@@ -255,9 +255,9 @@ class RunExplainer:
         reasons: list[Reason] = []
         while unvisited and len(reasons) < MAX_REASONS:
             name = unvisited.popleft()
-            inner = await offloaded_nodes.find(name)
-            if inner is not None:
-                reasons.append(_reason_of_inner(inner))
+            inner_node = await offloaded_nodes.find(name)
+            if inner_node is not None:
+                reasons.append(_reason_of_inner(inner_node))
             elif view.scheduler is not None and view.scheduler.record_of(name) is not None:
                 reasons.append(reason_of(view.scheduler, name, call=view.pending.get(name)))
             else:
@@ -268,8 +268,8 @@ class RunExplainer:
         return Chain(reasons, len(unvisited))
 
 
-def _reason_of_inner(inner: InnerNode) -> Reason:
-    document = inner.document
+def _reason_of_inner(inner_node: InnerNode) -> Reason:
+    document = inner_node.document
     status = NodeStatus(document["status"])
     error = document["error"]
     kind = _KIND_OF_INNER.get(status, "group")
@@ -278,7 +278,7 @@ def _reason_of_inner(inner: InnerNode) -> Reason:
     message = {"completed": "completed", "failed": "failed", "group": "runs with other pure nodes in one call"}
     facts = {"tool": document["tool"], "attempts": document["attempts"]}
     text = message.get(kind, f"is {status.value}")
-    return Reason(inner.id, status, kind, text, detail, because=needs, facts=facts)
+    return Reason(inner_node.id, status, kind, text, detail, because=needs, facts=facts)
 
 
 def _with_path(chain: Chain, path: str) -> Chain:

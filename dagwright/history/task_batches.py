@@ -79,17 +79,17 @@ class EventBatches:
         size = event.workflow_task_started_event_attributes.history_size_bytes
         self._task_starts[event.event_id] = at, HistoryUse(event.event_id, size, self._message_count)
 
-    def complete(self, event: HistoryEvent, at: float) -> EventBatch:
+    def complete(self, completion: HistoryEvent, at: float) -> EventBatch:
         """Return the events of a completed workflow task."""
-        started_event_id = event.workflow_task_completed_event_attributes.started_event_id
+        started_event_id = completion.workflow_task_completed_event_attributes.started_event_id
         started_at, self._history_use = self._task_starts.pop(started_event_id, (at, self._history_use))
         events, self._unhandled_events = self._unhandled_events, []
-        batch = [added for added in events if added.event_id < started_event_id]
-        self._unhandled_events = [added for added in events if added.event_id >= started_event_id]
-        signals = [added for added in batch if added.event_type == _SIGNALLED]
-        others = [added for added in batch if added.event_type not in (_SIGNALLED, _CANCEL_REQUESTED)]
-        has_cancel_request = len(signals) + len(others) < len(batch)
-        return EventBatch(started_at, self._history_use, [*signals, *others], has_cancel_request)
+        batch = [event for event in events if event.event_id < started_event_id]
+        self._unhandled_events = [event for event in events if event.event_id >= started_event_id]
+        signals = [event for event in batch if event.event_type == _SIGNALLED]
+        other_events = [event for event in batch if event.event_type not in (_SIGNALLED, _CANCEL_REQUESTED)]
+        has_cancel_request = len(signals) + len(other_events) < len(batch)
+        return EventBatch(started_at, self._history_use, [*signals, *other_events], has_cancel_request)
 
     def pop_rest(self) -> list[HistoryEvent]:
         """Return the events that no workflow task will receive, because the run has ended."""

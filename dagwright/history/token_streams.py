@@ -279,8 +279,8 @@ class _Topic:
         with self._texts.poll_pause(interval_s) as pause_s:
             await events.pause(pause_s)
 
-    def _pause_s(self, newest: HeartbeatText) -> float:
-        if newest.text:
+    def _pause_s(self, newest_text: HeartbeatText) -> float:
+        if newest_text.text:
             return NEXT_PAUSE_S
         now = asyncio.get_running_loop().time()
         self._expected_at = self._expected_at if self._expected_at is not None else now

@@ -237,13 +237,13 @@ def error_body(content: Any, text: str) -> ErrorContent:
     """
     if isinstance(content, Mapping):
         nested_error = content.get("error")
-        inner: Mapping[str, Any] = nested_error if isinstance(nested_error, Mapping) else content
-        message = inner.get("message", inner.get("detail", nested_error))
+        error_fields: Mapping[str, Any] = nested_error if isinstance(nested_error, Mapping) else content
+        message = error_fields.get("message", error_fields.get("detail", nested_error))
         return ErrorContent(
             message=message if isinstance(message, str) else "",
-            code=_name(inner.get("code")),
-            type=_name(inner.get("type")),
-            param=_name(inner.get("param")),
+            code=_name(error_fields.get("code")),
+            type=_name(error_fields.get("type")),
+            param=_name(error_fields.get("param")),
             text=text,
         )
     return ErrorContent(

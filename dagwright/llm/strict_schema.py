@@ -123,10 +123,10 @@ def _merge_all_of(schema: Schema, root: Schema) -> Schema:
     """Merge the parts of `allOf` into a schema, as far as their keywords can be merged."""
     merged_schema = {keyword: value for keyword, value in schema.items() if keyword != "allOf"}
     for part in schema.get("allOf", ()):
-        inner = _merge_all_of(_resolve_refs(part, root), root)
-        properties = {**merged_schema.get("properties", {}), **inner.get("properties", {})}
-        required_names = [*merged_schema.get("required", ()), *inner.get("required", ())]
-        merged_schema = {**inner, **merged_schema}
+        part_schema = _merge_all_of(_resolve_refs(part, root), root)
+        properties = {**merged_schema.get("properties", {}), **part_schema.get("properties", {})}
+        required_names = [*merged_schema.get("required", ()), *part_schema.get("required", ())]
+        merged_schema = {**part_schema, **merged_schema}
         if properties:
             merged_schema |= {"properties": properties, "required": required_names}
     return merged_schema
@@ -200,14 +200,14 @@ def _restore_choice(output: Any, schema: Schema, root: Schema) -> Any:
         resolved_schema = _resolve_refs(choice, root)
         if isinstance(output, dict):
             properties = resolved_schema.get("properties", {})
-            fits = properties and output.keys() <= properties.keys() and _constants_fit(output, properties)
+            is_match = properties and output.keys() <= properties.keys() and _constants_fit(output, properties)
         elif isinstance(output, list):
-            fits = "array" in _types(resolved_schema)
+            is_match = "array" in _types(resolved_schema)
         elif isinstance(output, str):
-            fits = "string" in _types(resolved_schema) or _is_open(resolved_schema)
+            is_match = "string" in _types(resolved_schema) or _is_open(resolved_schema)
         else:
-            fits = False
-        if fits:
+            is_match = False
+        if is_match:
             return _restore(output, choice, root)
     return output
 

@@ -38,9 +38,9 @@ class VisibleText:
     @property
     def text(self) -> str:
         """Text extracted so far."""
-        visible = _before_marker(self._find_text() if self._field else self._received_text)
+        visible_text = _before_marker(self._find_text() if self._field else self._received_text)
         # The rest may be invalid JSON: keep the text that was already sent.
-        self._extracted_text = visible if visible.startswith(self._extracted_text) else self._extracted_text
+        self._extracted_text = visible_text if visible_text.startswith(self._extracted_text) else self._extracted_text
         return self._extracted_text
 
     def _find_text(self) -> str:

@@ -143,10 +143,10 @@ class _RemoteTool:
 
 
 def _spec_of(tool: ListedTool, connection: McpConnection) -> ToolSpec:
-    remote = _RemoteTool(connection.server.identity, tool.name, tool.reads_json, tool.declaration, connection)
+    remote_tool = _RemoteTool(connection.server.identity, tool.name, tool.reads_json, tool.declaration, connection)
 
     async def call_remote(arguments: dict[str, Any]) -> Any:
-        return await remote.call(arguments)
+        return await remote_tool.call(arguments)
 
     schema = {"properties": {}, **(tool.declaration.input_schema or {})}
     any_object: TypeAdapter[Any] = TypeAdapter(dict[str, Any])

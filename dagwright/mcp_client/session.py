@@ -182,8 +182,8 @@ class McpSession:
     async def close(self) -> None:
         """Close the connection, end the server if it is a program, and wait until it has ended."""
         self._stop.set()
-        _, pending = await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
-        if pending:
+        _, running_tasks = await asyncio.wait({self._owner}, timeout=CLOSE_TIMEOUT_S)
+        if running_tasks:
             await self._abandon()
 
     async def _abandon(self) -> None:

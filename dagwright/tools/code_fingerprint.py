@@ -57,23 +57,25 @@ class CodeFingerprinter:
             return None
         return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()
 
-    def _parts_of(self, first: ModuleType) -> list[str]:
+    def _parts_of(self, first_module: ModuleType) -> list[str]:
         """Return the fingerprints of a module and of the modules that it needs, sorted."""
-        if first.__name__ not in self._parts:
-            self._parts[first.__name__] = self._collect_parts(first)
-        return self._parts[first.__name__]
+        if first_module.__name__ not in self._parts:
+            self._parts[first_module.__name__] = self._collect_parts(first_module)
+        return self._parts[first_module.__name__]
 
-    def _collect_parts(self, first: ModuleType) -> list[str]:
-        modules = {first.__name__: first}
-        unvisited = [first]
+    def _collect_parts(self, first_module: ModuleType) -> list[str]:
+        modules = {first_module.__name__: first_module}
+        unvisited = [first_module]
         while unvisited:
             module = unvisited.pop()
-            for needed_module in self._needed_modules(module) if module is first or _is_user_code(module) else ():
+            for needed_module in (
+                self._needed_modules(module) if module is first_module or _is_user_code(module) else ()
+            ):
                 if needed_module.__name__ not in modules:
                     modules[needed_module.__name__] = needed_module
                     unvisited.append(needed_module)
         # Not sorted by module name: the name of a file given to `--tools` depends on its path.
-        return sorted(self._part_of(module, is_first=module is first) for module in modules.values())
+        return sorted(self._part_of(module, is_first=module is first_module) for module in modules.values())
 
     def _part_of(self, module: ModuleType, *, is_first: bool) -> str:
         file = _file_of(module)

@@ -379,12 +379,12 @@ def context() -> ToolContext:
     Raises:
         NoToolContext: the caller is not running inside a tool.
     """
-    current = _current.get()
-    if current is None:
+    current_context = _current.get()
+    if current_context is None:
         raise NoToolContext(
             "context() works only inside a running tool; in a test, enter dagwright.tools.testing.tool_context() first"
         )
-    return current
+    return current_context
 
 
 @contextmanager
@@ -399,12 +399,12 @@ def active_context(tool_context: ToolContext) -> Iterator[ToolContext]:
 
 def current_owner() -> str | None:
     """Return the owner of the current call's run; `None` outside of tools and in a run without an owner."""
-    current = _current.get()
-    return None if current is None else current.owner
+    current_context = _current.get()
+    return None if current_context is None else current_context.owner
 
 
 def record_reads(*read_locations: str) -> None:
     """Record locations that the current call has read; do nothing outside of tools."""
-    if (current := _current.get()) is not None:
+    if (current_context := _current.get()) is not None:
         for location in read_locations:
-            current.record_read(location)
+            current_context.record_read(location)

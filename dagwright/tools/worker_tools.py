@@ -149,9 +149,9 @@ def _caller_schema(parameters: Parameters, requires: Sequence[str]) -> dict[str,
 
 
 def _first_problem(error: ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    location = "/".join(map(str, first["loc"]))
-    message = first["msg"].removeprefix("Value error, ")
+    problem = error.errors(include_url=False, include_input=False)[0]
+    location = "/".join(map(str, problem["loc"]))
+    message = problem["msg"].removeprefix("Value error, ")
     return f"{location}: {message}" if location else message
 
 

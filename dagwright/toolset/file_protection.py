@@ -56,14 +56,14 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
     )
 
 
-def record_protected_paths(settings: Settings, protected: ProtectedPaths) -> None:
+def record_protected_paths(settings: Settings, protected_paths: ProtectedPaths) -> None:
     """Record the paths of this process for the other processes of its state folder, if the folder is writable.
 
     The modules with tools must be imported already: another process may not find them, or may find other modules of
     that name.
     """
     record = settings.state_dir / RECORD
-    paths = [*protected.paths, *protected.module_files()]
+    paths = [*protected_paths.paths, *protected_paths.module_files()]
     outside_paths = [str(path) for path in paths if not path.is_relative_to(settings.state_dir)]
     if set(outside_paths) <= {str(path) for path in recorded_paths(record)}:
         return
@@ -95,7 +95,7 @@ def _paths_of(settings: Settings) -> Iterator[Path]:
     if "://" not in settings.payload_store:
         yield Path(settings.payload_store)
     if (match := _SQLITE_FILE.match(settings.database_url)) is not None:
-        yield from (Path(f"{match[1]}{end}") for end in _SQLITE_SIDE_FILES)
+        yield from (Path(f"{match[1]}{suffix}") for suffix in _SQLITE_SIDE_FILES)
     for file in settings.temporal_files():
         yield file
         yield from _tls_files_in(file)

@@ -87,9 +87,9 @@ async def published_tools_of_plan(
     return {**published_tools, **await find_published_tools(store, agent_tools, task_queue=task_queue)}
 
 
-def has_unknown_tools(invalid: PlanInvalid) -> bool:
+def has_unknown_tools(plan_invalid: PlanInvalid) -> bool:
     """Return whether a plan is invalid because of tools or agents that another worker may have."""
-    return any(problem.code in ("unknown_tool", "unknown_agent") for problem in invalid.problems)
+    return any(problem.code in ("unknown_tool", "unknown_agent") for problem in plan_invalid.problems)
 
 
 async def publish_cards(store: PayloadStore, cards: Iterable[AgentCard]) -> None:

@@ -56,9 +56,10 @@ class ReceivedAnswer:
 
     def text_for(self, piece: TextPart) -> str:
         """Return the text to send for a piece, with a separator if the piece does not continue the previous text."""
-        previous, self._node, self._resumed_at = self._node, piece.node, NO_TEXT
+        previous_node, self._node, self._resumed_at = self._node, piece.node, NO_TEXT
         # An agent's text before its tool calls is a turn of its own, not an abandoned answer.
-        is_next_turn = is_turn(previous.rpartition("/")[2]) and node_of_call(previous) != node_of_call(piece.node)
+        is_other_node = node_of_call(previous_node) != node_of_call(piece.node)
+        is_next_turn = is_other_node and is_turn(previous_node.rpartition("/")[2])
         separator = (NEXT_TURN if is_next_turn else ANSWER_RESTARTS) if piece.restarts else ""
         self.total += len(separator) + len(piece.text)
         return separator + piece.text

@@ -130,12 +130,12 @@ class GatewayContext:
             self.run_quotas[owner] = RunQuota(owner, limit=self.usage.limits.runs)
         return self.run_quotas[owner].reserve(run, self.runs)
 
-    def run_in_background(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    def run_in_background(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run work to its end, even if the client disconnects.
 
         Await the task through `asyncio.shield`: otherwise cancelling the caller cancels the task.
         """
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._remove_task)
         return task

@@ -56,9 +56,9 @@ async def _events(start_task: "asyncio.Task[Any]", chunks: AsyncGenerator[Any, N
     async with aclosing(chunks):
         try:
             # If the client disconnects, the task is cancelled.
-            first = await start_task
-            if first is not None:
-                yield event(first, id="0")
+            first_chunk = await start_task
+            if first_chunk is not None:
+                yield event(first_chunk, id="0")
             number = 0
             async for chunk in chunks:
                 number += 1

@@ -298,11 +298,11 @@ def _code_of(text: str, *, default: ErrorCode) -> ErrorCode:
     return next((code for code in ErrorCode if code == text), default)
 
 
-def plan_error(invalid: PlanInvalid) -> ApiError:
+def plan_error(plan_invalid: PlanInvalid) -> ApiError:
     """Return the error for an invalid plan or invalid inputs."""
-    texts = [problem.text for problem in invalid.problems]
-    code = invalid.problems[0].code if invalid.problems else "invalid"
-    errors = [problem.to_json() for problem in invalid.problems[:_MAX_LISTED_PROBLEMS]]
+    texts = [problem.text for problem in plan_invalid.problems]
+    code = plan_invalid.problems[0].code if plan_invalid.problems else "invalid"
+    errors = [problem.to_json() for problem in plan_invalid.problems[:_MAX_LISTED_PROBLEMS]]
     message = join_first(texts, _MAX_PROBLEMS_IN_MESSAGE, separator="; ")
     return ApiError(code, message, param=_MESSAGES, errors=errors)
 

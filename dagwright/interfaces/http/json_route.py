@@ -105,9 +105,9 @@ def value_count_bound(body: bytes, *, max_values: int) -> int:
     Each value but the root follows a comma, or is the first one of a list or an object. Strings may contain the same
     characters; they are removed if the bound would otherwise exceed `max_values`.
     """
-    bound = _separator_bound(body)
-    if bound <= max_values:
-        return bound
+    upper_bound = _separator_bound(body)
+    if upper_bound <= max_values:
+        return upper_bound
     without_escapes = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Each value has at most four quotation marks: those of its key, and its own if it is a string.
     if (min_values := without_escapes.count(b'"') // 4) > max_values:

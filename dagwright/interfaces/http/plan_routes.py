@@ -45,8 +45,8 @@ Key = Annotated[str | None, Header(alias="Idempotency-Key", description="Request
 @router.post("/v1/plans/check", summary="Check a plan", responses=response_docs(PlanCheck, examples.PLAN_CHECK))
 async def check(body: PlanBody, context: PlansContextDep, request: Request) -> Response:
     """Check a plan and list its problems, each with its JSON Pointer. No run is started."""
-    posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
-    return json_response(await check_in_pool(context, request, check_response, posted, tools))
+    posted_plan, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
+    return json_response(await check_in_pool(context, request, check_response, posted_plan, tools))
 
 
 @router.post(
@@ -126,9 +126,9 @@ async def _prepare(context: GatewayContext, body: RunBody, request: Request) -> 
         raise ApiError(ErrorCode.INVALID_VALUE, "send either `template` or `plan`", param="plan")
     policy = _policy(body)
     if body.template is None:
-        posted, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
+        posted_plan, tools = posted_plan_of(context, body.plan, body.dialect), context.toolset.declarations()
         prepare = partial(prepare_posted_plan, inputs=body.inputs, policy=policy)
-        prepared_plan = await check_in_pool(context, request, prepare, posted, tools)
+        prepared_plan = await check_in_pool(context, request, prepare, posted_plan, tools)
         if isinstance(prepared_plan, RejectedPlan):
             raise replace(plan_error(prepared_plan.invalid), param=None, errors=prepared_plan.errors)
         return prepared_plan, None

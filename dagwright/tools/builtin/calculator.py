@@ -82,8 +82,8 @@ def _text_of(value: str | float | None) -> str:
 def _evaluate_exactly(text: str) -> Fraction:
     python_text = _checked_tokens(text)
     try:
-        parsed = ast.parse(python_text, mode="eval").body
-        value = _Evaluator(python_text).value(parsed)
+        expression = ast.parse(python_text, mode="eval").body
+        value = _Evaluator(python_text).value(expression)
     except ZeroDivisionError:
         raise ValueError(f"{short_text(text)} divides by zero") from None
     except (SyntaxError, TypeError):

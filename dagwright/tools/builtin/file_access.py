@@ -254,7 +254,7 @@ def _open_descendant(folder: OpenFolder, parts: Sequence[str], *, create: bool) 
         return
     if create:
         folder.make_folder(parts[0])
-    with folder.folder(parts[0]) as inner, _open_descendant(inner, parts[1:], create=create) as open_folder:
+    with folder.folder(parts[0]) as subfolder, _open_descendant(subfolder, parts[1:], create=create) as open_folder:
         yield open_folder
 
 

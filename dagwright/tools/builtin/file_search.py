@@ -82,8 +82,8 @@ def _entry_document(entry: FolderEntry, folder: OpenFolder) -> dict[str, Any]:
 def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, limit: int) -> dict[str, Any]:
     matches: list[dict[str, Any]] = []
     skipped_count = 0
-    with folder_errors(path), access.folder(path) as top:
-        for folder, entry in _files_in(top):
+    with folder_errors(path), access.folder(path) as top_folder:
+        for folder, entry in _files_in(top_folder):
             if context().cancelled:
                 break
             relative_path = str(folder.relative_path / entry.name)
@@ -100,7 +100,7 @@ def _search(access: FileAccess, path: str, *, pattern: str, text: str | None, li
     return {"matches": matches, "is_cut": False, "skipped_files": skipped_count}
 
 
-def _files_in(top: OpenFolder) -> Iterator[tuple[OpenFolder, FolderEntry]]:
+def _files_in(top_folder: OpenFolder) -> Iterator[tuple[OpenFolder, FolderEntry]]:
     """Yield the files of a folder in order, then the files of its subfolders; each file with its open folder."""
     counter = count()
 
@@ -115,12 +115,12 @@ def _files_in(top: OpenFolder) -> Iterator[tuple[OpenFolder, FolderEntry]]:
             if entry.is_folder:
                 with ExitStack() as stack:
                     try:
-                        inner = stack.enter_context(folder.folder(entry.name))
+                        subfolder = stack.enter_context(folder.folder(entry.name))
                     except (OSError, GiveUp):
                         continue
-                    yield from walk(inner, depth + 1)
+                    yield from walk(subfolder, depth + 1)
 
-    return walk(top, 0)
+    return walk(top_folder, 0)
 
 
 def _lines_containing(folder: OpenFolder, entry: FolderEntry, text: str) -> list[dict[str, Any]] | None:

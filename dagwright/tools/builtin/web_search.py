@@ -80,7 +80,7 @@ def parse_results(response: httpx.Response) -> Results:
     """
     try:
         body = response.json()
-        entries = [_entry(hit, hit.get("snippet")) for hit in body.get("organic", [])]
+        entries = [_entry(result, result.get("snippet")) for result in body.get("organic", [])]
         answer = body.get("answerBox")
         if answer:
             entries.insert(0, _entry(answer, answer.get("answer") or answer.get("snippet")))
