@@ -31,7 +31,7 @@ class BudgetSignals:
         self._parent = parent
         self._sub_plans = sub_plans
         self._is_finish_sent = (
-            scheduler.features.budget.budget is not None and scheduler.features.budget.budget.finishing is not None
+            scheduler.features.budget.budget is not None and scheduler.features.budget.budget.finish_reason is not None
         )
         """Whether running sub-plans have received `finishing`; new sub-plans get it in their input."""
         self._send_tasks: set[asyncio.Task[None]] = set()
@@ -51,9 +51,9 @@ class BudgetSignals:
             if task_id is not None:
                 grant = budget_grant_to_json(BudgetGrant(calls))
                 self._sub_plans.send(ChildSignal(wire.SIGNAL_BUDGET_GRANT, grant, task_id))
-        if budget.finishing is not None and not self._is_finish_sent:
+        if budget.finish_reason is not None and not self._is_finish_sent:
             self._is_finish_sent = True
-            grant = budget_grant_to_json(BudgetGrant(finishing=budget.finishing))
+            grant = budget_grant_to_json(BudgetGrant(finish_reason=budget.finish_reason))
             self._sub_plans.signal_all(wire.SIGNAL_BUDGET_GRANT, grant)
         report = budget.next_report()
         if self._parent is None:

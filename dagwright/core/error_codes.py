@@ -6,7 +6,7 @@ failed model calls are in `planning.model_calls.model_requests.ModelError`.
 
 from typing import Self
 
-from dagwright.core.described import DescribedEnum
+from dagwright.core.described_enum import DescribedEnum
 
 
 class DescribedCode(DescribedEnum):

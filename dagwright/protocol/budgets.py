@@ -50,20 +50,22 @@ class BudgetGrant:
     """
 
     calls: list[str] = field(default_factory=list)
-    finishing: str | None = None
+    finish_reason: str | None = None
 
 
 BudgetMessage = ChildBudgetReport | BudgetGrant
-PARENT_LOST = BudgetGrant(finishing="the parent run, which holds the budget, no longer exists")
+PARENT_LOST = BudgetGrant(finish_reason="the parent run, which holds the budget, no longer exists")
 """Replaces the messages of a parent run that no longer exists."""
 
 
 def initial_budget(run_input: RunInput) -> Budget | None:
     """Return the budget at the start of a run; `None` means no limits."""
     if run_input.parent is not None and run_input.shared_budget is not None:
-        finishing = run_input.shared_budget.get("finishing")
+        finish_reason = run_input.shared_budget.get("finishing")
         is_timed = run_input.shared_budget.get("is_timed") is True
-        return Budget(is_child=True, finishing=None if finishing is None else str(finishing), is_timed=is_timed)
+        return Budget(
+            is_child=True, finish_reason=None if finish_reason is None else str(finish_reason), is_timed=is_timed
+        )
     return budget_from_json(run_input.budget) if run_input.budget is not None else None
 
 
@@ -73,7 +75,7 @@ def shared_budget(scheduler: "RunScheduler") -> Mapping[str, Any] | None:
     if budget is None:
         return None
     timed_field = {"is_timed": True} if budget.is_timed or "time" in budget.limits else {}
-    return timed_field if budget.finishing is None else {**timed_field, "finishing": budget.finishing}
+    return timed_field if budget.finish_reason is None else {**timed_field, "finishing": budget.finish_reason}
 
 
 def budget_report_to_json(report: BudgetReport, *, task: str, added_nodes: int) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def budget_report_to_json(report: BudgetReport, *, task: str, added_nodes: int) 
 
 def budget_grant_to_json(grant: BudgetGrant) -> dict[str, Any]:
     """Encode a budget grant."""
-    return {"calls": grant.calls} if grant.finishing is None else {"finishing": grant.finishing}
+    return {"calls": grant.calls} if grant.finish_reason is None else {"finishing": grant.finish_reason}
 
 
 def read_budget_message(name: str, read_message: ReadMessage, notes: Notes) -> BudgetMessage | None:
@@ -108,9 +110,10 @@ def read_budget_message(name: str, read_message: ReadMessage, notes: Notes) -> B
 
 def _decode(name: str, message: Any) -> BudgetMessage:
     if name == wire.SIGNAL_BUDGET_GRANT:
-        finishing = message.get("finishing")
+        finish_reason = message.get("finishing")
         return BudgetGrant(
-            [str(call) for call in message.get("calls", ())], finishing and str(finishing)[:_MAX_REASON_CHARACTERS]
+            [str(call) for call in message.get("calls", ())],
+            finish_reason and str(finish_reason)[:_MAX_REASON_CHARACTERS],
         )
     reservations, settled = message["reservations"], message["settled"]
     if len(reservations) + len(settled) > _MAX_CALLS or any(
@@ -130,7 +133,7 @@ def _decode(name: str, message: Any) -> BudgetMessage:
 def apply_budget_message(scheduler: "RunScheduler", message: BudgetMessage, *, at: float) -> None:
     """Apply a budget message. The report of a child run that has ended has no effect."""
     if isinstance(message, BudgetGrant):
-        scheduler.features.budget.handle_grant(message.calls, finishing=message.finishing, at=at)
+        scheduler.features.budget.handle_grant(message.calls, finish_reason=message.finish_reason, at=at)
         return
     task_id = sub_plan_task(scheduler, message.task)
     record = scheduler.record_of(task_id) if task_id is not None else None

@@ -2,7 +2,7 @@
 
 from typing import Final, Self
 
-from dagwright.core.described import DescribedEnum
+from dagwright.core.described_enum import DescribedEnum
 
 
 class Dialect(DescribedEnum):

@@ -133,10 +133,10 @@ class BudgetAdmission(SchedulerComponent):
         budget = self.budget
         if budget is None or task.map_batch is not None or task.node.compensates is not None:
             return False
-        if budget.finishing is not None and is_needed_to_finish(task.node):
+        if budget.finish_reason is not None and is_needed_to_finish(task.node):
             return False
-        if budget.finishing is not None and task.node.kind in _CALL_KINDS:
-            self._skip_call(task, budget.finishing, at)
+        if budget.finish_reason is not None and task.node.kind in _CALL_KINDS:
+            self._skip_call(task, budget.finish_reason, at)
             return True
         is_model_call = uses_models(task.node, self._state.plan.tools)
         if not is_model_call and not (budget.limits_all_nodes and task.node.kind in ("tool", "plan")):
@@ -175,14 +175,14 @@ class BudgetAdmission(SchedulerComponent):
             self.budget.apply_report(call, report, added_nodes=added_nodes)
             self._scheduler.propagate(at)
 
-    def handle_grant(self, keys: list[str], *, finishing: str | None, at: float) -> None:
+    def handle_grant(self, keys: list[str], *, finish_reason: str | None, at: float) -> None:
         """Handle a message of the parent run: grants for calls, or the order to finish early."""
         budget = self.budget
         if budget is None or not budget.is_child or self._state.is_stopped:
             # A root run has its own budget.
             return
-        if finishing is not None:
-            self._finish(budget, finishing, at)
+        if finish_reason is not None:
+            self._finish(budget, finish_reason, at)
             return
         budget.apply_grants(keys)
         for task_id in [key for owner, key in budget.reservations if not owner]:
@@ -293,9 +293,9 @@ class BudgetAdmission(SchedulerComponent):
 
     def _finish(self, budget: Budget, message: str, at: float) -> None:
         """Skip all nodes that have not started, except those that write the final answer."""
-        if budget.finishing is not None:
+        if budget.finish_reason is not None:
             return
-        budget.finishing = message
+        budget.finish_reason = message
         refs = self._skippable_tasks()
         for ref in refs:
             self._state.record(ref).reason = f"not started: {message}"

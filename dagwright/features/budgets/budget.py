@@ -127,7 +127,7 @@ class Budget:
         on_limit: at the limit, ask a person for more budget, or finish with partial results.
         is_child: whether the run is a child run, so that its root run has the budget.
         is_timed: for a child run: whether the root run has a time limit, so this run reports when it is idle.
-        finishing: reason if the run finishes early with partial results.
+        finish_reason: reason if the run finishes early with partial results.
         reservations: reservations of calls in flight, and of calls that child runs may start.
         waiting_calls: calls that wait, in order; the run's own calls by task id.
         requested_calls: for a child run: the first waiting calls, which were requested from the parent run.
@@ -144,7 +144,7 @@ class Budget:
     limits: dict[Kind, Limit] = field(default_factory=dict)
     on_limit: OnLimit = "ask"
     is_child: bool = False
-    finishing: str | None = None
+    finish_reason: str | None = None
     reservations: dict[CallName, Reservation] = field(default_factory=dict)
     waiting_calls: dict[CallName, Reservation] = field(default_factory=dict)
     requested_calls: dict[CallName, None] = field(default_factory=dict)
@@ -311,7 +311,7 @@ class Budget:
     def _exceeded_kinds(
         self, reservation: Reservation, remaining_amounts: Mapping[Kind, Limit | None], *, added_nodes: int
     ) -> list[Kind]:
-        if self.finishing is not None:
+        if self.finish_reason is not None:
             return [*KINDS]
         kinds = [kind for kind in remaining_amounts if reservation.tokens or kind not in _CALL_LIMITS]
         return [
@@ -358,7 +358,7 @@ class Budget:
         Args:
             name: the call; `None` checks all waiting calls.
         """
-        if self.is_child or self.finishing is not None:
+        if self.is_child or self.finish_reason is not None:
             return []
         remaining_amounts = self._remaining(run_usage, ignores_reservations=True)
         reservations = self.waiting_calls.values() if name is None else (self.waiting_calls[name],)
@@ -491,7 +491,7 @@ class Budget:
             **options_to_json(self),
             "is_child": self.is_child,
             "is_timed": self.is_timed,
-            "finishing": self.finishing,
+            "finishing": self.finish_reason,
             "reserved": [_reservation_to_json(name, reservation) for name, reservation in self.reservations.items()],
             "waiting": [_reservation_to_json(name, reservation) for name, reservation in self.waiting_calls.items()],
             "reported": {call: usage.to_json() for call, usage in self.usage_by_child.items()},

@@ -216,7 +216,7 @@ def current_notes(scheduler: "RunScheduler | None") -> list[dict[str, Any]]:
         message = "the run is compensating its calls; cancel it again to stop the compensation"
         notes.append({"code": NOTE_COMPENSATED, "node_id": None, "message": message})
     budget = scheduler.features.budget.budget
-    if budget is not None and (text := budget.finishing) is not None:
+    if budget is not None and (text := budget.finish_reason) is not None:
         message = f"the budget is used up, so the run finishes with the results so far ({text})"
         notes.append({"code": "budget", "node_id": None, "message": message})
     if scheduler.state.paused is not None and not scheduler.is_finished:

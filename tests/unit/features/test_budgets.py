@@ -357,8 +357,8 @@ def test_excessive_limit_becomes_the_largest_limit() -> None:
 def test_run_with_a_budget_ignores_grants_of_its_parent() -> None:
     scheduler = run_of(call("a"), call("b"), budget=Budget({"calls": 1}))
     start_ready_tasks(scheduler)
-    scheduler.features.budget.handle_grant(["b"], finishing=None, at=1.0)
-    scheduler.features.budget.handle_grant([], finishing="the parent run ends", at=1.0)
+    scheduler.features.budget.handle_grant(["b"], finish_reason=None, at=1.0)
+    scheduler.features.budget.handle_grant([], finish_reason="the parent run ends", at=1.0)
     assert states(scheduler) == {"a": "running", "b": "waiting"}
 
 
@@ -440,7 +440,7 @@ def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
     parent_budget.set_limits({"calls": 1})
     parent_budget.grant_waiting(run_usage=NO_USAGE, added_nodes=0)
     assert list(parent_budget.busy.idle_children) == []
-    scheduler.features.budget.handle_grant(parent_budget.next_grants()["sub"], finishing=None, at=1.0)
+    scheduler.features.budget.handle_grant(parent_budget.next_grants()["sub"], finish_reason=None, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     assert budget.next_report() is None
 
