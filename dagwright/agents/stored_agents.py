@@ -36,7 +36,7 @@ class StoredCard(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(NAME_BYTES))
     number: Mapped[int]
-    """1 for the first version; the newest version is in use."""
+    """1 for the first version. New plans use the newest version."""
     version: Mapped[str] = mapped_column(String(12))
     """`AgentCard.version` of the card."""
     card: Mapped[dict[str, Any]] = mapped_column(JSON)

@@ -70,7 +70,7 @@ class Database:
         """Run `work` in one transaction and return its result; retry if another transaction took its key or lock first.
 
         Args:
-            work: makes all its changes through the session; may run several times, each on a fresh view.
+            work: makes all changes through the session; may run several times, each time on a new view.
         """
         with readable_errors():
             engine = self._ready_engine()

@@ -16,7 +16,7 @@ _PERMANENT = frozenset({"SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_READONLY", "S
 """SQLite errors that only another file or other permissions can repair."""
 _BUSY = "SQLITE_BUSY"
 SQLITE_BUSY_TIMEOUT_S = 30
-"""Seconds that SQLite waits for the write lock of another process; half the default timeout of a verb."""
+"""Seconds that SQLite waits for the write lock of another process: half the default timeout of a verb."""
 _MAX_MESSAGE_CHARACTERS = 500
 
 

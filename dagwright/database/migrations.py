@@ -44,7 +44,7 @@ class Schema:
     Args:
         folder: folder of the Alembic revisions, with an `env.py`.
         revisions: revisions in order; this version uses the last one.
-        version_table: table in which Alembic stores the revision; each owner has its own.
+        version_table: table in which Alembic stores the revision; each owner has a separate table.
     """
 
     folder: Path

@@ -20,7 +20,7 @@ _ANY_JSON: Mapping[str, Any] = {"type": ["null", "boolean", "integer", "number",
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 _NO_VALUE: Any = object()
 _OPTION_NUMBER = re.compile(r"-?[0-9]{1,4}")
-"""A number that selects an option, even if free text is accepted; registration numbers are longer."""
+"""A number that selects an option even if free text is accepted. Longer numbers are text: registration numbers."""
 
 ReadLine = Callable[[str], str]
 """Ask for one line; raise `EOFError` at the end of the input."""
@@ -143,7 +143,7 @@ class _AnswerDialog:
                 _show(one_line(f"{error}; try again"))
 
     def _ask_field(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> Any:
-        """Return the value of a field; `_NO_VALUE` if the user omits it."""
+        """Return the value of a field; `_NO_VALUE` if the user omits the field."""
         empty_means = "" if is_required else default_text(schema) if "default" in schema else "optional"
         question = input_question(name, schema, empty_means=empty_means)
         while True:

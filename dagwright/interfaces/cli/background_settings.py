@@ -31,7 +31,7 @@ _SERVER_SETTINGS = frozenset({"TEMPORAL_ADDRESS", "TEMPORAL_NAMESPACE", "DAGWRIG
 FILES_ROOT = "DAGWRIGHT_FILES_ROOT"
 """Defaults to the current folder, so it differs between commands started in two folders."""
 _LOCK_TIMEOUT_S = 30.0
-"""Seconds to wait for the start lock; a process holds it for a tenth of a second."""
+"""Seconds to wait for the start lock, which a process usually holds for a tenth of a second."""
 _DIGEST_ROUNDS = 100
 
 

@@ -391,7 +391,7 @@ class Chat:
         return exit_code_of(view.status)
 
     async def _follow_to_end(self, run: str) -> "RunView":
-        """Follow a run until it ends; ask the user for open requests."""
+        """Follow a run until it ends, and ask the user to answer its open requests."""
         run_follower = RunFollower(self._resources.runs, self._resources.connection.client, run, output=self._output)
         seen_requests: set[RequestKey] = set()
 
@@ -431,7 +431,7 @@ class Chat:
             self._output.log(one_line(str(error)))
 
     async def _retrying_connection(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Run the work; if the server does not respond, wait for it and retry."""
+        """Run the work. If the server does not respond, wait for the server and retry."""
         is_reported = False
         while True:
             try:

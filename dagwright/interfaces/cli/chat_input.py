@@ -60,7 +60,7 @@ class TypedMessages:
     async def next(self) -> str | None:
         """Return the next message; see `Messages`."""
         try:
-            # The command has its own handler for SIGINT; Ctrl-C is a key here.
+            # The command has its own handler for SIGINT, so the prompt reads Ctrl-C as a key.
             return await self._messages.prompt_async(_PROMPT, handle_sigint=False)
         except EOFError:
             return None

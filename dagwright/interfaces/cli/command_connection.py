@@ -34,7 +34,7 @@ def with_lasting_ui_link(connection: Connection, settings: Settings) -> Server:
 
 @asynccontextmanager
 async def open_command_connection(settings: Settings, output: Output) -> AsyncIterator[Connection]:
-    """Connect for a command about existing runs; report it if a server had to be started.
+    """Connect for a command about existing runs; report a server that had to be started.
 
     Raises:
         RunNotFound: raised in the block; for the server of a state folder, the folder is added to the message.

@@ -81,7 +81,7 @@ def run_guarded(command: Callable[[], int], output: Output, *, settings: Callabl
         output.log("interrupted")
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        # The reader of the output has exited; the flush at exit must not fail too.
+        # The reader of the output has exited, so the flush at the exit of this process would fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.FAILED
     # Top-level handler: unexpected errors become one line, with the traceback in a file.
@@ -169,7 +169,7 @@ def _write_traceback(error: Exception, settings: Callable[[], "Settings"]) -> Pa
     """Write the traceback to a file and return its path; at the log level `debug` also to stderr."""
     text = "".join(traceback.format_exception(error))
     folder = Path(tempfile.gettempdir())
-    # The settings or the disk may have caused the error; the message must be shown in any case.
+    # The settings or the disk may have caused the error. The message must be shown even if the log cannot be written.
     with suppress(Exception):
         current_settings = settings()
         if current_settings.log_level == "debug":

@@ -126,7 +126,7 @@ async def worker_note(connection: Connection, settings: Settings) -> str | None:
 
 
 def inbox_lines(requests: Sequence[Request], *, now: float) -> list[str]:
-    """Return lines for each request: run, request and assignee; the question; and the command that answers it."""
+    """Return lines for each request: a line with run, request and assignee, the question, and the answer command."""
     lines = []
     for request in requests:
         facts = [

@@ -60,7 +60,7 @@ def list_keys(_: None, output: Output) -> int:
 
 
 def remove(id: str, output: Output) -> int:
-    """Remove a key; running gateways reject it from then on.
+    """Remove a key. Running gateways reject the key after its removal.
 
     Raises:
         CommandError: there is no key with this ID.

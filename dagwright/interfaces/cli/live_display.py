@@ -103,7 +103,7 @@ class RunDisplay:
 
 
 def _header(view: "RunView", *, now: float) -> Table:
-    """Return the first line; a long title is cut, state and time are not."""
+    """Return the first line. A long title is cut; the state and the time are never cut."""
     header = Table.grid(padding=(0, 2, 0, 0))
     header.add_column()
     header.add_column(no_wrap=True)
@@ -202,7 +202,7 @@ def _option_rows(request: Request, *, width: int, max_rows: int) -> list[str]:
 
 
 def _wrap_lines(text: str, *, width: int, max_rows: int) -> list[str]:
-    """Wrap a text; if it has too many lines, the last line has more text than fits, so `_cut` ends it with `…`."""
+    """Wrap a text. If the text has too many lines, the last line is too long, so `_cut` ends that line with `…`."""
     rows = wrap(text, max(width, _MIN_WIDTH), break_on_hyphens=False)
     return rows if len(rows) <= max_rows else [*rows[: max_rows - 1], " ".join(rows[max_rows - 1 : max_rows + 1])]
 
@@ -227,7 +227,7 @@ def _request_rows(
 
 
 class LiveDisplay:
-    """Shows the progress on a terminal and updates it; log lines are written above it."""
+    """Shows the progress on a terminal and updates it; log lines are written above the progress."""
 
     def __init__(self, console: Console) -> None:
         self._console = console

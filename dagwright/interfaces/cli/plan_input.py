@@ -333,7 +333,7 @@ def read_budget(text: str | None, *, is_interactive: bool) -> Mapping[str, Any] 
     """Parse `--budget` to the budget of the run options; `None` if the option was not given.
 
     Args:
-        is_interactive: at a limit, the run requests a higher limit; otherwise it finishes.
+        is_interactive: at a limit, the run requests a higher limit; if false, the run finishes.
 
     Raises:
         CommandError: the budget is invalid.

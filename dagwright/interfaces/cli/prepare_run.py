@@ -62,7 +62,7 @@ def prepare_run(
     Args:
         session: session in which the run is a turn. A turn may be prepared again, so the run requests missing inputs.
         source: a plan of a batch; the user is not asked for its inputs. `None` reads the file of the request.
-        allow_unknown_tools: accept unknown tools and agents; only to find an existing run.
+        allow_unknown_tools: accept unknown tools and agents, in order to find an existing run.
 
     Raises:
         PlanInvalid: the plan or its inputs are invalid.

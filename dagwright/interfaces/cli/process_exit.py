@@ -82,5 +82,5 @@ def stop_signal() -> asyncio.Event:
 
 def leave_at_once(*_: object) -> None:
     """End the process immediately, without cleanup."""
-    # `sys.exit` would clean up, but a second Ctrl-C skips the cleanup; the run is safe on the server.
+    # `sys.exit` would clean up, but a second Ctrl-C skips the cleanup. The server stores the state of all runs.
     os._exit(ExitCode.INTERRUPTED)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dagwright.history.run_view import RunView
 
 _NOT_STARTED_STATES = (NodeStatus.PENDING, NodeStatus.READY)
-"""States of a node that has not started; they have no lines."""
+"""States of a node that has not started; no line is written for these states."""
 
 _EVENT_RANKS = {"running": 1, "asked": 2, "option": 2, "answer": 2, "escalated": 2, "answered": 2}
 """Rank of events among events with the same time; the default is 0."""

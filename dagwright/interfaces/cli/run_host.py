@@ -114,7 +114,7 @@ def settings_with_plans(settings: Settings, plans: str | None) -> Settings:
 
 
 def templates_of(settings: Settings, toolset: Toolset) -> TemplateFolder | None:
-    """Return the folder of published plans, `None` if none is set; an error is logged for each unusable file.
+    """Return the folder of published plans, `None` if no folder is set; an error is logged for each unusable file.
 
     Raises:
         TemplatesUnreadable: the folder cannot be read or has no plan.

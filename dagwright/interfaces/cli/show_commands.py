@@ -1,4 +1,4 @@
-"""`list`, `status`, `result`, `graph`, `node`: show runs; needs no worker."""
+"""`list`, `status`, `result`, `graph`, `node`: show runs. These commands need no worker."""
 
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -345,7 +345,7 @@ def _node_of(view: "RunView", name: str) -> str:
 
 
 def _kind_of(view: "RunView", task_id: str) -> str:
-    """Return the kind of a node or item; nodes outside the plan of the run call tools."""
+    """Return the kind of a node or item; `tool` for nodes outside the plan of the run."""
     is_node = view.scheduler is not None and view.scheduler.record_of(task_id) is not None
     return view.scheduler.state.node_of(task_id).kind if is_node and view.scheduler is not None else "tool"
 

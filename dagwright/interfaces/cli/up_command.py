@@ -15,7 +15,7 @@ from dagwright.toolset.toolset import load_toolset, references_of
 
 
 def up(request: UpRequest, output: Output) -> int:
-    """Start server, worker and gateway if they do not run; they run until `down`.
+    """Start server, worker and gateway unless they already run; all three run until `down`.
 
     Raises:
         CommandError: the gateway does not start, or a running process has other settings.

@@ -150,7 +150,7 @@ class _RunFollower:
         return self._elicitations.interim(self._workflow_id, requests)
 
     def _open_next_form(self, requests: Sequence[Mapping[str, Any]]) -> None:
-        """Open the next form if none is open; close a form whose request was answered elsewhere."""
+        """Open the next form if no form is open; close a form whose request was answered elsewhere."""
         if self._form_task is not None:
             if self._open_form_id not in {request["request_id"] for request in requests}:
                 self._form_task.cancel()

@@ -25,7 +25,7 @@ _KEYWORDS: Mapping[str, Sequence[str]] = {
 _FORMATS = ("date", "date-time", "email", "uri")
 """Formats of strings that the protocol supports."""
 _MAX_OPTIONS = 200
-"""Maximum number of options of a choice; more are not usable on a screen."""
+"""Maximum number of options of a choice; a longer list is not usable on a screen."""
 _DATA_FIELD = "data"
 """Field for data whose schema has no properties."""
 _OPTION_WITH_RESULT = "value"
