@@ -20,8 +20,10 @@ def texts_of(client: Client) -> TokenStreams:
     return TokenStreams(client, RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id)))
 
 
-def held_answer(words: str, released: asyncio.Event, *, after: int) -> Any:
-    return slow(text(words), characters=CHUNK_CHARACTERS, held_after=after, released=released)
+def held_answer(content: str, gate: asyncio.Event, *, after: int | str) -> Any:
+    """Return an answer that pauses after some chunks, or after a part of its text, until the gate is opened."""
+    chunks = after if isinstance(after, int) else -(-(content.index(after) + len(after)) // CHUNK_CHARACTERS)
+    return slow(text(content), characters=CHUNK_CHARACTERS, held_after=chunks, released=gate)
 
 
 class Reader:

@@ -1,6 +1,6 @@
 """The travel service of examples/travel, and similar services, served by threads of this process."""
 
-import importlib.util
+import runpy
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,10 +25,5 @@ def serve_handler(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
 
 @contextmanager
 def travel_service() -> Iterator[str]:
-    spec = importlib.util.spec_from_file_location("travel_server", EXAMPLE / "server.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    with serve_handler(module.Handler) as address:
+    with serve_handler(runpy.run_path(str(EXAMPLE / "server.py"))["Handler"]) as address:
         yield address

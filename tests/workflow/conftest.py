@@ -100,7 +100,7 @@ def small_pages() -> Iterator[None]:
 
 
 @pytest.fixture
-def unique(request: pytest.FixtureRequest) -> str:
+def unique_name(request: pytest.FixtureRequest) -> str:
     """A name that is unique to a test and its parameters."""
     return str(request.node.name)
 

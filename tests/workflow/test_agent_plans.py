@@ -106,9 +106,9 @@ async def _add_nodes(runs: Runs, handle: Handle, nodes: list[Any], *cards: Agent
     return await steering.add_nodes(handle.id, nodes, tools=tools_with_agents(runs, *cards), by="ann")
 
 
-async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(serve_script: Scripted, unique: str) -> None:
+async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(serve_script: Scripted, unique_name: str) -> None:
     bench = Bench()
-    hold = {"id": "on", "tool": "hold", "arguments": {"name": unique}}
+    hold = {"id": "on", "tool": "hold", "arguments": {"name": unique_name}}
     new = [
         {"id": "write", "agent": "writer", "objective": "Write of {{on.result}}.", "depends_on": ["on"]},
         {"id": "below", "plan": {"nodes": [{"id": "again", "agent": "writer", "objective": "Again."}]}},
@@ -117,7 +117,7 @@ async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(serve_scri
     steps = (step("Again!", last="Again."), tool_call("echo", what="tea"), step("Of tea.", last="tea"))
     async with serve_script(*steps, bench=bench) as (model, runs):
         handle = await runs.start({"nodes": [hold]})
-        await eventually(lambda: unique in bench.entered)
+        await eventually(lambda: unique_name in bench.entered)
         with pytest.raises(PlanInvalid, match="there is no agent 'writter'"):
             await _add_nodes(
                 runs, handle, [{"id": "w", "agent": "writter", "objective": "Write"}], card("writer", "echo")
@@ -127,17 +127,19 @@ async def test_added_agent_runs_with_tools_that_the_plan_does_not_use(serve_scri
                 runs, handle, [{"id": "w", "agent": "writer", "objective": "Write"}], card("writer", "nothing")
             )
         assert await _add_nodes(runs, handle, new, card("writer", "echo")) == "3 nodes were added"
-        bench.open(unique)
+        bench.open(unique_name)
         document = await checked_document(runs, handle)
     assert document["status"] == "completed"
     assert document["nodes"] == {
-        "on": completed_node(unique),
+        "on": completed_node(unique_name),
         "write": completed_node("Of tea."),
         "below": completed_node({"again": "Again!"}),
         "last": completed_node({"write": "Of tea."}),
     }
     [added_call] = [
-        call for call in model.calls if messages_of(call)[-1][1] == f"Result of on:\n\n{unique}\n\nWrite of {unique}."
+        call
+        for call in model.calls
+        if messages_of(call)[-1][1] == f"Result of on:\n\n{unique_name}\n\nWrite of {unique_name}."
     ]
     assert added_call.tools == ["echo", "ask_person"]
 

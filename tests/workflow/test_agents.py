@@ -24,25 +24,25 @@ pytestmark = pytest.mark.server
 
 
 async def test_tools_of_a_turn_run_concurrently_before_the_next_turn(
-    client: Client, serve_script: Scripted, unique: str
+    client: Client, serve_script: Scripted, unique_name: str
 ) -> None:
     bench = Bench()
-    calls = tool_calls(("hold", {"name": unique}), ("hold", {"name": f"{unique}2"}))
-    async with serve_script(step(calls, last="Look."), step("Both are there.", last=unique), bench=bench) as (
+    calls = tool_calls(("hold", {"name": unique_name}), ("hold", {"name": f"{unique_name}2"}))
+    async with serve_script(step(calls, last="Look."), step("Both are there.", last=unique_name), bench=bench) as (
         model,
         runs,
     ):
         handle = await runs.start_compiled_plan(agent(runs, "hold"), inputs={"objective": "Look."})
-        await eventually(lambda: {unique, f"{unique}2"} <= {*bench.entered})
-        bench.open(unique)
-        bench.open(f"{unique}2")
+        await eventually(lambda: {unique_name, f"{unique_name}2"} <= {*bench.entered})
+        bench.open(unique_name)
+        bench.open(f"{unique_name}2")
         assert await checked_document(runs, handle) == {
             "status": "completed",
             "output": "Both are there.",
             "nodes": {
                 "turn1": completed_node(model_answer(None)),
-                "turn1.1": completed_node(unique),
-                "turn1.2": completed_node(f"{unique}2"),
+                "turn1.1": completed_node(unique_name),
+                "turn1.2": completed_node(f"{unique_name}2"),
                 "turn2": completed_node(model_answer("Both are there.")),
             },
         }
@@ -51,8 +51,8 @@ async def test_tools_of_a_turn_run_concurrently_before_the_next_turn(
     assert messages_of(model.calls[1])[1:] == [
         ("user", "Look."),
         ("assistant", ["hold", "hold"]),
-        ("tool", unique),
-        ("tool", f"{unique}2"),
+        ("tool", unique_name),
+        ("tool", f"{unique_name}2"),
     ]
     assert model.calls[1].tools == ["hold"]
 
@@ -76,19 +76,21 @@ async def test_agent_continues_as_new_with_its_whole_conversation(client: Client
 # People.
 
 
-async def test_model_receives_the_outcomes_of_calls_that_a_person_ended(serve_script: Scripted, unique: str) -> None:
+async def test_model_receives_the_outcomes_of_calls_that_a_person_ended(
+    serve_script: Scripted, unique_name: str
+) -> None:
     bench = Bench()
-    calls = tool_calls(("hold", {"name": unique}), ("write", {"name": unique}))
+    calls = tool_calls(("hold", {"name": unique_name}), ("write", {"name": unique_name}))
     async with serve_script(calls, step("Then without.", last="made by hand"), bench=bench) as (model, runs):
         handle = await runs.start_compiled_plan(agent(runs, "hold", "write"), inputs={"objective": "Wait."})
-        await eventually(lambda: unique in bench.entered)
+        await eventually(lambda: unique_name in bench.entered)
         await wait_for_requests(runs.client, handle.id, "turn1.2")
         await handle.execute_update(
             wire.CANCEL_NODE, {"node_id": "turn1.1", "branch": False, "reason": "no", "by": "ann"}
         )
         await handle.execute_update(wire.SET_RESULT, {"node_id": "turn1.2", "result": "made by hand", "by": "ann"})
         document = await checked_document(runs, handle)
-    assert (document["output"], bench.effects[unique]) == ("Then without.", [])
+    assert (document["output"], bench.effects[unique_name]) == ("Then without.", [])
     expected = {"turn1": "completed", "turn1.1": "cancelled", "turn1.2": "completed", "turn2": "completed"}
     assert {name: node["status"] for name, node in document["nodes"].items()} == expected
     entries = [content for role, content in messages_of(model.calls[1]) if role == "tool"]

@@ -51,8 +51,14 @@ async def served_runs(
         yield runs
 
 
-def make(name: str, unique: str, *needs: str, tool: str = "make", **fields: Any) -> dict[str, Any]:
-    return {"id": name, "tool": tool, "arguments": {"name": f"{unique}:{name}"}, "depends_on": list(needs), **fields}
+def make(name: str, unique_name: str, *needs: str, tool: str = "make", **fields: Any) -> dict[str, Any]:
+    return {
+        "id": name,
+        "tool": tool,
+        "arguments": {"name": f"{unique_name}:{name}"},
+        "depends_on": list(needs),
+        **fields,
+    }
 
 
 def refuse(*needs: str) -> dict[str, Any]:
@@ -68,15 +74,15 @@ def states(document: Document) -> dict[str, str]:
     return {name: node["status"] for name, node in document["nodes"].items()}
 
 
-async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: Ledger, unique: str) -> None:
-    b = make("b", unique)
+async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: Ledger, unique_name: str) -> None:
+    b = make("b", unique_name)
     b["arguments"]["after"] = "{{a.result.id}}"
-    handle = await runs.start(plan_of(make("a", unique), b, refuse("b")), compensate=True)
+    handle = await runs.start(plan_of(make("a", unique_name), b, refuse("b")), compensate=True)
     document = await document_of(handle)
-    assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
-    assert ledger.undo_arguments[f"{unique}:b"] == {
-        "arguments": {"name": f"{unique}:b", "after": f"{unique}:a"},
-        "result": {"id": f"{unique}:b"},
+    assert ledger.of(unique_name) == ["+a", "+b", "-b", "-a"]
+    assert ledger.undo_arguments[f"{unique_name}:b"] == {
+        "arguments": {"name": f"{unique_name}:b", "after": f"{unique_name}:a"},
+        "result": {"id": f"{unique_name}:b"},
     }
     expected = {"a": "completed", "b": "completed", "refuse": "failed", "undo b": "completed", "undo a": "completed"}
     assert states(document) == expected
@@ -96,13 +102,13 @@ async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: L
     assert (view.nodes_done, view.nodes_total) == (3, 3)
 
 
-async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger: Ledger, unique: str) -> None:
-    arguments = {"name": unique, "value": "{{PLACEHOLDER_large}}"}
+async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger: Ledger, unique_name: str) -> None:
+    arguments = {"name": unique_name, "value": "{{PLACEHOLDER_large}}"}
     large = [{"id": f"n{n}", "tool": "short", "arguments": arguments, "depends_on": ["a"]} for n in range(40)]
-    plan = plan_of(make("a", unique), refuse("a"), *large, inputs={"large": {}}, on_failure="fail_fast")
+    plan = plan_of(make("a", unique_name), refuse("a"), *large, inputs={"large": {}}, on_failure="fail_fast")
     handle = await runs.start(plan, inputs={"large": "x" * 240_000}, compensate=True)
     await document_of(handle)
-    assert ledger.of(unique) == ["+a", "-a"]
+    assert ledger.of(unique_name) == ["+a", "-a"]
     calls = [
         event.activity_task_scheduled_event_attributes.activity_type.name
         async for event in handle.fetch_history_events()
@@ -113,15 +119,15 @@ async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger:
 
 
 async def test_cancellation_through_temporal_ends_the_run_without_compensation(
-    runs: Runs, ledger: Ledger, unique: str
+    runs: Runs, ledger: Ledger, unique_name: str
 ) -> None:
-    plan = plan_of(make("a", unique), make("b", unique, "a", tool="make_and_hold", heartbeat="1s"))
+    plan = plan_of(make("a", unique_name), make("b", unique_name, "a", tool="make_and_hold", heartbeat="1s"))
     handle = await runs.start(plan, compensate=True)
-    await eventually(lambda: f"{unique}:b" in ledger.entered)
+    await eventually(lambda: f"{unique_name}:b" in ledger.entered)
     await handle.cancel()
     document = await document_of(handle)
     assert (document["status"], states(document)) == ("cancelled", {"a": "completed", "b": "cancelled"})
-    assert ledger.of(unique) == ["+a", "+b"]
+    assert ledger.of(unique_name) == ["+a", "+b"]
     assert [note["message"] for note in document["notes"]][-2:] == [
         "'a' was not compensated: the run was stopped immediately",
         "'b' was not compensated: the run was stopped immediately",
@@ -133,15 +139,16 @@ def sub_plan(name: str, *nodes: dict[str, Any], needs: tuple[str, ...] = (), **f
     return {"id": name, "plan": {"plan": 1, "nodes": list(nodes)}, "depends_on": list(needs), **fields}
 
 
-async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: Ledger, unique: str) -> None:
-    inner = sub_plan("inner", make("c", unique))
-    outer = sub_plan("below", make("b", unique), {**inner, "depends_on": ["b"]}, needs=("a",))
+async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: Ledger, unique_name: str) -> None:
+    inner = sub_plan("inner", make("c", unique_name))
+    outer = sub_plan("below", make("b", unique_name), {**inner, "depends_on": ["b"]}, needs=("a",))
     reading = sub_plan("reading", {"id": "r", "tool": "echo", "arguments": {"value": 1}})
     handle = await runs.start(
-        plan_of(make("a", unique), outer, make("d", unique, "below"), reading, refuse("d", "reading")), compensate=True
+        plan_of(make("a", unique_name), outer, make("d", unique_name, "below"), reading, refuse("d", "reading")),
+        compensate=True,
     )
     document = await document_of(handle)
-    assert ledger.of(unique) == ["+a", "+b", "+c", "+d", "-d", "-c", "-b", "-a"]
+    assert ledger.of(unique_name) == ["+a", "+b", "+c", "+d", "-d", "-c", "-b", "-a"]
     assert [name for name in document["nodes"] if name.startswith("undo")] == ["undo d", "undo below", "undo a"]
     assert document["error"]["message"].endswith("compensated 3 calls")
     # The child reports its end to the parent before it closes.
@@ -151,31 +158,31 @@ async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: L
     assert states(fields) == {"b": "completed", "inner": "completed", "undo inner": "completed", "undo b": "completed"}
 
 
-async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger: Ledger, unique: str) -> None:
-    failing = sub_plan("below", make("b", unique), refuse("b"), needs=("a",))
-    document = await document_of(await runs.start(plan_of(make("a", unique), failing), compensate=True))
-    assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
+async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger: Ledger, unique_name: str) -> None:
+    failing = sub_plan("below", make("b", unique_name), refuse("b"), needs=("a",))
+    document = await document_of(await runs.start(plan_of(make("a", unique_name), failing), compensate=True))
+    assert ledger.of(unique_name) == ["+a", "+b", "-b", "-a"]
     assert states(document)["undo below"] == "completed"
-    held = sub_plan("held", make("x", unique), make("y", unique, "x", tool="make_and_hold", heartbeat="1s"))
+    held = sub_plan("held", make("x", unique_name), make("y", unique_name, "x", tool="make_and_hold", heartbeat="1s"))
     handle = await runs.start(plan_of(held), compensate=True)
-    await eventually(lambda: f"{unique}:y" in ledger.entered)
+    await eventually(lambda: f"{unique_name}:y" in ledger.entered)
     await handle.signal("cancel", {})
     assert (await document_of(handle))["status"] == "cancelled"
     assert end_of(await handle.fetch_history()) == "canceled"
-    assert ledger.of(unique)[4:] == ["+x", "+y", "-y", "-x"]
+    assert ledger.of(unique_name)[4:] == ["+x", "+y", "-y", "-x"]
 
 
-async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, unique: str) -> None:
+async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, unique_name: str) -> None:
     count = 21
     item = {
         "id": "m",
         "tool": "make",
         "for_each": list(range(count)),
-        "arguments": {"name": f"{unique}:{{{{item}}}}", "after": "{{first.result.id}}"},
+        "arguments": {"name": f"{unique_name}:{{{{item}}}}", "after": "{{first.result.id}}"},
     }
-    plan = plan_of(make("first", unique), item, refuse("m"))
+    plan = plan_of(make("first", unique_name), item, refuse("m"))
     document = await document_of(await runs.start(plan, compensate=True))
-    first, *steps, last = ledger.of(unique)
+    first, *steps, last = ledger.of(unique_name)
     assert (first, last) == ("+first", "-first")
     assert sorted(steps[:count]) == sorted(f"+{number}" for number in range(count))
     assert sorted(steps[count:]) == sorted(f"-{number}" for number in range(count))
@@ -189,11 +196,11 @@ _MAKING = Policy((Rule("run", tool="make"), *ASK_FOR_CHANGES.rules))
 
 
 async def test_failed_text_request_compensates_its_plan(
-    client: Client, ledger: Ledger, tmp_path: Path, unique: str
+    client: Client, ledger: Ledger, tmp_path: Path, unique_name: str
 ) -> None:
     plan = plan_text(
-        call("a", "make", name=f"{unique}:a"),
-        call("b", "make", name=f"{unique}:b", after="{{a.result.id}}"),
+        call("a", "make", name=f"{unique_name}:a"),
+        call("b", "make", name=f"{unique_name}:b", after="{{a.result.id}}"),
         call("c", "refuse", message="no", after="{{b.result}}"),
     )
     async with (
@@ -205,7 +212,7 @@ async def test_failed_text_request_compensates_its_plan(
         document = await document_of(await runs.start_compiled_plan(plan_of_goal, compensate=True, policy=_MAKING))
         await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "not_completed")
-    assert ledger.of(unique) == ["+a", "+b", "-b", "-a"]
+    assert ledger.of(unique_name) == ["+a", "+b", "-b", "-a"]
     assert [*document["nodes"]][-2:] == ["undo b", "undo a"]
 
 

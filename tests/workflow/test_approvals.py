@@ -55,12 +55,12 @@ def _answers_in(lineage: dict[str, Any]) -> list[tuple[Any, ...]]:
 # Approvals.
 
 
-async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {
         "nodes": [
-            _change("yes", f"{unique} yes", approval="required"),
-            _change("other", f"{unique} other", approval={"prompt": "Really?", "assignee": "ann"}),
-            _change("no", f"{unique} no", approval="required"),
+            _change("yes", f"{unique_name} yes", approval="required"),
+            _change("other", f"{unique_name} other", approval={"prompt": "Really?", "assignee": "ann"}),
+            _change("no", f"{unique_name} no", approval="required"),
             {"id": "behind", "tool": "echo", "depends_on": ["no"]},
         ]
     }
@@ -68,17 +68,17 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
     await wait_for_requests(runs.client, handle.id, "yes", "other", "no")
     request = (await view_of(runs, handle)).document()["waiting_for"]
     assert [(each["tool"], each["arguments"], each["prompt"]) for each in request] == [
-        ("change", {"name": f"{unique} yes"}, "Approve 'change'?"),
-        ("change", {"name": f"{unique} other"}, "Really?"),
-        ("change", {"name": f"{unique} no"}, "Approve 'change'?"),
+        ("change", {"name": f"{unique_name} yes"}, "Approve 'change'?"),
+        ("change", {"name": f"{unique_name} other"}, "Really?"),
+        ("change", {"name": f"{unique_name} no"}, "Approve 'change'?"),
     ]
     await answer(handle, "yes", {"approved": True})
-    await answer(handle, "other", {"approved": True, "arguments": {"name": f"{unique} changed"}})
+    await answer(handle, "other", {"approved": True, "arguments": {"name": f"{unique_name} changed"}})
     await answer(handle, "no", {"approved": False, "reason": "too dear"}, note="see the budget")
     document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {
-        "yes": completed_node(f"{unique} yes"),
-        "other": completed_node(f"{unique} changed"),
+        "yes": completed_node(f"{unique_name} yes"),
+        "other": completed_node(f"{unique_name} changed"),
         "no": failed_node("rejected: rejected by ann: too dear"),
         "behind": blocked_node("no"),
     }
@@ -87,19 +87,19 @@ async def test_approved_call_has_the_arguments_of_the_answer(runs: Runs, bench: 
         **{"request_id": "no", "outcome": "answered", "answer": "rejected", "by": "ann", "at": result["at"]},
         **{"through": "update", "note": "see the budget"},
     }
-    assert [len(bench.effects[f"{unique} {name}"]) for name in ("yes", "other", "changed", "no")] == [1, 0, 1, 0]
+    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("yes", "other", "changed", "no")] == [1, 0, 1, 0]
 
 
-async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Runs, unique: str) -> None:
+async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Runs, unique_name: str) -> None:
     child_plan = {
-        "nodes": [{"id": "wait", "human": {"type": "CLARIFICATION"}}, _change("c", unique, depends_on=["wait"])]
+        "nodes": [{"id": "wait", "human": {"type": "CLARIFICATION"}}, _change("c", unique_name, depends_on=["wait"])]
     }
     nodes = [
-        _change("a", unique),
-        _change("b", unique),
-        _change("later", unique, depends_on=["a"]),
+        _change("a", unique_name),
+        _change("b", unique_name),
+        _change("later", unique_name, depends_on=["a"]),
         {"id": "before", "plan": child_plan},
-        {"id": "after", "plan": {"nodes": [_change("d", unique)]}, "depends_on": ["later"]},
+        {"id": "after", "plan": {"nodes": [_change("d", unique_name)]}, "depends_on": ["later"]},
     ]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
     await wait_for_requests_of_children(runs, handle, "a", "b", "before/wait")
@@ -115,10 +115,10 @@ async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Ru
     assert _answers_in(document["nodes"]["b"]["lineage"]) == [("b", "approved", "ann", "policy")]
 
 
-async def test_remembered_approval_in_a_sub_plan_does_not_apply_to_its_parent(runs: Runs, unique: str) -> None:
-    deeper = {"id": "deeper", "plan": {"nodes": [_change("e", unique)]}, "depends_on": ["d"]}
-    below = {"nodes": [_change("c", unique), _change("d", unique, depends_on=["c"]), deeper]}
-    nodes = [{"id": "below", "plan": below}, _change("above", unique, depends_on=["below"])]
+async def test_remembered_approval_in_a_sub_plan_does_not_apply_to_its_parent(runs: Runs, unique_name: str) -> None:
+    deeper = {"id": "deeper", "plan": {"nodes": [_change("e", unique_name)]}, "depends_on": ["d"]}
+    below = {"nodes": [_change("c", unique_name), _change("d", unique_name, depends_on=["c"]), deeper]}
+    nodes = [{"id": "below", "plan": below}, _change("above", unique_name, depends_on=["below"])]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
     await wait_for_requests_of_children(runs, handle, "below/c")
     await answer(handle, "below/c", {"approved": True, "remember": True})
@@ -135,8 +135,12 @@ async def _has_policy(handle: Handle) -> bool:
     return wire.SET_POLICY in names
 
 
-async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, unique: str) -> None:
-    nodes = [_change("a", unique), {**human("check"), "depends_on": ["a"]}, _change("b", unique, depends_on=["check"])]
+async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, unique_name: str) -> None:
+    nodes = [
+        _change("a", unique_name),
+        {**human("check"), "depends_on": ["a"]},
+        _change("b", unique_name, depends_on=["check"]),
+    ]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
     await wait_for_requests(runs.client, handle.id, "a")
     message = {"policy": {"rules": [{"then": "perhaps"}]}, "by": "ann"}
@@ -154,7 +158,7 @@ async def test_changed_policy_applies_to_waiting_and_later_calls(runs: Runs, uni
 # Failures.
 
 
-async def test_person_decides_about_a_failed_node(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_person_decides_about_a_failed_node(runs: Runs, bench: Bench, unique_name: str) -> None:
     failing = {"tool": "fail", "arguments": {"message": "odd"}, "on_error": "ask"}
     nodes = [{"id": name, **failing} for name in ("value", "skip", "stop", "retry")]
     handle = await runs.start({"nodes": [*nodes, {"id": "behind", "tool": "echo", "depends_on": ["skip"]}]})
@@ -189,8 +193,8 @@ async def test_person_decides_about_a_failed_node(runs: Runs, bench: Bench, uniq
 # Running tools.
 
 
-async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = {"nodes": [{"id": "o", "tool": "order", "arguments": {"name": unique, "choices": ["red", "blue"]}}]}
+async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, bench: Bench, unique_name: str) -> None:
+    plan = {"nodes": [{"id": "o", "tool": "order", "arguments": {"name": unique_name, "choices": ["red", "blue"]}}]}
     handle = await runs.start(plan)
     await wait_for_requests(runs.client, handle.id, "o")
     (request,) = (await view_of(runs, handle)).document()["waiting_for"]
@@ -203,8 +207,8 @@ async def test_tool_with_requests_continues_from_its_checkpoint(runs: Runs, benc
     result = {"started": 1, "chosen": ["blue"], "why": "It is cheap"}
     assert bare(document)["nodes"] == {"o": completed_node(result, attempts=3)}
     # The effect started once and completed once, both times with the same key.
-    assert bench.effects[f"{unique} started"] == bench.effects[unique]
-    assert len(bench.effects[unique]) == 1
+    assert bench.effects[f"{unique_name} started"] == bench.effects[unique_name]
+    assert len(bench.effects[unique_name]) == 1
     assert _answers_in(document["nodes"]["o"]["lineage"]) == [
         ("o", "answered", "ann", "update"),
         ("o#2", "answered", "bob", "signal"),

@@ -54,8 +54,10 @@ async def statuses_of(runs: Runs, handle: Handle) -> dict[str, str]:
 
 
 @without_cache
-async def test_chain_of_short_calls_is_one_activity(runs: Runs, bench: Bench, unique: str, long_batches: None) -> None:
-    handle = await runs.start({"nodes": chain(unique, 50), "output": "{{n49.result}}"})
+async def test_chain_of_short_calls_is_one_activity(
+    runs: Runs, bench: Bench, unique_name: str, long_batches: None
+) -> None:
+    handle = await runs.start({"nodes": chain(unique_name, 50), "output": "{{n49.result}}"})
     document = await document_of(handle)
     assert bare(document)["output"] == 7
     assert bare(document)["nodes"] == {f"n{n}": completed_node(7) for n in range(50)}
@@ -66,27 +68,27 @@ async def test_chain_of_short_calls_is_one_activity(runs: Runs, bench: Bench, un
     scope = handle.first_execution_run_id
     assert scope is not None
     for n in range(50):
-        assert bench.effects[f"{unique} n{n}"] == [idempotency_key(scope, [["node", f"n{n}"]])]
+        assert bench.effects[f"{unique_name} n{n}"] == [idempotency_key(scope, [["node", f"n{n}"]])]
     assert await calls_of_run(handle) == ["~batch from n0"]
 
 
-async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {
         "inputs": {"n": {"type": "integer"}},
         "nodes": [
-            short("a", unique, "{{PLACEHOLDER_n}}"),
-            short("no", unique, "{{a.result}}", when="a.result > inputs.n"),
-            short("yes", unique, "{{a.result}}", when="a.result == inputs.n"),
-            short("skipped", unique, "{{no.result}}"),
-            short("bad", unique, "{{a.result.gone}}"),
-            short("blocked", unique, "{{bad.result}}"),
+            short("a", unique_name, "{{PLACEHOLDER_n}}"),
+            short("no", unique_name, "{{a.result}}", when="a.result > inputs.n"),
+            short("yes", unique_name, "{{a.result}}", when="a.result == inputs.n"),
+            short("skipped", unique_name, "{{no.result}}"),
+            short("bad", unique_name, "{{a.result.gone}}"),
+            short("blocked", unique_name, "{{bad.result}}"),
             {"id": "busy", "tool": "short_busy", "arguments": {"until": 3}, "depends_on": ["a"]},
             {"id": "never", "tool": "short_busy", "arguments": {"until": 9}, "retry": {"max_attempts": 3}},
-            short("value", unique, "{{a.result.gone}}", on_error={"value": 7}),
-            short("after", unique, "{{value.result}}", depends_on=["yes", "busy"]),
+            short("value", unique_name, "{{a.result.gone}}", on_error={"value": 7}),
+            short("after", unique_name, "{{value.result}}", depends_on=["yes", "busy"]),
             {"id": "rows", "tool": "short_table", "arguments": {"rows": 2_000}},
-            short("row", unique, "{{rows.result[1999]}}"),
-            short("each", unique, "{{item}}", for_each=["x", "y"]),
+            short("row", unique_name, "{{rows.result[1999]}}"),
+            short("each", unique_name, "{{item}}", for_each=["x", "y"]),
         ],
     }
     handle = await runs.start(plan, inputs={"n": 1})
@@ -115,16 +117,16 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench
         },
         **{"each[0]": completed_node("x"), "each[1]": completed_node("y")},
     }
-    assert {len(bench.effects[f"{unique} {name}"]) for name in ("a", "yes", "after", "row")} == {1}
+    assert {len(bench.effects[f"{unique_name} {name}"]) for name in ("a", "yes", "after", "row")} == {1}
 
 
-async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, bench: Bench, unique: str) -> None:
-    hold = {"id": "slow", "tool": "short_hold", "arguments": {"name": unique}}
+async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+    hold = {"id": "slow", "tool": "short_hold", "arguments": {"name": unique_name}}
     plan = {
         "nodes": [
-            *chain(unique, 3),
+            *chain(unique_name, 3),
             hold,
-            short("after slow", unique, "{{slow.result}}"),
+            short("after slow", unique_name, "{{slow.result}}"),
             {"id": "ordinary", "tool": "echo", "depends_on": ["n2"]},
             hold | {"id": "later", "depends_on": ["ordinary"]},
         ]
@@ -132,19 +134,19 @@ async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, b
     handle = await runs.start(plan)
     while (await handle.query("node", "ordinary"))["status"] != "completed":
         pass
-    await eventually(lambda: bench.entered.count(unique) == 2)
+    await eventually(lambda: bench.entered.count(unique_name) == 2)
     expected = {"slow": "running", "after slow": "pending", "later": "running"}
     assert (await statuses_of(runs, handle)).items() >= expected.items()
-    bench.open(unique)
-    assert bare(await document_of(handle))["nodes"]["after slow"] == completed_node(unique)
-    assert bench.entered.count(unique) == 2, "the slow call continues in its own activity"
+    bench.open(unique_name)
+    assert bare(await document_of(handle))["nodes"]["after slow"] == completed_node(unique_name)
+    assert bench.entered.count(unique_name) == 2, "the slow call continues in its own activity"
     calls = await calls_of_run(handle)
     assert {"slow", "later"} <= {*calls}
 
 
-async def test_batches_with_large_arguments_are_split_between_workflow_tasks(runs: Runs, unique: str) -> None:
+async def test_batches_with_large_arguments_are_split_between_workflow_tasks(runs: Runs, unique_name: str) -> None:
     """Together, the arguments exceed the 4 MB that the server accepts from one workflow task."""
-    each = {"id": "each", "tool": "short", "for_each": [f"{unique} {n}" for n in range(24)]}
+    each = {"id": "each", "tool": "short", "for_each": [f"{unique_name} {n}" for n in range(24)]}
     plan = {
         "inputs": {"large": {"type": "string"}},
         "nodes": [each | {"arguments": {"name": "{{item}}", "value": ["{{PLACEHOLDER_large}}"]}}],
@@ -154,11 +156,11 @@ async def test_batches_with_large_arguments_are_split_between_workflow_tasks(run
 
 
 @without_cache
-async def test_separate_slow_call_is_cancelled_with_its_node_or_run(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_separate_slow_call_is_cancelled_with_its_node_or_run(runs: Runs, bench: Bench, unique_name: str) -> None:
     nodes = [
-        {"id": "one", "tool": "short_hold", "arguments": {"name": unique}},
-        {"id": "two", "tool": "short_hold", "arguments": {"name": unique}},
-        short("n", unique, "{{one.result}}"),
+        {"id": "one", "tool": "short_hold", "arguments": {"name": unique_name}},
+        {"id": "two", "tool": "short_hold", "arguments": {"name": unique_name}},
+        short("n", unique_name, "{{one.result}}"),
     ]
     handle = await runs.start({"nodes": nodes})
 
@@ -174,17 +176,17 @@ async def test_separate_slow_call_is_cancelled_with_its_node_or_run(runs: Runs, 
         return bool(node["status"] == "blocked")
 
     await eventually(is_blocked)
-    assert bench.cleaned.count(unique) == 1
+    assert bench.cleaned.count(unique_name) == 1
     await handle.signal(wire.CANCEL, {"by": "ann"})
     document = bare(await document_of(handle))
     assert document["status"] == "cancelled"
     expected = {"one": "cancelled", "two": "cancelled", "n": "blocked"}
     assert {name: node["status"] for name, node in document["nodes"].items()} == expected
-    assert bench.cleaned.count(unique) == 2
+    assert bench.cleaned.count(unique_name) == 2
 
 
 async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(
-    runs: Runs, bench: Bench, unique: str, long_batches: None, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, bench: Bench, unique_name: str, long_batches: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a payload store in a bucket, the records are heartbeats."""
     monkeypatch.setattr(batch_records, "FolderStore", BucketStore)
@@ -196,11 +198,11 @@ async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(
         return await record(self, result)
 
     monkeypatch.setattr(HeartbeatRecords, "record", record_or_fail)
-    handle = await runs.start({"nodes": chain(unique, 5)})
+    handle = await runs.start({"nodes": chain(unique_name, 5)})
     document = await document_of(handle)
     assert bare(document)["nodes"] == {
         **{f"n{n}": completed_node(7) for n in (0, 1, 3, 4)},
         "n2": completed_node(7, attempts=2),
     }
-    assert [len(bench.effects[f"{unique} n{n}"]) for n in range(5)] == [1, 1, 2, 1, 1]
-    assert len({*bench.effects[f"{unique} n2"]}) == 1, "with the same key"
+    assert [len(bench.effects[f"{unique_name} n{n}"]) for n in range(5)] == [1, 1, 2, 1, 1]
+    assert len({*bench.effects[f"{unique_name} n2"]}) == 1, "with the same key"

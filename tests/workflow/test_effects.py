@@ -53,9 +53,9 @@ async def test_retry_delay_of_the_service_overrides_the_delay_of_the_plan(runs: 
     assert (await runs.run({"nodes": [node]}))["nodes"] == {"busy": completed_node(3, attempts=3)}
 
 
-async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: Bench, unique_name: str) -> None:
     def keyed_node(node: str, **more: Any) -> dict[str, Any]:
-        arguments = {"name": f"{unique} {node}", "until": 3}
+        arguments = {"name": f"{unique_name} {node}", "until": 3}
         return {"id": node, "tool": "keyed", "arguments": arguments, "retry": _FAST, **more}
 
     plan = {
@@ -75,50 +75,61 @@ async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: 
         "inner": [["node", "sub"], ["node", "inner"]],
     }
     expected = {name: [idempotency_key(scope, path)] * 3 for name, path in paths.items()}
-    assert {name: bench.effects[f"{unique} {name}"] for name in paths} == expected
+    assert {name: bench.effects[f"{unique_name} {name}"] for name in paths} == expected
 
 
-async def test_write_is_not_retried(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_write_is_not_retried(runs: Runs, bench: Bench, unique_name: str) -> None:
     nodes = [
-        {"id": "fails", "tool": "write", "arguments": {"name": f"{unique} fails", "error": "broke"}},
-        {"id": "raises", "tool": "write", "arguments": {"name": f"{unique} raises", "error": "broke"}, "retry": _FAST},
-        {"id": "slow", "tool": "hold_write", "arguments": {"name": f"{unique} slow"}, "timeout": "2s", "retry": _FAST},
+        {"id": "fails", "tool": "write", "arguments": {"name": f"{unique_name} fails", "error": "broke"}},
+        {
+            "id": "raises",
+            "tool": "write",
+            "arguments": {"name": f"{unique_name} raises", "error": "broke"},
+            "retry": _FAST,
+        },
+        {
+            "id": "slow",
+            "tool": "hold_write",
+            "arguments": {"name": f"{unique_name} slow"},
+            "timeout": "2s",
+            "retry": _FAST,
+        },
     ]
     document = await runs.run({"nodes": nodes})
-    bench.open(f"{unique} slow")
+    bench.open(f"{unique_name} slow")
     outcome = "outcome unknown: it took over 2 s, so hold_write may or may not have made its change"
     assert document["nodes"] == {
         "fails": failed_node("tool_failed: RuntimeError: broke"),
         "raises": failed_node("tool_failed: RuntimeError: broke"),
         "slow": failed_node(f"outcome_unknown: {outcome}"),
     }
-    assert [len(bench.effects[f"{unique} {name}"]) for name in ("fails", "raises", "slow")] == [1, 1, 1]
+    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("fails", "raises", "slow")] == [1, 1, 1]
 
 
 async def test_write_that_times_out_before_its_start_is_not_called(
-    runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
+    runs: Runs, bench: Bench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def record_never(*_: Any) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(CallStarts, "record", record_never)
-    node = {"id": "w", "tool": "hold_write", "arguments": {"name": unique}, "timeout": "1s", "retry": _FAST}
+    node = {"id": "w", "tool": "hold_write", "arguments": {"name": unique_name}, "timeout": "1s", "retry": _FAST}
     document = await runs.run({"nodes": [node]})
     why = "hold_write was not called: it took over 1 s before the call started, so nothing was changed"
     assert document["nodes"] == {"w": failed_node(f"not_started: {why}")}
-    assert bench.effects[unique] == []
+    assert bench.effects[unique_name] == []
 
 
-async def test_read_that_times_out_is_retried_and_then_fails(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_read_that_times_out_is_retried_and_then_fails(runs: Runs, bench: Bench, unique_name: str) -> None:
     node = {
-        **{"id": "slow", "tool": "hold", "arguments": {"name": unique}, "timeout": "1s"},
+        **{"id": "slow", "tool": "hold", "arguments": {"name": unique_name}, "timeout": "1s"},
         **{"heartbeat": "1s", "retry": {"max_attempts": 2, "first_delay": "10ms"}},
     }
     document = await runs.run({"nodes": [node]})
-    bench.open(unique)
+    bench.open(unique_name)
     slow = document["nodes"]["slow"]
     assert (slow["status"], slow["attempts"], slow["error"].partition(":")[0]) == ("failed", 2, "timeout")
-    await eventually(lambda: bench.entered.count(unique) == 2)
+    await eventually(lambda: bench.entered.count(unique_name) == 2)
 
 
 async def test_history_has_the_ids_titles_timeouts_and_priorities_of_the_plan(runs: Runs) -> None:

@@ -42,16 +42,16 @@ async def _count_scheduled_activities(handle: Handle) -> int:
 
 
 async def test_only_calls_with_an_event_in_history_are_shown_as_running(
-    cached_runs: Runs, bench: Bench, unique: str
+    cached_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    nodes = [_hold(f"n{number}", unique) for number in range(_CALL_COUNT)]
+    nodes = [_hold(f"n{number}", unique_name) for number in range(_CALL_COUNT)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"}, max_in_flight=_MAX_CONCURRENT_CALLS)
     try:
-        await eventually(lambda: unique in bench.entered)
+        await eventually(lambda: unique_name in bench.entered)
         scheduled = await _count_scheduled_activities(handle)
         counts = _counts((await view_of(cached_runs, handle)).document())
     finally:
-        bench.open(unique)
+        bench.open(unique_name)
     assert 0 < scheduled < _CALL_COUNT
     assert counts == {"running": scheduled, "ready": _CALL_COUNT - scheduled}
 
@@ -112,21 +112,21 @@ async def test_reader_restores_nodes_of_which_the_document_has_only_counts(cache
 
 
 async def test_unfinished_nodes_of_a_terminated_run_are_shown_as_cancelled(
-    cached_runs: Runs, bench: Bench, unique: str
+    cached_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     nodes = [
         {"id": "first", "tool": "add", "arguments": {"left": 1, "right": 2}},
-        _hold("held", unique, depends_on=["first"]),
-        _hold("items", unique, for_each=[1, 2], depends_on=["held"]),
+        _hold("held", unique_name, depends_on=["first"]),
+        _hold("items", unique_name, for_each=[1, 2], depends_on=["held"]),
     ]
     handle = await cached_runs.start({"nodes": nodes})
     cached_runs.forget(handle)
     try:
-        await eventually(lambda: unique in bench.entered)
+        await eventually(lambda: unique_name in bench.entered)
         await handle.terminate(reason="enough")
         view = await view_of(cached_runs, handle)
     finally:
-        bench.open(unique)
+        bench.open(unique_name)
     reason = "the run was terminated: enough"
     assert bare_document(view.document()) == {
         "status": "failed",

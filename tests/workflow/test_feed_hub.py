@@ -64,14 +64,14 @@ def _states(updates: list[RunUpdate]) -> dict[str, str]:
 
 
 async def test_all_subscribers_of_a_run_share_one_reader(
-    client: Client, cached_runs: Runs, bench: Bench, unique: str
+    client: Client, cached_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     open_reader = _ReaderFactory(client)
     subscriptions = RunSubscriptions(open_reader)
-    handle = await cached_runs.start(_chain(unique))
+    handle = await cached_runs.start(_chain(unique_name))
     subscriptions_of_run = [asyncio.create_task(_all_of(subscriptions, handle)) for _ in range(100)]
-    await eventually(lambda: unique in bench.entered)
-    bench.open(unique)
+    await eventually(lambda: unique_name in bench.entered)
+    bench.open(unique_name)
     document = await document_of(handle)
     result = await asyncio.gather(*subscriptions_of_run)
 
@@ -83,11 +83,11 @@ async def test_all_subscribers_of_a_run_share_one_reader(
 
 
 async def test_reader_ends_with_the_last_subscriber(
-    client: Client, cached_runs: Runs, bench: Bench, unique: str
+    client: Client, cached_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     open_reader = _ReaderFactory(client)
     subscriptions = RunSubscriptions(open_reader)
-    handle = await cached_runs.start(_chain(unique))
+    handle = await cached_runs.start(_chain(unique_name))
     tasks = set(asyncio.all_tasks())
     async with (
         aclosing(subscriptions.subscribe(handle.id)) as first,
@@ -97,17 +97,17 @@ async def test_reader_ends_with_the_last_subscriber(
         await anext(second)
         assert open_reader.count == 1
     await eventually(lambda: not {task for task in asyncio.all_tasks() - tasks if "_Topic" in str(task.get_coro())})
-    bench.open(unique)
+    bench.open(unique_name)
     await document_of(handle)
     assert _states(await _all_of(subscriptions, handle))["last"] == "completed"
     assert open_reader.count == 2
 
 
 async def test_subscriber_continues_from_its_cursor(
-    client: Client, cached_runs: Runs, bench: Bench, unique: str
+    client: Client, cached_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     subscriptions = RunSubscriptions(_ReaderFactory(client))
-    handle = await cached_runs.start(_chain(unique))
+    handle = await cached_runs.start(_chain(unique_name))
     changed: list[str] = []
     async with aclosing(subscriptions.subscribe(handle.id)) as updates:
         async for update in updates:
@@ -116,7 +116,7 @@ async def test_subscriber_continues_from_its_cursor(
             if scheduler is not None and scheduler.records[1].status == "running":
                 cursor = Cursor.parse(str(update.view.cursor))
                 break
-    bench.open(unique)
+    bench.open(unique_name)
     await document_of(handle)
     rest = await _all_of(subscriptions, handle, after=cursor)
     all_updates = await _all_of(subscriptions, handle, after=START)

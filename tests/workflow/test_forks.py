@@ -70,13 +70,15 @@ def outcomes_of(document: Document) -> dict[str, Any]:
     }
 
 
-async def test_fork_with_a_changed_input_executes_only_affected_nodes(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_fork_with_a_changed_input_executes_only_affected_nodes(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
     plan = {
         "inputs": {"x": {"type": "number"}},
         "nodes": [
             call("a", "plus", left="{{PLACEHOLDER_x}}", right=1),
-            call("other", "write", name=f"{unique} other"),
-            call("b", "write", name=unique + " {{a.result}}"),
+            call("other", "write", name=f"{unique_name} other"),
+            call("b", "write", name=unique_name + " {{a.result}}"),
         ],
         "output": "{{b.result}}",
     }
@@ -89,10 +91,10 @@ async def test_fork_with_a_changed_input_executes_only_affected_nodes(runs: Runs
     assert (draft.prediction.reused, draft.prediction.runs, draft.prediction.undecided) == expected
     assert outcomes_of(document) == {
         "a": ("completed", 3.0, None),
-        "other": ("completed", f"{unique} other", "other"),
-        "b": ("completed", f"{unique} 3.0", None),
+        "other": ("completed", f"{unique_name} other", "other"),
+        "b": ("completed", f"{unique_name} 3.0", None),
     }
-    assert [len(bench.effects[f"{unique} {name}"]) for name in ("other", "2.0", "3.0")] == [1, 1, 1]
+    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("other", "2.0", "3.0")] == [1, 1, 1]
     assert document["notes"][0]["message"] == f"a fork of the run {first_run.id!r}; 1 result reused"
     reused = document["nodes"]["other"]["lineage"]["reused"]
     assert reused == {"run_id": first_run.id, "node_id": "other"}
@@ -100,14 +102,16 @@ async def test_fork_with_a_changed_input_executes_only_affected_nodes(runs: Runs
     assert outcomes_of(view.document()) == outcomes_of(document)
 
 
-async def test_fork_of_a_failed_run_keeps_the_keys_of_unfinished_calls(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_fork_of_a_failed_run_keeps_the_keys_of_unfinished_calls(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
     plan = {
         "nodes": [
-            call("done", "keyed", name=f"{unique} done"),
+            call("done", "keyed", name=f"{unique_name} done"),
             {
                 **call("each", "keyed", name="{{item.name}}", until="{{item.until}}"),
                 "key": "{{item.name}}",
-                "for_each": [{"name": f"{unique} x", "until": 1}, {"name": f"{unique} y", "until": 9}],
+                "for_each": [{"name": f"{unique_name} x", "until": 1}, {"name": f"{unique_name} y", "until": 9}],
             },
             {**call("after", "echo"), "depends_on": ["each", "done"]},
         ]
@@ -118,21 +122,21 @@ async def test_fork_of_a_failed_run_keeps_the_keys_of_unfinished_calls(runs: Run
     draft, second = await fork(runs, first_run)
     await document_of(second)
 
-    keys = {name: bench.effects[f"{unique} {name}"] for name in ("done", "x", "y")}
+    keys = {name: bench.effects[f"{unique_name} {name}"] for name in ("done", "x", "y")}
     assert [len(key) for key in keys.values()] == [1, 1, 4]
     assert len(set(keys["y"])) == 1
-    assert draft.prediction.runs == {f"each[{unique} y]": "had failed"}
+    assert draft.prediction.runs == {f"each[{unique_name} y]": "had failed"}
     _, third = await fork(runs, second, rerun=["done"])
     await document_of(third)
-    assert len(set(bench.effects[f"{unique} done"])) == 2
-    assert len(set(bench.effects[f"{unique} y"])) == 1
+    assert len(set(bench.effects[f"{unique_name} done"])) == 2
+    assert len(set(bench.effects[f"{unique_name} y"])) == 1
 
 
-async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, unique_name: str) -> None:
     inner = {
         "nodes": [
-            call("made", "write", name=f"{unique} made"),
-            {**call("bad", "keyed", name=f"{unique} bad", until=9), "retry": {"max_attempts": 1}},
+            call("made", "write", name=f"{unique_name} made"),
+            {**call("bad", "keyed", name=f"{unique_name} bad", until=9), "retry": {"max_attempts": 1}},
         ]
     }
     plan = {"nodes": [{"id": "sub", "plan": inner}, {**call("after", "echo"), "depends_on": ["sub"]}]}
@@ -140,8 +144,8 @@ async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, un
     await document_of(first_run)
     _, second = await fork(runs, first_run)
     await document_of(second)
-    assert [len(bench.effects[f"{unique} {name}"]) for name in ("made", "bad")] == [1, 2]
-    assert len(set(bench.effects[f"{unique} bad"])) == 1
+    assert [len(bench.effects[f"{unique_name} {name}"]) for name in ("made", "bad")] == [1, 2]
+    assert len(set(bench.effects[f"{unique_name} bad"])) == 1
     child = await RunReader(runs.client, f"{second.id}/sub").read()
     assert child.document()["nodes"]["made"]["lineage"]["reused"] == {
         "run_id": f"{first_run.id}/sub",
@@ -150,16 +154,16 @@ async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, un
 
     _, third = await fork(runs, second, rerun=["sub/made"])
     await document_of(third)
-    assert len(set(bench.effects[f"{unique} made"])) == 2
-    assert len(set(bench.effects[f"{unique} bad"])) == 1
+    assert len(set(bench.effects[f"{unique_name} made"])) == 2
+    assert len(set(bench.effects[f"{unique_name} bad"])) == 1
 
 
 async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
-    runs: Runs, bench: Bench, unique: str
+    runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     inner = {
         "inputs": {"i": {"type": "integer"}},
-        "nodes": [call("made", "write", name=unique + " {{PLACEHOLDER_i}}"), call("bad", "fail")],
+        "nodes": [call("made", "write", name=unique_name + " {{PLACEHOLDER_i}}"), call("bad", "fail")],
     }
     each = {"id": "m", "for_each": [0, 1], "plan": inner, "arguments": {"i": "{{item}}"}}
     first_run = await runs.start({"nodes": [each, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
@@ -170,8 +174,8 @@ async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
     draft, second = await fork(runs, first_run, rerun=["m[1]/made"])
     await document_of(second)
     assert draft.prediction.runs == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}
-    assert [len(bench.effects[f"{unique} {item}"]) for item in (0, 1)] == [1, 2]
-    assert len(set(bench.effects[f"{unique} 1"])) == 2
+    assert [len(bench.effects[f"{unique_name} {item}"]) for item in (0, 1)] == [1, 2]
+    assert len(set(bench.effects[f"{unique_name} 1"])) == 2
 
 
 async def test_pure_nodes_values_and_large_maps_are_reused(cached_runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,15 +241,15 @@ async def test_child_run_cannot_be_forked_alone(runs: Runs) -> None:
 
 
 async def test_run_with_a_running_write_cannot_be_forked_until_the_write_ends(
-    runs: Runs, bench: Bench, unique: str
+    runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    plan = {"nodes": [call("held", "hold_write", name=unique), call("done", "echo")]}
+    plan = {"nodes": [call("held", "hold_write", name=unique_name), call("done", "echo")]}
     first_run = await runs.start(plan)
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     with pytest.raises(ForkRejected, match="'held' is a write that is running"):
         await fork(runs, first_run)
-    bench.open(unique)
+    bench.open(unique_name)
     await document_of(first_run)
     _, second = await fork(runs, first_run)
-    assert outcomes_of(await document_of(second))["held"] == ("completed", unique, "held")
-    assert len(bench.effects[unique]) == 1
+    assert outcomes_of(await document_of(second))["held"] == ("completed", unique_name, "held")
+    assert len(bench.effects[unique_name]) == 1

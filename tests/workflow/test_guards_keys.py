@@ -23,48 +23,55 @@ def _keyed_node(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
     return {"id": node_id, "tool": "keyed", "arguments": {"name": name}, **fields}
 
 
-async def test_second_run_with_the_same_id_repeats_the_effects(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_second_run_with_the_same_id_repeats_the_effects(runs: Runs, bench: Bench, unique_name: str) -> None:
     """Guard F4: with keys from the workflow ID, the second run would have no effects."""
     workflow_id = f"again-{uuid4().hex}"
-    plan = {"plan": {"nodes": [_keyed_node("a", unique)]}}
+    plan = {"plan": {"nodes": [_keyed_node("a", unique_name)]}}
     for _ in range(2):
         assert (await document_of(await runs.start_raw(plan, workflow_id=workflow_id)))["status"] == "completed"
-    assert len(set(bench.effects[unique])) == 2
+    assert len(set(bench.effects[unique_name])) == 2
 
 
-async def test_effects_of_nodes_items_and_sub_plans_have_different_keys(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_effects_of_nodes_items_and_sub_plans_have_different_keys(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
     """Guard F4: node `b` in the sub-plan `x/a` and node `a/b` in the sub-plan `x` have different effects."""
 
     def sub(*nodes: Any) -> dict[str, Any]:
         return {"nodes": list(nodes)}
 
     nodes = [
-        {"id": "x/a", "plan": sub(_keyed_node("b", unique))},
-        {"id": "x", "plan": sub(_keyed_node("a/b", unique), {"id": "a", "plan": sub(_keyed_node("b", unique))})},
-        _keyed_node("x/a/b", unique),
-        _keyed_node("m", unique, for_each=["b", "a/b"], key="{{item}}"),
-        _keyed_node("[m]", unique),
-        _keyed_node("m/b", unique),
+        {"id": "x/a", "plan": sub(_keyed_node("b", unique_name))},
+        {
+            "id": "x",
+            "plan": sub(_keyed_node("a/b", unique_name), {"id": "a", "plan": sub(_keyed_node("b", unique_name))}),
+        },
+        _keyed_node("x/a/b", unique_name),
+        _keyed_node("m", unique_name, for_each=["b", "a/b"], key="{{item}}"),
+        _keyed_node("[m]", unique_name),
+        _keyed_node("m/b", unique_name),
     ]
     assert (await runs.run({"nodes": nodes}))["status"] == "completed"
-    assert len(bench.effects[unique]) == 8
-    assert len(set(bench.effects[unique])) == 8
+    assert len(bench.effects[unique_name]) == 8
+    assert len(set(bench.effects[unique_name])) == 8
 
 
-async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench: Bench, unique: str) -> None:
+async def test_reset_run_keeps_the_keys_of_its_effects(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
     """Guard F4: a reset starts new child runs; the keys come from the root run."""
     plan = {
         "nodes": [
-            _keyed_node("plain", f"{unique} plain"),
-            _keyed_node("each", f"{unique} each", for_each=["x"], key="{{item}}"),
-            {"id": "sub", "plan": {"nodes": [_keyed_node("inner", f"{unique} inner")]}},
+            _keyed_node("plain", f"{unique_name} plain"),
+            _keyed_node("each", f"{unique_name} each", for_each=["x"], key="{{item}}"),
+            {"id": "sub", "plan": {"nodes": [_keyed_node("inner", f"{unique_name} inner")]}},
         ]
     }
     handle = await cached_runs.start(plan)
     assert (await document_of(handle))["status"] == "completed"
     repeated_run = await _reset(cached_runs, handle)
     assert (await document_of(repeated_run))["status"] == "completed"
-    effects: Mapping[str, list[str]] = {name: bench.effects[f"{unique} {name}"] for name in ("plain", "each", "inner")}
+    effects: Mapping[str, list[str]] = {
+        name: bench.effects[f"{unique_name} {name}"] for name in ("plain", "each", "inner")
+    }
     assert {name: len(keys) for name, keys in effects.items()} == {"plain": 2, "each": 2, "inner": 2}
     assert {name: len(set(keys)) for name, keys in effects.items()} == {"plain": 1, "each": 1, "inner": 1}
     await cached_runs.check_runs()

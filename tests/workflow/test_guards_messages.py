@@ -68,11 +68,11 @@ async def strict_runs(
 
 
 async def test_run_at_the_signal_limit_of_the_server_can_be_cancelled(
-    strict_runs: Runs, strict_server: LiveServer, bench: Bench, unique: str
+    strict_runs: Runs, strict_server: LiveServer, bench: Bench, unique_name: str
 ) -> None:
     """Guard S13, F14: the server rejects every signal above the limit, also the signal `cancel`."""
-    handle = await strict_runs.start(_held_plan(unique))
-    await eventually(lambda: unique in bench.entered)
+    handle = await strict_runs.start(_held_plan(unique_name))
+    await eventually(lambda: unique_name in bench.entered)
     outcomes = await _outcomes([handle.signal("nobody_knows", number) for number in range(130)])
     assert Counter(type(outcome) for outcome in outcomes) == {type(None): 100, RPCError: 30}
     with pytest.raises(RPCError):
@@ -85,16 +85,16 @@ async def test_run_at_the_signal_limit_of_the_server_can_be_cancelled(
 
 
 async def test_rejected_updates_do_not_count_towards_the_update_limit(
-    strict_runs: Runs, bench: Bench, unique: str
+    strict_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     """Guard S17: the server limits the accepted updates of a run."""
-    handle = await strict_runs.start(_held_plan(unique))
-    await eventually(lambda: unique in bench.entered)
+    handle = await strict_runs.start(_held_plan(unique_name))
+    await eventually(lambda: unique_name in bench.entered)
     outcomes = await _outcomes([handle.execute_update("nobody_knows", number) for number in range(130)])
     assert {type(outcome) for outcome in outcomes} == {WorkflowUpdateFailedError}
-    bench.open(unique)
+    bench.open(unique_name)
     document = await document_of(handle)
-    assert document["nodes"]["a"]["result"] == unique
+    assert document["nodes"]["a"]["result"] == unique_name
     events = (await handle.fetch_history()).events
     assert len(events) < 100
     await strict_runs.check_runs()

@@ -101,25 +101,25 @@ async def test_calls_are_scheduled_in_the_order_of_their_priorities(runs: Runs) 
 
 
 async def test_stopping_worker_waits_for_running_tools(
-    client: Client, bench: Bench, unique: str, queue: str, tmp_path: Path
+    client: Client, bench: Bench, unique_name: str, queue: str, tmp_path: Path
 ) -> None:
     """Guard F19: with the SDK's default grace period of zero, every running call would lose an attempt."""
     plan = {
         "nodes": [
-            {"id": "held", "tool": "hold_write", "arguments": {"name": unique}},
+            {"id": "held", "tool": "hold_write", "arguments": {"name": unique_name}},
             {"id": "after", "tool": "echo", "depends_on": ["held"]},
         ]
     }
     async with _serving(client, bench.registry(), queue=queue, folder=tmp_path) as runs:
         handle = await runs.start(plan)
-        await eventually(lambda: unique in bench.entered)
+        await eventually(lambda: unique_name in bench.entered)
         # The worker stops at the end of the block, while the tool still runs.
-        asyncio.get_running_loop().call_later(1, bench.open, unique)
+        asyncio.get_running_loop().call_later(1, bench.open, unique_name)
     async with _serving(client, bench.registry(), queue=queue, folder=tmp_path):
         document = await document_of(handle)
     expected = {"held": ("completed", 1), "after": ("completed", 1)}
     assert {name: (node["status"], node["attempts"]) for name, node in document["nodes"].items()} == expected
-    assert bench.effects[unique] == [bench.effects[unique][0]]
+    assert bench.effects[unique_name] == [bench.effects[unique_name][0]]
 
 
 _RUNS = 3 * WORKFLOW_SLOTS

@@ -79,9 +79,11 @@ async def test_plan_with_an_inline_agent_that_the_policy_refuses_is_rejected(ser
         assert '{"tool": "agent.inline", "then": "run"}' in problem["hint"]
 
 
-async def test_changed_policy_applies_to_inline_agents_of_a_running_run(serve_script: Scripted, unique: str) -> None:
+async def test_changed_policy_applies_to_inline_agents_of_a_running_run(
+    serve_script: Scripted, unique_name: str
+) -> None:
     bench = Bench()
-    hold = {"id": "on", "tool": "hold", "arguments": {"name": unique}}
+    hold = {"id": "on", "tool": "hold", "arguments": {"name": unique_name}}
     nodes = [
         hold,
         *({**agent, "depends_on": ["on"]} for agent in (_inline("asked", "Do it."), _inline("late", "Do it.", "echo"))),
@@ -94,12 +96,12 @@ async def test_changed_policy_applies_to_inline_agents_of_a_running_run(serve_sc
     }
     async with serve_script("It is done.", bench=bench) as (_, runs):
         handle = await runs.start({"nodes": nodes})
-        await eventually(lambda: unique in bench.entered)
+        await eventually(lambda: unique_name in bench.entered)
         await handle.execute_update(wire.SET_POLICY, {"policy": policy, "by": "ann"})
         command = {"nodes": [_inline("more", "Do more.", "hold")]}
         refusal = await refusal_of(handle, command, update=wire.ADD_NODES)
         assert refusal.startswith(f"refused at /nodes/0/agent: {_REFUSAL}")
-        bench.open(unique)
+        bench.open(unique_name)
         await wait_for_requests(runs.client, handle.id, "asked")
         await answer(handle, "asked", {"approved": True})
         document = await checked_agent_document(runs, handle)
@@ -118,7 +120,7 @@ async def test_model_cannot_plan_inline_agents_without_a_policy_that_allows_them
 
 
 async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
-    client: Client, serve_script: Scripted, unique: str
+    client: Client, serve_script: Scripted, unique_name: str
 ) -> None:
     bench = Bench()
     plan_with_more_tools = plan_text(_inline("look", "Look.", "echo", "hold"))
@@ -126,7 +128,7 @@ async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
     steps = (
         step(plan_with_more_tools, last="Look."),
         step(valid_text, last="needs an unknown tool"),
-        step(tool_call("write", name=unique), last="Look."),
+        step(tool_call("write", name=unique_name), last="Look."),
         step("I could not.", last="rejected this call"),
         "Nothing was done.",
     )
@@ -136,7 +138,7 @@ async def test_inline_agent_of_a_model_has_only_the_tools_and_policy_of_the_run(
         child = client.get_workflow_handle(f"{handle.id}/look")
         await eventually(lambda: len(model.calls) >= 3)
         await wait_for_requests(runs.client, child.id, "turn1.1")
-        assert bench.effects[unique] == []
+        assert bench.effects[unique_name] == []
         await answer(child, "turn1.1", {"approved": False})
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "Nothing was done.")

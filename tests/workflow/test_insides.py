@@ -125,18 +125,18 @@ async def test_node_of_a_region_has_all_fields_of_a_node_document(runs: Runs) ->
     }
 
 
-async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, bench: Bench, unique_name: str) -> None:
     last_id = f"n{COUNT - 1}"
     held_node = {
         "id": "held",
         "tool": "pure_hold",
-        "arguments": {"name": unique},
+        "arguments": {"name": unique_name},
         "timeout": "60s",
         "depends_on": [last_id],
     }
     with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
         handle = await runs.start(plan(COUNT, held_node, pure_node("after", 1, depends_on=["held"])))
-        await eventually(lambda: unique in bench.entered)
+        await eventually(lambda: unique_name in bench.entered)
     assert bare_node(await node_of(runs, handle, "n8")) == completed_node(value_of(8))
     pending_node = await node_of(runs, handle, "after")
     assert (pending_node["status"], pending_node["started_at"]) == ("pending", None)
@@ -151,13 +151,13 @@ async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, bench: Bench
 
 
 async def test_region_ends_although_a_tool_ignores_cancellation(
-    client: Client, bench: Bench, tmp_path: Path, unique: str
+    client: Client, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
     released = threading.Event()
 
     @tool(effects="pure")
     def deaf() -> None:
-        bench.enter(unique)
+        bench.enter(unique_name)
         released.wait()
 
     last_id = f"n{COUNT - 1}"
@@ -169,7 +169,7 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
     async with serving_runs(client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with patch("dagwright.activities.region_batches.REGION_BATCH_S", 0.001):
             handles = [await runs.start(plan(COUNT, *more)) for _ in range(3)]
-            await eventually(lambda: bench.running[unique] == len(handles))
+            await eventually(lambda: bench.running[unique_name] == len(handles))
         await handles[0].signal("cancel", {"reason": "enough"})
         await handles[1].cancel()
         started_at = (await RunReader(runs.client, handles[2].id).read()).started_at or 0.0

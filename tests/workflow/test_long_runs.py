@@ -183,14 +183,14 @@ async def test_deadline_applies_during_an_outage_of_the_store(
 
 
 async def test_run_whose_snapshot_is_permanently_rejected_fails_with_its_results(
-    short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
+    short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
     """Guard: an error of the store or an operator is not reported as a bug."""
     error = ApplicationError("given up by hand", non_retryable=True)
     small_snapshots = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots, patch.object(FolderStore, "put", side_effect=error):
-            handle = await runs.start({"nodes": [_held_sub_plan(unique), *_steps(60, "n")]})
+            handle = await runs.start({"nodes": [_held_sub_plan(unique_name), *_steps(60, "n")]})
             document = bare(await document_of(handle))
             await runs.check_runs()
     message = "the history is full, and the payload store permanently rejected the state of the run: given up by hand"
@@ -201,10 +201,10 @@ async def test_run_whose_snapshot_is_permanently_rejected_fails_with_its_results
 
 
 async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
-    short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique: str
+    short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
     (tmp_path / "payloads").mkdir()
-    plan = {"nodes": [_held_sub_plan(unique), *_steps(60, "n")]}
+    plan = {"nodes": [_held_sub_plan(unique_name), *_steps(60, "n")]}
     small_snapshots = patch.multiple(limits, INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots:
@@ -216,11 +216,11 @@ async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
                     return len(await _put_activity_ids(first_run)) >= count
 
                 await eventually(partial(has_put, 1), timeout_s=30)
-                bench.open(unique)
+                bench.open(unique_name)
                 await eventually(partial(has_put, 2), timeout_s=30)
             document = bare(await document_of(handle))
             await runs.check_runs()
-    assert document["output"] == {"sub": unique, "n59": 60.0}
+    assert document["output"] == {"sub": unique_name, "n59": 60.0}
     puts = await _put_activity_ids(first_run)
     assert puts == [f"~put state {number}" for number in range(1, len(puts) + 1)]
 
@@ -238,7 +238,7 @@ def _steps(size: int, name: str, *, width: int = 1) -> list[dict[str, Any]]:
 
 
 async def test_large_map_completes_while_parent_and_batches_continue_as_new(
-    cached_runs: Runs, keys: dict[str, list[str]], unique: str, monkeypatch: pytest.MonkeyPatch
+    cached_runs: Runs, keys: dict[str, list[str]], unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The parent continues as new while its map batches run, and each batch continues as new between its items."""
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 60)
@@ -249,7 +249,7 @@ async def test_large_map_completes_while_parent_and_batches_continue_as_new(
         "key": "k{{item}}",
         "when": "item < 50 || item > 190",
         "max_parallel": 4,
-        "arguments": {"name": f"{unique} {{{{index}}}}", "values": ["{{item}}"]},
+        "arguments": {"name": f"{unique_name} {{{{index}}}}", "values": ["{{item}}"]},
     }
     after = {"id": "after", "tool": "echo", "arguments": {"last": "{{many.result[200]}}"}}
     handle = await cached_runs.start({"nodes": [map_node, *_steps(60, "n"), after], "output": "{{after.result}}"})
@@ -260,8 +260,8 @@ async def test_large_map_completes_while_parent_and_batches_continue_as_new(
     restored = await cached_runs.read_document(handle, full=True)
     assert restored["nodes"]["many"]["result"] == [1 + n if n in executed_items else None for n in range(201)]
     scope = str(handle.first_execution_run_id)
-    assert {name: name_keys for name, name_keys in keys.items() if name.startswith(f"{unique} ")} == {
-        f"{unique} {n}": [idempotency_key(scope, [["node", "many"], ["item", f"k{n}"]])] for n in executed_items
+    assert {name: name_keys for name, name_keys in keys.items() if name.startswith(f"{unique_name} ")} == {
+        f"{unique_name} {n}": [idempotency_key(scope, [["node", "many"], ["item", f"k{n}"]])] for n in executed_items
     }
     assert len(await chain_of(cached_runs.client, handle)) > 1
     batch_history = await cached_runs.client.get_workflow_handle(f"{handle.id}/many[0-50]").fetch_history()
@@ -278,57 +278,61 @@ async def _has_continued_as_new(runs: Runs, handle: Handle) -> bool:
     return bool(description.run_id != handle.first_execution_run_id)
 
 
-async def _start_with_held_sub_plan(runs: Runs, bench: Bench, unique: str) -> Handle:
+async def _start_with_held_sub_plan(runs: Runs, bench: Bench, unique_name: str) -> Handle:
     """Start a run with a held sub-plan, and wait until the run has continued as new."""
     after = {"id": "after", "tool": "echo", "arguments": {"got": "{{sub.result}}"}}
     handle = await runs.start(
-        {"nodes": [_held_sub_plan(unique), *_steps(60, "n"), after], "output": "{{after.result}}"}
+        {"nodes": [_held_sub_plan(unique_name), *_steps(60, "n"), after], "output": "{{after.result}}"}
     )
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     await eventually(lambda: _has_continued_as_new(runs, handle))
     return handle
 
 
-async def test_sub_plan_of_an_earlier_execution_reports_to_the_newest(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await _start_with_held_sub_plan(runs, bench, unique)
+async def test_sub_plan_of_an_earlier_execution_reports_to_the_newest(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
+    handle = await _start_with_held_sub_plan(runs, bench, unique_name)
     forged = {"task": "n59", "status": "completed", "output": "forged"}
     await runs.client.get_workflow_handle(handle.id).signal(wire.SIGNAL_SUB_PLAN_ENDED, forged)
-    bench.open(unique)
+    bench.open(unique_name)
     document = bare(await document_of(handle))
-    assert (document["status"], document["output"]) == ("completed", {"got": unique})
+    assert (document["status"], document["output"]) == ("completed", {"got": unique_name})
     assert document["nodes"]["n59"] == completed_node(60.0)
     note = {"code": "refused", "node_id": None, "message": "sub_plan_ended: 'n59' is not a sub-plan of this run"}
     assert document["notes"] == [note]
 
 
 @without_cache
-async def test_second_report_of_a_sub_plan_has_no_effect(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await _start_with_held_sub_plan(runs, bench, unique)
+async def test_second_report_of_a_sub_plan_has_no_effect(runs: Runs, bench: Bench, unique_name: str) -> None:
+    handle = await _start_with_held_sub_plan(runs, bench, unique_name)
     newest = runs.client.get_workflow_handle(handle.id)
     for output in ("first", "second"):
         end = {"task": "sub", "status": "completed", "output": output}
         await newest.signal(wire.SIGNAL_SUB_PLAN_ENDED, end)
-    bench.open(unique)
+    bench.open(unique_name)
     document = bare(await document_of(handle))
     assert document["output"] == {"got": "first"}
     assert "notes" not in document
 
 
-async def test_cancellation_reaches_the_sub_plan_of_an_earlier_execution(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await _start_with_held_sub_plan(runs, bench, unique)
+async def test_cancellation_reaches_the_sub_plan_of_an_earlier_execution(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
+    handle = await _start_with_held_sub_plan(runs, bench, unique_name)
     await runs.client.get_workflow_handle(handle.id).signal("cancel", {"reason": "enough"})
     document = bare(await document_of(handle))
     assert document["status"] == "cancelled"
     assert document["nodes"]["sub"] == cancelled_node("the sub-plan was cancelled")
-    assert bench.cleaned.count(unique) == 1
+    assert bench.cleaned.count(unique_name) == 1
 
 
 async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(
-    runs: Runs, bench: Bench, unique: str
+    runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    handle = await _start_with_held_sub_plan(runs, bench, unique)
+    handle = await _start_with_held_sub_plan(runs, bench, unique_name)
     await runs.client.get_workflow_handle(f"{handle.id}/sub").terminate("by hand")
-    bench.open(unique)
+    bench.open(unique_name)
     document = bare(await document_of(handle))
     failure = "sub_plan_failed: the sub-plan failed: the sub-plan was terminated"
     assert document["nodes"]["sub"] == {"status": "failed", "error": failure}
@@ -338,9 +342,9 @@ async def test_terminated_sub_plan_of_an_earlier_execution_fails_its_node(
 # Reasons that delay continue-as-new, and state that must survive it.
 
 
-async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, bench: Bench, unique_name: str) -> None:
     """The run starts no more calls at its hard history limit, and continues as new after the end of the long call."""
-    held_node = hold("hold", unique, heartbeat="1s")
+    held_node = hold("hold", unique_name, heartbeat="1s")
     handle = await runs.start({"nodes": [held_node, *_steps(120, "n")]})
     newest = runs.client.get_workflow_handle(handle.id)
 
@@ -350,13 +354,13 @@ async def test_run_waits_at_its_hard_limit_for_a_long_call(runs: Runs, bench: Be
 
     await eventually(has_stopped_waiting)
     assert not await _has_continued_as_new(runs, handle)
-    bench.open(unique)
+    bench.open(unique_name)
     document = bare(await document_of(handle))
-    assert document["output"] == {"hold": unique, "n119": 120.0}
+    assert document["output"] == {"hold": unique_name, "n119": 120.0}
 
 
-async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique: str) -> None:
-    held_node = hold("hold", unique, "n39", heartbeat="1s")
+async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench, unique_name: str) -> None:
+    held_node = hold("hold", unique_name, "n39", heartbeat="1s")
     handle = await runs.start({"deadline": "6s", "nodes": [*_steps(40, "n"), held_node]})
     document = bare(await document_of(handle))
     assert document["error"].startswith("deadline_exceeded: the run exceeded its deadline; still running: ")
@@ -366,8 +370,8 @@ async def test_deadline_counts_from_the_first_execution(runs: Runs, bench: Bench
     assert [round((_first_timer_ends(history) - started).total_seconds(), 1) for history in chain] == [6.0] * len(chain)
 
 
-async def test_run_without_its_first_deadline_continues_as_new(runs: Runs, bench: Bench, unique: str) -> None:
-    held_node = hold("hold", unique, heartbeat="1s")
+async def test_run_without_its_first_deadline_continues_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
+    held_node = hold("hold", unique_name, heartbeat="1s")
     first, *steps = _steps(50, "n")
     # Each execution loads the snapshot of the previous execution from the store.
     with patch.multiple(limits, INLINE_STATE_BYTES=100):
@@ -375,23 +379,23 @@ async def test_run_without_its_first_deadline_continues_as_new(runs: Runs, bench
         started_at = time.time()
         await handle.execute_update(wire.SET_LIMITS, {"deadline": None, "by": "ann"})
         await eventually(lambda: time.time() > started_at + 2.5)
-        bench.open(unique)
+        bench.open(unique_name)
         document = await ended_document(runs, handle)
         await runs.check_runs()
     assert document["status"] == "completed"
     assert len(await chain_of(runs.client, handle)) > 1
 
 
-async def test_changed_limits_apply_after_continue_as_new(runs: Runs, bench: Bench, unique: str) -> None:
-    held_nodes = [hold(f"h{number}", unique, "n49", heartbeat="1s") for number in range(3)]
+async def test_changed_limits_apply_after_continue_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
+    held_nodes = [hold(f"h{number}", unique_name, "n49", heartbeat="1s") for number in range(3)]
     handle = await runs.start({"deadline": "1h", "nodes": [*_steps(50, "n"), *held_nodes]}, max_in_flight=1)
     await handle.execute_update(wire.SET_LIMITS, {"max_parallel": 2, "deadline": "2h", "by": "ann"})
-    await eventually(lambda: bench.running[unique] == 2)
+    await eventually(lambda: bench.running[unique_name] == 2)
     view = await view_of(runs, handle)
     assert [view.document()["nodes"][f"h{number}"]["status"] for number in range(3)] == ["running", "running", "ready"]
-    bench.open(unique)
+    bench.open(unique_name)
     document = await ended_document(runs, handle)
-    assert (document["status"], bench.most_running[unique]) == ("completed", 2)
+    assert (document["status"], bench.most_running[unique_name]) == ("completed", 2)
     assert [note["message"] for note in document["notes"]] == ["max_parallel 2 and deadline 2h set by ann"]
     chain = await chain_of(runs.client, handle)
     assert len(chain) > 1
@@ -409,9 +413,9 @@ def _first_timer_ends(history: WorkflowHistory) -> datetime:
     return started + timer.start_to_fire_timeout.ToTimedelta()
 
 
-async def test_cancellation_during_continue_as_new_is_not_lost(cached_runs: Runs, unique: str) -> None:
+async def test_cancellation_during_continue_as_new_is_not_lost(cached_runs: Runs, unique_name: str) -> None:
     """Some of the cancellations arrive while a run continues as new; the last node runs until the cancellation."""
-    held_node = hold("hold", unique, "n99", heartbeat="1s")
+    held_node = hold("hold", unique_name, "n99", heartbeat="1s")
     handles = [await cached_runs.start({"nodes": [*_steps(100, "n", width=4), held_node]}) for _ in range(4)]
 
     async def cancel_and_get_status(number: int, handle: Handle) -> str:
@@ -425,16 +429,16 @@ async def test_cancellation_during_continue_as_new_is_not_lost(cached_runs: Runs
     await cached_runs.check_runs()
 
 
-async def test_run_with_many_signals_continues_as_new(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_run_with_many_signals_continues_as_new(runs: Runs, bench: Bench, unique_name: str) -> None:
     with patch.multiple(limits, DRAIN_AT_SIGNALS=20, SIGNALS_LIMIT=25):
-        handle = await runs.start({"nodes": [_held_sub_plan(unique)]})
-        await eventually(lambda: unique in bench.entered)
+        handle = await runs.start({"nodes": [_held_sub_plan(unique_name)]})
+        await eventually(lambda: unique_name in bench.entered)
         newest = runs.client.get_workflow_handle(handle.id)
         for _ in range(25):
             await newest.signal("odd")
         await eventually(lambda: _has_continued_as_new(runs, handle))
-        bench.open(unique)
+        bench.open(unique_name)
         document = await document_of(handle)
         assert len(document["notes"]) == 25
-        assert document["output"] == {"sub": unique}
+        assert document["output"] == {"sub": unique_name}
         await runs.check_runs()

@@ -118,13 +118,13 @@ MARIA, POLARIS = "lookup:person:Maria Garcia", "lookup:company:Polaris Partners"
 
 
 async def test_requests_about_ambiguous_lookups_come_before_any_node(
-    runs: Runs, database: EntityDatabase, unique: str
+    runs: Runs, database: EntityDatabase, unique_name: str
 ) -> None:
     plan = {
         "intents": [
             intent(who=lookup("Maria Garcia"), firm=lookup("Polaris Partners", "company")),
             intent(again=lookup("Maria Garcia")),
-            {"verb": "echo", "params": {"name": unique}, "refs": {}, "lookups": None},
+            {"verb": "echo", "params": {"name": unique_name}, "refs": {}, "lookups": None},
         ]
     }
     handle = await runs.start(plan)
@@ -145,13 +145,17 @@ async def test_requests_about_ambiguous_lookups_come_before_any_node(
     await answer(handle, POLARIS, {"text": "Meridian"})
     document = await document_of(handle)
     [meridian] = party_ids(database, "Meridian Fund Services S.à r.l.")
-    assert results(document) == [{"who": luxembourgish, "firm": meridian}, {"again": luxembourgish}, {"name": unique}]
+    assert results(document) == [
+        {"who": luxembourgish, "firm": meridian},
+        {"again": luxembourgish},
+        {"name": unique_name},
+    ]
     expected = [("chosen by a person", False), ("other name", False)]
     assert [(lookup["reason"], lookup["created"]) for lookup in document["lookups"]] == expected
 
 
-async def test_party_is_created_after_all_answers(runs: Runs, database: EntityDatabase, unique: str) -> None:
-    name = f"Ada {unique}"
+async def test_party_is_created_after_all_answers(runs: Runs, database: EntityDatabase, unique_name: str) -> None:
+    name = f"Ada {unique_name}"
     handle = await runs.start({"intents": [intent(who=lookup(name), other=lookup("Maria Garcia"))]})
     request = f"lookup:person:{name}"
     await wait_for_request_set(runs, handle, request, MARIA)
@@ -166,10 +170,12 @@ async def test_party_is_created_after_all_answers(runs: Runs, database: EntityDa
     assert [(lookup["created"], lookup["reason"]) for lookup in document["lookups"]] == expected
 
 
-async def test_non_interactive_run_fails_with_all_unresolved_lookups(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_non_interactive_run_fails_with_all_unresolved_lookups(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
     plan = {
         "intents": [
-            {"verb": "change", "params": {"name": unique}, "refs": {}, "lookups": None},
+            {"verb": "change", "params": {"name": unique_name}, "refs": {}, "lookups": None},
             intent(who=lookup("Maria Garcia"), firm=lookup("Polaris Partners", "company"), fine=lookup("Sarah Chen")),
         ]
     }
@@ -184,7 +190,7 @@ async def test_non_interactive_run_fails_with_all_unresolved_lookups(runs: Runs,
     ]
     assert [candidate["jurisdiction"] for candidate in error["errors"][0]["candidates"]] == ["ES", "LU"]
     assert {node["status"] for node in document["nodes"].values()} == {"cancelled"}
-    assert not bench.effects[unique]
+    assert not bench.effects[unique_name]
     assert "lookups" not in document
 
 

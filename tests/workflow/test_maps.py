@@ -246,12 +246,12 @@ async def test_item_is_found_by_its_key_in_the_run_of_its_map_batch(runs: Runs) 
     assert (await _find_item(runs, handle.id, "m"))[0] == ""
 
 
-async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, bench: Bench, unique_name: str) -> None:
     items = [str(number) for number in range(84)]
-    node = {"tool": "hold", "arguments": {"name": unique}, "heartbeat": "1s", "max_parallel": 4}
+    node = {"tool": "hold", "arguments": {"name": unique_name}, "heartbeat": "1s", "max_parallel": 4}
     by_key, by_index = ({"id": name, "for_each": items, **node} for name in ("by_key", "by_index"))
     handle = await runs.start({"nodes": [{**by_key, "key": "k{{item}}"}, by_index]})
-    await eventually(lambda: bench.entered.count(unique) == 8, timeout_s=30)
+    await eventually(lambda: bench.entered.count(unique_name) == 8, timeout_s=30)
     message = r"'by_key\[k80\]' is not known yet: the items of 'by_key\[44-53\]' and 3 more batches have not started"
     with pytest.raises(ItemNotStarted, match=f"^{message}$"):
         await _find_item(runs, handle.id, "by_key[k80]")
@@ -263,10 +263,10 @@ async def test_item_of_a_map_batch_that_has_not_started_is_unknown(runs: Runs, b
     await document_of(handle)
 
 
-async def test_cancellation_reaches_every_map_batch(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = _map_plan(list(range(24)), tool="hold", arguments={"name": unique}, heartbeat="1s", max_parallel=8)
+async def test_cancellation_reaches_every_map_batch(runs: Runs, bench: Bench, unique_name: str) -> None:
+    plan = _map_plan(list(range(24)), tool="hold", arguments={"name": unique_name}, heartbeat="1s", max_parallel=8)
     handle = await runs.start(plan)
-    await eventually(lambda: bench.entered.count(unique) == 8, timeout_s=30)
+    await eventually(lambda: bench.entered.count(unique_name) == 8, timeout_s=30)
     await handle.signal("cancel", {"reason": "enough"})
     document = await document_of(handle)
     assert document["status"] == "cancelled"
@@ -274,12 +274,12 @@ async def test_cancellation_reaches_every_map_batch(runs: Runs, bench: Bench, un
     assert bare(document)["nodes"]["m"] == {"status": "cancelled"}
 
 
-async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = _map_plan(list(range(24)), tool="hold", arguments={"name": unique}, heartbeat="1s")
+async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, unique_name: str) -> None:
+    plan = _map_plan(list(range(24)), tool="hold", arguments={"name": unique_name}, heartbeat="1s")
     handle = await runs.start(plan)
-    await eventually(lambda: bench.entered.count(unique) >= 1, timeout_s=30)
+    await eventually(lambda: bench.entered.count(unique_name) >= 1, timeout_s=30)
     await runs.client.get_workflow_handle(f"{handle.id}/m[0-5]").terminate("by hand")
-    bench.open(unique)
+    bench.open(unique_name)
     document = await document_of(handle)
     assert document["nodes"]["m"]["items"] == {"completed": 18, "failed": 6}
     failure = "6 of 24 items failed; the first: m[0-5]: the sub-plan failed: the sub-plan was terminated"

@@ -101,16 +101,16 @@ async def test_read_is_retried_on_a_restarted_server(mcp_runs: Runs, calls_file:
     assert len({call["pid"] for call in started_calls()}) == 2
 
 
-async def test_call_of_a_tool_that_no_server_has_waits(client: Client, tmp_path: Path, unique: str) -> None:
+async def test_call_of_a_tool_that_no_server_has_waits(client: Client, tmp_path: Path, unique_name: str) -> None:
     file = write_servers(tmp_path, srv=server_entry(tmp_path / "did"))
     toolset = await asyncio.to_thread(load_toolset, Settings(state_dir=tmp_path / "state"), [str(file)])
     declaration = replace(toolset.declarations()["srv.say"], name="srv.gone")
     async with AsyncExitStack() as stack:
         assert toolset.servers is not None
         stack.push_async_callback(toolset.servers.close)
-        for each in worker.create_workers(client, toolset, task_queue=unique):
+        for each in worker.create_workers(client, toolset, task_queue=unique_name):
             await stack.enter_async_context(each)
-        runs = Runs(client, task_queue=unique, tools={"srv.gone": declaration}, store=toolset.store)
+        runs = Runs(client, task_queue=unique_name, tools={"srv.gone": declaration}, store=toolset.store)
         node = {**_node("srv.gone", text="x"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
         handle = await runs.start(plan_of(node))
 

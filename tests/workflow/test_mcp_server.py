@@ -198,53 +198,53 @@ async def test_plan_with_effects_needs_an_approval(mcp: McpBench, mode: str) -> 
 
 
 async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(
-    mcp: McpBench, mode: str, bench: Bench, unique: str
+    mcp: McpBench, mode: str, bench: Bench, unique_name: str
 ) -> None:
-    plan = plan_of(hold("long", unique))
+    plan = plan_of(hold("long", unique_name))
     async with mcp.client(mode) as call:
-        result = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
-        repeated_result = await call("run_plan", plan=plan, wait_s=0, run_id=unique)
-        conflict = await call.error_result("run_plan", plan=plan_of(_sum("a", 1, 1)), wait_s=0, run_id=unique)
-        bench.open(unique)
-        final_result = await call("get_run", run_id=unique)
-    assert (result["status"], result["run_id"]) == ("running", unique)
-    assert result["message"] == f"The run continues. Call get_run with run_id '{unique}' to wait for its end."
+        result = await call("run_plan", plan=plan, wait_s=0, run_id=unique_name)
+        repeated_result = await call("run_plan", plan=plan, wait_s=0, run_id=unique_name)
+        conflict = await call.error_result("run_plan", plan=plan_of(_sum("a", 1, 1)), wait_s=0, run_id=unique_name)
+        bench.open(unique_name)
+        final_result = await call("get_run", run_id=unique_name)
+    assert (result["status"], result["run_id"]) == ("running", unique_name)
+    assert result["message"] == f"The run continues. Call get_run with run_id '{unique_name}' to wait for its end."
     assert (repeated_result["status"], conflict["status"]) == ("running", "id_in_use")
-    assert (final_result["status"], final_result["output"]) == ("completed", {"long": unique})
+    assert (final_result["status"], final_result["output"]) == ("completed", {"long": unique_name})
 
 
 @in_both_modes
-async def test_cancelled_call_does_not_cancel_its_run(mcp: McpBench, mode: str, bench: Bench, unique: str) -> None:
-    plan = plan_of(hold("long", unique))
+async def test_cancelled_call_does_not_cancel_its_run(mcp: McpBench, mode: str, bench: Bench, unique_name: str) -> None:
+    plan = plan_of(hold("long", unique_name))
     async with mcp.client(mode) as call:
-        call_task = asyncio.create_task(call("run_plan", plan=plan, run_id=unique))
-        await eventually(lambda: unique in bench.entered)
+        call_task = asyncio.create_task(call("run_plan", plan=plan, run_id=unique_name))
+        await eventually(lambda: unique_name in bench.entered)
         call_task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call_task
-        bench.open(unique)
-        final_result = await call("get_run", run_id=unique)
-    mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
+        bench.open(unique_name)
+        final_result = await call("get_run", run_id=unique_name)
+    mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
     assert final_result["status"] == "completed"
 
 
-async def test_tool_cancel_cancels_a_run(mcp: McpBench, mode: str, unique: str) -> None:
-    plan = plan_of(hold("long", unique))
+async def test_tool_cancel_cancels_a_run(mcp: McpBench, mode: str, unique_name: str) -> None:
+    plan = plan_of(hold("long", unique_name))
     async with mcp.client(mode) as call:
-        await call("run_plan", plan=plan, wait_s=0, run_id=unique)
-        result = await call("cancel", run_id=unique, reason="enough")
-        final_result = await call.error_result("get_run", run_id=unique)
-    assert (result["status"], result["run_id"]) == ("cancelling", unique)
+        await call("run_plan", plan=plan, wait_s=0, run_id=unique_name)
+        result = await call("cancel", run_id=unique_name, reason="enough")
+        final_result = await call.error_result("get_run", run_id=unique_name)
+    assert (result["status"], result["run_id"]) == ("cancelling", unique_name)
     assert final_result["status"] == "cancelled"
 
 
-async def test_invalid_calls_are_reported_with_hints(mcp: McpBench, mode: str, unique: str) -> None:
+async def test_invalid_calls_are_reported_with_hints(mcp: McpBench, mode: str, unique_name: str) -> None:
     async with mcp.client(mode) as call:
         invalid = await call.error_result("run_plan", plan=plan_of({"id": "a", "tool": "pluss"}))
         text = await call.error_result("check_plan", plan="nodes: [")
         missing = await call.error_result("run_plan", plan=plan_of(_sum("a", "{{PLACEHOLDER_n}}", 1)))
-        unknown_run = await call.error_result("get_run", run_id=unique)
-        unknown_request = await call.error_result("answer_feedback", run_id=unique, approved=True)
+        unknown_run = await call.error_result("get_run", run_id=unique_name)
+        unknown_request = await call.error_result("answer_feedback", run_id=unique_name, approved=True)
         without_model = await call.error_result("ask", request="Do it.")
         invalid_timeout = await call.error_result("run_plan", plan=plan_of(_sum("a", 1, 1)), timeout="soon")
         with pytest.raises(MCPError, match="there is no tool 'fly'"):
@@ -253,7 +253,7 @@ async def test_invalid_calls_are_reported_with_hints(mcp: McpBench, mode: str, u
     assert invalid["errors"][0]["hint"] == "did you mean 'plus'?"
     assert text["errors"][0]["code"] == "invalid_syntax"
     assert (missing["status"], missing["errors"][0]["hint"]) == ("invalid", "add it to the inputs")
-    assert unknown_run == {"status": "not_found", "message": f"there is no run '{unique}'"}
+    assert unknown_run == {"status": "not_found", "message": f"there is no run '{unique_name}'"}
     assert unknown_request["status"] == "not_found"
     expected = ("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")
     assert (without_model["status"], without_model["message"]) == expected

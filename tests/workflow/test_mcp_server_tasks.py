@@ -107,17 +107,17 @@ async def _client_with_tasks(mcp: McpBench) -> AsyncIterator[_Tasks]:
         yield _Tasks(client)
 
 
-async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, bench: Bench, unique: str) -> None:
+async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, bench: Bench, unique_name: str) -> None:
     async with _client_with_tasks(mcp) as tasks:
-        created = await tasks.call("run_plan", plan=plan_of(hold("long", unique)), run_id=unique)
+        created = await tasks.call("run_plan", plan=plan_of(hold("long", unique_name)), run_id=unique_name)
         assert isinstance(created, _CreatedTask)
-        assert (created.task_id, created.status, created.ttl_ms) == (unique, "working", None)
-        assert (await tasks.send("tasks/get", unique)).status == "working"
-        bench.open(unique)
-        final_result = await tasks.wait_for_status(unique, "completed")
+        assert (created.task_id, created.status, created.ttl_ms) == (unique_name, "working", None)
+        assert (await tasks.send("tasks/get", unique_name)).status == "working"
+        bench.open(unique_name)
+        final_result = await tasks.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
-        assert final_result.result["structuredContent"]["output"] == {"long": unique}
-        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
+        assert final_result.result["structuredContent"]["output"] == {"long": unique_name}
+        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
 
 
 async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpBench) -> None:
@@ -129,62 +129,64 @@ async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpBench) -> N
         assert isinstance(checked, types.CallToolResult)
 
 
-async def test_request_of_a_task_is_answered_by_an_update(mcp: McpBench, unique: str) -> None:
+async def test_request_of_a_task_is_answered_by_an_update(mcp: McpBench, unique_name: str) -> None:
     async with _client_with_tasks(mcp) as tasks:
         plan = plan_of(human("check"), output="{{check.result.approved}}")
-        created = await tasks.call("run_plan", plan=plan, run_id=unique)
+        created = await tasks.call("run_plan", plan=plan, run_id=unique_name)
         assert isinstance(created, _CreatedTask)
-        result = await tasks.wait_for_status(unique, "input_required")
+        result = await tasks.wait_for_status(unique_name, "input_required")
         assert result.input_requests is not None
         assert result.input_requests["check"]["method"] == "elicitation/create"
         assert result.input_requests["check"]["params"]["message"] == "What of check?"
         responses = {"check": {"action": "accept", "content": {"approved": True}}, "nobody": {"action": "decline"}}
-        await tasks.send("tasks/update", unique, input_responses=responses)
-        final_result = await tasks.wait_for_status(unique, "completed")
+        await tasks.send("tasks/update", unique_name, input_responses=responses)
+        final_result = await tasks.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
         assert final_result.result["structuredContent"]["output"] is True
-        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
+        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
 
 
-async def test_invalid_answer_to_a_task_is_an_error(mcp: McpBench, unique: str) -> None:
+async def test_invalid_answer_to_a_task_is_an_error(mcp: McpBench, unique_name: str) -> None:
     async with _client_with_tasks(mcp) as tasks:
-        await tasks.call("run_plan", plan=plan_of(human("check")), run_id=unique)
-        await tasks.wait_for_status(unique, "input_required")
+        await tasks.call("run_plan", plan=plan_of(human("check")), run_id=unique_name)
+        await tasks.wait_for_status(unique_name, "input_required")
         with pytest.raises(MCPError, match="The answer to 'check' was rejected: "):
-            await tasks.send("tasks/update", unique, input_responses={"check": {"action": "accept", "content": {}}})
-        await mcp.answer(unique, "check", {"approved": True})
-        await tasks.wait_for_status(unique, "completed")
-        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
+            await tasks.send(
+                "tasks/update", unique_name, input_responses={"check": {"action": "accept", "content": {}}}
+            )
+        await mcp.answer(unique_name, "check", {"approved": True})
+        await tasks.wait_for_status(unique_name, "completed")
+        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
 
 
-async def test_task_can_be_cancelled_twice(mcp: McpBench, unique: str) -> None:
+async def test_task_can_be_cancelled_twice(mcp: McpBench, unique_name: str) -> None:
     async with _client_with_tasks(mcp) as tasks:
-        await tasks.call("run_plan", plan=plan_of(hold("long", unique)), run_id=unique)
-        await tasks.send("tasks/cancel", unique)
-        await tasks.wait_for_status(unique, "cancelled")
-        await tasks.send("tasks/cancel", unique)
-        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
+        await tasks.call("run_plan", plan=plan_of(hold("long", unique_name)), run_id=unique_name)
+        await tasks.send("tasks/cancel", unique_name)
+        await tasks.wait_for_status(unique_name, "cancelled")
+        await tasks.send("tasks/cancel", unique_name)
+        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
 
 
-async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, unique: str) -> None:
+async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, unique_name: str) -> None:
     async with _client_with_tasks(mcp) as tasks:
         failing = {"id": "bad", "tool": "give_up", "arguments": {}, "depends_on": ["check"]}
-        await tasks.call("run_plan", plan=plan_of(human("check"), failing), run_id=unique)
-        await mcp.answer(unique, "check", {"approved": True})
-        final_result = await tasks.wait_for_status(unique, "completed")
+        await tasks.call("run_plan", plan=plan_of(human("check"), failing), run_id=unique_name)
+        await mcp.answer(unique_name, "check", {"approved": True})
+        final_result = await tasks.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
         assert final_result.result["isError"] is True
-        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique))
+        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
 
 
-async def test_unknown_task_and_client_without_tasks_are_rejected(mcp: McpBench, unique: str) -> None:
+async def test_unknown_task_and_client_without_tasks_are_rejected(mcp: McpBench, unique_name: str) -> None:
     async with _client_with_tasks(mcp) as tasks:
         with pytest.raises(MCPError, match="there is no run"):
-            await tasks.send("tasks/get", unique)
+            await tasks.send("tasks/get", unique_name)
         for mode in ("legacy", _MODERN):
             async with mcp.client(mode) as connected_call:
                 with pytest.raises(MCPError, match=r"does not declare io\.modelcontextprotocol/tasks"):
-                    await _Tasks(connected_call.client).send("tasks/get", unique)
+                    await _Tasks(connected_call.client).send("tasks/get", unique_name)
 
 
 # Forms.
@@ -194,7 +196,7 @@ def _plan_with_request(*more: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [human("check"), *more], "output": "{{check.result.approved}}"}
 
 
-async def test_form_is_withdrawn_when_another_client_answers(mcp: McpBench, unique: str) -> None:
+async def test_form_is_withdrawn_when_another_client_answers(mcp: McpBench, unique_name: str) -> None:
     opened, closed = asyncio.Event(), asyncio.Event()
 
     class SlowPerson(Person):
@@ -207,9 +209,9 @@ async def test_form_is_withdrawn_when_another_client_answers(mcp: McpBench, uniq
             raise AssertionError
 
     async with mcp.client("legacy", SlowPerson(lambda _: None)) as call:
-        call_task = asyncio.create_task(call("run_plan", plan=_plan_with_request(), run_id=unique))
+        call_task = asyncio.create_task(call("run_plan", plan=_plan_with_request(), run_id=unique_name))
         await asyncio.wait_for(opened.wait(), 60)
-        await mcp.answer(unique, "check", {"approved": True})
+        await mcp.answer(unique_name, "check", {"approved": True})
         result = await call_task
         await asyncio.wait_for(closed.wait(), 60)
     assert (result["status"], result["output"]) == ("completed", True)
@@ -225,9 +227,9 @@ async def test_request_of_a_sub_plan_is_shown_in_a_form(mcp: McpBench, mode: str
 
 
 async def test_call_can_continue_on_another_server(
-    mcp: McpBench, cached_runs: Runs, bench: Bench, tmp_path: Path, unique: str
+    mcp: McpBench, cached_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    arguments = {"plan": _plan_with_request(), "run_id": unique}
+    arguments = {"plan": _plan_with_request(), "run_id": unique_name}
     async with mcp.client("2026-07-28", Person(lambda _: None)) as call:
         interim = await call.client.session.call_tool("run_plan", arguments, allow_input_required=True)
     assert isinstance(interim, types.InputRequiredResult)
@@ -239,7 +241,7 @@ async def test_call_can_continue_on_another_server(
             "run_plan", arguments, input_responses={"check": answer}, request_state=interim.request_state
         )
     assert result.structured_content["output"] is True
-    cached_runs.take(cached_runs.client.get_workflow_handle(unique))
+    cached_runs.take(cached_runs.client.get_workflow_handle(unique_name))
 
 
 async def test_invalid_request_state_is_rejected(mcp: McpBench) -> None:
@@ -255,12 +257,12 @@ async def test_invalid_request_state_is_rejected(mcp: McpBench) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_other_nodes_run_while_a_form_is_open(mcp: McpBench, mode: str, bench: Bench, unique: str) -> None:
+async def test_other_nodes_run_while_a_form_is_open(mcp: McpBench, mode: str, bench: Bench, unique_name: str) -> None:
     """The form is shown immediately, not only when all other nodes have ended."""
     person = Person(lambda _: {"approved": True})
-    plan = _plan_with_request(hold("long", unique))
+    plan = _plan_with_request(hold("long", unique_name))
     async with mcp.client(mode, person) as call:
         call_task = asyncio.create_task(call("run_plan", plan=plan))
         await eventually(lambda: len(person.seen) == 1)
-        bench.open(unique)
+        bench.open(unique_name)
         assert (await call_task)["status"] == "completed"

@@ -1,12 +1,11 @@
 """Tools that call models, on the real server: the plan of examples/age-difference, calculations, and usage."""
 
 import asyncio
-import importlib.util
 import json
+import runpy
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -62,16 +61,6 @@ async def serving(
         await runs.check_runs()
 
 
-def services() -> ModuleType:
-    """Return the scripted responses of the example."""
-    spec = importlib.util.spec_from_file_location("age_difference_services", EXAMPLE / "services.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def expression(text: str) -> Any:
     return json_text({"is_calculation": True, "expression": text, "reason": ""}, tokens=Tokens(100, 10))
 
@@ -82,10 +71,10 @@ def calculation(node: str, query: str, **fields: Any) -> dict[str, Any]:
 
 async def test_age_difference_example_reads_the_complete_search_results(client: Client, tmp_path: Path) -> None:
     plan = json.loads((EXAMPLE / "plan.json").read_text(encoding="utf-8"))
-    example_services = services()
-    searches = {query: [answer] for query, answer in example_services.SEARCHES.items()}
+    services = runpy.run_path(str(EXAMPLE / "services.py"))
+    searches = {query: [answer] for query, answer in services["SEARCHES"].items()}
     async with (
-        ModelServer(step(example_services.EXPRESSION, metadata=example_services.LABELS)) as model,
+        ModelServer(step(services["EXPRESSION"], metadata=services["LABELS"])) as model,
         SearchServer(searches) as search,
         serving(client, tmp_path, model, search) as runs,
     ):

@@ -147,7 +147,7 @@ INVALID_ARGUMENTS: list[tuple[Any, ...]] = [
 """Invalid arguments of signals."""
 
 
-async def test_signal_cancel_works_with_any_payload(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_signal_cancel_works_with_any_payload(runs: Runs, bench: Bench, unique_name: str) -> None:
     async def is_cancelled_by(arguments: tuple[Any, ...], *, name: str) -> bool:
         node = {"id": "a", "tool": "hold", "arguments": {"name": name}, "heartbeat": "1s"}
         handle = await runs.start({"nodes": [node]})
@@ -155,31 +155,33 @@ async def test_signal_cancel_works_with_any_payload(runs: Runs, bench: Bench, un
         await handle.signal("cancel", args=arguments)
         return bool((await document_of(handle))["status"] == "cancelled")
 
-    cancellations = [is_cancelled_by(each, name=f"{unique} {number}") for number, each in enumerate(INVALID_ARGUMENTS)]
+    cancellations = [
+        is_cancelled_by(each, name=f"{unique_name} {number}") for number, each in enumerate(INVALID_ARGUMENTS)
+    ]
     assert await asyncio.gather(*cancellations) == [True] * len(INVALID_ARGUMENTS)
 
 
-async def test_invalid_signals_are_noted_and_change_nothing(runs: Runs, bench: Bench, unique: str) -> None:
-    node = {"id": "a", "tool": "hold", "arguments": {"name": unique}}
+async def test_invalid_signals_are_noted_and_change_nothing(runs: Runs, bench: Bench, unique_name: str) -> None:
+    node = {"id": "a", "tool": "hold", "arguments": {"name": unique_name}}
     handle = await runs.start({"nodes": [node]})
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     forged = {"task": "a", "status": "completed", "output": "forged"}
     for arguments in (*INVALID_ARGUMENTS, ({"task": "nobody"},), (forged,)):
         for name in ("sub_plan_ended", "feedback", "nobody_knows"):
             await handle.signal(name, args=arguments)
-    bench.open(unique)
+    bench.open(unique_name)
     document = bare(await document_of(handle))
-    assert document["nodes"] == {"a": completed_node(unique)}
+    assert document["nodes"] == {"a": completed_node(unique_name)}
     assert [note["code"] for note in document["notes"]] == ["refused"] * 3 * (len(INVALID_ARGUMENTS) + 2)
 
 
-async def test_notes_about_rejected_signals_are_limited(cached_runs: Runs, bench: Bench, unique: str) -> None:
-    node = {"id": "a", "tool": "hold", "arguments": {"name": unique}}
+async def test_notes_about_rejected_signals_are_limited(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
+    node = {"id": "a", "tool": "hold", "arguments": {"name": unique_name}}
     handle = await cached_runs.start({"nodes": [node]})
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     for _ in range(120):
         await handle.signal("sub_plan_ended", "x")
-    bench.open(unique)
+    bench.open(unique_name)
     document = await document_of(handle)
     assert len(document["notes"]) == 101
     assert document["notes"][-1] == {"code": "omitted", "node_id": None, "message": "20 more notes are omitted"}

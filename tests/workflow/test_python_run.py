@@ -97,7 +97,7 @@ async def test_items_of_a_map_are_results_of_their_node(python_runs: PythonRuns)
 
 
 async def test_failed_and_cancelled_runs_raise_with_their_result(
-    python_runs: PythonRuns, bench: Bench, unique: str
+    python_runs: PythonRuns, bench: Bench, unique_name: str
 ) -> None:
     failing_node = call("b", "give_up", message="out of stock")
     handle = await python_runs.runs.start(plan_of(call("a", "echo", x=1), {**failing_node, "depends_on": ["a"]}))
@@ -120,9 +120,9 @@ async def test_failed_and_cancelled_runs_raise_with_their_result(
         RunStatus.COMPLETED_WITH_FAILURES,
         ["b"],
     )
-    handle = await python_runs.runs.start(plan_of(call("a", "hold", name=unique)))
+    handle = await python_runs.runs.start(plan_of(call("a", "hold", name=unique_name)))
     run = python_runs.of(handle)
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     assert await run.status() == RunStatus.RUNNING
     await run.cancel(reason="not needed", by="ann")
     with pytest.raises(RunCancelled) as cancellation:
@@ -133,12 +133,12 @@ async def test_failed_and_cancelled_runs_raise_with_their_result(
 
 
 async def test_events_continue_from_every_cursor_without_a_gap(
-    python_runs: PythonRuns, bench: Bench, unique: str
+    python_runs: PythonRuns, bench: Bench, unique_name: str
 ) -> None:
     nodes = [
         call("a", "echo", x=1),
         {**human("check"), "depends_on": ["a"]},
-        {**call("b", "hold", name=unique), "depends_on": ["check"]},
+        {**call("b", "hold", name=unique_name), "depends_on": ["check"]},
         {**call("c", "plus", left=1, right=2), "depends_on": ["b"]},
     ]
     handle = await python_runs.runs.start(plan_of(*nodes))
@@ -153,7 +153,7 @@ async def test_events_continue_from_every_cursor_without_a_gap(
             )
             assert "is answered" in await event.request.answer(approved=True, by="ann")
         elif description(event) == "node.started b":
-            bench.open(unique)
+            bench.open(unique_name)
     durable_events = durable_of(live_events)
     assert [description(each) for each in durable_events] == [
         *("run.started", "node.started a", "node.completed a", "node.started check", "feedback.requested check"),
@@ -209,18 +209,22 @@ async def test_feedback_answers_requests_of_every_type(python_runs: PythonRuns) 
     assert [(answer["answer"], answer["by"]) for answer in lineage.answers] == [("rejected", "ann")]
 
 
-async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, bench: Bench, unique: str) -> None:
-    nodes = [call("a", "hold", name=unique), call("slow", "hold", name=f"{unique} slow"), call("broken", "give_up")]
+async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, bench: Bench, unique_name: str) -> None:
+    nodes = [
+        call("a", "hold", name=unique_name),
+        call("slow", "hold", name=f"{unique_name} slow"),
+        call("broken", "give_up"),
+    ]
     handle = await python_runs.runs.start(plan_of(*nodes))
     run = python_runs.of(handle)
-    await eventually(lambda: {unique, f"{unique} slow"} <= {*bench.entered})
+    await eventually(lambda: {unique_name, f"{unique_name} slow"} <= {*bench.entered})
     assert "paused" in await run.pause(reason="a look", by="ann")
     with pytest.raises(CommandRejected, match="paused already"):
         await run.pause()
     assert "added" in await run.add_nodes([{**call("sum", "plus", left=1, right=2), "depends_on": ["a"]}])
     with pytest.raises(PlanInvalid, match="there_is_no_such_tool"):
         await run.add_nodes([call("other", "there_is_no_such_tool")])
-    bench.open(unique)
+    bench.open(unique_name)
     await run.resume()
     await run.cancel_node("slow", reason="takes too long")
     await run.set_limits(max_parallel=3)
@@ -231,8 +235,10 @@ async def test_commands_pause_extend_and_limit_a_run(python_runs: PythonRuns, be
     assert (result.nodes["slow"].status, result.nodes["broken"].status) == ("cancelled", "failed")
 
 
-async def test_failed_node_is_retried_or_given_its_result(python_runs: PythonRuns, bench: Bench, unique: str) -> None:
-    nodes = [call("a", "hold", name=unique), call("b", "give_up"), call("c", "second_time", name=unique)]
+async def test_failed_node_is_retried_or_given_its_result(
+    python_runs: PythonRuns, bench: Bench, unique_name: str
+) -> None:
+    nodes = [call("a", "hold", name=unique_name), call("b", "give_up"), call("c", "second_time", name=unique_name)]
     handle = await python_runs.runs.start(plan_of(*nodes, output={"b": "{{b.result}}", "c": "{{c.result}}"}))
     run = python_runs.of(handle)
 
@@ -243,9 +249,9 @@ async def test_failed_node_is_retried_or_given_its_result(python_runs: PythonRun
     await eventually(have_failed)
     await run.set_result("b", {"given": True}, reason="known", by="ann")
     await run.retry("c", by="ann")
-    bench.open(unique)
+    bench.open(unique_name)
     result = await run.result()
-    assert result.output == {"b": {"given": True}, "c": unique}
+    assert result.output == {"b": {"given": True}, "c": unique_name}
     expected = ["node.started c", "node.completed c"]
     assert [description(event) for event in await events_of(run) if description(event).endswith(" c")] == expected
     assert [(step["command"], step["by"]) for step in (await run.lineage("b")).commands] == [("set_result", "ann")]

@@ -42,9 +42,9 @@ async def _details(handle: Handle) -> str:
 
 
 @without_cache
-async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(_plan(unique))
-    await eventually(lambda: unique in bench.entered)
+async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, unique_name: str) -> None:
+    handle = await runs.start(_plan(unique_name))
+    await eventually(lambda: unique_name in bench.entered)
 
     async def is_map_completed() -> bool:
         node = await handle.query(wire.QUERY_NODE, "each")
@@ -70,14 +70,14 @@ async def test_queries_report_the_progress_of_a_run(runs: Runs, bench: Bench, un
     expected = [("first", "completed"), ("held", "running"), ("each", "completed"), ("last", "pending")]
     assert [(node["node_id"], node["status"]) for node in graph["nodes"]] == expected
     assert graph["edges"] == [["first", "held"], ["first", "each"], ["held", "last"]]
-    bench.open(unique)
+    bench.open(unique_name)
     await document_of(handle)
     assert bare(await handle.query(wire.QUERY_STATUS)) == bare(await document_of(handle))
 
 
-async def test_current_details_are_a_table_of_the_nodes(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(_plan(unique))
-    await eventually(lambda: unique in bench.entered)
+async def test_current_details_are_a_table_of_the_nodes(runs: Runs, bench: Bench, unique_name: str) -> None:
+    handle = await runs.start(_plan(unique_name))
+    await eventually(lambda: unique_name in bench.entered)
 
     async def is_shown() -> bool:
         return "1 of 1 items" in await _details(handle)
@@ -88,19 +88,19 @@ async def test_current_details_are_a_table_of_the_nodes(runs: Runs, bench: Bench
         *("| The \\| first | ✅ completed | add |  |", "| held | ▶️ running | hold |  |"),
         *("| each | ✅ completed | echo | 1 of 1 items |", "| last | pending | echo |  |"),
     ]
-    bench.open(unique)
+    bench.open(unique_name)
     await document_of(handle)
     assert (await _details(handle)).startswith("**completed**: 4 completed")
 
 
 async def test_raw_run_has_its_status_as_a_search_attribute(runs: Runs, bench: Bench) -> None:
     """The run is started with a plan and without search attributes, as the Temporal UI does."""
-    unique = uuid4().hex
-    held_node = {"id": "held", "tool": "hold", "arguments": {"name": unique}}
+    unique_name = uuid4().hex
+    held_node = {"id": "held", "tool": "hold", "arguments": {"name": unique_name}}
     handle = await runs.start_raw({"plan": {"nodes": [held_node]}})
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     assert await _state_values(handle) == ["running"]
-    bench.open(unique)
+    bench.open(unique_name)
     await document_of(handle)
     rejected_run = await runs.start_raw({"plan": {"nodes": [{"id": "a", "tool": "nobody"}]}})
     await document_of(rejected_run)
@@ -136,9 +136,9 @@ async def _explanation(runs: Runs, handle: Handle, node: str) -> str:
     return explanation.describe(lambda _: "then")
 
 
-async def test_explanation_of_a_waiting_node_follows_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(_sub_plan(unique))
-    await eventually(lambda: unique in bench.entered)
+async def test_explanation_of_a_waiting_node_follows_sub_plans(runs: Runs, bench: Bench, unique_name: str) -> None:
+    handle = await runs.start(_sub_plan(unique_name))
+    await eventually(lambda: unique_name in bench.entered)
 
     expected = (
         "publish waits for outer, which runs as a child run since then, which runs as a child run since "
@@ -154,7 +154,7 @@ async def test_explanation_of_a_waiting_node_follows_sub_plans(runs: Runs, bench
     ]
     with pytest.raises(NodeNotFound, match="has no node 'publsh'; did you mean 'publish'"):
         await _explainer(runs).explain_node(handle.id, "publsh")
-    bench.open(unique)
+    bench.open(unique_name)
     await document_of(handle)
 
 

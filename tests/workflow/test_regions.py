@@ -52,24 +52,30 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
 
 
 async def test_ordinary_node_starts_before_the_end_of_the_region_it_depends_on(
-    runs: Runs, bench: Bench, unique: str
+    runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     plan = {
         "nodes": [
             {"id": "first", "tool": "text", "arguments": {"size": 8_000}},
             *({"id": f"t{number}", "tool": "text", "arguments": {"size": 8_000}} for number in range(40)),
-            {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "depends_on": ["t9"], "timeout": "60s"},
+            {
+                "id": "held",
+                "tool": "pure_hold",
+                "arguments": {"name": unique_name},
+                "depends_on": ["t9"],
+                "timeout": "60s",
+            },
             {"id": "slow", "tool": "echo", "depends_on": ["first"]},
         ]
     }
     handle = await runs.start(plan)
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     slow_node = None
     while slow_node is None or slow_node["status"] != "completed":
         slow_node = await handle.query("node", "slow")
     assert (await handle.query("node", "held"))["status"] == "ready"
-    bench.threads[unique].set()
-    assert bare(await document_of(handle))["nodes"]["held"] == completed_node(unique)
+    bench.threads[unique_name].set()
+    assert bare(await document_of(handle))["nodes"]["held"] == completed_node(unique_name)
     assert await calls_of_run(handle) == ["region:first", "slow", "region:first#2"]
 
 
@@ -149,14 +155,16 @@ async def test_pure_tools_reject_secrets_in_compiled_plans_too(runs: Runs, monke
     }
 
 
-async def test_pure_node_over_its_timeout_fails_and_other_nodes_continue(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_pure_node_over_its_timeout_fails_and_other_nodes_continue(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
     nodes = [
-        {"id": "slow", "tool": "pure_hold", "arguments": {"name": unique}, "timeout": "200ms"},
+        {"id": "slow", "tool": "pure_hold", "arguments": {"name": unique_name}, "timeout": "200ms"},
         {"id": "after", "tool": "length", "arguments": {"text": "{{slow.result}}"}},
         pure_node("good", 1, priority=5),
     ]
     document = await runs.run({"nodes": nodes})
-    bench.threads[unique].set()
+    bench.threads[unique_name].set()
     assert document["nodes"] == {
         "slow": failed_node("timeout: pure_hold took over 0.2 s"),
         "after": blocked_node("slow"),
@@ -164,20 +172,26 @@ async def test_pure_node_over_its_timeout_fails_and_other_nodes_continue(runs: R
     }
 
 
-async def test_cancelled_run_keeps_the_results_of_its_region(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_cancelled_run_keeps_the_results_of_its_region(runs: Runs, bench: Bench, unique_name: str) -> None:
     nodes = [
         pure_node("done", 1),
-        {"id": "held", "tool": "pure_hold", "arguments": {"name": unique}, "depends_on": ["done"], "timeout": "60s"},
+        {
+            "id": "held",
+            "tool": "pure_hold",
+            "arguments": {"name": unique_name},
+            "depends_on": ["done"],
+            "timeout": "60s",
+        },
         {"id": "after", "tool": "length", "arguments": {"text": "{{held.result}}"}},
     ]
     handle = await runs.start({"nodes": nodes})
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     await handle.signal("cancel", {"reason": "enough"})
     document = bare(await document_of(handle))
     assert document["status"] == "cancelled"
     assert document["nodes"] == {
         "done": completed_node(2),
-        "held": completed_node(unique),
+        "held": completed_node(unique_name),
         "after": cancelled_node("enough"),
     }
 

@@ -58,20 +58,24 @@ async def _start_session(bench: SessionBench, name: str, **options: Any) -> Hand
     )
 
 
-async def test_turn_uses_the_name_that_an_earlier_turn_set(bench: SessionBench, unique: str) -> None:
-    first = await bench.sessions.start_turn(unique, bench.turn(call("a", "name_fund", name="Apex"), request="Make it."))
-    session = await bench.wait_for_turn_end(unique, first.workflow_id)
+async def test_turn_uses_the_name_that_an_earlier_turn_set(bench: SessionBench, unique_name: str) -> None:
+    first = await bench.sessions.start_turn(
+        unique_name, bench.turn(call("a", "name_fund", name="Apex"), request="Make it.")
+    )
+    session = await bench.wait_for_turn_end(unique_name, first.workflow_id)
     assert session.names == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
-    second = await bench.sessions.start_turn(unique, bench.turn(call("b", "echo", value="@cbu"), request="And that."))
+    second = await bench.sessions.start_turn(
+        unique_name, bench.turn(call("b", "echo", value="@cbu"), request="And that.")
+    )
     document = await document_of(bench.client.get_workflow_handle(second.workflow_id))
     assert document["nodes"]["b"]["result"] == {"value": "id-Apex"}
-    session = await bench.wait_for_turn_end(unique, second.workflow_id)
+    session = await bench.wait_for_turn_end(unique_name, second.workflow_id)
     expected = [(1, "Make it.", "completed", ("cbu",)), (2, "And that.", "completed", ())]
     assert [(turn.number, turn.request, turn.status, turn.names) for turn in session.turns] == expected
-    await eventually(lambda: _is_idle_on_server(bench, unique))
-    names = [EventType.Name(kind) for kind in await _count_events_by_kind(bench, unique)]
+    await eventually(lambda: _is_idle_on_server(bench, unique_name))
+    names = [EventType.Name(kind) for kind in await _count_events_by_kind(bench, unique_name)]
     assert [name for name in names if "TIMER" in name or "ACTIVITY" in name] == []
-    result = await (await bench.close(unique)).result()
+    result = await (await bench.close(unique_name)).result()
     assert (result["status"], result["context"]) == ("ended", session.names)
 
 
@@ -85,7 +89,7 @@ async def _is_idle_on_server(bench: SessionBench, name: str) -> bool:
 
 
 async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_turn(
-    bench: SessionBench, unique: str
+    bench: SessionBench, unique_name: str
 ) -> None:
     answers: list[str | None] = []
     long_turn = bench.turn(call("a", "name_fund", name="Apex", padding=20_000), output="{{a.result.more}}")
@@ -94,8 +98,8 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
         answers.append(session.turns[0].answer)
         return await bench.turn(call("b", "echo", value=1))(session)
 
-    first = await bench.sessions.start_turn(unique, long_turn)
-    session = await bench.wait_for_turn_end(unique, first.workflow_id)
+    first = await bench.sessions.start_turn(unique_name, long_turn)
+    session = await bench.wait_for_turn_end(unique_name, first.workflow_id)
     document = await document_of(bench.client.get_workflow_handle(first.workflow_id))
     assert session.names == document["context"] == {"cbu": {"id": "id-Apex", "name": "Apex", "kind": "fund"}}
     [turn] = session.turns
@@ -103,8 +107,8 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
     assert len(turn.response or "") < 1_000
     [full_turn] = (await bench.sessions.with_full_answers(session)).turns
     assert full_turn.answer == "x" * 20_000
-    second = await bench.sessions.start_turn(unique, next_turn)
-    await bench.wait_for_turn_end(unique, second.workflow_id)
+    second = await bench.sessions.start_turn(unique_name, next_turn)
+    await bench.wait_for_turn_end(unique_name, second.workflow_id)
     [answer] = answers
     assert answer is not None
     assert (encoded_size(answer) > RESPONSE_BYTES - 10, CUT in answer, answer[-9:]) == (True, True, "x" * 9)
@@ -112,17 +116,19 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
     session_with_lost_answer = session.with_answers({})
     session_with_lost_answer.turns = [replace(turn, response_ref={"ref": f"v1/{'0' * 64}", "paths": []})]
     assert await bench.sessions.with_full_answers(session_with_lost_answer) == session_with_lost_answer
-    await bench.close(unique)
+    await bench.close(unique_name)
 
 
-async def test_turns_run_in_sequence_and_each_receives_the_names_of_the_last(bench: SessionBench, unique: str) -> None:
+async def test_turns_run_in_sequence_and_each_receives_the_names_of_the_last(
+    bench: SessionBench, unique_name: str
+) -> None:
     busy_requests: list[str] = []
-    held_turn = bench.turn(call("a", "hold", name=unique), call("b", "name_fund", name="Apex"), request="First.")
-    first = await bench.sessions.start_turn(unique, held_turn)
+    held_turn = bench.turn(call("a", "hold", name=unique_name), call("b", "name_fund", name="Apex"), request="First.")
+    first = await bench.sessions.start_turn(unique_name, held_turn)
     later_starts = [
         asyncio.create_task(
             bench.sessions.start_turn(
-                unique,
+                unique_name,
                 bench.turn(call("c", "echo", value="@cbu")),
                 on_busy=lambda turn: busy_requests.append(turn.request),
             )
@@ -131,44 +137,44 @@ async def test_turns_run_in_sequence_and_each_receives_the_names_of_the_last(ben
     ]
     await eventually(lambda: len(busy_requests) == 2)
     with pytest.raises(TurnRejected, match=f"is busy with the run '{first.workflow_id}'") as error:
-        await bench.sessions.start_turn(unique, bench.turn(call("c", "echo", value=1)))
+        await bench.sessions.start_turn(unique_name, bench.turn(call("c", "echo", value=1)))
     assert (error.value.code, error.value.run) == ("session_busy", first.workflow_id)
-    bench.bench.open(unique)
+    bench.bench.open(unique_name)
     runs = [(await each).workflow_id for each in later_starts]
     for run in runs:
         document = await document_of(bench.client.get_workflow_handle(run))
         assert document["nodes"]["c"]["result"] == {"value": "id-Apex"}
-        await bench.wait_for_turn_end(unique, run)
-    session = (await bench.sessions.find(unique)).session
+        await bench.wait_for_turn_end(unique_name, run)
+    session = (await bench.sessions.find(unique_name)).session
     assert [(turn.number, turn.status) for turn in session.turns] == [(n, "completed") for n in (1, 2, 3)]
     assert {turn.run for turn in session.turns} == {first.workflow_id, *runs}
     starts = [turn.started_at or "" for turn in session.turns][1:]
     assert all(start >= (turn.ended_at or "z") for start, turn in zip(starts, session.turns, strict=False))
-    await bench.close(unique)
+    await bench.close(unique_name)
 
 
-async def test_repeated_start_of_a_turn_returns_its_run(bench: SessionBench, unique: str) -> None:
+async def test_repeated_start_of_a_turn_returns_its_run(bench: SessionBench, unique_name: str) -> None:
     prepare = bench.turn(call("a", "name_fund", name="Apex"))
-    run = f"{unique} run"
+    run = f"{unique_name} run"
     first, second = await asyncio.gather(
-        *(bench.sessions.start_turn(unique, prepare, run=run, on_busy=lambda turn: None) for _ in range(2))
+        *(bench.sessions.start_turn(unique_name, prepare, run=run, on_busy=lambda turn: None) for _ in range(2))
     )
     assert first.workflow_id == second.workflow_id == run
-    session = await bench.wait_for_turn_end(unique, run)
-    repeated = await bench.sessions.start_turn(unique, prepare, run=run)
+    session = await bench.wait_for_turn_end(unique_name, run)
+    repeated = await bench.sessions.start_turn(unique_name, prepare, run=run)
     assert (repeated.workflow_id, repeated.is_new) == (run, False)
-    assert (await bench.sessions.find(unique)).session == session
+    assert (await bench.sessions.find(unique_name)).session == session
     assert len(session.turns) == 1
-    handle = bench.client.get_workflow_handle(session_id(unique))
+    handle = bench.client.get_workflow_handle(session_id(unique_name))
     message = {"run_id": run, "start": {"plan": {}}, "version": 77}
     result = await handle.execute_update(wire.UPDATE_START_TURN, message)
     assert result == {"ok": True, "run_id": run, "version": session.version}
-    await bench.close(unique)
+    await bench.close(unique_name)
 
 
-async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: SessionBench, unique: str) -> None:
+async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: SessionBench, unique_name: str) -> None:
     node = call("a", "name_fund", name="Apex")
-    names, run, separate_run = [f"{unique} {n}" for n in range(3)], f"{unique} run", f"{unique} alone"
+    names, run, separate_run = [f"{unique_name} {n}" for n in range(3)], f"{unique_name} run", f"{unique_name} alone"
 
     async def start_turn(name: str, run: str = run) -> Started:
         return await bench.sessions.start_turn(name, bench.turn(node), run=run, on_busy=lambda _: None)
@@ -202,11 +208,11 @@ async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: 
 
 @pytest.mark.parametrize("channel", ["signal", "temporal", "terminate"])
 async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
-    bench: SessionBench, unique: str, channel: str
+    bench: SessionBench, unique_name: str, channel: str
 ) -> None:
-    started = await bench.sessions.start_turn(unique, bench.turn(*_fund_and_hold(unique)))
+    started = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
     handle = bench.client.get_workflow_handle(started.workflow_id)
-    await eventually(lambda: unique in bench.bench.entered)
+    await eventually(lambda: unique_name in bench.bench.entered)
     match channel:
         case "signal":
             await handle.signal(wire.CANCEL, {"reason": "enough"})
@@ -214,18 +220,18 @@ async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
             await handle.cancel()
         case _:
             await handle.terminate("gone")
-    await _wait_until_idle(bench, unique)
-    session = (await bench.sessions.find(unique)).session
+    await _wait_until_idle(bench, unique_name)
+    session = (await bench.sessions.find(unique_name)).session
     expected = ("failed", ()) if channel == "terminate" else ("cancelled", ("cbu",))
     assert (session.turns[0].status, session.turns[0].names) == expected
     assert [*session.names] == [*expected[1]]
-    bench.bench.open(unique)
+    bench.bench.open(unique_name)
     if channel == "terminate":
         assert session.turns[0].outcome is not None
         assert "terminated" in session.turns[0].outcome.lower()
-        await bench.sessions.end(unique)
+        await bench.sessions.end(unique_name)
     else:
-        await bench.close(unique)
+        await bench.close(unique_name)
 
 
 async def _wait_until_idle(bench: SessionBench, name: str) -> None:
@@ -236,22 +242,22 @@ async def _wait_until_idle(bench: SessionBench, name: str) -> None:
 
 
 async def test_terminated_session_reports_its_last_turn_with_the_state_of_its_run(
-    bench: SessionBench, unique: str
+    bench: SessionBench, unique_name: str
 ) -> None:
-    started = await bench.sessions.start_turn(unique, bench.turn(*_fund_and_hold(unique)))
-    await eventually(lambda: unique in bench.bench.entered)
-    await bench.client.get_workflow_handle(session_id(unique)).terminate("gone")
-    (turn,) = (await bench.sessions.find(unique)).session.turns
+    started = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
+    await eventually(lambda: unique_name in bench.bench.entered)
+    await bench.client.get_workflow_handle(session_id(unique_name)).terminate("gone")
+    (turn,) = (await bench.sessions.find(unique_name)).session.turns
     assert (turn.status, turn.ended_at) == ("running", None)
-    bench.bench.open(unique)
+    bench.bench.open(unique_name)
     await bench.client.get_workflow_handle(started.workflow_id).result()
-    view = await bench.sessions.find(unique)
+    view = await bench.sessions.find(unique_name)
     (turn,) = view.session.turns
     assert (view.is_open, turn.status, turn.names, turn.ended_at is None) == (False, "completed", ("cbu",), False)
 
 
-async def test_invalid_start_of_a_turn_is_rejected_with_its_code(bench: SessionBench, unique: str) -> None:
-    handle = await _start_session(bench, unique)
+async def test_invalid_start_of_a_turn_is_rejected_with_its_code(bench: SessionBench, unique_name: str) -> None:
+    handle = await _start_session(bench, unique_name)
     messages: list[tuple[Any, str]] = [
         ((), "invalid"),
         ((1, 2, 3), "invalid"),
@@ -266,49 +272,57 @@ async def test_invalid_start_of_a_turn_is_rejected_with_its_code(bench: SessionB
         cause = error.value.cause
         assert isinstance(cause, ApplicationError)
         assert (cause.type, cause.details[0]["code"]) == (wire.ERROR_REFUSED, code)
-    await bench.close(unique)
+    await bench.close(unique_name)
 
 
-async def test_session_ignores_invalid_messages_and_records_failed_starts(bench: SessionBench, unique: str) -> None:
-    handle = await _start_session(bench, unique)
+async def test_session_ignores_invalid_messages_and_records_failed_starts(
+    bench: SessionBench, unique_name: str
+) -> None:
+    handle = await _start_session(bench, unique_name)
     messages: list[Any] = [None, "x", 3, [], {}, {"turn": "r"}, {"turn": "r", "status": "completed"}, {"turn": 1}]
     for message in messages:
         await handle.signal(wire.SIGNAL_TURN_ENDED, message)
     await handle.signal(wire.SIGNAL_TURN_ENDED, args=[1, 2])
     await handle.signal("nobody_knows", args=[1, 2])
     # The run cannot read its input, so it does not report its end.
-    await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": f"{unique} a", "start": {"neither": 1}})
-    await _wait_until_idle(bench, unique)
+    await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": f"{unique_name} a", "start": {"neither": 1}})
+    await _wait_until_idle(bench, unique_name)
     # The ID of the session is in use, so the run cannot start.
-    result = await handle.execute_update(wire.UPDATE_START_TURN, {"run_id": session_id(unique), "start": {"goal": "x"}})
+    result = await handle.execute_update(
+        wire.UPDATE_START_TURN, {"run_id": session_id(unique_name), "start": {"goal": "x"}}
+    )
 
     async def is_compensated() -> bool:
-        return (await bench.sessions.find(unique)).session.version > int(result["version"])
+        return (await bench.sessions.find(unique_name)).session.version > int(result["version"])
 
     await eventually(is_compensated)
-    [turn] = (await bench.sessions.find(unique)).session.turns
-    assert (turn.run, turn.status, turn.names) == (f"{unique} a", "failed", ())
+    [turn] = (await bench.sessions.find(unique_name)).session.turns
+    assert (turn.run, turn.status, turn.names) == (f"{unique_name} a", "failed", ())
     assert (turn.outcome or "").partition(":")[0] == "invalid"
-    await bench.close(unique)
+    await bench.close(unique_name)
 
 
-async def test_session_with_invalid_input_fails_with_the_expected_input(bench: SessionBench, unique: str) -> None:
-    expected = f'expected {{"session_id": "{unique}"}}, got '
+async def test_session_with_invalid_input_fails_with_the_expected_input(bench: SessionBench, unique_name: str) -> None:
+    expected = f'expected {{"session_id": "{unique_name}"}}, got '
     inputs: list[tuple[list[Any], str]] = [
         *(([], "None"), ([None], "None"), ([{}], "{}"), ([{"session_id": "other"}], "{'session_id': 'other'}")),
         *(([1, 2, 3], "[None, None, None]"), ([raw(b"{")], "the payload is not JSON")),
     ]
     for number, (arguments, received) in enumerate(inputs):
-        handle = await bench.runs.start_raw(*arguments, workflow_id=session_id(unique), workflow=wire.WORKFLOW_SESSION)
+        handle = await bench.runs.start_raw(
+            *arguments, workflow_id=session_id(unique_name), workflow=wire.WORKFLOW_SESSION
+        )
         failure = await _failure_of(handle)
         assert (failure.type, received in failure.message) == (wire.ERROR_REFUSED, True), failure
         assert number == 5 or failure.message == f"the input of a session is invalid: {expected}{received}"
-    handle = await bench.runs.start_raw({"session_id": unique}, workflow_id=unique, workflow=wire.WORKFLOW_SESSION)
-    assert (await _failure_of(handle)).message == f"the workflow ID of a session is session-NAME, not {unique!r}"
+    handle = await bench.runs.start_raw(
+        {"session_id": unique_name}, workflow_id=unique_name, workflow=wire.WORKFLOW_SESSION
+    )
+    assert (await _failure_of(handle)).message == f"the workflow ID of a session is session-NAME, not {unique_name!r}"
 
 
-async def test_unknown_workflow_type_fails_with_a_suggestion(bench: SessionBench, unique: str) -> None:
-    handle = await bench.runs.start_raw({"plan": {}}, 2, workflow_id=unique, workflow="RunPlans")
+async def test_unknown_workflow_type_fails_with_a_suggestion(bench: SessionBench, unique_name: str) -> None:
+    handle = await bench.runs.start_raw({"plan": {}}, 2, workflow_id=unique_name, workflow="RunPlans")
     failure = await _failure_of(handle)
     assert (failure.type, failure.non_retryable) == (wire.ERROR_UNKNOWN_TYPE, True)
     known_types = "CallLimit, PlanAndExecute, RunAgent, RunPlan, Session"
@@ -322,9 +336,11 @@ async def _failure_of(handle: Handle) -> ApplicationError:
     return failure.value.cause
 
 
-async def test_run_of_a_turn_has_the_title_template_and_tags_of_its_start(bench: SessionBench, unique: str) -> None:
-    child_plan = {"plan": 1, "title": f"{unique} below", "nodes": [call("b", "echo", value=1)]}
-    plan = {"plan": 1, "title": unique, "nodes": [{"id": "a", "plan": child_plan}]}
+async def test_run_of_a_turn_has_the_title_template_and_tags_of_its_start(
+    bench: SessionBench, unique_name: str
+) -> None:
+    child_plan = {"plan": 1, "title": f"{unique_name} below", "nodes": [call("b", "echo", value=1)]}
+    plan = {"plan": 1, "title": unique_name, "nodes": [{"id": "a", "plan": child_plan}]}
 
     async def prepare(_: SessionRecord) -> PreparedTurn:
         compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
@@ -332,15 +348,15 @@ async def test_run_of_a_turn_has_the_title_template_and_tags_of_its_start(bench:
         start = StartRequest(compiled, plan, options=options, template="nightly")
         return PreparedTurn("Do it.", await bench.started.encode(start))
 
-    started = await bench.sessions.start_turn(unique, prepare)
-    await bench.wait_for_turn_end(unique, started.workflow_id)
+    started = await bench.sessions.start_turn(unique_name, prepare)
+    await bench.wait_for_turn_end(unique_name, started.workflow_id)
     expected: dict[str, dict[str, Any]] = {
         started.workflow_id: {
-            "DagwrightTitle": unique,
+            "DagwrightTitle": unique_name,
             "DagwrightTemplate": "nightly",
             "DagwrightTags": ["env=test", "team=blue"],
         },
-        f"{started.workflow_id}/a": {"DagwrightTitle": f"{unique} below"},
+        f"{started.workflow_id}/a": {"DagwrightTitle": f"{unique_name} below"},
     }
     for run, attributes in expected.items():
         pairs = (await bench.client.get_workflow_handle(run).describe()).typed_search_attributes.search_attributes
@@ -349,122 +365,124 @@ async def test_run_of_a_turn_has_the_title_template_and_tags_of_its_start(bench:
             "DagwrightTags": ["env=test", "team=blue"],
             **attributes,
         }
-    await bench.close(unique)
+    await bench.close(unique_name)
 
 
-async def test_session_with_an_invalid_memo_fails(bench: SessionBench, unique: str) -> None:
-    handle = await _start_session(bench, unique, memo={wire.MEMO_SESSION_STATE: {"version": "x"}})
+async def test_session_with_an_invalid_memo_fails(bench: SessionBench, unique_name: str) -> None:
+    handle = await _start_session(bench, unique_name, memo={wire.MEMO_SESSION_STATE: {"version": "x"}})
     assert (await _failure_of(handle)).type == wire.ERROR_REFUSED
     with pytest.raises(SessionNotFound, match="cannot be read"):
-        await bench.sessions.find(unique)
+        await bench.sessions.find(unique_name)
 
 
 async def test_session_ends_after_its_turn_and_its_next_turn_starts_without_names(
-    bench: SessionBench, unique: str
+    bench: SessionBench, unique_name: str
 ) -> None:
-    started = await bench.sessions.start_turn(unique, bench.turn(*_fund_and_hold(unique)))
-    ended_session = await bench.close(unique)
-    assert (await bench.sessions.find(unique)).to_json()["status"] == "ending"
+    started = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
+    ended_session = await bench.close(unique_name)
+    assert (await bench.sessions.find(unique_name)).to_json()["status"] == "ending"
     with pytest.raises(TurnRejected) as error:
-        await bench.sessions.start_turn(unique, bench.turn(call("a", "echo", value=1)))
+        await bench.sessions.start_turn(unique_name, bench.turn(call("a", "echo", value=1)))
     assert error.value.code == "session_busy"
-    bench.bench.open(unique)
+    bench.bench.open(unique_name)
     result = await ended_session.result()
     assert (result["status"], result["turns"][0]["run_id"]) == ("ended", started.workflow_id)
-    assert (await bench.sessions.find(unique)).to_json()["status"] == "ended"
-    assert (await bench.sessions.read(unique)).session.names == {}
+    assert (await bench.sessions.find(unique_name)).to_json()["status"] == "ended"
+    assert (await bench.sessions.read(unique_name)).session.names == {}
     with pytest.raises(SessionNotFound, match="has ended already"):
-        await bench.sessions.end(unique)
-    new_turn = await bench.sessions.start_turn(unique, bench.turn(call("c", "echo", value="@cbu")))
+        await bench.sessions.end(unique_name)
+    new_turn = await bench.sessions.start_turn(unique_name, bench.turn(call("c", "echo", value="@cbu")))
     document = await document_of(bench.client.get_workflow_handle(new_turn.workflow_id))
     assert document["nodes"]["c"]["result"] == {"value": "@cbu"}
-    await bench.wait_for_turn_end(unique, new_turn.workflow_id)
-    await bench.close(unique)
+    await bench.wait_for_turn_end(unique_name, new_turn.workflow_id)
+    await bench.close(unique_name)
 
 
-async def test_client_rejects_a_run_with_the_id_of_a_session(bench: SessionBench, unique: str) -> None:
+async def test_client_rejects_a_run_with_the_id_of_a_session(bench: SessionBench, unique_name: str) -> None:
     prepared = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
     with pytest.raises(RunIdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
-        await bench.started.start(StartRequest(prepared, workflow_id=session_id(unique)))
+        await bench.started.start(StartRequest(prepared, workflow_id=session_id(unique_name)))
     # A Temporal client can start such a run.
     encoded = await bench.started.encode(StartRequest(prepared))
     await bench.client.start_workflow(
-        encoded.workflow, encoded.content, id=session_id(unique), task_queue=bench.runs.task_queue
+        encoded.workflow, encoded.content, id=session_id(unique_name), task_queue=bench.runs.task_queue
     )
     with pytest.raises(SessionNotFound, match="is a run, not a session"):
-        await bench.sessions.read(unique)
-    await bench.client.get_workflow_handle(session_id(unique)).result()
+        await bench.sessions.read(unique_name)
+    await bench.client.get_workflow_handle(session_id(unique_name)).result()
 
 
 async def test_session_that_continues_as_new_between_turns_keeps_turns_and_names(
-    bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
+    bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 14)
     executions = []
     for number in range(4):
         started = await bench.sessions.start_turn(
-            unique, bench.turn(call("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
+            unique_name, bench.turn(call("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
         )
-        session = await bench.wait_for_turn_end(unique, started.workflow_id)
-        executions.append((await bench.sessions.find(unique)).run_id)
+        session = await bench.wait_for_turn_end(unique_name, started.workflow_id)
+        executions.append((await bench.sessions.find(unique_name)).run_id)
     assert [turn.request for turn in session.turns] == ["0", "1", "2", "3"]
     assert session.names["cbu"]["id"] == "id-Fund 3"
     assert len(set(executions)) > 1
-    await _end_with_all_executions(bench, unique)
+    await _end_with_all_executions(bench, unique_name)
     # The replay needs the limit that this test has set.
     await bench.runs.check_runs()
 
 
 async def test_terminated_turn_of_an_earlier_execution_fails(
-    bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
+    bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.5)
-    started = await _start_turn_and_continue_as_new(bench, unique, monkeypatch)
+    started = await _start_turn_and_continue_as_new(bench, unique_name, monkeypatch)
     await bench.client.get_workflow_handle(started.workflow_id).terminate("gone")
-    await _wait_until_idle(bench, unique)
-    (turn,) = (await bench.sessions.find(unique)).session.turns
+    await _wait_until_idle(bench, unique_name)
+    (turn,) = (await bench.sessions.find(unique_name)).session.turns
     assert (turn.status, turn.outcome) == ("failed", "terminated: the sub-plan was terminated")
-    bench.bench.open(unique)
-    await bench.sessions.end(unique)
+    bench.bench.open(unique_name)
+    await bench.sessions.end(unique_name)
 
 
 async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
-    bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch
+    bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Longer than this test, so only the end of the turn stops the timer.
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 600.0)
-    started = await _start_turn_and_continue_as_new(bench, unique, monkeypatch)
-    session = (await bench.sessions.find(unique)).session
+    started = await _start_turn_and_continue_as_new(bench, unique_name, monkeypatch)
+    session = (await bench.sessions.find(unique_name)).session
     assert (session.status, session.turns[0].run) == ("running", started.workflow_id)
 
     async def has_timer() -> bool:
-        return (await _count_events_by_kind(bench, unique))[EventType.EVENT_TYPE_TIMER_STARTED] == 1
+        return (await _count_events_by_kind(bench, unique_name))[EventType.EVENT_TYPE_TIMER_STARTED] == 1
 
     await eventually(has_timer)
-    bench.bench.open(unique)
-    assert [*(await bench.wait_for_turn_end(unique, started.workflow_id)).names] == ["cbu"]
-    next_turn = await bench.sessions.start_turn(unique, bench.turn(call("c", "hold", name=f"{unique} 2")))
-    await eventually(lambda: f"{unique} 2" in bench.bench.entered)
-    kinds = await _count_events_by_kind(bench, unique)
+    bench.bench.open(unique_name)
+    assert [*(await bench.wait_for_turn_end(unique_name, started.workflow_id)).names] == ["cbu"]
+    next_turn = await bench.sessions.start_turn(unique_name, bench.turn(call("c", "hold", name=f"{unique_name} 2")))
+    await eventually(lambda: f"{unique_name} 2" in bench.bench.entered)
+    kinds = await _count_events_by_kind(bench, unique_name)
     assert (kinds[EventType.EVENT_TYPE_TIMER_STARTED], kinds[EventType.EVENT_TYPE_TIMER_CANCELED]) == (1, 1)
-    bench.bench.open(f"{unique} 2")
-    await bench.wait_for_turn_end(unique, next_turn.workflow_id)
-    await bench.sessions.end(unique)
+    bench.bench.open(f"{unique_name} 2")
+    await bench.wait_for_turn_end(unique_name, next_turn.workflow_id)
+    await bench.sessions.end(unique_name)
 
 
-async def _start_turn_and_continue_as_new(bench: SessionBench, unique: str, monkeypatch: pytest.MonkeyPatch) -> Started:
+async def _start_turn_and_continue_as_new(
+    bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
+) -> Started:
     """Start a turn that sets a name and then runs until its gate is opened; the session continues as new meanwhile."""
-    started = await bench.sessions.start_turn(unique, bench.turn(*_fund_and_hold(unique)))
-    first_execution = (await bench.sessions.find(unique)).run_id
-    await eventually(lambda: unique in bench.bench.entered)
+    started = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
+    first_execution = (await bench.sessions.find(unique_name)).run_id
+    await eventually(lambda: unique_name in bench.bench.entered)
     # More signals than the limit, which have no effect on the turn.
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 3)
-    handle = bench.client.get_workflow_handle(session_id(unique))
+    handle = bench.client.get_workflow_handle(session_id(unique_name))
     for _ in range(4):
         await handle.signal(wire.SIGNAL_TURN_ENDED, {})
 
     async def has_new_execution() -> bool:
-        return (await bench.sessions.find(unique)).run_id != first_execution
+        return (await bench.sessions.find(unique_name)).run_id != first_execution
 
     await eventually(has_new_execution)
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 8_000)
@@ -486,7 +504,7 @@ async def _end_with_all_executions(bench: SessionBench, name: str) -> None:
 
 
 async def test_turn_without_a_worker_is_rejected_and_its_repeat_starts_once(
-    client: Client, tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch
+    client: Client, tmp_path: Path, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 1.0)
     async with session_bench(client, tmp_path) as bench:
@@ -496,10 +514,10 @@ async def test_turn_without_a_worker_is_rejected_and_its_repeat_starts_once(
             Connection(client, Server("nowhere", "default"), frozenset()), bench.started, task_queue=f"{queue}-absent"
         )
         with pytest.raises(TurnRejected, match="no worker serves the session") as error:
-            await unserved_sessions.start_turn(unique, prepare, run=f"{unique} run")
+            await unserved_sessions.start_turn(unique_name, prepare, run=f"{unique_name} run")
         assert error.value.code == "no_worker"
-        await client.get_workflow_handle(session_id(unique)).terminate("the session has no worker")
+        await client.get_workflow_handle(session_id(unique_name)).terminate("the session has no worker")
         monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 60.0)
-        started = await bench.sessions.start_turn(unique, prepare, run=f"{unique} run")
-        assert len((await bench.wait_for_turn_end(unique, started.workflow_id)).turns) == 1
-        await bench.close(unique)
+        started = await bench.sessions.start_turn(unique_name, prepare, run=f"{unique_name} run")
+        assert len((await bench.wait_for_turn_end(unique_name, started.workflow_id)).turns) == 1
+        await bench.close(unique_name)

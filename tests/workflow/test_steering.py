@@ -14,6 +14,7 @@ from tests.support.eventually import eventually
 from tests.support.people import hold, refusal_of, view_of
 from tests.support.plan_building import plan_of
 from tests.support.runs import (
+    Document,
     Handle,
     Runs,
     bare,
@@ -55,12 +56,12 @@ def _note(code: str, message: str) -> dict[str, Any]:
 
 @without_cache
 async def test_paused_run_completes_running_nodes_and_starts_none_until_it_is_resumed(
-    runs: Runs, bench: Bench, unique: str
+    runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    handle = await runs.start(_chain(unique))
-    await eventually(lambda: unique in bench.entered)
+    handle = await runs.start(_chain(unique_name))
+    await eventually(lambda: unique_name in bench.entered)
     await handle.signal(wire.PAUSE, {"reason": "too early", "by": "ann"})
-    bench.open(unique)
+    bench.open(unique_name)
     view = await _view_at(runs, handle, "waiting")
     expected = {"held": "completed", "after": "ready"}
     assert {name: node["status"] for name, node in view.document()["nodes"].items()} == expected
@@ -76,7 +77,7 @@ async def test_paused_run_completes_running_nodes_and_starts_none_until_it_is_re
     assert notes == (await handle.query(wire.QUERY_STATUS))["notes"]
     await handle.signal(wire.RESUME, {"by": "bob"})
     document = await document_of(handle)
-    assert bare(document)["nodes"] == {"held": completed_node(unique), "after": completed_node({})}
+    assert bare(document)["nodes"] == {"held": completed_node(unique_name), "after": completed_node({})}
     assert document["notes"] == [
         _note("pause", "paused by ann: too early"),
         _note("refused", "pause: the run is paused already, paused by ann: too early"),
@@ -87,16 +88,16 @@ async def test_paused_run_completes_running_nodes_and_starts_none_until_it_is_re
     assert (await view_of(runs, handle)).document()["notes"] == document["notes"]
 
 
-async def test_second_cancel_of_a_run_is_rejected(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_second_cancel_of_a_run_is_rejected(runs: Runs, bench: Bench, unique_name: str) -> None:
     # The node completes first, since only its next heartbeat would cancel it.
-    node = {"id": "held", "tool": "hold_write", "arguments": {"name": unique}, "heartbeat": "30s"}
+    node = {"id": "held", "tool": "hold_write", "arguments": {"name": unique_name}, "heartbeat": "30s"}
     handle = await runs.start({"nodes": [node]})
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     result = await handle.execute_update(wire.CANCEL, {"reason": "enough", "by": "ann"})
     assert result == {"ok": True, "message": "the run is being stopped"}
     assert await refusal_of(handle, {}, update=wire.CANCEL) == "the run is being stopped already"
     await handle.signal(wire.CANCEL)
-    bench.open(unique)
+    bench.open(unique_name)
     document = await document_of(handle)
     assert (document["status"], document["nodes"]["held"]["status"]) == ("cancelled", "completed")
     assert document["notes"] == [
@@ -106,14 +107,14 @@ async def test_second_cancel_of_a_run_is_rejected(runs: Runs, bench: Bench, uniq
 
 
 @without_cache
-async def test_sub_plans_are_paused_with_their_run(runs: Runs, bench: Bench, unique: str) -> None:
-    child_plan = _chain(unique)
+async def test_sub_plans_are_paused_with_their_run(runs: Runs, bench: Bench, unique_name: str) -> None:
+    child_plan = _chain(unique_name)
     handle = await runs.start({"nodes": [{"id": "below", "plan": child_plan}]})
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     await handle.signal(wire.PAUSE, {"by": "ann"})
     child = runs.client.get_workflow_handle(f"{handle.id}/below")
     await eventually(lambda: _has_note(child, "paused by ann"))
-    bench.open(unique)
+    bench.open(unique_name)
     await _view_at(runs, child, "waiting")
     assert (await _view_at(runs, handle, "waiting")).status == "waiting"
     await handle.signal(wire.RESUME)
@@ -125,11 +126,11 @@ async def _has_note(handle: Handle, message: str) -> bool:
     return any(note["message"] == message for note in document["notes"])
 
 
-async def test_run_that_is_paused_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique}}]}
+async def test_run_that_is_paused_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+    plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique_name}}]}
     handle = await runs.start_raw({"plan": plan}, start_signal="pause", start_signal_args=[{"by": "ann"}])
     await _view_at(runs, handle, "waiting")
-    assert bench.effects[unique] == []
+    assert bench.effects[unique_name] == []
     await handle.signal(wire.CANCEL)
     assert bare(await document_of(handle))["status"] == "cancelled"
 
@@ -151,9 +152,9 @@ async def _has_timers(handle: Handle, count: int) -> bool:
     return sum(event.HasField("timer_started_event_attributes") for event in events) == count
 
 
-async def test_run_with_an_extended_deadline_completes(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start({**_held_plan(unique), "deadline": "3s"})
-    await eventually(lambda: unique in bench.entered)
+async def test_run_with_an_extended_deadline_completes(runs: Runs, bench: Bench, unique_name: str) -> None:
+    handle = await runs.start({**_held_plan(unique_name), "deadline": "3s"})
+    await eventually(lambda: unique_name in bench.entered)
     started_at = time.time()
     assert await _set_limits(handle, deadline="1h", reason="slow today") == "the run now has deadline 1h"
     await eventually(lambda: _has_timers(handle, 2))
@@ -164,16 +165,16 @@ async def test_run_with_an_extended_deadline_completes(runs: Runs, bench: Bench,
         "running",
         [_note("set_limits", "deadline 1h set by ann: slow today")],
     )
-    bench.open(unique)
+    bench.open(unique_name)
     document = await ended_document(runs, handle)
-    assert bare(document)["nodes"] == {"n0": completed_node(unique)}
+    assert bare(document)["nodes"] == {"n0": completed_node(unique_name)}
 
 
 async def test_run_at_its_lowered_deadline_fails_with_the_limit_and_the_actor(
-    runs: Runs, bench: Bench, unique: str
+    runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    handle = await runs.start({**_held_plan(unique), "deadline": "1h"})
-    await eventually(lambda: unique in bench.entered)
+    handle = await runs.start({**_held_plan(unique_name), "deadline": "1h"})
+    await eventually(lambda: unique_name in bench.entered)
     age_s = time.time() - (await view_of(runs, handle)).started_at  # type: ignore[operator]
     limit_s = round(age_s) + 3
     await _set_limits(handle, deadline=f"{limit_s}s")
@@ -184,35 +185,35 @@ async def test_run_at_its_lowered_deadline_fails_with_the_limit_and_the_actor(
     assert view.document() == with_run_error(document)
 
 
-async def test_run_starts_more_calls_after_a_raised_limit(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(_held_plan(unique, count=4), max_in_flight=1)
-    await eventually(lambda: bench.running[unique] == 1)
+async def test_run_starts_more_calls_after_a_raised_limit(runs: Runs, bench: Bench, unique_name: str) -> None:
+    handle = await runs.start(_held_plan(unique_name, count=4), max_in_flight=1)
+    await eventually(lambda: bench.running[unique_name] == 1)
     assert await _set_limits(handle, max_parallel=3) == "the run now has max_parallel 3"
-    await eventually(lambda: bench.running[unique] == 3)
+    await eventually(lambda: bench.running[unique_name] == 3)
     view = await view_of(runs, handle)
     assert [node["status"] for node in view.document()["nodes"].values()] == ["running"] * 3 + ["ready"]
-    bench.open(unique)
+    bench.open(unique_name)
     document = await ended_document(runs, handle)
-    assert (document["status"], bench.most_running[unique]) == ("completed", 3)
+    assert (document["status"], bench.most_running[unique_name]) == ("completed", 3)
 
 
 async def test_map_batches_share_a_changed_limit(
-    cached_runs: Runs, bench: Bench, unique: str, monkeypatch: pytest.MonkeyPatch
+    cached_runs: Runs, bench: Bench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(map_items, "MAP_BATCH_ITEMS", 20)
-    node = {"id": "m", "tool": "hold", "for_each": list(range(41)), "arguments": {"name": unique}}
+    node = {"id": "m", "tool": "hold", "for_each": list(range(41)), "arguments": {"name": unique_name}}
     handle = await cached_runs.start({"nodes": [{**node, "heartbeat": "1s"}]}, max_in_flight=4)
-    await eventually(lambda: bench.running[unique] == 4)
+    await eventually(lambda: bench.running[unique_name] == 4)
     await _set_limits(handle, max_parallel=8)
-    await eventually(lambda: bench.running[unique] == 8)
-    bench.open(unique)
+    await eventually(lambda: bench.running[unique_name] == 8)
+    bench.open(unique_name)
     assert (await document_of(handle))["status"] == "completed"
-    assert bench.most_running[unique] == 8
+    assert bench.most_running[unique_name] == 8
     await cached_runs.check_runs()
 
 
 async def test_invalid_limits_are_rejected_with_their_reason_and_leave_no_note(
-    cached_runs: Runs, bench: Bench, unique: str
+    cached_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
     rejected_messages: list[tuple[Any, str]] = [
         ({"max_parallel": 0}, "'max_parallel' must be a number from 1 to 500, not 0"),
@@ -222,11 +223,11 @@ async def test_invalid_limits_are_rejected_with_their_reason_and_leave_no_note(
         ({"by": "ann"}, "set_limits must be an object such as "),
         (None, "set_limits must be an object such as "),
     ]
-    handle = await cached_runs.start(_held_plan(unique))
-    await eventually(lambda: unique in bench.entered)
+    handle = await cached_runs.start(_held_plan(unique_name))
+    await eventually(lambda: unique_name in bench.entered)
     for message, reason in rejected_messages:
         assert (await refusal_of(handle, message, update=wire.SET_LIMITS)).startswith(reason)
-    bench.open(unique)
+    bench.open(unique_name)
     assert (await document_of(handle))["notes"] == []
     await cached_runs.check_runs()
 
@@ -241,22 +242,30 @@ def _held_in_task_and_thread(name: str) -> dict[str, Any]:
     )
 
 
-async def test_cancel_signal_cancels_running_nodes_and_keeps_results(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(_held_in_task_and_thread(unique))
-    await eventually(lambda: bench.entered.count(unique) == 2)
-    await handle.signal("cancel", {"reason": "wrong plan", "by": "ann"})
-    assert bare(await document_of(handle)) == {
+def _check_cancelled(document: Document, reason: str) -> None:
+    """Check a run of `_held_in_task_and_thread` except its notes."""
+    assert {name: value for name, value in document.items() if name != "notes"} == {
         "status": "cancelled",
         "output": {},
         "nodes": {
             "done": completed_node(2.0),
             "task": cancelled_node(),
             "thread": cancelled_node(),
-            "after": cancelled_node("wrong plan"),
+            "after": cancelled_node(reason),
         },
-        "notes": [{"code": "cancel", "node_id": None, "message": "cancelled by ann: wrong plan"}],
     }
-    assert bench.cleaned.count(unique) == 2
+
+
+async def test_cancel_signal_cancels_running_nodes_and_keeps_results(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
+    handle = await runs.start(_held_in_task_and_thread(unique_name))
+    await eventually(lambda: bench.entered.count(unique_name) == 2)
+    await handle.signal("cancel", {"reason": "wrong plan", "by": "ann"})
+    document = bare(await document_of(handle))
+    assert document["notes"] == [_note("cancel", "cancelled by ann: wrong plan")]
+    _check_cancelled(document, "wrong plan")
+    assert bench.cleaned.count(unique_name) == 2
     history = await handle.fetch_history()
     assert end_of(history) == "canceled"
     [cancel_request] = events_of(history, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED)
@@ -268,42 +277,35 @@ async def test_cancel_signal_cancels_running_nodes_and_keeps_results(runs: Runs,
     assert bare(dict(view.closing_document)) == {**bare(view.document()), "nodes": {}}
 
 
-async def test_run_that_temporal_cancels_records_its_document(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(_held_in_task_and_thread(unique))
-    await eventually(lambda: bench.entered.count(unique) == 2)
+async def test_run_that_temporal_cancels_records_its_document(runs: Runs, bench: Bench, unique_name: str) -> None:
+    handle = await runs.start(_held_in_task_and_thread(unique_name))
+    await eventually(lambda: bench.entered.count(unique_name) == 2)
     await handle.cancel()
-    assert bare(await document_of(handle)) == {
-        "status": "cancelled",
-        "output": {},
-        "nodes": {
-            "done": completed_node(2.0),
-            "task": cancelled_node(),
-            "thread": cancelled_node(),
-            "after": cancelled_node("cancelled through Temporal"),
-        },
-    }
-    assert bench.cleaned.count(unique) == 2
+    document = bare(await document_of(handle))
+    assert "notes" not in document
+    _check_cancelled(document, "cancelled through Temporal")
+    assert bench.cleaned.count(unique_name) == 2
     assert end_of(await handle.fetch_history()) == "canceled"
     recorded = await read_recorded_document(runs.client, handle.id, handle.result_run_id)
     assert recorded is not None
     assert bare(recorded) == {**bare(await document_of(handle)), "nodes": {}}
 
 
-async def test_run_that_is_cancelled_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique: str) -> None:
-    plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique}}]}
+async def test_run_that_is_cancelled_at_its_start_starts_no_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+    plan = {"nodes": [{"id": "w", "tool": "write", "arguments": {"name": unique_name}}]}
     handle = await runs.start_raw({"plan": plan}, start_signal="cancel", start_signal_args=[{"reason": "no"}])
     assert bare(await document_of(handle))["nodes"] == {"w": cancelled_node("no")}
-    assert bench.effects[unique] == []
+    assert bench.effects[unique_name] == []
 
 
 async def test_nodes_whose_calls_completed_before_the_cancellation_are_completed(
-    uncached_runs: Runs, bench: Bench, unique: str
+    uncached_runs: Runs, bench: Bench, unique_name: str
 ) -> None:
-    nodes = [{"id": f"n{number}", "tool": "hold", "arguments": {"name": unique}} for number in range(20)]
+    nodes = [{"id": f"n{number}", "tool": "hold", "arguments": {"name": unique_name}} for number in range(20)]
     handle = await uncached_runs.start({"nodes": nodes})
-    await eventually(lambda: bench.running[unique] == 20)
-    bench.open(unique)
-    await eventually(lambda: bench.running[unique] == 0)
+    await eventually(lambda: bench.running[unique_name] == 20)
+    bench.open(unique_name)
+    await eventually(lambda: bench.running[unique_name] == 0)
     await handle.cancel()
     document = await document_of(handle)
     history = await handle.fetch_history()

@@ -18,28 +18,32 @@ async def _update(handle: Handle, name: str, **message: Any) -> Any:
     return await handle.execute_update(name, {"by": "ann", **message})
 
 
-async def test_cancelled_item_and_cancelled_sub_plan_stop_their_calls(runs: Runs, bench: Bench, unique: str) -> None:
-    child_plan = {"plan": 1, "nodes": [hold("inner", f"{unique} inner")]}
-    items = hold("m", "{{item}}", for_each=[f"{unique} x", f"{unique} y"], key="{{index}}")
+async def test_cancelled_item_and_cancelled_sub_plan_stop_their_calls(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
+    child_plan = {"plan": 1, "nodes": [hold("inner", f"{unique_name} inner")]}
+    items = hold("m", "{{item}}", for_each=[f"{unique_name} x", f"{unique_name} y"], key="{{index}}")
     handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, items]})
-    names = {f"{unique} {name}" for name in ("inner", "x", "y")}
+    names = {f"{unique_name} {name}" for name in ("inner", "x", "y")}
     await eventually(lambda: names <= set(bench.entered))
     await _update(handle, wire.CANCEL_NODE, node_id="sub")
     await _update(handle, wire.CANCEL_NODE, node_id="m[1]")
-    await eventually(lambda: {f"{unique} inner", f"{unique} y"} <= set(bench.cleaned))
-    bench.open(f"{unique} x")
+    await eventually(lambda: {f"{unique_name} inner", f"{unique_name} y"} <= set(bench.cleaned))
+    bench.open(f"{unique_name} x")
     nodes = bare(await ended_document(runs, handle))["nodes"]
     expected = {"sub": "cancelled", "m": "cancelled", "m[0]": "completed", "m[1]": "cancelled"}
     assert {name: node["status"] for name, node in nodes.items()} == expected
 
 
-async def test_node_of_a_sub_plan_is_cancelled_through_the_parent_run(runs: Runs, bench: Bench, unique: str) -> None:
-    child_plan = {"plan": 1, "nodes": [hold("inner", unique), {"id": "sibling", "tool": "echo"}], "output": "done"}
+async def test_node_of_a_sub_plan_is_cancelled_through_the_parent_run(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
+    child_plan = {"plan": 1, "nodes": [hold("inner", unique_name), {"id": "sibling", "tool": "echo"}], "output": "done"}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}]})
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     result = await _update(handle, wire.CANCEL_NODE, node_id="sub/inner")
     assert result["message"] == "forwarded to the sub-plan 'sub'"
-    await eventually(lambda: unique in bench.cleaned)
+    await eventually(lambda: unique_name in bench.cleaned)
     assert bare(await ended_document(runs, handle))["nodes"] == {"sub": completed_node("done", partial=True)}
     child = await view_of(runs, runs.client.get_workflow_handle(f"{handle.id}/sub"))
     inner = child.document()["nodes"]["inner"]
@@ -48,43 +52,45 @@ async def test_node_of_a_sub_plan_is_cancelled_through_the_parent_run(runs: Runs
 
 
 @without_cache
-async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, bench: Bench, unique: str) -> None:
-    first_node = {"id": "a", "tool": "second_time", "arguments": {"name": unique}}
-    handle = await runs.start({"nodes": [first_node, after("b", "a"), hold("on", f"{unique} on")]})
+async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, bench: Bench, unique_name: str) -> None:
+    first_node = {"id": "a", "tool": "second_time", "arguments": {"name": unique_name}}
+    handle = await runs.start({"nodes": [first_node, after("b", "a"), hold("on", f"{unique_name} on")]})
     await wait_for_node(runs, handle, "b", "blocked")
     assert "'on' is running" in await refusal_of(handle, {"node_id": "on"}, update=wire.RETRY_NODE)
     assert await _update(handle, wire.RETRY_NODE, node_id="a") == {"ok": True, "message": "'a' is retried"}
     await wait_for_node(runs, handle, "b", "completed")
-    bench.open(f"{unique} on")
+    bench.open(f"{unique_name} on")
     document = await ended_document(runs, handle)
     assert bare(document)["nodes"] == {
-        "a": completed_node(unique, attempts=2),
-        "b": completed_node({"a": unique}),
-        "on": completed_node(f"{unique} on"),
+        "a": completed_node(unique_name, attempts=2),
+        "b": completed_node({"a": unique_name}),
+        "on": completed_node(f"{unique_name} on"),
     }
-    assert len(bench.effects[unique]) == 2
-    assert len(set(bench.effects[unique])) == 1
+    assert len(bench.effects[unique_name]) == 2
+    assert len(set(bench.effects[unique_name])) == 1
     (override,) = document["nodes"]["a"]["lineage"]["overrides"]
     expected = ("retry_node", "ann", 1, "not the first time")
     values = (override["command"], override["by"], override["attempts"], override["error"]["message"])
     assert values == expected
 
 
-async def test_retried_sub_plan_runs_again_with_the_same_idempotency_key(runs: Runs, bench: Bench, unique: str) -> None:
-    inner = {"id": "inner", "tool": "second_time", "arguments": {"name": unique}}
+async def test_retried_sub_plan_runs_again_with_the_same_idempotency_key(
+    runs: Runs, bench: Bench, unique_name: str
+) -> None:
+    inner = {"id": "inner", "tool": "second_time", "arguments": {"name": unique_name}}
     child_plan = {"plan": 1, "nodes": [inner], "output": "{{inner.result}}"}
-    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, hold("on", f"{unique} on")]})
+    handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, hold("on", f"{unique_name} on")]})
     await wait_for_node(runs, handle, "sub", "failed")
     await _update(handle, wire.RETRY_NODE, node_id="sub")
     await wait_for_node(runs, handle, "sub", "completed")
-    bench.open(f"{unique} on")
-    assert bare(await ended_document(runs, handle))["nodes"]["sub"] == completed_node(unique, attempts=2)
-    assert len(set(bench.effects[unique])) == 1
+    bench.open(f"{unique_name} on")
+    assert bare(await ended_document(runs, handle))["nodes"]["sub"] == completed_node(unique_name, attempts=2)
+    assert len(set(bench.effects[unique_name])) == 1
 
 
-async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start({"nodes": [hold("on", unique)]})
-    await eventually(lambda: unique in bench.entered)
+async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, bench: Bench, unique_name: str) -> None:
+    handle = await runs.start({"nodes": [hold("on", unique_name)]})
+    await eventually(lambda: unique_name in bench.entered)
     assert await refusal_of(handle, [1], update=wire.RETRY_NODE) == (
         'retry_node must be an object such as {"node_id": "sum", "by": "ann"}'
     )
@@ -92,5 +98,5 @@ async def test_invalid_command_is_rejected_and_the_run_continues(runs: Runs, ben
     assert "'arguments'" in await refusal_of(handle, {"node_id": "on", "arguments": 1}, update=wire.RETRY_NODE)
     assert "'nodes'" in await refusal_of(handle, {"nodes": {}}, update=wire.ADD_NODES)
     assert "at most" in await refusal_of(handle, {"node_id": "on", "result": "x" * 300_000}, update=wire.SET_RESULT)
-    bench.open(unique)
-    assert bare(await ended_document(runs, handle))["nodes"] == {"on": completed_node(unique)}
+    bench.open(unique_name)
+    assert bare(await ended_document(runs, handle))["nodes"] == {"on": completed_node(unique_name)}

@@ -79,12 +79,12 @@ async def wait_for_note(runs: Runs, handle: Handle) -> None:
 
 
 async def test_region_continues_when_the_store_responds(
-    outage_runs: Runs, bench: Bench, tmp_path: Path, unique: str
+    outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    handle = await outage_runs.start(held_plan(unique))
-    await eventually(lambda: unique in bench.entered)
+    handle = await outage_runs.start(held_plan(unique_name))
+    await eventually(lambda: unique_name in bench.entered)
     with outage(tmp_path):
-        bench.open(unique)
+        bench.open(unique_name)
 
         await wait_for_note(outage_runs, handle)
         ((node, message),) = await notes_of(outage_runs, handle)
@@ -98,12 +98,12 @@ async def test_region_continues_when_the_store_responds(
 
 
 async def test_region_that_waits_for_the_store_can_be_cancelled(
-    outage_runs: Runs, bench: Bench, tmp_path: Path, unique: str
+    outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    handle = await outage_runs.start(held_plan(unique))
-    await eventually(lambda: unique in bench.entered)
+    handle = await outage_runs.start(held_plan(unique_name))
+    await eventually(lambda: unique_name in bench.entered)
     with outage(tmp_path):
-        bench.open(unique)
+        bench.open(unique_name)
 
         await wait_for_note(outage_runs, handle)
         await handle.signal("cancel", {"reason": "enough"})
@@ -114,18 +114,18 @@ async def test_region_that_waits_for_the_store_can_be_cancelled(
 
 
 async def test_call_waits_for_the_store_with_a_note_and_without_an_attempt(
-    outage_runs: Runs, bench: Bench, tmp_path: Path, unique: str
+    outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
     digest_of_parts = {
         **{"id": "parts", "tool": "digest"},
         "arguments": {"value": "{{table.result.n}} {{table.result.rows[7]}}"},
     }
     digest = {**_DIGEST, "retry": {"max_attempts": 1}}
-    nodes = [_TABLE, hold("hold", unique, "table"), digest_of_parts, digest]
+    nodes = [_TABLE, hold("hold", unique_name, "table"), digest_of_parts, digest]
     handle = await outage_runs.start({"nodes": nodes, "output": "{{digest.result}}"})
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     with outage(tmp_path):
-        bench.open(unique)
+        bench.open(unique_name)
 
         await wait_for_note(outage_runs, handle)
         ((node, message),) = await notes_of(outage_runs, handle)
@@ -140,12 +140,12 @@ async def test_call_waits_for_the_store_with_a_note_and_without_an_attempt(
 
 
 async def test_call_that_waits_for_the_store_can_be_cancelled(
-    outage_runs: Runs, bench: Bench, tmp_path: Path, unique: str
+    outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    handle = await outage_runs.start({"nodes": [_TABLE, hold("hold", unique, "table"), _DIGEST]})
-    await eventually(lambda: unique in bench.entered)
+    handle = await outage_runs.start({"nodes": [_TABLE, hold("hold", unique_name, "table"), _DIGEST]})
+    await eventually(lambda: unique_name in bench.entered)
     with outage(tmp_path):
-        bench.open(unique)
+        bench.open(unique_name)
 
         await wait_for_note(outage_runs, handle)
         await handle.signal("cancel", {"reason": "enough"})
@@ -156,10 +156,10 @@ async def test_call_that_waits_for_the_store_can_be_cancelled(
 
 @pytest.mark.parametrize(("is_missing", "reason"), [(True, "is not in the store"), (False, "is damaged")])
 async def test_missing_or_damaged_region_fails_its_nodes(
-    outage_runs: Runs, bench: Bench, tmp_path: Path, *, unique: str, is_missing: bool, reason: str
+    outage_runs: Runs, bench: Bench, tmp_path: Path, *, unique_name: str, is_missing: bool, reason: str
 ) -> None:
-    handle = await outage_runs.start(held_plan(unique))
-    await eventually(lambda: unique in bench.entered)
+    handle = await outage_runs.start(held_plan(unique_name))
+    await eventually(lambda: unique_name in bench.entered)
     view = await view_of(outage_runs, handle)
     assert view.scheduler is not None
     ((_, region),) = offloaded_regions(view.scheduler.plan)
@@ -169,7 +169,7 @@ async def test_missing_or_damaged_region_fails_its_nodes(
         path.unlink()
     else:
         path.write_bytes(b"damaged")
-    bench.open(unique)
+    bench.open(unique_name)
     document = await document_of(handle)
     assert document["status"] == "failed"
     error = document["nodes"]["n5"]["error"]

@@ -14,6 +14,7 @@ from dagwright.activities.plan_stream import BATCH_S
 from dagwright.core.boundary import wire
 from dagwright.protocol.planned_nodes import planned_message
 from dagwright.testing import ReceivedCall, slow, step, text
+from tests.support.answer_texts import CHUNK_CHARACTERS, held_answer
 from tests.support.eventually import eventually
 from tests.support.goals import call, checked_document, goal, plan_text
 from tests.support.people import answer, wait_for_node, wait_for_requests
@@ -23,22 +24,15 @@ from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
 
-_CHUNK_CHARACTERS = 8
-"""Characters of each chunk of a stream."""
+
 _CLOCK_DIFFERENCE_S = 0.01
 """Maximum difference between the server's and the worker's clock in a quarter of a second."""
-
-
-def held_answer(content: str, gate: asyncio.Event, *, after: str = "", share: float = 1.0) -> Any:
-    """Return an answer that pauses after the text `after`, or after a share of its text, until the gate is opened."""
-    end = content.index(after) + len(after) if after else int(len(content) * share)
-    return slow(text(content), characters=_CHUNK_CHARACTERS, held_after=-(-end // _CHUNK_CHARACTERS), released=gate)
 
 
 def interrupted_answer(content: str, *, after: str) -> Any:
     """Return an answer whose stream ends in the chunk with the end of the text `after`."""
     end = content.index(after) + len(after)
-    return slow(text(content), characters=_CHUNK_CHARACTERS, cut_after=-(-end // _CHUNK_CHARACTERS), each_s=0.01)
+    return slow(text(content), characters=CHUNK_CHARACTERS, cut_after=-(-end // CHUNK_CHARACTERS), each_s=0.01)
 
 
 def nodes_of(document: Document) -> Sequence[str]:
@@ -76,7 +70,9 @@ def assert_has_continuation_prompt(model_call: ReceivedCall, accepted_node: Docu
 async def test_first_node_starts_when_two_fifths_of_the_plan_are_written(serve_script: Scripted) -> None:
     bench, gate = Bench(), asyncio.Event()
     plan = plan_text(*[call(f"n{number}", "hold", name=f"n{number}") for number in range(6)])
-    async with serve_script(held_answer(plan, gate, share=0.4), "Done.", bench=bench) as (server, runs):
+    async with serve_script(
+        held_answer(plan, gate, after=len(plan) * 2 // 5 // CHUNK_CHARACTERS), "Done.", bench=bench
+    ) as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold"))
         await eventually(lambda: "n0" in bench.entered)
         assert server.calls[0].is_streamed
@@ -118,12 +114,8 @@ async def test_repaired_plan_keeps_the_nodes_before_the_invalid_node(serve_scrip
     invalid_text = plan_text(first_node, call("b", "fly"), call("c", "echo", of="{{a.result}}"))
     last_node = call("d", "echo", of="{{a.result}}")
     repaired = plan_text(call("b", "echo", of="{{c.result}}"), call("c", "echo", of="{{a.result}}"), last_node)
-    async with serve_script(
-        held_answer(invalid_text, gate, after=json.dumps(first_node)), repaired, "Done.", bench=bench
-    ) as (
-        server,
-        runs,
-    ):
+    script = (held_answer(invalid_text, gate, after=json.dumps(first_node)), repaired, "Done.")
+    async with serve_script(*script, bench=bench) as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
         gate.set()
@@ -145,10 +137,8 @@ async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script
     first_node = call("a", "hold", name="a")
     interrupted_plan = plan_text(first_node, *[call(f"long{number}", "echo", words="x" * 600) for number in range(3)])
     rest = plan_text(call("b", "echo", of="{{a.result}}"))
-    async with serve_script(interrupted_answer(interrupted_plan, after="x" * 500), rest, "Done.", bench=bench) as (
-        server,
-        runs,
-    ):
+    script = (interrupted_answer(interrupted_plan, after="x" * 500), rest, "Done.")
+    async with serve_script(*script, bench=bench) as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: len(server.calls) == 2)
         bench.open("a")
@@ -168,10 +158,8 @@ async def test_duplicate_messages_and_messages_of_earlier_attempts_have_no_effec
     bench, gate = Bench(), asyncio.Event()
     first_node = call("a", "hold", name="a")
     plan = plan_text(first_node, call("b", "echo"))
-    async with serve_script(held_answer(plan, gate, after=json.dumps(first_node)), "Done.", bench=bench) as (
-        _,
-        runs,
-    ):
+    script = (held_answer(plan, gate, after=json.dumps(first_node)), "Done.")
+    async with serve_script(*script, bench=bench) as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
         await handle.signal(wire.SIGNAL_PLANNED, planned_message("plan", 1, offset=0, nodes=[first_node]))
@@ -237,8 +225,8 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_distance(serve_scr
     gate = asyncio.Event()
     names = [f"n{number}" for number in range(40)]
     plan = plan_text(*[call(name, "echo") for name in names], title="t" * 40)
-    end = -(-plan.index("]") // _CHUNK_CHARACTERS)
-    paced_answer = slow(text(plan), characters=_CHUNK_CHARACTERS, each_s=0.005, held_after=end + 1, released=gate)
+    end = -(-plan.index("]") // CHUNK_CHARACTERS)
+    paced_answer = slow(text(plan), characters=CHUNK_CHARACTERS, each_s=0.005, held_after=end + 1, released=gate)
     async with serve_script(paced_answer, "Done.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "echo"))
 

@@ -71,11 +71,11 @@ async def test_failed_sub_plan_fails_its_node_and_partial_sub_plan_completes_its
     }
 
 
-async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, bench: Bench, unique: str) -> None:
-    innermost = plan_of(_hold(unique))
+async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, bench: Bench, unique_name: str) -> None:
+    innermost = plan_of(_hold(unique_name))
     plan = plan_of({"id": "outer", "plan": plan_of({"id": "inner", "plan": innermost})})
     handle = await runs.start(plan)
-    await eventually(lambda: unique in bench.entered)
+    await eventually(lambda: unique_name in bench.entered)
     await handle.signal("cancel", {"reason": "enough"})
     assert bare(await document_of(handle)) == {
         "status": "cancelled",
@@ -83,7 +83,7 @@ async def test_cancelled_run_cancels_its_nested_sub_plans(runs: Runs, bench: Ben
         "nodes": {"outer": cancelled_node("the sub-plan was cancelled")},
         "notes": [{"code": "cancel", "node_id": None, "message": "cancelled: enough"}],
     }
-    assert bench.cleaned.count(unique) == 1
+    assert bench.cleaned.count(unique_name) == 1
     child_nodes = [
         (bare(await document_of(runs.client.get_workflow_handle(history.workflow_id))))["nodes"]
         for history in (await histories_of(runs.client, handle))[1:]
@@ -109,12 +109,12 @@ async def test_run_that_is_cancelled_at_its_start_leaves_no_open_sub_plan(runs: 
     assert started >= {name for name, node in document["nodes"].items() if node["status"] == "completed"}
 
 
-async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_hold(unique))}))
-    await eventually(lambda: unique in bench.entered)
+async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+    handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_hold(unique_name))}))
+    await eventually(lambda: unique_name in bench.entered)
     child = runs.client.get_workflow_handle(f"{handle.id}/sub")
     await child.terminate("by hand")
-    bench.open(unique)
+    bench.open(unique_name)
     assert bare(await document_of(handle))["nodes"] == {
         "sub": failed_node("sub_plan_failed: the sub-plan failed: the sub-plan was terminated")
     }
@@ -122,9 +122,9 @@ async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, uniq
     runs.forget(handle)
 
 
-async def test_sub_plan_that_temporal_cancels_cancels_its_node(runs: Runs, bench: Bench, unique: str) -> None:
-    handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_hold(unique))}))
-    await eventually(lambda: unique in bench.entered)
+async def test_sub_plan_that_temporal_cancels_cancels_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
+    handle = await runs.start(plan_of({"id": "sub", "plan": plan_of(_hold(unique_name))}))
+    await eventually(lambda: unique_name in bench.entered)
     await runs.client.get_workflow_handle(f"{handle.id}/sub").cancel()
     assert bare(await document_of(handle))["nodes"] == {"sub": cancelled_node("the sub-plan was cancelled")}
 
@@ -154,15 +154,15 @@ async def test_many_large_sub_plans_start_in_several_workflow_tasks(runs: Runs) 
     assert len(timers) >= 2
 
 
-async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench: Bench, unique: str) -> None:
+async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
     sub_plan_node = {"id": "sub", "plan": {"nodes": [{"id": "a", "tool": "echo"}]}, "depends_on": ["hold"]}
-    handle = await runs.start(plan_of(_hold(unique), sub_plan_node))
-    await eventually(lambda: unique in bench.entered)
-    conflicting_plan = plan_of(hold("a", f"{unique} conflict"))
+    handle = await runs.start(plan_of(_hold(unique_name), sub_plan_node))
+    await eventually(lambda: unique_name in bench.entered)
+    conflicting_plan = plan_of(hold("a", f"{unique_name} conflict"))
     conflicting_run = await runs.start_raw({"plan": conflicting_plan}, workflow_id=f"{handle.id}/sub")
-    bench.open(unique)
+    bench.open(unique_name)
     document = await document_of(handle)
-    bench.open(f"{unique} conflict")
+    bench.open(f"{unique_name} conflict")
     await document_of(conflicting_run)
     assert bare(document)["nodes"]["sub"] == failed_node(
         "sub_plan_failed: the sub-plan failed: Workflow execution already started"
@@ -183,9 +183,9 @@ async def test_sub_plan_whose_run_id_is_in_use_fails_its_node(runs: Runs, bench:
     ids=["timeout of the node", "deadline of the sub-plan"],
 )
 async def test_error_of_a_timed_out_sub_plan_has_its_id_and_limit(
-    runs: Runs, unique: str, node_fields: dict[str, Any], plan_fields: dict[str, Any], message: str
+    runs: Runs, unique_name: str, node_fields: dict[str, Any], plan_fields: dict[str, Any], message: str
 ) -> None:
-    child_plan = plan_of(_hold(unique), **plan_fields)
+    child_plan = plan_of(_hold(unique_name), **plan_fields)
     handle = await runs.start(plan_of({"id": "held", "plan": child_plan, **node_fields}))
     document = bare(await document_of(handle))
     assert document["nodes"]["held"] == failed_node(f"sub_plan_failed: the sub-plan failed: {message}")

@@ -171,15 +171,17 @@ def later_greeting(name: str) -> str:
 _PLAN = {"nodes": [{"id": "a", "tool": "later_greeting", "arguments": {"name": "Ann"}}], "output": "{{a.result}}"}
 
 
-async def test_worker_without_the_tool_compiles_a_plan_with_it(client: Client, tmp_path: Path, unique: str) -> None:
+async def test_worker_without_the_tool_compiles_a_plan_with_it(
+    client: Client, tmp_path: Path, unique_name: str
+) -> None:
     tools_file = tmp_path / "greetings.py"
     tools_file.write_text(_TOOLS, encoding="utf-8")
     settings = Settings(state_dir=tmp_path / "state")
     toolset, empty_toolset = load_toolset(settings, [str(tools_file)]), load_toolset(settings)
-    async with serving(client, toolset, task_queue=unique):
+    async with serving(client, toolset, task_queue=unique_name):
         pass
-    async with serving(client, empty_toolset, task_queue=unique):
-        handle = await client.start_workflow("RunPlan", {"plan": _PLAN}, id=unique, task_queue=unique)
+    async with serving(client, empty_toolset, task_queue=unique_name):
+        handle = await client.start_workflow("RunPlan", {"plan": _PLAN}, id=unique_name, task_queue=unique_name)
 
         async def has_scheduled_the_call() -> bool:
             scheduled = events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
@@ -191,7 +193,7 @@ async def test_worker_without_the_tool_compiles_a_plan_with_it(client: Client, t
         second_client = await Client.connect(
             client.service_client.config.target_host, data_converter=client.data_converter
         )
-        async with serving(second_client, toolset, task_queue=unique):
+        async with serving(second_client, toolset, task_queue=unique_name):
             document = await handle.result()
     assert document["output"] == "hello Ann"
 

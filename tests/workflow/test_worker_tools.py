@@ -99,12 +99,14 @@ _PLAN = {
 }
 
 
-async def test_resource_is_opened_once_and_closed_with_the_worker(client: Client, tmp_path: Path, unique: str) -> None:
+async def test_resource_is_opened_once_and_closed_with_the_worker(
+    client: Client, tmp_path: Path, unique_name: str
+) -> None:
     tools_file = tmp_path / "keeping.py"
     tools_file.write_text(_TOOLS, encoding="utf-8")
     toolset = load_toolset(Settings(state_dir=tmp_path / "state"), [str(tools_file)])
-    async with serving(client, toolset, task_queue=unique):
-        document = await client.execute_workflow("RunPlan", {"plan": _PLAN}, id=unique, task_queue=unique)
+    async with serving(client, toolset, task_queue=unique_name):
+        document = await client.execute_workflow("RunPlan", {"plan": _PLAN}, id=unique_name, task_queue=unique_name)
         assert document["output"] == "Ann again"
     expected = ["opened", "Ann", "Ann again", "closed"]
     assert (tmp_path / "calls.txt").read_text(encoding="utf-8").splitlines() == expected
