@@ -146,7 +146,7 @@ class _Attempt:
 
     async def _respond(self, request: ModelRequest) -> ModelResponse:
         if request.planning is None:
-            response = await self._with_conversation(request, await self._call(request))
+            response = await self._store_conversation(request, await self._call(request))
             if request.round is None:
                 return response
             # In a thread: validation against a long schema would delay the heartbeats of the worker.
@@ -161,7 +161,7 @@ class _Attempt:
             request = replace(request, call=replace(call, messages=(*call.messages, user(interrupted_message(text)))))
         async with plan:
             response = await self._models.stream_call(request.call, request.endpoint, feed=plan.feed)
-        return replace(await self._with_conversation(request, response), accepted=plan.accepted)
+        return replace(await self._store_conversation(request, response), accepted=plan.accepted)
 
     async def _call(self, request: ModelRequest) -> ModelResponse:
         if request.streamed_field is None:
@@ -198,7 +198,7 @@ class _Attempt:
         except (ValueError, TypeError) as error:
             raise ValueLost(f"the stored conversation is invalid: {error}") from None
 
-    async def _with_conversation(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
+    async def _store_conversation(self, request: ModelRequest, response: ModelResponse) -> ModelResponse:
         calls = pydantic_core.to_json([call.model_dump() for call in response.message.tool_calls])
         if len(calls) > TOOL_CALLS_BYTES:
             raise ModelFailure(

@@ -14,7 +14,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from dagwright.activities.heartbeats import heartbeating
-from dagwright.activities.store_retry import with_store
+from dagwright.activities.store_retry import retry_store_request
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_COMPILE_PLAN, RESULT_HAS_SEARCH_ATTRIBUTES, RESULT_HAS_WEBHOOK
 from dagwright.core.compiler.node_columns import plan_to_columns
@@ -91,7 +91,7 @@ def compile_activity(
             message = {**message, "plan": _read_plan(message)}
             with heartbeating():
                 search_flags[RESULT_HAS_SEARCH_ATTRIBUTES] = await has_state()
-            transfer = await with_store(compile_for_transfer)
+            transfer = await retry_store_request(compile_for_transfer)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_MAX_PROBLEMS_SHOWN]]
             text = cut_bytes(str(error), max_bytes=MESSAGE_LIMIT_BYTES)

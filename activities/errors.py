@@ -239,7 +239,7 @@ def full_failure_text(error: BaseException, redaction: Redaction) -> dict[str, s
     text = redaction.text(error_text(error))
     if len(text) <= MESSAGE_LIMIT_BYTES // 4 or len(text.encode(errors="replace")) <= MESSAGE_LIMIT_BYTES:
         return None
-    frames = "".join(traceback.format_tb(_without_wrapper_frame(error.__traceback__)))
+    frames = "".join(traceback.format_tb(_skip_wrapper_frame(error.__traceback__)))
     document = {"message": text, "traceback": redaction.text(frames)}
     return {name: cut_bytes(part, max_bytes=FAILURE_TEXT_BYTES) for name, part in document.items()}
 
@@ -265,7 +265,7 @@ def _message_of(error: BaseException) -> str:
 def _last_frames_of(trace: TracebackType | None) -> TracebackType | None:
     """Return the last frames that fit into the limit, without the wrapper's own frame."""
     frames: list[TracebackType] = []
-    trace = _without_wrapper_frame(trace)
+    trace = _skip_wrapper_frame(trace)
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
@@ -278,5 +278,5 @@ def _last_frames_of(trace: TracebackType | None) -> TracebackType | None:
     return last_frame
 
 
-def _without_wrapper_frame(trace: TracebackType | None) -> TracebackType | None:
+def _skip_wrapper_frame(trace: TracebackType | None) -> TracebackType | None:
     return trace.tb_next if trace is not None else None

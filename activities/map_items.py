@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from dagwright.activities.errors import retry_decision
-from dagwright.activities.store_retry import with_store
+from dagwright.activities.store_retry import retry_store_request
 from dagwright.activities.values import LargeValues, LoadedValue
 from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
@@ -40,7 +40,7 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
         list_slice = stored_list_from_json(message)
         stored_list, projections = list_slice.value, projections_from_json(message.get("projections", ()))
 
-        async def loaded_items() -> dict[str, Any]:
+        async def load_stored_items() -> dict[str, Any]:
             (loaded,) = (await values.load([stored_list.ref])).values()
             items = await asyncio.to_thread(_items_of, loaded, stored_list, list_slice.first, len(list_slice))
             return value_to_json(
@@ -48,7 +48,7 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
             )
 
         try:
-            return await with_store(loaded_items)
+            return await retry_store_request(load_stored_items)
         except (ValueLost, ArgumentNotLoaded, ResultNotStored) as error:
             raise _failure(error) from None
 
@@ -56,7 +56,7 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
     async def join_items(message: dict[str, Any]) -> RawValue:
         """Return the lists of `{"lists", "name"}` as one list, by reference if it is large."""
 
-        async def joined_items() -> RawValue:
+        async def join_stored_items() -> RawValue:
             joined_list = await _join(values, message["lists"])
             encoded = await asyncio.to_thread(pydantic_core.to_json, joined_list)
             if len(encoded) <= INLINE_VALUE_BYTES:
@@ -68,7 +68,7 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
             return RawValue(Payload(metadata={"encoding": b"json/plain", METADATA_STORED: b"1"}, data=data))
 
         try:
-            return await with_store(joined_items)
+            return await retry_store_request(join_stored_items)
         except (ValueLost, ArgumentNotLoaded, ResultNotStored) as error:
             raise _failure(error) from None
 

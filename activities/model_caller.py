@@ -61,7 +61,7 @@ class ModelCaller:
         Raises:
             ModelFailure: the call failed or its response is unusable.
         """
-        return await self._call(endpoint, call, lambda client: client.complete(self._with_labels(call)))
+        return await self._call(endpoint, call, lambda client: client.complete(self._add_labels(call)))
 
     async def stream_call(
         self, call: ModelCall, endpoint: NamedEndpoint | None, *, feed: Callable[[ModelStream, str], None]
@@ -76,7 +76,7 @@ class ModelCaller:
         """
 
         async def stream_response(client: ModelClient) -> ModelResponse:
-            async with client.stream(self._with_labels(call)) as stream:
+            async with client.stream(self._add_labels(call)) as stream:
                 async for text in stream:
                     feed(stream, text)
             return stream.answer
@@ -155,7 +155,7 @@ class ModelCaller:
         admission.add_usage(response.usage)
         return response
 
-    def _with_labels(self, call: ModelCall) -> ModelCall:
+    def _add_labels(self, call: ModelCall) -> ModelCall:
         labels, run, node = call.labels, self._info.workflow_id or "", self._info.activity_id
         return replace(call, labels=replace(labels, run_id=labels.run_id or run, node_id=labels.node_id or node))
 

@@ -91,7 +91,7 @@ class _Delivery:
             for index, notification in enumerate(remaining_notifications):
                 try:
                     async with asyncio.timeout(RESPONSE_TIMEOUT_S):
-                        await self._deliver_one(client, notification, undelivered)
+                        await self._deliver_notification(client, notification, undelivered)
                 except (TimeoutError, httpx.HTTPError, httpx.InvalidURL) as error:
                     # The remaining notifications would fail in the same way.
                     undelivered.notifications += remaining_notifications[index:]
@@ -107,7 +107,7 @@ class _Delivery:
     def _host(self) -> str:
         return httpx.URL(self._webhook.url).host
 
-    async def _deliver_one(
+    async def _deliver_notification(
         self, client: httpx.AsyncClient, notification: Notification, undelivered: _Undelivered
     ) -> None:
         body = pydantic_core.to_json(_body_of(notification, title=self._title, ui_url=self._webhook.ui_url))

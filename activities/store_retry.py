@@ -47,7 +47,7 @@ def await_store_activity(store: PayloadStore, values: LargeValues) -> AwaitStore
         if (pause_s := float(message.get("pause_s", 0.0))) > 0:
             with heartbeating():
                 await asyncio.sleep(pause_s)
-        await with_store(probe)
+        await retry_store_request(probe)
 
     return await_store
 
@@ -143,7 +143,7 @@ class StoreRetry:
         return lambda refs: asyncio.run_coroutine_threadsafe(load(refs), loop).result()
 
 
-async def with_store(request: Callable[[], Awaitable[T]]) -> T:
+async def retry_store_request(request: Callable[[], Awaitable[T]]) -> T:
     """Send an internal activity's request to the store, and heartbeat until the store responds."""
     heartbeats = Heartbeats(activity.info())
     with heartbeats.running():

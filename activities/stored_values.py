@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from dagwright.activities.errors import activity_failure_of, retry_decision
 from dagwright.activities.heartbeats import heartbeating
-from dagwright.activities.store_retry import with_store
+from dagwright.activities.store_retry import retry_store_request
 from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.decoding import pack_json
 from dagwright.core.boundary.limits import ARGUMENTS_LIMIT_BYTES
@@ -60,7 +60,7 @@ def load_activity(store: PayloadStore) -> LoadActivity:
     async def load_plan(message: dict[str, Any]) -> dict[str, str]:
         """Return the page `{"ref"}` of a plan, packed."""
         try:
-            return pack_json(await with_store(lambda: store.get(str(message.get("ref")))))
+            return pack_json(await retry_store_request(lambda: store.get(str(message.get("ref")))))
         except (PayloadMissing, PayloadDamaged) as error:
             text = f"a part of the plan cannot be loaded: {error}"
             raise ApplicationError(text, type=ERROR_PLAN_LOST, non_retryable=True) from None
@@ -79,7 +79,7 @@ def load_values_activity(values: LargeValues) -> LoadValues:
         """Return the arguments of `{"arguments", "bindings"}` with the bindings filled in."""
         arguments = message["arguments"]
         try:
-            await with_store(lambda: values.hydrate(arguments, message["bindings"], secrets={}))
+            await retry_store_request(lambda: values.hydrate(arguments, message["bindings"], secrets={}))
             encoded = pydantic_core.to_json(arguments)
             if len(encoded) > ARGUMENTS_LIMIT_BYTES:
                 raise ResultTooLarge(

@@ -69,10 +69,10 @@ async def run_tool(run: ToolRun) -> Outcome:
     Raises:
         asyncio.CancelledError: the call was cancelled and the tool has stopped.
     """
-    return await (_in_task(run) if run.spec.is_async else _in_thread(run))
+    return await (_run_in_task(run) if run.spec.is_async else _run_in_thread(run))
 
 
-async def _in_task(run: ToolRun) -> Outcome:
+async def _run_in_task(run: ToolRun) -> Outcome:
     task = asyncio.create_task(_guarded_task(run))
     if not await _wait_until_ended(task, run, stop=task.cancel):
         return Outcome(error=_worker_stopped_error())
@@ -87,7 +87,7 @@ async def _in_task(run: ToolRun) -> Outcome:
     return task.result()
 
 
-async def _in_thread(run: ToolRun) -> Outcome:
+async def _run_in_thread(run: ToolRun) -> Outcome:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Outcome] = loop.create_future()
     context_copy = contextvars.copy_context()

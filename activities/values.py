@@ -154,7 +154,7 @@ class LargeValues:
 
     async def _fetch(self, ref: str) -> LoadedValue:
         try:
-            return LoadedValue(await self._with_retries(lambda: self._store.get(ref)))
+            return LoadedValue(await self._retry_request(lambda: self._store.get(ref)))
         except StoreUnavailable as error:
             raise ArgumentNotLoaded(f"a value of the arguments could not be loaded: {error}") from None
         except (PayloadMissing, PayloadDamaged) as error:
@@ -179,7 +179,7 @@ class LargeValues:
             ResultNotStored: the store does not accept the result.
         """
         try:
-            ref = await self._with_retries(lambda: self._store.put(encoded))
+            ref = await self._retry_request(lambda: self._store.put(encoded))
         except StoreUnavailable as error:
             message = f"the tool succeeded, but its result could not be stored: {error}"
             raise ResultNotStored(message, size_bytes=len(encoded)) from None
@@ -194,7 +194,7 @@ class LargeValues:
             ResultNotStored: the store does not accept the conversation.
         """
         try:
-            return await self._with_retries(lambda: self._store.put(content))
+            return await self._retry_request(lambda: self._store.put(content))
         except StoreUnavailable as error:
             message = f"the call succeeded, but its conversation could not be stored: {error}"
             raise ResultNotStored(message, size_bytes=len(content)) from None
@@ -209,7 +209,7 @@ class LargeValues:
                 return await self._store.put(pydantic_core.to_json(failure))
         return None
 
-    async def _with_retries(self, store_request: Callable[[], Awaitable[T]]) -> T:
+    async def _retry_request(self, store_request: Callable[[], Awaitable[T]]) -> T:
         for pause_s in self._retry_pauses_s:
             try:
                 return await store_request()

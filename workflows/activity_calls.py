@@ -273,7 +273,7 @@ class _Inbound(WorkflowInboundInterceptor):
 
     async def execute_workflow(self, input: ExecuteWorkflowInput) -> Any:
         if _is_dagwright_workflow():
-            input.args = _one_argument(input.args)
+            input.args = _as_single_argument(input.args)
         return await super().execute_workflow(input)
 
     async def handle_signal(self, input: HandleSignalInput) -> None:
@@ -282,7 +282,7 @@ class _Inbound(WorkflowInboundInterceptor):
             instance.count_signal()
         # The dynamic handler receives the name first, and then all arguments as one list.
         if _is_dagwright_workflow() and workflow.get_signal_handler(input.signal) is not None:
-            input.args = _one_argument(input.args)
+            input.args = _as_single_argument(input.args)
         await super().handle_signal(input)
 
     async def handle_update_handler(self, input: HandleUpdateInput) -> Any:
@@ -290,12 +290,12 @@ class _Inbound(WorkflowInboundInterceptor):
         if isinstance(instance, CountsSignals):
             instance.count_signal()
         if _is_dagwright_workflow():
-            input.args = _one_argument(input.args)
+            input.args = _as_single_argument(input.args)
         return await super().handle_update_handler(input)
 
     def handle_update_validator(self, input: HandleUpdateInput) -> None:
         if _is_dagwright_workflow():
-            input.args = _one_argument(input.args)
+            input.args = _as_single_argument(input.args)
         super().handle_update_validator(input)
 
 
@@ -303,7 +303,7 @@ def _is_dagwright_workflow() -> bool:
     return workflow.info().workflow_type in wire.KNOWN_WORKFLOWS
 
 
-def _one_argument(arguments: Sequence[Any]) -> Sequence[Any]:
+def _as_single_argument(arguments: Sequence[Any]) -> Sequence[Any]:
     if len(arguments) == 1:
         return arguments
     # The arguments are not decoded: they may have any content, and an exception here would block the run.

@@ -27,7 +27,7 @@ _COMMANDS: Mapping[str, str] = {
 """Command -> description, from which the reference is generated."""
 
 
-def _with_commands(workflow_type: type["Steerable"]) -> type["Steerable"]:
+def _add_commands(workflow_type: type["Steerable"]) -> type["Steerable"]:
     """Add a signal and an update for each command; Temporal finds handlers among the attributes of the class."""
     for name, description in _COMMANDS.items():
         setattr(workflow_type, f"signal_{name}", _signal(name, description))
@@ -58,7 +58,7 @@ def _update(name: str, description: str) -> Any:
     return update
 
 
-@_with_commands
+@_add_commands
 class Steerable:
     """Workflow that handles answers and commands of people.
 

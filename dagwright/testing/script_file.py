@@ -125,7 +125,7 @@ class _Step(_Strict):
     pace: _Pace | None = None
 
     @model_validator(mode="after")
-    def _one_answer(self) -> "_Step":
+    def _check_single_answer(self) -> "_Step":
         given_fields = [field for field in _RESPONSE_FIELDS if field in self.model_fields_set]
         if not given_fields or (len(given_fields) > 1 and set(given_fields) != {"text", "tool_calls"}):
             names = ", ".join("json" if field == "value" else field for field in _RESPONSE_FIELDS)

@@ -62,7 +62,7 @@ async def clarify_question(
     if choices:
         prompt.append(data_lines("Options", choices))
     message = await request_answer(_TASK, "\n\n".join(prompt), schema=ANSWER, parse=_parse)
-    return {"clarification_message": _with_options(message, choices)}
+    return {"clarification_message": _append_options(message, choices)}
 
 
 def _parse(answer: Mapping[str, Any]) -> str:
@@ -79,6 +79,6 @@ def _parse(answer: Mapping[str, Any]) -> str:
     return message
 
 
-def _with_options(message: str, options: Sequence[str]) -> str:
+def _append_options(message: str, options: Sequence[str]) -> str:
     lines = [f"{position}. {cell(option, _OPTION_WIDTH)}" for position, option in enumerate(options, 1)]
     return "\n\n".join([message, "\n".join(lines)]) if lines else message

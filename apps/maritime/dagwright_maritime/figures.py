@@ -353,7 +353,7 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
     """Yield a figure of the groups, its shares if the total is known, and its differences."""
     numbers = [value for value in values if isinstance(value, int | float)]
     if name == DOCUMENTS:
-        yield from _with_shares(
+        yield from _columns_with_shares(
             name,
             values,
             grouping.documents,
@@ -364,14 +364,14 @@ def _columns_of(name: str, values: Sequence[Value], grouping: _Grouping) -> Iter
         _kind_of(aggregations_of(grouping.definition).get(name)) in _SUMMABLE_KINDS and numbers and grouping.covers_all
     ):
         total = _round(sum(numbers))
-        yield from _with_shares(name, values, total, omitted_count=0, grand_total=total)
+        yield from _columns_with_shares(name, values, total, omitted_count=0, grand_total=total)
     else:
         yield _ColumnValues(Column(name), values)
     if 1 < len(values) <= _MAX_COMPARED and len(numbers) + values.count(None) == len(values):
         yield _ColumnValues(Column(f"{name}: first minus this"), [_comparison(values[0], value)[0] for value in values])
 
 
-def _with_shares(
+def _columns_with_shares(
     name: str, values: Sequence[Value], total: Number | None, *, omitted_count: int, grand_total: Number
 ) -> Iterator[_ColumnValues]:
     """Yield a figure of the groups, and its shares of the total."""

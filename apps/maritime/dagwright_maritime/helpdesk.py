@@ -64,7 +64,7 @@ async def common_helpdesk(sub_goal: SubGoal, question: str = "") -> WorkerResult
     async with connect_search() as search:
         documents = await find_documents(search, search.indices.helpdesk, {"query": query, "size": ARTICLES})
         if not documents:
-            return _without_answer(text)
+            return _unanswered_result(text)
         articles = {str(document["article_id"]): document for document in documents}
         question_line = data_lines("Question", [{"question": text}])
         text_with_sources = await request_answer(
@@ -73,7 +73,9 @@ async def common_helpdesk(sub_goal: SubGoal, question: str = "") -> WorkerResult
             schema=ANSWER,
             parse=lambda answer: _parse(answer, articles),
         )
-    return _without_answer(text) if text_with_sources is None else WorkerResult(outputs={"answer": text_with_sources})
+    return (
+        _unanswered_result(text) if text_with_sources is None else WorkerResult(outputs={"answer": text_with_sources})
+    )
 
 
 def _article_line(article: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,7 +105,7 @@ def _sources(articles: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{cell(article['title'], _TITLE_WIDTH)} ({cell(article['article_id'])})" for article in articles)
 
 
-def _without_answer(question: str) -> WorkerResult:
+def _unanswered_result(question: str) -> WorkerResult:
     return WorkerResult(
         status="partial",
         outputs={"answer": f"The help articles do not cover “{cell(question, _TITLE_WIDTH)}”."},

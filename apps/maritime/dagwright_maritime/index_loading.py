@@ -54,7 +54,7 @@ async def load(
         await _reject_foreign(client, index)
     for index, body in indices.bodies().items():
         await client.indices.delete(index=index, ignore_unavailable=True)
-        await client.indices.create(index=index, body=_with_marker(body))
+        await client.indices.create(index=index, body=_add_marker(body))
     await _send(
         client, indices.names, ((f"{document['kind']}-{document['code']}", document) for document in name_documents())
     )
@@ -64,7 +64,7 @@ async def load(
     await _send(client, indices.shipments, documents, on_progress=on_progress)
     await client.indices.put_settings(index=indices.shipments, body={"index": {"refresh_interval": None}})
     await client.indices.refresh(index=",".join(indices.bodies()))
-    meta = {**_with_marker(indices.bodies()[indices.shipments])["mappings"]["_meta"], "loaded": data_set.to_json()}
+    meta = {**_add_marker(indices.bodies()[indices.shipments])["mappings"]["_meta"], "loaded": data_set.to_json()}
     await client.indices.put_mapping(index=indices.shipments, body={"_meta": meta})
 
 
@@ -103,7 +103,7 @@ async def _meta(client: "AsyncOpenSearch", index: str) -> Mapping[str, Any] | No
     return meta
 
 
-def _with_marker(body: Mapping[str, Any]) -> dict[str, Any]:
+def _add_marker(body: Mapping[str, Any]) -> dict[str, Any]:
     mappings = body["mappings"]
     return {**body, "mappings": {**mappings, "_meta": {**mappings.get("_meta", {}), "created_by": _CREATED_BY}}}
 

@@ -10,7 +10,7 @@ from dagwright_maritime.fields import IndexFields, read_fields, read_values
 from dagwright_maritime.metadata_prompt import TASK, answer_schema
 from dagwright_maritime.model_answers import data_lines, request_answer, validate_question
 from dagwright_maritime.name_finding import Name, NameMatch, find_name
-from dagwright_maritime.question_parsing import KIND_FIELDS, Mention, ParsedQuestion, parse_answer, with_resolved_names
+from dagwright_maritime.question_parsing import KIND_FIELDS, Mention, ParsedQuestion, apply_resolved_names, parse_answer
 from dagwright_maritime.slots import Entity, Filter, MetadataResults, ValueResult
 from dagwright_maritime.value_finding import ValueMatch, match_values
 
@@ -73,8 +73,8 @@ def _result(
     ]
     problems = [*_problems(names), *_problems(values)]
     resolved_names = _ResolvedNames(parsed_question.mentions, names, fields_of_names)
-    question = with_resolved_names(
-        _with_values(parsed_question, values), filters=resolved_names.filters(), entities=resolved_names.entities()
+    question = apply_resolved_names(
+        _apply_values(parsed_question, values), filters=resolved_names.filters(), entities=resolved_names.entities()
     )
     metadata = MetadataResults(index=fields.index, fields=[fields.by_name[name].to_slot() for name in question.fields])
     results = [*resolved_names.values(), *(value for match in values for value in match.results())]
@@ -159,7 +159,7 @@ def _is_any_of(field: str, values: list[str]) -> Filter:
     )
 
 
-def _with_values(parsed_question: ParsedQuestion, values: Sequence[ValueMatch]) -> ParsedQuestion:
+def _apply_values(parsed_question: ParsedQuestion, values: Sequence[ValueMatch]) -> ParsedQuestion:
     """Return the question with the values of its conditions in the spelling of the data."""
     filters = [match.filter() for match in values]
     return ParsedQuestion(

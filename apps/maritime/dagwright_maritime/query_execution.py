@@ -201,7 +201,7 @@ def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, row
     identifiers = _identifiers(search)
     if es_query.index not in identifiers:
         raise QueryRefused([f"/index: only {' or '.join(identifiers)} have pages, not {es_query.index!r:.100}"])
-    body["sort"] = _with_identifier(body.get("sort", []), identifiers[es_query.index])
+    body["sort"] = _append_identifier(body.get("sort", []), identifiers[es_query.index])
     if isinstance(offset, list):
         return EsQuery(index=es_query.index, body={**body, "search_after": offset, "size": rows})
     start = offset or 0
@@ -209,7 +209,7 @@ def _page(search: Search, es_query: EsQuery, offset: int | list[Any] | None, row
     return EsQuery(index=es_query.index, body={**body, "from": start, "size": min(rows, remaining_rows)})
 
 
-def _with_identifier(sort: Any, name: str) -> list[Any]:
+def _append_identifier(sort: Any, name: str) -> list[Any]:
     sorts = list(sort) if isinstance(sort, list) else [sort]
     names = [sort if isinstance(sort, str) else next(iter(sort), "") for sort in sorts if isinstance(sort, str | dict)]
     return sorts if name in names else [*sorts, name]

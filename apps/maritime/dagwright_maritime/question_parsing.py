@@ -172,7 +172,7 @@ def _number(text: str) -> int | float | None:
     return int(number) if number == int(number) else number
 
 
-def with_resolved_names(
+def apply_resolved_names(
     parsed_question: ParsedQuestion, *, filters: list[Filter], entities: list[Any]
 ) -> ParsedQuestion:
     """Return the question with its resolved names.

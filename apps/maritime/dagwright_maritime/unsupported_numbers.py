@@ -27,7 +27,7 @@ def unsupported_numbers(
     known_values = {abs(number) for number in numbers} | {
         value for number_text in number_texts for value, _ in _possible_values(number_text)
     }
-    remaining_text = _without_document_texts(_LIST_MARK.sub("", text), document_texts)
+    remaining_text = _remove_document_texts(_LIST_MARK.sub("", text), document_texts)
     figures = dict.fromkeys(match[0] for match in _NUMBER.finditer(remaining_text))
     return [
         number_text
@@ -36,7 +36,7 @@ def unsupported_numbers(
     ]
 
 
-def _without_document_texts(text: str, document_texts: Iterable[str]) -> str:
+def _remove_document_texts(text: str, document_texts: Iterable[str]) -> str:
     """Return a text without those document texts that occur in it as a whole."""
     occurring_texts = {value for value in document_texts if _DIGIT.search(value) and value in text}
     # The longest first: a value may be a prefix of another.

@@ -66,10 +66,7 @@ class EntityGateway:
         def search(session: Session) -> Findings:
             findings = PartyFinder(session).find(search_text, entity_type, jurisdiction=jurisdiction)
             return Findings(
-                *(
-                    _with_details(session, candidates)
-                    for candidates in (findings.hits, findings.near, findings.inactive)
-                )
+                *(_add_details(session, candidates) for candidates in (findings.hits, findings.near, findings.inactive))
             )
 
         return self._database.read(search)
@@ -88,7 +85,7 @@ class EntityGateway:
         return KnownParty(party.id, party.name, party.kind, party.jurisdiction or None, is_active)
 
 
-def _with_details(session: Session, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+def _add_details(session: Session, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """Return the candidates with identifiers, roles and date of birth."""
     ids = [candidate.id for candidate in candidates]
     if not ids:

@@ -188,7 +188,7 @@ def _load_by_transaction(
         outcomes = [outcome for outcome_list in outcome_lists for outcome in outcome_list]
         conflicting_rows += [outcome for outcome in outcomes if isinstance(outcome, _ConflictingRow)]
         yield [outcome for outcome in outcomes if not isinstance(outcome, _ConflictingRow)]
-    loadable_rows = _in_rename_order(conflicting_rows)
+    loadable_rows = _sort_by_renames(conflicting_rows)
     for late_outcomes in database.write_in_parts([conflict.row for conflict in loadable_rows], _load_single_row):
         yield [outcome.refused if isinstance(outcome, _ConflictingRow) else outcome for outcome in late_outcomes]
     loaded_lines = {conflict.row.line for conflict in loadable_rows}
@@ -198,7 +198,7 @@ def _load_by_transaction(
             yield [RefusedRow(conflict.row.line, f"{conflict.refused.reason}; {advice}")]
 
 
-def _in_rename_order(conflicting_rows: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
+def _sort_by_renames(conflicting_rows: Sequence[_ConflictingRow]) -> list[_ConflictingRow]:
     """Return the rows outside cycles, ordered so that a row that frees a name precedes the row that takes the name."""
     rows_by_holder: defaultdict[str | None, list[_ConflictingRow]] = defaultdict(list)
     for row in conflicting_rows:

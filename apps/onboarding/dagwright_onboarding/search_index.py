@@ -187,24 +187,24 @@ def _reindex_name(mapper: Mapper[Any], connection: Connection, name: PartyName) 
     _names_to_index(name).names[name.id] = None
 
 
-def _discard_pending(session: Session, _context: object, _instances: object) -> None:
+def _discard_pending_names(session: Session, _context: object, _instances: object) -> None:
     """Discard the names of a failed flush."""
     session.info.pop(_SESSION_KEY, None)
 
 
-def _index_pending(session: Session, _context: object) -> None:
+def _index_pending_names(session: Session, _context: object) -> None:
     """Index all names of a flush in one batch; one statement per name would take several times as long."""
     names_to_index: _NamesToIndex | None = session.info.pop(_SESSION_KEY, None)
     if names_to_index is None:
         return
     connection = session.connection()
-    for party_ids in _in_parts([*names_to_index.parties]):
+    for party_ids in _split_ids([*names_to_index.parties]):
         _write(connection, connection.execute(_OWN_NAMES.where(Party.id.in_(party_ids))).all())
-    for name_ids in _in_parts([*names_to_index.names]):
+    for name_ids in _split_ids([*names_to_index.names]):
         _write(connection, connection.execute(_OTHER_NAMES.where(PartyName.id.in_(name_ids))).all())
 
 
-def _in_parts(ids: Sequence[Value]) -> Iterator[Sequence[Value]]:
+def _split_ids(ids: Sequence[Value]) -> Iterator[Sequence[Value]]:
     for at in range(0, len(ids), _IDS_PER_STATEMENT):
         yield ids[at : at + _IDS_PER_STATEMENT]
 
@@ -225,5 +225,5 @@ event.listen(Party, "before_delete", _remove_party)
 event.listen(PartyName, "after_insert", _index_name)
 event.listen(PartyName, "after_update", _reindex_name)
 event.listen(PartyName, "after_delete", _remove_name)
-event.listen(Session, "before_flush", _discard_pending)
-event.listen(Session, "after_flush", _index_pending)
+event.listen(Session, "before_flush", _discard_pending_names)
+event.listen(Session, "after_flush", _index_pending_names)

@@ -20,7 +20,7 @@ def main() -> int:
     command = parser.parse_args().command
     try:
         settings = settings_as(MaritimeSettings, load_settings())
-        asyncio.run(_up(settings) if command == "up" else _down(settings))
+        asyncio.run(_start_server(settings) if command == "up" else _stop_server(settings))
     except SettingsError as error:
         sys.stderr.write(f"{error}\n")
         return _BAD_USAGE
@@ -30,14 +30,14 @@ def main() -> int:
     return 0
 
 
-async def _up(settings: MaritimeSettings) -> None:
+async def _start_server(settings: MaritimeSettings) -> None:
     server = await LocalSearch.of(settings).start()
     sys.stdout.write(f"{server.address}\n")
     if settings.opensearch_url is not None:
         sys.stderr.write("commands use another server: DAGWRIGHT_OPENSEARCH_URL is set\n")
 
 
-async def _down(settings: MaritimeSettings) -> None:
+async def _stop_server(settings: MaritimeSettings) -> None:
     was_running = await LocalSearch.of(settings).stop()
     sys.stdout.write(
         "the search server was stopped\n" if was_running else f"no search server runs in {settings.state_dir}\n"

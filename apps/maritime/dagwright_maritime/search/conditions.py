@@ -66,7 +66,7 @@ def _no_parameters(check: Check, value: Any, path: Path, depth: int) -> Json:  #
     return {}
 
 
-def _on_field(
+def _field_condition(
     check: Check, value: Any, path: Path, *, main_key: str, other_keys: Sequence[str] = ()
 ) -> tuple[str, Json, Path] | None:
     """Return a field, its parameters and its path; a plain value is the value of the parameter `main_key`."""
@@ -87,7 +87,7 @@ def _on_field(
 
 
 def _term(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_body = _on_field(check, value, path, main_key="value", other_keys=("case_insensitive",))
+    field_and_body = _field_condition(check, value, path, main_key="value", other_keys=("case_insensitive",))
     if field_and_body is None:
         return {}
     name, body, location = field_and_body
@@ -107,7 +107,7 @@ def _terms(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
 
 
 def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_body = _on_field(check, value, path, main_key="value", other_keys=("case_insensitive",))
+    field_and_body = _field_condition(check, value, path, main_key="value", other_keys=("case_insensitive",))
     if field_and_body is None:
         return {}
     name, body, location = field_and_body
@@ -126,7 +126,7 @@ def _pattern(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa:
 
 
 def _match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_body = _on_field(
+    field_and_body = _field_condition(
         check, value, path, main_key="query", other_keys=("operator", "fuzziness", "minimum_should_match")
     )
     if field_and_body is None:
@@ -136,7 +136,7 @@ def _match(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: A
 
 
 def _match_phrase(check: Check, value: Any, path: Path, depth: int) -> Json:  # noqa: ARG001
-    field_and_body = _on_field(check, value, path, main_key="query", other_keys=("slop",))
+    field_and_body = _field_condition(check, value, path, main_key="query", other_keys=("slop",))
     if field_and_body is None:
         return {}
     name, body, location = field_and_body

@@ -219,13 +219,13 @@ def _reason(error: "TransportError") -> tuple[list[str], str]:
         return [str(error.error)], str(failure or error.error)[:_REASON_CHARACTERS]
     causes = [failure, *_causes(failure)]
     kinds = [str(cause.get("type", "")) for cause in causes]
-    reasons = [_without_repetition(str(cause["reason"])) for cause in causes if cause.get("reason")]
+    reasons = [_remove_repetition(str(cause["reason"])) for cause in causes if cause.get("reason")]
     # The outermost reason only says that the query failed.
     distinct_reasons = dict.fromkeys(reason for reason in reversed(reasons) if reason != "all shards failed")
     return kinds, "; ".join(distinct_reasons)[:_REASON_CHARACTERS] or str(error.error)
 
 
-def _without_repetition(reason: str) -> str:
+def _remove_repetition(reason: str) -> str:
     """Return a reason once: the server repeats reasons about dates."""
     half = reason[: (len(reason) - len(": []")) // 2]
     return half if reason == f"{half}: [{half}]" else reason
