@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema_rs
 
-from dagwright.agents.class_agents import PURPOSE as AGENT_PURPOSE
+from dagwright.agents.class_agents import MODEL_CALL_PURPOSE as AGENT_PURPOSE
 from dagwright.interfaces.http.routing import PURPOSE as ROUTING_PURPOSE
 from dagwright.planning.plan_and_execute.goal_spec import PLAN, REPLAN
 from dagwright.planning.rounds.rounds_spec import ANSWER, INTENTION, PLANNER, REPAIR
