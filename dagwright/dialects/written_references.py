@@ -138,7 +138,7 @@ class _Repairer:
             if not isinstance(node, dict):
                 continue
             for name in _REFERENCE_FIELDS:
-                self._collect_in(node.get(name), node=node_index, at=("nodes", node_index, name))
+                self._collect_references(node.get(name), node=node_index, at=("nodes", node_index, name))
             dependencies = node.get("depends_on")
             for index, item in enumerate(dependencies if isinstance(dependencies, list) else ()):
                 number = item if _is_number(item) else self._number_of_text(item)
@@ -146,9 +146,9 @@ class _Repairer:
                     self.references.append(
                         _NumberReference(number, str(item), node_index, ("nodes", node_index, "depends_on", index))
                     )
-        self._collect_in(self.document.plan.get("output"), node=None, at=("output",))
+        self._collect_references(self.document.plan.get("output"), node=None, at=("output",))
 
-    def _collect_in(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> None:
+    def _collect_references(self, value: Any, *, node: int | None, at: tuple[str | int, ...]) -> None:
         def collect(text: str, path: tuple[str | int, ...]) -> str:
             for match in _REFERENCE_FORMS.finditer(text):
                 number = self._number_in(match, text)

@@ -65,11 +65,11 @@ def _syntax_problem(error: yaml.YAMLError, *, text: str, name: str) -> Problem:
         (mark.line, mark.column) if mark is not None else _line_and_column(text, getattr(error, "position", None))
     )
     location = f" at line {line + 1}, column {column + 1}"
-    meaning = _meaning_here(text, line, column, message) or _MEANINGS.get(message, message)
+    meaning = _specific_meaning(text, line, column, message) or _MEANINGS.get(message, message)
     return Problem("invalid_syntax", printable(f"{name} is not valid YAML: {meaning}{location}"))
 
 
-def _meaning_here(text: str, line: int, column: int, message: str) -> str | None:
+def _specific_meaning(text: str, line: int, column: int, message: str) -> str | None:
     """Return the specific meaning of a library error at its position; `None` for its usual meaning."""
     lines = text.splitlines()[: line + 1]
     if len(lines) <= line:

@@ -173,9 +173,9 @@ def paused_call_notes(paused_calls: Sequence[OpenCall]) -> list[dict[str, object
             for call in paused_calls
             if (call.tool, call.pause_reason) == (tool, reason) and call.task is not None
         ]
-        how_many = f"{len(tasks):,} calls wait" if len(tasks) > 1 else "its call waits"
+        waiting_text = f"{len(tasks):,} calls wait" if len(tasks) > 1 else "its call waits"
         code, advice = _advice_for(tool, reason or "", is_single=len(tasks) <= 1)
-        message = f"{tool}: {reason}; {how_many}; {advice}"
+        message = f"{tool}: {reason}; {waiting_text}; {advice}"
         notes.append({"code": code, "node_id": tasks[0] if len(tasks) == 1 else None, "message": message})
     return notes
 

@@ -37,16 +37,16 @@ class PartialTexts:
         While a part before the end of the text is missing, the text is ignored.
         """
         previous_partial = self.newest_text
-        is_same = previous_partial is not None and (previous_partial.node, previous_partial.attempt) == (
+        is_same_attempt = previous_partial is not None and (previous_partial.node, previous_partial.attempt) == (
             node,
             update.attempt,
         )
-        previous_text = previous_partial.text if previous_partial is not None and is_same else ""
+        previous_text = previous_partial.text if previous_partial is not None and is_same_attempt else ""
         if update.start > len(previous_text):
             return False
         text = previous_text[: update.start] + update.text
         # Text of the same attempt is never replaced.
-        if is_same and (len(text) == len(previous_text) or not text.startswith(previous_text)):
+        if is_same_attempt and (len(text) == len(previous_text) or not text.startswith(previous_text)):
             return False
         self.newest_text = PartialText(node, update.attempt, text)
         return bool(text)
@@ -128,8 +128,9 @@ class DeliveredText:
         """Return the next part to deliver, or `None`."""
         earlier_mark = self._unmatched_mark
         if earlier_mark is not None:
-            may_be_same = not earlier_mark.node or node_of_call(earlier_mark.node) == node_of_call(partial_text.node)
-            if may_be_same and len(partial_text.text) < earlier_mark.length:
+            call = node_of_call(partial_text.node)
+            may_be_same_call = not earlier_mark.node or node_of_call(earlier_mark.node) == call
+            if may_be_same_call and len(partial_text.text) < earlier_mark.length:
                 # The call may still write the text that the reader has.
                 return None
             self._match_earlier_text(partial_text.text)

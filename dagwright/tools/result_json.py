@@ -90,14 +90,14 @@ def _dump(value: Any, path: tuple[str | int, ...]) -> Any:
         raise _invalid_result(path, f"{type(value).__name__} is not JSON, a pydantic model or a dataclass")
     adapter: TypeAdapter[Any] = TypeAdapter(type(value))
     try:
-        as_python = adapter.dump_python(value, by_alias=True)
-        as_json = adapter.dump_python(value, mode="json", by_alias=True)
+        python_value = adapter.dump_python(value, by_alias=True)
+        json_value = adapter.dump_python(value, mode="json", by_alias=True)
     # Pydantic raises several unrelated types here, and a user's serializer may raise anything.
     except Exception as error:
         raise _invalid_result(path, f"{type(value).__name__} cannot be encoded as JSON: {error}") from error
     # Pydantic encodes NaN in a field of type Any as null, which would lose it silently.
-    _check_finite(as_python, path)
-    return as_json
+    _check_finite(python_value, path)
+    return json_value
 
 
 def _check_finite(value: Any, path: tuple[str | int, ...]) -> None:
