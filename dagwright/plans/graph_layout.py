@@ -68,7 +68,7 @@ class Layout:
 
 @dataclass(slots=True)
 class _LayeredGraph:
-    """A graph with waypoints: indices less than the number of nodes stand for nodes, larger indices for waypoints."""
+    """A graph with waypoints: indices below the number of nodes stand for nodes, all other indices for waypoints."""
 
     layer_of: list[int]
     successors: list[list[int]]

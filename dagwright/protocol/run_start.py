@@ -52,10 +52,10 @@ def changed_deadline(scheduler: "RunScheduler", run_input: RunInput) -> float | 
 
 
 def initial_deadline(plan: CompiledPlan, run_input: RunInput, *, started_at: float) -> Deadline:
-    """Return the deadline at the start of a run; for a sub-plan it has the name of the task in the parent run.
+    """Return the deadline at the start of a run. The deadline of a sub-plan names the task in the parent run.
 
     Args:
-        started_at: start of its first execution, in seconds since the epoch.
+        started_at: start of the first execution of the run, in seconds since the epoch.
     """
     limit_s = deadline_of(plan, run_input)
     if run_input.parent is None:
@@ -155,7 +155,7 @@ def _needs_approval(scheduler: "RunScheduler", run_input: RunInput) -> bool:
 
 
 def start_restored_run(scheduler: "RunScheduler", run_input: RunInput | None, *, at: float) -> None:
-    """Start a restored run that compensates, or that is a fork; other restored runs continue by themselves."""
+    """Start a restored run that only compensates or is a fork. Other restored runs continue by themselves."""
     if run_input is not None and run_input.only_compensates:
         scheduler.features.compensation.start(at)
     elif run_input is not None and run_input.snapshot is not None and run_input.snapshot.origin is not None:

@@ -122,7 +122,7 @@ def _reuse_to_json(scheduler: "RunScheduler", table: ReuseTable) -> dict[str, An
 
 
 def _feedback_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
-    """Return the requests, answers and decisions of people, without empty parts."""
+    """Return the requests, the answers and the decisions of people. Empty parts are omitted."""
     feedback, state = scheduler.features.feedback, scheduler.state
     approved_count = feedback.state.approved_nodes
     parts = {
@@ -249,7 +249,7 @@ def _record_from_json(encoded: Mapping[str, Any] | None) -> Record:
 
 
 def _is_list_of_items(record: Record) -> bool:
-    """Return whether the result is the list of the results of the items, which need not be encoded twice."""
+    """Return whether the result is the list of the items' results, which the records of the items have."""
     return bool(record.items) and record.status is NodeStatus.COMPLETED and record.items[0].map_batch is None
 
 

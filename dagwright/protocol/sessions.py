@@ -1,7 +1,7 @@
 """Session: the state of a conversation of several requests, and its transitions. The module has no side effects.
 
-The workflow `Session` drives it. The whole state is small JSON in the memo of the workflow, so clients can read it
-without a worker, and the next execution continues with it. Old entries are dropped when new entries are added.
+The workflow `Session` calls the transitions. The whole state is small JSON in the memo of the workflow, so clients can
+read it without a worker, and the next execution continues with it. Old entries are dropped when new entries are added.
 """
 
 import json
@@ -32,7 +32,7 @@ from dagwright.protocol.turns import (
 )
 
 NAME_BYTES = 150
-"""Maximum size of the name of a session in UTF-8; with its prefix it is a workflow id and a search attribute."""
+"""Maximum size of the name of a session in UTF-8. The name with its prefix is a workflow id and a search attribute."""
 MAX_TURNS = 50
 """Maximum number of turns that a session stores."""
 TURNS_BYTES = 14_000
@@ -216,7 +216,7 @@ class SessionRecord:
         return "idle" if self.running is None else "running"
 
     def ids(self) -> dict[str, str]:
-        """Return name without `@` -> id of its entity in a plan."""
+        """Return the ids of the entities, as plans use them: name without `@` -> id."""
         return {name: str(entity["id"]) for name, entity in self.names.items()}
 
     def turn_of(self, run: str) -> Turn | None:
@@ -232,7 +232,11 @@ class SessionRecord:
         return [turn.summary() for turn in self._ended_turns()]
 
     def with_answers(self, answers: Mapping[str, str]) -> "SessionRecord":
-        """Return the session with full answers: id of a run -> its answer."""
+        """Return the session with full answers.
+
+        Args:
+            answers: id of a run -> its answer.
+        """
         turns = [replace(turn, response=answers.get(turn.run, turn.response)) for turn in self.turns]
         return replace(self, turns=turns)
 
@@ -364,12 +368,12 @@ class SessionRecord:
 
 
 def _lookup_key(lookup: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the fields that two equal lookups share."""
+    """Return the fields that identify a lookup."""
     return (lookup.get("search_text"), lookup.get("entity_type"), filters_in(lookup))
 
 
 def _count_of_newest(values: Sequence[Any], *, max_bytes: int, max_count: int | None = None) -> int:
-    """Return how many of the last values fit; at least one."""
+    """Return how many of the last values fit, at least 1."""
     remaining_bytes = max_bytes
     for count, value in enumerate(reversed(values)):
         remaining_bytes -= encoded_size(value)

@@ -19,7 +19,7 @@ _CALLS_SHOWN = 12
 _TEXTS_SHOWN = 4
 _TEXT_CHARACTERS = 80
 """Longer texts of a result are omitted, because they are not names."""
-_CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
+_CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
 _ID_KEY = re.compile(r"(?:.*[_-])?ids?|.*[a-z]Ids?")
 """Keys of ids, which are only for programs."""
 _WITHOUT_EFFECT = {"created": "existed already", "removed": "did not exist"}
@@ -29,7 +29,7 @@ _WITHOUT_EFFECT = {"created": "existed already", "removed": "did not exist"}
 def effects_summary(scheduler: "RunScheduler") -> str | None:
     """Return the effects of a run that are not compensated, in plan order; `None` if there are none.
 
-    For each call, the tool and the short texts of its result, without ids: `orders.make: order, lamps`.
+    The text of a call is its tool and the short texts of its result, without ids: `orders.make: order, lamps`.
     """
     if scheduler.plan.written_count > DOCUMENT_NODES:
         return None
@@ -43,7 +43,7 @@ def effects_summary(scheduler: "RunScheduler") -> str | None:
         if node.compensates is None
         and node.id not in compensated_ids
         and node.tool in scheduler.plan.tools
-        and tool_of(node, scheduler.plan.tools).effects in _CHANGING
+        and tool_of(node, scheduler.plan.tools).effects in _CHANGING_EFFECTS
     ]
     return join_first(summaries, _CALLS_SHOWN, separator="; ") or None
 
@@ -69,8 +69,8 @@ RESPONSES_BYTES = 16_000
 """JSON size of the answers of all turns in total. Over the limit, the oldest turns have only their outcome."""
 ANSWER_REF_BYTES = 1_000
 """JSON size of the reference of an answer; a larger reference is dropped, and the answer stays cut."""
-CUT = "\n[… cut here …]\n"
-"""Marks omitted text."""
+CUT_MARK = "\n[… cut here …]\n"
+"""Text in the place of omitted text."""
 
 
 def response_of(output: Any) -> str | None:
@@ -83,7 +83,7 @@ def response_of(output: Any) -> str | None:
         part = output.root_part
         if part is None or part.shape is None or part.shape.type != "text":
             return None
-        output = part.value if part.state == "whole" else f"{part.shape.preview}{CUT}"
+        output = part.value if part.state == "whole" else f"{part.shape.preview}{CUT_MARK}"
     if not isinstance(output, str) or not output.strip():
         return None
     return cut_inside(output.strip(), max_bytes=RESPONSE_BYTES)
@@ -112,10 +112,12 @@ def answer_ref_from_json(encoded: Any) -> dict[str, Any] | None:
 
 
 def cut_inside(text: str, *, max_bytes: int) -> str:
-    """Return a text with at most `max_bytes` as JSON: a longer text keeps its start and, half as long, its end.
+    """Return a text with at most `max_bytes` as JSON.
+
+    A longer text is cut in the middle: the start that remains is twice as long as the end.
 
     Args:
-        max_bytes: much larger than the mark of the cut.
+        max_bytes: much larger than `CUT_MARK`.
     """
     encoded = text.encode(errors="replace")
     decoded, size_limit = encoded.decode(), len(encoded)
@@ -124,13 +126,15 @@ def cut_inside(text: str, *, max_bytes: int) -> str:
         size_limit = min(size_limit - 1, size_limit * max_bytes // size)
         end = size_limit // 3
         last_part = encoded[len(encoded) - end :]
-        decoded = first_bytes(encoded, size_limit - end) + CUT + last_part.decode(errors="ignore")
+        decoded = first_bytes(encoded, size_limit - end) + CUT_MARK + last_part.decode(errors="ignore")
     return decoded
 
 
 def shorten_responses(responses: Sequence[str | None]) -> list[str | None]:
-    """Return the answers of turns, the newest last, cut to the length that a session stores; the oldest are dropped
-    first.
+    """Return the answers of turns with the lengths that a session stores. The oldest answers are dropped first.
+
+    Args:
+        responses: answers, the newest last.
     """
     short_responses: list[str | None] = []
     remaining_bytes, max_bytes = RESPONSES_BYTES, RESPONSE_BYTES

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 TURN_BYTES = 1_000_000
-"""Maximum size of an encoded message that starts a turn; it is in history twice, and one workflow task may send 4 MB.
+"""Maximum size of an encoded message that starts a turn.
+
+The history has the message twice, and one workflow task may send 4 MB.
 """
 MEMO_BYTES = 16_000
 """Maximum size of the encoded memo of the run."""
@@ -180,7 +182,7 @@ class TurnEnd:
 
 
 def turn_end_from_json(message: Any) -> TurnEnd:
-    """Decode a report. Parts that a session cannot store are cut or dropped.
+    """Decode the report of the end of a turn. Parts that a session cannot store are cut or dropped.
 
     Raises:
         MessageInvalid: the report is invalid.

@@ -1,7 +1,7 @@
 """Webhook of a worker, and the signature of its messages as defined by Standard Webhooks (standardwebhooks.com).
 
-The receiver computes the same signature with the shared secret and compares. The time is part of the signature, so an
-old message cannot be replayed for long; the id identifies duplicates.
+The receiver computes the signature with the shared secret and compares the signatures. The time is part of the
+signature, so an old message cannot be replayed for long. The id identifies duplicates.
 """
 
 import base64
@@ -31,7 +31,7 @@ class Webhook:
 
 
 def signing_key(secret: str) -> bytes:
-    """Return the bytes of a secret; empty if the secret is invalid."""
+    """Return the bytes of a secret, or no bytes if the secret is invalid."""
     if not secret.startswith(_BASE64_PREFIX):
         return secret.encode(errors="replace")
     try:
@@ -41,11 +41,11 @@ def signing_key(secret: str) -> bytes:
 
 
 def signed_headers(body: bytes, key: bytes, *, message_id: str, at_s: int) -> Mapping[str, str]:
-    """Return the headers of a message body.
+    """Return the headers of a message, with its signature.
 
     Args:
         key: result of `signing_key`.
-        message_id: the same in each attempt.
+        message_id: id of the message, the same in each attempt.
         at_s: time of this attempt, in seconds since the epoch.
     """
     signed_content = f"{message_id}.{at_s}.".encode() + body

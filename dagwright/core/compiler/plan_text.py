@@ -23,7 +23,7 @@ _NAME_CHARACTERS = 80
 """Longest title, id or name of a tool."""
 _MAX_CHARACTERS = 6_000
 """Maximum number of characters of all lines, so that the text fits into a request."""
-_CHANGING = (Effects.IDEMPOTENT, Effects.WRITE)
+_CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
 _INDENT = "  "
 
 
@@ -51,7 +51,7 @@ def summary_and_described_ids(plan: CompiledPlan, *, referable_ids: Collection[s
 
 def changes_something(plan: CompiledPlan, node: CompiledNode) -> bool:
     """Return whether a node calls, or may call, a tool that changes something."""
-    return (node.kind == "tool" or agent_tools(node) is not None) and _effects_of(plan, node) in _CHANGING
+    return (node.kind == "tool" or agent_tools(node) is not None) and _effects_of(plan, node) in _CHANGING_EFFECTS
 
 
 def changing_node_count(plan: CompiledPlan) -> int:

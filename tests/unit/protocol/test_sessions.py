@@ -21,7 +21,7 @@ from dagwright.planning.session_names import identity_of, is_session_name, sessi
 from dagwright.protocol.messages import MessageInvalid, ParentSession
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_from_json, session_id, session_name
-from dagwright.protocol.turn_summaries import CUT, OLDER_RESPONSE_BYTES, cut_inside
+from dagwright.protocol.turn_summaries import CUT_MARK, OLDER_RESPONSE_BYTES, cut_inside
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
 from tests.support.plan_building import started_scheduler
 
@@ -182,7 +182,7 @@ def test_largest_inline_answer_is_kept_completely_until_the_next_answer() -> Non
     (older, newer) = session.turn_summaries()
     assert newer.ai_response == "Short."
     assert older.ai_response.startswith("row\nrow\n")
-    assert CUT in older.ai_response
+    assert CUT_MARK in older.ai_response
     assert older.ai_response.endswith("Which one did you mean?")
     assert encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES
 
@@ -204,7 +204,7 @@ def test_known_part_of_a_stored_answer_is_kept() -> None:
         response = end_of_turn({"status": "completed", "output": StoredValue("ref", parts={(): result})}).response
         assert response is not None
         assert response.startswith(expected)
-        assert CUT.strip() in response
+        assert CUT_MARK.strip() in response
     assert end_of_turn({"status": "completed", "output": StoredValue("ref")}).response is None
 
 
@@ -223,9 +223,9 @@ def test_reference_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
     whole = session.with_answers({"a": rows, "gone": "nothing"})
     assert [turn.answer for turn in whole.turns] == [rows, "Short."]
     older, newest = whole.with_short_responses().turn_summaries()
-    assert (encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES, CUT in older.ai_response) == (True, True)
+    assert (encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES, CUT_MARK in older.ai_response) == (True, True)
     assert newest.ai_response == "Short."
-    assert session.turns[0].response == f"It begins so{CUT}".strip()
+    assert session.turns[0].response == f"It begins so{CUT_MARK}".strip()
     large = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)
     assert end_of_turn({"status": "completed", "output": large}).response_ref is None
     for odd in (None, 7, {}, {"ref": 7}, {"ref": "r", "paths": 3}, {"ref": "r", "paths": [{}]}, ["ref"]):
@@ -238,7 +238,7 @@ def test_text_that_is_cut_fits_and_keeps_both_ends(text: str, most: int) -> None
     actual = cut_inside(text * 50, max_bytes=most)
     assert encoded_size(actual) <= most
     if actual != (text * 50).encode(errors="replace").decode():
-        assert CUT in actual
+        assert CUT_MARK in actual
 
 
 @pytest.mark.parametrize("sign", ["\x01", "日"])
