@@ -204,7 +204,7 @@ class Settings(BaseModel):
     no_color: str | None = Field(default=None, validation_alias="NO_COLOR")
     """Any text turns colours off (no-color.org)."""
     cache_home: Path = Field(default=Path("~/.cache"), validate_default=True, validation_alias="XDG_CACHE_HOME")
-    """The user's cache folder; the Temporal binary is stored in its folder `dagwright/`."""
+    """The user's cache folder; the Temporal binary is stored in the subfolder `dagwright/`."""
 
     @model_validator(mode="before")
     @classmethod

@@ -39,7 +39,7 @@ def logging_blocked_loop() -> Iterator[None]:
 
 
 class _Watchdog:
-    """The watchdog thread; created in the thread of the loop."""
+    """The watchdog thread. The object is created in the thread of the loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.stop_event = threading.Event()

@@ -26,7 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 PROCESSES = 2
-"""Concurrent functions; more would only take CPU time from runs."""
+"""Concurrent functions; more processes would only take CPU time from runs."""
 MEMORY_BYTES = 2 * 1024**3
 """Address space of a process; checks of the largest plans (8 MiB) use up to 0.45 GiB of it."""
 _OUT_OF_MEMORY = 71

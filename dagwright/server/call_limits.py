@@ -48,7 +48,7 @@ class LimitUnreachable(DagwrightError):
 
 
 class LimitMessageRejected(LimitUnreachable):
-    """A limit of another version rejects a message; sending it again does not help."""
+    """A limit of another version rejects a message; sending the message again does not help."""
 
 
 @dataclass(frozen=True, slots=True)

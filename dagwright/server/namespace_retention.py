@@ -1,4 +1,4 @@
-"""Runs that a namespace retains, for the clean-up of payloads; and the record of which namespaces use a store."""
+"""For the clean-up of payloads: read the runs that a namespace retains, and record the namespaces that use a store."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

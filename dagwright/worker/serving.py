@@ -152,7 +152,7 @@ def create_activities(
 
 
 def declared_limits(toolset: Toolset) -> Mapping[Subject, CallLimit]:
-    """Return the limits that a process declares; those of the settings override those of its tools."""
+    """Return the limits that a process declares; limits in the settings override limits of its tools."""
     tools = toolset.built_in.merge(toolset.user_tools).python_tools()
     tool_limits = {Subject("tool", spec.name): spec.limit for spec in tools if spec.limit is not None}
     return {**tool_limits, **toolset.limits}
