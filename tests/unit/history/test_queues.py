@@ -227,7 +227,7 @@ async def test_tools_are_published_at_once() -> None:
         await publish_tools(down, _TOOLS, task_queue="q")
     (line,) = logs
     assert (line["event"], line["log_level"]) == ("the tools could not be published to other workers", "warning")
-    assert down.cached == {}
+    assert down.cache_entries == {}
 
 
 async def test_agent_card_is_found_by_name_and_version() -> None:
