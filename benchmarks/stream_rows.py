@@ -222,7 +222,7 @@ async def _answer_requests(http: httpx.AsyncClient) -> list[float]:
     sent_at: list[float] = []
     for number in range(ANSWERS):
         sent_at.append(time.time())
-        answer = await http.post(f"/v1/runs/{run_id}/feedback", json={"request": f"ask{number}", "answer": "yes"})
+        answer = await http.post(f"/v1/runs/{run_id}/feedback", json={"request_id": f"ask{number}", "answer": "yes"})
         answer.raise_for_status()
         await asyncio.sleep(0.1)
     while (document := (await http.get(f"/v1/runs/{run_id}")).json())["status"] in ("running", "waiting"):

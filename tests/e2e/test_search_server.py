@@ -160,5 +160,5 @@ async def test_unreachable_server_is_reported_without_its_password(commands: Com
     )
     _, words = await process.communicate()
     assert process.returncode == 4
-    assert "the search server at http://127.0.0.1:9 rejected the data" in words.decode()
+    assert "loading into the search server at http://127.0.0.1:9 failed: " in words.decode()
     assert "hidden" not in words.decode()

@@ -18,7 +18,7 @@ class MemoryStore(PayloadStore):
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
-        self.cache_entries: dict[str, tuple[bytes, datetime]] = {}
+        self.cached_contents: dict[str, tuple[bytes, datetime]] = {}
         self.read_keys: list[str] = []
         self.is_down = False
 
@@ -49,12 +49,12 @@ class MemoryStore(PayloadStore):
 
     async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
         self._check()
-        self.cache_entries[key] = (content, expires_at)
+        self.cached_contents[key] = (content, expires_at)
 
     async def get_cache_entry(self, key: str) -> bytes | None:
         self.read_keys.append(key)
         self._check()
-        return self.cache_entries[key][0] if key in self.cache_entries else None
+        return self.cached_contents[key][0] if key in self.cached_contents else None
 
     async def delete_cache_entry(self, key: str, *, expired_before: datetime) -> bool:
         raise NotImplementedError

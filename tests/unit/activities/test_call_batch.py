@@ -263,7 +263,7 @@ async def test_records_in_the_store_are_those_of_the_same_activity_and_are_delet
     assert (await second.read_earlier()).detached == {"a": None}
     other = StoreRecords(store, replace(info, attempt=2, activity_id="x"), delete_later=deleted.append)
     assert (await other.read_earlier()).detached == {}
-    assert len(deleted) == len(store.cache_entries) == 1
+    assert len(deleted) == len(store.cached_contents) == 1
     store.is_down = True
     assert not await first.record(CallBatchResult())
     assert (await second.read_earlier()).detached == {}

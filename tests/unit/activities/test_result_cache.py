@@ -82,7 +82,7 @@ async def test_result_is_reused_in_every_process_until_it_is_too_old(bench: Benc
 
 async def test_caller_sets_the_maximum_age_of_a_result(bench: Bench) -> None:
     assert await bench.ask(bench.process(), "a", max_age_s=10.0) == ("a", None)
-    assert bench.store.cache_entries[KEY][1] == datetime.fromtimestamp(BEGAN + 10, UTC)
+    assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(BEGAN + 10, UTC)
     bench.now += 30.0
     assert await bench.ask(bench.process(), "b", max_age_s=60.0) == ("a", "a")
     assert await bench.ask(bench.process(), "c", max_age_s=30.0) == ("c", None)
@@ -195,7 +195,7 @@ async def test_only_slow_pure_calls_are_cached(bench: Bench) -> None:
     cache, pure = bench.process(), {"is_pure": True, "max_age_s": None}
     assert await bench.ask(cache, "a", **pure) == ("a", None)
     assert await bench.ask(cache, "b", **pure) == ("b", None)
-    assert bench.store.cache_entries == {}
+    assert bench.store.cached_contents == {}
 
     slow = CachedResult(b'"c"', BEGAN, 0.02, "run-1", "c")
     assert cache.put(process_results("c", **pure), slow)
@@ -204,7 +204,7 @@ async def test_only_slow_pure_calls_are_cached(bench: Bench) -> None:
     bench.now += 10 * RETENTION_S
     assert await bench.ask(cache, "d", **pure) == ("c", "c")
     assert await bench.ask(bench.process(), "e", **pure) == ("c", "c")
-    assert bench.store.cache_entries[KEY][1] == datetime.fromtimestamp(BEGAN, UTC) + timedelta(seconds=RETENTION_S)
+    assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(BEGAN, UTC) + timedelta(seconds=RETENTION_S)
 
 
 async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(
@@ -226,17 +226,17 @@ async def test_call_waits_until_its_own_result_is_written_only(bench: Bench, mon
     async def put_cache_entry(key: str, content: bytes, *, expires_at: datetime) -> None:
         if key == slow:
             await may_end.wait()
-        bench.store.cache_entries[key] = (content, expires_at)
+        bench.store.cached_contents[key] = (content, expires_at)
 
     monkeypatch.setattr(bench.store, "put_cache_entry", put_cache_entry)
     for key in (slow, KEY):
         cache.start_write(process_results(key=key), CachedResult(b"1", BEGAN, 1.0, "run-1", "n"))
     async with asyncio.timeout(60):
         await cache.flush({KEY})
-        assert list(bench.store.cache_entries) == [KEY]
+        assert list(bench.store.cached_contents) == [KEY]
         may_end.set()
         await cache.flush({slow})
-    assert list(bench.store.cache_entries) == [KEY, slow]
+    assert list(bench.store.cached_contents) == [KEY, slow]
 
 
 CALL: dict[str, Any] = {"arguments": {"a": 1, "b": [True, None]}, "bindings": []}
