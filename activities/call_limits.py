@@ -45,7 +45,8 @@ _MAX_WAIT_IN_SLOT_S = 60.0
 _LEASE_SHARE_OF_TIMEOUT, _START_SHARE_OF_TIMEOUT = 0.1, 0.5
 """Shares of an attempt's timeout: longest wait in its slot for a lease, and for its start time."""
 MAX_HELD_SUBJECTS = 100
-"""Maximum number of subjects that one worker holds at a time: each is a workflow, and a plan may call many hosts."""
+"""Maximum number of subjects that one worker holds at a time: each subject needs a workflow, and a plan may call many
+hosts."""
 _SAME_HOLD_S = 0.5
 """Maximum difference of two ends of the same hold: several calls in flight receive the same request to wait."""
 _DEFERRING_LIMITS, _LEADS = "waited", "leads"

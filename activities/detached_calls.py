@@ -1,4 +1,4 @@
-"""Slow calls that left their batch: they continue until an activity of their own adopts them.
+"""Slow calls that left their batch: they continue until a separate activity adopts them.
 
 This module must not import workflows.
 """

@@ -90,7 +90,7 @@ class Heartbeats:
         self._timer: asyncio.TimerHandle | None = None
         self._text: HeartbeatText | None = None
         self._sent_at = -MIN_INTERVAL_S
-        self._soon_timer: asyncio.TimerHandle | None = None
+        self._details_timer: asyncio.TimerHandle | None = None
         """The timer that sends the details reported since the last heartbeat."""
 
     @property
@@ -253,7 +253,7 @@ class Heartbeats:
 
     def stop(self) -> None:
         """Stop sending heartbeats."""
-        if self._soon_timer is not None:
+        if self._details_timer is not None:
             # The next attempt continues from the latest details.
             self._context.run(self._send)
         self._is_over = True
@@ -282,15 +282,15 @@ class Heartbeats:
         wait_s = self._sent_at + MIN_INTERVAL_S - self._loop.time()
         if wait_s <= 0:
             self._send()
-        elif self._soon_timer is None and not self._is_over:
-            self._soon_timer = self._loop.call_later(wait_s, self._send)
+        elif self._details_timer is None and not self._is_over:
+            self._details_timer = self._loop.call_later(wait_s, self._send)
 
     def _send(self) -> None:
         if self._is_over or self._is_recording:
             return
-        if self._soon_timer is not None:
-            self._soon_timer.cancel()
-            self._soon_timer = None
+        if self._details_timer is not None:
+            self._details_timer.cancel()
+            self._details_timer = None
         self._sent_at = self._loop.time()
         if self._starts is None or self._recorded_start is not None or self._needs_no_record:
             activity.heartbeat(*self._heartbeat_details())

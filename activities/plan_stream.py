@@ -34,8 +34,8 @@ BATCH_S = 0.25
 """Interval of messages: it bounds the delay of a complete node, and limits a run to four messages a second."""
 _NODES_KEY = "nodes"
 """Key of the nodes in a response. Other dialects have other keys; their nodes are read when the plan is complete."""
-_MAX_WAITING = 20
-"""Limit of nodes that wait for others; each may refer to a node that is not written yet."""
+_MAX_CANDIDATES = 20
+"""Maximum number of nodes that wait for other nodes; each may refer to a node that is not written yet."""
 _MAX_NODES = 50
 """Limit of nodes that are sent before the plan is complete. They are final, so a repair of the plan needs room."""
 
@@ -63,7 +63,7 @@ class PlanStream:
         self._node_count = 0
         """Number of nodes in this response."""
         self._candidates: list[Node] = []
-        self._has_new, self._is_over = asyncio.Event(), asyncio.Event()
+        self._new_nodes_event, self._is_over = asyncio.Event(), asyncio.Event()
         self._sender: asyncio.Task[None] | None = None
 
     @property
@@ -104,9 +104,9 @@ class PlanStream:
             return
         restored_response = stream.restore({_NODES_KEY: new_steps})
         for node in restored_response[_NODES_KEY] if isinstance(restored_response, dict) else ():
-            if len(self._candidates) < _MAX_WAITING and self._is_candidate(node):
+            if len(self._candidates) < _MAX_CANDIDATES and self._is_candidate(node):
                 self._candidates.append(without_nulls(node))
-        self._has_new.set()
+        self._new_nodes_event.set()
 
     def _is_candidate(self, node: Any) -> bool:
         if not isinstance(node, dict) or not isinstance(node.get("id"), str) or not isinstance(node.get("tool"), str):
@@ -127,13 +127,13 @@ class PlanStream:
         assert self._sender is not None
         # The message in flight is sent, so that the accepted nodes are known.
         self._is_over.set()
-        self._has_new.set()
+        self._new_nodes_event.set()
         await self._sender
 
     async def _send_all(self) -> None:
         while True:
-            await self._has_new.wait()
-            self._has_new.clear()
+            await self._new_nodes_event.wait()
+            self._new_nodes_event.clear()
             if self._is_over.is_set():
                 return
             try:

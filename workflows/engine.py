@@ -305,8 +305,8 @@ class Engine:
         """Keep one timer for the earliest due time, while a request is open or a task is being cancelled.
 
         A timer that fires too early finds nothing due. There is a timer even without a deadline: it shows the wait in
-        the Temporal UI. Without any command, a workflow task that opens a request may be merged with the next one by a
-        worker that has evicted the run, which would then validate an answer before the request is known.
+        the Temporal UI. Without any command, a worker that has evicted the run may merge the workflow task that opens a
+        request with the next workflow task, and would then validate an answer before the request is known.
         """
         due_at = self.scheduler.next_timer
         if due_at is None and not self.scheduler.features.feedback.requests.open:
@@ -502,8 +502,9 @@ class Engine:
     def _record_change(self) -> None:
         """Issue a command if a task failed or opened a request and nothing started.
 
-        A workflow task without commands may be merged with the next one by a worker that has evicted the run. An update
-        in that task would then be validated before the failure or the request is known, and rejected permanently.
+        A worker that has evicted the run may merge a workflow task without commands with the next workflow task. An
+        update in that task would then be validated before the failure or the request is known, and rejected
+        permanently.
         """
         self._record_ends()
         if self._unrecorded_task is not None:

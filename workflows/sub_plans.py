@@ -74,7 +74,7 @@ class SubPlans:
         self._handle_end = handle_end
         self._scheduler = scheduler
         self._open_calls: dict[str, asyncio.Task[None] | None] = {}
-        """Id of a call -> task that follows its sub-plan; `None` if a previous execution has started it."""
+        """ID of a call -> task that awaits its sub-plan; `None` if a previous execution has started the sub-plan."""
         self._signal_tasks: list[asyncio.Task[None]] = []
         self._forward_tasks: list[asyncio.Task[None]] = []
         self._note = note
