@@ -32,12 +32,12 @@ async def test_write_of_a_stopping_worker_completes_after_the_grace_period(
         await points.wait_for_point("w")
         async with worker_process(own_server.address, folder) as second_worker:
             await eventually(lambda: second_worker.log.count('"worker started"') == 2)
-            stopped = asyncio.create_task(stopping.stop())
+            stop_task = asyncio.create_task(stopping.stop())
             # The grace period that each call gets has ended.
             await eventually(lambda: "write continues while the worker stops" in stopping.log)
             points.release("w")
             document = await result_within(handle, 60)
-            await stopped
+            await stop_task
     assert (document["status"], document["output"]) == ("completed", "w")
     assert bare(document)["nodes"]["w"] == completed_node("w")
     assert len(attempts_of(folder)) == 1

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.server
 _CHAIN, _LEAVES = 8, 10
 
 
-def _call(name: str, before: str | None = None) -> dict[str, Any]:
-    arguments = {"name": name, **({} if before is None else {"before": f"{{{{{before}.result}}}}"})}
+def _call(name: str, predecessor: str | None = None) -> dict[str, Any]:
+    arguments = {"name": name, **({} if predecessor is None else {"before": f"{{{{{predecessor}.result}}}}"})}
     return {"id": name, "tool": "short_effect", "arguments": arguments, "retry": {"max_attempts": 5}}
 
 
@@ -31,10 +31,10 @@ async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
     leaves = [f"leaf{number}" for number in range(_LEAVES)]
     nodes = [_call(name, chain[position - 1] if position else None) for position, name in enumerate(chain)]
     nodes += [_call(name, chain[-1]) for name in leaves]
-    last = {"id": "last", "tool": "short_effect", "arguments": {"name": "last"}, "depends_on": leaves}
+    last_node = {"id": "last", "tool": "short_effect", "arguments": {"name": "last"}, "depends_on": leaves}
     for name in ("c4", "leaf5"):
         (folder / f"die-{name}").touch()
-    handle = await start_run(client, {"nodes": [*nodes, last]}, workflow_id="short")
+    handle = await start_run(client, {"nodes": [*nodes, last_node]}, workflow_id="short")
     for _ in range(2):
         await worker.has_died()
         await worker.start()

@@ -67,12 +67,16 @@ def _pure_graph(count: int, *, pause_ms: float) -> tuple[dict[str, Any], dict[st
     nodes: list[dict[str, Any]] = []
     values: dict[str, str] = {}
     for number in range(count):
-        name, before = f"n{number}", [f"n{earlier}" for earlier in range(max(0, number - 2), number)]
-        values[name] = value_of(name, [values[earlier] for earlier in before])
-        arguments = {"name": name, "values": [f"{{{{{earlier}.result}}}}" for earlier in before], "pause_ms": pause_ms}
+        name, predecessors = f"n{number}", [f"n{earlier}" for earlier in range(max(0, number - 2), number)]
+        values[name] = value_of(name, [values[earlier] for earlier in predecessors])
+        arguments = {
+            "name": name,
+            "values": [f"{{{{{earlier}.result}}}}" for earlier in predecessors],
+            "pause_ms": pause_ms,
+        }
         nodes.append({"id": name, "tool": "pure_compute", "arguments": arguments, "timeout": "60s"})
-    last = f"n{count - 1}"
-    end_node = {"id": "end", "tool": "echo", "arguments": {"last": f"{{{{{last}.result}}}}"}}
+    last_id = f"n{count - 1}"
+    end_node = {"id": "end", "tool": "echo", "arguments": {"last": f"{{{{{last_id}.result}}}}"}}
     return {"nodes": [*nodes, end_node], "output": "{{end.result.last}}"}, values
 
 

@@ -68,11 +68,11 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
         "map": {"nodes": [map_node]},
         "unknown": unknown,
     }
-    held = ["during-b", "between-b", "map-140", "map-499", "made"]
-    for point in [*held, "checked"]:
+    held_names = ["during-b", "between-b", "map-140", "map-499", "made"]
+    for point in [*held_names, "checked"]:
         points.hold(point)
     handles = {name: await start_run(client, plan, workflow_id=name) for name, plan in plans.items()}
-    for point in held:
+    for point in held_names:
         await points.wait_for_point(point)
     # This run starts last, because its argument check blocks the whole worker.
     handles["checked"] = await start_run(client, {"nodes": [checked]}, workflow_id="checked")
@@ -81,7 +81,7 @@ async def test_runs_of_a_killed_worker_complete_without_repeated_effects(
     points.release("between-b")
     await worker.kill()
     handles["before"] = await start_run(client, _steps("before"), workflow_id="before")
-    for point in [*held, "checked"]:
+    for point in [*held_names, "checked"]:
         points.release(point)
     await worker.start()
     documents = {name: await result_within(handle, 240) for name, handle in handles.items()}

@@ -63,10 +63,10 @@ async def _start(server: LiveServer, folder: Path, *, workflow_id: str, worker_t
 async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_call(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    releases = {place: asyncio.Event() for place in (0, 2, 4, 8)}
+    releases = {number: asyncio.Event() for number in (0, 2, 4, 8)}
     script = ["Make them.", "Make them.", _FIRST, "No plan.", _FIRST, _FIRST, _SECOND, _DONE, "", "All made."]
     steps = [
-        step(_LOST, released=releases[place]) if place in releases else words for place, words in enumerate(script)
+        step(_LOST, released=releases[number]) if number in releases else words for number, words in enumerate(script)
     ]
     points.hold("b")
     async with (
@@ -77,15 +77,15 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
     ):
         handle = await _start(own_server, folder, workflow_id="killed-in-rounds", worker_timeout_s=15.0)
 
-        async def kill_during_call(place: int) -> None:
-            await eventually(lambda: len(model.calls) == place + 1)
+        async def kill_during_call(number: int) -> None:
+            await eventually(lambda: len(model.calls) == number + 1)
             await worker.kill()
-            releases[place].set()
+            releases[number].set()
             await worker.start()
 
         # During the calls of the intention, the planner and the repair.
-        for place in (0, 2, 4):
-            await kill_during_call(place)
+        for number in (0, 2, 4):
+            await kill_during_call(number)
         # While one sub-goal of a round is done, and another is in flight.
         await points.wait_for_point("b")
 
@@ -123,8 +123,8 @@ async def test_only_calls_in_flight_are_repeated_after_kills_in_each_kind_of_cal
 async def test_no_call_is_repeated_after_kills_of_the_server_in_a_round_and_in_planning(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    released = asyncio.Event()
-    script = ("Make them.", _FIRST, step(_SECOND, released=released), _DONE, "All made.")
+    gate = asyncio.Event()
+    script = ("Make them.", _FIRST, step(_SECOND, released=gate), _DONE, "All made.")
     points.hold("b")
     async with (
         ModelServer(*script) as model,
@@ -137,7 +137,7 @@ async def test_no_call_is_repeated_after_kills_of_the_server_in_a_round_and_in_p
         points.release("b")
         await eventually(lambda: len(model.calls) == 3)
         await restart(own_server)
-        released.set()
+        gate.set()
         document = await result_within(handle, 240)
     assert (document["status"], document["output"]) == ("completed", "All made.")
     assert purposes([*model.calls]) == [

@@ -28,11 +28,13 @@ END_STATUSES = ("completed", "failed", "skipped", "blocked", "cancelled")
 CHAT_REQUEST = {"model": "profile/plan", "messages": [{"role": "user", "content": "What is in all parts?"}]}
 
 
-def script(released: asyncio.Event) -> list[Any]:
-    held = slow(json_text({"answer": ANSWER, "missing": []}), each_s=0.01, held_after=FIRST // 8, released=released)
+def script(gate: asyncio.Event) -> list[Any]:
+    held_response = slow(
+        json_text({"answer": ANSWER, "missing": []}), each_s=0.01, held_after=FIRST // 8, released=gate
+    )
     return [
         step(json_text(PLAN), metadata={"purpose": "plan"}, times=ANY_NUMBER),
-        step(held, metadata={"purpose": "answer"}, times=ANY_NUMBER),
+        step(held_response, metadata={"purpose": "answer"}, times=ANY_NUMBER),
     ]
 
 
@@ -41,9 +43,9 @@ def count_answer_calls(model: ModelServer) -> int:
 
 
 async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer, folder: Path) -> None:
-    released = asyncio.Event()
+    gate = asyncio.Event()
     async with (
-        ModelServer(*script(released)) as model,
+        ModelServer(*script(gate)) as model,
         worker_process(
             own_server.address, folder, environment=model_environment(model), program=QUICK_WORKER
         ) as worker,
@@ -68,7 +70,7 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
         await worker.start_and_serve()
         await eventually(lambda: count_answer_calls(model) >= calls_before + RUNS, timeout_s=90)
         await restart(own_server)
-        released.set()
+        gate.set()
         await streams
     assert [each.answer for each in answer_clients] == [ANSWER] * RUNS
     assert [each.runs for each in answer_clients] == [{run_id_of_key(key)} for key in keys]
@@ -85,10 +87,10 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
 async def test_requests_during_an_outage_start_nothing_and_succeed_afterwards(
     own_server: LiveServer, folder: Path
 ) -> None:
-    released = asyncio.Event()
-    released.set()
+    gate = asyncio.Event()
+    gate.set()
     async with (
-        ModelServer(*script(released)) as model,
+        ModelServer(*script(gate)) as model,
         worker_process(own_server.address, folder, environment=model_environment(model)) as worker,
         gateway_process(own_server.address, folder, environment=model_environment(model)) as gateway,
         httpx.AsyncClient(base_url=gateway.url, timeout=60) as http,

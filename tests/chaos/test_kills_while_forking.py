@@ -95,7 +95,7 @@ async def _cancel_after_effect(server: LiveServer, points: FaultPoints, run_id: 
 
 async def _forks_of(server: LiveServer, run_id: str) -> list[str]:
     client = await server.start()
-    return [found.id async for found in client.list_workflows(f"WorkflowId STARTS_WITH '{run_id}-fork-'")]
+    return [execution.id async for execution in client.list_workflows(f"WorkflowId STARTS_WITH '{run_id}-fork-'")]
 
 
 async def _assert_fork_finishes_the_run(server: LiveServer, folder: Path, fork: str) -> None:
@@ -123,9 +123,9 @@ async def test_two_commands_after_kills_before_the_start_make_one_fork(
     await _cancel_after_effect(own_server, points, "cut-before-the-start")
     fork = Forker(own_server, folder, "cut-before-the-start")
     points.hold(READ)
-    held = await fork.start()
+    held_fork = await fork.start()
     await points.wait_for_point(READ)
-    await _kill(held)
+    await _kill(held_fork)
     await worker.kill()
     await restart(own_server)
     assert await _forks_of(own_server, "cut-before-the-start") == []
@@ -166,17 +166,17 @@ async def test_command_after_kills_finds_the_fork_that_was_started(
     fork = Forker(own_server, folder, "cut-after-the-start")
     await worker.kill()
     points.hold(STARTED)
-    held = await fork.start()
+    held_fork = await fork.start()
     await points.wait_for_point(STARTED)
-    await _kill(held)
+    await _kill(held_fork)
     await restart(own_server)
     points.release(STARTED)
     points.release("cut")
-    again = await fork.run()
-    assert "was already forked" in again["message"]
+    second_result = await fork.run()
+    assert "was already forked" in second_result["message"]
     await worker.start()
-    await _assert_fork_finishes_the_run(own_server, folder, again["fork_run_id"])
-    assert await _forks_of(own_server, "cut-after-the-start") == [again["fork_run_id"]]
+    await _assert_fork_finishes_the_run(own_server, folder, second_result["fork_run_id"])
+    assert await _forks_of(own_server, "cut-after-the-start") == [second_result["fork_run_id"]]
 
 
 async def test_command_after_kills_during_an_effect_finds_the_running_fork(

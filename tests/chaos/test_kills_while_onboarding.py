@@ -154,8 +154,8 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
     client = await own_server.start()
     plan = seed("onboarding")
     # This last intent fails, because the first intent creates the fund with another client type.
-    last = intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU", client_type="trust")
-    plan["intents"].append(last | {"refs": {"related-to": "@result_2"}})
+    last_intent = intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU", client_type="trust")
+    plan["intents"].append(last_intent | {"refs": {"related-to": "@result_2"}})
     points.hold("@result_7-before")
     rows_of = {f"undo {node}": rows for node, rows in FULL.items()}
     for node in rows_of:

@@ -130,14 +130,14 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
         _check_shared_limits(spans_of(folder, "shared"), spans_of(folder, "paced"))
 
         # The held call fails with its worker, so the waiting calls start only when its lease expires.
-        waiting = await _start(client, "others", _calls("others", 4, **_SHORT_HEARTBEAT), _HELD)
-        await _wait_for_reason(client, waiting, 4, "concurrency limit 1 on template held", folder=folder)
-        [held] = spans_of(folder, "held")
-        await next(worker for worker in (first_worker, second_worker) if worker.pid == held.pid).kill()
+        waiting_run = await _start(client, "others", _calls("others", 4, **_SHORT_HEARTBEAT), _HELD)
+        await _wait_for_reason(client, waiting_run, 4, "concurrency limit 1 on template held", folder=folder)
+        [held_span] = spans_of(folder, "held")
+        await next(worker for worker in (first_worker, second_worker) if worker.pid == held_span.pid).kill()
         assert (await result_within(first, 240))["status"] == "failed"
         # A call that waited in a slot of the killed worker has another attempt.
-        assert (await result_within(waiting, 240))["status"] == "completed"
-        await assert_clean_and_replays(waiting)
+        assert (await result_within(waiting_run, 240))["status"] == "completed"
+        await assert_clean_and_replays(waiting_run)
         assert (len(spans_of(folder, "others")), _max_concurrency(spans_of(folder, "others"))) == (4, 1)
 
 

@@ -77,8 +77,8 @@ async def wait_for_calls(model: ModelServer, *nodes: str) -> None:
 
 async def start_goal(client: Client, words: str, *tools: str) -> Handle:
     """Start a request that may use some of the tools of the worker."""
-    known = load_toolset(Settings(), [str(TOOLS)]).declarations()
-    compiled, _ = prepare_goal(words, {name: known[name] for name in tools}, PlanningOptions())
+    declarations = load_toolset(Settings(), [str(TOOLS)]).declarations()
+    compiled, _ = prepare_goal(words, {name: declarations[name] for name in tools}, PlanningOptions())
     run_input = RunInput(compiled=compiled, policy=_may_call(tools))
     return await _start(client, wire.WORKFLOW_PLAN_AND_EXECUTE, run_input)
 
@@ -89,8 +89,8 @@ def _may_call(tools: Sequence[str]) -> Policy:
 
 
 async def start_agent(client: Client, objective: str, *tools: str) -> Handle:
-    known = load_toolset(Settings(), [str(TOOLS)]).declarations()
-    spec = AgentSpec("helper", tools={name: known[name] for name in tools})
+    declarations = load_toolset(Settings(), [str(TOOLS)]).declarations()
+    spec = AgentSpec("helper", tools={name: declarations[name] for name in tools})
     compiled = agent_plan(spec, prompt="Help.", results={})
     run_input = RunInput(compiled=compiled, inputs={"objective": objective}, policy=_may_call(tools))
     return await _start(client, wire.WORKFLOW_RUN_AGENT, run_input)
@@ -206,10 +206,10 @@ async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
 async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_calls(
     own_server: LiveServer, folder: Path, points: FaultPoints
 ) -> None:
-    both = tool_calls(("effect_then_hold", {"name": "one"}), ("effect_then_hold", {"name": "two"}))
+    parallel_calls = tool_calls(("effect_then_hold", {"name": "one"}), ("effect_then_hold", {"name": "two"}))
     script = [
         lost_response("turn1"),
-        response_to("turn1", both),
+        response_to("turn1", parallel_calls),
         lost_response("turn2"),
         response_to("turn2", tool_call("echo", n=3)),
         lost_response("turn3"),

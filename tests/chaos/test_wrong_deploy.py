@@ -79,8 +79,8 @@ async def test_runs_wait_during_a_wrong_deploy_and_complete_after_its_rollback(
         assert document["status"] == "completed"
         assert document["output"] == {name: f"{run}-{name}" for name in _NAMES}
         # The number of attempts is not checked: the first worker may have stopped during the call of `last`.
-        last = document["nodes"]["last"]
-        assert (last["status"], last["result"]) == ("completed", f"{run}-last")
+        last_node = document["nodes"]["last"]
+        assert (last_node["status"], last_node["result"]) == ("completed", f"{run}-last")
         # The wrong worker left nothing in the history but failed workflow tasks.
         await assert_replays(await handle.fetch_history())
         assert (await RunReader(client, run).read()).notes == []

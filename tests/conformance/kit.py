@@ -54,7 +54,7 @@ class Dialect:
 
 def _write_plan(graph: Graph) -> Any:
     def references(needs: Sequence[int]) -> list[str]:
-        return [f"{{{{n {other}.result}}}}" for other in needs]
+        return [f"{{{{n {need}.result}}}}" for need in needs]
 
     return {
         "plan": 1,
@@ -65,10 +65,10 @@ def _write_plan(graph: Graph) -> Any:
 
 
 def _write_tasks(graph: Graph) -> Any:
-    rest = {"tool": "t", "query": "x"}
+    fields = {"tool": "t", "query": "x"}
     return {
         "dag": [
-            {"id": f"t{number}", **rest, "dependencies": [f"t{other}" for other in needs]}
+            {"id": f"t{number}", **fields, "dependencies": [f"t{need}" for need in needs]}
             for number, needs in graph.items()
         ]
     }
@@ -76,39 +76,39 @@ def _write_tasks(graph: Graph) -> Any:
 
 def _write_steps(graph: Graph) -> Any:
     def arguments(needs: Sequence[int]) -> Any:
-        return {"x": {"y": [f"{{{{s.{other}.result.z}}}}" for other in needs]}}
+        return {"x": {"y": [f"{{{{s.{need}.result.z}}}}" for need in needs]}}
 
     return [{"id": f"s.{number}", "tool": "t", "arguments": arguments(needs)} for number, needs in graph.items()]
 
 
 def _write_agents(graph: Graph) -> Any:
-    rest = {"agent": "t", "objective": ""}
+    fields = {"agent": "t", "objective": ""}
     return {
         "nodes": [
-            {"id": f"a{number}", **rest, "depends_on": [f"a{other}" for other in needs]}
+            {"id": f"a{number}", **fields, "depends_on": [f"a{need}" for need in needs]}
             for number, needs in graph.items()
         ]
     }
 
 
 def _write_intents(graph: Graph) -> Any:
-    rest: dict[str, Any] = {"verb": "t", "params": {}, "lookups": None}
+    fields: dict[str, Any] = {"verb": "t", "params": {}, "lookups": None}
     return {
-        "intents": [{**rest, "refs": {f"p{other}": f"@result_{other}" for other in needs}} for needs in graph.values()]
+        "intents": [{**fields, "refs": {f"p{need}": f"@result_{need}" for need in needs}} for needs in graph.values()]
     }
 
 
 def _write_subgoals(graph: Graph) -> Any:
     def inputs(needs: Sequence[int]) -> Any:
-        return {f"p{other}": {"from_sub_goal": other, "slot": "x"} for other in needs}
+        return {f"p{need}": {"from_sub_goal": need, "slot": "x"} for need in needs}
 
-    rest = {"worker": "t", "outputs": ["x"]}
-    return {"sub_goals": [{"id": number, **rest, "inputs": inputs(needs)} for number, needs in graph.items()]}
+    fields = {"worker": "t", "outputs": ["x"]}
+    return {"sub_goals": [{"id": number, **fields, "inputs": inputs(needs)} for number, needs in graph.items()]}
 
 
 def _write_hugginggpt(graph: Graph) -> Any:
     def args(needs: Sequence[int]) -> Any:
-        return {f"p{other}": f"<GENERATED>-{other}" for other in needs}
+        return {f"p{need}": f"<GENERATED>-{need}" for need in needs}
 
     return [
         {"task": "t", "id": number, "dep": list(needs) or [-1], "args": args(needs)} for number, needs in graph.items()
@@ -118,26 +118,26 @@ def _write_hugginggpt(graph: Graph) -> Any:
 def _write_taskbench(graph: Graph) -> Any:
     return {
         "task_nodes": [
-            {"task": "t", "arguments": [f"x <node-{other - 1}>" for other in needs]} for needs in graph.values()
+            {"task": "t", "arguments": [f"x <node-{need - 1}>" for need in needs]} for needs in graph.values()
         ]
     }
 
 
 def _write_nestful(graph: Graph) -> Any:
     return [
-        {"name": "t", "arguments": {"x": [f"$var{other}.z$" for other in needs]}, "label": f"var{number}"}
+        {"name": "t", "arguments": {"x": [f"$var{need}.z$" for need in needs]}, "label": f"var{number}"}
         for number, needs in graph.items()
     ]
 
 
 def _write_llmcompiler(graph: Graph) -> Any:
-    calls = [f"{number}. t({', '.join(f'${other}' for other in needs)})\n" for number, needs in graph.items()]
+    calls = [f"{number}. t({', '.join(f'${need}' for need in needs)})\n" for number, needs in graph.items()]
     return "".join([*calls, f"{len(graph) + 1}. join()<END_OF_PLAN>\n"])
 
 
 def _write_rewoo(graph: Graph) -> Any:
     return "".join(
-        f"Plan: think of {number}\n#E{number} = t[x {' '.join(f'#E{other}' for other in needs)}]\n"
+        f"Plan: think of {number}\n#E{number} = t[x {' '.join(f'#E{need}' for need in needs)}]\n"
         for number, needs in graph.items()
     )
 

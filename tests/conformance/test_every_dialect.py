@@ -57,9 +57,9 @@ def test_self_dependency_and_unknown_dependency_are_reported_at_the_entry(dialec
 
 
 def test_unknown_tool_is_reported_at_its_key(dialect: Dialect) -> None:
-    with pytest.raises(PlanInvalid) as caught:
+    with pytest.raises(PlanInvalid) as error:
         check_document(to_document(dialect.write({1: []})), tools={})
-    (problem,) = caught.value.problems
+    (problem,) = error.value.problems
     assert problem.code == ("unknown_agent" if dialect.name == "agents" else "unknown_tool")
     assert problem.pointer == dialect.entry_pointer(0, dialect.tool_key)
 

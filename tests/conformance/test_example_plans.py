@@ -81,9 +81,9 @@ def test_index_lists_every_plan() -> None:
 def test_example_is_valid_or_has_the_expected_errors(name: str, toolset: Toolset) -> None:
     raw = read_plan_file(FOLDER / name)
     if name in EXPECTED_ERROR_CODES:
-        with pytest.raises(PlanInvalid) as caught:
+        with pytest.raises(PlanInvalid) as error:
             check_plan(raw, toolset.declarations())
-        assert [problem.code for problem in caught.value.problems] == EXPECTED_ERROR_CODES[name]
+        assert [problem.code for problem in error.value.problems] == EXPECTED_ERROR_CODES[name]
     else:
         checked = check_plan(raw, toolset.declarations(), context={"cbu": "CBU-1"})
         assert list(checked.inputs) == list(INPUTS.get(name, {}))

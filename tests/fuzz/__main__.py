@@ -50,14 +50,14 @@ async def _run_cases(session: Session, options: argparse.Namespace) -> Tally:
         for failure in tally.failures:
             _report_and_save(failure)
         return tally
-    started, saved_count = time.monotonic(), 0
+    started_at, saved_count = time.monotonic(), 0
 
     def print_tally(tally: Tally, number: int) -> None:
         nonlocal saved_count
         for failure in tally.failures[saved_count:]:
             _report_and_save(failure)
         saved_count = len(tally.failures)
-        minutes = (time.monotonic() - started) / 60
+        minutes = (time.monotonic() - started_at) / 60
         sys.stdout.write(f"{minutes:.1f} min, seed {number}: {tally.count} cases, {saved_count} failed\n")
         sys.stdout.flush()
 

@@ -116,8 +116,8 @@ def check_status_query(response: Document, document: Document) -> None:
 def _check_same(reported: Document, document: Document, *, source: str) -> None:
     actual, expected = _states(reported), _states(document)
     pairs = {name: (actual.get(name), expected.get(name)) for name in {**actual, **expected}}
-    different = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
-    assert not different, f"{source} and the document differ: {different}"
+    differences = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+    assert not differences, f"{source} and the document differ: {differences}"
 
 
 def _states(document: Document) -> dict[str, Any]:
@@ -132,11 +132,11 @@ async def check_replay(history: WorkflowHistory, document: Document) -> None:
     await replay.complete_state()
     if replay.scheduler is None or not document["nodes"]:
         return
-    different: dict[str, Any] = {}
+    differences: dict[str, Any] = {}
     for name, node in document["nodes"].items():
         record = replay.scheduler.record_of(name)
         if record is None:
-            different[name] = ("nothing", node["status"])
+            differences[name] = ("nothing", node["status"])
             continue
         error = record.error.to_json() if record.error else None
         # A call that is cancelled in the workflow task that started it leaves no event.
@@ -144,12 +144,12 @@ async def check_replay(history: WorkflowHistory, document: Document) -> None:
         replayed = (record.status.value, error, attempts, record.partial)
         written = (node["status"], node["error"], node["attempts"] if attempts is not None else None, node["partial"])
         if replayed != written:
-            different[name] = (replayed, written)
+            differences[name] = (replayed, written)
         elif not is_reference(node["result"], ref=f"node:{name}") and not _is_stored(node["result"]):
             result = format_value_refs(record.result, _reference) if record.status == "completed" else None
             if result != node["result"]:
-                different[name] = (f"{result!r:.200}", f"{node['result']!r:.200}")
-    assert not different, f"the replay and the document differ: {different}"
+                differences[name] = (f"{result!r:.200}", f"{node['result']!r:.200}")
+    assert not differences, f"the replay and the document differ: {differences}"
 
 
 def _reference(part: ValueRef) -> Any:
@@ -163,12 +163,12 @@ def _is_stored(value: Any) -> bool:
 async def check_reader(client: Client, handle: Handle, document: Document) -> None:
     """Check that the reader of a closed run agrees with the result document, and that the run can be drawn."""
     view = await RunReader(client, handle.id).read()
-    shown = view.document()
+    document_of_view = view.document()
     assert view.is_closed
-    assert shown["status"] == document["status"], (shown["status"], document["status"])
+    assert document_of_view["status"] == document["status"], (document_of_view["status"], document["status"])
     if document["nodes"]:
-        _check_same(shown, document, source="the reader")
-    check_document(shown)
+        _check_same(document_of_view, document, source="the reader")
+    check_document(document_of_view)
     graph = view.graph()
     assert svg(graph)
     assert mermaid(graph)

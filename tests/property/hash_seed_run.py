@@ -69,14 +69,14 @@ def outputs_of(raw: dict[str, Any], source: random.Random, session: SessionRecor
     )
     outputs: list[Any] = [plan_to_json(plan), checked.levels, checked.critical_path]
     scheduler = started_scheduler(plan, setup={"compensate": True})
-    running: list[Task] = []
+    running_tasks: list[Task] = []
     while True:
         while (task := scheduler.next_task(0.0)) is not None:
-            running.append(task)
+            running_tasks.append(task)
             outputs.append([task.id, task.arguments])
-        if not running:
+        if not running_tasks:
             break
-        task = running.pop(source.randrange(len(running)))
+        task = running_tasks.pop(source.randrange(len(running_tasks)))
         if task.node.kind != "lookup" and source.random() < 0.05:
             scheduler.fail(task.id, NodeError("tool_failed", task.id), at=1.0)
         else:

@@ -85,16 +85,16 @@ class PlanModel:
 
     def _end(self, step: Step, needs: dict[str, FinalStatus]) -> FinalStatus:
         by_id = {each.id: each for each in self.steps}
-        done = [name for name, end in needs.items() if end in ("completed", "skipped")]
+        done_needs = [name for name, end in needs.items() if end in ("completed", "skipped")]
         skips_dependents = [
             name
             for name, end in needs.items()
             if end == "skipped" or (end == "failed" and by_id[name].on_error == "skip")
         ]
-        blocks_dependents = [name for name in needs if name not in done and name not in skips_dependents]
+        blocks_dependents = [name for name in needs if name not in done_needs and name not in skips_dependents]
         required_count = {"all": len(needs), "any": min(1, len(needs)), "all_done": 0}.get(str(step.join), step.join)
         assert isinstance(required_count, int)
-        runs = len(done) >= required_count and not (step.join == "all" and skips_dependents)
+        runs = len(done_needs) >= required_count and not (step.join == "all" and skips_dependents)
         if not runs:
             return "blocked" if blocks_dependents else "skipped"
         return self._end_of_running(step)
@@ -106,8 +106,8 @@ class PlanModel:
         arguments = self.arguments_of(step)
         results: list[Any] = []
         for task in step.task_ids:
-            failed = task in step.fails or step.reads_missing_key
-            results.append(f"{step.id}!" if failed else result_of(task, arguments))
+            has_failed = task in step.fails or step.reads_missing_key
+            results.append(f"{step.id}!" if has_failed else result_of(task, arguments))
         if (step.fails or step.reads_missing_key) and step.task_ids and step.on_error != "value":
             return "failed"
         self.values[step.id] = results[0] if step.items is None else results

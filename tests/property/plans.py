@@ -89,12 +89,12 @@ class Driver:
 
     def continue_as_new(self) -> None:
         """Continue in a new scheduler that receives only the state as JSON text."""
-        before = self.scheduler
+        old_scheduler = self.scheduler
         self.scheduler = create_scheduler(self.plan, {}, max_in_flight=self.max_in_flight)
-        restore_state(self.scheduler, json.loads(json.dumps(state_to_json(before))))
-        assert self.scheduler.records == before.records
-        assert self.scheduler.in_flight == before.in_flight
-        assert self.scheduler.is_finished == before.is_finished
+        restore_state(self.scheduler, json.loads(json.dumps(state_to_json(old_scheduler))))
+        assert self.scheduler.records == old_scheduler.records
+        assert self.scheduler.in_flight == old_scheduler.in_flight
+        assert self.scheduler.is_finished == old_scheduler.is_finished
 
     def start_all(self) -> None:
         while (task := self.scheduler.next_task(0.0)) is not None:

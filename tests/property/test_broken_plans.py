@@ -36,17 +36,17 @@ _VALUES: tuple[Any, ...] = (
 
 
 def _mutate(encoded: Any, source: random.Random) -> Any:
-    changed = copy.deepcopy(encoded)
+    mutated_plan = copy.deepcopy(encoded)
     for _ in range(source.choice((1, 1, 2))):
-        *path, last = source.choice(places_of(changed)[1:])
-        container = changed
+        *path, last_key = source.choice(places_of(mutated_plan)[1:])
+        container = mutated_plan
         for step in path:
             container = container[step]
         if isinstance(container, dict) and source.random() < 0.15:
-            del container[last]
+            del container[last_key]
         else:
-            container[last] = copy.deepcopy(source.choice(_VALUES))
-    return changed
+            container[last_key] = copy.deepcopy(source.choice(_VALUES))
+    return mutated_plan
 
 
 @pytest.mark.parametrize("seed", range(examples(40)))
@@ -68,9 +68,9 @@ def test_changed_plan_is_rejected_or_runs_to_its_end(seed: int) -> None:
     source = random.Random(seed)
     encoded = plan_to_json(compile_plan(check(_PLAN)))
     for _ in range(100):
-        changed = _mutate(encoded, source)
+        mutated_plan = _mutate(encoded, source)
         try:
-            plan = compiled_plan(changed)
+            plan = compiled_plan(mutated_plan)
         except ValueError:
             continue
         _run(create_scheduler(plan, {}), source)

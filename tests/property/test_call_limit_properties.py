@@ -41,15 +41,15 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
         return sum(pause) if pause[0] <= at < sum(pause) else at
 
     state = LimitState()
-    waiting = sorted((call.at, number, False, 0.0) for number, call in enumerate(calls))
-    running: list[tuple[float, int]] = []
+    queue = sorted((call.at, number, False, 0.0) for number, call in enumerate(calls))
+    running_calls: list[tuple[float, int]] = []
     spans: dict[int, tuple[float, float]] = {}
-    while waiting:
-        now, number, has_waited, lead_s = waiting.pop(0)
-        for ended_at, call in sorted(each for each in running if each[0] <= now):
+    while queue:
+        now, number, has_waited, lead_s = queue.pop(0)
+        for ended_at, call in sorted(each for each in running_calls if each[0] <= now):
             state.release(str(call), ended_at)
-            running.remove((ended_at, call))
-        for _, call in running:
+            running_calls.remove((ended_at, call))
+        for _, call in running_calls:
             if call in spans and spans[call][0] <= now:
                 state.renew(str(call), now)
         state = limit_state_from_json(json.loads(json.dumps(state.to_json())))
@@ -58,16 +58,16 @@ def _simulate(limit: CallLimit, calls: list[_Call], pause: tuple[float, float]) 
         late_s = start - now - response.delay_s
         if response.decision == "start" and (late_s <= LATE_S or limit.rate is None):
             spans[number] = (start, start + calls[number].hold_s)
-            running.append((spans[number][1], number))
+            running_calls.append((spans[number][1], number))
             continue
         if response.decision == "start":
-            waiting.append((start, number, has_waited, lead_s + late_s))
+            queue.append((start, number, has_waited, lead_s + late_s))
         else:
             assert response.delay_s > 0
             is_later = response.decision == "later"
             back_at = now + response.delay_s + (calls[number].late_return_s if is_later else 0.0)
-            waiting.append((after_pause(max(start, back_at)), number, has_waited or is_later, lead_s))
-        waiting.sort()
+            queue.append((after_pause(max(start, back_at)), number, has_waited or is_later, lead_s))
+        queue.sort()
     return [spans[number] for number in sorted(spans)]
 
 

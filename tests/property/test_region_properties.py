@@ -78,11 +78,11 @@ def mixed_steps(draw: st.DrawFn) -> tuple[Step, ...]:
     is_simple = st.sampled_from([True, True, False])
     mixed = []
     for step in draw(steps(limit=12)):
-        changed = replace(step, tool=draw(names))
+        changed_step = replace(step, tool=draw(names))
         if draw(is_simple):
-            changed = replace(changed, items=None, join="all", max_parallel=None)
-            changed = replace(changed, fails=frozenset({step.id} if step.fails else ()))
-        mixed.append(changed)
+            changed_step = replace(changed_step, items=None, join="all", max_parallel=None)
+            changed_step = replace(changed_step, fails=frozenset({step.id} if step.fails else ()))
+        mixed.append(changed_step)
     return tuple(mixed)
 
 
@@ -108,16 +108,16 @@ class Run:
 
     def run(self, *, continues_as_new: bool = False) -> None:
         self.scheduler.start(0.0)
-        running: list[ReadyCall] = []
+        running_calls: list[ReadyCall] = []
         while True:
-            while (ready := next_call(self.scheduler, 0.0)) is not None:
-                running.append(ready)
-            if not running:
+            while (ready_call := next_call(self.scheduler, 0.0)) is not None:
+                running_calls.append(ready_call)
+            if not running_calls:
                 break
-            ready = running.pop(self._choose_position(len(running)))
-            task = ready.task
+            ready_call = running_calls.pop(self._choose_position(len(running_calls)))
+            task = ready_call.task
             if task.node.kind == "region":
-                self._run_batch(task.id, ready.arguments)
+                self._run_batch(task.id, ready_call.arguments)
             else:
                 self._end(task)
             if continues_as_new:
@@ -139,10 +139,10 @@ class Run:
         Ordinary nodes that are ready are returned as running, because a limit of parallel calls may delay their start.
         """
         self.scheduler.start(0.0)
-        while (ready := next_call(self.scheduler, 0.0)) is not None:
-            task = ready.task
+        while (ready_call := next_call(self.scheduler, 0.0)) is not None:
+            task = ready_call.task
             if task.node.kind == "region":
-                self._run_batch(task.id, ready.arguments)
+                self._run_batch(task.id, ready_call.arguments)
             elif task.node.id not in ordinary:
                 self._end(task)
         states = {node.id: record.status for node, record in self.scheduler.state.visible_nodes()}
@@ -197,8 +197,10 @@ async def offloaded_documents(offloaded: OffloadedNodes) -> dict[str, Any]:
 
 
 def plans_of(plan_steps: tuple[Step, ...], **fields: Any) -> tuple[CompiledPlan, CompiledPlan]:
-    plain = compiled_plan(plan_of(*(step.to_json() for step in plan_steps), **fields), tools=_TOOLS)
-    return plain, plan_from_json(pydantic_core.from_json(pydantic_core.to_json(plan_to_json(with_regions(plain)))))
+    plan_without_regions = compiled_plan(plan_of(*(step.to_json() for step in plan_steps), **fields), tools=_TOOLS)
+    return plan_without_regions, plan_from_json(
+        pydantic_core.from_json(pydantic_core.to_json(plan_to_json(with_regions(plan_without_regions))))
+    )
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -292,8 +294,8 @@ def test_plan_ends_the_same_with_and_without_offloaded_regions(
         patch.object(pages, "INLINE_PLAN_NODES", 0),
         patch.object(pages, "INLINE_PLAN_BYTES", 10**9),
     ):
-        sent = asyncio.run(split_for_transfer(plan, store)).plan
-    run_with_regions = Run(sent, fails, lambda count: data.draw(st.integers(0, count - 1)), store=store)
+        sent_plan = asyncio.run(split_for_transfer(plan, store)).plan
+    run_with_regions = Run(sent_plan, fails, lambda count: data.draw(st.integers(0, count - 1)), store=store)
     with patch.object(region_batches, "REGION_BATCH_S", batch_s):
         run_with_regions.run(continues_as_new=continues_as_new)
     expected, actual = run_without_regions.document(), run_with_regions.document()

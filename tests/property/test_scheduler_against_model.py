@@ -78,14 +78,14 @@ def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...
     scheduler = driver.scheduler
 
     def send_unexpected_events(count: int) -> None:
-        running = {task.id for task in driver.running}
+        running_ids = {task.id for task in driver.running}
         tasks = [task for step in plan for task in {step.id, *step.task_ids} if scheduler.record_of(task) is not None]
         for task in tasks:
             record = scheduler.record_of(task)
             assert record is not None
-            if task in running or record.status is NodeStatus.RUNNING:
+            if task in running_ids or record.status is NodeStatus.RUNNING:
                 continue
-            before = (record.status, record.result, record.error, record.attempts, scheduler.in_flight)
+            old_state = (record.status, record.result, record.error, record.attempts, scheduler.in_flight)
             match data.draw(st.sampled_from(["complete", "fail", "cancelled"])):
                 case "complete":
                     scheduler.complete(task, "stray", at=9.0)
@@ -93,7 +93,7 @@ def test_events_for_tasks_that_are_not_running_are_ignored(plan: tuple[Step, ...
                     scheduler.fail(task, NodeError("stray", "stray"), at=9.0)
                 case _:
                     scheduler.task_cancelled(task, at=9.0)
-            assert (record.status, record.result, record.error, record.attempts, scheduler.in_flight) == before
+            assert (record.status, record.result, record.error, record.attempts, scheduler.in_flight) == old_state
 
     driver.run(before_each=send_unexpected_events)
     assert driver.ends() == PlanModel(plan).ends
@@ -114,8 +114,8 @@ def test_ready_nodes_start_by_priority_then_plan_order(plan: tuple[Step, ...], d
     while True:
         started_count = len(driver.order)
         driver.start_all()
-        started = driver.order[started_count:]
-        assert started == sorted(started, key=rank.__getitem__)
+        started_tasks = driver.order[started_count:]
+        assert started_tasks == sorted(started_tasks, key=rank.__getitem__)
         if not driver.running:
             break
         driver.end_task()

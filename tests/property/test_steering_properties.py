@@ -43,7 +43,7 @@ def _draw_command(draw: st.DataObject, scheduler: RunScheduler) -> RunCommand:
     failed_names = [name for name in names if _has_failed(scheduler, name)]
     name = draw.draw(st.sampled_from(failed_names or names) if draw.draw(st.booleans()) else st.sampled_from(names))
     node_count = scheduler.plan.written_count
-    new = CompiledNode(f"x{node_count}", tool="any", dependencies=(draw.draw(st.integers(0, node_count - 1)),))
+    new_node = CompiledNode(f"x{node_count}", tool="any", dependencies=(draw.draw(st.integers(0, node_count - 1)),))
     commands: tuple[RunCommand, ...] = (
         Pause(),
         Resume(),
@@ -51,7 +51,7 @@ def _draw_command(draw: st.DataObject, scheduler: RunScheduler) -> RunCommand:
         RetryNode(name),
         RetryNode(name, {"by": "hand"}),
         SetResult(name, "by hand"),
-        AddNodes(Extension(node_count, (new,))),
+        AddNodes(Extension(node_count, (new_node,))),
         SetLimits(
             draw.draw(st.sampled_from([None, 1, 2, 500])), draw.draw(st.sampled_from([None, 3.0, 9.0, math.inf]))
         ),
@@ -74,9 +74,9 @@ def _names_of(node: CompiledNode, record: Any) -> list[str]:
 def _answer_request(draw: st.DataObject, scheduler: RunScheduler, at: float) -> None:
     request = draw.draw(st.sampled_from([*scheduler.features.feedback.requests.open]))
     answers: list[Any] = [{"text": "so"}, *({"action": action} for action in ("retry", "skip", "stop")), {"odd": 1}]
-    before = state_to_json(scheduler)
+    old_state = state_to_json(scheduler)
     if scheduler.features.feedback.answer(Feedback(request, draw.draw(st.sampled_from(answers))), at) is not None:
-        assert state_to_json(scheduler) == before
+        assert state_to_json(scheduler) == old_state
 
 
 def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
@@ -84,8 +84,8 @@ def _assert_consistent(scheduler: RunScheduler, plan: CompiledPlan) -> None:
     assert scheduler.in_flight == len(tasks_in_flight(scheduler))
     assert scheduler.state.cancel_deadlines.keys() <= set(tasks_in_flight(scheduler))
     for each, record in scheduler.state.visible_nodes():
-        started = record.status in (NodeStatus.READY, NodeStatus.RUNNING)
-        if started and each.join[0] == "all":
+        is_ready_or_running = record.status in (NodeStatus.READY, NodeStatus.RUNNING)
+        if is_ready_or_running and each.join[0] == "all":
             ends = [scheduler.records[needed].status for needed in each.dependencies]
             assert all(status is NodeStatus.COMPLETED for status in ends)
     tasks = [(name, scheduler.record_of(name)) for node in scheduler.state.visible_nodes() for name in _names_of(*node)]
@@ -114,9 +114,9 @@ def test_run_with_any_commands_stays_consistent_and_ends(document: dict[str, Any
         scheduler.advance(at)
         if remaining_commands and draw.draw(st.booleans()):
             remaining_commands -= 1
-            command, before = _draw_command(draw, scheduler), state_to_json(scheduler)
+            command, old_state = _draw_command(draw, scheduler), state_to_json(scheduler)
             if apply_command(command, scheduler, at=at) is not None:
-                assert state_to_json(scheduler) == before
+                assert state_to_json(scheduler) == old_state
             _assert_consistent(scheduler, plan)
             continue
         if not remaining_commands:
@@ -124,8 +124,8 @@ def test_run_with_any_commands_stays_consistent_and_ends(document: dict[str, Any
         scheduler.features.deadline.expire(at)
         while scheduler.next_task(at) is not None:
             assert scheduler.in_flight <= scheduler.state.max_in_flight
-        if running := tasks_in_flight(scheduler):
-            task_id = draw.draw(st.sampled_from(running))
+        if running_tasks := tasks_in_flight(scheduler):
+            task_id = draw.draw(st.sampled_from(running_tasks))
             if task_id in scheduler.state.cancel_deadlines and draw.draw(st.booleans()):
                 scheduler.task_cancelled(task_id, at=at)
             elif draw.draw(st.booleans()):

@@ -140,21 +140,21 @@ _REGION = {
 }
 
 
-def _short(node: str, value: Any, **fields: Any) -> dict[str, Any]:
+def _short_node(node: str, value: Any, **fields: Any) -> dict[str, Any]:
     return {"id": node, "tool": "short", "arguments": {"name": node, "value": value}, **fields}
 
 
 _CALL_BATCH = {
     "nodes": [
-        _short("a", 1),
-        _short("b", "{{a.result}}"),
-        _short("no", "{{b.result}}", when="b.result > 100"),
-        _short("skipped", "{{no.result}}"),
-        _short("bad", "{{b.result.gone}}"),
+        _short_node("a", 1),
+        _short_node("b", "{{a.result}}"),
+        _short_node("no", "{{b.result}}", when="b.result > 100"),
+        _short_node("skipped", "{{no.result}}"),
+        _short_node("bad", "{{b.result.gone}}"),
         {"id": "busy", "tool": "short_busy", "arguments": {"until": 2}, "depends_on": ["b"]},
         {"id": "slow", "tool": "short_hold", "arguments": {"name": "a slow call"}},
-        _short("c", "{{busy.result}}", depends_on=["slow"]),
-        _short("each", "{{item}}", for_each=[1, 2], depends_on=["b"]),
+        _short_node("c", "{{busy.result}}", depends_on=["slow"]),
+        _short_node("each", "{{item}}", for_each=[1, 2], depends_on=["b"]),
         {"id": "last", "tool": "echo", "arguments": {"c": "{{c.result}}"}, "depends_on": ["each"]},
     ]
 }
@@ -227,7 +227,7 @@ def _in_pages(plan: dict[str, Any]) -> Scenario:
     return run
 
 
-async def _raw(runs: Runs, bench: Bench) -> Handle:
+async def _start_raw(runs: Runs, bench: Bench) -> Handle:
     handle = await runs.start_raw({"plan": CHAIN})
     await document_of(handle)
     return handle
@@ -361,9 +361,9 @@ def _make(node: str, name: str = "") -> dict[str, Any]:
 
 async def _lookup(runs: Runs, bench: Bench) -> Handle:
     """A run that asks for the meant party, creates the party, fails and compensates all calls."""
-    sarah, unknown = ({"search_text": name, "entity_type": "person"} for name in ("Sarah Chen", "Vera Replay"))
+    sarah, unknown_person = ({"search_text": name, "entity_type": "person"} for name in ("Sarah Chen", "Vera Replay"))
     intents = [
-        {"verb": "make", "params": {"name": "replay"}, "refs": {}, "lookups": {"after": unknown}},
+        {"verb": "make", "params": {"name": "replay"}, "refs": {}, "lookups": {"after": unknown_person}},
         {"verb": "refuse", "params": {}, "refs": {"message": "@result_1"}, "lookups": {"after": sarah}},
     ]
     handle = await runs.start({"intents": intents}, compensate=True)
@@ -440,7 +440,7 @@ SCENARIOS: dict[str, Scenario] = {
     "failed": _plan(_FAILED),
     "fail_fast": _plan({**_FAILED, "on_failure": "fail_fast", "nodes": [*_FAILED["nodes"], _AFTER_FAILED]}),
     "deadline": _plan(_held_plan("deadline", deadline="500ms")),
-    "raw": _raw,
+    "raw": _start_raw,
     "refused": _rejected_plan,
     "cancelled": _cancelled_run,
     "cancelled_through_temporal": _cancelled_through_temporal,

@@ -88,16 +88,19 @@ async def test_stored_agent_is_called_in_the_version_that_the_plan_was_checked_w
     client: Client, tmp_path: Path
 ) -> None:
     with (
-        agent_service(Reply(body={"result": "first"})) as old,
-        agent_service(Reply(body={"result": "second"})) as new,
+        agent_service(Reply(body={"result": "first"})) as first_service,
+        agent_service(Reply(body={"result": "second"})) as second_service,
     ):
         async with serving(client, tmp_path) as runs:
             database = Database(f"sqlite:///{tmp_path / 'dagwright.db'}", AGENTS)
-            stored = StoredAgents(database)
-            cards = [card_of("service", name="desk", service_url=each.url, effects="read") for each in (old, new)]
+            stored_agents = StoredAgents(database)
+            cards = [
+                card_of("service", name="desk", service_url=each.url, effects="read")
+                for each in (first_service, second_service)
+            ]
             for card in cards:
-                stored.add([card])
-            stored.remove("desk")
+                stored_agents.add([card])
+            stored_agents.remove("desk")
             database.dispose()
             documents = []
             for card in [*cards, card_of("service", name="desk", service_url="http://else.example.com/")]:

@@ -62,10 +62,10 @@ def test_tool_call_in_the_last_turn_fails_the_run() -> None:
 
 def test_three_responses_that_violate_the_output_schema_fail_the_run() -> None:
     schema = OutputSchema("number", {"type": "object", "properties": {}, "required": ["n"]})
-    invalid = NodeError("model_output_invalid", "small at http://x: the answer does not fit")
-    document = agent(invalid, invalid, invalid, output=schema).final_document()
+    invalid_output = NodeError("model_output_invalid", "small at http://x: the answer does not fit")
+    document = agent(invalid_output, invalid_output, invalid_output, output=schema).final_document()
     assert (document["status"], document["output"], len(document["nodes"])) == ("failed", None, 3)
-    assert document["error"] == f"model_output_invalid: {invalid.message}"
+    assert document["error"] == f"model_output_invalid: {invalid_output.message}"
 
 
 # People.
@@ -103,13 +103,13 @@ def test_marker_in_an_answer_opens_a_request_for_the_next_turn() -> None:
 
 
 def test_marker_is_removed_from_the_answer_of_the_last_turn() -> None:
-    words = "Rain, I think. [[FEEDBACK APPROVAL: Is it?]]"
-    assert agent(words, feedback_policy="on_request", max_turns=1).final_document()["output"] == "Rain, I think."
+    content = "Rain, I think. [[FEEDBACK APPROVAL: Is it?]]"
+    assert agent(content, feedback_policy="on_request", max_turns=1).final_document()["output"] == "Rain, I think."
 
 
 def test_marker_stays_in_the_answer_of_an_agent_that_never_asks() -> None:
-    words = "[[FEEDBACK APPROVAL: Is it?]]"
-    assert agent(words).final_document()["output"] == words
+    content = "[[FEEDBACK APPROVAL: Is it?]]"
+    assert agent(content).final_document()["output"] == content
 
 
 def test_answers_of_an_agent_that_always_asks_are_approved_by_a_person() -> None:

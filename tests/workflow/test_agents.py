@@ -117,7 +117,7 @@ HALF = "half \ud800 a character"
 FIVE = plan_text(call("a", "plus", left=2, right=3))
 
 
-def raw(message: dict[str, Any], *, finish_reason: str = "stop") -> Raw:
+def raw_response(message: dict[str, Any], *, finish_reason: str = "stop") -> Raw:
     """Return a completion with a message that is not validated and may have lone surrogates."""
     choice = {"index": 0, "finish_reason": finish_reason, "message": {"role": "assistant", **message}}
     body = {"id": "x", "object": "chat.completion", "created": 0, "model": "small", "choices": [choice]}
@@ -159,7 +159,7 @@ async def test_tool_calls_with_invalid_json_or_ids_are_answered(serve_script: Sc
         requested_call("echo", '{"n": 4}', call_id="one"),
         requested_call("echo", '{"n": 5}', call_id=""),
     ]
-    response = raw({"content": None, "tool_calls": calls}, finish_reason="tool_calls")
+    response = raw_response({"content": None, "tool_calls": calls}, finish_reason="tool_calls")
     async with serve_script(response, step("Done.", last='{"n":5}')) as (server, runs):
         handle = await runs.start_compiled_plan(agent(runs, "echo"), inputs={"objective": "Look."})
         document = await checked_document(runs, handle)

@@ -104,8 +104,8 @@ async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: L
 
 async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger: Ledger, unique_name: str) -> None:
     arguments = {"name": unique_name, "value": "{{PLACEHOLDER_large}}"}
-    large = [{"id": f"n{n}", "tool": "short", "arguments": arguments, "depends_on": ["a"]} for n in range(40)]
-    plan = plan_of(make("a", unique_name), refuse("a"), *large, inputs={"large": {}}, on_failure="fail_fast")
+    large_nodes = [{"id": f"n{n}", "tool": "short", "arguments": arguments, "depends_on": ["a"]} for n in range(40)]
+    plan = plan_of(make("a", unique_name), refuse("a"), *large_nodes, inputs={"large": {}}, on_failure="fail_fast")
     handle = await runs.start(plan, inputs={"large": "x" * 240_000}, compensate=True)
     await document_of(handle)
     assert ledger.of(unique_name) == ["+a", "-a"]
@@ -163,8 +163,10 @@ async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger
     document = await document_of(await runs.start(plan_of(make("a", unique_name), failing), compensate=True))
     assert ledger.of(unique_name) == ["+a", "+b", "-b", "-a"]
     assert states(document)["undo below"] == "completed"
-    held = sub_plan("held", make("x", unique_name), make("y", unique_name, "x", tool="make_and_hold", heartbeat="1s"))
-    handle = await runs.start(plan_of(held), compensate=True)
+    held_sub_plan = sub_plan(
+        "held", make("x", unique_name), make("y", unique_name, "x", tool="make_and_hold", heartbeat="1s")
+    )
+    handle = await runs.start(plan_of(held_sub_plan), compensate=True)
     await eventually(lambda: f"{unique_name}:y" in ledger.entered)
     await handle.signal("cancel", {})
     assert (await document_of(handle))["status"] == "cancelled"
@@ -258,14 +260,14 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
             view = await view_of(runs, handle)
             await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "store_refused")
-    done = [name.removeprefix("+") for name in ledger.of("t") if name.startswith("+")]
+    made_names = [name.removeprefix("+") for name in ledger.of("t") if name.startswith("+")]
     undone = [name.removeprefix("-") for name in ledger.of("t") if name.startswith("-")]
     not_compensated = [note["node_id"] for note in document["notes"] if note["code"] == "not_compensated"]
-    assert 20 < len(done) < 60
-    assert (undone, not_compensated) == (done[::-1][: len(undone)], done[: len(done) - len(undone)])
+    assert 20 < len(made_names) < 60
+    assert (undone, not_compensated) == (made_names[::-1][: len(undone)], made_names[: len(made_names) - len(undone)])
     if is_full:
-        assert 0 < len(undone) < len(done)
+        assert 0 < len(undone) < len(made_names)
         assert document["nodes"]["undo n0"]["reason"] == "the history is full"
     else:
-        assert document["error"]["message"].endswith(f"; compensated {len(done)} calls")
+        assert document["error"]["message"].endswith(f"; compensated {len(made_names)} calls")
     assert states(view.document_with_refs()) == states(document)

@@ -26,11 +26,11 @@ _EVENTS_OF_CALLS_AND_MESSAGES = frozenset(EventType.values()) - {
 
 
 async def test_readers_receive_the_answer_while_the_model_writes(client: Client, serve_script: Scripted) -> None:
-    released = asyncio.Event()
+    gate = asyncio.Event()
     answer = json_text({"answer": WORDS, "missing": []})
     script = (
         plan_text(call("one", "echo", said="rain")),
-        slow(answer, characters=CHUNK_CHARACTERS, held_after=6, released=released),
+        slow(answer, characters=CHUNK_CHARACTERS, held_after=6, released=gate),
     )
     async with serve_script(*script) as (_, runs):
         texts = texts_of(client)
@@ -40,7 +40,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
         late_reader, remote_reader = Reader(texts, handle.id), Reader(texts_of(client), handle.id)
         first_part = WORDS[: 6 * CHUNK_CHARACTERS - len('{"answer": "')]
         await eventually(lambda: [late_reader.text, remote_reader.text] == [first_part, first_part])
-        released.set()
+        gate.set()
         document = bare(await document_of(handle))
         assert document["output"] == WORDS
         complete_texts = [await reader.end(WORDS) for reader in (early_reader, late_reader, remote_reader)]
@@ -52,7 +52,7 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
 
 
 async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client, serve_script: Scripted) -> None:
-    released = asyncio.Event()
+    gate = asyncio.Event()
     card = AgentCard(
         name="guide", description="Tells", objective_template="Tell {what}", type="llm", prompt="Tell.", tools=("echo",)
     )
@@ -60,13 +60,13 @@ async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client
         "nodes": [{"id": "guide", "agent": "guide", "objective": "Tell of the weather."}],
         "output": "{{guide.result}}",
     }
-    script = (tool_call("echo", said="rain"), held_answer(WORDS, released, after=4))
+    script = (tool_call("echo", said="rain"), held_answer(WORDS, gate, after=4))
     async with serve_script(*script) as (_, runs):
         declaration = agent_declaration(card)
         handle = await runs.start(plan, tools={**runs.tools, declaration.name: declaration})
         reader = Reader(texts_of(client), handle.id)
         await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
-        released.set()
+        gate.set()
         assert bare(await document_of(handle))["output"] == WORDS
         assert await reader.end(WORDS) == WORDS
     assert {chunk.node for chunk in reader.chunks if chunk.node} == {"guide/turn2"}
@@ -76,17 +76,17 @@ async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client
 async def test_next_attempt_continues_or_replaces_a_broken_stream(
     client: Client, serve_script: Scripted, second_answer: str
 ) -> None:
-    released = asyncio.Event()
+    gate = asyncio.Event()
     script = (
         plan_text(call("one", "echo", said="rain")),
-        slow(text(WORDS), characters=CHUNK_CHARACTERS, held_after=4, cut_after=5, cut=Cut.RESET, released=released),
+        slow(text(WORDS), characters=CHUNK_CHARACTERS, held_after=4, cut_after=5, cut=Cut.RESET, released=gate),
         text(second_answer),
     )
     async with serve_script(*script) as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", replans=0))
         reader = Reader(texts_of(client), handle.id)
         await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
-        released.set()
+        gate.set()
         assert bare(await document_of(handle))["output"] == second_answer
         result = await reader.end(second_answer)
     # The reader may receive the fifth piece before the next attempt starts.

@@ -117,8 +117,8 @@ async def test_remembered_approval_applies_to_later_calls_and_sub_plans(runs: Ru
 
 async def test_remembered_approval_in_a_sub_plan_does_not_apply_to_its_parent(runs: Runs, unique_name: str) -> None:
     deeper = {"id": "deeper", "plan": {"nodes": [_change("e", unique_name)]}, "depends_on": ["d"]}
-    below = {"nodes": [_change("c", unique_name), _change("d", unique_name, depends_on=["c"]), deeper]}
-    nodes = [{"id": "below", "plan": below}, _change("above", unique_name, depends_on=["below"])]
+    child_plan = {"nodes": [_change("c", unique_name), _change("d", unique_name, depends_on=["c"]), deeper]}
+    nodes = [{"id": "below", "plan": child_plan}, _change("above", unique_name, depends_on=["below"])]
     handle = await runs.start_raw({"plan": {"nodes": nodes}, "options": {"policy": _ASK_WRITES}})
     await wait_for_requests_of_children(runs, handle, "below/c")
     await answer(handle, "below/c", {"approved": True, "remember": True})

@@ -92,8 +92,8 @@ async def test_waiting_calls_and_reservations_survive_continue_as_new(
 
         async def steps_are_done() -> bool:
             view = await view_of(runs, handle)
-            last = view.scheduler.record_of("s39") if view.scheduler is not None else None
-            return last is not None and last.status is NodeStatus.COMPLETED
+            last_record = view.scheduler.record_of("s39") if view.scheduler is not None else None
+            return last_record is not None and last_record.status is NodeStatus.COMPLETED
 
         await eventually(steps_are_done)
         view = await view_of(runs, handle)

@@ -37,13 +37,13 @@ def long_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 60.0)
 
 
-def short(node: str, name: str, value: Any = 1, **fields: Any) -> dict[str, Any]:
+def short_node(node: str, name: str, value: Any = 1, **fields: Any) -> dict[str, Any]:
     return {"id": node, "tool": "short", "arguments": {"name": f"{name} {node}", "value": value}, **fields}
 
 
 def chain(name: str, length: int) -> list[dict[str, Any]]:
-    dependents = [short(f"n{n}", name, f"{{{{n{n - 1}.result}}}}") for n in range(1, length)]
-    return [short("n0", name, 7), *dependents]
+    dependents = [short_node(f"n{n}", name, f"{{{{n{n - 1}.result}}}}") for n in range(1, length)]
+    return [short_node("n0", name, 7), *dependents]
 
 
 async def statuses_of(runs: Runs, handle: Handle) -> dict[str, str]:
@@ -76,19 +76,19 @@ async def test_nodes_of_a_batch_can_end_in_every_status(runs: Runs, bench: Bench
     plan = {
         "inputs": {"n": {"type": "integer"}},
         "nodes": [
-            short("a", unique_name, "{{PLACEHOLDER_n}}"),
-            short("no", unique_name, "{{a.result}}", when="a.result > inputs.n"),
-            short("yes", unique_name, "{{a.result}}", when="a.result == inputs.n"),
-            short("skipped", unique_name, "{{no.result}}"),
-            short("bad", unique_name, "{{a.result.gone}}"),
-            short("blocked", unique_name, "{{bad.result}}"),
+            short_node("a", unique_name, "{{PLACEHOLDER_n}}"),
+            short_node("no", unique_name, "{{a.result}}", when="a.result > inputs.n"),
+            short_node("yes", unique_name, "{{a.result}}", when="a.result == inputs.n"),
+            short_node("skipped", unique_name, "{{no.result}}"),
+            short_node("bad", unique_name, "{{a.result.gone}}"),
+            short_node("blocked", unique_name, "{{bad.result}}"),
             {"id": "busy", "tool": "short_busy", "arguments": {"until": 3}, "depends_on": ["a"]},
             {"id": "never", "tool": "short_busy", "arguments": {"until": 9}, "retry": {"max_attempts": 3}},
-            short("value", unique_name, "{{a.result.gone}}", on_error={"value": 7}),
-            short("after", unique_name, "{{value.result}}", depends_on=["yes", "busy"]),
+            short_node("value", unique_name, "{{a.result.gone}}", on_error={"value": 7}),
+            short_node("after", unique_name, "{{value.result}}", depends_on=["yes", "busy"]),
             {"id": "rows", "tool": "short_table", "arguments": {"rows": 2_000}},
-            short("row", unique_name, "{{rows.result[1999]}}"),
-            short("each", unique_name, "{{item}}", for_each=["x", "y"]),
+            short_node("row", unique_name, "{{rows.result[1999]}}"),
+            short_node("each", unique_name, "{{item}}", for_each=["x", "y"]),
         ],
     }
     handle = await runs.start(plan, inputs={"n": 1})
@@ -126,7 +126,7 @@ async def test_slow_call_leaves_its_batch_and_delays_no_other_node(runs: Runs, b
         "nodes": [
             *chain(unique_name, 3),
             hold,
-            short("after slow", unique_name, "{{slow.result}}"),
+            short_node("after slow", unique_name, "{{slow.result}}"),
             {"id": "ordinary", "tool": "echo", "depends_on": ["n2"]},
             hold | {"id": "later", "depends_on": ["ordinary"]},
         ]
@@ -160,7 +160,7 @@ async def test_separate_slow_call_is_cancelled_with_its_node_or_run(runs: Runs, 
     nodes = [
         {"id": "one", "tool": "short_hold", "arguments": {"name": unique_name}},
         {"id": "two", "tool": "short_hold", "arguments": {"name": unique_name}},
-        short("n", unique_name, "{{one.result}}"),
+        short_node("n", unique_name, "{{one.result}}"),
     ]
     handle = await runs.start({"nodes": nodes})
 

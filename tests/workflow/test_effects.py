@@ -115,8 +115,8 @@ async def test_write_that_times_out_before_its_start_is_not_called(
     monkeypatch.setattr(CallStarts, "record", record_never)
     node = {"id": "w", "tool": "hold_write", "arguments": {"name": unique_name}, "timeout": "1s", "retry": _FAST}
     document = await runs.run({"nodes": [node]})
-    why = "hold_write was not called: it took over 1 s before the call started, so nothing was changed"
-    assert document["nodes"] == {"w": failed_node(f"not_started: {why}")}
+    message = "hold_write was not called: it took over 1 s before the call started, so nothing was changed"
+    assert document["nodes"] == {"w": failed_node(f"not_started: {message}")}
     assert bench.effects[unique_name] == []
 
 
@@ -184,7 +184,7 @@ async def test_history_of_a_plan_has_few_bytes(runs: Runs) -> None:
     """`benchmarks.many_runs` compares the size with a hand-written workflow.
 
     Workflow tasks and the names of queues do not count, because their number and length vary."""
-    layers = [[f"n{layer}-{place}" for place in range(4)] for layer in range(5)]
+    layers = [[f"n{layer}-{number}" for number in range(4)] for layer in range(5)]
     arguments = {"left": 1, "right": 1}
     nodes = [{"id": name, "tool": "plus", "arguments": arguments} for name in layers[0]]
     nodes += [

@@ -86,9 +86,9 @@ async def test_fork_keeps_the_fairness_of_its_run(runs: Runs, bench: Bench, tmp_
         check_plan({"nodes": [{"id": "a", "tool": "echo", "arguments": {"text": "x"}}]}, runs.tools), {}
     )
     options = RunStartOptions(fairness=Fairness("group", 2.5))
-    started = await services.runs.start(StartRequest(plan, options=options))
-    runs.take(runs.client.get_workflow_handle(started.workflow_id))
-    run = PythonRuns(runs, bench, tmp_path).of(started.workflow_id)
+    started_run = await services.runs.start(StartRequest(plan, options=options))
+    runs.take(runs.client.get_workflow_handle(started_run.workflow_id))
+    run = PythonRuns(runs, bench, tmp_path).of(started_run.workflow_id)
     await asyncio.wait_for(run.result(), 60)
     fork = await run.fork(rerun=["a"])
     runs.take(runs.client.get_workflow_handle(fork.id))

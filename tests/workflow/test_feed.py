@@ -79,8 +79,8 @@ async def test_reader_has_every_node_status_before_the_last_event(cached_runs: R
         await replay.apply(event)
         if event.event_type == EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
             scheduled.add(event.activity_task_scheduled_event_attributes.activity_id)
-        running = {name for name in _running(replay) if name != "below"}
-        assert running <= scheduled
+        running_nodes = {name for name in _running_nodes(replay) if name != "below"}
+        assert running_nodes <= scheduled
     await replay.complete_state()
 
     assert replay.scheduler is not None
@@ -89,7 +89,7 @@ async def test_reader_has_every_node_status_before_the_last_event(cached_runs: R
     ]
 
 
-def _running(replay: HistoryReplay) -> list[str]:
+def _running_nodes(replay: HistoryReplay) -> list[str]:
     if replay.scheduler is None:
         return []
     names = []

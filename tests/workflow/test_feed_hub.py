@@ -108,22 +108,22 @@ async def test_subscriber_continues_from_its_cursor(
 ) -> None:
     subscriptions = RunSubscriptions(_ReaderFactory(client))
     handle = await cached_runs.start(_chain(unique_name))
-    changed: list[str] = []
+    changed_ids: list[str] = []
     async with aclosing(subscriptions.subscribe(handle.id)) as updates:
         async for update in updates:
-            changed += update.changed
+            changed_ids += update.changed
             scheduler = update.view.scheduler
             if scheduler is not None and scheduler.records[1].status == "running":
                 cursor = Cursor.parse(str(update.view.cursor))
                 break
     bench.open(unique_name)
     await document_of(handle)
-    rest = await _all_of(subscriptions, handle, after=cursor)
+    remaining_updates = await _all_of(subscriptions, handle, after=cursor)
     all_updates = await _all_of(subscriptions, handle, after=START)
-    no_changes = await _all_of(subscriptions, handle, after=rest[-1].view.cursor)
+    no_changes = await _all_of(subscriptions, handle, after=remaining_updates[-1].view.cursor)
 
-    assert list(dict.fromkeys(changed)) == ["first", "held"]
-    assert [update.changed for update in rest] == [("held", "last")]
+    assert list(dict.fromkeys(changed_ids)) == ["first", "held"]
+    assert [update.changed for update in remaining_updates] == [("held", "last")]
     assert [update.changed for update in all_updates] == [("first", "held", "last")]
     assert [update.changed for update in no_changes] == [()]
 
@@ -204,8 +204,8 @@ async def test_run_can_be_followed_across_executions_from_any_cursor(
     for cursor in (Cursor(1, 40), Cursor(2, 10), cursors[len(cursors) // 2]):
         states_at_cursor = await RunReader(short_history_client, handle.id).states_at(cursor)
         done_before = {task for task, state in states_at_cursor.items() if state.status is NodeStatus.COMPLETED}
-        rest = [update async for update in subscriptions.subscribe(handle.id, after=cursor)]
-        assert [set(update.changed) for update in rest] == [changed_tasks - done_before]
+        remaining_updates = [update async for update in subscriptions.subscribe(handle.id, after=cursor)]
+        assert [set(update.changed) for update in remaining_updates] == [changed_tasks - done_before]
         assert cursor.run == 1 or done_before
 
 

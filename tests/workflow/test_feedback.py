@@ -96,9 +96,11 @@ async def test_new_request_beside_an_open_request_leaves_a_command_in_history(ru
     handle = await runs.start({"nodes": [human("first"), later, request_of_items]})
     await wait_for_requests(runs.client, handle.id, "first", "each[0]", "each[1]")
     events = (await handle.fetch_history()).events
-    last = max(event.event_id for event in events if event.HasField("activity_task_completed_event_attributes"))
+    last_completion = max(
+        event.event_id for event in events if event.HasField("activity_task_completed_event_attributes")
+    )
     [modified] = [event for event in events if event.HasField("workflow_properties_modified_event_attributes")]
-    assert modified.event_id > last
+    assert modified.event_id > last_completion
     await answer(handle, "each", {"approved": True})
     await answer(handle, "first", {"approved": True})
     assert bare(await document_of(handle))["nodes"]["each"] == completed_node([_APPROVED] * 2)
@@ -154,9 +156,9 @@ _PLAN = {
 
 async def _count_tasks_until_start(handle: Handle, node: str, *, after_event: EventType.ValueType) -> int:
     events = list((await handle.fetch_history()).events)
-    started = next(number for number, event in enumerate(events) if _starts(event, node))
-    cause = max(number for number, event in enumerate(events[:started]) if event.event_type == after_event)
-    return sum(event.event_type == _TASK_DONE for event in events[cause:started])
+    start_position = next(number for number, event in enumerate(events) if _starts(event, node))
+    cause = max(number for number, event in enumerate(events[:start_position]) if event.event_type == after_event)
+    return sum(event.event_type == _TASK_DONE for event in events[cause:start_position])
 
 
 def _starts(event: HistoryEvent, node: str) -> bool:

@@ -40,11 +40,11 @@ async def fork(
     view = await view_of(runs, handle)
     draft = await forks.draft(view, compile_fork(runs, view, plan, inputs), inputs=inputs or {}, rerun=rerun)
     input_fields = await forks.create_run_input(draft)
-    sent = await split_for_transfer(draft.plan, runs.store)
+    sent_plan = await split_for_transfer(draft.plan, runs.store)
     message = run_input_to_json(
         type(input_fields)(
-            compiled=sent.plan,
-            pages=sent.pages,
+            compiled=sent_plan.plan,
+            pages=sent_plan.pages,
             inputs=draft.inputs,
             snapshot=input_fields.snapshot,
             bound=input_fields.bound,
@@ -168,9 +168,9 @@ async def test_node_in_the_sub_plan_of_an_item_can_be_selected_to_run_again(
     each = {"id": "m", "for_each": [0, 1], "plan": inner, "arguments": {"i": "{{item}}"}}
     first_run = await runs.start({"nodes": [each, {"id": "sub", "plan": {"nodes": [call("a", "echo")]}}]})
     await document_of(first_run)
-    for unknown in ("m[2]/made", "m[1]/mode", "sub/b", "sub/a/b"):
+    for unknown_node in ("m[2]/made", "m[1]/mode", "sub/b", "sub/a/b"):
         with pytest.raises(ForkRejected, match="the fork has no such node or item"):
-            await fork(runs, first_run, rerun=[unknown])
+            await fork(runs, first_run, rerun=[unknown_node])
     draft, second = await fork(runs, first_run, rerun=["m[1]/made"])
     await document_of(second)
     assert draft.prediction.runs == {"m[0]": "had failed in part", "m[1]": "was selected to run again"}

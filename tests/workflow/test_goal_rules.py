@@ -43,11 +43,11 @@ def test_answer_prompt_includes_the_failures_and_their_reasons() -> None:
     assert (document["status"], document["output"]) == ("completed_with_failures", "I could not.")
     assert document["nodes"]["a"] == failed_node("tool_failed: nobody there")
     failure = '{"code":"tool_failed","message":"nobody there","retryable":false}'
-    why = '{"code":"dependency_failed","message":"Waiting for dependency: a failed","retryable":false}'
+    error_text = '{"code":"dependency_failed","message":"Waiting for dependency: a failed","retryable":false}'
     assert run.calls[1].messages[1]["content"] == (
         "Request:\nDo it.\n\n"
         f"Step 'a': failed\nError: {failure}\nResult: null\n\n"
-        f"Step 'b': blocked\nError: {why}\nResult: null\n\n"
+        f"Step 'b': blocked\nError: {error_text}\nResult: null\n\n"
         "Step 'c': completed\nError: null\nResult: {}"
     )
 

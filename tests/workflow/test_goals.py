@@ -92,11 +92,11 @@ async def test_model_calls_of_a_run_have_the_documented_metadata(serve_script: S
         ({"run_id": f"{handle.id}/mail", "node_id": "turn1", "purpose": "agent"}, True, "text"),
         ({"run_id": handle.id, "node_id": "answer", "purpose": "answer"}, True, "json_schema"),
     ]
-    planned, repaired, _, answered = (call.messages for call in server.calls)
-    assert planned[0]["content"].startswith("You plan.")
-    assert repaired[:2] == planned
-    assert repaired[-1]["content"].startswith("This plan cannot be run:")
-    assert answered[0]["content"].startswith("You answer a request")
+    plan_messages, repair_messages, _, answer_messages = (call.messages for call in server.calls)
+    assert plan_messages[0]["content"].startswith("You plan.")
+    assert repair_messages[:2] == plan_messages
+    assert repair_messages[-1]["content"].startswith("This plan cannot be run:")
+    assert answer_messages[0]["content"].startswith("You answer a request")
 
 
 # Invalid requests and plans.
@@ -112,12 +112,12 @@ def secret(monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 async def test_request_with_special_characters_reaches_the_model_unchanged(serve_script: Scripted) -> None:
-    words = "Add\x00 2 and 3 \U0001f98a \u202e\x1b[31m " + BRACES
+    request_text = "Add\x00 2 and 3 \U0001f98a \u202e\x1b[31m " + BRACES
     async with serve_script(FIVE, "5 \x00\U0001f98a") as (server, runs):
-        document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, words, "plus")))
+        document = await checked_document(runs, await runs.start_compiled_plan(goal(runs, request_text, "plus")))
     assert (document["status"], document["output"]) == ("completed", "5 \x00\U0001f98a")
-    assert server.calls[0].text.endswith(f"\n\nRequest:\n{words}")
-    assert f"Request:\n{words}" in server.calls[1].text
+    assert server.calls[0].text.endswith(f"\n\nRequest:\n{request_text}")
+    assert f"Request:\n{request_text}" in server.calls[1].text
 
 
 def braces_registry() -> ToolRegistry:
@@ -177,16 +177,16 @@ async def test_references_in_calls_and_results_of_an_agent_are_not_resolved(
 async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
     serve_script: Scripted, *, streams: bool
 ) -> None:
-    released = asyncio.Event()
+    gate = asyncio.Event()
     renamed_plan = plan_text(call("b", "plus", left=2, right=3))
-    async with serve_script(step(FIVE, released=released), renamed_plan, "5") as (server, runs):
+    async with serve_script(step(FIVE, released=gate), renamed_plan, "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add 2 and 3.", "plus", streams=streams))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call("a", "plus", left=1, right=1)], "tools": _tools(runs, "plus")}
         await handle.execute_update(wire.ADD_NODES, message)
         # A repeated command is rejected with the ID that is in use.
         assert "the run has a node 'a' already" in await refusal_of(handle, message, update=wire.ADD_NODES)
-        released.set()
+        gate.set()
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"]) == ("completed", "5")
     assert [*document["nodes"]] == ["plan", "read", "a", "plan#2", "read#2", "b", "answer"]
@@ -194,15 +194,15 @@ async def test_plan_with_an_id_that_a_person_has_used_is_returned_to_the_model(
 
 
 async def test_planned_node_that_equals_a_manually_added_node_is_not_added_again(serve_script: Scripted) -> None:
-    released = asyncio.Event()
-    async with serve_script(step(FIVE, released=released), "5") as (server, runs):
+    gate = asyncio.Event()
+    async with serve_script(step(FIVE, released=gate), "5") as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add 2 and 3.", "plus"))
         await eventually(lambda: len(server.calls) == 1)
         message = {"nodes": [call("a", "plus", left=2, right=3)], "tools": _tools(runs, "plus")}
         # A client may repeat an update with the same ID; the update is applied once.
         for _ in range(2):
             await handle.execute_update(wire.ADD_NODES, message, id="once")
-        released.set()
+        gate.set()
         document = await checked_document(runs, handle)
     assert (document["status"], document["output"], [*document["nodes"]]) == (
         "completed",

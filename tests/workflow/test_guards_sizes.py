@@ -86,9 +86,9 @@ async def test_result_of_three_megabytes_of_a_foreign_activity_fails_its_node(fo
 async def test_input_that_the_server_would_reject_is_reported_by_the_client(runs: Runs) -> None:
     """Guard S4: five megabytes of inputs are a problem of the plan, not a transport error."""
     plan = {"inputs": {"text": {"type": "string"}}, "nodes": [{"id": "a", "tool": "echo"}]}
-    with pytest.raises(PlanInvalid) as caught:
+    with pytest.raises(PlanInvalid) as error:
         await runs.start(plan, inputs={"text": "x" * 5_000_000})
-    assert [problem.code for problem in caught.value.problems] == ["too_large"]
+    assert [problem.code for problem in error.value.problems] == ["too_large"]
 
 
 async def test_ready_calls_of_eight_megabytes_are_split_between_workflow_tasks(runs: Runs) -> None:

@@ -83,8 +83,8 @@ async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cache
         event.activity_task_scheduled_event_attributes
         for event in events_of(await handle.fetch_history(), EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
     ]
-    actual = {each.activity_id: each.heartbeat_timeout.ToTimedelta().total_seconds() for each in scheduled}
-    assert actual == {"read": 3, "idempotent": 30, "write": 30, "foreign": 0, "own": 7}
+    timeouts = {each.activity_id: each.heartbeat_timeout.ToTimedelta().total_seconds() for each in scheduled}
+    assert timeouts == {"read": 3, "idempotent": 30, "write": 30, "foreign": 0, "own": 7}
 
 
 async def test_calls_are_scheduled_in_the_order_of_their_priorities(runs: Runs) -> None:

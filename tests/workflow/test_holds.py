@@ -122,14 +122,19 @@ async def test_no_worker_calls_a_busy_host_while_other_hosts_are_called(client: 
 @pytest.mark.usefixtures("uncached_limits")
 async def test_no_worker_calls_a_busy_model(client: Client, tmp_path: Path) -> None:
     queue = f"holds-{uuid4().hex}"
-    short = {"id": "short", "tool": "summarize", "arguments": {"text": "A text."}, "retry": {"max_attempts": 1}}
+    summarize_node = {
+        "id": "short",
+        "tool": "summarize",
+        "arguments": {"text": "A text."},
+        "retry": {"max_attempts": 1},
+    }
     async with ModelServer(busy(retry_after=RETRY_AFTER_S), *["short"] * 4) as server:
         settings = Settings(state_dir=tmp_path, model=f"small-{uuid4().hex[:8]}", openai_base_url=server.base_url)
         async with (
             serving_runs(client, ToolRegistry(), settings=settings, queue=queue) as runs,
             serving_runs(await _connect_again(client), ToolRegistry(), settings=settings, queue=queue),
         ):
-            first_run = await runs.start({"nodes": [short]})
+            first_run = await runs.start({"nodes": [summarize_node]})
             await eventually(lambda: bool(server.calls))
             called_at = time.monotonic()
 
@@ -137,7 +142,7 @@ async def test_no_worker_calls_a_busy_model(client: Client, tmp_path: Path) -> N
                 return any(use.held for use in await list_uses(client))
 
             await eventually(is_held)
-            later_runs = [await runs.start({"nodes": [short]}) for _ in range(3)]
+            later_runs = [await runs.start({"nodes": [summarize_node]}) for _ in range(3)]
 
             async def are_waiting() -> bool:
                 return all(["was asked to wait until" in " ".join(await _reasons(runs, run)) for run in later_runs])

@@ -113,11 +113,11 @@ async def test_node_of_a_region_has_all_fields_of_a_node_document(runs: Runs) ->
     }
     assert document["nodes"]["start"]["started_at"] < result["started_at"] <= result["ended_at"]
     assert (await node_of(runs, handle, "n5"))["lineage"]["inputs"] == ["n2"]
-    full = await full_of(runs, handle)
-    assert "nodes_ref" not in full
-    assert list(full["nodes"])[:4] == ["start", "end", "n0", "n1"]
-    assert full["nodes"]["last"] == result
-    assert bare(full)["nodes"] == {
+    full_document = await full_of(runs, handle)
+    assert "nodes_ref" not in full_document
+    assert list(full_document["nodes"])[:4] == ["start", "end", "n0", "n1"]
+    assert full_document["nodes"]["last"] == result
+    assert bare(full_document)["nodes"] == {
         "start": completed_node({"n": 1}),
         "end": completed_node({"early": value_of(5)}),
         **{f"n{n}": completed_node(value_of(n)) for n in range(COUNT)},
@@ -145,20 +145,20 @@ async def test_nodes_of_a_cancelled_region_are_reported(runs: Runs, bench: Bench
     assert (await document_of(handle))["status"] == "cancelled"
     assert bare_node(await node_of(runs, handle, "n8")) == completed_node(value_of(8))
     assert bare_node(await node_of(runs, handle, "after")) == {"status": "cancelled", "reason": "enough"}
-    full = await full_of(runs, handle)
-    assert len(full["nodes"]) == COUNT + 4
-    assert full["nodes"]["after"]["status"] == "cancelled"
+    full_document = await full_of(runs, handle)
+    assert len(full_document["nodes"]) == COUNT + 4
+    assert full_document["nodes"]["after"]["status"] == "cancelled"
 
 
 async def test_region_ends_although_a_tool_ignores_cancellation(
     client: Client, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    released = threading.Event()
+    gate = threading.Event()
 
     @tool(effects="pure")
     def deaf() -> None:
         bench.enter(unique_name)
-        released.wait()
+        gate.wait()
 
     last_id = f"n{COUNT - 1}"
     more = [
@@ -176,14 +176,14 @@ async def test_region_ends_although_a_tool_ignores_cancellation(
         deadline = f"{round(time.time() - started_at) + 2}s"
         await handles[2].execute_update(wire.SET_LIMITS, {"deadline": deadline, "by": "ann"})
         documents = [await document_of(handle) for handle in handles]
-        released.set()
+        gate.set()
         assert [document["status"] for document in documents] == ["cancelled", "cancelled", "failed"]
         assert documents[2]["error"]["code"] == "deadline_exceeded"
         for handle in handles:
-            full = await full_of(runs, handle)
-            assert len(full["nodes"]) == COUNT + 4
-            assert bare_node(full["nodes"]["n8"]) == completed_node(value_of(8))
-            ends = [full["nodes"][name]["status"] for name in (last_id, "deaf", "after")]
+            full_document = await full_of(runs, handle)
+            assert len(full_document["nodes"]) == COUNT + 4
+            assert bare_node(full_document["nodes"]["n8"]) == completed_node(value_of(8))
+            ends = [full_document["nodes"][name]["status"] for name in (last_id, "deaf", "after")]
             assert ends == ["completed", *["cancelled"] * 2]
         await runs.check_runs()
 

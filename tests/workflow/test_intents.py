@@ -156,12 +156,12 @@ async def test_person_chooses_an_ambiguous_party_and_the_model_does_not_see_the_
     async with serve_intents(client, tmp_path, script) as (server, runs):
         handle = await runs.start_compiled_plan(intents_goal(runs, "Create Iberia with Maria Garcia and Sarah Chen."))
         request = await request_of(runs, handle, "lookup:person:Maria Garcia")
-        waiting = bare((await view_of(runs, handle)).document())
+        waiting_document = bare((await view_of(runs, handle)).document())
         chosen = option_of(request, "LU")
         await submit_answer(handle, request["request_id"], {"selected": [chosen["id"]]})
         document = await checked_document(runs, handle)
         resolved_lookups = (await view_of(runs, handle)).document()["lookups"]
-    assert {*intent_statuses(waiting).values()} == {"pending"}
+    assert {*intent_statuses(waiting_document).values()} == {"pending"}
     assert (document["status"], {*intent_statuses(document).values()}) == ("completed", {"completed"})
     assert [*document["nodes"]] == ["plan", "read", "@result_1", "@result_2", "@result_3", "@result_4"]
     assert document["nodes"]["@result_2"]["result"]["entity_id"] == chosen["id"]

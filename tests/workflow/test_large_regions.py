@@ -122,8 +122,8 @@ async def test_large_plan_is_sent_in_pages(runs: Runs) -> None:
     assert (document["status"], document["output"]) == ("completed", 42)
     assert document["nodes_ref"]["counts"] == {"completed": 2, "skipped": _COUNT - 2}
     history = await handle.fetch_history()
-    started = history.events[0].workflow_execution_started_event_attributes
-    assert len(started.input.payloads[0].data) < 1_000
+    start_attributes = history.events[0].workflow_execution_started_event_attributes
+    assert len(start_attributes.input.payloads[0].data) < 1_000
     pages = [
         event
         for event in history.events

@@ -120,6 +120,9 @@ async def test_lineage_of_an_agent_has_its_model_calls_tool_calls_and_reads(clie
         "files": ["tea.txt"],
     }
     # The lineage of a failed agent has its reads too.
-    failed = document["nodes"]["third"]
-    assert (failed["status"], failed["error"]["message"].partition(": ")[0]) == ("failed", "the agent 'looker' failed")
+    third_node = document["nodes"]["third"]
+    assert (third_node["status"], third_node["error"]["message"].partition(": ")[0]) == (
+        "failed",
+        "the agent 'looker' failed",
+    )
     assert _lineage(document, "third")["files"] == ["more.txt"]

@@ -74,9 +74,9 @@ async def test_lists_of_runs_and_requests_read_no_history(shop: Client) -> None:
         await shop.start({"title": f"{tag} asks", "nodes": [LOOK, ASK]}, **options)
         outer = await shop.start({"title": f"{tag} has a sub-plan", "nodes": [NESTED]}, **options)
         await (await shop.start({"title": f"{tag} looks", "nodes": [LOOK]}, **options)).result()
-        failed = await shop.start({"title": f"{tag} fails", "nodes": [LOOK, FAILING]}, **options)
+        failed_run = await shop.start({"title": f"{tag} fails", "nodes": [LOOK, FAILING]}, **options)
         with pytest.raises(dagwright.RunFailed):
-            await failed.result()
+            await failed_run.result()
         await eventually(lambda: _is_listed(shop, tag, {"waiting", "running", "completed", "failed"}))
         with counted_rpcs(shop.temporal) as rpcs:
             runs = await shop.list_runs(tags={"of": tag})

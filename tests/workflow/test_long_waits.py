@@ -40,9 +40,9 @@ async def time_skipping_runs(
 async def _days_of_timers(handle: Handle) -> list[float]:
     """Return how many days after the start each timer of the run fired."""
     history = await handle.fetch_history()
-    started = history.events[0].event_time.ToSeconds()
+    started_at = history.events[0].event_time.ToSeconds()
     fired = events_of(history, EventType.EVENT_TYPE_TIMER_FIRED)
-    return [round((event.event_time.ToSeconds() - started) / _DAY_S, 2) for event in fired]
+    return [round((event.event_time.ToSeconds() - started_at) / _DAY_S, 2) for event in fired]
 
 
 async def test_request_without_an_answer_has_four_reminders_and_then_fails(time_skipping_runs: Runs) -> None:

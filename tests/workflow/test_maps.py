@@ -123,8 +123,8 @@ async def test_results_are_joined_in_the_order_of_the_items(runs: Runs, monkeypa
     plan = _map_plan(list(range(size)), after, tool="echo", arguments={"n": "{{item}}", "at": "{{index}}"})
     handle = await runs.start(plan)
     document = await document_of(handle)
-    last = {"n": size - 1, "at": size - 1}
-    assert document["output"] == {"after": {"ends": [{"n": 0, "at": 0}, last]}}
+    last_result = {"n": size - 1, "at": size - 1}
+    assert document["output"] == {"after": {"ends": [{"n": 0, "at": 0}, last_result]}}
     assert list(document["nodes"]) == ["m", "after"]
     assert document["nodes"]["m"]["items"] == {"completed": size}
     restored = await runs.read_document(handle, full=True)
@@ -173,8 +173,8 @@ async def test_items_of_a_list_in_the_store_have_keys(runs: Runs, monkeypatch: p
     document = await document_of(handle)
     assert document["nodes"]["m"]["error"] is None
     assert document["output"] == [{"name": f"row {at}", "at": at} for at in (7, rows - 1)]
-    actual = await _find_item(runs, handle.id, f"m[row {rows - 1} of {rows - 1}]")
-    assert actual[1] == completed_node({"name": f"row {rows - 1}", "at": rows - 1})
+    item = await _find_item(runs, handle.id, f"m[row {rows - 1} of {rows - 1}]")
+    assert item[1] == completed_node({"name": f"row {rows - 1}", "at": rows - 1})
 
 
 async def test_map_with_too_large_keys_fails_with_the_reason(runs: Runs) -> None:

@@ -51,8 +51,8 @@ def table_rows(text: str) -> list[list[str]]:
 
 def assert_shipments(text: str, shipments: list[Shipment]) -> None:
     """Check that the tables of an answer have these shipments, in this order."""
-    shown = [row[0] for row in table_rows(text) if row[0].startswith("SH-")]
-    assert shown == [shipment["shipment_id"] for shipment in shipments[:20]]
+    shipment_ids = [row[0] for row in table_rows(text) if row[0].startswith("SH-")]
+    assert shipment_ids == [shipment["shipment_id"] for shipment in shipments[:20]]
     if len(shipments) > 20:
         assert f"of {len(shipments):,} are shown" in text
 

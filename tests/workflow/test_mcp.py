@@ -71,10 +71,10 @@ async def test_activity_type_of_a_call_is_the_name_of_the_tool(mcp_runs: Runs, c
 
 
 async def test_failed_read_is_retried_and_failed_write_is_not(mcp_runs: Runs, calls_file: Path) -> None:
-    read = {**_node("srv.refuse", "read", reason="tired"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
+    read_node = {**_node("srv.refuse", "read", reason="tired"), "retry": {"max_attempts": 2, "first_delay": "10ms"}}
     write = _node("srv.write", "write", text="die")
     earlier_count = len(calls_of(calls_file))
-    nodes = (await mcp_runs.run(plan_of(read, {**write, "depends_on": ["read"], "join": "all_done"})))["nodes"]
+    nodes = (await mcp_runs.run(plan_of(read_node, {**write, "depends_on": ["read"], "join": "all_done"})))["nodes"]
     assert nodes == {
         "read": failed_node("tool_failed: Error executing tool refuse: tired", attempts=2),
         "write": failed_node(

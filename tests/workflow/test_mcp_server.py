@@ -62,9 +62,9 @@ async def test_run_plan_applies_inputs_and_reports_progress(mcp: McpBench, mode:
     expected = {"status": "completed", "output": 5, "node_counts": {"completed": 2}}
     assert {name: result[name] for name in ("status", "output", "node_counts")} == expected
     messages = [message for _, _, message in call.progress if message and message.endswith("completed")]
-    done = [progress for progress, _, _ in call.progress]
+    progress_values = [progress for progress, _, _ in call.progress]
     assert messages == ["a completed", "b completed"]
-    assert (done, done[-1]) == (sorted(set(done)), 2.0)
+    assert (progress_values, progress_values[-1]) == (sorted(set(progress_values)), 2.0)
 
 
 async def test_template_is_a_tool_with_the_schema_of_its_inputs(mcp: McpBench, mode: str) -> None:
@@ -161,14 +161,16 @@ async def test_answer_applies_to_one_request_or_to_all_requests_of_a_node(mcp: M
         result = await call("run_plan", plan=plan_of(request_of_items))
         run = result["run_id"]
         ambiguous = await call.error_result("answer_feedback", run_id=run, approved=True)
-        invalid = await call.error_result("answer_feedback", run_id=run, request_id="each[1]", text="no", value=3)
+        invalid_result = await call.error_result(
+            "answer_feedback", run_id=run, request_id="each[1]", text="no", value=3
+        )
         partial_result = await call(
             "answer_feedback", run_id=run, request_id="each[1]", approved=False, reason="no", wait_s=1
         )
         final_result = await call("answer_feedback", run_id=run, request_id="each", all=True, approved=True)
     open_requests = "each[0], each[1], each[2]"
     assert ambiguous["message"] == f"the run '{run}' has 3 open requests; name one in `request_id`: {open_requests}"
-    assert invalid["status"] == "refused"
+    assert invalid_result["status"] == "refused"
     assert [each["request_id"] for each in partial_result["waiting_for"]] == ["each[0]", "each[2]"]
     assert final_result["status"] in ("completed", "completed_with_failures")
 
@@ -240,19 +242,24 @@ async def test_tool_cancel_cancels_a_run(mcp: McpBench, mode: str, unique_name: 
 
 async def test_invalid_calls_are_reported_with_hints(mcp: McpBench, mode: str, unique_name: str) -> None:
     async with mcp.client(mode) as call:
-        invalid = await call.error_result("run_plan", plan=plan_of({"id": "a", "tool": "pluss"}))
+        invalid_result = await call.error_result("run_plan", plan=plan_of({"id": "a", "tool": "pluss"}))
         text = await call.error_result("check_plan", plan="nodes: [")
-        missing = await call.error_result("run_plan", plan=plan_of(_sum("a", "{{PLACEHOLDER_n}}", 1)))
+        missing_input_result = await call.error_result("run_plan", plan=plan_of(_sum("a", "{{PLACEHOLDER_n}}", 1)))
         unknown_run = await call.error_result("get_run", run_id=unique_name)
         unknown_request = await call.error_result("answer_feedback", run_id=unique_name, approved=True)
         without_model = await call.error_result("ask", request="Do it.")
         invalid_timeout = await call.error_result("run_plan", plan=plan_of(_sum("a", 1, 1)), timeout="soon")
         with pytest.raises(MCPError, match="there is no tool 'fly'"):
             await call.client.call_tool("fly", {})
-    assert [(error["code"], error["pointer"]) for error in invalid["errors"]] == [("unknown_tool", "/nodes/0/tool")]
-    assert invalid["errors"][0]["hint"] == "did you mean 'plus'?"
+    assert [(error["code"], error["pointer"]) for error in invalid_result["errors"]] == [
+        ("unknown_tool", "/nodes/0/tool")
+    ]
+    assert invalid_result["errors"][0]["hint"] == "did you mean 'plus'?"
     assert text["errors"][0]["code"] == "invalid_syntax"
-    assert (missing["status"], missing["errors"][0]["hint"]) == ("invalid", "add it to the inputs")
+    assert (missing_input_result["status"], missing_input_result["errors"][0]["hint"]) == (
+        "invalid",
+        "add it to the inputs",
+    )
     assert unknown_run == {"status": "not_found", "message": f"there is no run '{unique_name}'"}
     assert unknown_request["status"] == "not_found"
     expected = ("no_model", "no model is configured: set DAGWRIGHT_MODEL for this server")

@@ -101,9 +101,9 @@ async def test_webhook_receives_signed_notifications_of_requests_and_answers(
 async def test_reminders_escalations_and_expired_requests_are_notified(
     notifying_runs: Runs, receiver: Receiver
 ) -> None:
-    late: dict[str, Any] = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
+    deadline_fields: dict[str, Any] = {"deadline": "500ms", "assignee": "ann", "on_timeout": {"escalate": "eve"}}
     handle = await notifying_runs.start(
-        {"nodes": [human("late", **late), human("slow", reminder="500ms")]}, notifies=True
+        {"nodes": [human("late", **deadline_fields), human("slow", reminder="500ms")]}, notifies=True
     )
     await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.accepted))
     await _answer(handle, "slow")

@@ -162,8 +162,8 @@ async def test_events_continue_from_every_cursor_without_a_gap(
     ]
     assert len({each.cursor for each in durable_events}) == len(durable_events)
     for index, event in enumerate(durable_events):
-        rest = await events_of(python_runs.of(handle), after=event.cursor)
-        assert [description(each) for each in durable_of(rest)] == [
+        remaining_events = await events_of(python_runs.of(handle), after=event.cursor)
+        assert [description(each) for each in durable_of(remaining_events)] == [
             description(each) for each in durable_events[index + 1 :]
         ], event
     [end] = [each for each in live_events if isinstance(each, RunStatusEvent) and each.type == "run.completed"]
@@ -307,10 +307,10 @@ async def test_every_method_reports_an_unknown_run(python_runs: PythonRuns) -> N
 
 async def test_text_of_a_model_continues_from_a_cursor(serve_script: Scripted, bench: Bench, tmp_path: Path) -> None:
     answer_text = "Oslo has rain today, and Bergen has more of it: take a coat, good shoes."
-    released = asyncio.Event()
+    gate = asyncio.Event()
     script = (
         plan_text(call("one", "echo", said="rain")),
-        slow(json_text({"answer": answer_text, "missing": []}), characters=7, held_after=6, released=released),
+        slow(json_text({"answer": answer_text, "missing": []}), characters=7, held_after=6, released=gate),
     )
     async with serve_script(*script) as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo"))
@@ -321,13 +321,13 @@ async def test_text_of_a_model_continues_from_a_cursor(serve_script: Scripted, b
                 first_text += event.text if isinstance(event, TextDelta) else ""
                 if first_text:
                     break
-        released.set()
-        rest = [
+        gate.set()
+        remaining_events = [
             event async for event in PythonRuns(runs, bench, tmp_path).of(handle).events(after=event.cursor, text=True)
         ]
-        deltas = [each for each in rest if isinstance(each, TextDelta)]
+        deltas = [each for each in remaining_events if isinstance(each, TextDelta)]
         assert first_text + "".join(each.text for each in deltas) == answer_text
         assert not any(each.starts_over for each in deltas)
-        assert rest[-1].type == "run.completed"
-        last = [event async for event in run.events(after=rest[-1].cursor, text=True)]
-    assert last == []
+        assert remaining_events[-1].type == "run.completed"
+        last_events = [event async for event in run.events(after=remaining_events[-1].cursor, text=True)]
+    assert last_events == []

@@ -79,10 +79,10 @@ async def test_node_on_an_unserved_queue_waits_while_other_nodes_continue(client
     await document_of(handle)
     ended_document = (await RunReader(client, handle.id).read()).document()
 
-    waiting = ("waiting", "no worker for far")
+    waiting_state = ("waiting", "no worker for far")
     assert {name: (node["status"], node["reason"]) for name, node in document["nodes"].items()} == {
-        **{"a": ("completed", None), "one": waiting, "each": waiting, "each[0]": waiting},
-        **{"each[1]": waiting, "b": ("completed", None)},
+        **{"a": ("completed", None), "one": waiting_state, "each": waiting_state, "each[0]": waiting_state},
+        **{"each[1]": waiting_state, "b": ("completed", None)},
     }
     assert [note["message"] for note in document["notes"]] == [
         f"no worker serves the queue {queue!r} of far; start your own worker for this queue"

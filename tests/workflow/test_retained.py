@@ -223,14 +223,14 @@ async def test_emptied_store_is_distinguished_from_another_store(client: Client,
 
 
 async def test_adopted_store_replaces_the_previous_store(client: Client, queue: str, tmp_path: Path) -> None:
-    old, new = FolderStore(tmp_path / "old"), FolderStore(tmp_path / "new")
-    await check_store(client, new, task_queue=queue)
-    await publish_store(client, old, task_queue=queue)
-    previous = await adopt_store(client, new, task_queue=queue)
-    assert previous == PublishedStore(await old.identify(), old.location)
-    await publish_store(client, new, task_queue=queue)
+    old_store, new_store = FolderStore(tmp_path / "old"), FolderStore(tmp_path / "new")
+    await check_store(client, new_store, task_queue=queue)
+    await publish_store(client, old_store, task_queue=queue)
+    previous = await adopt_store(client, new_store, task_queue=queue)
+    assert previous == PublishedStore(await old_store.identify(), old_store.location)
+    await publish_store(client, new_store, task_queue=queue)
     with pytest.raises(StoreMismatch):
-        await publish_store(client, old, task_queue=queue)
+        await publish_store(client, old_store, task_queue=queue)
 
 
 async def test_record_of_a_store_is_not_a_retained_run(client: Client, queue: str, tmp_path: Path) -> None:

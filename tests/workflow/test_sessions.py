@@ -210,8 +210,8 @@ async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: 
 async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
     bench: SessionBench, unique_name: str, channel: str
 ) -> None:
-    started = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
-    handle = bench.client.get_workflow_handle(started.workflow_id)
+    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
+    handle = bench.client.get_workflow_handle(started_turn.workflow_id)
     await eventually(lambda: unique_name in bench.bench.entered)
     match channel:
         case "signal":
@@ -244,13 +244,13 @@ async def _wait_until_idle(bench: SessionBench, name: str) -> None:
 async def test_terminated_session_reports_its_last_turn_with_the_state_of_its_run(
     bench: SessionBench, unique_name: str
 ) -> None:
-    started = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
+    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
     await eventually(lambda: unique_name in bench.bench.entered)
     await bench.client.get_workflow_handle(session_id(unique_name)).terminate("gone")
     (turn,) = (await bench.sessions.find(unique_name)).session.turns
     assert (turn.status, turn.ended_at) == ("running", None)
     bench.bench.open(unique_name)
-    await bench.client.get_workflow_handle(started.workflow_id).result()
+    await bench.client.get_workflow_handle(started_turn.workflow_id).result()
     view = await bench.sessions.find(unique_name)
     (turn,) = view.session.turns
     assert (view.is_open, turn.status, turn.names, turn.ended_at is None) == (False, "completed", ("cbu",), False)
@@ -348,15 +348,15 @@ async def test_run_of_a_turn_has_the_title_template_and_tags_of_its_start(
         start = StartRequest(compiled, plan, options=options, template="nightly")
         return PreparedTurn("Do it.", await bench.started.encode(start))
 
-    started = await bench.sessions.start_turn(unique_name, prepare)
-    await bench.wait_for_turn_end(unique_name, started.workflow_id)
+    started_turn = await bench.sessions.start_turn(unique_name, prepare)
+    await bench.wait_for_turn_end(unique_name, started_turn.workflow_id)
     expected: dict[str, dict[str, Any]] = {
-        started.workflow_id: {
+        started_turn.workflow_id: {
             "DagwrightTitle": unique_name,
             "DagwrightTemplate": "nightly",
             "DagwrightTags": ["env=test", "team=blue"],
         },
-        f"{started.workflow_id}/a": {"DagwrightTitle": f"{unique_name} below"},
+        f"{started_turn.workflow_id}/a": {"DagwrightTitle": f"{unique_name} below"},
     }
     for run, attributes in expected.items():
         pairs = (await bench.client.get_workflow_handle(run).describe()).typed_search_attributes.search_attributes
@@ -378,7 +378,7 @@ async def test_session_with_an_invalid_memo_fails(bench: SessionBench, unique_na
 async def test_session_ends_after_its_turn_and_its_next_turn_starts_without_names(
     bench: SessionBench, unique_name: str
 ) -> None:
-    started = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
+    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
     ended_session = await bench.close(unique_name)
     assert (await bench.sessions.find(unique_name)).to_json()["status"] == "ending"
     with pytest.raises(TurnRejected) as error:
@@ -386,7 +386,7 @@ async def test_session_ends_after_its_turn_and_its_next_turn_starts_without_name
     assert error.value.code == "session_busy"
     bench.bench.open(unique_name)
     result = await ended_session.result()
-    assert (result["status"], result["turns"][0]["run_id"]) == ("ended", started.workflow_id)
+    assert (result["status"], result["turns"][0]["run_id"]) == ("ended", started_turn.workflow_id)
     assert (await bench.sessions.find(unique_name)).to_json()["status"] == "ended"
     assert (await bench.sessions.read(unique_name)).session.names == {}
     with pytest.raises(SessionNotFound, match="has ended already"):
@@ -418,10 +418,10 @@ async def test_session_that_continues_as_new_between_turns_keeps_turns_and_names
     monkeypatch.setattr(limits, "DRAIN_AT_EVENTS", 14)
     executions = []
     for number in range(4):
-        started = await bench.sessions.start_turn(
+        started_turn = await bench.sessions.start_turn(
             unique_name, bench.turn(call("a", "name_fund", name=f"Fund {number}"), request=f"{number}")
         )
-        session = await bench.wait_for_turn_end(unique_name, started.workflow_id)
+        session = await bench.wait_for_turn_end(unique_name, started_turn.workflow_id)
         executions.append((await bench.sessions.find(unique_name)).run_id)
     assert [turn.request for turn in session.turns] == ["0", "1", "2", "3"]
     assert session.names["cbu"]["id"] == "id-Fund 3"
@@ -435,8 +435,8 @@ async def test_terminated_turn_of_an_earlier_execution_fails(
     bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 0.5)
-    started = await _start_turn_and_continue_as_new(bench, unique_name, monkeypatch)
-    await bench.client.get_workflow_handle(started.workflow_id).terminate("gone")
+    started_turn = await _start_turn_and_continue_as_new(bench, unique_name, monkeypatch)
+    await bench.client.get_workflow_handle(started_turn.workflow_id).terminate("gone")
     await _wait_until_idle(bench, unique_name)
     (turn,) = (await bench.sessions.find(unique_name)).session.turns
     assert (turn.status, turn.outcome) == ("failed", "terminated: the sub-plan was terminated")
@@ -449,16 +449,16 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
 ) -> None:
     # Longer than this test, so only the end of the turn stops the timer.
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 600.0)
-    started = await _start_turn_and_continue_as_new(bench, unique_name, monkeypatch)
+    started_turn = await _start_turn_and_continue_as_new(bench, unique_name, monkeypatch)
     session = (await bench.sessions.find(unique_name)).session
-    assert (session.status, session.turns[0].run) == ("running", started.workflow_id)
+    assert (session.status, session.turns[0].run) == ("running", started_turn.workflow_id)
 
     async def has_timer() -> bool:
         return (await _count_events_by_kind(bench, unique_name))[EventType.EVENT_TYPE_TIMER_STARTED] == 1
 
     await eventually(has_timer)
     bench.bench.open(unique_name)
-    assert [*(await bench.wait_for_turn_end(unique_name, started.workflow_id)).names] == ["cbu"]
+    assert [*(await bench.wait_for_turn_end(unique_name, started_turn.workflow_id)).names] == ["cbu"]
     next_turn = await bench.sessions.start_turn(unique_name, bench.turn(call("c", "hold", name=f"{unique_name} 2")))
     await eventually(lambda: f"{unique_name} 2" in bench.bench.entered)
     kinds = await _count_events_by_kind(bench, unique_name)
@@ -472,7 +472,7 @@ async def _start_turn_and_continue_as_new(
     bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> Started:
     """Start a turn that sets a name and then runs until its gate is opened; the session continues as new meanwhile."""
-    started = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
+    started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
     first_execution = (await bench.sessions.find(unique_name)).run_id
     await eventually(lambda: unique_name in bench.bench.entered)
     # More signals than the limit, which have no effect on the turn.
@@ -486,7 +486,7 @@ async def _start_turn_and_continue_as_new(
 
     await eventually(has_new_execution)
     monkeypatch.setattr(limits, "DRAIN_AT_SIGNALS", 8_000)
-    return started
+    return started_turn
 
 
 async def _count_events_by_kind(bench: SessionBench, name: str) -> "Counter[EventType.ValueType]":
@@ -518,6 +518,6 @@ async def test_turn_without_a_worker_is_rejected_and_its_repeat_starts_once(
         assert error.value.code == "no_worker"
         await client.get_workflow_handle(session_id(unique_name)).terminate("the session has no worker")
         monkeypatch.setattr(sessions, "TURN_TIMEOUT_S", 60.0)
-        started = await bench.sessions.start_turn(unique_name, prepare, run=f"{unique_name} run")
-        assert len((await bench.wait_for_turn_end(unique_name, started.workflow_id)).turns) == 1
+        started_turn = await bench.sessions.start_turn(unique_name, prepare, run=f"{unique_name} run")
+        assert len((await bench.wait_for_turn_end(unique_name, started_turn.workflow_id)).turns) == 1
         await bench.close(unique_name)

@@ -196,11 +196,11 @@ async def test_document_has_a_note_about_missing_or_unavailable_values(outage_ru
         assert note["message"].endswith("; try again later")
     for payload_file in (tmp_path / "payloads").rglob("sha256-*"):
         payload_file.unlink()
-    full = await full_of(outage_runs, handle)
-    assert sorted(full["nodes"]) == ["end", "n5", "start"]
-    assert full["nodes_ref"] == {"ref": "regions", "counts": {"completed": COUNT - 1}}
-    assert full["output"] == {"early": value_of(5)}
-    (note,) = full["notes"]
+    full_document = await full_of(outage_runs, handle)
+    assert sorted(full_document["nodes"]) == ["end", "n5", "start"]
+    assert full_document["nodes_ref"] == {"ref": "regions", "counts": {"completed": COUNT - 1}}
+    assert full_document["output"] == {"early": value_of(5)}
+    (note,) = full_document["notes"]
     assert note["message"].endswith("; the run itself only has their counts by state")
 
 

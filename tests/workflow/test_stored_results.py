@@ -64,7 +64,7 @@ async def test_nodes_read_a_large_result_completely_in_parts_and_in_conditions(r
     }
     handle = await runs.start(plan)
     nodes = bare(await document_of(handle))["nodes"]
-    missing = "missing_data: Missing data:"
+    message_prefix = "missing_data: Missing data:"
     assert {
         name: nodes[name] for name in [*(node["id"] for node in plan["nodes"][1:9]), "odd[7]", "yes", "no", "any"]
     } == {
@@ -74,11 +74,11 @@ async def test_nodes_read_a_large_result_completely_in_parts_and_in_conditions(r
         "text": completed_node(digest_of(f"{json_of(_ROWS)} of 500")),
         "inside": completed_node(digest_of({"list": [1, "x" * 20]})),
         "small": completed_node({"r": _ROWS[3], "n": 500}),
-        "unknown": failed_node(f"{missing} table.result.row: 'row' not found in table.result; it has n, rows"),
+        "unknown": failed_node(f"{message_prefix} table.result.row: 'row' not found in table.result; it has n, rows"),
         "deep": failed_node(
-            f"{missing} table.result.rows[600].name: [600] not found in table.result.rows; it has 500 items"
+            f"{message_prefix} table.result.rows[600].name: [600] not found in table.result.rows; it has 500 items"
         ),
-        "odd[7]": failed_node(f"{missing} item.nme: 'nme' not found in item; it has name, text"),
+        "odd[7]": failed_node(f"{message_prefix} item.nme: 'nme' not found in item; it has name, text"),
         "yes": completed_node({}),
         "no": SKIPPED,
         "any": completed_node({}),
@@ -92,7 +92,7 @@ async def test_nodes_read_a_large_result_completely_in_parts_and_in_conditions(r
 
 async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by_no_condition(runs: Runs) -> None:
     wide = {"id": "wide", "tool": "table", "arguments": {"rows": 400, "size": 1_000}}
-    long = {"id": "long", "tool": "table", "arguments": {"rows": 6_000}}
+    long_table = {"id": "long", "tool": "table", "arguments": {"rows": 6_000}}
     named = {"tool": "echo", "arguments": {"name": "{{item.name}}"}}
     nodes = [
         {"id": "each", "for_each": "{{wide.result.rows[0:400:100]}}", **named},
@@ -101,7 +101,7 @@ async def test_list_over_the_limit_of_the_run_is_mapped_by_reference_and_read_by
         {"id": "all", "tool": "echo", "when": "long.result.rows.all(row, row.name != '')"},
     ]
     document = bare(
-        await document_of(await runs.start({"nodes": [wide, long, *nodes], "output": "{{keyed.result[399]}}"}))
+        await document_of(await runs.start({"nodes": [wide, long_table, *nodes], "output": "{{keyed.result[399]}}"}))
     )
     assert (document["nodes"]["keyed"]["status"], document["output"]) == ("completed", {"name": "row 399"})
     assert {name: document["nodes"][name] for name in ("each", "size", "all")} == {
@@ -239,20 +239,20 @@ async def test_values_missing_from_the_store_are_reported(client: Client, bench:
         bench.open("gone")
         document = await document_of(handle)
         ref = ref_of(json_of({"n": 500, "rows": _ROWS}).encode())
-        gone = (
+        message = (
             f"the payload {ref} is not in the store {tmp_path / 'payloads'}; it was removed, or "
             "DAGWRIGHT_PAYLOAD_STORE differs from the store that it was written to"
         )
         assert document["nodes"]["use"]["error"] == {
             "code": "value_lost",
-            "message": f"a value of the arguments is lost: {gone}",
+            "message": f"a value of the arguments is lost: {message}",
             "retryable": False,
         }
         restored = await runs.read_document(handle)
         assert restored["output"]["ref"] == restored["nodes"]["table"]["result"]["ref"] == ref
         assert restored["notes"] == [
-            {"code": "value_lost", "node_id": None, "message": f"output: {gone}"},
-            {"code": "value_lost", "node_id": "table", "message": f"table: {gone}"},
+            {"code": "value_lost", "node_id": None, "message": f"output: {message}"},
+            {"code": "value_lost", "node_id": "table", "message": f"table: {message}"},
         ]
         await runs.check_runs()
 

@@ -136,8 +136,8 @@ async def test_interrupted_stream_continues_with_the_accepted_nodes(serve_script
     bench = Bench()
     first_node = call("a", "hold", name="a")
     interrupted_plan = plan_text(first_node, *[call(f"long{number}", "echo", words="x" * 600) for number in range(3)])
-    rest = plan_text(call("b", "echo", of="{{a.result}}"))
-    script = (interrupted_answer(interrupted_plan, after="x" * 500), rest, "Done.")
+    second_plan = plan_text(call("b", "echo", of="{{a.result}}"))
+    script = (interrupted_answer(interrupted_plan, after="x" * 500), second_plan, "Done.")
     async with serve_script(*script, bench=bench) as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: len(server.calls) == 2)
@@ -254,8 +254,8 @@ async def test_manual_retry_of_a_failed_planner_call_continues_its_plan(serve_sc
     filtered_answer = replace(
         held_answer(interrupted_plan, gate, after=json.dumps(first_node)), finish_reason="content_filter"
     )
-    rest = plan_text(call("b", "echo", of="{{a.result}}"))
-    async with serve_script(filtered_answer, rest, "Done.", bench=bench) as (server, runs):
+    second_plan = plan_text(call("b", "echo", of="{{a.result}}"))
+    async with serve_script(filtered_answer, second_plan, "Done.", bench=bench) as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Look.", "hold", "echo"))
         await eventually(lambda: bench.entered == ["a"])
         gate.set()

@@ -99,14 +99,14 @@ async def test_run_that_is_cancelled_at_its_start_leaves_no_open_sub_plan(runs: 
     statuses = {node["status"] for node in document["nodes"].values()}
     assert statuses <= {"completed", "cancelled"}
     child_histories = (await histories_of(runs.client, handle))[1:]
-    started = {history.workflow_id.rpartition("/")[2] for history in child_histories}
+    started_ids = {history.workflow_id.rpartition("/")[2] for history in child_histories}
     # `histories_of` waits for the end of each sub-plan, so no sub-plan is open.
     for history in child_histories:
         child_document = await document_of(runs.client.get_workflow_handle(history.workflow_id))
         name = history.workflow_id.rpartition("/")[2]
         if child_document["status"] == "completed":
             assert document["nodes"][name]["status"] == "completed"
-    assert started >= {name for name, node in document["nodes"].items() if node["status"] == "completed"}
+    assert started_ids >= {name for name, node in document["nodes"].items() if node["status"] == "completed"}
 
 
 async def test_terminated_sub_plan_fails_its_node(runs: Runs, bench: Bench, unique_name: str) -> None:
