@@ -84,9 +84,7 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
     assert {each.streams for each in answer_clients} == {2}
 
 
-async def test_requests_during_an_outage_start_nothing_and_succeed_afterwards(
-    own_server: LiveServer, folder: Path
-) -> None:
+async def test_requests_in_an_outage_start_nothing_and_succeed_afterwards(own_server: LiveServer, folder: Path) -> None:
     gate = asyncio.Event()
     gate.set()
     async with (

@@ -74,9 +74,7 @@ def escape(text: str) -> str:
 
 @settings(max_examples=examples(100), deadline=None)
 @given(name=IDS, drawn=values_with_paths())
-def test_single_reference_resolves_to_the_value_with_its_type(
-    name: str, drawn: tuple[Any, tuple[str | int, ...], Any]
-) -> None:
+def test_single_reference_resolves_to_the_typed_value(name: str, drawn: tuple[Any, tuple[str | int, ...], Any]) -> None:
     value, path, expected = drawn
     text = "{{" + f"{name}.result{format_path(path)}" + "}}"
     template = parse_template(text, {name})
@@ -187,9 +185,7 @@ def test_template_is_unchanged_after_a_round_trip_through_json(template: list[Te
 
 @settings(deadline=None)
 @given(value=st.dictionaries(KEYS, JSON_VALUES, min_size=1, max_size=3), result=JSON_VALUES, data=st.data())
-def test_resolved_binding_changes_only_the_value_at_its_path(
-    value: dict[str, Any], result: Any, data: st.DataObject
-) -> None:
+def test_resolved_binding_changes_only_its_path(value: dict[str, Any], result: Any, data: st.DataObject) -> None:
     value_before = json.dumps(value)
     key = data.draw(st.sampled_from(sorted(value)))
     resolved = resolve_bindings(value, [((key,), (ResultOf("a", "result"),))], scope=scope_of({"a": result}))

@@ -41,9 +41,7 @@ async def start(runs: Runs, plan: Any, *cards: AgentCard, **options: Any) -> Han
     return await runs.start(plan, tools=tools_with_agents(runs, *cards), **options)
 
 
-async def test_each_agent_of_a_plan_receives_the_results_of_its_dependencies(
-    client: Client, serve_script: Scripted
-) -> None:
+async def test_agents_of_a_plan_receive_results_of_dependencies(client: Client, serve_script: Scripted) -> None:
     plan = {
         "nodes": [
             {"id": "look", "agent": "searcher", "objective": "Find tea.", "title": "The search"},

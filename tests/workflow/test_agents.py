@@ -76,9 +76,7 @@ async def test_agent_continues_as_new_with_its_whole_conversation(client: Client
 # People.
 
 
-async def test_model_receives_the_outcomes_of_calls_that_a_person_ended(
-    serve_script: Scripted, unique_name: str
-) -> None:
+async def test_model_receives_outcomes_of_calls_that_a_person_ended(serve_script: Scripted, unique_name: str) -> None:
     bench = Bench()
     calls = tool_calls(("hold", {"name": unique_name}), ("write", {"name": unique_name}))
     async with serve_script(calls, step("Then without.", last="made by hand"), bench=bench) as (model, runs):

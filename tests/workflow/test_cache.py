@@ -128,9 +128,7 @@ def ponder_node(node_id: str, name: str, tool_name: str = "ponder", **arguments:
     return {"id": node_id, "tool": tool_name, "arguments": {"name": name, **arguments}}
 
 
-async def test_slow_node_of_a_region_is_cached_and_a_fast_node_is_not(
-    worker: Runs, second_worker: Runs, calls: list[str]
-) -> None:
+async def test_only_slow_nodes_of_a_region_are_cached(worker: Runs, second_worker: Runs, calls: list[str]) -> None:
     nodes = [
         ponder_node("a", "x"),
         ponder_node("b", "{{a.result}}"),

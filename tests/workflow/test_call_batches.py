@@ -54,9 +54,7 @@ async def statuses_of(runs: Runs, handle: Handle) -> dict[str, str]:
 
 
 @without_cache
-async def test_chain_of_short_calls_is_one_activity(
-    runs: Runs, bench: Bench, unique_name: str, long_batches: None
-) -> None:
+async def test_short_calls_are_one_activity(runs: Runs, bench: Bench, unique_name: str, long_batches: None) -> None:
     handle = await runs.start({"nodes": chain(unique_name, 50), "output": "{{n49.result}}"})
     document = await document_of(handle)
     assert bare(document)["output"] == 7

@@ -158,9 +158,7 @@ async def test_history_has_the_ids_titles_timeouts_and_priorities_of_the_plan(ru
     assert bare(document)["status"] == "completed"
 
 
-async def test_long_call_sends_heartbeats_and_the_next_attempt_receives_their_details(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_next_attempt_receives_the_heartbeat_details_of_a_long_call(client: Client, tmp_path: Path) -> None:
     @tool(effects="read")
     def slow() -> int:
         context().wait_for_cancellation(2.5)

@@ -41,9 +41,7 @@ async def _count_scheduled_activities(handle: Handle) -> int:
     return len([event async for event in handle.fetch_history_events() if event.event_type == kind])
 
 
-async def test_only_calls_with_an_event_in_history_are_shown_as_running(
-    cached_runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_only_calls_with_an_event_are_shown_as_running(cached_runs: Runs, bench: Bench, unique_name: str) -> None:
     nodes = [_hold(f"n{number}", unique_name) for number in range(_CALL_COUNT)]
     handle = await cached_runs.start({"nodes": nodes, "output": "{{n0.result}}"}, max_in_flight=_MAX_CONCURRENT_CALLS)
     try:

@@ -70,9 +70,7 @@ def outcomes_of(document: Document) -> dict[str, Any]:
     }
 
 
-async def test_fork_with_a_changed_input_executes_only_affected_nodes(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {
         "inputs": {"x": {"type": "number"}},
         "nodes": [
@@ -102,9 +100,7 @@ async def test_fork_with_a_changed_input_executes_only_affected_nodes(
     assert outcomes_of(view.document()) == outcomes_of(document)
 
 
-async def test_fork_of_a_failed_run_keeps_the_keys_of_unfinished_calls(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_fork_of_a_failed_run_keeps_keys_of_unfinished_calls(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {
         "nodes": [
             call("done", "keyed", name=f"{unique_name} done"),

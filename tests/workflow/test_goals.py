@@ -154,9 +154,7 @@ async def test_references_in_results_and_answers_are_not_resolved(client: Client
     assert secret not in "".join(received.text for received in server.calls)
 
 
-async def test_references_in_calls_and_results_of_an_agent_are_not_resolved(
-    serve_script: Scripted, secret: str
-) -> None:
+async def test_references_in_calls_and_results_of_agents_are_not_resolved(serve_script: Scripted, secret: str) -> None:
     steps = (tool_call("echo", text=BRACES), step(f"It is {BRACES}", last=BRACES))
     async with serve_script(*steps) as (server, runs):
         handle = await runs.start_compiled_plan(agent(runs, "echo"), inputs={"objective": f"Say {BRACES}"})

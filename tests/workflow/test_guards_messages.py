@@ -136,9 +136,7 @@ async def test_run_on_a_server_without_search_attributes_writes_none(cached_runs
         await client.list_runs()
 
 
-async def test_raw_run_on_a_server_without_search_attributes_writes_none(
-    server: LiveServer, bench: Bench, tmp_path: Path
-) -> None:
+async def test_raw_run_writes_no_unknown_search_attributes(server: LiveServer, bench: Bench, tmp_path: Path) -> None:
     """A worker compiles the plan, and reads which search attributes the namespace has."""
     client = await dial(server.address, namespace=f"bare-{uuid4().hex}")
     await prepare_namespace(client)

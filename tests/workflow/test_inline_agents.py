@@ -79,9 +79,7 @@ async def test_plan_with_an_inline_agent_that_the_policy_refuses_is_rejected(ser
         assert '{"tool": "agent.inline", "then": "run"}' in problem["hint"]
 
 
-async def test_changed_policy_applies_to_inline_agents_of_a_running_run(
-    serve_script: Scripted, unique_name: str
-) -> None:
+async def test_changed_policy_applies_to_inline_agents_of_an_open_run(serve_script: Scripted, unique_name: str) -> None:
     bench = Bench()
     hold = {"id": "on", "tool": "hold", "arguments": {"name": unique_name}}
     nodes = [

@@ -147,9 +147,7 @@ def option_of(request: dict[str, Any], *words: str) -> dict[str, Any]:
     return dict(option)
 
 
-async def test_person_chooses_an_ambiguous_party_and_the_model_does_not_see_the_choice(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_model_does_not_see_which_ambiguous_party_a_person_chooses(client: Client, tmp_path: Path) -> None:
     script = intents_answer(
         fund("Iberia"), director("Maria Garcia"), director("Sarah Chen"), product("CUSTODY", "@result_1")
     )

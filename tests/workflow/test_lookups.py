@@ -170,9 +170,7 @@ async def test_party_is_created_after_all_answers(runs: Runs, database: EntityDa
     assert [(lookup["created"], lookup["reason"]) for lookup in document["lookups"]] == expected
 
 
-async def test_non_interactive_run_fails_with_all_unresolved_lookups(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_non_interactive_run_fails_with_unresolved_lookups(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {
         "intents": [
             {"verb": "change", "params": {"name": unique_name}, "refs": {}, "lookups": None},

@@ -189,9 +189,7 @@ async def test_volumes_of_two_carriers_are_compared_in_parallel_rounds(
 ACMES = ("Acme Corp LLC", "Acme Corporation", "Acme Co")
 
 
-async def test_next_turn_selects_one_of_the_matching_companies(
-    client: Client, tmp_path: Path, maritime: Maritime
-) -> None:
+async def test_next_turn_selects_a_matching_company(client: Client, tmp_path: Path, maritime: Maritime) -> None:
     expected = matching(
         maritime, lambda each: each["shipper_name"] == "Acme Corp LLC" and each["destination_port_code"] == "USHOU"
     )

@@ -237,9 +237,7 @@ async def test_misuse_of_clients_and_workers_raises_immediately(
                 pass
 
 
-async def test_blocking_client_works_inside_a_running_event_loop(
-    server: LiveServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_blocking_client_works_in_an_event_loop(server: LiveServer, capsys: pytest.CaptureFixture[str]) -> None:
     """The event loop of this test runs, like the event loop of a notebook."""
     settings = Settings(state_dir=server.settings.state_dir, task_queue=f"python-{uuid4().hex[:8]}")
     assert dagwright.run(LAMPS, tools=[stock], settings=settings).output == 4

@@ -96,9 +96,7 @@ async def test_items_of_a_map_are_results_of_their_node(python_runs: PythonRuns)
         _ = result.nodes["laod"]
 
 
-async def test_failed_and_cancelled_runs_raise_with_their_result(
-    python_runs: PythonRuns, bench: Bench, unique_name: str
-) -> None:
+async def test_failed_and_cancelled_runs_raise_results(python_runs: PythonRuns, bench: Bench, unique_name: str) -> None:
     failing_node = call("b", "give_up", message="out of stock")
     handle = await python_runs.runs.start(plan_of(call("a", "echo", x=1), {**failing_node, "depends_on": ["a"]}))
     with pytest.raises(RunFailed, match="'b' failed: out of stock") as failure:

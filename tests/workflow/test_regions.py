@@ -51,9 +51,7 @@ async def test_chain_of_pure_nodes_is_one_activity(runs: Runs) -> None:
     assert await calls_of_run(handle) == ["region:n0"]
 
 
-async def test_ordinary_node_starts_before_the_end_of_the_region_it_depends_on(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_ordinary_node_starts_before_its_region_ends(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {
         "nodes": [
             {"id": "first", "tool": "text", "arguments": {"size": 8_000}},

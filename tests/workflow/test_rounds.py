@@ -137,9 +137,7 @@ async def test_failed_answer_is_replaced_by_the_deliverables(client: Client, tmp
     assert document["nodes"]["answer"]["status"] == "failed"
 
 
-async def test_planner_receives_a_preview_of_a_large_slot_and_the_answer_the_whole_slot(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_planner_receives_a_preview_and_the_answer_all_of_a_large_slot(client: Client, tmp_path: Path) -> None:
     inputs = {"question": ref(9, "clarification"), "rows": ref(1, "rows")}
     script = (
         INTENTION,

@@ -119,9 +119,7 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
     await bench.close(unique_name)
 
 
-async def test_turns_run_in_sequence_and_each_receives_the_names_of_the_last(
-    bench: SessionBench, unique_name: str
-) -> None:
+async def test_turns_run_in_sequence_with_the_names_of_earlier_turns(bench: SessionBench, unique_name: str) -> None:
     busy_requests: list[str] = []
     held_turn = bench.turn(call("a", "hold", name=unique_name), call("b", "name_fund", name="Apex"), request="First.")
     first = await bench.sessions.start_turn(unique_name, held_turn)
@@ -207,9 +205,7 @@ async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: 
 
 
 @pytest.mark.parametrize("channel", ["signal", "temporal", "terminate"])
-async def test_cancelled_or_terminated_turn_leaves_the_session_idle(
-    bench: SessionBench, unique_name: str, channel: str
-) -> None:
+async def test_cancelled_or_terminated_turn_frees_session(bench: SessionBench, unique_name: str, channel: str) -> None:
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
     handle = bench.client.get_workflow_handle(started_turn.workflow_id)
     await eventually(lambda: unique_name in bench.bench.entered)
@@ -241,9 +237,7 @@ async def _wait_until_idle(bench: SessionBench, name: str) -> None:
     await eventually(is_idle)
 
 
-async def test_terminated_session_reports_its_last_turn_with_the_state_of_its_run(
-    bench: SessionBench, unique_name: str
-) -> None:
+async def test_terminated_session_reports_the_run_state_of_its_last_turn(bench: SessionBench, unique_name: str) -> None:
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
     await eventually(lambda: unique_name in bench.bench.entered)
     await bench.client.get_workflow_handle(session_id(unique_name)).terminate("gone")
@@ -336,9 +330,7 @@ async def _failure_of(handle: Handle) -> ApplicationError:
     return failure.value.cause
 
 
-async def test_run_of_a_turn_has_the_title_template_and_tags_of_its_start(
-    bench: SessionBench, unique_name: str
-) -> None:
+async def test_run_of_a_turn_has_title_template_and_tags_of_its_start(bench: SessionBench, unique_name: str) -> None:
     child_plan = {"plan": 1, "title": f"{unique_name} below", "nodes": [call("b", "echo", value=1)]}
     plan = {"plan": 1, "title": unique_name, "nodes": [{"id": "a", "plan": child_plan}]}
 
@@ -375,9 +367,7 @@ async def test_session_with_an_invalid_memo_fails(bench: SessionBench, unique_na
         await bench.sessions.find(unique_name)
 
 
-async def test_session_ends_after_its_turn_and_its_next_turn_starts_without_names(
-    bench: SessionBench, unique_name: str
-) -> None:
+async def test_session_ends_after_its_turn_and_restarts_without_names(bench: SessionBench, unique_name: str) -> None:
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
     ended_session = await bench.close(unique_name)
     assert (await bench.sessions.find(unique_name)).to_json()["status"] == "ending"

@@ -256,9 +256,7 @@ def _check_cancelled(document: Document, reason: str) -> None:
     }
 
 
-async def test_cancel_signal_cancels_running_nodes_and_keeps_results(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_cancel_signal_cancels_open_nodes_and_keeps_results(runs: Runs, bench: Bench, unique_name: str) -> None:
     handle = await runs.start(_held_in_task_and_thread(unique_name))
     await eventually(lambda: bench.entered.count(unique_name) == 2)
     await handle.signal("cancel", {"reason": "wrong plan", "by": "ann"})

@@ -18,9 +18,7 @@ async def _update(handle: Handle, name: str, **message: Any) -> Any:
     return await handle.execute_update(name, {"by": "ann", **message})
 
 
-async def test_cancelled_item_and_cancelled_sub_plan_stop_their_calls(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_calls_of_cancelled_items_and_sub_plans_are_cancelled(runs: Runs, bench: Bench, unique_name: str) -> None:
     child_plan = {"plan": 1, "nodes": [hold("inner", f"{unique_name} inner")]}
     items = hold("m", "{{item}}", for_each=[f"{unique_name} x", f"{unique_name} y"], key="{{index}}")
     handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, items]})
@@ -35,9 +33,7 @@ async def test_cancelled_item_and_cancelled_sub_plan_stop_their_calls(
     assert {name: node["status"] for name, node in nodes.items()} == expected
 
 
-async def test_node_of_a_sub_plan_is_cancelled_through_the_parent_run(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_node_of_a_sub_plan_is_cancelled_through_its_parent(runs: Runs, bench: Bench, unique_name: str) -> None:
     child_plan = {"plan": 1, "nodes": [hold("inner", unique_name), {"id": "sibling", "tool": "echo"}], "output": "done"}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}]})
     await eventually(lambda: unique_name in bench.entered)
@@ -74,9 +70,7 @@ async def test_failed_node_is_retried_and_blocked_nodes_continue(runs: Runs, ben
     assert values == expected
 
 
-async def test_retried_sub_plan_runs_again_with_the_same_idempotency_key(
-    runs: Runs, bench: Bench, unique_name: str
-) -> None:
+async def test_retried_sub_plan_keeps_the_idempotency_keys(runs: Runs, bench: Bench, unique_name: str) -> None:
     inner = {"id": "inner", "tool": "second_time", "arguments": {"name": unique_name}}
     child_plan = {"plan": 1, "nodes": [inner], "output": "{{inner.result}}"}
     handle = await runs.start({"nodes": [{"id": "sub", "plan": child_plan}, hold("on", f"{unique_name} on")]})

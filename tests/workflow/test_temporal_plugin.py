@@ -249,9 +249,7 @@ async def _check_order(shop: Shop, plan_queue: str) -> None:
     assert await order.result() == ["received: hello", {"item": "lamp", "price": 12}]
 
 
-async def test_plugin_with_a_separate_queue_keeps_the_activities_of_the_worker(
-    server: LiveServer, tmp_path: Path
-) -> None:
+async def test_plugin_with_a_separate_queue_keeps_activities_of_the_worker(server: LiveServer, tmp_path: Path) -> None:
     plan_queue = f"plans-{uuid4().hex}"
     async with open_shop(server, tmp_path, activities=[notify], plugin={"task_queue": plan_queue}) as shop:
         await _check_order(shop, plan_queue)

@@ -171,9 +171,7 @@ def later_greeting(name: str) -> str:
 _PLAN = {"nodes": [{"id": "a", "tool": "later_greeting", "arguments": {"name": "Ann"}}], "output": "{{a.result}}"}
 
 
-async def test_worker_without_the_tool_compiles_a_plan_with_it(
-    client: Client, tmp_path: Path, unique_name: str
-) -> None:
+async def test_worker_without_a_tool_compiles_plans_with_it(client: Client, tmp_path: Path, unique_name: str) -> None:
     tools_file = tmp_path / "greetings.py"
     tools_file.write_text(_TOOLS, encoding="utf-8")
     settings = Settings(state_dir=tmp_path / "state")

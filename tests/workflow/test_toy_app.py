@@ -20,9 +20,7 @@ def put(item: str, **lookup: str) -> dict[str, object]:
     return {"verb": "toy.put", "params": {"item": item}, "lookups": {"shelf-id": shelf}}
 
 
-async def test_answered_lookup_of_an_application_supplies_the_parameters_of_its_calls(
-    client: Client, tmp_path: Path
-) -> None:
+async def test_answered_lookup_of_an_application_supplies_its_parameters(client: Client, tmp_path: Path) -> None:
     with toy_app():
         settings = Settings(state_dir=tmp_path)
         async with serving_runs(client, ToolRegistry(), settings=settings) as runs:
