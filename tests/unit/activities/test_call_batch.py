@@ -1,4 +1,4 @@
-"""The activity `call_batch`, without a server: its calls, its records, and calls that leave the batch."""
+"""The activity `call_batch`, without a server: its calls, its records, and the calls that it detaches."""
 
 import asyncio
 import json
@@ -41,11 +41,11 @@ class Records:
     """Records in memory; with `is_down`, no record can be written."""
 
     recorded_ids: list[list[str]] = field(default_factory=list)
-    before: CallBatchResult = field(default_factory=CallBatchResult)
+    earlier: CallBatchResult = field(default_factory=CallBatchResult)
     is_down: bool = False
 
     async def read_earlier(self) -> CallBatchResult:
-        return self.before
+        return self.earlier
 
     async def record(self, result: CallBatchResult) -> bool:
         if not self.is_down:
@@ -61,7 +61,7 @@ class Scene:
         """Node, idempotency key and attempt of each call."""
         self.released = asyncio.Event()
         self.running: Counter[str] = Counter()
-        self.most = 0
+        self.max_running = 0
         self.records, self.detached, store = Records(), DetachedCalls(), MemoryStore()
         self._registry = ToolRegistry.of(*self._tools())
         tools = callable_tools(
@@ -74,7 +74,7 @@ class Scene:
         self.activities = activities_of_tools(tools)
         self.paused: set[str] = set()
         self.slots = CallSlots(100)
-        # The scene has the one method of paused calls that a batch needs.
+        # A batch only calls `is_paused`, which this class has.
         paused: Any = self
         self._batch = batch_activity(BatchSetup(tools, lambda _: self.records, self.slots, paused, self.detached))
 
@@ -96,7 +96,7 @@ class Scene:
         async def hold(value: Any = None) -> Any:
             record_call()
             self.running["now"] += 1
-            self.most = max(self.most, self.running["now"])
+            self.max_running = max(self.max_running, self.running["now"])
             await self.released.wait()
             self.running["now"] -= 1
             return value
@@ -128,8 +128,8 @@ class Scene:
         payload = await bench.payload(self.message(*nodes, parallel=parallel))
         return call_batch_result_from_json(json.loads(payload.data))
 
-    def own(self, tool: str, node: str) -> ActivityBench:
-        """Return the first attempt of a call's own activity."""
+    def separate_activity(self, tool: str, node: str) -> ActivityBench:
+        """Return the first attempt of the separate activity of a call."""
         bench = ActivityBench(self.activities[tool])
         bench.temporal.info = replace(bench.temporal.info, activity_id=node, attempt=1)
         return bench
@@ -156,51 +156,57 @@ async def test_each_result_is_recorded_before_its_dependents_start(scene: Scene)
     assert results(result) == {"a": 7, "other": 1, "b": 7, "c": 7}
     assert (result.detached, result.separate) == ({}, [])
     assert scene.calls == [(name, f"key of {name}", 1) for name in ("a", "other", "b", "c")]
-    assert [recorded[-1] for recorded in scene.records.recorded_ids] == ["other", "b"], "nothing waits for the last one"
+    assert [recorded[-1] for recorded in scene.records.recorded_ids] == ["other", "b"], (
+        "nothing depends on the last call"
+    )
     [end] = [end for end in result.ended if end.task_id == "b"]
     attempt = read_attempt(end.payload.metadata)
     assert (attempt.count, attempt.started_at is None, attempt.tool_version == "") == (1, False, False)
 
 
 async def test_the_next_attempt_repeats_only_calls_without_a_record(scene: Scene) -> None:
-    whole = await scene.run(*_CHAIN)
+    complete = await scene.run(*_CHAIN)
     scene.calls.clear()
-    scene.records.before = CallBatchResult(whole.ended[:1])
+    scene.records.earlier = CallBatchResult(complete.ended[:1])
     assert results(await scene.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
-    # The call that the dead worker may have started has its second attempt; the next call has its first.
+    # The dead worker may have started `b`, so this is its second attempt. `c` has its first attempt.
     assert scene.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
 
 
-async def test_without_a_record_no_dependent_starts(scene: Scene) -> None:
+async def test_dependent_is_not_started_if_the_result_cannot_be_recorded(scene: Scene) -> None:
     scene.records.is_down = True
     assert results(await scene.run(*_CHAIN)) == {"a": 7}
     assert [name for name, _, _ in scene.calls] == ["a"]
 
 
-async def test_a_failed_call_leaves_the_batch_and_fails_again_in_its_own_activity(scene: Scene) -> None:
+async def test_failed_call_is_detached_and_its_failure_is_repeated_in_a_separate_activity(scene: Scene) -> None:
     result = await scene.run(call("a", "bad"), call("b", "{{a.result}}"), call("c"))
     assert results(result) == {"c": 1}
     assert [*result.detached] == ["a"]
-    own = scene.own("short", "a")
-    failure = await own.failure({"value": "bad"}, **{HEADER_BATCH_FAILURE: result.detached["a"]})
+    separate_activity = scene.separate_activity("short", "a")
+    failure = await separate_activity.failure({"value": "bad"}, **{HEADER_BATCH_FAILURE: result.detached["a"]})
     assert (failure.message, failure.non_retryable) == ("not now", False)
     assert failure.next_retry_delay == timedelta(seconds=5)
     assert failure.details[0]["attempt"] == 1
-    assert len(scene.calls) == 2, "the first attempt is not made again"
-    own.temporal.info = replace(own.temporal.info, attempt=2)
-    assert (await own.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.detached["a"]})).data == b"5"
+    assert len(scene.calls) == 2, "the first attempt is not repeated"
+    separate_activity.temporal.info = replace(separate_activity.temporal.info, attempt=2)
+    assert (await separate_activity.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.detached["a"]})).data == b"5"
 
 
-async def test_slow_call_leaves_the_batch_for_its_own_activity(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_call_is_detached_and_continued_by_a_separate_activity(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
     result = await scene.run(call("slow", 3, tool="hold"), call("next", "{{slow.result}}"))
     assert (results(result), result.detached, result.separate) == ({}, {"slow": None}, ["hold"])
-    own = asyncio.ensure_future(scene.own("hold", "slow").payload({"value": 3}))
+    separate_activity = asyncio.ensure_future(scene.separate_activity("hold", "slow").payload({"value": 3}))
     await asyncio.sleep(0)
     scene.released.set()
-    assert (await own).data == b"3"
+    assert (await separate_activity).data == b"3"
     assert [name for name, _, _ in scene.calls] == ["slow"], "the call is made once"
-    assert (await scene.own("hold", "slow").payload({"value": 4})).data == b"4", "only one activity continues it"
+    assert (await scene.separate_activity("hold", "slow").payload({"value": 4})).data == b"4", (
+        "only one activity continues the detached call"
+    )
 
 
 @pytest.mark.parametrize(("parallel", "slots"), [(2, 100), (9, 2)], ids=["run", "worker"])
@@ -210,7 +216,7 @@ async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
     scene.slots.limit = slots
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
     result = await scene.run(*(call(f"n{n}", tool="hold") for n in range(5)), parallel=parallel)
-    assert (scene.most, [*result.detached], scene.slots.in_use) == (2, ["n0", "n1"], 2)
+    assert (scene.max_running, [*result.detached], scene.slots.in_use) == (2, ["n0", "n1"], 2)
     scene.released.set()
     await eventually(lambda: scene.slots.in_use == 0)
 
@@ -218,32 +224,32 @@ async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
 async def test_batch_that_is_cancelled_between_two_starts_keeps_its_results_and_cancels_its_calls(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    event = asyncio.Event()
+    two_calls_made = asyncio.Event()
 
-    async def no_answer(_: str) -> bool:
+    async def hang_after_two_calls(_: str) -> bool:
         if len(scene.calls) < 2:
             return False
-        event.set()
+        two_calls_made.set()
         return await asyncio.Event().wait()
 
-    monkeypatch.setattr(scene, "is_paused", no_answer)
+    monkeypatch.setattr(scene, "is_paused", hang_after_two_calls)
     batch = asyncio.ensure_future(
         scene.run(call("a"), call("slow", tool="hold"), call("b", "{{a.result}}"), call("c", "{{a.result}}"))
     )
-    await event.wait()
+    await two_calls_made.wait()
     batch.cancel()
     result = await batch
     assert (results(result), {*result.detached}) == ({"a": 1}, {"slow"})
     await eventually(lambda: scene.slots.in_use == 0)
 
 
-async def test_calls_of_a_paused_tool_leave_the_batch(scene: Scene) -> None:
+async def test_calls_of_a_paused_tool_are_detached(scene: Scene) -> None:
     scene.paused.add("short")
     result = await scene.run(call("a"), call("b", "{{a.result}}"))
     assert (result.ended, result.detached, result.separate, scene.calls) == ([], {"a": None}, ["short"], [])
 
 
-async def test_a_tool_that_the_worker_lacks_leaves_the_batch(scene: Scene) -> None:
+async def test_call_of_a_tool_that_the_worker_lacks_is_detached(scene: Scene) -> None:
     message = scene.message(call("a"), call("b", tool="hold"))
     message["calls"][0][2] = "gone"
     payload = await ActivityBench(scene._batch).payload(message)
@@ -254,15 +260,15 @@ async def test_a_tool_that_the_worker_lacks_leaves_the_batch(scene: Scene) -> No
         await ActivityBench(scene._batch).payload({"calls": [1]})
 
 
-async def test_records_in_the_store_are_those_of_the_same_activity_and_are_deleted() -> None:
+async def test_stored_records_belong_to_an_activity_and_are_deleted() -> None:
     store, info = MemoryStore(), ActivityBench(len).temporal.info
     deleted: list[str] = []
     first = StoreRecords(store, replace(info, attempt=1), delete_later=deleted.append)
     assert await first.record(CallBatchResult(detached={"a": None}))
     second = StoreRecords(store, replace(info, attempt=2), delete_later=deleted.append)
     assert (await second.read_earlier()).detached == {"a": None}
-    other = StoreRecords(store, replace(info, attempt=2, activity_id="x"), delete_later=deleted.append)
-    assert (await other.read_earlier()).detached == {}
+    other_activity = StoreRecords(store, replace(info, attempt=2, activity_id="x"), delete_later=deleted.append)
+    assert (await other_activity.read_earlier()).detached == {}
     assert len(deleted) == len(store.cached_contents) == 1
     store.is_down = True
     assert not await first.record(CallBatchResult())
@@ -295,7 +301,7 @@ async def test_call_of_a_later_attempt_replaces_the_earlier_one(monkeypatch: pyt
     detached.add("n", second)
     await asyncio.wait([first.task])
     assert (first.task.cancelled(), second.task.done()) == (True, False)
-    # The timer of the first call is over, and the second one is there.
+    # The timer of the first call has fired, and the second call is still detached.
     await asyncio.wait([second.task], timeout=0.03)
     assert detached.pop(INFO) is second
     assert detached.pop(INFO) is None

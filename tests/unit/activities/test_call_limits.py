@@ -1,4 +1,4 @@
-"""Calls of a worker at a limit, without a server: waits in their slots, and requests that the limit rejects."""
+"""Calls under a call limit, without a server: waits that hold a worker slot, and requests that the limit rejects."""
 
 import asyncio
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ _NO_CLIENT: Any = None
 
 
 class _Limiter(Limiter):
-    """A limit with given answers; records the requests and their times."""
+    """Fake limiter that returns scripted answers, and records the time and lead of each request."""
 
     def __init__(self, *answers: LimitAnswer, limit: str = "concurrency=5") -> None:
         settings = LimitSettings(_MODEL, parse_limit(limit))
@@ -45,30 +45,30 @@ class _Heartbeats:
 
 
 async def _admit(limit: _Limiter) -> None:
-    class Known(CallLimits):
+    class SingleLimit(CallLimits):
         async def limiters(self, subjects: Any) -> list[Limiter]:
             return [limit]
 
     heartbeats: Any = _Heartbeats()
-    admission = await Known(_NO_CLIENT, task_queue="queue").admit_model_call([_MODEL], "call", heartbeats)
+    admission = await SingleLimit(_NO_CLIENT, task_queue="queue").admit_model_call([_MODEL], "call", heartbeats)
     admission.leases.clear()
 
 
-async def test_model_call_of_a_tool_keeps_its_start_after_a_hold_although_another_call_ends() -> None:
+async def test_model_call_of_a_tool_waits_for_the_end_of_a_hold_even_if_another_call_ends() -> None:
     limit = _Limiter(LimitAnswer("later", 0.1, "was asked to wait until"), LimitAnswer("start"))
-    waiting = asyncio.create_task(_admit(limit))
+    admission_task = asyncio.create_task(_admit(limit))
     await asyncio.sleep(0)
     limit.release("another")
-    await waiting
+    await admission_task
     assert limit.requested_at[1] - limit.requested_at[0] >= 0.1
 
 
-async def test_model_call_of_a_tool_that_is_next_for_a_lease_requests_it_when_another_call_ends() -> None:
+async def test_model_call_in_line_requests_a_lease_again_when_another_call_ends() -> None:
     limit = _Limiter(LimitAnswer("line", 5.0, "concurrency limit 5"), LimitAnswer("start"))
-    waiting = asyncio.create_task(_admit(limit))
+    admission_task = asyncio.create_task(_admit(limit))
     await asyncio.sleep(0)
     limit.release("another")
-    await asyncio.wait_for(waiting, 2)
+    await asyncio.wait_for(admission_task, 2)
 
 
 async def test_deferred_call_keeps_the_lead_that_late_answers_require() -> None:
@@ -79,11 +79,11 @@ async def test_deferred_call_keeps_the_lead_that_late_answers_require() -> None:
         limit="1/min",
     )
 
-    class Known(CallLimits):
+    class SingleLimit(CallLimits):
         async def limiters(self, subjects: Any) -> list[Limiter]:
             return [limit]
 
-    limits = Known(_NO_CLIENT, task_queue="queue")
+    limits = SingleLimit(_NO_CLIENT, task_queue="queue")
     info: Any = SimpleNamespace(workflow_run_id="run", activity_id="a", start_to_close_timeout=None)
     first_attempt: Any = _Heartbeats()
     with pytest.raises(CallDeferred, match="rate limit 1/min") as deferral:
@@ -93,7 +93,7 @@ async def test_deferred_call_keeps_the_lead_that_late_answers_require() -> None:
     assert limit.leads_s == [0.0, pytest.approx(0.6, abs=0.2), limit.leads_s[1]]
 
 
-async def test_calls_wait_if_the_limit_rejects_their_message_and_later_messages_are_sent(
+async def test_rejected_message_defers_its_calls_and_later_messages_are_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     messages: list[LimitMessage] = []
@@ -111,7 +111,7 @@ async def test_calls_wait_if_the_limit_rejects_their_message_and_later_messages_
     with pytest.raises(CallDeferred, match="model:small rejects the message: unknown kind"):
         await limit.request("a", CallRequest())
     assert (await limit.request("b", CallRequest())).decision == "start"
-    # The limit would reject the same message again.
+    # The rejected message is not repeated, because the limit would reject it again.
     assert [(sorted(message.requests), list(message.releases)) for message in messages] == [
         (["a"], ["ended"]),
         (["b"], []),

@@ -1,4 +1,4 @@
-"""The activity `call_model` without a server: its input, its heartbeats, and the content of its failures."""
+"""The activity `call_model` without a Temporal server: its input, its heartbeats, and the content of its failures."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ SECRETS = {"OTHER": "sk-other-key"}
 
 
 class Bench(ActivityBench):
-    """Make model calls like a worker."""
+    """Make model calls as a worker does."""
 
     def __init__(self, server: ModelServer, store: MemoryStore | None = None) -> None:
         setup = ModelSetup(Endpoint(server.base_url, "sk-own-key"), model="small", secret=SECRETS.get)
@@ -53,7 +53,7 @@ def request(words: str = "Hello?", tools: tuple[OfferedTool, ...] = (), **fields
     return request_to_json(ModelRequest(ModelCall((user(words),), tools=tools), **fields))
 
 
-async def test_a_small_answer_is_in_the_result_with_its_attempt() -> None:
+async def test_result_has_a_small_response_inline_and_metadata_of_its_attempt() -> None:
     async with ModelServer(text("Hi", tokens=Tokens(3, 4))) as server:
         payload = await Bench(server).payload(request())
     assert json.loads(payload.data) == {
@@ -78,40 +78,46 @@ async def test_labels_of_the_request_are_sent() -> None:
     assert server.calls[0].metadata == {"run_id": "root", "node_id": "plan/agent", "purpose": "agent"}
 
 
-async def test_run_gets_only_the_decisive_parts_of_a_large_answer() -> None:
+async def test_large_response_is_stored_and_the_run_receives_its_summary() -> None:
     calls = tuple(ScriptedToolCall(f"look{n}", {"at": "x" * 3_000}) for n in range(5))
     async with ModelServer(Completion(text="y" * 9_000, tool_calls=calls)) as server:
         bench = Bench(server)
-        expected = [[["message", "role"], "value"]]
-        offered = tuple(OfferedTool(call.name) for call in calls)
-        payload = await bench.payload(request(tools=offered, is_continued=True), **{HEADER_PROJECTIONS: expected})
-    answer = summarize_response(read_result(payload, name="n1.result")[0])
-    assert [(call.name, len(call.arguments)) for call in answer.tool_calls] == [(f"look{n}", 3_010) for n in range(5)]
-    assert isinstance(answer.text, StoredValue)
-    assert (answer.text.paths, answer.output, answer.finish_reason) == ((("message", "content"),), None, "tool_calls")
-    assert answer.conversation is not None
-    whole = json.loads(bench.store.contents[answer.text.ref])
-    assert whole["message"]["content"] == "y" * 9_000
-    written = json.loads(bench.store.contents[answer.conversation])
-    assert [message["role"] for message in written] == ["user", "assistant"]
+        projections = [[["message", "role"], "value"]]
+        offered_tools = tuple(OfferedTool(call.name) for call in calls)
+        payload = await bench.payload(
+            request(tools=offered_tools, is_continued=True), **{HEADER_PROJECTIONS: projections}
+        )
+    summary = summarize_response(read_result(payload, name="n1.result")[0])
+    assert [(call.name, len(call.arguments)) for call in summary.tool_calls] == [(f"look{n}", 3_010) for n in range(5)]
+    assert isinstance(summary.text, StoredValue)
+    assert (summary.text.paths, summary.output, summary.finish_reason) == (
+        (("message", "content"),),
+        None,
+        "tool_calls",
+    )
+    assert summary.conversation is not None
+    response = json.loads(bench.store.contents[summary.text.ref])
+    assert response["message"]["content"] == "y" * 9_000
+    conversation = json.loads(bench.store.contents[summary.conversation])
+    assert [message["role"] for message in conversation] == ["user", "assistant"]
     assert [["message", "role"], {"value": "assistant"}] in json.loads(payload.data)["projections"]
 
 
 @pytest.mark.parametrize(("words", "roles"), [(None, ["user"]), ("Let me look.", ["user", "assistant"])])
 async def test_calls_of_unknown_tools_are_reported_once(words: str | None, roles: list[str]) -> None:
-    called = Completion(text=words, tool_calls=(ScriptedToolCall("look"),))
+    completion = Completion(text=words, tool_calls=(ScriptedToolCall("look"),))
     output = OutputSchema("plan", {"type": "object"}, is_enforced=False)
-    async with ModelServer(called) as server:
+    async with ModelServer(completion) as server:
         bench = Bench(server)
         request = ModelRequest(ModelCall((user("Plan."),), output=output), is_continued=True)
-        answer = summarize_response(read_result(await bench.payload(request_to_json(request)), name="n1.result")[0])
-    assert (answer.tool_calls, answer.finish_reason, answer.conversation is not None) == ((), "stop", True)
-    written = json.loads(bench.store.contents[answer.conversation or ""])
-    assert [message["role"] for message in written] == roles
-    assert not any(message.get("tool_calls") for message in written)
+        summary = summarize_response(read_result(await bench.payload(request_to_json(request)), name="n1.result")[0])
+    assert (summary.tool_calls, summary.finish_reason, summary.conversation is not None) == ((), "stop", True)
+    conversation = json.loads(bench.store.contents[summary.conversation or ""])
+    assert [message["role"] for message in conversation] == roles
+    assert not any(message.get("tool_calls") for message in conversation)
 
 
-async def test_tool_calls_that_are_too_large_for_a_run_are_returned_to_the_model() -> None:
+async def test_too_large_tool_calls_are_invalid_model_output() -> None:
     call = ModelCall((user("Write."),), tools=(OfferedTool("write", "Writes.", {"type": "object"}),))
     async with ModelServer(tool_call("write", content="x" * TOOL_CALLS_BYTES)) as server:
         failure = await Bench(server).failure(request_to_json(ModelRequest(call)))
@@ -119,19 +125,21 @@ async def test_tool_calls_that_are_too_large_for_a_run_are_returned_to_the_model
     assert "over the limit of 131,072" in failure.message
 
 
-async def test_another_service_gets_its_own_key_and_never_that_of_the_settings() -> None:
-    async with ModelServer("one", "two") as other, ModelServer() as server:
+async def test_named_endpoint_receives_its_own_key_and_never_the_key_of_the_settings() -> None:
+    async with ModelServer("one", "two") as named_server, ModelServer() as default_server:
         for secret in ("OTHER", ""):
-            endpoint = NamedEndpoint(other.base_url, secret)
-            await Bench(server).payload(request(endpoint=endpoint))
-        failure = await Bench(server).failure(request(endpoint=NamedEndpoint(other.base_url, "MISSING")))
-    assert [call.api_key for call in other.calls] == ["sk-other-key", "none"]
+            endpoint = NamedEndpoint(named_server.base_url, secret)
+            await Bench(default_server).payload(request(endpoint=endpoint))
+        failure = await Bench(default_server).failure(request(endpoint=NamedEndpoint(named_server.base_url, "MISSING")))
+    assert [call.api_key for call in named_server.calls] == ["sk-other-key", "none"]
     assert (failure.type, failure.non_retryable) == ("model_key_missing", True)
-    assert failure.message == f"the key of {other.base_url} is not set; set DAGWRIGHT_SECRET_MISSING for the worker"
+    assert (
+        failure.message == f"the key of {named_server.base_url} is not set; set DAGWRIGHT_SECRET_MISSING for the worker"
+    )
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "message"),
     [
         ((), "Invalid arguments: call_model takes one request"),
         (({}, {}), "Invalid arguments: call_model takes one request"),
@@ -144,10 +152,10 @@ async def test_another_service_gets_its_own_key_and_never_that_of_the_settings()
         ),
     ],
 )
-async def test_a_wrong_request_is_final(arguments: tuple[Any, ...], words: str) -> None:
+async def test_an_invalid_request_is_not_retried(arguments: tuple[Any, ...], message: str) -> None:
     async with ModelServer() as server:
         failure = await Bench(server).failure(*arguments)
-    assert (failure.message, failure.type, failure.non_retryable) == (words, "invalid_arguments", True)
+    assert (failure.message, failure.type, failure.non_retryable) == (message, "invalid_arguments", True)
 
 
 async def test_a_secret_is_never_sent_to_a_model() -> None:
@@ -157,22 +165,22 @@ async def test_a_secret_is_never_sent_to_a_model() -> None:
     assert failure.message == "Invalid arguments: a secret must not be sent to a model"
 
 
-async def test_a_missing_conversation_fails_the_call_and_a_store_outage_is_waited_for() -> None:
-    store, down = MemoryStore(), MemoryStore()
-    down.is_down = True
-    odd, gone = await store.put(b'{"odd": 1}'), f"sha256-{'0' * 64}"
-    for lacking, asked, ends in (
-        (MemoryStore(), request(before=gone), "value_lost"),
-        (store, request(before=odd), "value_lost"),
-        (down, request(before=gone), "store_retry"),
-        (down, request(is_continued=True), "store_retry"),
+async def test_missing_conversation_is_lost_and_store_outage_is_retried_by_the_run() -> None:
+    store, unavailable_store = MemoryStore(), MemoryStore()
+    unavailable_store.is_down = True
+    invalid_ref, missing_ref = await store.put(b'{"odd": 1}'), f"sha256-{'0' * 64}"
+    for used_store, call, code in (
+        (MemoryStore(), request(before=missing_ref), "value_lost"),
+        (store, request(before=invalid_ref), "value_lost"),
+        (unavailable_store, request(before=missing_ref), "store_retry"),
+        (unavailable_store, request(is_continued=True), "store_retry"),
     ):
-        async with ModelServer(*["Hi"] * ("before" not in asked)) as server:
-            failure = await Bench(server, lacking).failure(asked)
-        assert (failure.type, failure.non_retryable) == (ends, True), asked
+        async with ModelServer(*["Hi"] * ("before" not in call)) as server:
+            failure = await Bench(server, used_store).failure(call)
+        assert (failure.type, failure.non_retryable) == (code, True), call
 
 
-async def test_answer_waits_for_the_store_without_another_model_call() -> None:
+async def test_response_is_stored_after_an_outage_without_a_second_model_call() -> None:
     store = MemoryStore()
     store.is_down = True
     async with ModelServer("Hi") as server:
@@ -200,40 +208,42 @@ async def test_a_failure_reports_its_remedy_and_its_usage() -> None:
     }
 
 
-# The text while the model writes it.
+# Streamed text.
 
 
-async def _stream_call(server: ModelServer, asked: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
-    """Return the answer of a call, and the text in its heartbeats."""
-    bench, result = Bench(server), list[Any]()
-    bench.temporal.on_heartbeat = lambda *details: result.append(details[TEXT_INDEX : TEXT_INDEX + 1])
+async def _stream_call(server: ModelServer, request: dict[str, Any], **info: Any) -> tuple[Any, list[Any]]:
+    """Return the response of a call, and the text of each heartbeat."""
+    bench, heartbeat_texts = Bench(server), list[Any]()
+    bench.temporal.on_heartbeat = lambda *details: heartbeat_texts.append(details[TEXT_INDEX : TEXT_INDEX + 1])
     bench.temporal.info = replace(bench.temporal.info, **info)
-    payload = await bench.payload(asked)
-    return json.loads(payload.data), [heartbeat_text_from_json(each[0]) if each else None for each in result]
+    payload = await bench.payload(request)
+    return json.loads(payload.data), [heartbeat_text_from_json(each[0]) if each else None for each in heartbeat_texts]
 
 
-async def test_text_is_sent_from_its_first_piece_on_but_not_with_each_piece() -> None:
+async def test_text_is_sent_with_the_first_piece_and_then_at_intervals() -> None:
     words = "Oslo has rain today. " * 300
     async with ModelServer(slow(text(words), characters=2)) as server:
-        answer, result = await _stream_call(
+        response, texts = await _stream_call(
             server, request(streamed_field=""), heartbeat_details=["x", None, None, {"text": "old"}]
         )
-    started, first, *more = [each for each in result if each is not None]
+    started, first, *later = [each for each in texts if each is not None]
     assert server.calls[0].is_streamed
     assert (started, first) == (HeartbeatText(2, 0, ""), HeartbeatText(2, 0, words[:2]))
-    assert answer["message"]["content"] == words
-    assert all(words.startswith(each.text) for each in more)
+    assert response["message"]["content"] == words
+    assert all(words.startswith(each.text) for each in later)
     # Three thousand pieces come in less than a minute on any machine.
-    assert len(more) < 600
+    assert len(later) < 600
 
 
-async def test_text_at_a_field_is_streamed_as_text() -> None:
+async def test_streamed_field_of_json_output_is_sent_as_plain_text() -> None:
     output = OutputSchema("answer", {"type": "object"}, is_enforced=False)
     call = ModelCall((user("?"),), output=output)
     async with ModelServer(slow(json_text({"answer": "Oslo", "missing": []}), characters=14)) as server:
-        answer, result = await _stream_call(server, request_to_json(ModelRequest(call, streamed_field="answer")))
-    texts = [each.text for each in result if each is not None]
-    assert (answer["output"]["answer"], texts[:2]) == ("Oslo", ["", "Os"])
+        response, heartbeat_texts = await _stream_call(
+            server, request_to_json(ModelRequest(call, streamed_field="answer"))
+        )
+    texts = [each.text for each in heartbeat_texts if each is not None]
+    assert (response["output"]["answer"], texts[:2]) == ("Oslo", ["", "Os"])
 
 
 async def test_response_of_a_service_that_does_not_stream_is_accepted() -> None:
@@ -241,19 +251,19 @@ async def test_response_of_a_service_that_does_not_stream_is_accepted() -> None:
     message = {"role": "assistant", "content": "Let me look.", "tool_calls": calls}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server:
-        answer, result = await _stream_call(server, request(streamed_field="", tools=(OfferedTool("look"),)))
-    assert [call["name"] for call in answer["message"]["tool_calls"]] == ["look", "look"]
-    assert result[-1] == HeartbeatText(2, 0, "Let me look.")
+        response, texts = await _stream_call(server, request(streamed_field="", tools=(OfferedTool("look"),)))
+    assert [call["name"] for call in response["message"]["tool_calls"]] == ["look", "look"]
+    assert texts[-1] == HeartbeatText(2, 0, "Let me look.")
 
 
-async def test_answer_without_a_reader_is_neither_streamed_nor_reported() -> None:
+async def test_call_without_a_streamed_field_is_not_streamed() -> None:
     async with ModelServer("Hi") as server:
-        _, result = await _stream_call(server, request())
+        _, texts = await _stream_call(server, request())
     assert not server.calls[0].is_streamed
-    assert all(each is None for each in result)
+    assert all(each is None for each in texts)
 
 
-def test_streamed_field_travels_with_the_request() -> None:
+def test_streamed_field_is_encoded_in_the_request() -> None:
     for streamed_field in (None, "", "answer"):
         assert request_from_json(request(streamed_field=streamed_field)).streamed_field == streamed_field
     with pytest.raises(ValueError, match="streamed_field must be"):

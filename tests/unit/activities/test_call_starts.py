@@ -1,4 +1,4 @@
-"""Heartbeats of an attempt, and the start record of a `write`, which the server receives before the call."""
+"""Heartbeats of an attempt, and the start record of a `write`, which is sent to the server before the call."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -58,12 +58,12 @@ async def _call(
     folder: Path,
     events: list[str],
     *,
-    before: Sequence[Any] = (),
+    earlier_details: Sequence[Any] = (),
     attempt: int = 1,
     fails: bool = False,
     stops: bool = False,
-    allowed: int | None = None,
-    parked: PausedCalls | None = None,
+    max_attempts: int | None = None,
+    paused_calls: PausedCalls | None = None,
     effects: EffectsName = "write",
 ) -> Any:
     @tool(effects=effects)
@@ -75,7 +75,7 @@ async def _call(
         return "sent"
 
     store = open_store(str(folder))
-    guards = CallGuards(parked, cast(CallStarts, Recorder(events, stops=stops)))
+    guards = CallGuards(paused_calls, cast(CallStarts, Recorder(events, stops=stops)))
     environment = load_toolset(Settings(state_dir=folder)).environment
     registry = ToolRegistry.of(mail)
     [call] = activities_of_tools(
@@ -83,35 +83,39 @@ async def _call(
     ).values()
     bench = ActivityBench(call)
     bench.temporal.info = replace(
-        ActivityEnvironment.default_info(), heartbeat_details=list(before), attempt=attempt, task_token=b"t"
+        ActivityEnvironment.default_info(), heartbeat_details=list(earlier_details), attempt=attempt, task_token=b"t"
     )
     bench.temporal.on_heartbeat = lambda *details: None
-    headers = {} if allowed is None else {HEADER_ATTEMPTS: allowed}
+    headers = {} if max_attempts is None else {HEADER_ATTEMPTS: max_attempts}
     return await bench.payload({}, **headers)
 
 
 @pytest.mark.parametrize(
-    ("call", "made"),
+    ("call", "expected_events"),
     [
         ({}, ["recorded 1", "called"]),
-        ({"before": ["kept"], "attempt": 2}, ["recorded 2", "called"]),
-        # Only the plan has the tool as a `write`.
-        ({"effects": "idempotent", "allowed": 3}, ["recorded 1", "called"]),
+        ({"earlier_details": ["kept"], "attempt": 2}, ["recorded 2", "called"]),
+        # Only the plan declares the tool as a `write`.
+        ({"effects": "idempotent", "max_attempts": 3}, ["recorded 1", "called"]),
         ({"effects": "idempotent"}, ["called"]),
     ],
 )
-async def test_tool_is_called_after_its_recorded_start(tmp_path: Path, call: dict[str, Any], made: list[str]) -> None:
+async def test_tool_is_called_after_its_recorded_start(
+    tmp_path: Path, call: dict[str, Any], expected_events: list[str]
+) -> None:
     events: list[str] = []
     await _call(tmp_path, events, **call)
-    assert events == made
+    assert events == expected_events
 
 
-async def test_call_that_the_server_stops_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tool_is_not_called_if_its_start_record_is_rejected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("dagwright.activities.call_tool._CANCEL_WAIT_S", 0.0)
     events: list[str] = []
     with pytest.raises(ApplicationError, match="mail was not called") as failure:
-        await _call(tmp_path, events, stops=True, allowed=1)
-    # The server may have paused it, and can hold it back only if it may be retried.
+        await _call(tmp_path, events, stops=True, max_attempts=1)
+    # The server may have paused the activity, and it can only hold a retryable activity.
     assert (failure.value.type, failure.value.non_retryable, events) == ("not_started", False, [])
 
 
@@ -129,21 +133,21 @@ class Server:
         await asyncio.sleep(0.001)
 
 
-async def test_at_most_two_calls_that_start_together_are_recorded_but_not_yet_called() -> None:
-    server, called, most = Server(), 0, 0
+async def test_at_most_two_calls_are_recorded_but_not_yet_made() -> None:
+    server, called, max_uncalled = Server(), 0, 0
     starts = CallStarts(cast(Client, server))
 
     async def call() -> None:
-        nonlocal called, most
+        nonlocal called, max_uncalled
         await Heartbeats(ActivityEnvironment.default_info(), starts=starts).record_start()
-        most = max(most, server.recorded - called)
+        max_uncalled = max(max_uncalled, server.recorded - called)
         called += 1
 
     await asyncio.gather(*(call() for _ in range(20)))
-    assert (called, most) == (20, MAX_OPEN_RECORDS)
+    assert (called, max_uncalled) == (20, MAX_OPEN_RECORDS)
 
 
-class Parking:
+class PausingCalls:
     """Fake `PausedCalls` of a paused tool."""
 
     async def pause_if_tool_is_paused(self, tool: str) -> ToolPause:
@@ -151,41 +155,43 @@ class Parking:
 
 
 @pytest.mark.parametrize(
-    ("call", "failed", "made"),
+    ("call", "expected_failure", "expected_events"),
     [
-        pytest.param({"before": _STARTED, "attempt": 2}, ("outcome_unknown", True), [], id="start was recorded"),
-        pytest.param({"fails": True}, ("not_started", False), ["recorded 1", "called", "cleared"], id="no change"),
-        # It can be held back although it has one attempt.
-        pytest.param({"allowed": 1, "parked": Parking()}, ("tool_paused", False), [], id="parked"),
+        pytest.param(
+            {"earlier_details": _STARTED, "attempt": 2}, ("outcome_unknown", True), [], id="start was recorded"
+        ),
+        pytest.param({"fails": True}, ("not_started", False), ["recorded 1", "called", "cleared"], id="not started"),
+        # The server can hold the call although it has only one attempt.
+        pytest.param({"max_attempts": 1, "paused_calls": PausingCalls()}, ("tool_paused", False), [], id="paused"),
     ],
 )
 async def test_failed_write_is_classified(
-    tmp_path: Path, call: dict[str, Any], failed: tuple[str, bool], made: list[str]
+    tmp_path: Path, call: dict[str, Any], expected_failure: tuple[str, bool], expected_events: list[str]
 ) -> None:
     events: list[str] = []
     with pytest.raises(ApplicationError) as failure:
         await _call(tmp_path, events, **call)
-    assert (failure.value.type, failure.value.non_retryable, events) == (*failed, made)
+    assert (failure.value.type, failure.value.non_retryable, events) == (*expected_failure, expected_events)
     assert failure.value.details[0]["attempt"] == 1
 
 
 @pytest.mark.parametrize(
-    ("before", "attempt", "is_final"),
+    ("earlier_details", "attempt", "is_final"),
     [
         ([], 1, False),
         # Two workers died before they called the tool.
         ([], 3, False),
         ([None, None, {"calls": [1, 1]}], 2, False),
         ([None, None, {"calls": [2, 4]}], 5, True),
-        # The server has reset the attempts, as after a pause.
+        # The server has reset the attempt number, as after a pause.
         ([None, None, {"calls": [2, 2]}], 1, False),
     ],
 )
-async def test_only_attempts_with_calls_count(
-    tmp_path: Path, *, before: list[Any], attempt: int, is_final: bool
+async def test_only_attempts_that_called_the_tool_count(
+    tmp_path: Path, *, earlier_details: list[Any], attempt: int, is_final: bool
 ) -> None:
     with pytest.raises(ApplicationError) as failure:
-        await _call(tmp_path, [], before=before, attempt=attempt, fails=True, allowed=3)
+        await _call(tmp_path, [], earlier_details=earlier_details, attempt=attempt, fails=True, max_attempts=3)
     assert (failure.value.type, failure.value.non_retryable) == ("not_started", is_final)
 
 
@@ -208,7 +214,7 @@ _CALLED = [None, None, {"started": 3}]
 
 @pytest.mark.parametrize("records_starts", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "details", "state", "is_uncalled"),
+    ("kind", "details", "state", "has_not_started"),
     [
         (TimeoutType.HEARTBEAT, [], RetryState.MAXIMUM_ATTEMPTS_REACHED, True),
         (TimeoutType.HEARTBEAT, _CALLED, RetryState.MAXIMUM_ATTEMPTS_REACHED, False),
@@ -217,14 +223,14 @@ _CALLED = [None, None, {"started": 3}]
         (TimeoutType.START_TO_CLOSE, _CALLED, RetryState.NON_RETRYABLE_FAILURE, False),
     ],
 )
-def test_lost_write_is_unknown_only_if_it_may_have_started(
-    kind: TimeoutType, details: list[Any], state: RetryState, *, is_uncalled: bool, records_starts: bool
+def test_outcome_of_a_lost_write_is_unknown_only_if_the_write_may_have_started(
+    kind: TimeoutType, details: list[Any], state: RetryState, *, has_not_started: bool, records_starts: bool
 ) -> None:
     called = CompiledNode("w", tool="mail")
     failure, _ = read_failure(
         _timeout_failure(kind, details, state), called, Effects.WRITE, records_starts=records_starts
     )
-    expected = "not_started" if is_uncalled and records_starts else "outcome_unknown"
+    expected = "not_started" if has_not_started and records_starts else "outcome_unknown"
     assert (failure.code, failure.retryable) == (expected, expected == "not_started")
 
 
@@ -244,12 +250,18 @@ TEXT = HeartbeatText(1, 0, "Oslo")
 
 
 async def _run(
-    work: Callable[[Heartbeats], Awaitable[None]], *, before: Sequence[Any] = (), attempt: int = 1, starts: Any = None
+    work: Callable[[Heartbeats], Awaitable[None]],
+    *,
+    earlier_details: Sequence[Any] = (),
+    attempt: int = 1,
+    starts: Any = None,
 ) -> list[tuple[Any, ...]]:
     sent: list[tuple[Any, ...]] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = lambda *details: sent.append(details)
-    environment.info = replace(ActivityEnvironment.default_info(), heartbeat_details=list(before), attempt=attempt)
+    environment.info = replace(
+        ActivityEnvironment.default_info(), heartbeat_details=list(earlier_details), attempt=attempt
+    )
 
     async def run() -> None:
         await work(Heartbeats(environment.info, starts=starts))
@@ -258,17 +270,19 @@ async def _run(
     return sent
 
 
-async def _heartbeats_of(work: Callable[[Heartbeats], None], *, before: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """Return the heartbeats of an attempt that calls a function and ends."""
+async def _heartbeats_of(
+    work: Callable[[Heartbeats], None], *, earlier_details: Sequence[Any] = ()
+) -> list[tuple[Any, ...]]:
+    """Return the heartbeats of an attempt that only calls `work`."""
 
-    async def at_once(heartbeats: Heartbeats) -> None:
+    async def attempt_once(heartbeats: Heartbeats) -> None:
         with heartbeats.running():
             work(heartbeats)
 
-    return await _run(at_once, before=before)
+    return await _run(attempt_once, earlier_details=earlier_details)
 
 
-async def test_excess_heartbeats_are_sent_twice_first_and_last() -> None:
+async def test_only_first_and_last_of_many_heartbeats_are_sent() -> None:
     def work(heartbeats: Heartbeats) -> None:
         for _ in range(1_000):
             heartbeats.add_usage(Usage(calls=1))
@@ -277,26 +291,26 @@ async def test_excess_heartbeats_are_sent_twice_first_and_last() -> None:
     assert [usage_of_heartbeat(details).calls for details in sent] == [1, 1_000]
 
 
-async def test_text_is_sent_each_time_with_the_other_details() -> None:
+async def test_heartbeat_with_text_also_has_the_other_details() -> None:
     def work(heartbeats: Heartbeats) -> None:
         heartbeats.report_text(TEXT)
         heartbeats.add_usage(Usage(calls=1))
         heartbeats.report_text(HeartbeatText(1, 0, "Oslo has"))
 
-    first, second = await _heartbeats_of(work, before=["cursor"])
+    first, second = await _heartbeats_of(work, earlier_details=["cursor"])
     assert first == ("cursor", None, None, TEXT.to_json())
     assert (second[0], usage_of_heartbeat(second).calls, second[TEXT_INDEX]["text"]) == ("cursor", 1, "Oslo has")
 
 
-@pytest.mark.parametrize(("writing", "pause_s"), [(0, MIN_PAUSE_S), (10, MIN_PAUSE_S), (50, 0.5), (400, 4.0)])
-def test_answers_of_a_process_share_a_limited_number_of_heartbeats(writing: int, pause_s: float) -> None:
+@pytest.mark.parametrize(("open_responses", "pause_s"), [(0, MIN_PAUSE_S), (10, MIN_PAUSE_S), (50, 0.5), (400, 4.0)])
+def test_heartbeat_rate_of_all_streamed_responses_is_limited(open_responses: int, pause_s: float) -> None:
     pace = HeartbeatPace()
-    pace.open_responses = writing
+    pace.open_responses = open_responses
     assert pace.pause_s == pytest.approx(pause_s)
-    assert writing / pace.pause_s <= HEARTBEATS_PER_S + 1e-9
+    assert open_responses / pace.pause_s <= HEARTBEATS_PER_S + 1e-9
 
 
-class _ServerAway:
+class _UnresponsiveStarts:
     """Fake `CallStarts` while the server does not respond."""
 
     record_slots = nullcontext()
@@ -306,13 +320,13 @@ class _ServerAway:
         await asyncio.Event().wait()
 
 
-async def test_start_that_the_server_may_not_have_is_in_no_heartbeat() -> None:
+async def test_unconfirmed_start_record_is_not_in_other_heartbeats() -> None:
     sent: list[tuple[Any, ...]] = []
     environment = ActivityEnvironment()
     environment.on_heartbeat = lambda *details: sent.append(details)
 
     async def attempt() -> None:
-        heartbeats = Heartbeats(environment.info, starts=cast(CallStarts, _ServerAway()))
+        heartbeats = Heartbeats(environment.info, starts=cast(CallStarts, _UnresponsiveStarts()))
         recording = asyncio.create_task(heartbeats.record_start())
         await asyncio.sleep(0)
         heartbeats.report_text(TEXT)
@@ -322,7 +336,7 @@ async def test_start_that_the_server_may_not_have_is_in_no_heartbeat() -> None:
             await recording
 
     await environment.run(attempt)
-    # The server may have the record of a call that was not made.
+    # This heartbeat clears the record, which the server may have received although the call was not made.
     assert sent == [(None, None, None, TEXT.to_json())]
 
 
@@ -334,6 +348,6 @@ async def test_heartbeats_keep_the_start_that_an_earlier_attempt_recorded() -> N
         await heartbeats.record_end()
         heartbeats.stop()
 
-    sent = await _run(work, before=[None, None, {"started": 1}], attempt=2, starts=Recorder(recorded))
+    sent = await _run(work, earlier_details=[None, None, {"started": 1}], attempt=2, starts=Recorder(recorded))
     assert [started_attempt(details) for details in sent] == [1]
     assert recorded == []

@@ -1,4 +1,4 @@
-"""Calls that a worker does not make: calls of paused tools, and of tools and agents that the worker lacks."""
+"""Calls that a worker holds: calls of paused tools, and of tools and agents that the worker lacks."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -19,39 +19,39 @@ from dagwright.core.model.tools import Effects
 from dagwright.server.tool_pauses import ToolPause
 
 _PAUSED = ToolPause("send", 0.0, "ann", "down")
-_LOST = RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
+_UNAVAILABLE = RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
 
 class Server:
-    """Fake with a list of answers about a tool; it records the pauses."""
+    """Fake server with scripted pause states of a tool. It records paused and continued calls."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: ToolPause | RPCError | None) -> None:
-        self.answers = list(answers)
-        self.done: list[str] = []
-        self.refuses = False
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *states: ToolPause | RPCError | None) -> None:
+        self.states = list(states)
+        self.recorded: list[str] = []
+        self.cannot_pause = False
         for name in ("find_tool_pause", "pause_call", "unpause_call"):
             monkeypatch.setattr(paused_calls, name, getattr(self, name))
 
     async def find_tool_pause(self, client: Client, tool: str) -> ToolPause | None:
-        answer = self.answers.pop(0)
-        if isinstance(answer, RPCError):
-            raise answer
-        return answer
+        state = self.states.pop(0)
+        if isinstance(state, RPCError):
+            raise state
+        return state
 
     async def pause_call(self, client: Client, run: Any, activity_id: str, *, reason: str) -> None:
-        if self.refuses:
+        if self.cannot_pause:
             raise RPCError("unknown method", RPCStatusCode.UNIMPLEMENTED, b"")
-        self.done.append(f"pause {activity_id}: {reason}")
+        self.recorded.append(f"pause {activity_id}: {reason}")
 
     async def unpause_call(self, client: Client, run: Any, activity_id: str) -> None:
-        self.done.append(f"go on {activity_id}")
+        self.recorded.append(f"unpause {activity_id}")
 
 
 async def _hold_calls(calls: int = 1) -> list[ToolPause | None]:
-    parked = PausedCalls(cast(Client, None))
+    paused_calls = PausedCalls(cast(Client, None))
 
     async def hold() -> list[ToolPause | None]:
-        return [await parked.pause_if_tool_is_paused("send") for _ in range(calls)]
+        return [await paused_calls.pause_if_tool_is_paused("send") for _ in range(calls)]
 
     return await ActivityEnvironment().run(hold)
 
@@ -59,43 +59,43 @@ async def _hold_calls(calls: int = 1) -> list[ToolPause | None]:
 async def test_server_is_queried_once_for_many_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, None)
     assert await _hold_calls(calls=5) == [None] * 5
-    assert (server.answers, server.done) == ([], [])
+    assert (server.states, server.recorded) == ([], [])
 
 
 async def test_call_of_a_paused_tool_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED, _PAUSED)
     assert await _hold_calls() == [_PAUSED]
-    assert server.done == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]
+    assert server.recorded == ["pause test: tool paused by ann at 1970-01-01T00:00:00.000Z: down"]
 
 
 async def test_cached_state_is_refreshed_before_a_call_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, None)
     assert await _hold_calls() == [None]
-    assert (server.answers, server.done) == ([], [])
+    assert (server.states, server.recorded) == ([], [])
 
 
-async def test_call_paused_too_late_for_the_release_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_call_is_unpaused_if_its_tool_was_resumed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED, None)
     assert await _hold_calls() == [None]
-    assert [each.partition(":")[0] for each in server.done] == ["pause test", "go on test"]
+    assert [each.partition(":")[0] for each in server.recorded] == ["pause test", "unpause test"]
 
 
-async def test_without_reports_of_the_server_no_call_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    Server(monkeypatch, _LOST)
+async def test_call_is_not_paused_while_the_server_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    Server(monkeypatch, _UNAVAILABLE)
     assert await _hold_calls() == [None]
 
 
 async def test_call_fails_if_the_server_cannot_pause_it(monkeypatch: pytest.MonkeyPatch) -> None:
     server = Server(monkeypatch, _PAUSED, _PAUSED)
-    server.refuses = True
+    server.cannot_pause = True
     assert await _hold_calls() == [_PAUSED]
 
 
 @pytest.mark.parametrize("effects", Effects)
-def test_attempt_of_a_paused_tool_is_repeated_for_all_effects(effects: Effects) -> None:
+def test_tool_paused_is_retried_for_all_effects(effects: Effects) -> None:
     error = ToolPaused(f"send: {_PAUSED.message}")
-    posture = retry_decision(error, effects)
-    assert (posture.code, posture.is_final, posture.delay is not None) == ("tool_paused", False, True)
+    decision = retry_decision(error, effects)
+    assert (decision.code, decision.is_final, decision.delay is not None) == ("tool_paused", False, True)
     assert error_text(error) == "send: tool paused by ann at 1970-01-01T00:00:00.000Z: down"
 
 
@@ -121,5 +121,5 @@ async def test_call_that_the_worker_lacks_is_held(monkeypatch: pytest.MonkeyPatc
     environment.info = replace(environment.info, activity_type=called, task_queue="q")
     with pytest.raises(ApplicationError) as caught:
         await environment.run(call, [])
-    words = f"tool missing: the worker w serves the queue 'q' and has no {missing}"
-    assert (caught.value.type, caught.value.message, held) == ("tool_missing", words, [words])
+    message = f"tool missing: the worker w serves the queue 'q' and has no {missing}"
+    assert (caught.value.type, caught.value.message, held) == ("tool_missing", message, [message])

@@ -1,4 +1,4 @@
-"""Regions in a worker: errors of their tools, open calls, threads that yield, and cached regions."""
+"""Regions in a worker: errors of their tools, calls that stay open, thread switching, and cached regions."""
 
 import asyncio
 import json
@@ -66,7 +66,7 @@ PLAN = {
 def region_results(
     inline_results: frozenset[int] | None, *, nodes: Sequence[Any] = PLAN["nodes"], registry: ToolRegistry = REGISTRY
 ) -> dict[str, Any]:
-    """Return the result or error of each node of a plan that ended in one batch."""
+    """Run one batch of a plan, and return the result or error of each node that ended."""
     plan = compile_plan(check_plan({"nodes": [*nodes]}, registry.declarations()))
     scheduler = create_scheduler(plan, {})
     scheduler.start(0.0)
@@ -81,7 +81,7 @@ def region_results(
 
 
 async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Return code and message of the failure of an ordinary tool for each argument."""
+    """Return the code and message of an ordinary tool's failure for each kind."""
     function = next(spec.function for spec in BENCH if spec.name == tool)
     assert function is not None
     bench = FunctionBench(function)
@@ -89,8 +89,8 @@ async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, t
     return {kind: (failure.type or "", failure.message) for kind, failure in failures.items()}
 
 
-def odd_nodes(tool: str, kinds: Iterable[str]) -> list[dict[str, Any]]:
-    """Return a node of a tool for each argument, and one valid node."""
+def nodes_of_kinds(tool: str, kinds: Iterable[str]) -> list[dict[str, Any]]:
+    """Return a node of the tool for each kind, and one valid node."""
     odd = [{"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in kinds]
     return [{"id": "good", "tool": "add", "arguments": {"left": 1, "right": 1}}, *odd]
 
@@ -100,14 +100,16 @@ async def test_any_error_of_a_pure_tool_fails_only_its_node(tool: str) -> None:
     # The event loop does not let a GeneratorExit of an async tool through to an activity.
     expected = await failures_of_activities(tool.replace("pure", "odd"), ODD_FAILURES.keys() - {"generator"})
     expected |= await failures_of_activities("odd_failure", ["generator"])
-    actual = await asyncio.to_thread(region_results, None, nodes=odd_nodes(tool, ODD_FAILURES), registry=BENCH)
+    actual = await asyncio.to_thread(region_results, None, nodes=nodes_of_kinds(tool, ODD_FAILURES), registry=BENCH)
     assert actual.pop("good") == 2
     assert {name: (error.code, error.message) for name, error in actual.items()} == expected
 
 
 async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> None:
     expected = await failures_of_activities("odd_result", ODD_RESULTS)
-    actual = await asyncio.to_thread(region_results, None, nodes=odd_nodes("pure_result", ODD_RESULTS), registry=BENCH)
+    actual = await asyncio.to_thread(
+        region_results, None, nodes=nodes_of_kinds("pure_result", ODD_RESULTS), registry=BENCH
+    )
     assert actual.pop("good") == 2
     assert {name: (error.code, error.message) for name, error in actual.items()} == expected
 
@@ -118,18 +120,20 @@ def test_transient_failure_is_retried_at_once() -> None:
     assert (actual["n2"], actual["n4"].message) == (2, "RuntimeError: attempt 3")
 
 
-def test_tool_that_changes_its_arguments_changes_no_result() -> None:
+def test_tool_that_mutates_its_arguments_does_not_change_other_results() -> None:
     values = {"a": [{"n": 1}], "b": ["{{a.result[0]}}", "{{a.result}}"], "c": [{"a": "{{a.result}}"}]}
-    nodes = [{"id": name, "tool": "pure_change", "arguments": {"values": given}} for name, given in values.items()]
-    one = {"n": 1, "changed": True}
+    nodes = [
+        {"id": name, "tool": "pure_change", "arguments": {"values": argument}} for name, argument in values.items()
+    ]
+    changed_item = {"n": 1, "changed": True}
     assert region_results(None, nodes=nodes, registry=BENCH) == {
-        "a": [one],
-        "b": [one, [one]],
-        "c": [{"a": [one], "changed": True}],
+        "a": [changed_item],
+        "b": [changed_item, [changed_item]],
+        "c": [{"a": [changed_item], "changed": True}],
     }
 
 
-def test_a_call_that_uses_a_model_stays_open_and_the_others_continue() -> None:
+def test_call_that_uses_a_model_stays_open_while_the_other_nodes_run() -> None:
     assert region_results(None) == {"a": 2, "b": 4}
 
 
@@ -141,7 +145,7 @@ def test_call_with_a_model_in_an_offloaded_region_fails_with_advice() -> None:
 
 @tool(effects="pure")
 def interval(after: float = 0) -> float:
-    """Return the interval after which a thread must yield to the others."""
+    """Return the thread switch interval."""
     return sys.getswitchinterval() + 0 * after
 
 
@@ -150,16 +154,16 @@ _ENVIRONMENT = ToolEnvironment(Path(), secret=lambda _: None)
 
 
 async def test_thread_of_a_tool_does_not_block_the_event_loop() -> None:
-    usual_s, store = sys.getswitchinterval(), MemoryStore()
+    default_interval_s, store = sys.getswitchinterval(), MemoryStore()
     [call] = activities_of_tools(
         callable_tools(_REGISTRY, _ENVIRONMENT, values=LargeValues(store), cache=ResultCache(store))
     ).values()
     payload = await ActivityBench(call).payload({})
-    assert (json.loads(payload.data), sys.getswitchinterval()) == (SWITCH_INTERVAL_S, usual_s)
+    assert (json.loads(payload.data), sys.getswitchinterval()) == (SWITCH_INTERVAL_S, default_interval_s)
 
 
 async def test_thread_of_a_region_does_not_block_the_event_loop() -> None:
-    usual_s, store = sys.getswitchinterval(), MemoryStore()
+    default_interval_s, store = sys.getswitchinterval(), MemoryStore()
     second = {"id": "b", "tool": "interval", "arguments": {"after": "{{a.result}}"}}
     checked = check_plan({"nodes": [{"id": "a", "tool": "interval"}, second]}, _REGISTRY.declarations())
     scheduler = create_scheduler(prepare_plan(checked, {}), {})
@@ -171,7 +175,7 @@ async def test_thread_of_a_region_does_not_block_the_event_loop() -> None:
     )
     payload = await ActivityBench(activity).payload(json.loads(ready.arguments))
     assert payload.data.count(str(SWITCH_INTERVAL_S).encode()) == 2
-    assert sys.getswitchinterval() == usual_s
+    assert sys.getswitchinterval() == default_interval_s
 
 
 def region_of(count: int) -> OffloadedRegionState:
@@ -180,33 +184,33 @@ def region_of(count: int) -> OffloadedRegionState:
     return cast(OffloadedRegionState, state)
 
 
-def keep(cache: RegionCache, run: str, region: OffloadedRegionState) -> None:
+def put_region(cache: RegionCache, run: str, region: OffloadedRegionState) -> None:
     cache.put(run, OffloadedBatchInput("inner", None, None), region, ref="r1")
 
 
-def take(cache: RegionCache, run: str) -> OffloadedRegionState | None:
+def pop_region(cache: RegionCache, run: str) -> OffloadedRegionState | None:
     return cache.pop(run, OffloadedBatchInput("inner", "r1", None))
 
 
 async def test_region_is_cached_for_one_batch() -> None:
     cache, region = RegionCache(), region_of(3)
-    keep(cache, "a", region)
-    assert take(cache, "a") is region
-    assert take(cache, "a") is None
+    put_region(cache, "a", region)
+    assert pop_region(cache, "a") is region
+    assert pop_region(cache, "a") is None
 
 
-async def test_million_nodes_fit_and_the_least_recently_used_region_is_evicted() -> None:
+async def test_cache_over_its_node_limit_evicts_the_least_recently_used_region() -> None:
     cache, regions = RegionCache(), {run: region_of(count) for run, count in (("a", 1), ("b", 1), ("c", 1_000_000))}
     for run, region in regions.items():
-        keep(cache, run, region)
-    keep(cache, "a", regions["a"])
-    keep(cache, "d", region_of(199_999))
-    assert [take(cache, run) is not None for run in "abcd"] == [True, False, True, True]
+        put_region(cache, run, region)
+    put_region(cache, "a", regions["a"])
+    put_region(cache, "d", region_of(199_999))
+    assert [pop_region(cache, run) is not None for run in "abcd"] == [True, False, True, True]
 
 
-async def test_unrequested_region_is_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_region_is_evicted_after_its_cache_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(region_state, "CACHE_TIME_S", 0.0)
     cache = RegionCache()
-    keep(cache, "a", region_of(1))
+    put_region(cache, "a", region_of(1))
     await eventually(lambda: not cache._regions)
-    assert (take(cache, "a"), cache._expiry_timers) == (None, {})
+    assert (pop_region(cache, "a"), cache._expiry_timers) == (None, {})

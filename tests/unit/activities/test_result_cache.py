@@ -1,4 +1,4 @@
-"""Reused results: keys, maximum ages, admission of lookups, and outages of the store."""
+"""The result cache: keys, maximum ages, admission of lookups, and outages of the store."""
 
 import asyncio
 import json
@@ -29,33 +29,33 @@ from tests.support.function_bench import FunctionBench
 from tests.support.memory_store import MemoryStore
 
 KEY = "0" * 64
-BEGAN = 1_700_000_000.0
+STARTED_AT = 1_700_000_000.0
 
 
 class Bench:
-    """One store and several processes; the test sets the time."""
+    """A store that several processes share, and a clock that the test sets."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        self.now = BEGAN
+        self.now = STARTED_AT
         self.calls: list[str] = []
 
     def process(self) -> ResultCache:
         return ResultCache(self.store, clock=lambda: self.now)
 
     async def ask(self, cache: ResultCache, node: str = "n", **changes: Any) -> tuple[Any, str | None]:
-        """Return the result of a call, and the node that made it if it was reused."""
+        """Return the result of a call, and the node that computed it if the result was reused."""
 
         async def call() -> Outcome:
             self.calls.append(node)
             return Outcome(f'"{node}"'.encode())
 
-        outcome, cached = await cache.get_or_call(process_results(node, **changes), call)
+        outcome, cached = await cache.get_or_call(cache_lookup(node, **changes), call)
         await cache.flush({changes.get("key", KEY)})
         return outcome.result.decode().strip('"'), cached.node if cached is not None else None
 
 
-def process_results(node: str = "n", **changes: Any) -> CacheLookup:
+def cache_lookup(node: str = "n", **changes: Any) -> CacheLookup:
     values = {"key": KEY, "tool": "t", "max_age_s": 60.0, "is_pure": False, "workflow_id": "run-1"}
     return CacheLookup(**{**values, **changes}, node=node)
 
@@ -65,7 +65,7 @@ def bench() -> Bench:
     return Bench()
 
 
-async def test_result_is_reused_in_every_process_until_it_is_too_old(bench: Bench) -> None:
+async def test_result_is_reused_in_every_process_until_its_maximum_age(bench: Bench) -> None:
     first, second = bench.process(), bench.process()
     assert await bench.ask(first, "a") == ("a", None)
     bench.now += 59.9
@@ -82,13 +82,13 @@ async def test_result_is_reused_in_every_process_until_it_is_too_old(bench: Benc
 
 async def test_caller_sets_the_maximum_age_of_a_result(bench: Bench) -> None:
     assert await bench.ask(bench.process(), "a", max_age_s=10.0) == ("a", None)
-    assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(BEGAN + 10, UTC)
+    assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(STARTED_AT + 10, UTC)
     bench.now += 30.0
     assert await bench.ask(bench.process(), "b", max_age_s=60.0) == ("a", "a")
     assert await bench.ask(bench.process(), "c", max_age_s=30.0) == ("c", None)
 
 
-async def test_other_calls_have_other_results(bench: Bench) -> None:
+async def test_result_is_not_reused_for_another_key(bench: Bench) -> None:
     cache = bench.process()
     assert await bench.ask(cache, "a") == ("a", None)
     assert await bench.ask(cache, "b", key="1" * 64) == ("b", None)
@@ -100,31 +100,31 @@ async def test_failure_is_never_reused(bench: Bench) -> None:
     async def fail() -> Outcome:
         return Outcome(error=wrong)
 
-    assert await cache.get_or_call(process_results(), fail) == (Outcome(error=wrong), None)
+    assert await cache.get_or_call(cache_lookup(), fail) == (Outcome(error=wrong), None)
     assert await bench.ask(cache, "b") == ("b", None)
 
 
 def held_call(outcome: Outcome) -> tuple[Callable[[], Awaitable[Outcome]], asyncio.Event, asyncio.Event]:
     """Return a call that waits, an event that reports its start, and an event that releases it."""
-    entered, gate = asyncio.Event(), asyncio.Event()
+    entered, released = asyncio.Event(), asyncio.Event()
 
     async def call() -> Outcome:
         entered.set()
-        await gate.wait()
+        await released.wait()
         return outcome
 
-    return call, entered, gate
+    return call, entered, released
 
 
-async def test_equal_calls_at_once_are_made_once(bench: Bench) -> None:
+async def test_concurrent_equal_calls_are_made_once(bench: Bench) -> None:
     cache = bench.process()
-    call, entered, gate = held_call(Outcome(b'"first"'))
-    first_task = asyncio.create_task(cache.get_or_call(process_results("a"), call))
+    call, entered, released = held_call(Outcome(b'"first"'))
+    first_task = asyncio.create_task(cache.get_or_call(cache_lookup("a"), call))
     await entered.wait()
     others = [asyncio.create_task(bench.ask(cache, f"o{number}")) for number in range(20)]
     await asyncio.sleep(0)
     others[0].cancel()
-    gate.set()
+    released.set()
     assert (await first_task)[1] is None
     assert await asyncio.gather(*others[1:]) == [("first", "a")] * 19
     assert others[0].cancelled()
@@ -132,17 +132,17 @@ async def test_equal_calls_at_once_are_made_once(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
-async def test_callers_that_waited_for_a_failed_call_make_their_own(bench: Bench, *, is_cancelled: bool) -> None:
+async def test_callers_that_waited_for_a_failed_call_call_the_tool(bench: Bench, *, is_cancelled: bool) -> None:
     cache = bench.process()
-    call, entered, gate = held_call(Outcome(error=ValueError("no")))
-    first_task = asyncio.create_task(cache.get_or_call(process_results("a"), call))
+    call, entered, released = held_call(Outcome(error=ValueError("no")))
+    first_task = asyncio.create_task(cache.get_or_call(cache_lookup("a"), call))
     await entered.wait()
     others = [asyncio.create_task(bench.ask(cache, name)) for name in ("b", "c")]
     await asyncio.sleep(0)
     if is_cancelled:
         first_task.cancel()
     else:
-        gate.set()
+        released.set()
     await asyncio.wait({first_task})
     assert await asyncio.gather(*others) == [("b", None), ("c", None)]
     assert first_task.cancelled() == is_cancelled
@@ -151,21 +151,21 @@ async def test_callers_that_waited_for_a_failed_call_make_their_own(bench: Bench
 async def test_large_result_is_found_while_its_payload_exists(bench: Bench) -> None:
     content = b'"' + b"x" * INLINE_VALUE_BYTES + b'"'
     ref = await bench.store.put(content)
-    cached_result = CachedResult(content, BEGAN, 1.0, "run-1", "a")
+    cached_result = CachedResult(content, STARTED_AT, 1.0, "run-1", "a")
     await bench.store.put_cache_entry(KEY, to_stored_form(cached_result), expires_at=datetime.now(UTC))
-    assert await bench.process().find(process_results()) == cached_result
+    assert await bench.process().find(cache_lookup()) == cached_result
     del bench.store.contents[ref]
-    assert await bench.process().find(process_results()) is None
+    assert await bench.process().find(cache_lookup()) is None
     assert await bench.ask(bench.process(), "b") == ("b", None)
 
 
-async def test_damaged_entry_is_computed_again(bench: Bench) -> None:
+async def test_result_of_a_damaged_entry_is_computed_again(bench: Bench) -> None:
     await bench.store.put_cache_entry(KEY, b"damaged", expires_at=datetime.now(UTC))
     assert await bench.ask(bench.process(), "a") == ("a", None)
     assert await bench.ask(bench.process(), "b") == ("a", "a")
 
 
-async def test_store_outage_is_reported_once_and_the_store_is_not_called_meanwhile(bench: Bench) -> None:
+async def test_store_outage_is_logged_once_and_the_store_is_not_called_until_it_may_be_back(bench: Bench) -> None:
     cache = bench.process()
     bench.store.is_down = True
     with structlog.testing.capture_logs() as logs:
@@ -197,14 +197,14 @@ async def test_only_slow_pure_calls_are_cached(bench: Bench) -> None:
     assert await bench.ask(cache, "b", **pure) == ("b", None)
     assert bench.store.cached_contents == {}
 
-    slow = CachedResult(b'"c"', BEGAN, 0.02, "run-1", "c")
-    assert cache.put(process_results("c", **pure), slow)
-    cache.start_write(process_results("c", **pure), slow)
+    slow = CachedResult(b'"c"', STARTED_AT, 0.02, "run-1", "c")
+    assert cache.put(cache_lookup("c", **pure), slow)
+    cache.start_write(cache_lookup("c", **pure), slow)
     await cache.flush({KEY})
     bench.now += 10 * RETENTION_S
     assert await bench.ask(cache, "d", **pure) == ("c", "c")
     assert await bench.ask(bench.process(), "e", **pure) == ("c", "c")
-    assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(BEGAN, UTC) + timedelta(seconds=RETENTION_S)
+    assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(STARTED_AT, UTC) + timedelta(seconds=RETENTION_S)
 
 
 async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(
@@ -213,28 +213,28 @@ async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(
     monkeypatch.setattr(result_cache, "MEMORY_BYTES", 2_500)
     cache, keys = bench.process(), [f"{number:064x}" for number in range(4)]
     for number in (0, 1, 2):
-        cache.put(process_results(key=keys[number]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
-    assert cache.find_in_memory(process_results(key=keys[0])) is not None
-    cache.put(process_results(key=keys[3]), CachedResult(b"x" * 100, BEGAN, 1.0, "run-1", "n"))
-    assert [cache.find_in_memory(process_results(key=key)) is not None for key in keys] == [True, False, True, True]
+        cache.put(cache_lookup(key=keys[number]), CachedResult(b"x" * 100, STARTED_AT, 1.0, "run-1", "n"))
+    assert cache.find_in_memory(cache_lookup(key=keys[0])) is not None
+    cache.put(cache_lookup(key=keys[3]), CachedResult(b"x" * 100, STARTED_AT, 1.0, "run-1", "n"))
+    assert [cache.find_in_memory(cache_lookup(key=key)) is not None for key in keys] == [True, False, True, True]
 
 
-async def test_call_waits_until_its_own_result_is_written_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_flush_waits_only_for_the_given_keys(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(result_cache, "_FLUSH_TIMEOUT_S", 600.0)
-    cache, slow, may_end = bench.process(), "1" * 64, asyncio.Event()
+    cache, slow, write_released = bench.process(), "1" * 64, asyncio.Event()
 
     async def put_cache_entry(key: str, content: bytes, *, expires_at: datetime) -> None:
         if key == slow:
-            await may_end.wait()
+            await write_released.wait()
         bench.store.cached_contents[key] = (content, expires_at)
 
     monkeypatch.setattr(bench.store, "put_cache_entry", put_cache_entry)
     for key in (slow, KEY):
-        cache.start_write(process_results(key=key), CachedResult(b"1", BEGAN, 1.0, "run-1", "n"))
+        cache.start_write(cache_lookup(key=key), CachedResult(b"1", STARTED_AT, 1.0, "run-1", "n"))
     async with asyncio.timeout(60):
         await cache.flush({KEY})
         assert list(bench.store.cached_contents) == [KEY]
-        may_end.set()
+        write_released.set()
         await cache.flush({slow})
     assert list(bench.store.cached_contents) == [KEY, slow]
 
@@ -252,7 +252,7 @@ def stored_value(ref: str, name: str = "a.result", paths: Any = ()) -> StoredVal
     return StoredValue(ref=ref, name=name, paths=paths)
 
 
-def test_calls_whose_objects_have_another_order_have_other_keys() -> None:
+def test_key_depends_on_the_order_of_object_members() -> None:
     assert key() != key(arguments={"b": [True, None], "a": 1})
     assert len(key() or "") == 64
 
@@ -270,18 +270,27 @@ def test_calls_whose_objects_have_another_order_have_other_keys() -> None:
         {"bindings": bindings_of({"a": stored_value("sha256-1")})},
     ],
 )
-def test_calls_that_differ_have_other_keys(call: dict[str, Any]) -> None:
+def test_different_calls_have_different_keys(call: dict[str, Any]) -> None:
     assert key(**call) not in (None, key())
 
 
 def test_stored_values_are_compared_by_reference_and_not_by_name() -> None:
-    def of(value: Any) -> str | None:
+    def key_with(value: Any) -> str | None:
         return key(bindings=bindings_of({"a": value}))
 
     first_value = stored_value("sha256-1")
-    assert of(first_value) == of(stored_value("sha256-1", "z.result"))
-    assert of(WorkerText(["x", first_value])) == of(WorkerText(["x", stored_value("sha256-1", "z.result")]))
-    assert len({of(first_value), of(stored_value("sha256-2")), of(stored_value("sha256-1", paths=(("n",),)))}) == 3
+    assert key_with(first_value) == key_with(stored_value("sha256-1", "z.result"))
+    assert key_with(WorkerText(["x", first_value])) == key_with(WorkerText(["x", stored_value("sha256-1", "z.result")]))
+    assert (
+        len(
+            {
+                key_with(first_value),
+                key_with(stored_value("sha256-2")),
+                key_with(stored_value("sha256-1", paths=(("n",),))),
+            }
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize("part", [Secret("TOKEN"), WorkerText(["Bearer ", Secret("TOKEN")])])
@@ -310,7 +319,7 @@ def test_small_result_is_cached_inline_and_a_large_one_by_reference() -> None:
 
 
 @pytest.mark.parametrize(
-    "harm",
+    "damage",
     [
         lambda form: b"",
         lambda form: form[:-1],
@@ -321,90 +330,90 @@ def test_small_result_is_cached_inline_and_a_large_one_by_reference() -> None:
         lambda form: b"[]\n" + form,
     ],
 )
-def test_damaged_form_is_ignored(harm: Any) -> None:
-    assert from_stored_form(harm(to_stored_form(SMALL))) is None
+def test_damaged_form_is_ignored(damage: Any) -> None:
+    assert from_stored_form(damage(to_stored_form(SMALL))) is None
 
 
 TASK = Task("n", CompiledNode(id="n", kind="tool", tool="t"), TaskRef(0), {}, [["node", "n"]])
 
 
 class HangingStore(MemoryStore):
-    """Store whose `get_cache_entry` returns when a test releases it."""
+    """Store whose `get_cache_entry` hangs until it is cancelled."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.is_asked = asyncio.Event()
-        self.was_left = asyncio.Event()
+        self.lookup_started = asyncio.Event()
+        self.lookup_ended = asyncio.Event()
 
     async def get_cache_entry(self, key: str) -> bytes | None:
-        self.is_asked.set()
+        self.lookup_started.set()
         try:
             await asyncio.Event().wait()
         finally:
-            self.was_left.set()
+            self.lookup_ended.set()
         return None
 
 
-async def test_thread_that_waits_for_the_store_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_thread_that_waits_for_the_store_ends_on_cancellation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.activities.result_cache._LOOKUP_TIMEOUT_S", 600.0)
     store, cancellation = HangingStore(), Cancellation()
     loop = asyncio.get_running_loop()
     results = BatchCache(ResultCache(store), {"t": "code"}, workflow_id="run", loop=loop, cancellation=cancellation)
-    looking = asyncio.create_task(asyncio.to_thread(results.find, TASK, []))
+    lookup = asyncio.create_task(asyncio.to_thread(results.find, TASK, []))
     async with asyncio.timeout(60):
-        await store.is_asked.wait()
+        await store.lookup_started.wait()
         cancellation.request()
         with pytest.raises(asyncio.CancelledError):
-            await looking
-        await store.was_left.wait()
+            await lookup
+        await store.lookup_ended.wait()
 
 
-class Counted:
-    """Counter of calls that is not part of a closure."""
+class CallCounter:
+    """Call counter outside the closures of the tools, so that their fingerprints stay the same."""
 
     calls = 0
 
 
 @tool(effects="read", secrets=["TOKEN"])
 def count_calls(size: int = 0, text: str = "") -> dict[str, Any]:
-    Counted.calls += 1
-    return {"call": Counted.calls, "text": "x" * size}
+    CallCounter.calls += 1
+    return {"call": CallCounter.calls, "text": "x" * size}
 
 
 @tool(effects="pure")
-def counted_and_slow() -> int:
-    Counted.calls += 1
-    until = time.thread_time() + 0.02
-    while time.thread_time() < until:
+def slow_pure_tool() -> int:
+    CallCounter.calls += 1
+    deadline_s = time.thread_time() + 0.02
+    while time.thread_time() < deadline_s:
         pass
-    return Counted.calls
+    return CallCounter.calls
 
 
 @tool(effects="pure")
-def counted_and_quick() -> int:
-    """Wait as if for a slot on a busy machine, and work for microseconds."""
-    Counted.calls += 1
+def quick_pure_tool() -> int:
+    """Sleep, as on a busy machine, but use only microseconds of CPU time."""
+    CallCounter.calls += 1
     time.sleep(0.02)
-    return Counted.calls
+    return CallCounter.calls
 
 
 @tool(effects="write")
-def counted_write() -> int:
-    Counted.calls += 1
-    return Counted.calls
+def write_tool() -> int:
+    CallCounter.calls += 1
+    return CallCounter.calls
 
 
 @pytest.fixture
-def counting(monkeypatch: pytest.MonkeyPatch) -> type[Counted]:
-    monkeypatch.setattr(Counted, "calls", 0)
-    return Counted
+def reset_counter(monkeypatch: pytest.MonkeyPatch) -> type[CallCounter]:
+    monkeypatch.setattr(CallCounter, "calls", 0)
+    return CallCounter
 
 
 TTL = {HEADER_CACHE: 60.0}
 
 
-@pytest.mark.usefixtures("counting")
-async def test_result_of_an_equal_call_replaces_the_call() -> None:
+@pytest.mark.usefixtures("reset_counter")
+async def test_result_of_an_equal_call_is_reused() -> None:
     store = MemoryStore()
     bench = FunctionBench(count_calls, store=store)
     first, again = await bench.payload({}, **TTL), await bench.payload({}, **TTL)
@@ -419,90 +428,90 @@ async def test_result_of_an_equal_call_replaces_the_call() -> None:
     assert json.loads((await bench.payload({}, **{HEADER_CACHE: 0})).data)["call"] == 4
 
 
-@pytest.mark.usefixtures("counting")
-async def test_large_result_of_an_equal_call_is_stored_again_for_the_run_that_uses_it() -> None:
+@pytest.mark.usefixtures("reset_counter")
+async def test_large_reused_result_is_stored_again_if_it_was_deleted() -> None:
     store = MemoryStore()
     first = await FunctionBench(count_calls, store=store).payload({"size": 10_000}, **TTL)
-    kept = dict(store.contents)
-    for holds_memory in (False, True):
+    contents = dict(store.contents)
+    for is_in_memory in (False, True):
         bench = FunctionBench(count_calls, store=store)
-        for _ in range(2 if holds_memory else 1):
+        for _ in range(2 if is_in_memory else 1):
             again = await bench.payload({"size": 10_000}, **TTL, **{HEADER_PROJECTIONS: [[["call"], "value"]]})
         assert json.loads(again.data) == {**json.loads(first.data), "projections": [[["call"], {"value": 1}]]}
-        assert (store.contents, METADATA_CACHED in again.metadata) == (kept, True)
+        assert (store.contents, METADATA_CACHED in again.metadata) == (contents, True)
     store.contents.clear()
     assert METADATA_CACHED in (await bench.payload({"size": 10_000}, **TTL)).metadata
-    assert store.contents == kept
+    assert store.contents == contents
 
 
-@pytest.mark.usefixtures("counting")
+@pytest.mark.usefixtures("reset_counter")
 @pytest.mark.parametrize("header", [{}, TTL])
-async def test_call_with_effects_is_always_made(header: dict[str, Any]) -> None:
-    bench = FunctionBench(counted_write)
+async def test_write_is_never_cached(header: dict[str, Any]) -> None:
+    bench = FunctionBench(write_tool)
     assert [await bench.result({}, **header) for _ in range(2)] == [1, 2]
 
 
-@pytest.mark.usefixtures("counting")
+@pytest.mark.usefixtures("reset_counter")
 async def test_slow_pure_call_is_made_once_unless_the_plan_overrides_it() -> None:
-    bench = FunctionBench(counted_and_slow)
+    bench = FunctionBench(slow_pure_tool)
     assert [await bench.result({}) for _ in range(3)] == [1, 1, 1]
     assert [await bench.result({}, **{HEADER_CACHE: 0}) for _ in range(2)] == [2, 3]
 
 
-@pytest.mark.usefixtures("counting")
-async def test_quick_pure_call_is_made_each_time_even_if_it_waits_long() -> None:
-    bench = FunctionBench(counted_and_quick)
+@pytest.mark.usefixtures("reset_counter")
+async def test_pure_call_with_little_cpu_time_is_made_each_time() -> None:
+    bench = FunctionBench(quick_pure_tool)
     assert [await bench.result({}) for _ in range(3)] == [1, 2, 3]
 
 
 def test_results_of_a_quick_tool_are_looked_up_twice_per_process() -> None:
-    worth = CacheAdmission()
-    polls = 0
+    admission = CacheAdmission()
+    lookups = 0
     for _ in range(1_000):
-        if worth.should_look_up("quick"):
-            polls += 1
-            worth.record_lookup("quick", cached_call_s=None)
-    assert polls == 2
+        if admission.should_look_up("quick"):
+            lookups += 1
+            admission.record_lookup("quick", cached_call_s=None)
+    assert lookups == 2
 
 
 def test_results_of_a_slow_tool_are_always_looked_up() -> None:
-    worth = CacheAdmission()
+    admission = CacheAdmission()
     for _ in range(1_000):
-        assert worth.should_look_up("slow")
-        worth.record_lookup("slow", cached_call_s=None)
-        worth.record_slow_call("slow", 0.006)
+        assert admission.should_look_up("slow")
+        admission.record_lookup("slow", cached_call_s=None)
+        admission.record_slow_call("slow", 0.006)
     for _ in range(1_000):
-        assert worth.should_look_up("slow")
-        worth.record_lookup("slow", cached_call_s=0.006)
+        assert admission.should_look_up("slow")
+        admission.record_lookup("slow", cached_call_s=0.006)
 
 
 def test_one_slow_call_of_a_quick_tool_causes_two_lookups() -> None:
-    worth = CacheAdmission()
+    admission = CacheAdmission()
     for _ in range(2):
-        worth.record_lookup("quick", cached_call_s=None)
-    worth.record_slow_call("quick", 0.02)
-    polls = 0
-    while worth.should_look_up("quick"):
-        polls += 1
-        worth.record_lookup("quick", cached_call_s=None)
-    assert polls == 2
+        admission.record_lookup("quick", cached_call_s=None)
+    admission.record_slow_call("quick", 0.02)
+    lookups = 0
+    while admission.should_look_up("quick"):
+        lookups += 1
+        admission.record_lookup("quick", cached_call_s=None)
+    assert lookups == 2
 
 
 def test_store_is_queried_for_calls_that_take_longer_than_a_query() -> None:
-    worth = CacheAdmission()
-    assert worth.should_query_store("t")
-    worth.record_store_latency(0.05)
-    assert worth.should_query_store("t")
-    worth.record_slow_call("t", 0.02)
-    assert not worth.should_query_store("t")
-    worth.record_slow_call("t", 0.06)
-    assert worth.should_query_store("t")
-    worth.record_lookup("u", cached_call_s=0.02)
-    assert not worth.should_query_store("u")
+    admission = CacheAdmission()
+    assert admission.should_query_store("t")
+    admission.record_store_latency(0.05)
+    assert admission.should_query_store("t")
+    admission.record_slow_call("t", 0.02)
+    assert not admission.should_query_store("t")
+    admission.record_slow_call("t", 0.06)
+    assert admission.should_query_store("t")
+    admission.record_lookup("u", cached_call_s=0.02)
+    assert not admission.should_query_store("u")
 
 
 class _Times:
-    """The clocks of a thread that works or waits."""
+    """Fake wall clock and CPU clock of a thread."""
 
     def __init__(self) -> None:
         self.elapsed_s, self.cpu_s = 1_000.0, 0.0
@@ -525,7 +534,7 @@ def times(monkeypatch: pytest.MonkeyPatch) -> _Times:
     return times
 
 
-def test_clock_counts_work_but_not_waiting(times: _Times) -> None:
+def test_clock_counts_cpu_time_but_not_waiting(times: _Times) -> None:
     clock = CpuClock()
     started_at = times.time()
     times.work(0.02)
@@ -537,12 +546,12 @@ def test_clock_counts_work_but_not_waiting(times: _Times) -> None:
     assert clock.cpu_seconds(started_at, times.time()) == pytest.approx(0.0)
 
 
-def test_clock_ignores_work_before_the_call(times: _Times) -> None:
+def test_clock_ignores_cpu_time_before_the_call(times: _Times) -> None:
     clock = CpuClock()
     times.work(0.02)
     started_at = times.time()
     assert clock.cpu_seconds(started_at, started_at + 0.02) == pytest.approx(0.0)
 
 
-def test_clock_counts_waiting_that_is_too_long_for_a_busy_machine() -> None:
+def test_clock_counts_a_wait_of_half_a_second_as_cpu_time() -> None:
     assert CpuClock().cpu_seconds(1_000.0, 1_000.5) == 0.5

@@ -1,4 +1,4 @@
-"""Services that ask to wait: which failures request a wait, and for how long the attempts do not count."""
+"""Services that request a wait: which failures do, and for how long the attempts do not count."""
 
 from datetime import timedelta
 from typing import Any
@@ -9,7 +9,7 @@ import pytest
 from dagwright.activities.service_waits import MAX_WAIT_S, RequestedWait, deferral_of, requested_wait, wait_state
 from dagwright.tools import RetryLater
 
-BY = "429 from api.example.org"
+REQUESTED_BY = "429 from api.example.org"
 
 
 def _status_error(status: int, **headers: str) -> httpx.HTTPStatusError:
@@ -21,17 +21,22 @@ def _status_error(status: int, **headers: str) -> httpx.HTTPStatusError:
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (_status_error(429, **{"Retry-After": "7"}), RequestedWait(BY, timedelta(seconds=7))),
+        (_status_error(429, **{"Retry-After": "7"}), RequestedWait(REQUESTED_BY, timedelta(seconds=7))),
         (_status_error(503, **{"Retry-After": "7"}), RequestedWait("503 from api.example.org", timedelta(seconds=7))),
         (_status_error(429), None),
         (_status_error(500, **{"Retry-After": "7"}), None),
-        (RetryLater("busy", timedelta(days=7), requested_by=BY), RequestedWait(BY, timedelta(days=1))),
+        (
+            RetryLater("busy", timedelta(days=7), requested_by=REQUESTED_BY),
+            RequestedWait(REQUESTED_BY, timedelta(days=1)),
+        ),
         (RetryLater("busy", timedelta(seconds=7)), None),
-        (RetryLater("busy", requested_by=BY), None),
+        (RetryLater("busy", requested_by=REQUESTED_BY), None),
         (ConnectionError(), None),
     ],
 )
-def test_a_service_that_states_a_time_requests_a_wait(error: Exception, expected: RequestedWait | None) -> None:
+def test_only_failure_with_a_delay_from_the_service_requests_a_wait(
+    error: Exception, expected: RequestedWait | None
+) -> None:
     assert requested_wait(error) == expected
 
 
@@ -39,7 +44,7 @@ def test_the_delay_grows_and_the_total_wait_is_limited() -> None:
     state: Any = None
     now_s, delays = 1_000.0, list[int]()
     while (
-        wait := deferral_of(RequestedWait(BY, timedelta(0)), name="get", earlier_state=state, now_s=now_s)
+        wait := deferral_of(RequestedWait(REQUESTED_BY, timedelta(0)), name="get", earlier_state=state, now_s=now_s)
     ) is not None:
         delay_s = wait.delay.total_seconds()
         delays.append(int(delay_s / 1.1 + 0.5))
@@ -47,5 +52,5 @@ def test_the_delay_grows_and_the_total_wait_is_limited() -> None:
     assert [low <= delay <= low * 1.1 + 1 for low, delay in zip((1, 2, 4, 8, 16, 32), delays, strict=False)]
     assert (max(delays), len(delays) < 1_700) == (60, True)
     assert MAX_WAIT_S <= now_s - 1_000.0 < MAX_WAIT_S + 10
-    first = deferral_of(RequestedWait(BY, timedelta(seconds=5)), name="get", earlier_state="?", now_s=0.0)
+    first = deferral_of(RequestedWait(REQUESTED_BY, timedelta(seconds=5)), name="get", earlier_state="?", now_s=0.0)
     assert str(first) == "get was asked to wait until 1970-01-01T00:00:05.000Z (429 from api.example.org)"

@@ -1,4 +1,4 @@
-"""Activities that need the payload store: they wait for it, send heartbeats, and report why they cannot continue."""
+"""Activities during an outage of the payload store: they wait, send heartbeats, and report why they wait."""
 
 import asyncio
 from collections.abc import Callable
@@ -28,10 +28,10 @@ class SlowStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.may_answer = asyncio.Event()
+        self.released = asyncio.Event()
 
     async def get(self, ref: str) -> bytes:
-        await self.may_answer.wait()
+        await self.released.wait()
         return await super().get(ref)
 
 
@@ -39,7 +39,7 @@ def _activity(store: MemoryStore, number: int) -> Callable[..., Any]:
     return map_activities(LargeValues(store, retry_pauses_s=()))[number]
 
 
-def _stretch(ref: str) -> dict[str, Any]:
+def _stored_list(ref: str) -> dict[str, Any]:
     return stored_list_to_json(StoredList(StoredValue(ref, name="list"), 1, 2))
 
 
@@ -49,28 +49,28 @@ def _environment() -> ActivityEnvironment:
     return environment
 
 
-async def test_items_are_fetched_with_heartbeats() -> None:
+async def test_heartbeats_are_sent_while_items_are_fetched() -> None:
     store, environment = SlowStore(), _environment()
     ref = await store.put(pydantic_core.to_json([10, 20, 30, 40]))
-    environment.on_heartbeat = lambda *_: store.may_answer.set()
+    environment.on_heartbeat = lambda *_: store.released.set()
     async with asyncio.timeout(30):
-        assert await environment.run(_activity(store, 0), _stretch(ref)) == {"value": [20, 30]}
+        assert await environment.run(_activity(store, 0), _stored_list(ref)) == {"value": [20, 30]}
 
 
 async def test_activity_waits_for_an_unresponsive_store() -> None:
     store = MemoryStore()
     ref = await store.put(b"[10, 20, 30, 40]")
-    piece = await store.put(b'{"value": [1]}')
-    joined = {"lists": [{"pieces": [piece]}], "name": "m"}
+    part = await store.put(b'{"value": [1]}')
+    join_message = {"lists": [{"pieces": [part]}], "name": "m"}
     contents = dict(store.contents)
-    for number, message in enumerate((_stretch(ref), joined)):
+    for number, message in enumerate((_stored_list(ref), join_message)):
         environment = _environment()
 
-        def come_back(*details: object) -> None:
+        def end_outage(*details: object) -> None:
             if "waits_for" in str(details):
                 store.is_down = False
 
-        environment.on_heartbeat = come_back
+        environment.on_heartbeat = end_outage
         store.is_down = True
         store.contents = dict(contents)
         async with asyncio.timeout(30):
@@ -96,7 +96,7 @@ class FullStore(MemoryStore):
         return await super().put(content)
 
 
-async def test_wait_ends_only_when_a_new_value_of_the_size_was_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_wait_for_space_ends_when_a_new_value_of_the_size_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     store = FullStore()
     environment = ActivityEnvironment()
     reasons: list[Any] = []
@@ -106,10 +106,10 @@ async def test_wait_ends_only_when_a_new_value_of_the_size_was_stored(monkeypatc
         store.limit_bytes = 100_000
 
     environment.on_heartbeat = on_heartbeat
-    waiting = await_store_activity(store, LargeValues(store, retry_pauses_s=()))
-    await environment.run(waiting, {"refs": [], "size_bytes": 50_000, "pause_s": 0.01})
+    wait_activity = await_store_activity(store, LargeValues(store, retry_pauses_s=()))
+    await environment.run(wait_activity, {"refs": [], "size_bytes": 50_000, "pause_s": 0.01})
     assert (store.sizes, reasons[0]) == ([50_000, 50_000], "the disk is full")
-    # Each probe is new, and deleted.
+    # Each probe has new content and is deleted.
     assert store.contents == {}
 
 

@@ -1,4 +1,4 @@
-"""Agent cards: fields, files, and errors of invalid ones."""
+"""Agent cards: fields, files, and errors of invalid cards."""
 
 import json
 from pathlib import Path
@@ -49,7 +49,7 @@ def test_cards_of_a_yaml_file_are_read_in_order(tmp_path: Path) -> None:
     ]
 
 
-def test_card_never_changes_and_its_version_is_derived_from_its_content() -> None:
+def test_card_is_immutable_and_its_version_is_derived_from_its_content() -> None:
     card = AgentCard(name="writer", **WRITER)
     same = card_from_json(json.loads(json.dumps(card.to_json())))
     other = AgentCard(name="writer", **{**WRITER, "prompt": "You write well."})
@@ -59,7 +59,7 @@ def test_card_never_changes_and_its_version_is_derived_from_its_content() -> Non
         card.prompt = "Other"  # type: ignore[misc] # the test expects the error
 
 
-def test_all_problems_of_a_file_are_reported_with_their_place(tmp_path: Path) -> None:
+def test_all_problems_of_a_file_are_reported_with_their_pointers(tmp_path: Path) -> None:
     wrong = {"description": "", "objective_template": "x", "type": "robot"}
     assert problems_of(tmp_path, a={**WRITER, "promt": "x", "tools": ["t", "t"]}, b=wrong, c=7) == (
         "agents.json: /agents/a/tools: duplicate name 't'; /agents/a/promt: unknown key; did you mean 'prompt'?; "
@@ -93,7 +93,7 @@ def test_invalid_card_is_rejected_with_advice(tmp_path: Path, card: dict[str, An
     assert problems_of(tmp_path, w=card).startswith(f"agents.json: /agents/w{message}")
 
 
-def test_name_that_no_activity_can_have_is_rejected(tmp_path: Path) -> None:
+def test_invalid_agent_name_is_rejected(tmp_path: Path) -> None:
     for name in ("", "a\nb", " a", "a/b", "x" * 101):
         assert "a name has letters, digits" in problems_of(tmp_path, **{name: WRITER})
 
@@ -107,7 +107,7 @@ def test_name_that_no_activity_can_have_is_rejected(tmp_path: Path) -> None:
         ("{", "the agents: "),
     ],
 )
-def test_file_that_holds_no_agents_is_rejected(tmp_path: Path, text: str, message: str) -> None:
+def test_file_without_agents_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "agents.json").write_text(text, encoding="utf-8")
     with pytest.raises(AgentsUnreadable, match=r"^agents\.json|^the agents") as caught:
         load_agents([str(tmp_path / "agents.json")])
@@ -128,14 +128,14 @@ def test_agents_of_a_python_file_are_collected(tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text("", encoding="utf-8")
     with pytest.raises(AgentsUnreadable, match=r"empty\.py has no agent in it"):
         load_agents([str(tmp_path / "empty.py")])
-    one, same = (file_of(tmp_path, name, w=WRITER) for name in ("a.json", "b.json"))
-    assert len(load_agents([one, same])) == 1
-    other = file_of(tmp_path, "c.json", w={**WRITER, "prompt": "Other"})
+    file_a, file_b = (file_of(tmp_path, name, w=WRITER) for name in ("a.json", "b.json"))
+    assert len(load_agents([file_a, file_b])) == 1
+    file_c = file_of(tmp_path, "c.json", w={**WRITER, "prompt": "Other"})
     with pytest.raises(AgentsUnreadable, match=r"Two agents are called 'w': in a\.json and in c\.json"):
-        load_agents([one, same, other])
+        load_agents([file_a, file_b, file_c])
 
 
-def test_registry_names_the_nearest_agent_and_the_missing_tools() -> None:
+def test_registry_suggests_a_similar_agent_and_lists_missing_tools() -> None:
     registry = AgentRegistry.of(AgentCard(name="writer", **{**WRITER, "tools": ["read_file", "web_serch"]}))
     with pytest.raises(KeyError, match="there is no agent 'writter'; did you mean 'writer'"):
         registry["writter"]
@@ -148,7 +148,7 @@ def test_registry_names_the_nearest_agent_and_the_missing_tools() -> None:
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def test_agents_of_the_example_have_their_tools_and_run_its_plan(tmp_path: Path) -> None:
+def test_example_agents_have_their_tools_and_the_example_plan_is_valid(tmp_path: Path) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path), references_of([], [str(EXAMPLES / "agents.yaml")]))
     assert [(card.name, card.type, card.tools) for card in toolset.agents] == [
         ("web_researcher", "llm", ("web_search", "summarize")),

@@ -1,4 +1,4 @@
-"""Agents that are added at run time: versions, commands, and the processes that use them."""
+"""Agents that are added at run time: versions, commands, and their use in workers."""
 
 import json
 import logging
@@ -29,7 +29,7 @@ WRITER: dict[str, Any] = {
 
 
 @pytest.fixture(autouse=True)
-def _in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _empty_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -57,7 +57,7 @@ def card(name: str = "helper", **fields: Any) -> AgentCard:
     return card_of("service", name=name, service_url="https://desk.example.com/ask", **fields)
 
 
-def test_changed_card_is_a_new_version_and_the_same_one_is_not(stored_agents: StoredAgents) -> None:
+def test_only_a_changed_card_is_a_new_version(stored_agents: StoredAgents) -> None:
     first_card, second_card = card(), card(description="Helps more")
     assert stored_agents.add([first_card, card("other")]) == [AddResult("helper", 1, True), AddResult("other", 1, True)]
     for each, added in ((first_card, (1, False)), (second_card, (2, True)), (first_card, (3, True))):
@@ -81,7 +81,7 @@ def test_removed_agent_stays_available_by_its_version(stored_agents: StoredAgent
     assert stored_agents.card("helper", None) == second_card
 
 
-def test_missing_database_is_not_created_and_an_invalid_one_ignored(file_url: str, tmp_path: Path) -> None:
+def test_missing_database_is_not_created_and_an_invalid_database_is_ignored(file_url: str, tmp_path: Path) -> None:
     assert stored_cards(file_url) == ()
     assert not (tmp_path / "agents.db").exists()
     (tmp_path / "agents.db").write_bytes(b"no database")
@@ -138,23 +138,23 @@ def test_commands_add_list_show_and_remove(capsys: pytest.CaptureFixture[str]) -
         code = run_command_line(["agents", *arguments])
         return (code, *capsys.readouterr())
 
-    nobody = "there are no agents; `dagwright agents add FILE` adds the agents of a file\n"
-    missing = "the agent 'writer' names unknown tools: web_serch; give them with --tools\n"
-    assert output_of("list") == (0, nobody, "")
+    no_agents = "there are no agents; `dagwright agents add FILE` adds the agents of a file\n"
+    unknown_tools = "the agent 'writer' names unknown tools: web_serch; give them with --tools\n"
+    assert output_of("list") == (0, no_agents, "")
     assert output_of("add", "agents.json") == (0, "writer: version 1\n", "")
     assert output_of("add", "agents.json") == (0, "writer: version 1, unchanged\n", "")
-    assert output_of("add", "more.json") == (0, "writer: version 2\n", missing)
-    code, listed, _ = output_of("list", "--json")
+    assert output_of("add", "more.json") == (0, "writer: version 2\n", unknown_tools)
+    code, listing, _ = output_of("list", "--json")
     writer = {"name": "writer", "version": 2, "type": "llm", "description": "Writes", "is_current": True}
-    assert (code, [{**load, "added_at": ""} for load in json.loads(listed)]) == (0, [{**writer, "added_at": ""}])
+    assert (code, [{**load, "added_at": ""} for load in json.loads(listing)]) == (0, [{**writer, "added_at": ""}])
     document = json.loads(output_of("show", "writer", "--json")[1])
     assert document["card"] == {"name": "writer", **WRITER, "tools": ["web_serch"]}
     assert [(version["version"], version["is_current"]) for version in document["versions"]] == [(2, True), (1, False)]
-    words = output_of("show", "writer")[1].splitlines()
-    assert [line.partition(" of ")[0] for line in words[:2]] == ["writer: version 2", "earlier: version 1"]
+    lines = output_of("show", "writer")[1].splitlines()
+    assert [line.partition(" of ")[0] for line in lines[:2]] == ["writer: version 2", "earlier: version 1"]
     assert output_of("show", "writter")[0::2] == (2, "there is no agent 'writter'; did you mean 'writer'?\n")
-    near = "there is no agent 'writer'; `dagwright agents list` lists the agents\n"
-    assert (output_of("remove", "writer")[0], output_of("remove", "writer")[0::2]) == (0, (2, near))
-    assert output_of("list") == (0, nobody, "")
+    unknown_agent = "there is no agent 'writer'; `dagwright agents list` lists the agents\n"
+    assert (output_of("remove", "writer")[0], output_of("remove", "writer")[0::2]) == (0, (2, unknown_agent))
+    assert output_of("list") == (0, no_agents, "")
     assert output_of("show", "writer")[1].startswith("writer: version 2 of ")
     assert output_of("add", "none.json")[0] == 2

@@ -18,15 +18,15 @@ from benchmarks.figures import Figure, Verdict, ratio_figure, table
         (1.3, True, "lost"),
     ],
 )
-def test_goal_is_lost_only_past_one_and_a_half_times(value: float, is_floor: bool, verdict: Verdict) -> None:
+def test_goal_is_lost_only_if_it_is_missed_by_more_than_half(value: float, is_floor: bool, verdict: Verdict) -> None:
     assert Figure("x", value, 2.0, is_floor=is_floor).verdict == verdict
 
 
-def test_number_without_a_goal_is_only_reported() -> None:
+def test_figure_without_a_goal_has_the_verdict_reported() -> None:
     assert Figure("x", 9.0, None).verdict == "reported"
 
 
-def test_ratio_is_that_of_the_medians_and_the_table_shows_both() -> None:
+def test_ratio_is_computed_from_medians_and_the_table_shows_both_medians() -> None:
     figure = ratio_figure("chain: time", [1.0, 9.0, 3.0], [2.0, 2.0, 0.1], goal=1.15)
     assert figure.value == 1.5
     assert table([figure, Figure("reported", 2.0, None, unit="s")]) == (

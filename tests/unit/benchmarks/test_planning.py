@@ -22,32 +22,32 @@ ROOT = Path(__file__).parents[3]
 CASES = read_cases()
 
 
-def expected_plan(place: int) -> dict[str, Any]:
+def expected_plan(index: int) -> dict[str, Any]:
     """Return the expected plan of a request as a response of a model."""
-    return {"nodes": CASES.requests[place].plan["nodes"]}
+    return {"nodes": CASES.requests[index].plan["nodes"]}
 
 
-def prompt_end(place: int) -> str:
+def prompt_end(index: int) -> str:
     """Return the end of the prompt for the plan of a request."""
-    return f"\n\nRequest:\n{CASES.requests[place].words}"
+    return f"\n\nRequest:\n{CASES.requests[index].words}"
 
 
 def expected_steps(*omitted: int) -> list[Step]:
-    """Return steps with the expected plans, for calls in any order."""
-    places = [place for place in range(len(CASES.requests)) if place not in omitted]
-    return [step(json_text(expected_plan(place)), last=prompt_end(place)) for place in places]
+    """Return model responses with the expected plans, for calls in any order."""
+    indexes = [index for index in range(len(CASES.requests)) if index not in omitted]
+    return [step(json_text(expected_plan(index)), last=prompt_end(index)) for index in indexes]
 
 
-async def planned_with(server: ModelServer, **asked: Any) -> list[PlannedRequest]:
+async def plan_requests(server: ModelServer, **options: Any) -> list[PlannedRequest]:
     async with ModelClient(Endpoint(server.base_url, "key"), model="small") as client:
-        return await plan_all(CASES, client, options=PlanningOptions(**asked), parallel=4)
+        return await plan_all(CASES, client, options=PlanningOptions(**options), parallel=4)
 
 
-@pytest.mark.parametrize("place", range(len(CASES.requests)))
-def test_expected_plan_of_each_request_is_valid(place: int) -> None:
-    read = parse_plan(expected_plan(place), "", CASES.tools)
-    assert read.notes == []
-    assert len(read.planned.nodes) == len(expected_plan(place)["nodes"])
+@pytest.mark.parametrize("index", range(len(CASES.requests)))
+def test_expected_plan_of_each_request_is_valid(index: int) -> None:
+    parsed = parse_plan(expected_plan(index), "", CASES.tools)
+    assert parsed.notes == []
+    assert len(parsed.planned.nodes) == len(expected_plan(index)["nodes"])
 
 
 def test_expected_plans_use_every_tool() -> None:
@@ -55,9 +55,9 @@ def test_expected_plans_use_every_tool() -> None:
     assert used == {*CASES.tools, "human"}
 
 
-async def test_model_that_is_always_right_has_every_score() -> None:
+async def test_model_that_returns_the_expected_plans_has_full_scores() -> None:
     async with ModelServer(*expected_steps()) as server:
-        planned = await planned_with(server)
+        planned = await plan_requests(server)
     assert [each.case.words for each in planned] == [case.words for case in CASES.requests]
     result = table(planned).splitlines()
     assert result[2:7] == [
@@ -72,12 +72,12 @@ async def test_model_that_is_always_right_has_every_score() -> None:
     assert {call.response_format for call in server.calls} == {"json_schema"}
 
 
-async def test_repaired_plan_counts_after_repair_and_an_invalid_one_does_not() -> None:
+async def test_repaired_plan_counts_only_after_repair_and_an_invalid_plan_never_counts() -> None:
     invalid_text = json_text({"nodes": [{"id": "a", "tool": "weather", "arguments": {"city": "Oslo"}}]})
     repaired = step(json_text(expected_plan(0)), text=prompt_end(0), last="This plan cannot be run:\n")
     steps = [step(invalid_text, last=prompt_end(0)), repaired, step("No.", text=prompt_end(1), times=3)]
     async with ModelServer(*steps, *expected_steps(0, 1)) as server:
-        planned = await planned_with(server, plans=3)
+        planned = await plan_requests(server, plans=3)
     assert [len(each.attempts) for each in planned] == [2, 3, *[1] * 18]
     actual = report(planned, model="small")
     assert (actual["first"]["valid"], actual["after_repair"]["valid"], actual["usage"]["calls"]) == (18, 19, 23)
@@ -94,15 +94,15 @@ async def test_repaired_plan_counts_after_repair_and_an_invalid_one_does_not() -
 
 
 async def test_command_prints_the_table_and_saves_the_responses(tmp_path: Path) -> None:
-    saved = tmp_path / "found.json"
+    saved_file = tmp_path / "found.json"
     async with ModelServer(*expected_steps()) as server:
-        options = ["--model", "small", "--base-url", server.base_url, "--temperature", "0", "--save", str(saved)]
+        options = ["--model", "small", "--base-url", server.base_url, "--temperature", "0", "--save", str(saved_file)]
         environment = {**os.environ, "OPENAI_API_KEY": "key"}
         process = await start_program(("-m", "benchmarks.planning"), options, folder=ROOT, environment=environment)
         result, _ = await process.communicate()
     assert process.returncode == 0
     assert result.decode().startswith("small\n\n| | first plans | after repair |\n")
-    actual = json.loads(saved.read_text(encoding="utf-8"))
+    actual = json.loads(saved_file.read_text(encoding="utf-8"))
     assert [*actual] == ["model", "first", "after_repair", "usage", "requests"]
     assert actual["after_repair"]["valid"] == 20
     assert {(call.model, call.body["temperature"], call.api_key) for call in server.calls} == {("small", 0.0, "key")}

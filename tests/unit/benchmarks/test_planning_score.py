@@ -1,4 +1,4 @@
-"""The scores of recorded plans, counted manually."""
+"""The scores of recorded plans, compared with manual counts."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def test_scores_of_recorded_plans_match_manual_counts() -> None:
     assert scores.edges == Score(matched=1, predicted=3, expected=3)
     # Names: 2; then path, to and body of 4, with an unexpected subject and text; then none of 1.
     assert scores.argument_names == Score(matched=5, predicted=7, expected=7)
-    # Values: 2; then the path only.
+    # Values: 2; then only the path.
     assert scores.argument_values == Score(matched=3, predicted=7, expected=7)
     assert (scores.answers, scores.valid) == (3, 2)
     assert scores.to_json() == {
@@ -51,8 +51,8 @@ def test_unknown_tools_count_only_without_a_list_of_tools() -> None:
     assert score(PAIRS, known_tools=known).nodes == Score(matched=4, predicted=4, expected=6)
 
 
-def test_repeated_calls_of_a_tool_count_once_and_plans_of_any_dialect_are_compared() -> None:
-    ours = {
+def test_repeated_calls_count_once_and_equal_plans_of_two_dialects_have_equal_facts() -> None:
+    dagwright_plan = {
         "plan": 1,
         "nodes": [
             {"id": "a", "tool": "t", "arguments": {"x": 1}},
@@ -60,14 +60,14 @@ def test_repeated_calls_of_a_tool_count_once_and_plans_of_any_dialect_are_compar
             {"id": "c", "tool": "u", "arguments": {"y": ["{{b.result}}"]}},
         ],
     }
-    theirs: Any = [
+    nestful_plan: Any = [
         {"name": "t", "arguments": {"x": 1}, "label": "var1"},
         {"name": "u", "arguments": {"y": ["$var1.z$"]}, "label": "var2"},
     ]
-    assert facts_of_plan(ours) == facts_of_plan(theirs)  # type: ignore[arg-type] # a literal of JSON
+    assert facts_of_plan(dagwright_plan) == facts_of_plan(nestful_plan)  # type: ignore[arg-type] # a literal of JSON
 
 
-def test_nothing_to_find_and_nothing_predicted_has_no_score() -> None:
+def test_empty_prediction_of_an_empty_expectation_has_no_score() -> None:
     assert Score(0, 0, 0).f1 is None
     assert (Score(0, 0, 3).f1, Score(0, 2, 0).f1, Score(2, 2, 2).f1) == (0.0, 0.0, 1.0)
 
@@ -86,8 +86,8 @@ def test_expected_plan_has_to_be_valid() -> None:
 )
 def test_f1_equals_the_f1_of_flags_over_the_union(sets: list[tuple[frozenset[str], frozenset[str]]]) -> None:
     """TaskBench makes two flags for each member of the union of both sets, and takes the binary F1 of all flags."""
-    flags = [(name in expected, name in got) for expected, got in sets for name in expected | got]
-    true_positives = sum(expected and got for expected, got in flags)
-    wrong = sum(expected != got for expected, got in flags)
-    actual = score([(PlanFacts(tools=expected), PlanFacts(tools=got)) for expected, got in sets]).nodes
-    assert actual.f1 == (2 * true_positives / (2 * true_positives + wrong) if flags else None)
+    flags = [(name in expected, name in predicted) for expected, predicted in sets for name in expected | predicted]
+    true_positives = sum(expected and predicted for expected, predicted in flags)
+    mismatches = sum(expected != predicted for expected, predicted in flags)
+    actual = score([(PlanFacts(tools=expected), PlanFacts(tools=predicted)) for expected, predicted in sets]).nodes
+    assert actual.f1 == (2 * true_positives / (2 * true_positives + mismatches) if flags else None)

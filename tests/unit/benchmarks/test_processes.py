@@ -6,7 +6,7 @@ from pathlib import Path
 from benchmarks.processes import KillableWorker
 
 
-async def test_shared_worker_runs_once_and_ends_with_its_kill(tmp_path: Path) -> None:
+async def test_shared_worker_is_started_once_and_replaced_after_a_kill(tmp_path: Path) -> None:
     worker = KillableWorker([sys.executable, "-c", "import time; time.sleep(60)"], tmp_path / "log")
     await worker.start()
     first_pid = worker.pid

@@ -1,4 +1,4 @@
-"""The measurement of a killed worker: the chain that continues last."""
+"""The recovery time after a worker is killed: the time until the last chain continues."""
 
 import pytest
 from temporalio.api.enums.v1 import EventType
@@ -19,20 +19,28 @@ def history_of(*ends: tuple[str, int]) -> list[HistoryEvent]:
     return events
 
 
-BEFORE = (("c0-0", 90), ("c1-0", 91), ("c2-0", 92), ("c3-0", 93))
+ENDS_BEFORE_KILL = (("c0-0", 90), ("c1-0", 91), ("c2-0", 92), ("c3-0", 93))
 
 
-def test_time_to_continue_is_that_of_the_last_chain() -> None:
-    after = [("c0-1", 101), ("c0-2", 102), ("c0-3", 103), ("c0-4", 104), ("c1-1", 105), ("c2-1", 106), ("c3-1", 109)]
-    assert all_chains_continued_after_s(history_of(*BEFORE, *after, ("c3-2", 110)), 100.0) == 9.0
+def test_recovery_time_is_the_time_of_the_last_chain() -> None:
+    ends_after_kill = [
+        ("c0-1", 101),
+        ("c0-2", 102),
+        ("c0-3", 103),
+        ("c0-4", 104),
+        ("c1-1", 105),
+        ("c2-1", 106),
+        ("c3-1", 109),
+    ]
+    assert all_chains_continued_after_s(history_of(*ENDS_BEFORE_KILL, *ends_after_kill, ("c3-2", 110)), 100.0) == 9.0
 
 
-def test_chain_that_ends_is_reported() -> None:
+def test_chain_that_does_not_continue_is_reported() -> None:
     with pytest.raises(RuntimeError, match=r"of 4 chains only \['c0', 'c1'\] continued after the kill"):
-        all_chains_continued_after_s(history_of(*BEFORE, ("c0-1", 101), ("c1-1", 102)), 100.0)
+        all_chains_continued_after_s(history_of(*ENDS_BEFORE_KILL, ("c0-1", 101), ("c1-1", 102)), 100.0)
 
 
-def test_repeated_run_of_a_completed_step_is_reported() -> None:
-    after = [(f"c{number}-1", 101 + number) for number in range(4)]
+def test_completed_node_that_ran_again_is_reported() -> None:
+    ends_after_kill = [(f"c{number}-1", 101 + number) for number in range(4)]
     with pytest.raises(RuntimeError, match=r"completed nodes ran again: \['c2-0'\]"):
-        all_chains_continued_after_s(history_of(*BEFORE, *after, ("c2-0", 106)), 100.0)
+        all_chains_continued_after_s(history_of(*ENDS_BEFORE_KILL, *ends_after_kill, ("c2-0", 106)), 100.0)

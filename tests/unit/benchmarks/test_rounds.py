@@ -1,4 +1,4 @@
-"""The measurement of rounds: the sub-goals of its script, and the gaps that it measures."""
+"""The benchmark of rounds: the sub-goals of its script, and the measured gaps."""
 
 from itertools import count
 
@@ -28,25 +28,25 @@ def test_gaps_around_the_planner_and_inside_the_chains_are_measured() -> None:
     events: list[HistoryEvent] = []
     ids = count(1)
 
-    def call(name: str, first: int, ended: int) -> None:
+    def call(name: str, started_s: int, ended_s: int) -> None:
         scheduled = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
         scheduled.activity_task_scheduled_event_attributes.activity_id = name
         started = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED)
         started.activity_task_started_event_attributes.scheduled_event_id = scheduled.event_id
-        started.event_time.seconds = first
-        done = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-        done.activity_task_completed_event_attributes.scheduled_event_id = scheduled.event_id
-        done.event_time.seconds = ended
-        events.extend((scheduled, started, done))
+        started.event_time.seconds = started_s
+        completed = HistoryEvent(event_id=next(ids), event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+        completed.activity_task_completed_event_attributes.scheduled_event_id = scheduled.event_id
+        completed.event_time.seconds = ended_s
+        events.extend((scheduled, started, completed))
 
     for number in range(1, ROUNDS + 2):
-        at = 1000 * number
-        call("plan" if number == 1 else f"plan#{number}", at, at + 10)
+        round_s = 1000 * number
+        call("plan" if number == 1 else f"plan#{number}", round_s, round_s + 10)
         for chain in range(2):
-            for place in range(3):
-                first = at + 13 + 20 * place
-                call(f"sg{100 * number + 10 * chain + place}", first, first + 16)
-        call(f"sg{100 * number + 3}", at + 80, at + 995)
+            for position in range(3):
+                started_s = round_s + 13 + 20 * position
+                call(f"sg{100 * number + 10 * chain + position}", started_s, started_s + 16)
+        call(f"sg{100 * number + 3}", round_s + 80, round_s + 995)
     gaps = gaps_of(events)
     assert (gaps.after_answer, gaps.before_planner) == ([3.0] * ROUNDS, [5.0] * ROUNDS)
     assert gaps.ordinary == [4.0, 4.0, 4.0, 4.0, 11.0] * ROUNDS

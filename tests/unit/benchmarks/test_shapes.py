@@ -1,4 +1,4 @@
-"""The graphs of the benchmarks: valid plans, of the size that the table says."""
+"""The graphs of the benchmarks: valid plans of the documented size."""
 
 from collections.abc import Callable
 
@@ -22,9 +22,9 @@ from dagwright.tools import load_tools
 def test_shape_is_a_valid_plan_of_its_size(make_plan: Callable[[], shapes.Plan], nodes: int, edges: int) -> None:
     checked = check_plan(make_plan(), load_tools([tools.__file__]).declarations())
     assert len(checked.nodes) == nodes
-    assert sum(len(needs) for needs in checked.dependencies) == edges
+    assert sum(len(node_ids) for node_ids in checked.dependencies) == edges
 
 
-def test_each_layer_has_one_straggler_and_no_chain_has_two() -> None:
-    slow = [(chain, step) for step in range(5) for chain in range(20) if shapes.is_straggler(chain, step)]
-    assert slow == [(0, 0), (4, 1), (8, 2), (12, 3), (16, 4)]
+def test_each_layer_has_a_straggler_and_no_chain_has_two_stragglers() -> None:
+    stragglers = [(chain, step) for step in range(5) for chain in range(20) if shapes.is_straggler(chain, step)]
+    assert stragglers == [(0, 0), (4, 1), (8, 2), (12, 3), (16, 4)]

@@ -9,7 +9,7 @@ from benchmarks.stream_client import StreamContent, problem_with
     ("states", "is_right"),
     [
         (["running", "completed"], True),
-        # A step that waits for a worker runs when one has taken it.
+        # A step waits until a worker accepts its activity.
         (["running", "waiting", "running", "completed"], True),
         (["running", "waiting", "running", "waiting", "running", "completed"], True),
         (["running", "running", "completed"], False),
@@ -19,6 +19,6 @@ from benchmarks.stream_client import StreamContent, problem_with
         (["running", "waiting", "running"], False),
     ],
 )
-def test_every_event_is_reported_once_and_in_order(states: list[str], *, is_right: bool) -> None:
+def test_lost_duplicate_or_unordered_state_is_a_problem(states: list[str], *, is_right: bool) -> None:
     result = StreamContent(nodes={"sum": states}, ids=["1-1", "1-2e"], ends=1)
     assert (problem_with(result) is None) == is_right

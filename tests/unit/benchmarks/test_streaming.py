@@ -1,4 +1,4 @@
-"""The comparison of ways to run a request: scripts, measurements, and verdicts."""
+"""The comparison of streamed, complete and turn-based plans: scripts, measurements, and verdicts."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ from dagwright.tools import load_tools
 
 @pytest.mark.parametrize("make", SHAPES)
 @pytest.mark.parametrize("size", [3, 6, 9])
-def test_streamed_plan_is_read_and_has_the_edges_of_its_shape(make: Callable[[int], Shape], size: int) -> None:
+def test_plan_text_is_parsed_with_the_edges_of_its_shape(make: Callable[[int], Shape], size: int) -> None:
     shape = make(size)
     text = plan_text(shape)
     parsed = parse_plan(json.loads(text), text, load_tools([slow_tools.__file__]).declarations())
@@ -41,7 +41,7 @@ def test_streamed_plan_is_read_and_has_the_edges_of_its_shape(make: Callable[[in
 
 
 def referenced_nodes(arguments: object) -> list[str]:
-    """Return the nodes that arguments refer to."""
+    """Return the ids of the nodes that the arguments reference."""
     return [part.partition(".")[0] for part in json.dumps(arguments).split("{{")[1:]]
 
 
@@ -58,7 +58,7 @@ def test_streamed_and_unstreamed_plans_have_the_same_model_time() -> None:
     assert seconds == pytest.approx([len(plan_text(shape)) / TOKEN_CHARACTERS / TOKENS_PER_S] * 2, abs=0.04)
 
 
-def test_only_the_tool_of_the_plan_counts_as_its_start() -> None:
+def test_only_calls_of_the_tool_count_as_tool_starts() -> None:
     events = []
     for number, kind in enumerate(["call_model", TOOL, TOOL]):
         scheduled = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
@@ -84,9 +84,9 @@ SMALL = Comparison(
 )
 
 
-def test_worst_plan_determines_the_verdict_and_all_are_reported() -> None:
-    late = Comparison("mixed", 6, 200, streamed=[run_times(3.0, 5.0, 0.7)], whole=SMALL.whole, turns=SMALL.turns)
-    assert written_figure([SMALL, late]).verdict == "lost"
-    saved = report([SMALL, late])
-    assert saved["figures"][0]["measured"] == {"chain of 3": 32.0, "mixed of 6": 70.0}
-    assert [plan["streamed"][0]["written"] for plan in saved["plans"]] == [0.30, 0.7]
+def test_worst_plan_determines_the_verdict_and_all_plans_are_reported() -> None:
+    slow = Comparison("mixed", 6, 200, streamed=[run_times(3.0, 5.0, 0.7)], whole=SMALL.whole, turns=SMALL.turns)
+    assert written_figure([SMALL, slow]).verdict == "lost"
+    document = report([SMALL, slow])
+    assert document["figures"][0]["measured"] == {"chain of 3": 32.0, "mixed of 6": 70.0}
+    assert [plan["streamed"][0]["written"] for plan in document["plans"]] == [0.30, 0.7]

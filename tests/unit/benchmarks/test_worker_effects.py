@@ -1,4 +1,4 @@
-"""The workers of a benchmark, and the check of the effects of runs whose workers were killed."""
+"""The workers of a benchmark, and the check of effects after workers were killed."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def _key(node_id: str) -> str:
     return idempotency_key("execution", [["node", node_id]])
 
 
-def test_roles_of_workers_alternate_so_that_both_are_killed() -> None:
+def test_worker_roles_alternate_so_that_workers_of_both_roles_are_killed() -> None:
     assert roles_of("2") == ["all", "all"]
     assert roles_of("1+3") == ["workflows", "tools", "tools", "tools"]
     assert roles_of("2+2") == ["workflows", "tools"] * 2
@@ -29,7 +29,7 @@ def test_plan_has_writes_and_idempotent_nodes() -> None:
     assert len(checked.nodes) == NODES == 20
 
 
-def test_retries_of_idempotent_nodes_and_reported_unknown_outcomes_are_right() -> None:
+def test_retried_idempotent_nodes_and_unknown_outcomes_are_accepted() -> None:
     nodes = {
         "a": _node("write_key"),
         "b": _node("apply_key"),
@@ -44,7 +44,7 @@ def test_retries_of_idempotent_nodes_and_reported_unknown_outcomes_are_right() -
     assert (actual, actual.is_right) == (expected, True)
 
 
-def test_duplicated_lost_and_unplanned_effects_and_lost_runs_are_wrong() -> None:
+def test_duplicate_lost_and_unplanned_effects_and_lost_runs_are_rejected() -> None:
     nodes = {"twice": _node("write_key"), "lost": _node("apply_key")}
     actual = tally({"execution": {"status": "failed", "nodes": nodes}}, [_key("twice"), _key("twice"), "dw1_other"])
     expected = Tally(

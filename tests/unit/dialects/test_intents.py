@@ -19,7 +19,7 @@ def intents(*entries: Any, **keys: Any) -> dict[str, Any]:
     return {"intents": list(entries), **keys}
 
 
-def test_arguments_are_params_then_refs_then_lookups() -> None:
+def test_arguments_are_ordered_params_then_refs_then_lookups() -> None:
     entry = {
         "verb": "v",
         "params": {"z": [{"deep": None}]},
@@ -32,7 +32,7 @@ def test_arguments_are_params_then_refs_then_lookups() -> None:
     assert document.bindings == {(1, "y"): ResultOf("@result_1", "identity"), (1, "w"): Lookup("John Smith", "person")}
 
 
-def test_lookups_and_placeholders_make_no_edges() -> None:
+def test_lookups_and_placeholders_add_no_edges() -> None:
     checked = check(intents({**ENSURE, "lookups": {"a": JOHN, "b": dict(JOHN)}}, {**ENSURE, "lookups": {"a": JOHN}}))
     assert checked.levels == [["@result_1", "@result_2"]]
     assert checked.edges == 0
@@ -70,7 +70,7 @@ def test_reference_to_a_missing_result_hints_at_lookups(number: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lookup", "places"),
+    ("lookup", "pointers"),
     [
         *((wrong, [""]) for wrong in (None, "John", [JOHN])),
         ({}, ["", ""]),
@@ -79,10 +79,10 @@ def test_reference_to_a_missing_result_hints_at_lookups(number: str) -> None:
         ({**JOHN, "search_text": "---"}, ["/search_text"]),
     ],
 )
-def test_malformed_lookup_is_rejected_at_its_key(lookup: Any, places: list[str]) -> None:
+def test_malformed_lookup_is_rejected_at_its_key(lookup: Any, pointers: list[str]) -> None:
     problems = to_document(intents({"verb": "v", "lookups": {"a": lookup}}), tools=RESOLVER.tools()).problems
     actual = [(problem.code, problem.pointer) for problem in problems]
-    assert actual == [("invalid_field", f"/intents/0/lookups/a{place}") for place in places]
+    assert actual == [("invalid_field", f"/intents/0/lookups/a{pointer}") for pointer in pointers]
 
 
 @pytest.mark.parametrize("text", ["@result_1", " @result_1 ", "@result_0", "@Result_1", "@cbu", "@no.such-name"])
@@ -101,15 +101,15 @@ def test_duplicate_key_is_rejected_at_its_second_location() -> None:
     assert codes_of(intents(ENSURE, entry)) == expected
 
 
-def test_name_that_the_session_lacks_is_missing_context() -> None:
+def test_unknown_session_name_is_missing_context() -> None:
     (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@manco"}}), context={"cbu": 1})
     assert (problem.code, problem.pointer) == ("missing_context", "/intents/0/refs/a")
     assert problem.hint == "give it in the context: manco=ID"
-    (near,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbuu": "fund_1"})
-    assert near.hint == "did you mean 'cbuu'? Or give it in the context: cbu=ID"
-    (behind,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}))
+    (similar,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbuu": "fund_1"})
+    assert similar.hint == "did you mean 'cbuu'? Or give it in the context: cbu=ID"
+    (later,) = problems_of(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}))
     expected = "give it in the context: cbu=ID or, if an earlier intent makes it, write @result_N of that intent"
-    assert behind.hint == expected
+    assert later.hint == expected
     tools = {"cbu.ensure": ToolDeclaration("cbu.ensure", sets="cbu"), "v": ToolDeclaration("v")}
     raw = intents({"verb": "v", "refs": {"a": "@cbu"}}, ENSURE, ENSURE, {"verb": "v", "refs": {"a": "@cbu"}})
     first, last = to_document(raw, tools=tools).problems
@@ -121,17 +121,17 @@ def test_name_that_the_session_lacks_is_missing_context() -> None:
     assert to_document(raw, tools=tools, context={"cbu": "fund_1"}).problems == []
 
 
-def test_name_of_the_session_may_replace_a_party_with_its_name() -> None:
+def test_session_name_is_replaced_by_the_id_of_its_party() -> None:
     fund: dict[str, Any] = {"id": "fund_1", "name": "Apex " * 50, "kind": "fund"}
     document = to_document(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": fund})
     assert document.plan["nodes"][0]["arguments"] == {"a": "fund_1"}
-    actual = document.bindings[0, "a"]
-    assert isinstance(actual, Lookup)
-    assert (actual, actual.display_name) == (Lookup("fund_1", "", known_as="@cbu"), ("Apex " * 50)[:80])
+    lookup = document.bindings[0, "a"]
+    assert isinstance(lookup, Lookup)
+    assert (lookup, lookup.display_name) == (Lookup("fund_1", "", known_as="@cbu"), ("Apex " * 50)[:80])
 
 
 @pytest.mark.parametrize("empty", ["", "  "])
-def test_name_of_the_session_without_an_id_is_missing_context(empty: str) -> None:
+def test_session_name_without_an_id_is_missing_context(empty: str) -> None:
     (problem,) = problems_of(intents({"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": empty})
     expected = ("missing_context", "intent 1: 'a' is @cbu, which has no id in the session")
     assert (problem.code, problem.message) == expected
@@ -139,7 +139,7 @@ def test_name_of_the_session_without_an_id_is_missing_context(empty: str) -> Non
 
 
 @pytest.mark.parametrize("value", ["{{@result_1.result}} \\{{x}} {{{{", {"a": ["{{item}}"]}, "plain", None, 7])
-def test_value_of_the_session_is_never_read_as_a_reference(value: Any) -> None:
+def test_session_value_is_never_parsed_as_a_reference(value: Any) -> None:
     checked = check(intents(ENSURE, {"verb": "v", "refs": {"a": "@cbu"}}), context={"cbu": value})
     node = compile_plan(checked).nodes[1]
     scope = Scope(node_value=lambda _, __: "wrong", inputs={})
@@ -147,7 +147,7 @@ def test_value_of_the_session_is_never_read_as_a_reference(value: Any) -> None:
     assert resolve_bindings(dict(node.arguments), node.bindings, scope=scope) == {"a": value}
 
 
-def test_reference_to_a_later_intent_is_noted_and_means_its_id() -> None:
+def test_reference_to_a_later_intent_has_a_note_and_a_reference_resolves_to_the_id() -> None:
     (note,) = check(intents({"verb": "v", "refs": {"a": "@result_2"}}, ENSURE)).notes
     assert (note.code, note.node) == ("forward_reference", "@result_1")
     assert note.message == "intent 1 uses @result_2, which comes later; intent 2 runs first"
@@ -164,11 +164,11 @@ def test_every_key_of_a_lookup_is_checked_before_the_run() -> None:
         "c": {"search_text": "Ann", "entity_type": "Limited_Company"},
     }
     document = to_document({"intents": [{"verb": "v", "lookups": lookups}]}, tools=RESOLVER.tools())
-    known = "entity, party, person, natural-person, company, limited-company, legal-entity, fund, cbu, product, role"
-    unknown = f"Unknown entity type {{!r}}. Known types: {known}"
+    types = "entity, party, person, natural-person, company, limited-company, legal-entity, fund, cbu, product, role"
+    unknown = f"Unknown entity type {{!r}}. Known types: {types}"
     assert [(problem.code, problem.pointer, problem.message, problem.hint) for problem in document.problems] == [
-        ("invalid_field", f"/intents/0/lookups/{name}/{key}", f"intent 1, lookup '{name}': {words}", hint)
-        for name, key, words, hint in (
+        ("invalid_field", f"/intents/0/lookups/{name}/{key}", f"intent 1, lookup '{name}': {message}", hint)
+        for name, key, message, hint in (
             ("a", "search_text", "'search_text' must not be empty", None),
             ("a", "entity_type", unknown.format("spaceship"), None),
             ("b", "entity_type", unknown.format("persn"), "did you mean 'person'?"),

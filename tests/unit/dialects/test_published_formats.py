@@ -37,7 +37,7 @@ def messages_of(raw: Any) -> list[tuple[str, str]]:
     return [(problem.code, problem.message) for problem in problems_of(raw)]
 
 
-def test_calls_of_llmcompiler_become_nodes_with_the_names_that_the_tools_declare() -> None:
+def test_llmcompiler_calls_become_nodes_with_declared_parameter_names() -> None:
     text = (
         "Thought: find the height\n"
         '1. search("Mount Everest")\n'
@@ -55,7 +55,7 @@ def test_calls_of_llmcompiler_become_nodes_with_the_names_that_the_tools_declare
     assert (checked.dialect, checked.levels, checked.notes) == ("llmcompiler", [["1"], ["2"], ["3"]], [])
 
 
-def test_arguments_of_llmcompiler_keep_their_types_and_texts() -> None:
+def test_llmcompiler_arguments_keep_their_types_and_texts() -> None:
     assert arguments_of("1. f(1, arg1=2)\n2. g($1, ${1}, [$1])\n3. join()") == [
         {"query": 1, "arg1": 2},
         {"arg1": "{{1.result}}", "arg2": "{{1.result}}", "arg3": ["{{1.result}}"]},
@@ -67,7 +67,7 @@ def test_arguments_of_llmcompiler_keep_their_types_and_texts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "reported"),
+    ("text", "expected"),
     [
         (
             '1. f("$3")\n2. join()',
@@ -90,9 +90,9 @@ def test_arguments_of_llmcompiler_keep_their_types_and_texts() -> None:
         ("1. join()", ("empty_plan", "there is no task before join(): there is nothing to run")),
     ],
 )
-def test_errors_in_a_text_of_llmcompiler_are_reported_with_task_and_line(text: str, reported: tuple[str, str]) -> None:
+def test_errors_in_llmcompiler_text_are_reported_with_task_and_line(text: str, expected: tuple[str, str]) -> None:
 
-    assert messages_of(text) == [reported]
+    assert messages_of(text) == [expected]
 
 
 def test_excess_arguments_are_rejected_and_a_missing_join_has_a_note() -> None:
@@ -103,7 +103,7 @@ def test_excess_arguments_are_rejected_and_a_missing_join_has_a_note() -> None:
     assert [note.code for note in document.notes] == ["no_join"]
 
 
-def test_steps_of_rewoo_become_nodes_titled_by_their_plans() -> None:
+def test_rewoo_steps_become_nodes_whose_titles_are_the_plan_lines() -> None:
     text = (
         "Plan: Find the winner.\n#E1 = Google[2024 open [men]]\n\n"
         "Plan: Ask for #E1. #E2 = LLM[Where is #E1 from, not #E12x?]\n#E3 = LLM[#E2]\n"
@@ -117,7 +117,7 @@ def test_steps_of_rewoo_become_nodes_titled_by_their_plans() -> None:
     ]
 
 
-def test_problems_of_a_rewoo_text_are_reported_with_step_and_line() -> None:
+def test_problems_in_rewoo_text_are_reported_with_step_and_line() -> None:
     assert messages_of("#E1 = T[a\n#E2 = T[#E1 #E7]\n") == [
         ("invalid_syntax", "#E1 (line 1): T: its ']' is missing"),
         ("invalid_reference", "#E2 (line 2): Invalid reference: there is no step #E7"),
@@ -154,19 +154,19 @@ def test_ambiguous_generated_reference_is_rejected() -> None:
     ]
 
 
-def test_nodes_of_taskbench_take_arguments_by_position_or_by_name() -> None:
+def test_taskbench_arguments_are_positional_or_named() -> None:
     first: Any = {"task": "search", "arguments": ["q"]}
     second: Any = {"task": "math", "arguments": ["twice <node-0>", ["<node-0>"]]}
-    by_position: Any = {"task_steps": ["Find it", "Say it"], "task_nodes": [first, second]}
+    positional: Any = {"task_steps": ["Find it", "Say it"], "task_nodes": [first, second]}
     arguments = {"problem": "twice {{node-0.result}}", "context": ["{{node-0.result}}"]}
-    assert to_document(by_position, tools=TOOLS).plan["nodes"] == [
+    assert to_document(positional, tools=TOOLS).plan["nodes"] == [
         node("node-0", "search", {"query": "q"}, title="Find it"),
         node("node-1", "math", arguments, title="Say it"),
     ]
     first = {"task": "search", "arguments": [{"name": "query", "value": "q"}]}
     second = {"task": "math", "arguments": [{"name": "problem", "value": "search"}, {"name": "unit", "value": 7}]}
-    by_name: Any = {"task_nodes": [first, second], "task_links": [{"source": "search", "target": "math"}]}
-    assert to_document(by_name).plan["nodes"][1] == node(
+    named: Any = {"task_nodes": [first, second], "task_links": [{"source": "search", "target": "math"}]}
+    assert to_document(named).plan["nodes"][1] == node(
         "node-1", "math", {"problem": "{{node-0.result}}", "unit": 7}, depends_on=["node-0"]
     )
 
@@ -206,7 +206,7 @@ def test_nestful_references_use_labels() -> None:
     assert check(raw).levels == [["var1"], ["var2"]]
 
 
-def test_unknown_label_of_nestful_is_reported_with_the_nearest() -> None:
+def test_unknown_nestful_label_is_reported_with_the_most_similar_label() -> None:
     raw: Any = [
         {"name": "a", "arguments": {}, "label": "var1"},
         {"name": "b", "arguments": {"x": ["$vra1.y$"]}, "label": 7},
@@ -248,23 +248,23 @@ def echo_plan(arguments: Any = None, **fields: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [node("a", "echo", arguments or {}, **fields)]}
 
 
-_A, _TASK = {"id": "a", "tool": "echo"}, {"task": "echo", "id": 0, "dep": [-1], "args": {}}
+_NODE, _TASK = {"id": "a", "tool": "echo"}, {"task": "echo", "id": 0, "dep": [-1], "args": {}}
 _HUMAN = {"type": "INFORMATION", "prompt": "?", "schema": {"properties": {"{{PLACEHOLDER_x}}": {}}}}
 _VALUE = {"name": "x", "value": {"<node-0>": 1}}
 REFERENCES_IN_KEYS = [
     (
-        {"plan": 1, "nodes": [_A, node("b", "echo", {"x": [{"{{a.result.n}}": 1}]})]},
+        {"plan": 1, "nodes": [_NODE, node("b", "echo", {"x": [{"{{a.result.n}}": 1}]})]},
         "/nodes/1/arguments/x/0/{{a.result.n}}",
     ),
     (echo_plan({"{{PLACEHOLDER_x}}": 1}), "/nodes/0/arguments/{{PLACEHOLDER_x}}"),
     (echo_plan({"x": {"{{nowhere}}": 1}}), "/nodes/0/arguments/x/{{nowhere}}"),
     (
-        {"plan": 1, "nodes": [{**_A, "for_each": [{"{{b.result}}": 1}]}, {"id": "b", "tool": "c"}]},
+        {"plan": 1, "nodes": [{**_NODE, "for_each": [{"{{b.result}}": 1}]}, {"id": "b", "tool": "c"}]},
         "/nodes/0/for_each/0/{{b.result}}",
     ),
-    ({"plan": 1, "nodes": [_A], "output": {"{{a.result}}": 1}}, "/output/{{a.result}}"),
+    ({"plan": 1, "nodes": [_NODE], "output": {"{{a.result}}": 1}}, "/output/{{a.result}}"),
     ({"plan": 1, "nodes": [{"id": "a", "human": _HUMAN}]}, "/nodes/0/human/schema/properties/{{PLACEHOLDER_x}}"),
-    ({"steps": [_A, node("b", "echo", {"x": {"{{a.result}}": 1}})]}, "/steps/1/arguments/x/{{a.result}}"),
+    ({"steps": [_NODE, node("b", "echo", {"x": {"{{a.result}}": 1}})]}, "/steps/1/arguments/x/{{a.result}}"),
     ([_TASK, {"task": "echo", "id": 1, "dep": [0], "args": {"x": {"<GENERATED>-0": 1}}}], "/1/args/x/<GENERATED>-0"),
     (
         [
@@ -298,7 +298,7 @@ def test_reference_in_a_key_is_rejected_with_its_pointer(raw: Any, pointer: str)
 
 
 @pytest.mark.parametrize("key", ["$1", "{{1}}", "<node-0>", "#E1", "@result_1"])
-def test_reference_in_a_key_of_a_plan_of_a_model_is_rejected(key: str) -> None:
+def test_reference_in_a_key_of_a_generated_plan_is_rejected(key: str) -> None:
     plan = {"nodes": [{"id": "s1", "tool": "echo"}, {"id": "s2", "tool": "echo", "arguments": {"x": {key: 1}}}]}
     with pytest.raises(PlanInvalid) as caught:
         check_written_plan(json.dumps({"plan": 1, **plan}), {}, allow_unknown_tools=True)
@@ -312,6 +312,6 @@ def test_reference_in_a_key_of_a_plan_of_a_model_is_rejected(key: str) -> None:
         ([{"verb": "cbu.create"}, {"verb": "cbu.link"}], 'wrap it: {"intents": […]}'),
     ],
 )
-def test_intents_without_their_object_are_rejected_with_the_hint_to_wrap_them(raw: Any, hint: str) -> None:
+def test_intents_without_the_intents_object_are_rejected_with_a_hint(raw: Any, hint: str) -> None:
     (problem,) = problems_of(raw)
     assert (problem.code, problem.hint) == ("invalid_field", hint)

@@ -1,4 +1,4 @@
-"""Files, standard input, lines, and sub-plans in files."""
+"""Reading plans from files, standard input and lines, and including sub-plans from files."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from dagwright.dialects import reading
 from dagwright.dialects.reading import inline_files, read_plan_file, read_plan_lines, read_text
 
 
-def refusals(read: Any, *arguments: Any, **named: Any) -> list[tuple[str, str, str]]:
+def problems_of(read: Any, *arguments: Any, **named: Any) -> list[tuple[str, str, str]]:
     with pytest.raises(PlanInvalid) as caught:
         read(*arguments, **named)
     return [(problem.code, problem.pointer, problem.message) for problem in caught.value.problems]
@@ -52,8 +52,8 @@ def test_format_is_derived_from_name_or_content(text: str | bytes, name: str, va
     ],
 )
 def test_unreadable_file_is_reported_in_one_sentence(text: str | bytes, name: str, code: str, message: str) -> None:
-    ((found_code, place, actual),) = refusals(read_text, text, name=name)
-    assert (found_code, place) == (code, "")
+    ((found_code, pointer, actual),) = problems_of(read_text, text, name=name)
+    assert (found_code, pointer) == (code, "")
     assert actual.startswith(message)
 
 
@@ -71,15 +71,15 @@ def test_unreadable_file_is_reported_in_one_sentence(text: str | bytes, name: st
         ('{// x\n"a": 1}', "comments are not allowed; use YAML for them at line 1, column 2"),
     ],
 )
-def test_wrong_syntax_is_reported_with_its_correction(text: str, message: str) -> None:
+def test_syntax_error_is_reported_with_a_correction(text: str, message: str) -> None:
     kind = "JSON" if text.startswith("{") else "YAML"
     name = f"p.{kind.lower()}"
-    assert refusals(read_text, text, name=name) == [("invalid_syntax", "", f"{name} is not valid {kind}: {message}")]
-    ((_, _, unquoted),) = refusals(read_text, "a: {{b.result}}\n", name="p.yaml")
+    assert problems_of(read_text, text, name=name) == [("invalid_syntax", "", f"{name} is not valid {kind}: {message}")]
+    ((_, _, unquoted),) = problems_of(read_text, "a: {{b.result}}\n", name="p.yaml")
     assert "put {{…}} in quotes (line 1, column 5)" in unquoted
 
 
-def test_files_and_lines_are_read_with_their_numbers(tmp_path: Path) -> None:
+def test_plan_file_is_read_and_plan_lines_have_line_numbers(tmp_path: Path) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text("plan: 1\nnodes: []\n")
     assert read_plan_file(path) == {"plan": 1, "nodes": []}
@@ -88,30 +88,30 @@ def test_files_and_lines_are_read_with_their_numbers(tmp_path: Path) -> None:
     lines = list(read_plan_lines(path))
     assert [number for number, _ in lines] == [1, 3, 4, 5, 6, 7]
     assert [value for _, value in lines if not isinstance(value, PlanInvalid)] == [[1], {"a": 2}, [4]]
-    wrong = [value.problems[0] for _, value in lines if isinstance(value, PlanInvalid)]
-    assert [problem.code for problem in wrong] == ["invalid_syntax", "unreadable", "invalid_field"]
-    assert wrong[0].message.endswith("expecting ':' delimiter at line 4, column 6")
+    problems = [value.problems[0] for _, value in lines if isinstance(value, PlanInvalid)]
+    assert [problem.code for problem in problems] == ["invalid_syntax", "unreadable", "invalid_field"]
+    assert problems[0].message.endswith("expecting ':' delimiter at line 4, column 6")
 
 
 def test_files_that_cannot_be_read_are_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing, large = tmp_path / "none.json", tmp_path / "large.json"
     large.write_text("[      ]")
-    assert refusals(read_plan_file, missing) == [("unreadable", "", f"there is no file {missing}")]
-    assert refusals(read_plan_file, tmp_path) == [("unreadable", "", f"{tmp_path} is a folder, not a file")]
-    assert refusals(read_plan_file, tmp_path / "\0")[0][0] == "unreadable"
-    assert refusals(read_plan_file, tmp_path / ("x" * 300))[0][0] == "unreadable"
-    assert refusals(read_plan_file, large / "x")[0][0] == "unreadable"
+    assert problems_of(read_plan_file, missing) == [("unreadable", "", f"there is no file {missing}")]
+    assert problems_of(read_plan_file, tmp_path) == [("unreadable", "", f"{tmp_path} is a folder, not a file")]
+    assert problems_of(read_plan_file, tmp_path / "\0")[0][0] == "unreadable"
+    assert problems_of(read_plan_file, tmp_path / ("x" * 300))[0][0] == "unreadable"
+    assert problems_of(read_plan_file, large / "x")[0][0] == "unreadable"
     monkeypatch.setattr(reading, "MAX_FILE_BYTES", 5)
-    assert refusals(read_plan_file, large)[0][2].startswith(f"{large} is larger than")
+    assert problems_of(read_plan_file, large)[0][2].startswith(f"{large} is larger than")
     for file in (large, missing):
-        assert refusals(lambda file=file: list(read_plan_lines(file)))[0][0] == "unreadable"
+        assert problems_of(lambda file=file: list(read_plan_lines(file)))[0][0] == "unreadable"
 
 
 def plan_of(*sub_plans: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [{"id": f"n{index}", "plan": plan} for index, plan in enumerate(sub_plans)]}
 
 
-def test_files_of_sub_plans_are_included_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
+def test_sub_plan_files_are_relative_to_the_including_file(tmp_path: Path) -> None:
     (tmp_path / "deep").mkdir()
     (tmp_path / "deep" / "leaf.json").write_text(json.dumps({"dag": []}))
     (tmp_path / "deep" / "middle.yaml").write_text("plan: 1\nnodes:\n - {id: x, plan: leaf.json}\n")
@@ -125,8 +125,8 @@ def test_files_of_sub_plans_are_included_relative_to_the_file_that_names_them(tm
 
 def test_all_invalid_files_are_reported_at_their_nodes(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('{"a": 1, "a": 2}')
-    actual = refusals(inline_files, plan_of("none.json", "bad.json", plan_of("\0"), "."), base=tmp_path)
-    assert [(code, place) for code, place, _ in actual] == [
+    actual = problems_of(inline_files, plan_of("none.json", "bad.json", plan_of("\0"), "."), base=tmp_path)
+    assert [(code, pointer) for code, pointer, _ in actual] == [
         ("unreadable", "/nodes/0/plan"),
         ("invalid_field", "/nodes/1/plan/a"),
         ("unreadable", "/nodes/2/plan/nodes/0/plan"),
@@ -137,11 +137,11 @@ def test_all_invalid_files_are_reported_at_their_nodes(tmp_path: Path) -> None:
 def test_circular_or_too_many_files_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps(plan_of("b.json")))
     (tmp_path / "b.json").write_text(json.dumps(plan_of("./a.json")))
-    place = "/nodes/0/plan/nodes/0/plan/nodes/0/plan"
+    pointer = "/nodes/0/plan/nodes/0/plan/nodes/0/plan"
     message = "these files include each other: a.json → b.json → a.json"
-    assert refusals(inline_files, plan_of("a.json"), base=tmp_path) == [("cycle", place, message)]
+    assert problems_of(inline_files, plan_of("a.json"), base=tmp_path) == [("cycle", pointer, message)]
     for number in range(30):
         names = [f"{number + 1}.json"] * 2 if number < 29 else []
         (tmp_path / f"{number}.json").write_text(json.dumps(plan_of(*names)))
     expected = {"too_large", "too_many_problems"}
-    assert {code for code, _, _ in refusals(inline_files, plan_of("0.json"), base=tmp_path)} == expected
+    assert {code for code, _, _ in problems_of(inline_files, plan_of("0.json"), base=tmp_path)} == expected

@@ -14,7 +14,7 @@ AGENT = {"id": "a", "agent": "w", "objective": ""}
 
 
 @pytest.mark.parametrize(("raw", "at"), [([STEP], ""), ({"steps": [STEP]}, "/steps"), ({"plan": [STEP]}, "/plan")])
-def test_list_of_steps_may_be_alone_or_under_a_key(raw: Any, at: str) -> None:
+def test_list_of_steps_may_be_the_document_or_under_a_key(raw: Any, at: str) -> None:
     document = to_document(raw)
     assert document.dialect == "steps"
     assert document.plan["nodes"] == [{"id": "a", "title": "Find it", "tool": "t", "arguments": {"input": {}}}]
@@ -31,7 +31,7 @@ def test_list_of_steps_may_be_alone_or_under_a_key(raw: Any, at: str) -> None:
     ],
     ids=["steps", "agents", "tasks"],
 )
-def test_problems_after_a_non_text_have_their_own_location(entry: Any, key: str, at: str) -> None:
+def test_dependency_problems_after_an_invalid_entry_have_the_right_index(entry: Any, key: str, at: str) -> None:
     entries = [{**entry, "id": "b", key: []}, {**entry, key: ["b", 7, "nobody", None, "neither"]}]
     raw = {at[1:]: entries} if at else entries
     assert codes_of(raw) == [
@@ -42,7 +42,7 @@ def test_problems_after_a_non_text_have_their_own_location(entry: Any, key: str,
     ]
 
 
-def test_wrong_fields_of_a_step_are_reported_under_their_own_names() -> None:
+def test_invalid_fields_of_a_step_are_reported_with_their_pointers() -> None:
     raw = [{"id": "", "intent": 7, "tool": " ", "arguments": [], "depends_on": "b", "title": "x"}]
     names = ["arguments", "depends_on", "id", "intent", "title", "tool"]
     assert sorted(codes_of(raw)) == [("invalid_field", f"/0/{name}") for name in names]
@@ -50,10 +50,13 @@ def test_wrong_fields_of_a_step_are_reported_under_their_own_names() -> None:
 
 def test_agents_keep_objective_dependencies_and_metadata() -> None:
     node: Any = {"id": "b", "agent": "writer", "objective": "Write", "depends_on": ["c", "a"]}
-    others: Any = [{"id": name, "agent": "reader", "objective": ""} for name in ("a", "c")]
-    document = to_document({"nodes": [node, *others], "metadata": {"k": [1]}})
+    independent_nodes: Any = [{"id": name, "agent": "reader", "objective": ""} for name in ("a", "c")]
+    document = to_document({"nodes": [node, *independent_nodes], "metadata": {"k": [1]}})
     assert (document.dialect, document.plan["metadata"]) == ("agents", {"k": [1]})
-    assert document.plan["nodes"] == [node, *({**other, "depends_on": []} for other in others)]
+    assert document.plan["nodes"] == [
+        node,
+        *({**independent_node, "depends_on": []} for independent_node in independent_nodes),
+    ]
     assert codes_of({"nodes": [AGENT], "metadata": []}) == [("invalid_field", "/metadata")]
 
 
@@ -79,7 +82,7 @@ def task(task_id: str, query: str = "x", dependencies: list[str] | None = None) 
     return {"id": task_id, "tool": "t", "query": query, "dependencies": dependencies or []}
 
 
-def test_reference_next_to_the_dependencies_adds_the_edge_and_a_note() -> None:
+def test_reference_without_a_declared_dependency_adds_the_edge_and_a_note() -> None:
     queries = "{{b.result}} {{b.result.x}} {{c.result}}"
     checked = check({"dag": [task("a", queries, ["c"]), task("b"), task("c")]})
     assert checked.levels == [["b", "c"], ["a"]]
@@ -88,7 +91,7 @@ def test_reference_next_to_the_dependencies_adds_the_edge_and_a_note() -> None:
 
 
 @pytest.mark.parametrize("task_id", ["a b", "a.b", "ä", "a/b", "a\n", "task(1)"])
-def test_id_with_other_characters_is_rejected(task_id: str) -> None:
+def test_task_id_with_invalid_characters_is_rejected(task_id: str) -> None:
     (problem,) = problems_of({"dag": [task(task_id)]})
     assert (problem.code, problem.pointer) == ("invalid_field", "/dag/0/id")
     assert problem.hint is not None
@@ -126,7 +129,7 @@ def test_sub_goal_becomes_a_worker_node() -> None:
 
 
 @pytest.mark.parametrize("slot", SLOTS)
-def test_any_slot_name_gets_the_value_of_that_slot(slot: str) -> None:
+def test_input_is_the_value_of_its_slot_for_any_slot_name(slot: str) -> None:
     plan = compile_plan(check({"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": ref(slot)}}]}))
     outputs = {name: [name] for name in SLOTS}
     scope = Scope(node_value=lambda _, __: outputs, inputs={})
@@ -145,7 +148,7 @@ def test_unknown_slots_and_duplicate_keys_or_ids_are_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "code", "place"),
+    ("value", "code", "pointer"),
     [
         (ref("plain", 9), "invalid_reference", "/from_sub_goal"),
         *((ref("plain", number), "invalid_field", "") for number in ("1", True)),
@@ -154,23 +157,23 @@ def test_unknown_slots_and_duplicate_keys_or_ids_are_rejected() -> None:
         ([[ref("plain")]], "invalid_field", "/0"),
     ],
 )
-def test_malformed_input_is_reported_at_its_key(given: Any, code: str, place: str) -> None:
-    raw = {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": given}}]}
-    assert codes_of(raw) == [(code, f"/sub_goals/1/inputs/x{place}")]
+def test_malformed_input_is_reported_at_its_key(value: Any, code: str, pointer: str) -> None:
+    raw = {"sub_goals": [SOURCE, {"id": 2, "worker": "w", "inputs": {"x": value}}]}
+    assert codes_of(raw) == [(code, f"/sub_goals/1/inputs/x{pointer}")]
 
 
-def test_answer_of_a_planner_is_parsed_completely() -> None:
+def test_action_and_reasoning_of_a_planner_response_are_checked() -> None:
     checked = check({"action": "continue", "reasoning": "Look first.", "sub_goals": [SOURCE]})
     assert checked.plan.metadata == {"reasoning": "Look first."}
     expected = [("invalid_field", "/action"), ("invalid_field", "/reasoning")]
     assert codes_of({"action": "failed", "reasoning": 7, "sub_goals": [SOURCE]}) == expected
 
 
-def test_sub_goal_with_the_state_of_an_executed_one_is_rejected() -> None:
-    fresh = {**SOURCE, "status": "pending", "result": None, "error": None}
-    assert check({"sub_goals": [fresh]}).levels == [["sg1"]]
-    done = {**SOURCE, "status": "success", "result": {"plain": 1}, "goal_type": "other"}
-    assert codes_of({"sub_goals": [done]}) == [
+def test_sub_goal_with_an_execution_state_is_rejected() -> None:
+    pending = {**SOURCE, "status": "pending", "result": None, "error": None}
+    assert check({"sub_goals": [pending]}).levels == [["sg1"]]
+    executed = {**SOURCE, "status": "success", "result": {"plain": 1}, "goal_type": "other"}
+    assert codes_of({"sub_goals": [executed]}) == [
         ("invalid_field", "/sub_goals/0/result"),
         ("invalid_field", "/sub_goals/0/status"),
         ("invalid_field", "/sub_goals/0/goal_type"),

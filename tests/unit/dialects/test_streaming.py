@@ -1,4 +1,4 @@
-"""Steps are found while a plan is written: each as soon as it is complete, independent of the size of the pieces."""
+"""Streaming of plan steps: each step is emitted when it is complete, for any size of the pieces."""
 
 import itertools
 import json
@@ -28,8 +28,8 @@ def steps_of(stream: JsonSteps, pieces: Sequence[str]) -> list[StreamedStep]:
     return [step for piece in pieces for step in stream.feed(piece)]
 
 
-def cut(text: str, places: Sequence[int]) -> list[str]:
-    bounds = [0, *sorted(places), len(text)]
+def split_at(text: str, positions: Sequence[int]) -> list[str]:
+    bounds = [0, *sorted(positions), len(text)]
     return [text[start:end] for start, end in itertools.pairwise(bounds)]
 
 
@@ -48,13 +48,13 @@ FRAMES = (
 
 @settings(max_examples=examples(150), deadline=None)
 @given(data=st.data())
-def test_steps_are_those_of_the_whole_text_for_any_pieces(data: st.DataObject) -> None:
+def test_streamed_steps_equal_the_steps_of_the_complete_text_for_any_pieces(data: st.DataObject) -> None:
     nodes = data.draw(entries)
     root: Any = {"plan": 1, "title": data.draw(st.text(max_size=3)), "nodes": nodes, "output": data.draw(json_values)}
     if data.draw(st.booleans()) and nodes:
         root = nodes
     text = data.draw(st.sampled_from(FRAMES)).format(format_json(root, data.draw(st.integers(0, 5))))
-    pieces = cut(text, data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    pieces = split_at(text, data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
     actual = steps_of(JsonSteps(), pieces)
     assert [step.value for step in actual] == nodes
     assert [step.index for step in actual] == list(range(len(nodes)))
@@ -66,7 +66,7 @@ def test_steps_are_those_of_the_whole_text_for_any_pieces(data: st.DataObject) -
         assert (value if isinstance(value, list) else value["nodes"]) == [step.value for step in actual]
 
 
-SLIPS = """Here:
+TEXT_WITH_MISTAKES = """Here:
 ```json
 {'plan': 1, // it's a "plan" {
  "inputs": {"nodes": [{"id": "no"}]}, # [{
@@ -80,15 +80,15 @@ SLIPS = """Here:
 
 
 @settings(deadline=None)
-@given(st.lists(st.integers(0, len(SLIPS)), max_size=20))
-def test_mistakes_of_models_are_repaired_for_any_pieces(places: list[int]) -> None:
+@given(st.lists(st.integers(0, len(TEXT_WITH_MISTAKES)), max_size=20))
+def test_mistakes_of_models_are_repaired_for_any_pieces(positions: list[int]) -> None:
     stream = JsonSteps()
-    values = [step.value for step in steps_of(stream, cut(SLIPS, places))]
+    values = [step.value for step in steps_of(stream, split_at(TEXT_WITH_MISTAKES, positions))]
     assert values == [{"id": "a", "x": True}, {"id": "b's }", "y": 'c"}'}]
     assert (stream.problem, stream.is_complete) == (None, True)
 
 
-def test_step_that_cannot_be_read_ends_the_stream_with_the_reason() -> None:
+def test_invalid_step_ends_the_stream_with_a_problem() -> None:
     stream = JsonSteps()
     text = '{"nodes": [{"id": "a"}, {"id": "b" "x": 1}, {"id": "c"}]}'
     assert [step.value for step in steps_of(stream, list(text))] == [{"id": "a"}]
@@ -111,7 +111,7 @@ def test_step_that_cannot_be_read_ends_the_stream_with_the_reason() -> None:
         '{"nodes": [{"id": "a", "x": {"y": 1}',
     ],
 )
-def test_incomplete_step_of_a_plan_is_not_reported(text: str) -> None:
+def test_text_without_a_complete_step_emits_no_step(text: str) -> None:
     assert steps_of(JsonSteps(), list(text)) == []
 
 

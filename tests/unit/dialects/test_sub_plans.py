@@ -1,4 +1,4 @@
-"""Dagwright's own dialect, and sub-plans in all the others."""
+"""The dialect `plan`, and sub-plans in other dialects."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def plan_of(*sub_plans: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [{"id": f"n{index}", "plan": plan} for index, plan in enumerate(sub_plans)]}
 
 
-def test_sub_plans_are_read_in_place_with_their_notes_and_the_session() -> None:
+def test_sub_plans_of_other_dialects_are_converted_with_notes_and_context() -> None:
     raw = plan_of([{"id": "s", "tool": "t", "arguments": {}}], plan_of(TASKS))
     document = to_document(raw)
     assert [node["plan"]["plan"] for node in document.plan["nodes"]] == [1, 1]
@@ -29,10 +29,10 @@ def test_sub_plans_are_read_in_place_with_their_notes_and_the_session() -> None:
     assert check(raw, context={"cbu": 7}).sub_plans[0].nodes[0].arguments == {"a": 7}
 
 
-def test_deep_sub_plans_are_too_large() -> None:
+def test_too_deeply_nested_sub_plans_are_rejected() -> None:
     raw: Any = {"plan": 1, "nodes": [{"id": "a", "tool": "t"}]}
-    for more in (32, 300):
-        for _ in range(more):
+    for added_levels in (32, 300):
+        for _ in range(added_levels):
             raw = plan_of(raw)
         assert {code for code, _ in codes_of(raw)} == {"too_large"}
 
@@ -59,7 +59,7 @@ def test_value_of_an_unknown_shape_is_rejected_with_the_known_shapes(raw: Any) -
     assert problem.hint == ("did you mean 'sub_goals'?" if raw == {"sub_goal": []} else None)
 
 
-def test_dialect_is_unknown_or_dagwrights_own() -> None:
+def test_unknown_dialect_is_rejected_and_plan_key_selects_the_dialect_plan() -> None:
     (problem,) = problems_of([], dialect="yaml")
     assert problem.message == f"unknown dialect 'yaml'; the dialects are {', '.join(Dialect)}"
     assert detect_dialect({"plan": 1, "dag": []}) == "plan"

@@ -25,11 +25,11 @@ JSON = """{
 }"""
 
 
-def lines(text: str, *places: str) -> list[int | None]:
-    return lines_of_problems(text, [Problem("invalid_field", "wrong", place) for place in places])
+def lines(text: str, *pointers: str) -> list[int | None]:
+    return lines_of_problems(text, [Problem("invalid_field", "wrong", pointer) for pointer in pointers])
 
 
-def test_values_have_the_line_of_their_key() -> None:
+def test_pointer_is_mapped_to_the_line_of_its_key() -> None:
     actual = lines(YAML, "", "/nodes/0", "/nodes/0/arguments/expression", "/nodes/1/id", "/nodes/1/a~1b/1")
     assert actual == [1, 3, 6, 7, 9]
     assert lines(JSON, "/plan", "/nodes", "/nodes/0", "/nodes/0/tool") == [2, 3, 4, 5]
@@ -37,7 +37,7 @@ def test_values_have_the_line_of_their_key() -> None:
     assert lines("a: &x [1]\nb: *x\n", "/b/0") == [2]
 
 
-def test_text_that_cannot_be_read_has_the_line_of_the_message() -> None:
+def test_problem_of_an_invalid_text_has_the_line_of_its_message() -> None:
     problem = Problem(
         "invalid_syntax", "the plan is not valid YAML: a ':' stands where no key can be at line 4, column 2"
     )
@@ -45,5 +45,5 @@ def test_text_that_cannot_be_read_has_the_line_of_the_message() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "? [1, 2]\n: x\n", "a: &x [1]\nb: *x\n", "[" * 2_000, '{"a": "\\ud83d"}'])
-def test_unusual_texts_have_lines(text: str) -> None:
+def test_unusual_texts_are_mapped_without_an_error(text: str) -> None:
     assert len(lines(text, "", "/a/0", "/b")) == 3

@@ -1,4 +1,4 @@
-"""Plans as models write them: repairs are reported, ambiguous text is rejected."""
+"""Plans that models write: repairs are reported, and ambiguous text is rejected."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ def value_and_codes(text: str) -> tuple[Any, list[str]]:
     return written.value, [repair.code for repair in written.repairs]
 
 
-def refusal_of(text: str, **options: Any) -> list[tuple[str, str]]:
+def problems_of(text: str, **options: Any) -> list[tuple[str, str]]:
     with pytest.raises(PlanInvalid) as caught:
         read_written_plan(text, **options)
     return [(problem.code, problem.message) for problem in caught.value.problems]
@@ -76,11 +76,11 @@ def node(name: Any, tool: str = "t", **arguments: Any) -> dict[str, Any]:
         ("[]", [], []),
     ],
 )
-def test_json_of_models_is_read_and_every_repair_reported(text: str, value: Any, codes: list[str]) -> None:
+def test_json_of_models_is_parsed_and_every_repair_is_reported(text: str, value: Any, codes: list[str]) -> None:
     assert value_and_codes(text) == (value, codes)
 
 
-def test_repair_reports_its_place() -> None:
+def test_repair_reports_its_pointer_and_offset() -> None:
     text = 'x {"a": [1, 2,]}'
     assert [repair.to_json() for repair in read_written_json(text).repairs] == [
         {"code": "prose", "pointer": "", "offset": 0, "message": "text before the plan was skipped"},
@@ -94,7 +94,7 @@ def test_repair_reports_its_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "words"),
+    ("text", "code", "message_part"),
     [
         ("", "empty_plan", "no JSON object"),
         ("I cannot do that.", "empty_plan", "no JSON object"),
@@ -120,13 +120,13 @@ def test_repair_reports_its_place() -> None:
         ('{"a": ' + "[" * 200 + "]" * 200 + "}", "invalid_syntax", "nested more than 100 deep"),
     ],
 )
-def test_ambiguous_reference_is_rejected_with_the_reason(text: str, code: str, words: str) -> None:
-    ((result, message),) = refusal_of(text)
-    assert (result, words in message) == (code, True), message
+def test_ambiguous_or_invalid_json_is_rejected_with_the_reason(text: str, code: str, message_part: str) -> None:
+    ((actual_code, message),) = problems_of(text)
+    assert (actual_code, message_part in message) == (code, True), message
 
 
 @pytest.mark.parametrize(
-    ("form", "made"),
+    ("form", "expected"),
     [
         *(
             (form, "{{a.result}}")
@@ -137,12 +137,12 @@ def test_ambiguous_reference_is_rejected_with_the_reason(text: str, code: str, w
         ("take $1, then <node-1>.", "take {{a.result}}, then {{a.result}}."),
     ],
 )
-def test_reference_in_another_form_is_repaired(form: str, made: str) -> None:
-    # Node b cannot need itself, so 1 can only be the first.
+def test_reference_in_another_form_is_repaired(form: str, expected: str) -> None:
+    # Node `b` cannot depend on itself, so 1 can only be the first node.
     text = plan_of(node("a"), node("b", x=[form]), output=form if form == "$1" else "x")
     document, repairs = read_written_plan(text)
-    assert document.plan["nodes"][1]["arguments"] == {"x": [made]}
-    assert document.plan["output"] == (made if form == "$1" else "x")
+    assert document.plan["nodes"][1]["arguments"] == {"x": [expected]}
+    assert document.plan["output"] == (expected if form == "$1" else "x")
     assert {(repair.code, repair.pointer) for repair in repairs} == {
         ("reference", "/nodes/1/arguments/x/0"),
         *([("reference", "/output")] if form == "$1" else []),
@@ -150,10 +150,10 @@ def test_reference_in_another_form_is_repaired(form: str, made: str) -> None:
     assert [note.code for note in document.notes] == [repair.code for repair in repairs]
 
 
-def test_numbers_count_from_zero_or_one_or_name_an_id() -> None:
+def test_number_in_a_reference_counts_from_zero_or_one_or_is_part_of_an_id() -> None:
     zero = nodes_of(plan_of(node("a"), node("b", x="<node-0>"), node("c", x="<node-1>")))
     assert zero[1:] == [node("b", x="{{a.result}}"), node("c", x="{{b.result}}")]
-    # The last number of two nodes is 2 only if they are counted from one.
+    # With two nodes, the number 2 is only valid if nodes are counted from one.
     document, _ = read_written_plan(plan_of(node("a"), node("b"), output="$2"))
     assert (document.plan["output"], list(document.problems)) == ("{{b.result}}", [])
     named = nodes_of(plan_of(node("step1"), node("step2"), node("step3", x="$1")))
@@ -163,11 +163,11 @@ def test_numbers_count_from_zero_or_one_or_name_an_id() -> None:
 def test_ids_and_dependencies_may_be_numbers() -> None:
     first, second = node(1), {**node(2), "depends_on": [1]}
     assert nodes_of(plan_of(first, second)) == [node("1"), {**node("2"), "depends_on": ["1"]}]
-    made = nodes_of(plan_of(node("a"), {**node("b"), "depends_on": ["$1"]}, {**node("c"), "depends_on": [1, 2]}))
-    assert [entry.get("depends_on") for entry in made] == [None, ["a"], ["a", "b"]]
+    nodes = nodes_of(plan_of(node("a"), {**node("b"), "depends_on": ["$1"]}, {**node("c"), "depends_on": [1, 2]}))
+    assert [entry.get("depends_on") for entry in nodes] == [None, ["a"], ["a", "b"]]
 
 
-def test_number_of_two_possible_nodes_or_of_none_is_rejected() -> None:
+def test_ambiguous_or_unknown_node_number_is_rejected() -> None:
     document, repairs = read_written_plan(plan_of(node("a"), node("b"), node("c", x="<node-1>")))
     message = "'<node-1>' is ambiguous: counted from 1 it is node 'a', counted from 0 it is node 'b'; both are possible"
     assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
@@ -178,7 +178,7 @@ def test_number_of_two_possible_nodes_or_of_none_is_rejected() -> None:
     assert [problem.code for problem in document.problems] == ["invalid_reference"] * 2
 
 
-def test_only_references_of_the_format_are_repaired() -> None:
+def test_dollar_amounts_and_references_of_another_dialect_are_not_repaired() -> None:
     nodes = [node("a"), node("b", x="{{a.result}} under $1 or $5,000"), node("c", x="$900")]
     assert nodes_of(plan_of(*nodes)) == nodes
     text = '[{"task": "t", "id": 0, "dep": [-1], "args": {"x": "$1 #E2"}}]'
@@ -187,16 +187,16 @@ def test_only_references_of_the_format_are_repaired() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("tool", "expected"),
     [("serch", "search"), ("Search", "search"), ("send-mail", "send_mail"), ("readFile", "read_file")],
 )
-def test_misspelled_tool_name_is_repaired(written: str, meant: str) -> None:
-    document, repairs = read_written_plan(plan_of(node("a", written)), tools=TOOLS)
-    assert document.plan["nodes"] == [node("a", meant)]
+def test_misspelled_tool_name_is_repaired(tool: str, expected: str) -> None:
+    document, repairs = read_written_plan(plan_of(node("a", tool)), tools=TOOLS)
+    assert document.plan["nodes"] == [node("a", expected)]
     assert [(repair.code, repair.pointer, repair.node) for repair in repairs] == [("tool", "/nodes/0/tool", "a")]
 
 
-def test_ambiguous_tool_name_is_rejected_and_an_unknown_one_is_left_to_the_check() -> None:
+def test_ambiguous_tool_name_is_rejected_and_an_unknown_tool_name_is_not_changed() -> None:
     document, repairs = read_written_plan(plan_of(node("a", "read_filex")), tools=TOOLS)
     message = "there is no tool 'read_filex', and it is unclear which one is meant: 'read_file', 'read_files'"
     assert [(problem.code, problem.pointer, problem.message) for problem in document.problems] == [
@@ -213,13 +213,13 @@ def test_ambiguous_tool_name_is_rejected_and_an_unknown_one_is_left_to_the_check
         ("Plan: a\n#E1 = search[x]\n#E2 = calculator[#E1 ", "rewoo", "E1"),
     ],
 )
-def test_text_plan_in_an_answer_is_read_and_its_last_step_may_be_cut_off(text: str, dialect: str, first: str) -> None:
+def test_text_plan_in_a_response_is_parsed_without_its_cut_off_last_step(text: str, dialect: str, first: str) -> None:
     document, repairs = read_written_plan(text, tools=TOOLS)
     assert (document.dialect, [entry["id"] for entry in document.plan["nodes"]]) == (dialect, [first])
     assert "cut_off" in [repair.code for repair in repairs]
 
 
-def test_repairs_of_one_kind_are_reported_for_the_first_places_only() -> None:
+def test_repairs_of_one_kind_are_limited() -> None:
     _, repairs = read_written_plan(
         '{"plan": 1, "nodes": [{"id": "a", "tool": "t", "arguments": {"x": [' + "True, " * 500 + "]}}]}"
     )
@@ -245,7 +245,7 @@ json_values = st.recursive(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(value=st.dictionaries(st.text(max_size=4), json_values, min_size=1, max_size=4), ascii_only=st.booleans())
-def test_strict_json_is_read_without_repairs(value: Any, ascii_only: bool) -> None:
+def test_strict_json_is_parsed_without_repairs(value: Any, ascii_only: bool) -> None:
     assert value_and_codes(json.dumps(value, ensure_ascii=ascii_only)) == (value, [])
 
 
@@ -255,19 +255,19 @@ def test_truncated_plan_keeps_only_complete_nodes(data: st.DataObject) -> None:
     names = data.draw(st.lists(st.text(max_size=5), min_size=1, max_size=4, unique=True))
     nodes = [node(name, x=data.draw(json_values)) for name in names]
     text = json.dumps({"plan": 1, "nodes": nodes, "output": "o"})
-    cut = text[: data.draw(st.integers(0, len(text)))]
+    truncated = text[: data.draw(st.integers(0, len(text)))]
     try:
-        value = read_written_json(cut).value
+        value = read_written_json(truncated).value
     except PlanInvalid:
         return
-    kept = value.get("nodes", [])
-    assert kept == nodes[: len(kept)]
+    kept_nodes = value.get("nodes", [])
+    assert kept_nodes == nodes[: len(kept_nodes)]
     assert set(value) <= {"plan", "nodes", "output"}
 
 
 @settings(max_examples=examples(300), deadline=None)
 @given(st.text(alphabet="{}[]\"',:\\ \n$1a#/*“”.-`", max_size=60))
-def test_any_text_is_read_or_rejected(text: str) -> None:
+def test_any_text_is_parsed_or_rejected_with_plan_invalid(text: str) -> None:
     with contextlib.suppress(PlanInvalid):
         document, _ = read_written_plan(text)
         assert document.plan
@@ -300,7 +300,7 @@ def test_reading_takes_linear_time(text: str) -> None:
 
 
 @pytest.mark.alone
-def test_many_wrong_tools_are_compared_with_many_right_ones_within_bounds() -> None:
+def test_many_unknown_tool_names_are_compared_in_bounded_time() -> None:
     tools = {f"tool_{number:05}": ToolDeclaration(f"tool_{number:05}") for number in range(1_000)}
     text = plan_of(*(node(f"n{number}", f"wrong_{number:05}") for number in range(10_000)))
     start = time.process_time()

@@ -1,4 +1,4 @@
-"""YAML with the values of JSON."""
+"""Reading of YAML with only JSON values."""
 
 import json
 import re
@@ -20,7 +20,7 @@ json_values = st.recursive(
 )
 
 
-def refusals(text: str) -> list[tuple[str, str, str]]:
+def problems_of(text: str) -> list[tuple[str, str, str]]:
     with pytest.raises(PlanInvalid) as caught:
         read_yaml(text, name="p.yaml")
     return [(problem.code, problem.pointer, problem.message) for problem in caught.value.problems]
@@ -28,8 +28,8 @@ def refusals(text: str) -> list[tuple[str, str, str]]:
 
 @settings(deadline=None)
 @given(json_values)
-def test_yaml_of_a_writer_is_read(value: Any) -> None:
-    # The writer speaks YAML 1.1, where 0E0 and 0o7 are text, so it leaves them without quotes.
+def test_yaml_that_pyyaml_writes_is_read(value: Any) -> None:
+    # PyYAML writes YAML 1.1, in which 0E0 and 0o7 are text, so it does not quote them.
     assume(not re.search(r'"([-+]?[0-9.]+[eE][-+]?[0-9]+|0o[0-7]+)"', json.dumps(value)))
     written = yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True)
     assert read_yaml(written, name="x") == value
@@ -60,13 +60,13 @@ def test_yaml_of_a_writer_is_read(value: Any) -> None:
     ],
 )
 def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(written: str, value: Any) -> None:
-    (read,) = dict(read_yaml(f"key: {written}", name="x")).values()  # type: ignore[arg-type]  # it is an object
-    assert read == value
-    assert type(read) is type(value)
+    (actual,) = dict(read_yaml(f"key: {written}", name="x")).values()  # type: ignore[arg-type]  # it is an object
+    assert actual == value
+    assert type(actual) is type(value)
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "message"),
+    ("text", "pointer", "message"),
     [
         ("a: .inf", "/a", "p.yaml: '.inf' is not a JSON number, or does not fit into a double (line 1, column 4)"),
         ("a: [.NaN]", "/a/0", "p.yaml: '.NaN' is not a JSON number, or does not fit into a double (line 1, column 5)"),
@@ -90,12 +90,12 @@ def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(written: str, value: A
         ("a: [1", "", "p.yaml is not valid YAML: a ',' or the ']' of a list is missing at line 2, column 1"),
     ],
 )
-def test_values_outside_json_are_reported_with_their_line_and_column(text: str, place: str, message: str) -> None:
-    assert refusals(text) == [("invalid_syntax", place, message)]
+def test_values_outside_json_are_reported_with_their_line_and_column(text: str, pointer: str, message: str) -> None:
+    assert problems_of(text) == [("invalid_syntax", pointer, message)]
 
 
 def test_duplicate_keys_are_reported_with_their_pointers() -> None:
-    assert refusals("a: 1\nb:\n - c: 1\n   c: 2\na: 3\n") == [
+    assert problems_of("a: 1\nb:\n - c: 1\n   c: 2\na: 3\n") == [
         ("invalid_field", "/b/0/c", "the key 'c' occurs twice in one object"),
         ("invalid_field", "/a", "the key 'a' occurs twice in one object"),
     ]
@@ -106,11 +106,11 @@ def test_aliases_are_replaced_by_their_values_within_bounds() -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
     message = f"the aliases in p.yaml stand for more than {MAX_ALIASED_VALUES} values"
-    assert refusals("\n".join(lines)) == [("too_large", "", message)]
+    assert problems_of("\n".join(lines)) == [("too_large", "", message)]
     chain = ["b0: &b0 [x]", *(f"b{n}: &b{n} [*b{n - 1}]" for n in range(1, 400))]
-    assert [code for code, _, _ in refusals("\n".join(chain))] == ["too_large"]
+    assert [code for code, _, _ in problems_of("\n".join(chain))] == ["too_large"]
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, "- " * 5_000 + "x", "{a: " * 5_000])
 def test_nesting_is_bounded(text: str) -> None:
-    assert [code for code, _, _ in refusals(text)] == ["too_large"]
+    assert [code for code, _, _ in problems_of(text)] == ["too_large"]

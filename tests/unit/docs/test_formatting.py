@@ -1,4 +1,4 @@
-"""Markdown has one sentence per line, and the parts that are generated are written between their marks."""
+"""Markdown is formatted with one sentence per line, and generated parts are written between their marks."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -36,7 +36,7 @@ from tests.support.docs import Block
         ("!!! note\n\n    One. Two.\n", "!!! note\n\n    One.\n    Two.\n"),
     ],
 )
-def test_sentences_have_lines_of_their_own_and_formatting_twice_changes_nothing(text: str, formatted: str) -> None:
+def test_each_sentence_has_a_line_and_formatting_is_idempotent(text: str, formatted: str) -> None:
     assert format_markdown(text) == formatted
     assert format_markdown(formatted) == formatted
 
@@ -71,7 +71,7 @@ def test_cells_of_tables_are_one_line_without_bars() -> None:
         ("NODES", 20_000, "20,000"),
     ],
 )
-def test_limits_have_the_unit_of_their_name(name: str, value: float, text: str) -> None:
+def test_limit_is_shown_with_the_unit_of_its_name(name: str, value: float, text: str) -> None:
     assert with_unit(name, value) == text
 
 
@@ -99,16 +99,16 @@ def test_types_of_json_schemas_are_named(schema: dict[str, object], name: str) -
 
 @pytest.mark.parametrize(("name", "schema", "example"), list(examples()))
 def test_example_of_a_field_of_a_plan_is_valid(name: str, schema: Mapping[str, Any], example: str) -> None:
-    whole = {**schema, "$defs": plan_schema()["$defs"]}
-    assert jsonschema_rs.is_valid(whole, yaml.safe_load(example)), name
+    field_schema = {**schema, "$defs": plan_schema()["$defs"]}
+    assert jsonschema_rs.is_valid(field_schema, yaml.safe_load(example)), name
 
 
-def test_every_code_that_is_used_has_a_row_and_every_row_is_used() -> None:
+def test_used_codes_equal_the_documented_codes() -> None:
     assert sorted(used_problem_codes()) == sorted(ProblemCode)
     assert sorted(used_failure_codes()) == sorted(FailureCode)
 
 
-def test_every_code_of_a_rejection_has_a_row_of_each_interface() -> None:
+def test_every_rejection_code_is_documented_for_each_interface() -> None:
     codes = rejection_codes()
     assert codes >= {"empty_goal", "no_tools", "no_worker", "session_busy", "session_ending"}
     assert sorted(codes - set(ErrorStatus)) == []
@@ -116,12 +116,12 @@ def test_every_code_of_a_rejection_has_a_row_of_each_interface() -> None:
     assert sorted(codes - set(ErrorCode)) == ["no_worker"]
 
 
-def test_failures_are_retryable_according_to_their_code() -> None:
+def test_failures_table_shows_which_codes_are_retryable() -> None:
     rows = [line.split(" | ") for line in failures_table().splitlines()[2:]]
     retryable = {name.removeprefix("| ").strip("`"): answer for name, _, answer, _ in rows}
     assert set(retryable) == set(FailureCode)
-    named = ("timeout", "not_started", "tool_failed", "worker_stopped", "tool_changed", "worker_failed")
-    assert [retryable[name] for name in named] == [*["yes"] * 2, *["depends on the cause"] * 3, "no"]
+    codes = ("timeout", "not_started", "tool_failed", "worker_stopped", "tool_changed", "worker_failed")
+    assert [retryable[name] for name in codes] == [*["yes"] * 2, *["depends on the cause"] * 3, "no"]
 
 
 PAGE = """# A page
@@ -157,7 +157,7 @@ def blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Block]:
     return docs.blocks(page)
 
 
-def test_files_have_the_name_of_their_title(blocks: list[Block]) -> None:
+def test_block_with_a_file_title_has_the_file_name(blocks: list[Block]) -> None:
     assert [(block.line, block.language, block.name) for block in blocks] == [
         (3, "yaml", "plans/price.yaml"),
         (9, "json", "wrong.json"),
@@ -175,5 +175,5 @@ def test_files_have_the_name_of_their_title(blocks: list[Block]) -> None:
     assert "invalid" in blocks[1].notes
 
 
-def test_blocks_have_their_own_text_only(blocks: list[Block]) -> None:
+def test_block_text_excludes_the_fences(blocks: list[Block]) -> None:
     assert [block.text for block in blocks] == ["plan: 1\n", "{}\n", "", "true\n", "not a file\n"]

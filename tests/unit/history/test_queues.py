@@ -1,4 +1,4 @@
-"""Calls that wait for a worker: marks in a run, notes, names of queues, and tools published to other workers."""
+"""Calls that wait for a worker: wait marks, notes, queue names, and tools published to other workers."""
 
 import asyncio
 import re
@@ -40,15 +40,15 @@ def _messages(*calls: OpenCall, tools: tuple[str, ...] = ()) -> list[object]:
 START = "start one with `dagwright worker --tools"
 
 
-def test_note_names_queue_tools_and_a_command_that_can_be_copied() -> None:
+def test_no_worker_note_has_the_queue_the_tools_and_a_command() -> None:
     tools = "'/my tools.py' --tools more --tools-queue q`"
     assert _messages(_call("a"), _call("b"), _call("c", "other"), tools=("/my tools.py", "more")) == [
         f"no worker serves the queue 'q' of mark, other; {START} {tools}"
     ]
-    unknown = "FILE --tools-queue q`, where FILE is the file or module of the tool"
-    assert _messages(_call("a")) == [f"no worker serves the queue 'q' of mark; {START} {unknown}"]
-    own = OpenCall(Queue("mine", _WORKFLOWS), is_started=False, scheduled_at=1.0)
-    assert _messages(own) == [
+    placeholder = "FILE --tools-queue q`, where FILE is the file or module of the tool"
+    assert _messages(_call("a")) == [f"no worker serves the queue 'q' of mark; {START} {placeholder}"]
+    workflow_call = OpenCall(Queue("mine", _WORKFLOWS), is_started=False, scheduled_at=1.0)
+    assert _messages(workflow_call) == [
         "no worker serves the queue 'mine', so the run cannot continue; "
         "start one with `dagwright watch 'it'\"'\"'s'` or `dagwright worker --task-queue mine`"
     ]
@@ -58,12 +58,14 @@ def test_note_names_queue_tools_and_a_command_that_can_be_copied() -> None:
 
 
 def test_note_of_a_queue_of_a_file_names_the_file() -> None:
-    ours, theirs = (queue_name("/my tools.py", task_queue=home) for home in ("dagwright", "team"))
+    default_queue, team_queue = (queue_name("/my tools.py", task_queue=home) for home in ("dagwright", "team"))
     watch = "`dagwright watch 'it'\"'\"'s'`"
     command = "dagwright worker --tools '/my tools.py' --agents /a.yaml"
-    assert _messages(_call("a", queue=ours), _call("b", queue=theirs), tools=("/my tools.py", "agents:/a.yaml")) == [
-        f"no worker serves the queue {ours!r} of mark; start one with {watch} or `{command}`",
-        f"no worker serves the queue {theirs!r} of mark; start one with {watch} or `{command} --task-queue team`",
+    assert _messages(
+        _call("a", queue=default_queue), _call("b", queue=team_queue), tools=("/my tools.py", "agents:/a.yaml")
+    ) == [
+        f"no worker serves the queue {default_queue!r} of mark; start one with {watch} or `{command}`",
+        f"no worker serves the queue {team_queue!r} of mark; start one with {watch} or `{command} --task-queue team`",
     ]
     assert _messages(_call("a", queue="shop"), tools=("/my tools.py", "queue:shop")) == [
         f"no worker serves the queue 'shop' of mark; start one with {watch} or "
@@ -78,8 +80,8 @@ def test_note_of_a_queue_of_another_file_does_not_name_the_files_of_the_run() ->
         f"no worker serves the queue {main!r} of mark; {of_main}",
         f"no worker serves the queue {module!r} of mark; {START} shop.tools`",
     ]
-    own = OpenCall(Queue(main, _WORKFLOWS), is_started=False, scheduled_at=1.0)
-    assert _messages(own) == [f"no worker serves the queue {main!r}, so the run cannot continue; {of_main}"]
+    workflow_call = OpenCall(Queue(main, _WORKFLOWS), is_started=False, scheduled_at=1.0)
+    assert _messages(workflow_call) == [f"no worker serves the queue {main!r}, so the run cannot continue; {of_main}"]
 
 
 def test_note_of_a_queue_of_a_file_in_the_current_folder_names_the_file(
@@ -94,30 +96,34 @@ def test_note_of_a_queue_of_a_file_in_the_current_folder_names_the_file(
     ]
 
 
-def test_paused_calls_are_noted_with_the_way_to_resume_them() -> None:
-    words = f"{PAUSED_FOR_TOOL} by ann at noon"
-    parked = [replace(_call(task), pause_reason=words) for task in ("a", "b")]
-    missing = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no tool 'mark'"
-    manual = replace(_call("c"), pause_reason="paused by eve")
-    assert [waiting_reason(call) for call in (*parked, manual)] == [words, words, "paused by eve"]
-    resumed = "mark: tool paused by ann at noon; 2 calls wait; `dagwright tool resume mark` resumes them"
-    paused = "mark: paused by eve; its call waits; `temporal activity unpause` resumes it"
-    assert paused_call_notes([*parked, manual]) == [
-        {"code": "tool_paused", "node_id": None, "message": resumed},
-        {"code": "call_paused", "node_id": "c", "message": paused},
+def test_note_of_paused_calls_explains_how_to_resume_them() -> None:
+    reason = f"{PAUSED_FOR_TOOL} by ann at noon"
+    paused_calls = [replace(_call(task), pause_reason=reason) for task in ("a", "b")]
+    missing_tool = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no tool 'mark'"
+    paused_manually = replace(_call("c"), pause_reason="paused by eve")
+    assert [waiting_reason(call) for call in (*paused_calls, paused_manually)] == [
+        reason,
+        reason,
+        "paused by eve",
     ]
-    [note] = paused_call_notes([replace(_call("d"), pause_reason=missing)])
+    tool_message = "mark: tool paused by ann at noon; 2 calls wait; `dagwright tool resume mark` resumes them"
+    call_message = "mark: paused by eve; its call waits; `temporal activity unpause` resumes it"
+    assert paused_call_notes([*paused_calls, paused_manually]) == [
+        {"code": "tool_paused", "node_id": None, "message": tool_message},
+        {"code": "call_paused", "node_id": "c", "message": call_message},
+    ]
+    [note] = paused_call_notes([replace(_call("d"), pause_reason=missing_tool)])
     assert (note["code"], note["node_id"]) == ("tool_missing", "d")
     assert note["message"] == (
-        f"mark: {missing}; its call waits; start a worker of this queue that has the tool, or a tool that "
+        f"mark: {missing_tool}; its call waits; start a worker of this queue that has the tool, or a tool that "
         "replaces it (`aliases=['mark']`): the call continues by itself"
     )
-    why = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no agent 'desk'"
-    [note] = paused_call_notes([replace(_call("d"), tool="agent.desk", pause_reason=why)])
+    missing_agent = f"{PAUSED_FOR_MISSING_TOOL}: the worker w serves the queue 'q' and has no agent 'desk'"
+    [note] = paused_call_notes([replace(_call("d"), tool="agent.desk", pause_reason=missing_agent)])
     assert "its call waits; start a worker of this queue that has the agent: the call" in str(note["message"])
 
 
-def test_live_marks_show_waiting_nodes_and_are_removed() -> None:
+def test_wait_marks_are_shown_and_removed() -> None:
     nodes: list[dict[str, Any]] = [{"id": name, "tool": "mark", "for_each": [1, 2]} for name in ("each", "half")]
     nodes.insert(0, {"id": "a", "tool": "mark"})
     scheduler = create_scheduler(
@@ -160,7 +166,7 @@ def _load_toolset(folder: Path, *references: str, **settings: Any) -> Toolset:
     return load_toolset(Settings(state_dir=folder / "state", **settings), references)
 
 
-def test_name_of_a_queue_depends_on_path_and_home_alone(tmp_path: Path) -> None:
+def test_queue_name_depends_only_on_path_and_task_queue(tmp_path: Path) -> None:
     first, second = _write_tools(tmp_path / "first", "a"), _write_tools(tmp_path / "second", "b")
     [name] = _load_toolset(tmp_path, first).user_queues
     assert re.fullmatch(r"dagwright:tools-[a-z2-7]{6}", name)
@@ -169,7 +175,7 @@ def test_name_of_a_queue_depends_on_path_and_home_alone(tmp_path: Path) -> None:
     assert queue_name(first, task_queue="team") == name.replace("dagwright:", "team:")
     assert queue_name("shop.tools", task_queue="dagwright") == "dagwright:shop.tools"
     assert queue_name(f"agents:{tmp_path}/my desk.yaml", task_queue="q").startswith("q:my_desk-")
-    # A link to the newest release keeps its name.
+    # The queue name of a link does not depend on its target.
     names = set()
     for release in ("first", "second"):
         (tmp_path / "current").unlink(missing_ok=True)
@@ -178,7 +184,7 @@ def test_name_of_a_queue_depends_on_path_and_home_alone(tmp_path: Path) -> None:
     assert len(names) == 1
 
 
-def test_chosen_queue_serves_all_tools_and_travels_with_the_references(tmp_path: Path) -> None:
+def test_chosen_queue_serves_all_tools_and_is_in_the_references(tmp_path: Path) -> None:
     files = [_write_tools(tmp_path / "first", "a"), _write_tools(tmp_path / "second", "b")]
     toolset = _load_toolset(tmp_path, *references_of(files, [], "shop"))
     assert (toolset.user_queues, toolset.references) == (("shop",), (*files, "queue:shop"))
@@ -194,7 +200,7 @@ def _queue_of(*nodes: dict[str, Any], **tools: ToolDeclaration) -> str | None:
     return queue_of_plan(prepare_plan(check_plan({"plan": 1, "nodes": [*nodes]}, known), {}))
 
 
-def test_run_starts_on_the_queue_that_most_of_its_nodes_call() -> None:
+def test_queue_of_a_plan_is_the_queue_of_most_nodes() -> None:
     nodes = [{"id": f"n{number}", "tool": tool} for number, tool in enumerate(["b", "a", "foreign", "plain", "a"])]
     assert _queue_of(*nodes) == "qa"
     assert _queue_of({"id": "sub", "plan": {"nodes": [{"id": "x", "tool": "b"}]}}) == "qb"
@@ -204,30 +210,30 @@ def test_run_starts_on_the_queue_that_most_of_its_nodes_call() -> None:
 _TOOLS = [ToolDeclaration(f"tool {number}") for number in range(20)]
 
 
-class _CrowdStore(MemoryStore):
+class _BarrierStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__()
-        self._all_are_here = asyncio.Barrier(len(_TOOLS))
+        self._all_writing = asyncio.Barrier(len(_TOOLS))
 
     async def put_cache_entry(self, key: str, content: bytes, *, expires_at: datetime) -> None:
-        await self._all_are_here.wait()
+        await self._all_writing.wait()
         await super().put_cache_entry(key, content, expires_at=expires_at)
 
 
-async def test_tools_are_published_at_once() -> None:
-    store = _CrowdStore()
+async def test_tools_are_published_concurrently() -> None:
+    store = _BarrierStore()
     async with asyncio.timeout(30):
         await publish_tools(store, _TOOLS, task_queue="q")
     names = [tool.name for tool in _TOOLS]
     assert await find_published_tools(store, [*names, "other"], task_queue="q") == dict(zip(names, _TOOLS, strict=True))
     assert await find_published_tools(store, names, task_queue="another") == {}
-    down = MemoryStore()
-    down.is_down = True
+    unavailable = MemoryStore()
+    unavailable.is_down = True
     with capture_logs() as logs:
-        await publish_tools(down, _TOOLS, task_queue="q")
-    (line,) = logs
-    assert (line["event"], line["log_level"]) == ("the tools could not be published to other workers", "warning")
-    assert down.cache_entries == {}
+        await publish_tools(unavailable, _TOOLS, task_queue="q")
+    (record,) = logs
+    assert (record["event"], record["log_level"]) == ("the tools could not be published to other workers", "warning")
+    assert unavailable.cache_entries == {}
 
 
 async def test_agent_card_is_found_by_name_and_version() -> None:

@@ -1,4 +1,4 @@
-"""`RunReader` over constructed histories: events that Dagwright's workers never write, and how they are reported."""
+"""`RunReader` with constructed histories, which have events that Dagwright's workers never write."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ async def _view(*events: HistoryEvent, attempt: int = 0) -> RunView:
 
 
 async def _view_with(task: PendingWorkflowTaskInfo, *events: HistoryEvent) -> RunView:
-    """Read a run with a pending workflow task, whose queue a worker has just polled."""
+    """Read a run with a pending workflow task. A worker has just polled the task queue."""
     handle = _Handle(events, task)
 
     async def describe_task_queue(*_: Any, **__: Any) -> DescribeTaskQueueResponse:
@@ -85,9 +85,9 @@ def _payload(data: bytes) -> Payload:
 
 def _event(event_id: int, kind: str, **attributes: Any) -> HistoryEvent:
     event = HistoryEvent(event_id=event_id, event_type=EventType.Value(f"EVENT_TYPE_{kind.upper()}"))
-    named = getattr(event, f"{kind}_event_attributes")
-    named.SetInParent()
-    named.MergeFrom(type(named)(**attributes))
+    event_attributes = getattr(event, f"{kind}_event_attributes")
+    event_attributes.SetInParent()
+    event_attributes.MergeFrom(type(event_attributes)(**attributes))
     return event
 
 
@@ -128,7 +128,7 @@ async def test_stuck_workflow_task_is_reported_with_its_cause() -> None:
         "the run continues by itself when a worker responds (its workflow task "
         "was tried 2 times: without a response)"
     ]
-    # A single failure is not a reason, and neither are past failures.
+    # A single failure is not reported, and neither are past failures.
     failed = _task_failure_event(WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNSPECIFIED, "broke")
     assert _messages(await _view(_plan_start_event(), started, failed, attempt=2)) == []
     assert _messages(await _view(_plan_start_event(), failed, *_task(3), attempt=0)) == []
@@ -155,7 +155,7 @@ async def test_run_that_busy_workers_have_not_started_waits_for_a_free_slot() ->
         (Failure(message="Failure exceeds size limit."), "Failure exceeds size limit."),
     ],
 )
-def test_shortened_failure_is_read_from_its_cause(failure: Failure, message: str) -> None:
+def test_shortened_failure_has_the_message_of_its_cause(failure: Failure, message: str) -> None:
     raw = _pending(PendingActivityInfo(activity_id="a", attempt=2, last_failure=failure))
     projection = cast("HistoryReplay", SimpleNamespace(task_of=str, tasks_of=lambda name: [name]))
     assert pending_calls(raw, projection) == {"a": PendingCall(2, "scheduled", message)}
@@ -169,13 +169,13 @@ def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
     lookups = {name: {"search_text": name, "entity_type": "person"} for name in ("Ann", "Bob", "Cy", "Dee")}
     plan = {"intents": [{"verb": "pay", "params": {}, "refs": {}, "lookups": lookups}]}
     scheduler = create_scheduler(prepare_plan(check_plan(plan, {}, allow_unknown_tools=True), {}), {})
-    away, locked = Failure(message="the database refuses: connection refused"), Failure(message="locked")
+    refused, locked = Failure(message="the database refuses: connection refused"), Failure(message="locked")
     raw = _pending(
-        PendingActivityInfo(activity_id="lookup:person:Ann", attempt=2, last_failure=away),
-        PendingActivityInfo(activity_id="lookup:person:Bob", attempt=3, last_failure=away),
+        PendingActivityInfo(activity_id="lookup:person:Ann", attempt=2, last_failure=refused),
+        PendingActivityInfo(activity_id="lookup:person:Bob", attempt=3, last_failure=refused),
         PendingActivityInfo(activity_id="lookup:person:Cy", attempt=1),
         PendingActivityInfo(activity_id="lookup:person:Dee", attempt=2, last_failure=locked),
-        PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=away),
+        PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=refused),
     )
     projection = cast("HistoryReplay", SimpleNamespace(task_of=str, tasks_of=lambda name: [name], scheduler=scheduler))
     assert lookup_notes(raw, projection) == [
@@ -187,7 +187,7 @@ def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
     ]
 
 
-NO_CHUNK = "invalid input: not a map batch: KeyError('given')"
+INVALID_MAP_BATCH = "invalid input: not a map batch: KeyError('given')"
 
 
 @pytest.mark.parametrize(
@@ -195,17 +195,17 @@ NO_CHUNK = "invalid input: not a map batch: KeyError('given')"
     [
         ([b'{"plan": {}, "inputs": {"x": 1e999}}'], "the payload is not JSON: a number is too large"),
         ([b'{"plan": {}, "inputs": {"x": NaN}}'], "the payload is not JSON: expected value at line 1 column 30"),
-        ([b'{"compiled": {"format": 1, "nodes": []}, "map_batch": {}}'], NO_CHUNK),
+        ([b'{"compiled": {"format": 1, "nodes": []}, "map_batch": {}}'], INVALID_MAP_BATCH),
         ([b"{}", b"{}"], 'the input must be an object such as {"plan": {…}, "inputs": {}}'),
         ([], 'the input must be an object such as {"plan": {…}, "inputs": {}}'),
     ],
 )
-async def test_invalid_input_is_rejected_as_in_the_workflow(payloads: list[bytes], message: str) -> None:
+async def test_view_of_invalid_input_has_the_error_of_the_workflow(payloads: list[bytes], message: str) -> None:
     view = await _view(_start_event(*payloads))
     assert view.error == {"code": "invalid", "message": message, "retryable": False}
 
 
-def test_read_message() -> None:
+def test_message_is_decoded_or_rejected() -> None:
     assert read_message(_payload(b'{"a": 1}')) == {"a": 1}
     assert read_message(Payload(metadata={"encoding": b"binary/null"})) is None
     with pytest.raises(MessageInvalid, match="the payload is not JSON: a number is too large"):
@@ -243,25 +243,25 @@ async def test_result_of_a_sub_plan_that_is_not_an_object_fails_its_node() -> No
 
 
 @pytest.mark.parametrize(
-    ("pages", "reported"),
+    ("pages", "message"),
     [
         ([["no", "head"], {"same": {}, "each": {"id": []}}], "the first page of the plan is not an object"),
         ([{"format": 1}, {"same": {}, "each": {"id": ["a"], "tool": ["t"], "dependencies": [[7]]}}], None),
         ([{"format": 1}, 5], None),
     ],
 )
-async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], reported: str | None) -> None:
+async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], message: str | None) -> None:
     events = [_start_event(b'{"compiled": {"pages": ["one", "two"]}}')]
     for number, page in enumerate(pages):
         first = 10 + 4 * number
         scheduled = _event(first, "activity_task_scheduled", activity_id=str(number))
         scheduled.activity_task_scheduled_event_attributes.activity_type.name = wire.ACTIVITY_LOAD_PLAN
         packed = Payloads(payloads=[_payload(json.dumps(pack_json(json.dumps(page).encode())).encode())])
-        answered = _event(first + 1, "activity_task_completed", scheduled_event_id=first, result=packed)
-        events += [scheduled, answered, *_task(first + 2)]
+        completed = _event(first + 1, "activity_task_completed", scheduled_event_id=first, result=packed)
+        events += [scheduled, completed, *_task(first + 2)]
     view = await _view(*events)
     assert (view.scheduler, view.status) == (None, "running")
-    with pytest.raises(ValueError, match=reported):
+    with pytest.raises(ValueError, match=message):
         plan_of_pages(pages[0], nodes_from_columns(pages[1]))
 
 
@@ -269,7 +269,7 @@ async def test_invalid_pages_leave_a_run_without_a_plan(pages: list[Any], report
 async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
     monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    changed, looks = asyncio.Event(), 0
+    changed, view_count = asyncio.Event(), 0
 
     async def follow_history() -> None:
         await asyncio.Event().wait()
@@ -281,8 +281,8 @@ async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
         return 1
 
     async def view(*_: Any) -> Any:
-        nonlocal looks
-        looks += 1
+        nonlocal view_count
+        view_count += 1
         return SimpleNamespace(is_closed=False)
 
     monkeypatch.setattr(RunReader, "_describe", describe)
@@ -296,24 +296,24 @@ async def test_poll_is_cancelled_even_if_an_event_arrives_at_the_same_time(
         async for _ in RunReader(cast("Client", None), "run").follow():
             pass
 
-    following = asyncio.create_task(follow())
+    follow_task = asyncio.create_task(follow())
     changed.set()
-    await eventually(lambda: looks == 1)
+    await eventually(lambda: view_count == 1)
     changed.set()
     for _ in range(steps):
         await asyncio.sleep(0)
-    following.cancel()
-    done, _ = await asyncio.wait([following], timeout=5)
-    following.cancel()
+    follow_task.cancel()
+    done, _ = await asyncio.wait([follow_task], timeout=5)
+    follow_task.cancel()
     assert done
-    assert following.cancelled()
+    assert follow_task.cancelled()
 
 
 NAMES = [f"n{number}" for number in range(40)]
 
 
-class SilentInsides(AsyncIterator[Any]):
-    """Offloaded region in a store that does not respond; the run itself has every second node."""
+class UnavailableNodes(AsyncIterator[Any]):
+    """Nodes of an offloaded region in an unavailable store. The run has every second node."""
 
     ids_in_run = frozenset(NAMES[::2])
 
@@ -329,7 +329,7 @@ class SilentInsides(AsyncIterator[Any]):
 
 async def test_nodes_waiting_for_the_store_are_in_document_order() -> None:
     document = {"nodes": {name: {"result": 1, "error": None} for name in NAMES}}
-    restorer = _Hydrator(MemoryStore(), max_bytes=None)
-    listing = _NodeListing(document, cast("OffloadedNodes", SilentInsides()), restorer, counts=Counter())
+    hydrator = _Hydrator(MemoryStore(), max_bytes=None)
+    listing = _NodeListing(document, cast("OffloadedNodes", UnavailableNodes()), hydrator, counts=Counter())
     entries = [name async for name, _ in listing.nodes()]
     assert entries == [*NAMES[1::2], *NAMES[::2]]

@@ -1,6 +1,4 @@
-"""`RunSubscriptions` without a server: events for a subscriber that reconnects, also from a reader that lags
-behind.
-"""
+"""`RunSubscriptions` without a server: updates for clients that reconnect, and readers that lag."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -17,16 +15,16 @@ from dagwright.history.run_reader import RunReader
 from dagwright.history.run_subscriptions import RunSubscriptions, RunUpdate, SubscriptionCursor
 from dagwright.history.run_view import RunView
 
-DONE, RUNS, WAITS = NodeStatus.COMPLETED, NodeStatus.RUNNING, NodeStatus.WAITING
+COMPLETED, RUNNING, WAITING = NodeStatus.COMPLETED, NodeStatus.RUNNING, NodeStatus.WAITING
 States = Mapping[str, NodeStatus]
-NO_TASK_FACTS = TaskFacts(0, None, DONE, None, "", None, None, None)
+NO_TASK_FACTS = TaskFacts(0, None, COMPLETED, None, "", None, None, None)
 
 
 def view(event: int, *, is_closed: bool = False, has_marks: bool = False, **states: NodeStatus) -> RunView:
-    """Return the view of a run at an event, with states in place of a scheduler."""
+    """Return the view of a run at an event. States replace the scheduler."""
     status, scheduler = "completed" if is_closed else "running", cast("Any", _tasks(states))
-    more: Any = {"is_closed": is_closed, "cursor": Cursor(1, event), "has_marks": has_marks}
-    return RunView("run-1", "first", status, None, scheduler, {}, None, None, **more)
+    fields: Any = {"is_closed": is_closed, "cursor": Cursor(1, event), "has_marks": has_marks}
+    return RunView("run-1", "first", status, None, scheduler, {}, None, None, **fields)
 
 
 def _tasks(states: States) -> dict[str, TaskState]:
@@ -45,13 +43,13 @@ class Feed:
     async def follow(self) -> AsyncGenerator[RunView, None]:
         for view in self._views:
             yield view
-            # Every reader gets each piece.
+            # Let every subscriber receive this view.
             for _ in range(5):
                 await asyncio.sleep(0)
 
 
 @pytest.fixture(autouse=True)
-def states_are_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_states_as_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_subscriptions, "states_of", lambda states: dict(states or {}))
     monkeypatch.setattr(
         run_subscriptions, "facts_of", lambda _, changed, **__: MomentFacts(dict.fromkeys(changed, NO_TASK_FACTS))
@@ -68,19 +66,21 @@ async def updates_of(
     return [update async for update in subscriptions.subscribe("run-1", after=after)]
 
 
-async def test_states_are_those_of_their_update() -> None:
-    updates = await updates_of(view(5, a=RUNS), view(9, a=DONE, b=RUNS), view(12, is_closed=True, a=DONE, b=DONE))
+async def test_update_has_the_states_at_its_position() -> None:
+    updates = await updates_of(
+        view(5, a=RUNNING), view(9, a=COMPLETED, b=RUNNING), view(12, is_closed=True, a=COMPLETED, b=COMPLETED)
+    )
     assert [
         (str(update.position), {name: state.status for name, state in update.states.items()}) for update in updates
     ] == [
-        ("1-5", {"a": RUNS}),
-        ("1-9", {"a": DONE, "b": RUNS}),
-        ("1-12", {"b": DONE}),
+        ("1-5", {"a": RUNNING}),
+        ("1-9", {"a": COMPLETED, "b": RUNNING}),
+        ("1-12", {"b": COMPLETED}),
     ]
 
 
-async def test_slow_subscriber_gets_the_end_that_came_meanwhile() -> None:
-    views = view(5, a=RUNS), view(9, is_closed=True, a=DONE)
+async def test_slow_subscriber_receives_the_final_update() -> None:
+    views = view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)
     subscriptions = RunSubscriptions(lambda _: cast("RunReader", Feed(views, {}, reached=START)))
     positions = []
     async for update in subscriptions.subscribe("run-1"):
@@ -91,44 +91,51 @@ async def test_slow_subscriber_gets_the_end_that_came_meanwhile() -> None:
 
 
 async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
-    views = view(3, a=RUNS), view(6, a=DONE, b=RUNS), view(9, a=DONE, b=DONE), view(11, is_closed=True, a=DONE, b=DONE)
-    updates = await updates_of(*views, after=Cursor(1, 9), seen={"a": DONE, "b": DONE}, reached=Cursor(1, 9))
+    views = (
+        view(3, a=RUNNING),
+        view(6, a=COMPLETED, b=RUNNING),
+        view(9, a=COMPLETED, b=COMPLETED),
+        view(11, is_closed=True, a=COMPLETED, b=COMPLETED),
+    )
+    updates = await updates_of(*views, after=Cursor(1, 9), seen={"a": COMPLETED, "b": COMPLETED}, reached=Cursor(1, 9))
     assert [update.changed for update in updates] == [(), ()]
     assert [str(update.position) for update in updates] == ["1-9", "1-11"]
 
 
 async def test_calls_that_waited_for_a_worker_are_sent_again() -> None:
-    # The client saw that `a` waits; in the history it runs, and now it does.
-    views = (view(5, is_closed=True, a=RUNS, b=DONE),)
-    seen = {"a": RUNS, "b": DONE}
+    # The client received the state `waiting` of `a`. In the history, and now, `a` is running.
+    views = (view(5, is_closed=True, a=RUNNING, b=COMPLETED),)
+    seen = {"a": RUNNING, "b": COMPLETED}
     for has_marks, changed in ((True, ("a",)), (False, ())):
         after = SubscriptionCursor(Cursor(1, 5), has_marks=has_marks)
         updates = await updates_of(*views, after=after, seen=seen, reached=Cursor(1, 5))
         assert [update.changed for update in updates] == [changed]
-    updates = await updates_of(view(5, has_marks=True, a=WAITS), view(5, is_closed=True, a=DONE))
+    updates = await updates_of(view(5, has_marks=True, a=WAITING), view(5, is_closed=True, a=COMPLETED))
     assert [str(update.position) for update in updates] == ["1-5w", "1-5"]
 
 
 async def test_derived_value_of_an_update_is_computed_once() -> None:
     subscriptions = RunSubscriptions(
-        lambda _: cast("RunReader", Feed([view(5, a=RUNS), view(9, is_closed=True, a=DONE)], {}, reached=START))
+        lambda _: cast("RunReader", Feed([view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)], {}, reached=START))
     )
-    made: list[str] = []
+    computed: list[str] = []
 
-    def make(update: RunUpdate) -> str:
-        made.append(str(update.position))
-        return made[-1]
+    def compute(update: RunUpdate) -> str:
+        computed.append(str(update.position))
+        return computed[-1]
 
     async def watch() -> list[str]:
-        return [update.derive_once("words", partial(make, update)) async for update in subscriptions.subscribe("run-1")]
+        return [
+            update.derive_once("words", partial(compute, update)) async for update in subscriptions.subscribe("run-1")
+        ]
 
     assert await asyncio.gather(*(watch() for _ in range(20))) == [["1-5", "1-9"]] * 20
-    assert made == ["1-5", "1-9"]
+    assert computed == ["1-5", "1-9"]
 
 
-def test_invalid_offset_is_rejected_and_offsets_are_ordered() -> None:
+def test_invalid_cursor_is_rejected_and_cursors_are_ordered() -> None:
     for text in ("", "1", "0-1", "-1-2", "1-", "1-x", "1.5-2", "1-2-3", "٣-x", "9" * 40 + "-1"):
         with pytest.raises(ValueError, match="is not a cursor; a cursor looks like 1-145"):
             Cursor.parse(text)
-    offsets = [Cursor(2, 1), Cursor(1, 30), Cursor(1, 4)]
-    assert sorted(offsets) == [Cursor(1, 4), Cursor(1, 30), Cursor(2, 1)]
+    cursors = [Cursor(2, 1), Cursor(1, 30), Cursor(1, 4)]
+    assert sorted(cursors) == [Cursor(1, 4), Cursor(1, 30), Cursor(2, 1)]

@@ -1,4 +1,4 @@
-"""The text of a running answer: shared polls, their rate, and the text in a description."""
+"""Streamed text of a running model call: shared polls, the poll rate, and the text in a run description."""
 
 import asyncio
 import json
@@ -55,27 +55,27 @@ def _pending_activity(activity_id: str, text: str, *, attempt: int = 1, at_s: in
 
 
 class _Server:
-    """A run whose description a test sets, and whose reader ends on request of the test."""
+    """Fake server with one run. The test sets the description of the run and ends its reader."""
 
     data_converter = data_converter
     open_reader: Any
 
     def __init__(self, *, is_known: bool = True) -> None:
         self.described = DescribeWorkflowExecutionResponse()
-        self.looks = self.readers = 0
+        self.poll_count = self.readers = 0
         self.ended = asyncio.Event()
-        self._is_known, self._is_lost = is_known, False
+        self._is_known, self._is_disconnected = is_known, False
         self.view: RunView | None = None
 
-    def lose(self) -> None:
-        self._is_lost = True
+    def disconnect(self) -> None:
+        self._is_disconnected = True
         self.ended.set()
 
     def get_workflow_handle(self, _: str) -> "_Server":
         return self
 
     async def describe(self) -> Any:
-        self.looks += 1
+        self.poll_count += 1
         return SimpleNamespace(raw_description=self.described)
 
     async def subscribe(self, workflow_id: str) -> AsyncGenerator[Any, None]:
@@ -84,7 +84,7 @@ class _Server:
         self.readers += 1
         yield SimpleNamespace(view=self.view, changed=("answer",))
         await self.ended.wait()
-        if self._is_lost:
+        if self._is_disconnected:
             raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
 
     def stream(self, text: str) -> None:
@@ -99,7 +99,7 @@ async def _read(texts: TokenStreams, pieces: list[TextPart]) -> None:
         pieces.append(piece)
 
 
-async def test_readers_of_one_answer_share_one_poll() -> None:
+async def test_readers_of_a_run_share_the_polls() -> None:
     server = _Server()
     texts = server.texts()
     entries: list[list[TextPart]] = [[] for _ in range(50)]
@@ -108,12 +108,12 @@ async def test_readers_of_one_answer_share_one_poll() -> None:
     await eventually(lambda: all(entries))
     server.stream("Oslo has")
     await eventually(lambda: all(len(pieces) == 2 for pieces in entries))
-    polls = server.looks
+    polls = server.poll_count
     server.ended.set()
     await asyncio.gather(*reading)
     assert entries == [[TextPart("answer", 1, 0, "Oslo"), TextPart("answer", 1, 4, " has")]] * 50
     assert server.readers == 1
-    # One poll for each moment, not for each reader, also on a slow machine.
+    # Polls are shared: even on a slow machine there are fewer polls than readers.
     assert polls < 50
 
 
@@ -133,16 +133,18 @@ FORM = {"answer": "Oslo has.", "missing": []}
         (_answer(json.dumps(FORM), output=FORM), "", ["Oslo has."]),
     ],
 )
-async def test_rest_of_an_ended_call_is_read_from_its_result(answer: Any, first: str, pieces: list[str]) -> None:
+async def test_remaining_text_of_an_ended_call_is_taken_from_its_result(
+    answer: Any, first: str, pieces: list[str]
+) -> None:
     server = _Server()
     server.view = view_of(node("answer"), step=lambda scheduler: scheduler.complete("answer", answer, at=START))
     server.stream(first)
     entries: list[TextPart] = []
     reading = asyncio.create_task(_read(server.texts(), entries))
-    await eventually(lambda: server.looks > 1 and len(entries) == bool(first))
+    await eventually(lambda: server.poll_count > 1 and len(entries) == bool(first))
     server.described = DescribeWorkflowExecutionResponse()
-    polls = server.looks
-    await eventually(lambda: server.looks > polls + 1)
+    polls = server.poll_count
+    await eventually(lambda: server.poll_count > polls + 1)
     server.ended.set()
     await reading
     assert [piece.text for piece in entries] == pieces
@@ -152,61 +154,61 @@ async def test_polling_ends_with_the_last_reader() -> None:
     server = _Server()
     texts = server.texts()
     server.stream("Oslo")
-    before = asyncio.all_tasks()
-    async with aclosing(texts.parts("run", DeliveredText())) as coming:
-        assert (await anext(coming)).text == "Oslo"
-    await eventually(lambda: asyncio.all_tasks() == before)
-    async with aclosing(texts.parts("run", DeliveredText())) as coming:
-        assert (await anext(coming)).text == "Oslo"
+    tasks_before = asyncio.all_tasks()
+    async with aclosing(texts.parts("run", DeliveredText())) as parts:
+        assert (await anext(parts)).text == "Oslo"
+    await eventually(lambda: asyncio.all_tasks() == tasks_before)
+    async with aclosing(texts.parts("run", DeliveredText())) as parts:
+        assert (await anext(parts)).text == "Oslo"
     assert server.readers == 2
 
 
-async def test_reader_of_an_unknown_run_gets_an_error() -> None:
+async def test_reading_an_unknown_run_is_an_error() -> None:
     with pytest.raises(RunNotFound):
         await _read(_Server(is_known=False).texts(), [])
 
 
-async def test_new_reader_polls_again_after_a_server_loss() -> None:
+async def test_new_reader_polls_again_after_a_connection_failure() -> None:
     server = _Server()
     texts = server.texts()
     server.stream("Oslo")
-    async with aclosing(texts.parts("run", DeliveredText())) as slow:
-        await anext(slow)
-        server.lose()
+    async with aclosing(texts.parts("run", DeliveredText())) as slow_reader:
+        await anext(slow_reader)
+        server.disconnect()
         with pytest.raises(RPCError):
             await _read(texts, [])
         server.ended.clear()
-        async with aclosing(texts.parts("run", DeliveredText())) as again:
-            assert (await anext(again)).text == "Oslo"
+        async with aclosing(texts.parts("run", DeliveredText())) as new_reader:
+            assert (await anext(new_reader)).text == "Oslo"
         with pytest.raises(RPCError):
-            await anext(slow)
+            await anext(slow_reader)
 
 
 @pytest.mark.parametrize(("runs", "pause_s"), [(1, NEXT_PAUSE_S), (20, NEXT_PAUSE_S), (200, 1.0)])
-def test_runs_share_a_rate_of_polls(runs: int, pause_s: float) -> None:
+def test_poll_rate_of_all_runs_is_limited(runs: int, pause_s: float) -> None:
     texts = _Server().texts()
-    held = [texts.poll_pause(NEXT_PAUSE_S) for _ in range(runs)]
-    pauses_s = [each.__enter__() for each in held]
+    pauses = [texts.poll_pause(NEXT_PAUSE_S) for _ in range(runs)]
+    pauses_s = [each.__enter__() for each in pauses]
     assert pauses_s[-1] == pytest.approx(pause_s)
     assert runs / pauses_s[-1] <= MAX_POLLS_PER_S + 1e-6
-    for each in held:
+    for each in pauses:
         each.__exit__(None, None, None)
     with texts.poll_pause(NEXT_PAUSE_S) as pause:
         assert pause == pytest.approx(NEXT_PAUSE_S)
 
 
-async def test_many_readers_of_one_run_get_larger_pieces() -> None:
+async def test_poll_pause_grows_with_the_number_of_readers() -> None:
     server = _Server()
     texts, count = server.texts(), int(MAX_PARTS_PER_S * NEXT_PAUSE_S * 2)
     reading = [asyncio.create_task(_read(texts, [])) for _ in range(count)]
-    await eventually(lambda: server.looks > 0)
+    await eventually(lambda: server.poll_count > 0)
     with texts.poll_pause(NEXT_PAUSE_S) as pause_s:
         assert pause_s == pytest.approx(2 * NEXT_PAUSE_S)
     server.ended.set()
     await asyncio.gather(*reading)
 
 
-def test_call_with_a_text_is_found_among_others() -> None:
+def test_newest_model_call_with_text_is_found() -> None:
     text = {"text": "x", "from": 0, "attempt": 1}
     others = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, kind="echo")]
     assert newest_text_call(others) is None
@@ -224,7 +226,7 @@ WHOLE = ResultOf("a", "result")
 
 
 @pytest.mark.parametrize(
-    ("bindings", "answering"),
+    ("bindings", "expected"),
     [
         ((((), (WHOLE,)),), "a"),
         ((((), (ResultOf("a", "result", ("answer",)),)),), None),
@@ -234,8 +236,8 @@ WHOLE = ResultOf("a", "result")
         ((), None),
     ],
 )
-def test_answering_node_is_the_one_whose_result_is_the_output(bindings: Any, answering: str | None) -> None:
-    assert answering_node(CompiledPlan(nodes=(), tools={}, output_bindings=bindings)) == answering
+def test_answering_node_is_the_node_whose_result_is_the_output(bindings: Any, expected: str | None) -> None:
+    assert answering_node(CompiledPlan(nodes=(), tools={}, output_bindings=bindings)) == expected
 
 
 def _mark_of(text: str) -> TextMark:
@@ -243,7 +245,7 @@ def _mark_of(text: str) -> TextMark:
 
 
 def _ended_agent_run(*results: Any) -> RunView:
-    """Return the run of an agent whose turns have ended with these results."""
+    """Return the run of an agent whose turns completed with these results."""
     names = [f"turn{number}" for number in range(1, len(results) + 1)]
 
     def end(scheduler: RunScheduler) -> None:
@@ -254,13 +256,13 @@ def _ended_agent_run(*results: Any) -> RunView:
     return view_of(*(node(name, *names[:at]) for at, name in enumerate(names)), step=end)
 
 
-def test_turn_with_another_result_than_its_text_is_abandoned() -> None:
+def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
     view = _ended_agent_run(_answer("Let me see."), _answer("Four."))
     assert not is_superseded(view, "turn1", _mark_of("Let me"))
     assert is_superseded(view, "turn1", _mark_of("I will"))
-    # The run has no state yet.
+    # The node has not ended.
     assert not is_superseded(view_of(node("turn1")), "turn1", _mark_of("I will"))
-    # A later call of the node counts.
+    # The result of a later call of the node is also compared.
     assert is_superseded(view, "turn1#2", _mark_of("Let me"))
     assert is_superseded(view, "turn2", _mark_of("Fi"))
     # A result in the payload store is compared only if it is the answer.
@@ -271,26 +273,26 @@ def test_turn_with_another_result_than_its_text_is_abandoned() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "is_other"), [("turn1", True), ("sub/turn1", False), ("answer", False), ("it/answer", False)]
+    ("path", "is_superseded"), [("turn1", True), ("sub/turn1", False), ("answer", False), ("it/answer", False)]
 )
-async def test_abandoned_text_is_found_in_its_run(path: str, is_other: bool) -> None:
-    read: list[str] = []
+async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str, is_superseded: bool) -> None:
+    read_runs: list[str] = []
 
     class Feed:
         def __init__(self, run: str) -> None:
             self._run = run
 
-        async def read(self) -> RunView:
-            read.append(self._run)
+        async def read_runs(self) -> RunView:
+            read_runs.append(self._run)
             message = _answer("Four.")
             return _ended_agent_run(message)
 
     server = _Server()
     server.open_reader = Feed
     mark = replace(_mark_of("Fi"), node=path)
-    assert await server.texts().was_superseded("run-1", mark) is is_other
+    assert await server.texts().was_superseded("run-1", mark) is is_superseded
     assert not await server.texts().was_superseded("run-1", replace(mark, length=0))
-    assert read == (["run-1"] if "turn" in path else [])
+    assert read_runs == (["run-1"] if "turn" in path else [])
 
 
 def _pieces(reported: DeliveredText, *seen: PartialText) -> list[TextPart]:
@@ -314,7 +316,7 @@ FOUR = TextPart("", 0, 0, "Four.", restarts=True)
             [("Oslo has rain.", TextPart("", 0, 8, " rain.")), ("Oslo has rain.", None)],
         ),
         (OSLO_HAS, [OSLO], []),
-        # The next attempt writes the same, then continues.
+        # The next attempt repeats the text and continues it.
         ([*OSLO_HAS, *_partial_texts(2, "", "Oslo", "Oslo has rain")], [OSLO, TextPart("answer", 2, 8, " rain")], []),
         # The next attempt writes a different text.
         (
@@ -322,11 +324,11 @@ FOUR = TextPart("", 0, 0, "Four.", restarts=True)
             [OSLO, TextPart("answer", 2, 0, "Osaka", restarts=True)],
             [("Osaka has", TextPart("", 0, 5, " has"))],
         ),
-        # The answer is another text in the end.
+        # The final answer is a different text.
         (_partial_texts(1, "Let me see"), [TextPart("answer", 1, 0, "Let me see")], [("Four.", FOUR)]),
     ],
 )
-def test_polled_texts_become_pieces(
+def test_polled_texts_are_converted_to_pieces(
     seen: list[PartialText], pieces: list[TextPart], rests: list[tuple[str, TextPart | None]]
 ) -> None:
     result = DeliveredText()
@@ -334,7 +336,7 @@ def test_polled_texts_become_pieces(
     assert [result.rest_of(answer) for answer, _ in rests] == [rest for _, rest in rests]
 
 
-LOOKS = st.lists(st.integers(0, 60))
+TEXT_ENDS = st.lists(st.integers(0, 60))
 
 
 def _polled_texts(answer: str, first: list[int], second: list[int]) -> list[PartialText]:
@@ -342,9 +344,9 @@ def _polled_texts(answer: str, first: list[int], second: list[int]) -> list[Part
     return [*seen, *_partial_texts(2, *(answer[:end] for end in sorted(second)))]
 
 
-def _read_to_end(text: str, reported: DeliveredText, looks: list[PartialText], answer: str) -> str:
+def _read_to_end(text: str, reported: DeliveredText, poll_count: list[PartialText], answer: str) -> str:
     """Return the text that a reader receives: all pieces and the remaining text."""
-    actual = _pieces(reported, *looks)
+    actual = _pieces(reported, *poll_count)
     rest = reported.rest_of(answer)
     for piece in [*actual, *([rest] if rest is not None else [])]:
         text = "" if piece.restarts else text
@@ -353,47 +355,47 @@ def _read_to_end(text: str, reported: DeliveredText, looks: list[PartialText], a
     return text
 
 
-@given(st.text(min_size=1), LOOKS, LOOKS)
-def test_reader_of_two_attempts_ends_with_the_answer(answer: str, first: list[int], second: list[int]) -> None:
+@given(st.text(min_size=1), TEXT_ENDS, TEXT_ENDS)
+def test_text_of_a_reader_of_two_attempts_equals_the_answer(answer: str, first: list[int], second: list[int]) -> None:
     assert _read_to_end("", DeliveredText(), _polled_texts(answer, first, second), answer) == answer
 
 
-@given(st.text(min_size=1), LOOKS, LOOKS, st.integers(0, 100), st.booleans())
-def test_resumed_reader_gets_the_same(
-    answer: str, first: list[int], second: list[int], at: int, is_known: bool
+@given(st.text(min_size=1), TEXT_ENDS, TEXT_ENDS, st.integers(0, 100), st.booleans())
+def test_text_of_a_resumed_reader_equals_the_answer(
+    answer: str, first: list[int], second: list[int], resumed_at: int, is_known: bool
 ) -> None:
     polls = _polled_texts(answer, first, second)
     result, text = DeliveredText(), ""
-    for written in polls[:at]:
+    for written in polls[:resumed_at]:
         piece = result.next_part(written)
         text = text if piece is None else piece.text if piece.restarts else text + piece.text
     mark = result.mark if is_known else replace(result.mark, node="", check=result.mark.check & 0x7FF, bits=11)
-    other = DeliveredText(mark)
-    # It sees the same polls, or later polls.
-    text = _read_to_end(text, other, polls[max(at - 1, 0) :], answer)
-    assert (text, other.mark.length, other.mark.check) == (answer, len(answer), text_checksum(answer))
+    resumed = DeliveredText(mark)
+    # The resumed reader receives the last poll again, and the later polls.
+    text = _read_to_end(text, resumed, polls[max(resumed_at - 1, 0) :], answer)
+    assert (text, resumed.mark.length, resumed.mark.check) == (answer, len(answer), text_checksum(answer))
 
 
-def test_text_streamed_elsewhere_is_awaited_and_recognized() -> None:
+def test_reader_resumed_from_a_mark_continues_matching_text_and_restarts_different_text() -> None:
     result = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
     # Another attempt of the same call has the same key; another call does not.
     assert result.next_part(PartialText("answer#3", 1, "Oslo")) is None
     assert result.next_part(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
-    other = DeliveredText(TextMark("turn1", 7, text_checksum("Oslo ha")))
-    assert other.next_part(PartialText("turn2", 1, "Oslo")) == TextPart("turn2", 1, 0, "Oslo", restarts=True)
+    turn_text = DeliveredText(TextMark("turn1", 7, text_checksum("Oslo ha")))
+    assert turn_text.next_part(PartialText("turn2", 1, "Oslo")) == TextPart("turn2", 1, 0, "Oslo", restarts=True)
     assert DeliveredText(TextMark("answer", 4, text_checksum("Oslo"))).rest_of("Osaka") == TextPart(
         "", 0, 0, "Osaka", restarts=True
     )
 
 
-def test_only_new_text_without_gaps_is_accepted() -> None:
-    writing = PartialTexts()
-    assert not writing.apply("answer", HeartbeatText(1, 9, "9"))
-    assert not writing.apply("answer", HeartbeatText(1, 0, ""))
-    assert writing.apply("answer", HeartbeatText(1, 0, "Oslo"))
-    for late in (HeartbeatText(1, 9, "9"), HeartbeatText(1, 0, "Os")):
-        assert not writing.apply("answer", late)
-        assert writing.newest_text == PartialText("answer", 1, "Oslo")
+def test_partial_text_with_a_gap_or_without_new_text_is_rejected() -> None:
+    texts = PartialTexts()
+    assert not texts.apply("answer", HeartbeatText(1, 9, "9"))
+    assert not texts.apply("answer", HeartbeatText(1, 0, ""))
+    assert texts.apply("answer", HeartbeatText(1, 0, "Oslo"))
+    for rejected in (HeartbeatText(1, 9, "9"), HeartbeatText(1, 0, "Os")):
+        assert not texts.apply("answer", rejected)
+        assert texts.newest_text == PartialText("answer", 1, "Oslo")
 
 
 @pytest.mark.parametrize(

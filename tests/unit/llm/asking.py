@@ -1,4 +1,4 @@
-"""Calls of a scripted server with the real client."""
+"""Helpers that call a scripted model server with the real client."""
 
 from typing import Any
 
@@ -11,23 +11,23 @@ KEY = "sk-test-0123456789"
 
 
 def client_of(server: ModelServer, **options: Any) -> ModelClient:
-    """Return a client of a scripted server; its model is `small`."""
+    """Return a client of a scripted server. The model is `small` by default."""
     return ModelClient(Endpoint(server.base_url, KEY), **{"model": "small", **options})
 
 
-def saying(words: str = "Hello?", *, config: ModelConfig | None = None, **fields: Any) -> ModelCall:
+def model_call(words: str = "Hello?", *, config: ModelConfig | None = None, **fields: Any) -> ModelCall:
     return ModelCall((user(words),), config=config or ModelConfig(), **fields)
 
 
 async def ask(server: ModelServer, call: ModelCall | None = None, **options: Any) -> ModelResponse:
-    """Call a model with a new client, which knows no capabilities of the server."""
+    """Call a model with a new client, which has no stored capabilities of the server."""
     async with client_of(server, **options) as client:
-        return await client.complete(call or saying())
+        return await client.complete(call or model_call())
 
 
-async def read(client: ModelClient, call: ModelCall, *, streamed: bool) -> ModelResponse:
-    """Request a complete answer or a stream, and check that the pieces of the stream are the text of the answer."""
-    if not streamed:
+async def read_response(client: ModelClient, call: ModelCall, *, is_streamed: bool) -> ModelResponse:
+    """Request a complete or streamed response. The pieces of a stream must equal its text."""
+    if not is_streamed:
         return await client.complete(call)
     async with client.stream(call) as stream:
         pieces = [words async for words in stream]

@@ -1,4 +1,4 @@
-"""The model client against the scripted server: requests and answers, whole and streamed."""
+"""The model client with the scripted server: requests, and complete and streamed responses."""
 
 import asyncio
 import json
@@ -27,27 +27,27 @@ from dagwright.llm import (
     user,
 )
 from dagwright.testing import Completion, ModelServer, Pace, Raw, Silence, Tokens, step, text, tool_calls
-from tests.unit.llm.asking import KEY, ask, client_of, failure_of, read, saying
+from tests.unit.llm.asking import KEY, ask, client_of, failure_of, model_call, read_response
 
 pytestmark = pytest.mark.waits
 
 ALL = ModelConfig(model="large", temperature=0.5, max_tokens=7, top_p=0.9, seed=3, reasoning_effort="low")
 LABELS = CallLabels(run_id="run-1", node_id="plan", purpose="planner")
-USED = Tokens(100, 20, cached=40, reasoning=5)
+TOKENS = Tokens(100, 20, cached=40, reasoning=5)
 
 
-async def test_request_has_only_what_is_set() -> None:
+async def test_request_has_only_the_fields_that_are_set() -> None:
     async with (
         ModelServer("Hi", "Hi", "Hi") as server,
         ModelClient(Endpoint(server.base_url, f"{KEY}\n"), model="small") as client,
     ):
-        answer = await client.complete(saying())
+        answer = await client.complete(model_call())
         await client.complete(ModelCall((system("Be brief."), user("Hello?")), config=ALL, labels=LABELS))
-        await client.complete(saying(labels=CallLabels(node_id="n" * 600)))
-    plain, full, long = server.calls
+        await client.complete(model_call(labels=CallLabels(node_id="n" * 600)))
+    minimal, full, long = server.calls
     hello = {"role": "user", "content": "Hello?"}
-    assert (answer.text, plain.api_key) == ("Hi", KEY)
-    assert plain.body == {"model": "small", "messages": [hello]}
+    assert (answer.text, minimal.api_key) == ("Hi", KEY)
+    assert minimal.body == {"model": "small", "messages": [hello]}
     assert full.body == {
         **{"model": "large", "temperature": 0.5, "max_tokens": 7, "top_p": 0.9, "seed": 3, "reasoning_effort": "low"},
         "messages": [{"role": "system", "content": "Be brief."}, hello],
@@ -57,10 +57,10 @@ async def test_request_has_only_what_is_set() -> None:
 
 
 async def test_answer_has_its_model_and_usage() -> None:
-    async with ModelServer(Completion(text="Hi", model="gpt-4o-2024-08-06", tokens=USED)) as server:
-        answer = await ask(server, saying(config=ModelConfig(model="gpt-4o")))
+    async with ModelServer(Completion(text="Hi", model="gpt-4o-2024-08-06", tokens=TOKENS)) as server:
+        answer = await ask(server, model_call(config=ModelConfig(model="gpt-4o")))
     assert (answer.model, answer.finish_reason) == ("gpt-4o-2024-08-06", "stop")
-    # 60 fresh at 2.50, 40 cached at 1.25 and 20 written at 10.00 for a million.
+    # Per million tokens: 60 uncached at 2.50, 40 cached at 1.25, and 20 completion tokens at 10.00.
     tokens = {"prompt_tokens": 100, "completion_tokens": 20, "cached_tokens": 40, "reasoning_tokens": 5}
     assert answer.usage == Usage(calls=1, money=Decimal("0.0004"), **tokens)
 
@@ -73,19 +73,19 @@ async def test_answer_has_its_model_and_usage() -> None:
         (text("Hi", tokens=Tokens(10**400, 4)), Usage(calls=1, uncounted_calls=1)),
     ],
 )
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_unknown_usage_is_never_zero(answer: Completion, usage: Usage, streamed: bool) -> None:
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_unknown_usage_is_never_zero(answer: Completion, usage: Usage, is_streamed: bool) -> None:
     async with ModelServer(answer) as server, client_of(server) as client:
-        actual = await read(client, saying(), streamed=streamed)
+        actual = await read_response(client, model_call(), is_streamed=is_streamed)
     assert (actual.text, actual.usage) == ("Hi", usage)
     assert actual.usage.cost is None
 
 
 async def test_stream_yields_pieces_and_the_complete_answer_at_its_end() -> None:
     async with (
-        ModelServer(text("one two three", tokens=USED)) as server,
+        ModelServer(text("one two three", tokens=TOKENS)) as server,
         client_of(server) as client,
-        client.stream(saying(labels=LABELS)) as stream,
+        client.stream(model_call(labels=LABELS)) as stream,
     ):
         with pytest.raises(RuntimeError, match="read to its end"):
             stream.answer  # noqa: B018
@@ -96,9 +96,9 @@ async def test_stream_yields_pieces_and_the_complete_answer_at_its_end() -> None
     assert server.calls[0].metadata == LABELS.to_json()
 
 
-async def test_leaving_a_stream_ends_the_call() -> None:
+async def test_incomplete_stream_has_no_answer() -> None:
     async with ModelServer(text("one two three four five six seven")) as server, client_of(server) as client:
-        async with client.stream(saying()) as stream:
+        async with client.stream(model_call()) as stream:
             assert await anext(aiter(stream)) == "one two "
         with pytest.raises(RuntimeError, match="read to its end"):
             stream.answer  # noqa: B018
@@ -108,17 +108,17 @@ WEATHER = OfferedTool("weather.now", "Looks out of the window.", {"type": "objec
 OTHER = OfferedTool("weather_now")
 
 
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_original_tool_names_are_restored_and_tools_are_called_together(streamed: bool) -> None:
-    call = saying(tools=(WEATHER, OTHER), tool_choice="weather.now")
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_original_names_of_called_tools_are_restored(is_streamed: bool) -> None:
+    call = model_call(tools=(WEATHER, OTHER), tool_choice="weather.now")
     async with ModelServer("?") as server:
         await ask(server, call)
-    sent = server.calls[0].tools
-    assert (sent[0][:12], len(sent[0]), sent[1]) == ("weather_now_", 20, "weather_now")
-    assert server.calls[0].body["tool_choice"] == {"type": "function", "function": {"name": sent[0]}}
-    expected = tool_calls((sent[0], {"at": "Oslo"}), ("weather_now", {}), ("never", {}))
-    async with ModelServer(expected) as server, client_of(server) as client:
-        answer = await read(client, call, streamed=streamed)
+    sent_names = server.calls[0].tools
+    assert (sent_names[0][:12], len(sent_names[0]), sent_names[1]) == ("weather_now_", 20, "weather_now")
+    assert server.calls[0].body["tool_choice"] == {"type": "function", "function": {"name": sent_names[0]}}
+    response = tool_calls((sent_names[0], {"at": "Oslo"}), ("weather_now", {}), ("never", {}))
+    async with ModelServer(response) as server, client_of(server) as client:
+        answer = await read_response(client, call, is_streamed=is_streamed)
     assert [(call.name, call.arguments) for call in answer.message.tool_calls] == [
         ("weather.now", '{"at": "Oslo"}'),
         ("weather_now", "{}"),
@@ -131,7 +131,7 @@ async def test_conversation_continues_with_the_results_of_tools() -> None:
     call = ToolCall(id="c1", name="weather.now", arguments='{"at": "Oslo"}')
     async with ModelServer("Cold.") as server:
         message = Message(role="assistant", tool_calls=(call,))
-        messages = (*saying().messages, message, tool_result(call, "-4"))
+        messages = (*model_call().messages, message, tool_result(call, "-4"))
         answer = await ask(server, ModelCall(messages, tools=(WEATHER,)))
     assert answer.text == "Cold."
     function = {"name": "weather_now", "arguments": '{"at": "Oslo"}'}
@@ -141,11 +141,11 @@ async def test_conversation_continues_with_the_results_of_tools() -> None:
     ]
 
 
-async def refusal(endpoint: Endpoint, call: ModelCall | None = None) -> ModelFailure:
+async def failure_of_call(endpoint: Endpoint, call: ModelCall | None = None) -> ModelFailure:
     """Return the failure of a call to an unreachable server, or of a call that is not sent."""
     async with ModelClient(endpoint, model="m") as client:
         with pytest.raises(ModelFailure) as caught:
-            await client.complete(call or saying())
+            await client.complete(call or model_call())
     return caught.value
 
 
@@ -156,42 +156,42 @@ async def test_call_without_a_model_or_a_key_is_not_sent() -> None:
         "no model is named; name a model in the request, or set DAGWRIGHT_MODEL for the worker "
         "(`dagwright up` passes its environment to the workers that it starts)",
     )
-    assert (await refusal(Endpoint())).error is ModelError.KEY_MISSING
+    assert (await failure_of_call(Endpoint())).error is ModelError.KEY_MISSING
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\r\nx: y", "ключ-ключ", f"{KEY} {KEY}", f"{KEY}\x00"])
-async def test_key_that_no_header_can_carry_is_rejected_and_hidden(key: str) -> None:
+async def test_key_that_is_invalid_in_a_header_is_rejected_and_hidden(key: str) -> None:
     async with ModelServer() as server:
-        failure = await refusal(Endpoint(server.base_url, key))
+        failure = await failure_of_call(Endpoint(server.base_url, key))
     assert (failure.error, "its key contains a line break" in str(failure)) == (ModelError.KEY_REFUSED, True)
     assert [part for part in (KEY, "ключ") if part in repr(failure)] == []
 
 
 @pytest.mark.parametrize("address", ["not a url", "ftp://models.example.com", "localhost:4000", "http://"])
 async def test_invalid_address_is_not_retried(address: str) -> None:
-    failure = await refusal(Endpoint(address, KEY))
+    failure = await failure_of_call(Endpoint(address, KEY))
     assert (failure.error, "OPENAI_BASE_URL" in str(failure)) == (ModelError.ADDRESS_WRONG, True)
 
 
-async def test_complete_answer_is_accepted_for_a_stream() -> None:
+async def test_complete_response_is_accepted_for_a_stream_request() -> None:
     message = {"role": "assistant", "content": "Hello"}
     body = {"model": "m-1", "choices": [{"message": message}], "usage": {"prompt_tokens": 3, "completion_tokens": 1}}
     async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:
-        answer = await read(client, saying(), streamed=True)
+        answer = await read_response(client, model_call(), is_streamed=True)
     assert (answer.text, answer.model, answer.usage.prompt_tokens) == ("Hello", "m-1", 3)
 
 
-async def test_call_can_be_cancelled_and_a_closed_client_used_again() -> None:
+async def test_call_can_be_cancelled_and_a_closed_client_can_be_reused() -> None:
     async with ModelServer(Silence(), "one", "two") as server, client_of(server) as client:
-        asked = asyncio.ensure_future(client.complete(saying()))
+        pending = asyncio.ensure_future(client.complete(model_call()))
         while not server.calls:
-            await asyncio.wait({asked}, timeout=0.01)
-        asked.cancel()
+            await asyncio.wait({pending}, timeout=0.01)
+        pending.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asked
-        assert (await client.complete(saying())).text == "one"
+            await pending
+        assert (await client.complete(model_call())).text == "one"
         await client.close()
-        assert (await client.complete(saying())).text == "two"
+        assert (await client.complete(model_call())).text == "two"
 
 
 CALLS = 120
@@ -199,11 +199,11 @@ CALLS = 120
 
 def echo(number: int) -> ModelCall:
     config = ModelConfig(model=f"model-{number % 2}", seed=number)
-    return saying(f"What is {number}?", config=config, labels=CallLabels(node_id=f"n{number}"))
+    return model_call(f"What is {number}?", config=config, labels=CallLabels(node_id=f"n{number}"))
 
 
-async def test_many_calls_at_once_never_mix_and_take_no_memory() -> None:
-    """Each call has its own words, model, labels and kind of answer; a quarter of them is streamed."""
+async def test_concurrent_calls_are_not_mixed_and_leak_no_memory() -> None:
+    """Each call has a unique text, seed and label. A quarter of the calls is streamed."""
 
     def answer_text(number: int) -> str:
         return f"It is {number}." + "x" * 10_000
@@ -213,7 +213,7 @@ async def test_many_calls_at_once_never_mix_and_take_no_memory() -> None:
         return text(answer_text(number), model=f"model-{number % 2}", tokens=tokens, pace=pace)
 
     async def answer(client: ModelClient, number: int) -> None:
-        actual = await read(client, echo(number), streamed=number % 4 == 0)
+        actual = await read_response(client, echo(number), is_streamed=number % 4 == 0)
         used = (actual.model, actual.usage.prompt_tokens)
         assert (actual.text, used) == (answer_text(number), (f"model-{number % 2}", number))
 
@@ -224,12 +224,12 @@ async def test_many_calls_at_once_never_mix_and_take_no_memory() -> None:
         for _ in range(2):
             await asyncio.gather(*(answer(client, number) for number in range(CALLS)))
         grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    call = [(call.metadata["node_id"], call.text, call.model, call.body["seed"]) for call in server.calls]
-    assert sorted(call) == sorted(3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALLS)])
+    received = [(call.metadata["node_id"], call.text, call.model, call.body["seed"]) for call in server.calls]
+    assert sorted(received) == sorted(3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALLS)])
     assert grown_kib < 64 * 1024
 
 
-def test_the_library_of_openai_is_imported_with_the_first_call_and_not_before() -> None:
+def test_openai_library_is_not_imported_before_the_first_call() -> None:
     code = (
         "import sys, worker, dagwright.llm, dagwright.toolset.toolset\n"
         "print(sorted(name for name in sys.modules if name.split('.')[0] in ('openai', 'httpx2')))"
@@ -239,12 +239,12 @@ def test_the_library_of_openai_is_imported_with_the_first_call_and_not_before() 
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-async def test_too_long_answer_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch, is_streamed: bool) -> None:
+async def test_too_long_response_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch, is_streamed: bool) -> None:
     monkeypatch.setattr("dagwright.llm.transport.ANSWER_BYTES", 1_000)
     body = {"choices": [{"message": {"role": "assistant", "content": "x" * 1_000}}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:
         with pytest.raises(ModelFailure, match="returned over 1,000 bytes") as caught:
-            await read(client, saying(), streamed=is_streamed)
+            await read_response(client, model_call(), is_streamed=is_streamed)
     assert caught.value.error is ModelError.OUTPUT_INVALID
 
 
@@ -252,7 +252,7 @@ async def test_endless_stream_and_undecodable_answer_fail(monkeypatch: pytest.Mo
     monkeypatch.setattr("dagwright.llm.client.ANSWER_CHARACTERS", 1_000)
     async with ModelServer(text(" " * 10_000)) as server, client_of(server) as client:
         with pytest.raises(ModelFailure, match="exceeded the limit of 1,000 characters per answer") as caught:
-            await read(client, saying(), streamed=True)
+            await read_response(client, model_call(), is_streamed=True)
     assert (caught.value.error, len(caught.value.partial)) == (ModelError.OUTPUT_INVALID, 1_000)
     failure = await failure_of(Raw(b'{"choices": []}', headers={"content-encoding": "gzip"}))
     assert (failure.error, "broke off" in str(failure)) == (ModelError.UNAVAILABLE, True)

@@ -1,4 +1,4 @@
-"""Failures of model calls over real HTTP: their meaning, delay and cost."""
+"""Failures of model calls over real HTTP: error code, retry delay and cost."""
 
 import json
 from datetime import timedelta
@@ -25,7 +25,7 @@ from dagwright.testing import (
     text,
     tool_call,
 )
-from tests.unit.llm.asking import KEY, client_of, failure_of, read, saying
+from tests.unit.llm.asking import KEY, client_of, failure_of, model_call, read_response
 
 pytestmark = pytest.mark.waits
 
@@ -33,19 +33,19 @@ E = ModelError
 
 
 def body(status: int, content: Any) -> Raw:
-    """Error body in another form than OpenAI's."""
+    """Return an error response whose body is not in the form of OpenAI."""
     return Raw(json.dumps(content).encode(), status=status)
 
 
-def openai(status: int, message: str, code: str | None = None, **more: Any) -> HttpError:
+def openai_error(status: int, message: str, code: str | None = None, **more: Any) -> HttpError:
     return HttpError(status, message, code=code, **more)
 
 
-def html(content: bytes, status: int = 200) -> Raw:
+def html_response(content: bytes, status: int = 200) -> Raw:
     return Raw(content, status=status, content_type="text/html")
 
 
-def plain(content: bytes, status: int) -> Raw:
+def plain_text(content: bytes, status: int) -> Raw:
     return Raw(content, status=status, content_type="text/plain")
 
 
@@ -56,43 +56,47 @@ def error(status: int, message: str, code: Any = None, **more: Any) -> Raw:
 NO_DB = error(400, "No connected db.", "400", type="no_db_connection")
 BUDGET = error(400, "Budget has been exceeded! Current cost: 2", type="budget_exceeded")
 VLLM = body(404, {"object": "error", "message": "The model `small` does not exist.", "code": 404})
-TEMPERATURE = openai(
+TEMPERATURE = openai_error(
     400, "Unsupported value: 'temperature' does not support 0", "unsupported_value", param="temperature"
 )
 UNPROCESSABLE = body(422, {"detail": [{"loc": ["body", "top_p"], "msg": "too big"}]})
 FAILURES: list[tuple[Answer, ModelError, str]] = [
     # Error bodies of OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq and LiteLLM.
     (busy(), E.BUSY, "answered 429: Rate limit reached"),
-    (openai(503, "The engine is currently overloaded"), E.UNAVAILABLE, "answered 503"),
-    (openai(500, "The server had an error", type="server_error"), E.UNAVAILABLE, "answered 500"),
-    (html(b"<html>504</html>", status=504), E.UNAVAILABLE, "504"),
-    (openai(409, "try again"), E.UNAVAILABLE, "answered 409"),
-    (openai(429, "You exceeded your current quota", "insufficient_quota"), E.QUOTA_SPENT, "add credit"),
+    (openai_error(503, "The engine is currently overloaded"), E.UNAVAILABLE, "answered 503"),
+    (openai_error(500, "The server had an error", type="server_error"), E.UNAVAILABLE, "answered 500"),
+    (html_response(b"<html>504</html>", status=504), E.UNAVAILABLE, "504"),
+    (openai_error(409, "try again"), E.UNAVAILABLE, "answered 409"),
+    (openai_error(429, "You exceeded your current quota", "insufficient_quota"), E.QUOTA_SPENT, "add credit"),
     (error(402, "Insufficient credits", 402), E.QUOTA_SPENT, "credit"),
     (BUDGET, E.QUOTA_SPENT, "raise the limit"),
-    (openai(401, f"Incorrect API key provided: {KEY}", "invalid_api_key"), E.KEY_REFUSED, "OPENAI_API_KEY"),
+    (openai_error(401, f"Incorrect API key provided: {KEY}", "invalid_api_key"), E.KEY_REFUSED, "OPENAI_API_KEY"),
     (NO_DB, E.KEY_REFUSED, "OPENAI_API_KEY"),
-    (openai(403, "Project does not have access to this"), E.FORBIDDEN, "another key"),
-    (openai(404, "The model `small` does not exist", "model_not_found"), E.MODEL_UNKNOWN, "/models lists"),
+    (openai_error(403, "Project does not have access to this"), E.FORBIDDEN, "another key"),
+    (openai_error(404, "The model `small` does not exist", "model_not_found"), E.MODEL_UNKNOWN, "/models lists"),
     (VLLM, E.MODEL_UNKNOWN, "does not exist"),
     (body(404, {"error": "model 'small' not found, try pulling it first"}), E.MODEL_UNKNOWN, "pull"),
     (error(400, "Invalid model name passed in model=small", "400"), E.MODEL_UNKNOWN, "Invalid model name"),
     (error(404, "The API deployment does not exist", "DeploymentNotFound"), E.MODEL_UNKNOWN, "deployment"),
-    (plain(b"404 page not found", 404), E.ADDRESS_WRONG, "OPENAI_BASE_URL"),
+    (plain_text(b"404 page not found", 404), E.ADDRESS_WRONG, "OPENAI_BASE_URL"),
     (body(405, {"detail": "Method Not Allowed"}), E.ADDRESS_WRONG, "Method Not Allowed"),
-    (openai(400, "maximum context length is 8192 tokens", "context_length_exceeded"), E.CONTEXT_EXCEEDED, "shorten"),
+    (
+        openai_error(400, "maximum context length is 8192 tokens", "context_length_exceeded"),
+        E.CONTEXT_EXCEEDED,
+        "shorten",
+    ),
     (error(400, "litellm.ContextWindowExceededError: too much", "400"), E.CONTEXT_EXCEEDED, "larger context"),
-    (openai(429, "Request too large for small in organization", type="tokens"), E.CONTEXT_EXCEEDED, ""),
-    (plain(b"too large", 413), E.CONTEXT_EXCEEDED, "answered 413"),
+    (openai_error(429, "Request too large for small in organization", type="tokens"), E.CONTEXT_EXCEEDED, ""),
+    (plain_text(b"too large", 413), E.CONTEXT_EXCEEDED, "answered 413"),
     (error(400, "The response was filtered", "content_filter"), E.FILTERED, "change the filter"),
-    (openai(400, "Your prompt was flagged as potentially violating", "invalid_prompt"), E.FILTERED, "rephrase"),
+    (openai_error(400, "Your prompt was flagged as potentially violating", "invalid_prompt"), E.FILTERED, "rephrase"),
     (TEMPERATURE, E.REQUEST_INVALID, "remove or change the field that the service names"),
     (UNPROCESSABLE, E.REQUEST_INVALID, "top_p"),
-    (openai(400, "Failed to generate JSON", "json_validate_failed"), E.OUTPUT_INVALID, "Failed"),
+    (openai_error(400, "Failed to generate JSON", "json_validate_failed"), E.OUTPUT_INVALID, "Failed"),
     # Transport errors.
     (Reset(), E.UNAVAILABLE, "could not be reached, or broke off (ReadError"),
     (Silence(), E.UNAVAILABLE, "did not answer in time"),
-    (html(b"<html>hello</html>"), E.ANSWER_BROKEN, ""),
+    (html_response(b"<html>hello</html>"), E.ANSWER_BROKEN, ""),
     (Raw(b'{"choices": ['), E.ANSWER_BROKEN, ""),
     (Raw(b"\xff\xfe\xfa"), E.ANSWER_BROKEN, ""),
     (body(200, {"choices": []}), E.ANSWER_BROKEN, ""),
@@ -107,23 +111,23 @@ FAILURES: list[tuple[Answer, ModelError, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "error", "words"), FAILURES)
-@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(("answer", "error", "message_part"), FAILURES)
+@pytest.mark.parametrize("is_streamed", [False, True])
 async def test_every_failed_response_has_its_error_code(
-    answer: Answer, error: ModelError, words: str, streamed: bool
+    answer: Answer, error: ModelError, message_part: str, is_streamed: bool
 ) -> None:
-    call = saying(config=ModelConfig(max_tokens=9))
+    call = model_call(config=ModelConfig(max_tokens=9))
     async with ModelServer(answer) as server, client_of(server, read_timeout_s=0.3) as client:
         with pytest.raises(ModelFailure) as caught:
-            await read(client, call, streamed=streamed)
+            await read_response(client, call, is_streamed=is_streamed)
     failure = caught.value
     assert (failure.error, failure.action) == (error, error.action)
-    assert words in str(failure)
+    assert message_part in str(failure)
     assert ("small at http://127.0.0.1:" in str(failure), KEY in str(failure)) == (True, False)
 
 
 async def test_long_error_is_cut() -> None:
-    failure = await failure_of(plain(b"busy " * 2_000_000, 503))
+    failure = await failure_of(plain_text(b"busy " * 2_000_000, 503))
     assert failure.error is E.UNAVAILABLE
     assert isinstance(failure.__cause__, ServiceError)
     assert len(failure.__cause__.body.text) == ERROR_BYTES
@@ -135,7 +139,7 @@ async def test_failure_names_the_address_without_its_secrets() -> None:
         address = server.base_url.replace("://", "://ann:hush@")
         async with ModelClient(Endpoint(address, KEY), model="small") as client:
             with pytest.raises(ModelFailure) as caught:
-                await client.complete(saying())
+                await client.complete(model_call())
     assert f"small at {server.base_url}" in str(caught.value)
     assert "hush" not in str(caught.value)
 
@@ -157,16 +161,16 @@ def test_every_failure_has_an_action() -> None:
         *((answer, None) for answer in (busy(), busy(retry_after="soon"), HttpError(401, retry_after=3), Reset())),
     ],
 )
-async def test_the_delay_is_the_one_that_the_service_asks_for(answer: Answer, delay_s: float | None) -> None:
+async def test_retry_delay_is_the_delay_that_the_service_requests(answer: Answer, delay_s: float | None) -> None:
     delay = (await failure_of(answer)).delay
     assert delay == (None if delay_s is None else timedelta(seconds=delay_s))
 
 
-@pytest.mark.parametrize(("hours", "least_s", "most_s"), [(2, 7_000, 7_200), (-2, 0, 0)])
-async def test_the_delay_may_be_given_as_a_date(hours: int, least_s: int, most_s: int) -> None:
+@pytest.mark.parametrize(("hours", "min_s", "max_s"), [(2, 7_000, 7_200), (-2, 0, 0)])
+async def test_retry_delay_may_be_a_date(hours: int, min_s: int, max_s: int) -> None:
     delay = (await failure_of(busy(retry_after=http_date(timedelta(hours=hours))))).delay
     assert delay is not None
-    assert least_s <= delay.total_seconds() <= most_s
+    assert min_s <= delay.total_seconds() <= max_s
 
 
 async def test_error_names_an_unreachable_service() -> None:
@@ -174,7 +178,7 @@ async def test_error_names_an_unreachable_service() -> None:
         client = client_of(server)
     async with client:
         with pytest.raises(ModelFailure, match=r"small at http://127\.0\.0\.1:\d+/v1 could not be reached") as caught:
-            await client.complete(saying())
+            await client.complete(model_call())
     assert caught.value.action is Action.RETRY
 
 
@@ -188,7 +192,7 @@ async def test_interrupted_stream_is_reported_and_keeps_the_received_text(cut: C
     entries = []
     async with ModelServer(slow(CUT, cut_after=1, cut=cut)) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:  # noqa: PT012 - the stream raises while it is read
-            async with client.stream(saying()) as stream:
+            async with client.stream(model_call()) as stream:
                 async for words in stream:
                     entries.append(words)
     assert (caught.value.error, caught.value.partial, entries) == (error, "one two ", ["one two "])
@@ -218,14 +222,14 @@ FIRST = {"choices": [{"index": 0, "delta": {"content": "one"}}]}
 async def test_errors_inside_of_a_stream_have_their_error_code(answer: Answer, error: ModelError) -> None:
     async with ModelServer(answer) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:
-            await read(client, saying(), streamed=True)
+            await read_response(client, model_call(), is_streamed=True)
     assert caught.value.error is error
 
 
 async def test_unusable_answer_has_a_cost() -> None:
     cut = await failure_of(text("So it", finish_reason="length", tokens=Tokens(5, 3)))
     output = OutputSchema("answer", {"type": "object"})
-    nonsense = await failure_of(text("no JSON", tokens=Tokens(4, 2)), call=saying(output=output))
+    invalid = await failure_of(text("no JSON", tokens=Tokens(4, 2)), call=model_call(output=output))
     used = Usage(calls=1, prompt_tokens=5, completion_tokens=3, unpriced_calls=1)
     assert (cut.partial, cut.usage) == ("So it", used)
-    assert (nonsense.partial, nonsense.usage.tokens) == ("no JSON", 6)
+    assert (invalid.partial, invalid.usage.tokens) == ("no JSON", 6)

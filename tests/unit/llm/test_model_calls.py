@@ -1,4 +1,4 @@
-"""Contracts of model calls: configs, messages, requests and responses, and invalid ones."""
+"""Types of model calls: valid and invalid configs, messages, requests and responses, and prices."""
 
 import re
 from decimal import Decimal
@@ -38,11 +38,11 @@ from dagwright.planning.model_calls.model_requests import (
 from dagwright.planning.model_calls.response_summary import ResponseSummary, summarize_response
 
 LOOK = ToolCall(id="c1", name="look.up", arguments="{")
-ANSWERED = (system("s"), user("u"), Message(role="assistant", tool_calls=(LOOK,)), tool_result(LOOK, "r"))
+CONVERSATION = (system("s"), user("u"), Message(role="assistant", tool_calls=(LOOK,)), tool_result(LOOK, "r"))
 
 
 FULL = ModelCall(
-    ANSWERED,
+    CONVERSATION,
     config=ModelConfig(model="m", temperature=0, reasoning_effort="low"),
     tools=(OfferedTool("look.up", "Looks.", {"type": "object"}),),
     tool_choice="required",
@@ -51,13 +51,13 @@ FULL = ModelCall(
 )
 
 
-def test_requests_and_answers_survive_serialization() -> None:
+def test_requests_and_responses_survive_serialization() -> None:
     endpoint = NamedEndpoint("http://localhost/v1", "KEY")
     full = ModelRequest(FULL, before="sha256-x", is_continued=True, endpoint=endpoint)
     for request in (ModelRequest(ModelCall((user("u"),))), full):
         assert request_from_json(request_to_json(request)) == request
     usage = Usage(calls=1, prompt_tokens=3, money=Decimal("0.10"))
-    answer = ModelResponse(ANSWERED[2], {"n": 1}, "tool_calls", "m", usage, conversation="sha256-x")
+    answer = ModelResponse(CONVERSATION[2], {"n": 1}, "tool_calls", "m", usage, conversation="sha256-x")
     result = summarize_response(response_to_json(answer))
     assert result == ResponseSummary("", {"n": 1}, (LOOK,), "tool_calls", "m", usage, "sha256-x")
 
@@ -67,7 +67,7 @@ WRONG_CALL = {"tool_calls": [{"id": 7, "name": "look", "arguments": "{}"}]}
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("value", "message"),
     [
         (None, NO_USAGE),
         ({"message": 7}, NO_USAGE),
@@ -75,9 +75,9 @@ WRONG_CALL = {"tool_calls": [{"id": 7, "name": "look", "arguments": "{}"}]}
         ({"usage": {}, "message": WRONG_CALL}, "ToolCall.id: Input should be a valid string, got 7"),
     ],
 )
-def test_invalid_answer_is_rejected_in_a_line(given: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(words)}$"):
-        summarize_response(given)
+def test_invalid_response_is_rejected_in_one_line(value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        summarize_response(value)
 
 
 def test_fields_of_a_message_depend_on_its_role() -> None:
@@ -90,7 +90,7 @@ def test_fields_of_a_message_depend_on_its_role() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("value", "message"),
     [
         ({"temperature": 3}, "temperature: must be less than or equal to 2, got 3"),
         ({"temperature": "0.5"}, "temperature: must be a valid number, got '0.5'"),
@@ -104,13 +104,13 @@ def test_fields_of_a_message_depend_on_its_role() -> None:
         ([], "model config: must be"),
     ],
 )
-def test_invalid_config_is_rejected_with_every_invalid_field(given: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
-        model_config_from_json(given)
+def test_invalid_config_is_rejected_with_every_invalid_field(value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        model_config_from_json(value)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("value", "message"),
     [
         ({}, "invalid request to a model: KeyError"),
         (None, "invalid request to a model: AttributeError"),
@@ -119,12 +119,12 @@ def test_invalid_config_is_rejected_with_every_invalid_field(given: Any, words: 
         ({"messages": [], "labels": {"odd": "x"}}, "invalid request to a model: TypeError"),
     ],
 )
-def test_invalid_request_is_rejected_with_a_message(given: Any, words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        request_from_json(given)
+def test_invalid_request_is_rejected_with_a_message(value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        request_from_json(value)
 
 
-USED = Usage(calls=1, prompt_tokens=1_000_000, completion_tokens=100_000, cached_tokens=400_000)
+USAGE = Usage(calls=1, prompt_tokens=1_000_000, completion_tokens=100_000, cached_tokens=400_000)
 
 
 def save_prices(folder: Path, content: str) -> Path:
@@ -141,23 +141,25 @@ def test_included_price_table_is_valid() -> None:
 @pytest.mark.parametrize(
     "content", ["models: {m: {prompt: 0.1, completion: 2}}", '{"models": {"m": {"prompt": 0.1, "completion": 2}}}']
 )
-def test_money_is_exact_and_cached_tokens_cost_as_others_by_default(content: str, tmp_path: Path) -> None:
-    used = read_prices(save_prices(tmp_path, content)).add_cost(USED, "m")
+def test_cost_is_exact_and_cached_tokens_cost_as_much_as_other_prompt_tokens_by_default(
+    content: str, tmp_path: Path
+) -> None:
+    used = read_prices(save_prices(tmp_path, content)).add_cost(USAGE, "m")
     assert (used.money, used.cost) == (Decimal("0.3"), Decimal("0.3"))
 
 
-def test_prices_of_the_user_replace_included_prices(tmp_path: Path) -> None:
-    own = read_prices(
+def test_user_prices_override_included_prices(tmp_path: Path) -> None:
+    user_prices = read_prices(
         save_prices(tmp_path, "models: {gpt-4o: {prompt: 1, completion: 1}, mine: {prompt: 0, completion: 0}}")
     )
-    table = own.with_defaults(shipped_prices())
-    assert (table.price("gpt-4o"), table.add_cost(USED, "mine").cost) == (Price(*[Decimal(1)] * 3), Decimal(0))
+    table = user_prices.with_defaults(shipped_prices())
+    assert (table.price("gpt-4o"), table.add_cost(USAGE, "mine").cost) == (Price(*[Decimal(1)] * 3), Decimal(0))
     assert table.price("gpt-4o-mini") is not None
 
 
-def test_usages_add_up_and_never_hide_unknown_costs() -> None:
+def test_sum_of_usages_has_no_cost_if_a_cost_is_unknown() -> None:
     table = PriceTable({"m": Price(Decimal(1), Decimal("0.5"), Decimal(2))})
-    known, unknown = table.add_cost(USED, "m"), table.add_cost(USED, "other")
+    known, unknown = table.add_cost(USAGE, "m"), table.add_cost(USAGE, "other")
     uncounted = table.add_cost(Usage(calls=1, uncounted_calls=1), "m")
     assert (known.cost, unknown.cost, uncounted.cost) == (Decimal("1.0"), None, None)
     total = sum([known, unknown, uncounted, known], Usage())
@@ -167,7 +169,7 @@ def test_usages_add_up_and_never_hide_unknown_costs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         ("[]", "a price table has models"),
         ("models: {m: 3}", "models/m: a price has prompt, completion and perhaps cached"),
@@ -180,8 +182,10 @@ def test_usages_add_up_and_never_hide_unknown_costs() -> None:
         (None, "No such file"),
     ],
 )
-def test_invalid_table_is_rejected_with_its_place(content: str | None, words: str, tmp_path: Path) -> None:
+def test_invalid_price_table_is_rejected_with_its_file_and_key(
+    content: str | None, message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "none.yaml" if content is None else save_prices(tmp_path, content)
     with pytest.raises(PricesUnreadable) as caught:
         read_prices(path)
-    assert str(caught.value).replace("\n", " ").startswith(f"{path}: {words}")
+    assert str(caught.value).replace("\n", " ").startswith(f"{path}: {message}")

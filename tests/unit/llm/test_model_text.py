@@ -1,4 +1,4 @@
-"""Text of models: JSON values inside text, and the visible part of a streamed answer."""
+"""Text of models: JSON values inside text, and the visible text of a streamed response."""
 
 import json
 from itertools import pairwise
@@ -12,7 +12,7 @@ from dagwright.llm.completions import without_lone_surrogates
 from dagwright.llm.visible_text import MAX_CHARACTERS, VisibleText
 
 
-def _json_values(field: str, *pieces: str) -> list[str]:
+def _visible_texts(field: str, *pieces: str) -> list[str]:
     text = VisibleText(field)
     actual = []
     for piece in pieces:
@@ -30,7 +30,7 @@ def _cut(words: str, sizes: list[int]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("field", "pieces", "found"),
+    ("field", "pieces", "expected"),
     [
         pytest.param("", ["Os", "lo"], ["Os", "Oslo"], id="whole text"),
         pytest.param(
@@ -46,40 +46,42 @@ def _cut(words: str, sizes: list[int]) -> list[str]:
         pytest.param("", ["see [", "[FEE", "D]] and [1]"], ["see ", "see ", "see [[FEED]] and [1]"], id="brackets"),
     ],
 )
-def test_visible_text_is_extracted_while_it_is_streamed(field: str, pieces: list[str], found: list[str]) -> None:
-    assert _json_values(field, *pieces) == found
+def test_visible_text_is_extracted_while_it_is_streamed(field: str, pieces: list[str], expected: list[str]) -> None:
+    assert _visible_texts(field, *pieces) == expected
 
 
 @pytest.mark.parametrize("marker", ["[[FEEDBACK SELECTION: Which? | a]]", "[[ FEEDBACK\n approval: Send it?]]"])
 def test_question_to_a_person_is_not_streamed_as_text(marker: str) -> None:
-    assert _json_values("", *_cut(f"I found two. {marker}", [12, 1, 1, 1, 1, 2, 3]))[-1] == "I found two. "
-    assert all("I found two. ".startswith(value) for value in _json_values("", *f"I found two. {marker}"))
+    assert _visible_texts("", *_cut(f"I found two. {marker}", [12, 1, 1, 1, 1, 2, 3]))[-1] == "I found two. "
+    assert all("I found two. ".startswith(value) for value in _visible_texts("", *f"I found two. {marker}"))
 
 
 @given(st.text(), st.lists(st.integers(1, 5)), st.sampled_from(["", "answer"]))
-def test_visible_text_only_grows_and_ends_as_the_answer(words: str, sizes: list[int], field: str) -> None:
+def test_visible_text_only_grows_until_it_equals_the_answer(words: str, sizes: list[int], field: str) -> None:
     words = words.replace("[", "(").strip()
     written = words if not field else json.dumps({"missing": ["a"], "answer": words, "more": 1})
-    actual = _json_values(field, *_cut(written, sizes))
+    actual = _visible_texts(field, *_cut(written, sizes))
     assert actual[-1] == words
     assert all(after.startswith(before) for before, after in pairwise(actual))
 
 
 @given(st.lists(st.characters(), max_size=20), st.lists(st.integers(1, 3)))
 @example(["\ud800"], [])
-def test_halves_of_characters_are_repaired_as_in_the_whole_answer(characters: list[str], sizes: list[int]) -> None:
-    # A half at the end is held back, because the other half may follow.
+def test_surrogate_pairs_in_pieces_are_repaired_as_in_the_complete_answer(
+    characters: list[str], sizes: list[int]
+) -> None:
+    # The final "." ends a lone high surrogate, which is held until the next character.
     words = "".join(characters).replace("[", "(") + "."
-    sent = words.encode("utf-16-le", "surrogatepass")
-    halves = "".join(chr(int.from_bytes(sent[at : at + 2], "little")) for at in range(0, len(sent), 2))
-    assert _json_values("", *_cut(halves, sizes))[-1] == without_lone_surrogates(halves)
+    encoded = words.encode("utf-16-le", "surrogatepass")
+    halves = "".join(chr(int.from_bytes(encoded[at : at + 2], "little")) for at in range(0, len(encoded), 2))
+    assert _visible_texts("", *_cut(halves, sizes))[-1] == without_lone_surrogates(halves)
 
 
-def test_text_without_a_reader_is_sent_at_the_end() -> None:
-    actual = _json_values("", "x" * MAX_CHARACTERS, "y")
+def test_visible_text_is_limited() -> None:
+    actual = _visible_texts("", "x" * MAX_CHARACTERS, "y")
     assert actual[-1] == "x" * MAX_CHARACTERS
 
 
 @pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 100_000])
-def test_long_text_of_brackets_has_no_values(text: str) -> None:
+def test_json_values_of_many_open_brackets_are_empty(text: str) -> None:
     assert list(json_values(text)) == []

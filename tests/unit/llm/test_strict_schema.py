@@ -1,4 +1,4 @@
-"""Strict schemas: the rules of OpenAI hold for any schema, and answers are restored to the original form."""
+"""Strict schemas follow the rules of OpenAI for any schema, and answers are restored to the original form."""
 
 from typing import Any, Literal
 
@@ -80,7 +80,7 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
         ),
     ],
 )
-def test_each_word_of_a_schema_has_its_strict_form(schema: Any, strict: Any, written: Any, value: Any) -> None:
+def test_schema_keyword_is_converted_to_its_strict_form(schema: Any, strict: Any, written: Any, value: Any) -> None:
     strict_schema = StrictSchema({"type": "object", "properties": {"x": schema}, "required": ["x"]})
     assert strict_schema.schema["properties"]["x"] == strict
     assert strict_schema_problem(strict_schema.schema) == ""
@@ -90,8 +90,8 @@ def test_each_word_of_a_schema_has_its_strict_form(schema: Any, strict: Any, wri
 def test_all_of_and_references_are_resolved() -> None:
     named = {"type": "object", "properties": {"name": {"type": "string"}}}
     aged = {"properties": {"age": {"type": "integer"}}, "required": ["age"]}
-    both = {"allOf": [{"$ref": "#/$defs/Named"}, aged]}
-    schema = {"type": "object", "properties": {"x": both}, "required": ["x"], "$defs": {"Named": named}}
+    merged = {"allOf": [{"$ref": "#/$defs/Named"}, aged]}
+    schema = {"type": "object", "properties": {"x": merged}, "required": ["x"], "$defs": {"Named": named}}
     strict_schema = StrictSchema(schema)
     assert strict_schema.schema["properties"]["x"]["required"] == ["name", "age"]
     assert strict_schema.restore({"x": {"name": None, "age": 3}}) == {"x": {"age": 3}}
@@ -116,8 +116,8 @@ def test_root_that_is_not_a_closed_object_is_wrapped(schema: Any) -> None:
     assert strict_schema.restore({"value": [1]}) == strict_schema.restore([1]) == [1]
 
 
-def _objects(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    properties = st.dictionaries(st.sampled_from("abc"), below, min_size=1)
+def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    properties = st.dictionaries(st.sampled_from("abc"), inner, min_size=1)
     return properties.flatmap(
         lambda found: st.sets(st.sampled_from(sorted(found))).map(
             lambda required: {"type": "object", "properties": found, "required": sorted(required)}
@@ -127,7 +127,7 @@ def _objects(below: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 _SCALARS = st.sampled_from([{"type": "integer"}, {"type": "boolean"}, {"type": "string", "enum": ["p", "q"]}])
 _SCHEMAS = st.recursive(
-    _SCALARS, lambda below: st.one_of(_objects(below), below.map(lambda item: {"type": "array", "items": item}))
+    _SCALARS, lambda inner: st.one_of(_objects(inner), inner.map(lambda item: {"type": "array", "items": item}))
 )
 
 
@@ -142,22 +142,22 @@ def _values(schema: Any) -> st.SearchStrategy[Any]:
         case "array":
             return st.lists(_values(schema["items"]), max_size=2)
     required = {name: _values(schema["properties"][name]) for name in schema["required"]}
-    optional = {name: _values(below) for name, below in schema["properties"].items() if name not in required}
+    optional = {name: _values(inner) for name, inner in schema["properties"].items() if name not in required}
     return st.fixed_dictionaries(required, optional=optional)
 
 
 def _to_strict(value: Any, schema: Any) -> Any:
-    """Return a value as a model must write it in strict mode."""
+    """Return the value in the form that strict mode requires of a model."""
     if schema["type"] == "array":
         return [_to_strict(item, schema["items"]) for item in value]
     if schema["type"] == "object":
         properties = schema["properties"].items()
-        return {name: _to_strict(value[name], below) if name in value else None for name, below in properties}
+        return {name: _to_strict(value[name], inner) if name in value else None for name, inner in properties}
     return value
 
 
 @given(_objects(_SCHEMAS).flatmap(lambda schema: st.tuples(st.just(schema), _values(schema))))
-def test_every_value_of_a_schema_comes_back_from_its_strict_form(found: tuple[Any, Any]) -> None:
+def test_every_value_is_restored_from_its_strict_form(found: tuple[Any, Any]) -> None:
     schema, value = found
     strict_schema = StrictSchema(schema)
     written = _to_strict(value, schema)

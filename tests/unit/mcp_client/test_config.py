@@ -1,4 +1,4 @@
-"""Files of MCP servers: entries, variables, and errors with their location."""
+"""Configuration files of MCP servers: entries, variables, and errors with their location."""
 
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,14 @@ def _read(folder: Path, /, **entries: Any) -> list[ServerConfig]:
     return read_servers(write_servers(folder, **entries), values)
 
 
-def test_programs_and_addresses_are_read_in_order(tmp_path: Path) -> None:
+def test_programs_and_addresses_are_parsed_in_order(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     program = {"command": "npx", "args": ["-y", "server", "."], "env": {"LEVEL": "debug"}, "cwd": "sub"}
     address = {"type": "http", "url": "https://mcp.example.com/mcp", "headers": {"X-Team": "a"}}
-    # Keys of other programs and disabled servers change nothing.
-    other = {"command": "x", "type": "stdio", "autoApprove": ["a"], "alwaysAllow": [], "description": "d"}
+    # Keys of other MCP clients and disabled servers are ignored.
+    with_ignored_keys = {"command": "x", "type": "stdio", "autoApprove": ["a"], "alwaysAllow": [], "description": "d"}
     disabled = {"disabled": True, "nonsense": 1}
-    files, remote, plain = _read(tmp_path, files=program, remote=address, plain=other, off=disabled)
+    files, remote, plain = _read(tmp_path, files=program, remote=address, plain=with_ignored_keys, off=disabled)
     folder = tmp_path.resolve()
     assert files.endpoint == Program("npx", ("-y", "server", "."), {"LEVEL": "debug"}, folder / "sub")
     assert remote.endpoint == Address("https://mcp.example.com/mcp", {"X-Team": "a"})
@@ -31,16 +31,16 @@ def test_programs_and_addresses_are_read_in_order(tmp_path: Path) -> None:
     assert files.identity != remote.identity
 
 
-def test_variables_are_filled_in_and_secrets_hidden(tmp_path: Path) -> None:
+def test_variables_are_substituted_and_secrets_are_hidden(tmp_path: Path) -> None:
     args = ["${PLACE}/in", "${NOT_SET:-there}", "$${PLACE}", "--key=${SECRET_KEY}"]
     [server] = _read(tmp_path, a={"command": "x", "args": args, "env": {"TOKEN": "Bearer ${TOKEN}"}})
-    filled = ("/data/in", "there", "${PLACE}", "--key=s3cret-key")
-    assert server.endpoint == Program("x", filled, {"TOKEN": "Bearer t0ken-of-mine"}, tmp_path.resolve())
+    arguments = ("/data/in", "there", "${PLACE}", "--key=s3cret-key")
+    assert server.endpoint == Program("x", arguments, {"TOKEN": "Bearer t0ken-of-mine"}, tmp_path.resolve())
     assert (server.secrets, "t0ken" in repr(server)) == (("s3cret-key", "t0ken-of-mine"), False)
     # The identity of a server does not depend on values of variables.
     file = write_servers(tmp_path, a={"command": "x", "env": {"TOKEN": "${TOKEN}"}})
-    [one], [other] = (read_servers(file, variables(TOKEN=value)) for value in ("a", "b"))
-    assert one.identity == other.identity
+    [first], [second] = (read_servers(file, variables(TOKEN=value)) for value in ("a", "b"))
+    assert first.identity == second.identity
 
 
 ONE_OF = ": expected exactly one of command (a program) and url (streamable HTTP)"
@@ -91,14 +91,14 @@ def _program(**more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_problem_is_reported_with_its_place(entry: Any, message: str, tmp_path: Path) -> None:
+def test_problem_is_reported_with_its_pointer(entry: Any, message: str, tmp_path: Path) -> None:
     with pytest.raises(ToolLoadError) as error:
         _read(tmp_path, a=entry)
     assert str(error.value) == f"servers.json: /mcpServers/a{message}"
     with pytest.raises(ToolLoadError) as error:
         _read(tmp_path, a=entry, b={"command": "x"}, c=[])
-    other = "/mcpServers/c: expected an object with command or url"
-    assert str(error.value) == f"servers.json: /mcpServers/a{message}; {other}"
+    second_problem = "/mcpServers/c: expected an object with command or url"
+    assert str(error.value) == f"servers.json: /mcpServers/a{message}; {second_problem}"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Calls of a real server that uses the official SDK: answers, crashes, changes, secrets, HTTP."""
+"""Calls of a real server that uses the official SDK: results, crashes, changed tools, secrets, and HTTP."""
 
 import asyncio
 import os
@@ -70,7 +70,7 @@ def _load_error(folder: Path, **entries: Any) -> str:
 
 
 def _returns(servers: LoadedServers, tool: str, text: str, *call: RecordedCall) -> Callable[[], Awaitable[bool]]:
-    """Return a condition that is true once the server responds."""
+    """Return a condition that is true if the server responds with the text."""
 
     async def is_answered() -> bool:
         with suppress(NotStarted, RemoteFailed):
@@ -100,7 +100,7 @@ def test_tools_are_named_after_their_server_and_have_its_effects(servers: Loaded
     assert servers.registry["srv.say"].declaration.description.startswith("Return the text.")
 
 
-async def test_results_are_the_response_of_the_server(servers: LoadedServers) -> None:
+async def test_result_is_the_content_of_the_response(servers: LoadedServers) -> None:
     assert await call_tool(servers, "srv.say", text="hello") == "hello"
     assert await call_tool(servers, "srv.say", text='{"a": [1]}') == {"a": [1]}
     assert await call_tool(servers, "srv.count", text="abc") == {"characters": 3}
@@ -140,15 +140,15 @@ async def test_a_cancelled_call_is_cancelled_on_the_server(servers: LoadedServer
     assert await call_tool(servers, "srv.say", text="still there") == "still there"
 
 
-async def test_thirty_calls_at_once_are_all_answered_by_one_process(servers: LoadedServers, folder: Path) -> None:
+async def test_thirty_concurrent_calls_are_handled_by_one_process(servers: LoadedServers, folder: Path) -> None:
     texts = [f"call {number}" for number in range(30)]
     assert await asyncio.gather(*(call_tool(servers, "srv.say", text=text) for text in texts)) == texts
-    message = [call for call in calls_of(folder / "did") if call.get("say") in texts]
-    assert len(message) == 30
-    assert len({call["pid"] for call in message}) == 1
+    calls = [call for call in calls_of(folder / "did") if call.get("say") in texts]
+    assert len(calls) == 30
+    assert len({call["pid"] for call in calls}) == 1
 
 
-async def test_nothing_runs_before_the_first_call_and_nothing_after_the_end(tmp_path: Path) -> None:
+async def test_server_runs_from_the_first_call_until_it_is_closed(tmp_path: Path) -> None:
     servers = load(tmp_path, srv=server_entry(tmp_path / "did"))
     assert calls_of(tmp_path / "did") == []
     async with _running(servers):
@@ -160,19 +160,19 @@ async def test_nothing_runs_before_the_first_call_and_nothing_after_the_end(tmp_
 
 
 async def test_killed_server_is_restarted(tmp_path: Path) -> None:
-    did = tmp_path / "did"
-    async with _running(load(tmp_path, srv=server_entry(did))) as servers:
+    record_folder = tmp_path / "did"
+    async with _running(load(tmp_path, srv=server_entry(record_folder))) as servers:
         await call_tool(servers, "srv.say", text="first")
-        os.kill(calls_of(did)[0]["pid"], signal.SIGKILL)
+        os.kill(calls_of(record_folder)[0]["pid"], signal.SIGKILL)
         recorded = RecordedCall()
         await eventually(_returns(servers, "srv.say", "second", recorded))
         assert {"waits_for": "The MCP server 'srv' is started again: the server has ended"} in recorded.heartbeats
-        assert len({call["pid"] for call in calls_of(did)}) == 2
+        assert len({call["pid"] for call in calls_of(record_folder)}) == 2
 
 
 @pytest.fixture
-def reads_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Standard error of servers is read late, as on a busy machine."""
+def delayed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delay the reading of standard error of servers, as on a busy machine."""
     read = StderrTail._read
 
     def read_late(words: StderrTail, descriptor: int) -> None:
@@ -182,47 +182,49 @@ def reads_late(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StderrTail, "_read", read_late)
 
 
-@pytest.mark.usefixtures("reads_late")
-async def test_call_of_a_dying_server_fails_with_its_last_words(tmp_path: Path) -> None:
-    did = tmp_path / "did"
-    async with _running(load(tmp_path, srv=server_entry(did))) as servers:
+@pytest.mark.usefixtures("delayed_stderr")
+async def test_call_of_a_server_that_ends_fails_with_its_last_output(tmp_path: Path) -> None:
+    record_folder = tmp_path / "did"
+    async with _running(load(tmp_path, srv=server_entry(record_folder))) as servers:
         assert str(await _failure(servers, "srv.write", text="die")) == (
             "The MCP server 'srv': the server ended during the call, so the result is unknown; "
             "its last output: the disk is full"
         )
         assert await call_tool(servers, "srv.write", text="again") == "written"
-        assert without_pids(calls_of(did)) == [{"write": "die"}, {"write": "again"}]
+        assert without_pids(calls_of(record_folder)) == [{"write": "die"}, {"write": "again"}]
 
 
 async def test_tool_that_changes_while_its_server_runs_is_not_called(tmp_path: Path) -> None:
-    did = tmp_path / "did"
-    async with _running(load(tmp_path, srv=server_entry(did))) as servers:
+    record_folder = tmp_path / "did"
+    async with _running(load(tmp_path, srv=server_entry(record_folder))) as servers:
         assert await call_tool(servers, "srv.order", item="a") == "one a"
         await call_tool(servers, "srv.change")
 
-        async def is_refused() -> bool:
+        async def is_rejected() -> bool:
             try:
                 await call_tool(servers, "srv.order", item="b")
             except ToolChanged as error:
                 return "'order' has changed" in str(error) and "check and run the plan again" in str(error)
             return False
 
-        await eventually(is_refused)
+        await eventually(is_rejected)
 
 
 async def test_tool_that_changed_while_its_server_was_down_is_not_called(tmp_path: Path) -> None:
-    did = tmp_path / "did"
-    servers = load(tmp_path, srv=server_entry(did))
-    (did / "other").touch()
+    record_folder = tmp_path / "did"
+    servers = load(tmp_path, srv=server_entry(record_folder))
+    (record_folder / "other").touch()
     async with _running(servers):
         assert str(await _failure(servers, "srv.order", ToolChanged, item="a")) == (
             "The MCP server 'srv': 'order' has changed: the plan was checked against other arguments, another result "
             "or other effects; check and run the plan again"
         )
-        assert calls_of(did) == []
+        assert calls_of(record_folder) == []
 
 
-async def test_secrets_are_hidden_and_no_others_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_secrets_are_hidden_and_only_configured_secrets_are_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-for-others")
     entry = server_entry(tmp_path / "did", env={"TOKEN": "${SECRET_ONE}", "OTHER": "${TWO}"})
     values = variables(SECRET_ONE="hunter2-and-more", TWO="another-secret")
@@ -239,8 +241,8 @@ async def test_secrets_are_hidden_and_no_others_passed(tmp_path: Path, monkeypat
 MISSING = "program no-such-mcp-server cannot be reached: there is no no-such-mcp-server"
 
 
-@pytest.mark.usefixtures("reads_late")
-def test_server_that_ends_at_once_is_reported_with_its_last_words(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("delayed_stderr")
+def test_server_that_ends_immediately_is_reported_with_its_last_output(tmp_path: Path) -> None:
     result = _load_error(tmp_path, srv={"command": sys.executable, "args": ["-c", "raise SystemExit('no licence')"]})
     assert result.startswith(f"the MCP server 'srv': program {sys.executable} cannot be reached: ")
     assert result.endswith("; its last output: no licence")
@@ -257,15 +259,15 @@ def test_all_unreachable_servers_are_reported_without_secrets(tmp_path: Path) ->
 # Streamable HTTP.
 
 
-def _listening(did: Path, port: int) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
-    did.mkdir(parents=True, exist_ok=True)
-    return listening(sys.executable, str(SERVER), str(did), str(port), port=port)
+def _listening(record_folder: Path, port: int) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
+    record_folder.mkdir(parents=True, exist_ok=True)
+    return listening(sys.executable, str(SERVER), str(record_folder), str(port), port=port)
 
 
-async def test_server_is_reached_by_its_address_and_again_after_a_restart(tmp_path: Path) -> None:
-    did, port = tmp_path / "did", free_port()
+async def test_http_server_is_reached_again_after_a_restart(tmp_path: Path) -> None:
+    record_folder, port = tmp_path / "did", free_port()
     file = write_servers(tmp_path, web={"url": f"http://127.0.0.1:{port}/mcp", "headers": {"X-Key": "${SECRET}"}})
-    async with _listening(did, port) as process:
+    async with _listening(record_folder, port) as process:
         servers = await asyncio.to_thread(load_servers, [file], variables(SECRET="hunter2-and-more"))
         async with _running(servers):
             assert await call_tool(servers, "web.count", text="abc") == {"characters": 3}
@@ -275,7 +277,7 @@ async def test_server_is_reached_by_its_address_and_again_after_a_restart(tmp_pa
             await process.wait()
             with pytest.raises((NotStarted, RemoteFailed)):
                 await call_tool(servers, "web.say", text="away")
-            async with _listening(did, port):
+            async with _listening(record_folder, port):
                 await eventually(_returns(servers, "web.say", "back"))
 
 
@@ -287,14 +289,14 @@ async def test_server_is_reached_by_its_address_and_again_after_a_restart(tmp_pa
         (503, RemoteFailed("(HTTP 503)")),
     ],
 )
-async def test_http_status_becomes_an_error(
-    status: int, expected: ToolError, web: LoadedServers, web_did: Path
+async def test_http_status_is_mapped_to_an_error(
+    status: int, expected: ToolError, web: LoadedServers, web_record_folder: Path
 ) -> None:
-    (web_did / "status").write_text(str(status), encoding="ascii")
+    (web_record_folder / "status").write_text(str(status), encoding="ascii")
     try:
         failed = await _failure(web, "web.say", type(expected), text="x")
     finally:
-        (web_did / "status").unlink()
+        (web_record_folder / "status").unlink()
     assert str(failed).endswith(str(expected))
     if isinstance(failed, RetryLater) and isinstance(expected, RetryLater):
         assert failed.after == expected.after
@@ -302,24 +304,24 @@ async def test_http_status_becomes_an_error(
 
 
 @pytest.fixture(scope="session")
-def web_did(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def web_record_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("web") / "did"
 
 
 @pytest.fixture(scope="session")
-async def web(web_did: Path) -> AsyncIterator[LoadedServers]:
+async def web(web_record_folder: Path) -> AsyncIterator[LoadedServers]:
     """One HTTP server, shared by tests that do not stop or change it."""
     port = free_port()
-    async with _listening(web_did, port):
-        servers = load(web_did.parent, web={"url": f"http://127.0.0.1:{port}/mcp"})
+    async with _listening(web_record_folder, port):
+        servers = load(web_record_folder.parent, web={"url": f"http://127.0.0.1:{port}/mcp"})
         async with _running(servers) as actual:
             yield actual
 
 
-async def test_silent_server_is_given_up_and_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_server_that_does_not_respond_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "START_TIMEOUT_S", 1.0)
-    mute = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
-    result = await asyncio.to_thread(_load_error, tmp_path, srv={"command": sys.executable, "args": ["-c", mute]})
+    program = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(600)"
+    result = await asyncio.to_thread(_load_error, tmp_path, srv={"command": sys.executable, "args": ["-c", program]})
     assert result == f"the MCP server 'srv': program {sys.executable} did not respond within 1 s"
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
@@ -328,9 +330,9 @@ async def test_silent_server_is_given_up_and_ended(tmp_path: Path, monkeypatch: 
 _STARTER = Path(__file__).parents[3] / "starter.py"
 
 
-STRAY = "Failed to parse JSONRPC message from server"
-# The server rejects the first request: if it ended at once, its output could be lost.
-CHATTY = (
+UNEXPECTED_LINE = "Failed to parse JSONRPC message from server"
+# This server rejects the first request instead of ending, because the output of an ended server could be lost.
+MANY_LINES = (
     "import json, sys\nfor number in range(500): print('welcome', number)\n"
     "asked = json.loads(sys.stdin.readline())['id']\n"
     "print(json.dumps({'jsonrpc': '2.0', 'id': asked, 'error': {'code': -1, 'message': 'no'}}), flush=True)"
@@ -340,7 +342,10 @@ CLOSED = f"the MCP server 'notes': program {sys.executable} cannot be reached: C
 
 @pytest.mark.parametrize(
     ("program", "lines"),
-    [("print('welcome')", [STRAY, CLOSED]), (CHATTY, [*[STRAY] * 4, f"{STRAY} (further lines like this are omitted)"])],
+    [
+        ("print('welcome')", [UNEXPECTED_LINE, CLOSED]),
+        (MANY_LINES, [*[UNEXPECTED_LINE] * 4, f"{UNEXPECTED_LINE} (further lines like this are omitted)"]),
+    ],
 )
 def test_unexpected_lines_of_a_server_are_reported(tmp_path: Path, program: str, lines: list[str]) -> None:
     write_servers(tmp_path, notes={"command": sys.executable, "args": ["-c", program]})

@@ -53,7 +53,7 @@ def test_result_of_a_call_is_converted(answer: dict[str, Any], result: Any) -> N
     assert result_of(answer, reads_json=True) == result
 
 
-def test_a_text_stays_a_text_if_the_file_declares_it() -> None:
+def test_text_is_not_parsed_if_the_file_declares_text_results() -> None:
     assert result_of(_texts('{"a": 1}'), reads_json=False) == '{"a": 1}'
 
 
@@ -66,7 +66,7 @@ def test_a_text_stays_a_text_if_the_file_declares_it() -> None:
         ({"isError": True, "content": [_IMAGE]}, "the server reports a failure without a message"),
     ],
 )
-def test_failure_that_the_tool_reports(answer: dict[str, Any], text: str | None) -> None:
+def test_failure_of_a_tool_has_its_text(answer: dict[str, Any], text: str | None) -> None:
     assert failure_text(answer) == text
 
 
@@ -90,14 +90,16 @@ def test_failure_that_the_tool_reports(answer: dict[str, Any], text: str | None)
         ),
     ],
 )
-def test_error_of_the_protocol(code: int, message: str, status: int | None, expected: ToolError) -> None:
+def test_protocol_error_is_mapped_to_a_tool_error(
+    code: int, message: str, status: int | None, expected: ToolError
+) -> None:
     actual = tool_error_of(code, message, status=status, retry_after=timedelta(seconds=7))
     assert (type(actual), str(actual)) == (type(expected), str(expected))
     if isinstance(actual, RetryLater):
         assert actual.after == timedelta(seconds=7)
 
 
-def test_places_are_in_the_arguments_and_in_the_resources_of_the_answer() -> None:
+def test_locations_are_found_in_arguments_and_resources_of_the_response() -> None:
     arguments = {"path": "a.txt", "Paths": ["b.txt", 5], "url": "https://x.example", "query": "c.txt", "file": None}
     content = [
         {"type": "text", "text": "d.txt"},
@@ -105,8 +107,8 @@ def test_places_are_in_the_arguments_and_in_the_resources_of_the_answer() -> Non
         {"type": "resource", "resource": {"uri": "https://x.example/f", "text": "f"}},
         {"type": "resource"},
     ]
-    places = ["a.txt", "b.txt", "https://x.example", "file:///e.txt", "https://x.example/f"]
-    assert (locations_of(arguments, {"content": content}), locations_of({}, {})) == (places, [])
+    expected = ["a.txt", "b.txt", "https://x.example", "file:///e.txt", "https://x.example/f"]
+    assert (locations_of(arguments, {"content": content}), locations_of({}, {})) == (expected, [])
 
 
 _SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
@@ -129,7 +131,7 @@ def _tool(name: str = "get", **more: Any) -> dict[str, Any]:
         ({"idempotentHint": True, "destructiveHint": True}, {}, Effects.IDEMPOTENT),
         ({"readOnlyHint": False, "destructiveHint": False}, {}, Effects.WRITE),
         ({"readOnlyHint": "yes"}, {}, Effects.WRITE),
-        # The file takes precedence.
+        # Rules of the file override the annotations.
         ({"readOnlyHint": True}, {"effects": "write"}, Effects.WRITE),
         (None, {"effects": "write", "tools": {"get": ToolRules(effects="read")}}, Effects.READ),
     ],
@@ -144,15 +146,15 @@ def test_tool_is_declared_with_its_schema_description_and_rules() -> None:
     [listed] = listed_tools(server, [_tool(description="Gets.", title="Get")])
     assert (listed.name, listed.reads_json) == ("get", False)
     limits = {"timeout_s": 5.0, "max_parallel": 3, "max_attempts": 3}
-    more: Any = {"version": listed.declaration.version, "is_pinned": True, "description": "Gets.", **limits}
-    assert listed.declaration == ToolDeclaration("srv.get", Effects.WRITE, _SCHEMA, **more)
+    fields: Any = {"version": listed.declaration.version, "is_pinned": True, "description": "Gets.", **limits}
+    assert listed.declaration == ToolDeclaration("srv.get", Effects.WRITE, _SCHEMA, **fields)
     # An invalid schema accepts any arguments.
     remote = {"$ref": "https://example.com/schema.json"}
     tools = [_tool(inputSchema=remote), _tool("b", inputSchema={"type": 7})]
     assert [listed.declaration.input_schema for listed in listed_tools(_server(), tools)] == [None, None]
 
 
-def test_the_version_changes_with_all_that_a_plan_is_checked_against_and_with_nothing_else() -> None:
+def test_version_depends_only_on_arguments_result_and_effects() -> None:
     tools = {
         "first": _tool(),
         "other words": _tool(description="other", title="x", annotations={"openWorldHint": True}),

@@ -1,4 +1,4 @@
-"""Parts of a goal that a run parses once, for any number of messages."""
+"""The tools of a goal, which a run decodes only once."""
 
 from typing import Any
 
@@ -18,20 +18,20 @@ MANY = {
 }
 
 
-def test_tools_of_a_goal_are_read_once_for_all_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tools_of_a_goal_are_decoded_once_for_all_planned_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     plan, _ = prepare_goal("Look.", MANY, PlanningOptions())
     assert plan.extender is not None
     scheduler = with_extender(create_scheduler(plan, {}), extender_of(plan))
-    read: list[int] = []
+    decoded_counts: list[int] = []
 
-    def count_and_decode(reported: Any) -> dict[str, ToolDeclaration]:
-        read.append(len(reported))
-        return decode_tools(reported)
+    def count_and_decode(encoded: Any) -> dict[str, ToolDeclaration]:
+        decoded_counts.append(len(encoded))
+        return decode_tools(encoded)
 
     monkeypatch.setattr("dagwright.planning.plan_and_execute.goal_extender.decode_tools", count_and_decode)
     scheduler.start(0.0)
     assert scheduler.next_task(0.0) is not None
-    wrong = UnparsedPlannedNodes("plan", 1, 0, [{"id": "a", "tool": "fly"}])
-    refusals = [wrong.refusal_of(scheduler, at=float(at)) for at in range(20)]
-    assert all(refusal is not None and "unknown_tool" in refusal for refusal in refusals)
-    assert len(read) == 1
+    invalid_nodes = UnparsedPlannedNodes("plan", 1, 0, [{"id": "a", "tool": "fly"}])
+    rejections = [invalid_nodes.refusal_of(scheduler, at=float(at)) for at in range(20)]
+    assert all(rejection is not None and "unknown_tool" in rejection for rejection in rejections)
+    assert len(decoded_counts) == 1

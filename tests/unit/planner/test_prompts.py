@@ -1,4 +1,4 @@
-"""The prompt of a planner: everything that a plan may use, in a fixed order and size, safe against injection."""
+"""The prompt of a planner: tools and agents in a fixed order and limited size, without injected lines."""
 
 import json
 from typing import Any
@@ -69,8 +69,8 @@ def test_entries_over_the_limit_of_the_catalogue_are_omitted_or_shortened() -> N
     assert len(catalogue.text) <= CATALOGUE_CHARACTERS + len("Tools:\n")
     assert [*catalogue.tools, *catalogue.omitted] == [*tools]
     assert 20 < len(catalogue.omitted) < 60
-    rest = len(catalogue.omitted) - 20
-    assert (catalogue.note() or "").endswith(f" and {rest} more: it has a limit of {CATALOGUE_CHARACTERS:,} characters")
+    more = len(catalogue.omitted) - 20
+    assert (catalogue.note() or "").endswith(f" and {more} more: it has a limit of {CATALOGUE_CHARACTERS:,} characters")
     assert "(The catalogue of the planner omits 'tool0" in (planning_messages("do it", catalogue)[1].content or "")
     properties = {f"field{number}": {"type": "string", "description": "x" * 100} for number in range(100)}
     tool = ToolDeclaration("wide", input_schema={"type": "object", "properties": properties, "required": ["field1"]})
@@ -83,14 +83,14 @@ def test_entries_over_the_limit_of_the_catalogue_are_omitted_or_shortened() -> N
 
 
 def test_prompt_has_rules_then_tools_then_the_request() -> None:
-    rules, there = planning_messages("Find it.", build_catalogue({"mail.send": MAIL}))
-    assert (rules.role, there.role) == ("system", "user")
+    rules, request = planning_messages("Find it.", build_catalogue({"mail.send": MAIL}))
+    assert (rules.role, request.role) == ("system", "user")
     assert (rules.content or "").startswith("You plan.")
     lines = 'Tools:\n{"tool": "mail.send", "effects": "write", "arguments": "any"}'
-    assert there.content == f"{lines}\n\nRequest:\nFind it."
+    assert request.content == f"{lines}\n\nRequest:\nFind it."
 
 
-def test_repair_lists_problems_with_place_and_hint_up_to_a_limit() -> None:
+def test_repair_message_lists_problems_with_pointer_and_hint_up_to_a_limit() -> None:
     problems = [
         Problem("unknown_tool", "there is no tool 'serch'", "/nodes/0/tool", "a", "did you mean 'search'?"),
         Problem("empty_plan", "it has\nno nodes"),
@@ -104,9 +104,9 @@ def test_repair_lists_problems_with_place_and_hint_up_to_a_limit() -> None:
         "Keep everything else unchanged.",
         "Write the whole plan again as one JSON object.",
     ]
-    words = repair_message([Problem("invalid_field", "x" * 5_000)] * 1_000).splitlines()
-    assert sum(map(len, words)) < 30_000
-    assert words[-4] == f"- and {1_000 - (len(words) - 5)} more problems"
+    lines = repair_message([Problem("invalid_field", "x" * 5_000)] * 1_000).splitlines()
+    assert sum(map(len, lines)) < 30_000
+    assert lines[-4] == f"- and {1_000 - (len(lines) - 5)} more problems"
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_invalid_request_is_rejected_with_a_hint(goal: object, code: str) -> Non
     assert (error.value.code, bool(error.value.hint)) == (code, True)
 
 
-def test_request_of_the_longest_size_is_accepted_if_there_are_tools() -> None:
+def test_longest_request_is_accepted_and_a_request_without_tools_is_rejected() -> None:
     with pytest.raises(GoalRejected) as error:
         validate_goal("Find it.", build_catalogue({}))
     assert str(error.value) == ("there is no tool and no agent that a plan could use; name some in `tools` or `agents`")
@@ -127,17 +127,17 @@ def test_request_of_the_longest_size_is_accepted_if_there_are_tools() -> None:
     assert validate_goal(f" {goal}\n", build_catalogue({"search": SEARCH})) == goal
 
 
-def test_request_with_too_large_context_is_rejected_before_it_starts() -> None:
+def test_request_with_too_large_agents_is_rejected() -> None:
     def cards(count: int) -> dict[str, ToolDeclaration]:
         sizes = [32_000, *[30_000] * (count - 1)]
-        about: dict[str, Any] = {"description": "Works", "objective_template": "Work", "type": "llm"}
-        made = [AgentCard(name=f"a{at}", prompt="x" * size, **about) for at, size in enumerate(sizes)]
-        return {tool.name: tool for tool in map(agent_declaration, made)}
+        fields: dict[str, Any] = {"description": "Works", "objective_template": "Work", "type": "llm"}
+        agent_cards = [AgentCard(name=f"a{at}", prompt="x" * size, **fields) for at, size in enumerate(sizes)]
+        return {tool.name: tool for tool in map(agent_declaration, agent_cards)}
 
     plan, _ = prepare_goal("Work.", cards(4), PlanningOptions())
     assert plan.extender is not None
-    words = r"are allowed; the largest agents are 'a0' \(32,\d+ bytes\), "
-    with pytest.raises(GoalRejected, match=words) as error:
+    message = r"are allowed; the largest agents are 'a0' \(32,\d+ bytes\), "
+    with pytest.raises(GoalRejected, match=message) as error:
         prepare_goal("Work.", cards(12), PlanningOptions())
     assert error.value.code == "too_large"
 
@@ -155,7 +155,7 @@ PLAN: Any = {
 }
 
 
-def test_plan_that_fits_the_response_format_is_a_plan() -> None:
+def test_plan_in_the_response_format_is_valid() -> None:
     assert validator_of(response_schema()).is_valid(PLAN)
     invalid_values = [{}, {"nodes": []}, {"nodes": [{"tool": "search"}]}, {"nodes": [{"id": "a", "approval": "never"}]}]
     assert [validator_of(response_schema()).is_valid(plan) for plan in invalid_values] == [False] * len(invalid_values)

@@ -1,4 +1,4 @@
-"""Replans: their reasons, and the nodes that can no longer run after others were superseded."""
+"""Replans: their reasons, and the nodes that can no longer run after other nodes were superseded."""
 
 import json
 from typing import Any
@@ -26,12 +26,12 @@ def state_of(*nodes: tuple[CompiledNode, NodeStatus]) -> RunState:
     return state
 
 
-def each(node_id: str, *needs: int, join: str = "all", expected: int = 0, **more: Any) -> CompiledNode:
-    return CompiledNode(node_id, dependencies=needs, join=(join, expected), **more)  # type: ignore[arg-type]  # any join
+def make_node(node_id: str, *dependencies: int, join: str = "all", expected: int = 0, **fields: Any) -> CompiledNode:
+    return CompiledNode(node_id, dependencies=dependencies, join=(join, expected), **fields)  # type: ignore[arg-type]  # any join
 
 
 @pytest.mark.parametrize(
-    ("replaced", "left"),
+    ("replaced", "expected"),
     [
         ([], ("a", "b", "x", "y", "z", "t")),
         # Nodes that need both of them are dropped, and so are their dependents.
@@ -41,60 +41,60 @@ def each(node_id: str, *needs: int, join: str = "all", expected: int = 0, **more
         (["a", "x"], ("b",)),
     ],
 )
-def test_blocked_nodes_continue_if_replaced_dependencies_allow_it(replaced: list[str], left: tuple[str, ...]) -> None:
+def test_unreachable_nodes_depend_on_the_replaced_nodes(replaced: list[str], expected: tuple[str, ...]) -> None:
     state = state_of(
-        (each("a"), F),
-        (each("b"), F),
-        (each("c"), C),
-        (each("x", 0, 1, 2), B),
-        (each("y", 0, 1, join="any"), B),
-        (each("z", 3), B),
-        (each("t", 0, 1, join="at_least", expected=1), B),
-        (each("s", on_error="skip"), F),
-        (each("u", 7), S),
+        (make_node("a"), F),
+        (make_node("b"), F),
+        (make_node("c"), C),
+        (make_node("x", 0, 1, 2), B),
+        (make_node("y", 0, 1, join="any"), B),
+        (make_node("z", 3), B),
+        (make_node("t", 0, 1, join="at_least", expected=1), B),
+        (make_node("s", on_error="skip"), F),
+        (make_node("u", 7), S),
     )
-    assert unreachable_nodes(state, list(state.visible_nodes()), replaced) == left
+    assert unreachable_nodes(state, list(state.visible_nodes()), replaced) == expected
 
 
 @pytest.mark.parametrize("step", [1, -1], ids=["forward", "backward"])
 def test_each_node_of_a_long_chain_is_visited_once(step: int) -> None:
-    class Counted(list[Record]):
+    class CountedRecords(list[Record]):
         visits = 0
 
-        def __getitem__(self, place: Any) -> Any:
-            Counted.visits += 1
-            return super().__getitem__(place)
+        def __getitem__(self, index: Any) -> Any:
+            CountedRecords.visits += 1
+            return super().__getitem__(index)
 
     count = 1_000
-    row = list(range(1, count))[::step]
-    nodes = {number: each(f"n{number}", before) for before, number in zip([0, *row], row, strict=False)}
-    state = state_of((each("a"), F), *((nodes[number], B) for number in range(1, count)))
+    numbers = list(range(1, count))[::step]
+    nodes = {number: make_node(f"n{number}", before) for before, number in zip([0, *numbers], numbers, strict=False)}
+    state = state_of((make_node("a"), F), *((nodes[number], B) for number in range(1, count)))
     steps = [*state.visible_nodes()]
-    state.records = Counted(state.records)
+    state.records = CountedRecords(state.records)
     assert unreachable_nodes(state, steps, ()) == ("a", *(f"n{number}" for number in range(1, count)))
-    assert Counted.visits < 4 * count
+    assert CountedRecords.visits < 4 * count
 
 
-def test_node_after_a_manually_cancelled_one_is_left_out() -> None:
-    state = state_of((each("a"), F), (each("b"), X), (each("c", 0, 1), B))
+def test_node_after_a_manually_cancelled_node_stays_unreachable() -> None:
+    state = state_of((make_node("a"), F), (make_node("b"), X), (make_node("c", 0, 1), B))
     assert unreachable_nodes(state, list(state.visible_nodes()), ["a"]) == ("c",)
 
 
-def test_reasons_are_declared_failures_and_guidance_in_text() -> None:
+def test_replan_reasons_are_failures_with_replan_and_guidance_texts() -> None:
     def asks(node_id: str, kind: str = "GUIDANCE") -> CompiledNode:
         return CompiledNode(node_id, kind="human", arguments={"type": kind})
 
     error = NodeError("tool_failed", "no\nway")
     steps = [
-        (each("a", on_error="replan"), Record(F, error=error)),
-        (each("b"), Record(F, error=error)),
-        (each("c", on_error="replan"), Record(B)),
+        (make_node("a", on_error="replan"), Record(F, error=error)),
+        (make_node("b"), Record(F, error=error)),
+        (make_node("c", on_error="replan"), Record(B)),
         (asks("north"), Record(C, {"text": " Look north "})),
         (asks("done"), Record(C, {"text": "see nodes", "nodes": ["x"]})),
         (asks("blank"), Record(C, {"text": " "})),
         (asks("many"), Record(C, [{"text": "one"}, {"text": "two"}, None])),
         (asks("other", "CLARIFICATION"), Record(C, {"text": "so"})),
-        (each("replanned", on_error="replan"), Record(F, error=error)),
+        (make_node("replanned", on_error="replan"), Record(F, error=error)),
     ]
     actual = reasons_of(steps, handled_ids={"replanned"})
     assert [(reason.node_id, reason.description) for reason in actual] == [
@@ -112,28 +112,28 @@ def test_new_nodes_start_early_if_their_dependencies_exist() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
     replan_context = ReplanContext(["a"], {"completed": ["c"], "failed": ["a"], "blocked": ["b"]})
 
-    def fits(node_id: str, of: str) -> bool:
+    def starts_early(node_id: str, of: str) -> bool:
         return can_start_early(
             [{"id": node_id, "tool": "look", "arguments": {"of": of}}], tools, replan_context=replan_context
         )
 
-    assert fits("n", "{{c.result}}")
-    assert not fits("n", "{{b.result}}")
-    # A node that supersedes another waits for the whole plan, and existing nodes do not run again.
-    assert [fits(node_id, "{{c.result}}") for node_id in ("a", "b", "c")] == [False, False, False]
+    assert starts_early("n", "{{c.result}}")
+    assert not starts_early("n", "{{b.result}}")
+    # A node with an existing id waits for the complete plan.
+    assert [starts_early(node_id, "{{c.result}}") for node_id in ("a", "b", "c")] == [False, False, False]
 
 
 def test_too_deeply_nested_node_waits_for_the_complete_plan() -> None:
     tools = {"look": ToolDeclaration("look", Effects.READ)}
 
-    def fits(depth: int) -> bool:
+    def starts_early(depth: int) -> bool:
         of = json.loads("[" * depth + "]" * depth)
         return can_start_early([{"id": "n", "tool": "look", "arguments": {"of": of}}], tools)
 
-    assert [fits(3), fits(78), fits(79), fits(95)] == [True, True, False, False]
+    assert [starts_early(3), starts_early(78), starts_early(79), starts_early(95)] == [True, True, False, False]
 
 
-def test_state_of_a_run_survives_serialization() -> None:
+def test_replan_context_survives_serialization() -> None:
     replan_context = ReplanContext(["a"], {"completed": ["c", "d#2"], "failed": ["a"]})
     assert REPLAN_CONTEXTS.decode(REPLAN_CONTEXTS.encode(replan_context)) == replan_context
     assert (replan_context.referable, replan_context.not_referable, REPLAN_CONTEXTS.decode(None)) == (
@@ -141,10 +141,10 @@ def test_state_of_a_run_survives_serialization() -> None:
         ["a"],
         None,
     )
-    wrongs: list[Any] = [3, {}, {"because": [], "ended": []}]
-    for wrong in wrongs:
+    invalid_contexts: list[Any] = [3, {}, {"because": [], "ended": []}]
+    for invalid in invalid_contexts:
         with pytest.raises(ValueError, match="invalid replan context"):
-            REPLAN_CONTEXTS.decode(wrong)
+            REPLAN_CONTEXTS.decode(invalid)
 
 
 def rename_ids(*nodes: dict[str, Any]) -> list[dict[str, Any]] | None:

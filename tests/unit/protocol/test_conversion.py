@@ -1,4 +1,4 @@
-"""Composing data converters, and decoding the payloads of a codec."""
+"""Composed data converters, and decoding of payloads with a codec."""
 
 from dataclasses import replace
 from typing import Any
@@ -26,41 +26,41 @@ from dagwright.protocol.conversion import (
 from tests.support.order_shop import XorCodec
 
 
-class _Own(DefaultPayloadConverter):
-    """The payload converter of a user."""
+class _UserConverter(DefaultPayloadConverter):
+    """A user-defined payload converter."""
 
 
-class _Shouting(DefaultPayloadConverter):
-    """A payload converter that plans cannot use."""
+class _UppercaseConverter(DefaultPayloadConverter):
+    """A payload converter without JSON."""
 
     def to_payloads(self, values: Any) -> list[Payload]:
         return [Payload(metadata={"encoding": b"text/loud"}, data=str(value).upper().encode()) for value in values]
 
 
-def test_parts_of_the_given_converter_stay() -> None:
+def test_composed_converter_keeps_the_parts_of_the_given_converter() -> None:
     codec = XorCodec()
     given = replace(
         DataConverter.default,
-        payload_converter_class=_Own,
+        payload_converter_class=_UserConverter,
         payload_codec=codec,
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
     )
     composed = compose_converter(given)
     assert composed.payload_codec is codec
-    assert issubclass(composed.payload_converter_class, _Own)
+    assert issubclass(composed.payload_converter_class, _UserConverter)
     assert issubclass(composed.failure_converter_class, DefaultFailureConverterWithEncodedAttributes)
     assert compose_converter(composed).payload_converter_class is composed.payload_converter_class
     unreadable = Payload(metadata={"encoding": b"json/plain"}, data=b"{")
     assert composed.payload_converter.from_payloads([unreadable, unreadable]) == [RawValue(unreadable)] * 2
 
 
-def test_default_converter_becomes_that_of_dagwright() -> None:
+def test_default_converter_is_replaced_by_the_dagwright_converter() -> None:
     assert compose_converter(None) is compose_converter(DataConverter.default) is data_converter
 
 
 def test_converter_without_json_is_rejected() -> None:
-    with pytest.raises(ConverterUnusable, match=r"_Shouting encodes .* as 'text/loud'"):
-        compose_converter(replace(DataConverter.default, payload_converter_class=_Shouting))
+    with pytest.raises(ConverterUnusable, match=r"_UppercaseConverter encodes .* as 'text/loud'"):
+        compose_converter(replace(DataConverter.default, payload_converter_class=_UppercaseConverter))
 
 
 async def test_payloads_and_failures_of_an_event_are_decoded() -> None:

@@ -1,4 +1,4 @@
-"""Data at the boundary: documents, responses to queries, messages, keys, limits and the published schema."""
+"""Documents, query results, messages, idempotency keys, size limits and the published schema."""
 
 import json
 import re
@@ -81,7 +81,7 @@ def ended_scheduler() -> RunScheduler:
     return scheduler
 
 
-def test_result_document_is_the_contract() -> None:
+def test_result_document_has_the_documented_fields() -> None:
     document = ended_run()
     assert list(document) == [
         *("run_id", "execution_id", "status", "title", "output", "error", "nodes", "waiting_for", "usage", "notes")
@@ -98,7 +98,7 @@ def test_result_document_is_the_contract() -> None:
     assert document["nodes"]["b"]["lineage"]["inputs"] == ["a"]
 
 
-def test_lineage_reports_which_call_made_a_cached_result() -> None:
+def test_lineage_names_the_call_that_computed_a_cached_result() -> None:
     made = {"made_at": "2026-01-01T00:00:00.000Z", "run_id": "run-1", "node_id": "x"}
     scheduler = started_run(node("a"))
     metadata = {"encoding": b"json/plain", METADATA_CACHED: pydantic_core.to_json(made)}
@@ -108,10 +108,10 @@ def test_lineage_reports_which_call_made_a_cached_result() -> None:
     assert end_from_json(end_to_json(scheduler.records[0])) == scheduler.records[0]
 
 
-@pytest.mark.parametrize("reported", [b"", b"[1]", b"no JSON"])
-def test_cached_result_of_a_foreign_worker_is_an_ordinary_result(reported: bytes) -> None:
+@pytest.mark.parametrize("metadata", [b"", b"[1]", b"no JSON"])
+def test_invalid_cache_metadata_of_a_foreign_worker_is_ignored(metadata: bytes) -> None:
     value, attempt = read_result(
-        Payload(metadata={"encoding": b"json/plain", METADATA_CACHED: reported}, data=b"5"), name="a.result"
+        Payload(metadata={"encoding": b"json/plain", METADATA_CACHED: metadata}, data=b"5"), name="a.result"
     )
     assert (value, attempt) == (5, Attempt())
 
@@ -131,7 +131,7 @@ def test_large_values_are_compacted() -> None:
     assert compact_value(fits + "x", ref="r") == {"ref": "r", "bytes": INLINE_VALUE_BYTES + 1, "preview": "x" * 200}
 
 
-def test_document_with_counts_has_only_the_first_failed_nodes() -> None:
+def test_counted_document_has_the_error_of_the_first_failed_node() -> None:
     scheduler = ended_scheduler()
     document = counted_result_document(scheduler, FACTS)
     assert document == counted_document(result_document(scheduler, FACTS)) == counted_document(document)
@@ -146,17 +146,17 @@ def test_document_with_counts_has_only_the_first_failed_nodes() -> None:
     assert run_error_of(counted) == run_error_of(counted_document(counted)) == fields
 
 
-def test_closing_document_is_short_and_readers_complete_it() -> None:
+def test_closing_document_omits_fields_that_readers_restore() -> None:
     scheduler = ended_scheduler()
     document = counted_result_document(scheduler, FACTS)
     closing = closing_document(document)
     assert [*closing] == ["status", "title", "output", "nodes_ref"]
     assert closing["output"] == compact_value(document["output"], ref="output")
-    known = {"run_id": "w1", "execution_id": "r1", "output": document["output"]}
-    assert full_closing_document(closing) | known == document
+    restored = {"run_id": "w1", "execution_id": "r1", "output": document["output"]}
+    assert full_closing_document(closing) | restored == document
     assert closing_document(result_document(scheduler, FACTS)) == closing
-    refused = result_document(None, RunFacts("w1", "r1", error={"code": "invalid", "message": "no"}))
-    assert closing_document(refused) == {"status": "failed", "error": {"code": "invalid", "message": "no"}}
+    rejected = result_document(None, RunFacts("w1", "r1", error={"code": "invalid", "message": "no"}))
+    assert closing_document(rejected) == {"status": "failed", "error": {"code": "invalid", "message": "no"}}
 
 
 @pytest.mark.parametrize(
@@ -188,20 +188,20 @@ def test_invalid_details_of_a_failure_count_as_the_first_attempt(encoded: bytes)
     assert attempt_of_details(details) == Attempt()
 
 
-def test_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
+def test_idempotency_key_is_sent_only_if_the_worker_cannot_derive_it() -> None:
     run = RunScope("r1", (), "queue", run_id="r1")
     scheduler = scheduler_of(node("a"), node("m", for_each=[1]))
     task, item = (call.task for call in iter(lambda: next_call(scheduler, 1.0), None))
-    derived = [
+    is_derived = [
         run.has_derived_key(task, ToolDeclaration("any", effects=effects, task_queue=queue))
         for effects in Effects
         for queue in ("", "other")
     ]
-    assert derived == [effects in ("pure", "read") for effects in Effects for _ in range(2)]
+    assert is_derived == [effects in ("pure", "read") for effects in Effects for _ in range(2)]
     tool = ToolDeclaration("any", effects=Effects.READ)
     assert run.key_of(None, task.path) == derived_key("r1", "a")
-    others = (replace(run, run_id="r2"), replace(run, path=(("node", "sub"),)))
-    assert not any(other.has_derived_key(task, tool) for other in others)
+    other_scopes = (replace(run, run_id="r2"), replace(run, path=(("node", "sub"),)))
+    assert not any(scope.has_derived_key(task, tool) for scope in other_scopes)
     assert not run.has_derived_key(item, tool)
 
 
@@ -217,11 +217,11 @@ def test_graph_document_has_edges_from_a_node_to_its_dependents() -> None:
     assert graph_document(scheduler) == graph_result(scheduler) == graph
 
 
-def test_keys_of_effects_are_stable_and_differ() -> None:
+def test_idempotency_keys_are_stable_and_unique() -> None:
     key = idempotency_key("run-1", [["node", "a"], ["item", "k"]])
     assert key == idempotency_key("run-1", [["node", "a"], ["item", "k"]], generation=0)
     assert (len(key), key[:4], key.isascii()) == (40, "dw1_", True)
-    # A change of this key would repeat every effect of a running plan.
+    # If this key changed, a running plan would repeat its side effects.
     assert key == "dw1_7fd3t757y6lnyw7rupcysbld5gd4iorgtzrs"
     path = [["node", "a"], ["item", "k"]]
     keys = [
@@ -231,12 +231,12 @@ def test_keys_of_effects_are_stable_and_differ() -> None:
     assert len({*keys}) == len(keys)
 
 
-def test_summaries_and_ids_are_cut_at_characters_and_stay_different() -> None:
+def test_summaries_and_ids_are_cut_at_whole_characters_and_ids_stay_unique() -> None:
     assert summary_of("  a\n b\t" + "c" * 300).startswith("a b ccc")
     assert all(len(summary_of(text * 300).encode()) <= 400 for text in ("x", "日", "é"))
-    one, other = short_id("日" * 400 + "a", max_bytes=200), short_id("日" * 400 + "b", max_bytes=200)
-    assert one != other
-    assert max(len(one.encode()), len(other.encode())) <= 200
+    first, second = short_id("日" * 400 + "a", max_bytes=200), short_id("日" * 400 + "b", max_bytes=200)
+    assert first != second
+    assert max(len(first.encode()), len(second.encode())) <= 200
     assert short_id("plain", max_bytes=200) == "plain"
 
 
@@ -253,7 +253,7 @@ def test_input_of_a_run_survives_serialization(run_input: RunInput) -> None:
     assert run_input_from_json(json.loads(json.dumps(run_input_to_json(run_input)))) == run_input
 
 
-def test_documented_fields_and_options_of_a_start_are_all_that_a_client_sends() -> None:
+def test_documented_start_fields_and_options_are_those_that_a_client_sends() -> None:
     plan = {"plan": 1, "nodes": []}
     options: dict[str, Any] = {"notifies": True, "policy": Policy(), "needs_approval": True, "is_interactive": False}
     options |= {"budget": {"tokens": 1}, "compensate": True, "model": {"model": "m"}, "max_in_flight": 7}
@@ -276,7 +276,7 @@ def test_documented_fields_and_options_of_a_start_are_all_that_a_client_sends() 
         *({"plan": {}, "notes": wrong} for wrong in (_NOTE, [{"code": 1, "message": "y"}], [_NOTE] * 101)),
     ],
 )
-def test_input_that_cannot_be_read_is_rejected_in_one_sentence(message: Any) -> None:
+def test_invalid_run_input_is_rejected_in_one_line(message: Any) -> None:
     with pytest.raises(MessageInvalid) as caught:
         run_input_from_json(message)
     assert "\n" not in str(caught.value)
@@ -296,7 +296,7 @@ def test_cancel_accepts_any_payload(message: Any, expected: Actor) -> None:
     assert actor_from_any_message(message, through="signal") == expected
 
 
-def test_report_of_a_sub_plan_is_read_or_rejected() -> None:
+def test_invalid_report_of_a_sub_plan_is_rejected() -> None:
     report = {"task": "a", "status": "completed", "output": 5, "error": None}
     assert sub_plan_end_from_json(report) == SubPlanEnd("a", "completed", 5, None)
     for wrong in (None, {}, {"task": 5}, [report]):
@@ -306,28 +306,33 @@ def test_report_of_a_sub_plan_is_read_or_rejected() -> None:
 
 def test_schemas_accept_valid_files_and_reject_invalid_ones() -> None:
     validator = jsonschema_rs.Draft202012Validator(agents_schema())
-    right = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "Write!"}
-    invalid_values: list[Any] = [{}, {"agents": {}}, {"agents": {"w": {**right, "model": "m"}}}, {"agents": {"w": {}}}]
-    assert validator.is_valid({"agents": {"w": {**right, "tools": ["read_file"]}}})
+    valid_agent = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "Write!"}
+    invalid_values: list[Any] = [
+        {},
+        {"agents": {}},
+        {"agents": {"w": {**valid_agent, "model": "m"}}},
+        {"agents": {"w": {}}},
+    ]
+    assert validator.is_valid({"agents": {"w": {**valid_agent, "tools": ["read_file"]}}})
     assert [validator.is_valid(document) for document in invalid_values] == [False] * len(invalid_values)
     validator = jsonschema_rs.Draft202012Validator(json.loads(schema_texts()[SCHEMA_FILE]))
-    assert [validator.is_valid(plan) for plan in SCHEMA_CASES] == [True] * len(SCHEMA_CASES)
-    assert [validator.is_valid(plan) for plan in WRONG_SCHEMA_CASES] == [False] * len(WRONG_SCHEMA_CASES)
-    assert all(problems_of(plan) for plan in WRONG_SCHEMA_CASES)
+    assert [validator.is_valid(plan) for plan in VALID_PLANS] == [True] * len(VALID_PLANS)
+    assert [validator.is_valid(plan) for plan in INVALID_PLANS] == [False] * len(INVALID_PLANS)
+    assert all(problems_of(plan) for plan in INVALID_PLANS)
     result = subprocess.run(
         [sys.executable, "-m", "dagwright.plans.schema", "--check"], check=False, capture_output=True
     )
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
 
 
-SCHEMA_CASES: list[dict[str, Any]] = [
+VALID_PLANS: list[dict[str, Any]] = [
     EVERYTHING,
     plan_of(node("a", human={"type": "SELECTION", "options": ["x"], "on_timeout": {"escalate": "ann"}})),
     plan_of(node("s", plan=plan_of(node("t", plan=plan_of(node("u")))))),
     plan_of(node("s", plan={"dag": []}), node("f", plan="other.yaml")),
     plan_of(node("a", cache={"ttl": "1h"}, approval="never", on_error="ask")),
 ]
-WRONG_SCHEMA_CASES: list[dict[str, Any]] = [
+INVALID_PLANS: list[dict[str, Any]] = [
     plan_of(),
     {"plan": 2, "nodes": [node("a")]},
     plan_of({"id": "a"}),
@@ -343,7 +348,7 @@ WRONG_SCHEMA_CASES: list[dict[str, Any]] = [
 ]
 
 
-def test_everything_that_is_wrong_with_options_is_reported_at_once() -> None:
+def test_all_problems_of_the_options_are_reported() -> None:
     policy = {"rules": [{"effects": ["write"], "then": "stop"}]}
     options = {"max_parallel": 0, "deadlin": "1h", "deadline": "soon", "policy": policy, "approve_plan": "yes"}
     with pytest.raises(MessageInvalid) as caught:
@@ -362,19 +367,19 @@ def test_everything_that_is_wrong_with_options_is_reported_at_once() -> None:
     assert str(caught.value) == "; ".join(problem.text for problem in caught.value.problems)
 
 
-def test_rounds_of_a_question_are_shortened_where_the_document_would_be_too_large() -> None:
+def test_rounds_are_shortened_in_a_too_large_document() -> None:
     short = {"phase": "done", "round": 3, "final_response": "So."}
     rounds = {**short, "sub_goals": ["x" * 600_000], "rounds": []}
     assert counted_document({**ended_run(), "rounds": rounds})["rounds"] == rounds
     page = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8")
     documented = re.findall(r"`(\w+)`", page.partition("its `rounds` has only")[2].partition("\n")[0])
-    every = dict.fromkeys([*documented[:-1], *rounds], "x" * 1_000) | {"rounds": ["x" * 1_200_000]}
-    assert [*counted_document({**ended_run(), "rounds": every})["rounds"]] == documented
+    all_fields = dict.fromkeys([*documented[:-1], *rounds], "x" * 1_000) | {"rounds": ["x" * 1_200_000]}
+    assert [*counted_document({**ended_run(), "rounds": all_fields})["rounds"]] == documented
     large = {**ended_run(), "rounds": {**rounds, "rounds": ["x" * 600_000]}}
     assert counted_document(large)["rounds"] == {**short, "omitted": "sub-goals and rounds: too large"}
 
 
-def test_graph_of_many_parts_is_described_by_its_counts() -> None:
+def test_graph_with_too_many_parts_is_replaced_by_its_counts() -> None:
     scheduler = started_run(*(node(f"n{number}", *(["n0"] if number else [])) for number in range(5_001)))
     message = (
         "5,001 nodes and 5,000 edges are too large for a query; `dagwright graph RUN` draws them, and "
@@ -386,40 +391,40 @@ def test_graph_of_many_parts_is_described_by_its_counts() -> None:
     assert graph_result(long)["counts"] == {"ready": 500}
 
 
-def test_node_with_very_many_dependencies_is_reported_with_the_first_of_them() -> None:
+def test_list_of_very_many_dependencies_of_a_node_is_cut() -> None:
     names = [f"{number}{'x' * 150}" for number in range(8_000)]
     scheduler = scheduler_of(*(node(name) for name in names), node("end", *names))
-    answer = node_result(scheduler, "end")
-    assert answer is not None
-    kept = answer["lineage"]["inputs"]
-    assert (kept, 2_000 < len(kept) < 3_000) == (names[: len(kept)], True)
-    assert answer["note"] == "too large for a query: lists are cut; `dagwright node RUN 'end' --full` shows all of it"
-    assert encoded_size(answer) < 1_500_000
+    result = node_result(scheduler, "end")
+    assert result is not None
+    inputs = result["lineage"]["inputs"]
+    assert (inputs, 2_000 < len(inputs) < 3_000) == (names[: len(inputs)], True)
+    assert result["note"] == "too large for a query: lists are cut; `dagwright node RUN 'end' --full` shows all of it"
+    assert encoded_size(result) < 1_500_000
 
 
 def test_node_with_a_large_result_is_reported_with_a_reference() -> None:
     scheduler = scheduler_of(node("a", for_each=list(range(300))))
     for task in start_ready_tasks(scheduler):
         scheduler.complete(task.id, "x" * 8_000, at=1.0)
-    answer = node_result(scheduler, "a")
-    assert answer is not None
-    assert (answer["result"]["ref"], answer["result"]["bytes"]) == ("node:a", 300 * 8_003 + 1)
+    result = node_result(scheduler, "a")
+    assert result is not None
+    assert (result["result"]["ref"], result["result"]["bytes"]) == ("node:a", 300 * 8_003 + 1)
     small = node_result(scheduler, "a[7]")
     assert small is not None
     assert (small["result"], "note" in small) == ("x" * 8_000, False)
     assert node_result(scheduler, "b") is None
 
 
-def test_status_with_very_many_requests_has_the_first_of_them() -> None:
+def test_list_of_very_many_requests_in_a_status_is_cut() -> None:
     scheduler = scheduler_of(node("a"))
     document = result_document(scheduler, RunFacts("run", "id"))
     assert status_result(document) == document
     requests: list[dict[str, Any]] = [{"id": f"r{number}", "prompt": "x" * 4_000} for number in range(1_000)]
-    answer = status_result({**document, "waiting_for": requests})
-    assert answer["waiting_for"] == requests[:99]
+    status = status_result({**document, "waiting_for": requests})
+    assert status["waiting_for"] == requests[:99]
     omitted = "901 of 1,000 requests are omitted, because they are too large for a query"
     message = f"{omitted}; `dagwright status RUN --json` lists all"
-    assert answer["notes"] == [{"code": "too_large", "node_id": None, "message": message}]
+    assert status["notes"] == [{"code": "too_large", "node_id": None, "message": message}]
 
 
 SUB_PLAN: JsonValue = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
@@ -432,12 +437,12 @@ SUB_PLAN: JsonValue = {"plan": 1, "nodes": [{"id": "inner", "tool": "t"}]}
         *({"run_id": wrong, "task": "t"} for wrong in ("", 5, "w" * 1001)),
     ],
 )
-def test_parent_that_no_report_could_reach_is_rejected(parent: Any) -> None:
+def test_parent_without_a_valid_run_id_or_task_is_rejected(parent: Any) -> None:
     with pytest.raises(MessageInvalid, match="'parent' must have 'run_id' and 'task'"):
         run_input_from_json({"plan": {}, "parent": parent})
 
 
-def test_end_of_a_node_with_items_cannot_come_from_outside() -> None:
+def test_report_of_a_node_with_items_is_rejected() -> None:
     plan: JsonValue = {
         "plan": 1,
         "nodes": [{"id": "each", "plan": SUB_PLAN, "for_each": [1, 2]}, {"id": "one", "plan": SUB_PLAN}],
@@ -454,11 +459,11 @@ def test_end_of_a_node_with_items_cannot_come_from_outside() -> None:
     assert [record.status for record in scheduler.records] == [NodeStatus.RUNNING, NodeStatus.RUNNING]
 
 
-_BELOW = plan_of(node("b/c"), node("c"))
+_CHILD_PLAN = plan_of(node("b/c"), node("c"))
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         ("a/c", ("a", "c")),
         ("a/b/c", ("a/b", "c")),
@@ -471,21 +476,21 @@ _BELOW = plan_of(node("b/c"), node("c"))
         ("nobody/c", None),
     ],
 )
-def test_longest_sub_plan_counts(path: str, found: tuple[str, str] | None) -> None:
+def test_path_is_resolved_to_the_longest_sub_plan_id(path: str, expected: tuple[str, str] | None) -> None:
     scheduler = scheduler_of(
-        node("a", plan=_BELOW),
-        node("a/b", plan=_BELOW),
+        node("a", plan=_CHILD_PLAN),
+        node("a/b", plan=_CHILD_PLAN),
         node("tool"),
-        node("m", plan=_BELOW, for_each=["x/y"], key="{{item}}"),
+        node("m", plan=_CHILD_PLAN, for_each=["x/y"], key="{{item}}"),
     )
-    assert sub_plan_of_path(scheduler, path) == found
+    assert sub_plan_of_path(scheduler, path) == expected
     assert running_sub_plan_of(scheduler, path) is None
     start_ready_tasks(scheduler)
-    is_run = found is not None and found[0] != "m"
-    assert running_sub_plan_of(scheduler, path) == (found if is_run else None)
+    is_started = expected is not None and expected[0] != "m"
+    assert running_sub_plan_of(scheduler, path) == (expected if is_started else None)
 
 
-def test_sub_plan_that_replaced_another_is_found_by_its_own_id() -> None:
+def test_retried_sub_plan_is_found_by_its_new_id() -> None:
     scheduler = scheduler_of(node("a", plan=plan_of(node("c"))))
     start_ready_tasks(scheduler)
     scheduler.fail("a", tool_error(), at=1.0)

@@ -1,4 +1,4 @@
-"""Size limits of a plan: reported in one sentence, the same before a run and in it."""
+"""Size limits of a plan. `check` and a run report the same problem in one sentence."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,23 +17,23 @@ from dagwright.protocol.run_input import checked_graph, run_input_from_json
 
 _TOOLS = {"pure": ToolDeclaration("pure", Effects.PURE), "read": ToolDeclaration("read", Effects.READ)}
 
-_FEW_STEPS = 600
-_FEW_NODES = 500
-_FEW_EDGES = 20_000
+_LOW_NODE_LIMIT = 600
+_LOW_SUB_PLAN_NODE_LIMIT = 500
+_LOW_EDGE_LIMIT = 20_000
 
 
 @pytest.fixture
 def _low_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits, so that plans of a few hundred nodes reach them."""
-    monkeypatch.setattr(plan_limits, "HELD_PLAN_NODES", _FEW_STEPS)
-    monkeypatch.setattr(plan_limits, "PLAN_EDGES", _FEW_EDGES)
-    monkeypatch.setattr(plan_limits, "PLAN_NODES", _FEW_NODES)
+    monkeypatch.setattr(plan_limits, "HELD_PLAN_NODES", _LOW_NODE_LIMIT)
+    monkeypatch.setattr(plan_limits, "PLAN_EDGES", _LOW_EDGE_LIMIT)
+    monkeypatch.setattr(plan_limits, "PLAN_NODES", _LOW_SUB_PLAN_NODE_LIMIT)
 
 
 low_limits = pytest.mark.usefixtures("_low_limits")
 
 
-def _too_many(limit: int) -> str:
+def _too_many_nodes(limit: int) -> str:
     return (
         "the plan has too many nodes for a run, not counting those inside of a large region of pure nodes: it "
         f"has {limit + 1:,}, the limit is {limit:,}; use for_each instead of many nodes, or split the plan into "
@@ -46,13 +46,13 @@ def _nodes(count: int, tool: str, **fields: Any) -> list[dict[str, Any]]:
 
 
 def _run_problems(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str, str, str]]:
-    """Return code, pointer and message of the problems of `run`, which must be those of `check`."""
+    """Return the code, pointer and message of each problem of a run, and assert that `check` reports the same."""
     checked = check_plan({"plan": 1, "nodes": nodes, **fields}, _TOOLS)
     actual: list[list[tuple[str, str, str]]] = []
-    refusals: list[Callable[[], object]] = [lambda: prepare_plan(checked, {}), lambda: check_size(checked)]
-    for refuse in refusals:
+    checks: list[Callable[[], object]] = [lambda: prepare_plan(checked, {}), lambda: check_size(checked)]
+    for run_check in checks:
         try:
-            refuse()
+            run_check()
         except PlanInvalid as invalid:
             actual.append([(problem.code, problem.pointer, problem.message) for problem in invalid.problems])
         else:
@@ -62,47 +62,47 @@ def _run_problems(nodes: list[dict[str, Any]], **fields: Any) -> list[tuple[str,
 
 
 @low_limits
-def test_calls_up_to_the_limit_are_held_and_one_more_is_not() -> None:
-    assert _run_problems(_nodes(_FEW_STEPS, "read")) == []
-    assert _run_problems(_nodes(_FEW_STEPS + 1, "read")) == [("too_large", "", _too_many(_FEW_STEPS))]
+def test_plan_with_more_nodes_than_the_limit_is_rejected() -> None:
+    assert _run_problems(_nodes(_LOW_NODE_LIMIT, "read")) == []
+    assert _run_problems(_nodes(_LOW_NODE_LIMIT + 1, "read")) == [("too_large", "", _too_many_nodes(_LOW_NODE_LIMIT))]
 
 
 @low_limits
 def test_run_rejects_too_many_nodes_in_unchecked_pages() -> None:
-    plan = compiled_form(check_plan({"nodes": _nodes(_FEW_STEPS + 1, "read")}, _TOOLS))
+    plan = compiled_form(check_plan({"nodes": _nodes(_LOW_NODE_LIMIT + 1, "read")}, _TOOLS))
     with pytest.raises(PlanTooLarge) as error:
         checked_graph(plan)
-    assert (HELD_PLAN_NODES, str(error.value)) == (50_000, _too_many(_FEW_STEPS))
+    assert (HELD_PLAN_NODES, str(error.value)) == (50_000, _too_many_nodes(_LOW_NODE_LIMIT))
 
 
 @low_limits
-def test_nodes_that_only_their_region_needs_do_not_count() -> None:
-    pure = _nodes(_FEW_STEPS + 1_000, "pure")
+def test_nodes_that_only_their_region_uses_do_not_count() -> None:
+    pure = _nodes(_LOW_NODE_LIMIT + 1_000, "pure")
     call = {"id": "call", "tool": "read", "depends_on": ["pure0", "pure7"]}
     assert _run_problems(pure) == []
     assert _run_problems([*pure, call], output="{{call.result}}") == []
 
 
 @low_limits
-def test_nodes_of_a_region_that_others_need_count() -> None:
-    pure = _nodes(_FEW_STEPS - 1, "pure")
+def test_nodes_of_a_region_that_other_nodes_use_count() -> None:
+    pure = _nodes(_LOW_NODE_LIMIT - 1, "pure")
     call = {"id": "call", "tool": "read", "depends_on": [node["id"] for node in pure]}
-    assert _run_problems([*pure, call]) == [("too_large", "", _too_many(_FEW_STEPS))]
+    assert _run_problems([*pure, call]) == [("too_large", "", _too_many_nodes(_LOW_NODE_LIMIT))]
 
 
 @low_limits
-def test_edges_have_a_limit() -> None:
+def test_plan_with_more_edges_than_the_limit_is_rejected() -> None:
     first = _nodes(201, "pure", for_each=[1])
-    needed = [node["id"] for node in first]
-    assert _run_problems([*first, *_nodes(99, "read", depends_on=needed)]) == []
-    [(code, at, message)] = _run_problems([*first, *_nodes(100, "read", depends_on=needed)])
+    dependencies = [node["id"] for node in first]
+    assert _run_problems([*first, *_nodes(99, "read", depends_on=dependencies)]) == []
+    [(code, at, message)] = _run_problems([*first, *_nodes(100, "read", depends_on=dependencies)])
     assert (code, at) == ("too_large", "")
     assert "it has 20,100, the limit is 20,000; add a node that joins common dependencies" in message
 
 
 @low_limits
 @pytest.mark.parametrize(
-    ("node", "words"),
+    ("node", "message_start"),
     [
         (
             {"tool": "read", "for_each": ["x" * 200] * 5_000},
@@ -113,15 +113,15 @@ def test_edges_have_a_limit() -> None:
             "the sub-plan 'large' is too large, in bytes of its compiled form: it has 1,000,",
         ),
         (
-            {"plan": {"nodes": _nodes(_FEW_NODES + 1, "read")}},
+            {"plan": {"nodes": _nodes(_LOW_SUB_PLAN_NODE_LIMIT + 1, "read")}},
             "the sub-plan 'large' is too large, in nodes, including those of its own sub-plans: it has 501, the lim",
         ),
     ],
-    ids=["items", "bytes_below", "nodes_below"],
+    ids=["items", "sub_plan_bytes", "sub_plan_nodes"],
 )
-def test_oversized_node_is_reported_with_its_place(node: dict[str, Any], words: str) -> None:
+def test_oversized_node_is_reported_with_its_pointer(node: dict[str, Any], message_start: str) -> None:
     [(code, at, message)] = _run_problems([*_nodes(2, "read"), {"id": "large", **node}])
-    assert (code, at, message[: len(words)]) == ("too_large", "/nodes/2", words)
+    assert (code, at, message[: len(message_start)]) == ("too_large", "/nodes/2", message_start)
 
 
 @low_limits
@@ -131,7 +131,7 @@ def test_large_region_of_a_sub_plan_does_not_count() -> None:
     )
 
 
-def test_everything_except_the_nodes_travels_in_one_piece() -> None:
+def test_plan_without_its_nodes_has_a_limit_in_bytes() -> None:
     [(code, at, message)] = _run_problems(_nodes(1, "read"), metadata={"text": "x" * 1_000_000})
     assert (code, at) == ("too_large", "")
     assert message.startswith("the plan is too large without its nodes, in bytes of its compiled form: it has 1,000,")
@@ -143,7 +143,7 @@ def test_all_nodes_together_have_a_limit_in_bytes() -> None:
     assert message.startswith("the plan is too large for a run, in bytes of its compiled form: it has 33,")
 
 
-def test_compiled_plan_in_an_input_has_limits_of_its_own() -> None:
+def test_compiled_plan_in_a_run_input_has_separate_limits() -> None:
     nodes = [{"id": str(number)} for number in range(PLAN_NODES + 1)]
     with pytest.raises(MessageInvalid) as error:
         run_input_from_json({"compiled": {"format": 1, "nodes": nodes}})
@@ -152,6 +152,6 @@ def test_compiled_plan_in_an_input_has_limits_of_its_own() -> None:
         "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans: it has "
         "20,001, the limit is 20,000; send the plan as written, in 'plan'",
     )
-    below = {"format": 1, "nodes": [{"id": "a", "arguments": {"text": "x" * 1_000_000}}]}
+    sub_plan = {"format": 1, "nodes": [{"id": "a", "arguments": {"text": "x" * 1_000_000}}]}
     with pytest.raises(MessageInvalid, match="a sub-plan is too large, in bytes of its compiled form"):
-        run_input_from_json({"compiled": {"format": 1, "nodes": [{"id": "s", "kind": "plan", "sub_plan": below}]}})
+        run_input_from_json({"compiled": {"format": 1, "nodes": [{"id": "s", "kind": "plan", "sub_plan": sub_plan}]}})

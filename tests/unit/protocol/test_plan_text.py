@@ -41,9 +41,9 @@ _PLAN = plan_of(
 )
 
 
-def _start(raw: dict[str, Any] = _PLAN, **terms: Any) -> RunScheduler:
+def _start(raw: dict[str, Any] = _PLAN, **run_options: Any) -> RunScheduler:
     plan = compiled_plan(raw, tools=_TOOLS)
-    run_input = run_input_from_json(run_input_to_json(RunInput(compiled=plan, **terms)))
+    run_input = run_input_from_json(run_input_to_json(RunInput(compiled=plan, **run_options)))
     scheduler = scheduler_for_run(plan, run_input, started_at=0.0, inputs={})
     start_run(scheduler, run_input, at=0.0)
     return scheduler
@@ -60,23 +60,23 @@ def test_plan_text_has_the_graph_and_marks_nodes_with_effects() -> None:
     ]
 
 
-def test_policy_requires_approval_of_plans_with_effects() -> None:
+def test_approves_changes_requires_approval_of_plans_with_effects() -> None:
     policy = policy_from_json({"approves_changes": True})
     assert policy_from_json(policy.to_json()) == policy
     assert allow_tools(policy, ["pay"]).approves_changes
-    for raw, terms, asks in (
+    for raw, run_options, expected_requests in (
         (_PLAN, {"policy": policy}, ["plan"]),
         (_PLAN, {"policy": policy, "approved_by": "ann"}, []),
         (_PLAN, {"policy": ALLOW_ALL}, []),
         (plan_of(node("sum")), {"policy": policy}, []),
     ):
-        assert [*_start(raw, **terms).features.feedback.requests.open] == asks, terms
+        assert [*_start(raw, **run_options).features.feedback.requests.open] == expected_requests, run_options
     with pytest.raises(ValueError, match="approves_changes: expected true or false, not 'yes'"):
         policy_from_json({"approves_changes": "yes"})
 
 
 @pytest.mark.parametrize(
-    ("called", "line"),
+    ("agent_tools", "line"),
     [
         ([], "- w: agent.w (read)"),
         (["any", "typed"], "- w: agent.w (read)"),
@@ -84,40 +84,43 @@ def test_policy_requires_approval_of_plans_with_effects() -> None:
         (["pay"], '! w: agent.w (write) with {"objective":"…","context":{}}'),
     ],
 )
-def test_an_agent_can_change_what_its_tools_can(called: list[str], line: str) -> None:
+def test_agent_has_the_effects_of_its_tools(agent_tools: list[str], line: str) -> None:
     card = AgentCard(
-        name="w", description="Works", objective_template="Work", type="llm", prompt="Work!", tools=tuple(called)
+        name="w", description="Works", objective_template="Work", type="llm", prompt="Work!", tools=tuple(agent_tools)
     )
     tools = {**_TOOLS, "agent.w": agent_declaration(card)}
     plan = compiled_plan(plan_of(node("w", agent="w", objective="Work")), tools=tools)
     count = "1 of them can change something" if line.startswith("!") else "none of them changes anything"
     assert plan_summary(plan).splitlines() == [f"The plan has 1 node; {count}.", line]
-    head, *lines = plan_summary(with_agents(plan, tools)).splitlines()
-    assert (head, [line.partition(" with ")[0] for line in lines]) == (
+    first_line, *lines = plan_summary(with_agents(plan, tools)).splitlines()
+    assert (first_line, [line.partition(" with ")[0] for line in lines]) == (
         f"The plan has 1 node; {count}.",
         [line.partition(" with ")[0]],
     )
 
 
 def test_summary_of_a_plan_is_bounded_and_names_omitted_nodes() -> None:
-    many = plan_of(*(node(f"n{number}") for number in range(99)), node("last", tool="pay"))
+    large_plan = plan_of(*(node(f"n{number}") for number in range(99)), node("last", tool="pay"))
     expected = ["The plan has 100 nodes; 1 of them can change something.", "! last: pay (write)", "… and 99 more"]
-    assert plan_summary(compiled_plan(many, tools=_TOOLS)).splitlines() == expected
-    odd = node("last", title="Look\n- a: any (read)\u202e\x1b" + "x" * 8_000)
-    [_, line] = plan_summary(compiled_plan(plan_of(odd), tools=_TOOLS)).splitlines()
+    assert plan_summary(compiled_plan(large_plan, tools=_TOOLS)).splitlines() == expected
+    unusual_node = node("last", title="Look\n- a: any (read)\u202e\x1b" + "x" * 8_000)
+    [_, line] = plan_summary(compiled_plan(plan_of(unusual_node), tools=_TOOLS)).splitlines()
     assert line == "- last “Look\\n- a: any (read)\\u202e\\x1b" + "x" * 57 + "…”: any (read)"
-    many = plan_of(*(node(f"n{number}", tool="pay", arguments={"to": "x" * 900}) for number in range(60)))
-    words, shown = summary_and_described_ids(compiled_plan(many, tools=_TOOLS))
-    assert len(words) < 6_100
-    assert words.splitlines()[-1] == f"… and {60 - len(shown)} more, {60 - len(shown)} of them can change something"
-    assert list(shown) == [f"n{number}" for number in range(len(shown))]
-    assert 20 < len(shown) < 40
-    below = plan_of(*(node(f"n{number}") for number in range(50)), title=None)
-    plan = compiled_plan(plan_of(node("large", plan=below), node("small", plan=plan_of(node("a")))), tools=_TOOLS)
+    large_plan = plan_of(*(node(f"n{number}", tool="pay", arguments={"to": "x" * 900}) for number in range(60)))
+    summary, described_ids = summary_and_described_ids(compiled_plan(large_plan, tools=_TOOLS))
+    assert len(summary) < 6_100
+    assert (
+        summary.splitlines()[-1]
+        == f"… and {60 - len(described_ids)} more, {60 - len(described_ids)} of them can change something"
+    )
+    assert list(described_ids) == [f"n{number}" for number in range(len(described_ids))]
+    assert 20 < len(described_ids) < 40
+    sub_plan = plan_of(*(node(f"n{number}") for number in range(50)), title=None)
+    plan = compiled_plan(plan_of(node("large", plan=sub_plan), node("small", plan=plan_of(node("a")))), tools=_TOOLS)
     assert summary_and_described_ids(plan)[1] == ["small"]
 
 
-def test_plan_of_a_model_asks_before_its_first_node() -> None:
+def test_plan_that_needs_approval_starts_no_node_before_the_answer() -> None:
     scheduler = _start(needs_approval=True)
     [request] = scheduler.features.feedback.requests.open.values()
     assert (request.id, request.type, request.purpose) == ("plan", "APPROVAL", "plan")
@@ -133,24 +136,24 @@ def test_plan_of_a_model_asks_before_its_first_node() -> None:
     assert set(states(rejected).values()) == {"cancelled"}
 
 
-def test_approval_of_the_plan_covers_its_nodes_in_all_executions_and_none_that_is_added() -> None:
+def test_approval_of_a_plan_covers_its_nodes_in_all_executions_but_not_added_nodes() -> None:
     plan = plan_of(node("free", tool="pay"), node("held", tool="pay", approval="required"))
     scheduler = _start(plan, approved_by="ann")
-    following = restored_scheduler(scheduler, policy=scheduler.state.policy)
+    next_execution = restored_scheduler(scheduler, policy=scheduler.state.policy)
     assert scheduler.state.policy == ASK_FOR_WRITES
     assert (list(scheduler.features.feedback.requests.open), ids_of(start_ready_tasks(scheduler))) == (
         ["held"],
         ["free"],
     )
-    child = inherited_input(RunInput(), following, number=0)
+    child = inherited_input(RunInput(), next_execution, number=0)
     assert (child.policy, child.approved_by, child.approved_tools) == (ASK_FOR_WRITES, "ann", {})
     more = Extension(2, (CompiledNode("more", tool="pay"),), {"pay": _TOOLS["pay"]})
-    for run in (scheduler, following):
+    for run in (scheduler, next_execution):
         assert apply_command(AddNodes(more, actor=Actor("ben")), run, at=1.0) is None
         assert list(run.features.feedback.requests.open) == ["held", "more"]
 
 
-def test_policy_refuses_what_an_approval_of_the_plan_covers() -> None:
+def test_refuse_rule_of_the_policy_overrides_an_approval_of_the_plan() -> None:
     policy = policy_from_json({"rules": [{"tool": "pay", "then": "refuse"}]})
     assert states(_start(plan_of(node("a", tool="pay")), policy=policy, approved_by="ann")) == {"a": "failed"}
 
@@ -163,8 +166,8 @@ def test_remembered_approval_of_a_tool_applies_to_sub_plans() -> None:
     child = inherited_input(RunInput(), scheduler, number=0)
     assert ids_of(start_ready_tasks(scheduler, at=1.0)) == ["a", "b"]
     assert (child.approved_by, child.approved_tools) == (None, {"pay": "ann"})
-    below = _start(plan_of(node("c", tool="pay")), policy=child.policy, approved_tools=child.approved_tools)
-    assert ids_of(start_ready_tasks(below, at=2.0)) == ["c"]
+    sub_plan_run = _start(plan_of(node("c", tool="pay")), policy=child.policy, approved_tools=child.approved_tools)
+    assert ids_of(start_ready_tasks(sub_plan_run, at=2.0)) == ["c"]
 
 
 def test_approval_request_of_a_plan_has_an_unused_name() -> None:

@@ -1,4 +1,4 @@
-"""What Temporal shows of runs: tags and titles as search attributes, and summaries of tasks."""
+"""Run labels in Temporal: tags and titles as search attributes, summaries of tasks, and fairness keys."""
 
 import json
 from typing import Any
@@ -44,7 +44,7 @@ def test_tags_keep_their_order_and_invalid_ones_are_rejected(tags: dict[str, obj
         checked_tags(tags)
 
 
-def test_run_starts_with_title_template_and_tags_if_they_are_registered() -> None:
+def test_run_starts_with_search_attributes_only_if_all_are_registered() -> None:
     actual = {pair.key.name: pair.value for pair in attributes_at_start(_MEMO, missing=()).search_attributes}
     assert actual == {
         "DagwrightState": "running",
@@ -53,11 +53,11 @@ def test_run_starts_with_title_template_and_tags_if_they_are_registered() -> Non
         "DagwrightOwner": "ann",
         "DagwrightTags": ["team=blue", "env=test"],
     }
-    # A run without a state writes no other attributes, because they may be missing.
+    # If one attribute may be missing on the server, the start sets no attribute.
     assert not attributes_at_start(_MEMO, missing={wire.SEARCH_OWNER}).search_attributes
 
 
-def test_memo_of_any_shape_gives_attributes_that_a_server_accepts() -> None:
+def test_attributes_from_any_memo_are_within_the_limits_of_the_server() -> None:
     memo = {
         wire.MEMO_TITLE: "t" * 300,
         wire.MEMO_TEMPLATE: ["no text"],
@@ -65,7 +65,7 @@ def test_memo_of_any_shape_gives_attributes_that_a_server_accepts() -> None:
     }
     title, tags = [pair.value for pair in identifying_pairs(memo)]
     assert title == "t" * KEYWORD_CHARACTERS
-    # The server accepts 2,048 bytes of JSON for one attribute, and ends a workflow that writes more.
+    # The server accepts 2,048 bytes of JSON per attribute, and fails a workflow that writes more.
     assert 0 < len(tags) < MAX_TAGS
     assert len(json.dumps(tags)) <= 2_048
     assert all(len(tag) <= KEYWORD_CHARACTERS for tag in tags)
@@ -77,14 +77,14 @@ def test_keyword_fits_into_a_search_attribute_as_json(text: str) -> None:
     assert len(json.dumps(keyword(text))) <= 2_048
 
 
-def test_tags_are_rejected_whose_json_is_too_large_for_one_attribute() -> None:
+def test_tags_with_too_large_json_are_rejected() -> None:
     tags = {f"k{number}": "я" * 80 for number in range(6)}
     with pytest.raises(
         TagsInvalid, match=r"^the tags have 2,917 bytes as JSON, over the limit of 2,000 for all of them"
     ):
         checked_tags(tags)
     assert checked_tags({"k": "я" * 250}) == {"k": "я" * 250}
-    # As they are written.
+    # The limit applies to the JSON with escaped quotes.
     with pytest.raises(TagsInvalid, match="have 2,"):
         checked_tags({f"k{number}": "'" * 100 for number in range(4)})
 
@@ -106,7 +106,7 @@ def test_keyword_has_no_character_that_a_query_rejects() -> None:
         ("Köln 100%_\u2661", "Köln 100%_\u2661"),
     ],
 )
-def test_prefix_of_an_id_is_what_a_query_can_contain(text: str, prefix: str) -> None:
+def test_queryable_prefix_ends_before_characters_that_a_query_rejects(text: str, prefix: str) -> None:
     assert queryable_prefix(text) == prefix
 
 
@@ -127,18 +127,18 @@ def _task(title: str | None, *, item: int | None = None, key: str = "17", map_ba
         (_task("T" * 300, item=0), f"{'T' * 194}… [17]"),
     ],
 )
-def test_summary_has_the_key_of_the_item(task: Task, summary: str) -> None:
+def test_task_summary_has_the_title_and_the_item_key(task: Task, summary: str) -> None:
     assert task_summary(task) == summary
 
 
 @pytest.mark.parametrize("sign", ["x", "日", "𝄞"])
-def test_summary_fits_what_the_server_accepts(sign: str) -> None:
+def test_task_summary_is_within_the_limit_of_the_server(sign: str) -> None:
     summary = task_summary(_task(sign * 300, item=0, key=sign * 300))
     assert len(summary.encode()) <= 400
     assert summary.endswith("…]")
 
 
-def test_key_and_weight_within_the_limits_of_the_server_are_accepted() -> None:
+def test_fairness_key_and_weight_within_the_limits_are_accepted() -> None:
     assert fairness_of(None, None) is None
     assert fairness_of("ä" * 32, None) == Fairness("ä" * 32, 1.0)
     assert [fairness_of("a", weight) for weight in (0.001, 1000)] == [Fairness("a", 0.001), Fairness("a", 1000.0)]
@@ -149,7 +149,7 @@ def test_key_and_weight_within_the_limits_of_the_server_are_accepted() -> None:
     [(None, 2), ("", None), (" ", None), ("ä" * 33, None), ("a\n", None), ("a\ud800", None), (3, None)]
     + [("a", weight) for weight in (0, -1, 1001, float("nan"), float("inf"), True, "2")],
 )
-def test_other_keys_and_weights_are_rejected_with_the_limits(key: Any, weight: Any) -> None:
+def test_invalid_fairness_key_or_weight_is_rejected_with_the_limits(key: Any, weight: Any) -> None:
     with pytest.raises(FairnessInvalid, match=r"1 to 64 bytes|from 0\.001 to 1000|needs a fairness key"):
         fairness_of(key, weight)
 

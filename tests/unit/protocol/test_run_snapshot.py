@@ -1,4 +1,4 @@
-"""Snapshot for the next execution: its text, packed JSON, and invalid texts."""
+"""Snapshot for the next execution: the serialized state, packed JSON, and invalid input."""
 
 import base64
 import json
@@ -23,7 +23,7 @@ from tests.support.plan_building import compiled_plan, node, plan_of, started_sc
 _PLAN = compiled_plan(plan_of(node("a"), node("m", for_each=["x", "y"], key="{{item}}"), node("b", "a", "m")))
 
 
-_CARRY = {"started_at": 1, "notes": [], "omitted_notes": 0}
+_SNAPSHOT = {"started_at": 1, "notes": [], "omitted_notes": 0}
 
 
 def _interrupted_scheduler() -> RunScheduler:
@@ -34,7 +34,7 @@ def _interrupted_scheduler() -> RunScheduler:
     return scheduler
 
 
-def test_snapshot_has_the_differences_from_the_start() -> None:
+def test_state_has_only_the_differences_from_the_initial_state() -> None:
     items = [["x", "x", {"status": "running", "started_at": 1.5}], ["y", "y", {"status": "ready"}]]
     completed = {"status": "completed", "result": {"n": 2**70}, "started_at": 1.5, "ended_at": 2.0}
     assert state_to_json(_interrupted_scheduler()) == {
@@ -54,16 +54,16 @@ def test_input_with_a_snapshot_survives_serialization_inline_or_by_reference() -
     snapshot = RunSnapshot(12.25, state_to_text(state), notes=notes, omitted_notes=3)
     bound = {Lookup("Ann", "person"): {"id": "p1"}}
     sent_run_input = RunInput(compiled=_PLAN, scope="root", bound=bound, is_interactive=False, snapshot=snapshot)
-    read = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent_run_input))))
-    assert (read.snapshot, read.scope, read.is_interactive) == (snapshot, "root", False)
-    assert read.bound == bound
+    received = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent_run_input))))
+    assert (received.snapshot, received.scope, received.is_interactive) == (snapshot, "root", False)
+    assert received.bound == bound
     assert state_from_text(snapshot.state) == state
     snapshot = RunSnapshot(12.25, refs=("sha256-a", "sha256-b"))
     sent_run_input = RunInput(compiled=_PLAN, snapshot=snapshot)
     assert run_input_from_json(json.loads(json.dumps(run_input_to_json(sent_run_input)))).snapshot == snapshot
 
 
-def test_text_of_a_state_is_cut_into_pieces_and_has_a_limit() -> None:
+def test_state_text_is_split_into_pieces_and_limited() -> None:
     text = "0123456789" * 250_000
     pieces = pieces_of(text)
     assert (len(pieces), "".join(pieces)) == (3, text)
@@ -81,7 +81,7 @@ def test_text_of_a_state_is_cut_into_pieces_and_has_a_limit() -> None:
         base64.b64encode(zlib.compress(b'{"records": []}')[:-6]).decode(),
     ],
 )
-def test_text_that_is_not_a_state_is_rejected_in_one_sentence(text: str) -> None:
+def test_invalid_state_text_is_rejected_in_one_sentence(text: str) -> None:
     with pytest.raises(ValueError, match="the previous execution"):
         state_from_text(text)
 
@@ -94,11 +94,11 @@ def test_text_that_is_not_a_state_is_rejected_in_one_sentence(text: str) -> None
             7,
             [],
             {},
-            {**_CARRY, "started_at": "soon", "state": ""},
-            {**_CARRY, "state": "", "notes": [1]},
-            _CARRY,
+            {**_SNAPSHOT, "started_at": "soon", "state": ""},
+            {**_SNAPSHOT, "state": "", "notes": [1]},
+            _SNAPSHOT,
         ),
-        *({**_CARRY, "refs": wrong} for wrong in (["x"] * 65, [1], 1)),
+        *({**_SNAPSHOT, "refs": wrong} for wrong in (["x"] * 65, [1], 1)),
     ],
 )
 def test_invalid_snapshot_is_rejected_in_one_sentence(snapshot: Any) -> None:
@@ -112,21 +112,21 @@ def test_snapshot_without_its_compiled_plan_is_rejected() -> None:
         run_input_from_json({"plan": {"nodes": []}, "snapshot": {"started_at": 1}})
 
 
-_GOOD = state_to_json(_interrupted_scheduler())
+_VALID_STATE = state_to_json(_interrupted_scheduler())
 
 
 @pytest.mark.parametrize(
     "snapshot",
     [
         [],
-        {**_GOOD, "format": 2},
-        {**_GOOD, "error": {"what": 1}},
-        *({**_GOOD, "records": wrong} for wrong in (None, _GOOD["records"][:2])),
-        *({**_GOOD, "records": [wrong, None, None]} for wrong in ({"status": "odd"}, {"items": [["x"]]})),
-        {name: part for name, part in _GOOD.items() if name != "is_stopped"},
+        {**_VALID_STATE, "format": 2},
+        {**_VALID_STATE, "error": {"what": 1}},
+        *({**_VALID_STATE, "records": wrong} for wrong in (None, _VALID_STATE["records"][:2])),
+        *({**_VALID_STATE, "records": [wrong, None, None]} for wrong in ({"status": "odd"}, {"items": [["x"]]})),
+        {name: part for name, part in _VALID_STATE.items() if name != "is_stopped"},
     ],
 )
-def test_state_of_another_plan_or_kind_is_rejected(snapshot: Any) -> None:
+def test_state_of_another_plan_or_format_is_rejected(snapshot: Any) -> None:
     with pytest.raises(ValueError, match=r"state of the previous execution"):
         restore_state(create_scheduler(_PLAN, {}), snapshot)
 
@@ -148,7 +148,7 @@ def test_packed_value_is_unpacked_unchanged(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("message", "words"),
+    ("message", "message_start"),
     [
         (None, "it is not packed"),
         ({"packed": 1}, "it is not packed"),
@@ -160,10 +160,10 @@ def test_packed_value_is_unpacked_unchanged(value: Any) -> None:
     ],
     ids=["nothing", "number", "no_base64", "no_zlib", "no_json", "nan", "cut"],
 )
-def test_unpacked_value_is_rejected_in_one_sentence(message: Any, words: str) -> None:
-    with pytest.raises(ValueError) as error:  # noqa: PT011 - the words are compared
+def test_invalid_packed_value_is_rejected_in_one_sentence(message: Any, message_start: str) -> None:
+    with pytest.raises(ValueError) as error:  # noqa: PT011 - the message is compared
         unpack(message)
-    assert str(error.value).startswith(words)
+    assert str(error.value).startswith(message_start)
 
 
 def test_decompression_bomb_is_never_unpacked_completely() -> None:

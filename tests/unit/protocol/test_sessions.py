@@ -1,4 +1,4 @@
-"""State of a session, as pure code: turns, names, parties, limits."""
+"""State of a session without a server: turns, names, parties and limits."""
 
 import json
 from collections.abc import Callable
@@ -54,20 +54,20 @@ def _completed_run(plan: CompiledPlan, result: Callable[[str], Any]) -> RunSched
 
 
 def _code(session: SessionRecord, start: TurnStart) -> str | None:
-    refusal = session.refusal_of(start)
-    return None if refusal is None else refusal.code
+    rejection = session.refusal_of(start)
+    return None if rejection is None else rejection.code
 
 
-def test_turn_starts_once_and_for_one_version_of_the_session() -> None:
+def test_turn_starts_once_and_only_for_the_current_version_of_the_session() -> None:
     session = SessionRecord("s")
     assert _code(session, _turn()) is None
     assert session.start_turn(_turn(), at=1.0)
     assert (session.status, session.version) == ("running", 1)
     assert not session.start_turn(_turn(), at=1.5)
     assert (_code(session, _turn()), _code(session, _turn("other"))) == (None, "session_busy")
-    refusal = session.refusal_of(_turn("other"))
-    assert refusal is not None
-    assert (refusal.run, "'r'" in refusal.message) == ("r", True)
+    rejection = session.refusal_of(_turn("other"))
+    assert rejection is not None
+    assert (rejection.run, "'r'" in rejection.message) == ("r", True)
     assert not session.end_turn("other", TurnEnd("completed"), at=2.0)
     assert session.end_turn("r", TurnEnd("completed"), at=2.0)
     assert not session.end_turn("r", TurnEnd("failed"), at=3.0)
@@ -82,7 +82,7 @@ def test_turn_starts_once_and_for_one_version_of_the_session() -> None:
     assert _code(session, _turn("b")) is None
 
 
-def test_turn_whose_run_has_another_owner_is_compensated() -> None:
+def test_running_turn_can_be_dropped() -> None:
     session = SessionRecord("s")
     _complete_turn(session)
     session.start_turn(_turn("other"), at=3.0)
@@ -104,15 +104,17 @@ def test_ending_session_waits_for_its_running_turn() -> None:
     assert SessionRecord("t", is_ending=True).has_ended
 
 
-def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> None:
+def test_session_keeps_the_newest_names_and_clears_parties_when_a_lookup_fails() -> None:
     session = SessionRecord("s")
-    other: dict[str, Any] = {**JOHN, "entity": {"id": "P-2"}}
-    narrowed = {**JOHN, "jurisdiction": "LU", "entity": {"id": "P-3"}}
+    renewed: dict[str, Any] = {**JOHN, "entity": {"id": "P-2"}}
+    lookup_in_jurisdiction = {**JOHN, "jurisdiction": "LU", "entity": {"id": "P-3"}}
     _complete_turn(session, "a", names={"cbu": FUND, "fund": FUND}, resolved_lookups=[JOHN])
-    _complete_turn(session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, resolved_lookups=[other, narrowed])
+    _complete_turn(
+        session, "b", names={"cbu": {**FUND, "id": "CBU-2"}}, resolved_lookups=[renewed, lookup_in_jurisdiction]
+    )
     assert [*session.names] == ["fund", "cbu"]
     assert session.names["cbu"]["id"] == "CBU-2"
-    assert session.resolved_lookups == [other, narrowed]
+    assert session.resolved_lookups == [renewed, lookup_in_jurisdiction]
     session = SessionRecord("s")
     _complete_turn(session, "a", names={"cbu": FUND}, resolved_lookups=[JOHN])
     failed = end_of_turn({"status": "failed", "error": {"code": "lookup_not_found", "message": "gone"}})
@@ -121,22 +123,22 @@ def test_session_keeps_the_newest_names_and_parties_until_a_lookup_fails() -> No
     assert (session.resolved_lookups, [*session.names]) == ([], ["cbu"])
 
 
-def test_run_of_a_turn_gets_the_context_and_policy_of_its_session() -> None:
+def test_run_of_a_turn_has_the_context_and_policy_of_its_session() -> None:
     session = SessionRecord("s")
     _complete_turn(session, names={"cbu": FUND}, resolved_lookups=[JOHN])
     session.policy = policy_from_json({"approves_changes": True})
-    place = {"session_workflow_id": "session-s", "turn": "b"}
+    parent_session = {"session_workflow_id": "session-s", "turn": "b"}
     raw = session.input_of_turn(TurnStart("b", {"plan": {}}), workflow_id="session-s")
     assert raw == {
         "plan": {},
-        "session": place,
+        "session": parent_session,
         "bound": [JOHN],
         "options": {"policy": session.policy.to_json()},
         "context": {"cbu": FUND},
     }
-    own = {"compiled": {}, "options": {"policy": {}, "deadline": "2h"}, "context": {}}
-    given_own = session.input_of_turn(TurnStart("b", own), workflow_id="session-s")
-    assert (given_own["options"], given_own["context"]) == (own["options"], {})
+    start_with_options = {"compiled": {}, "options": {"policy": {}, "deadline": "2h"}, "context": {}}
+    input_with_options = session.input_of_turn(TurnStart("b", start_with_options), workflow_id="session-s")
+    assert (input_with_options["options"], input_with_options["context"]) == (start_with_options["options"], {})
     session, policy = SessionRecord("s"), policy_from_json({"approves_changes": True})
     session.start_turn(_turn(policy=policy), at=1.0)
     session.end_turn("r", TurnEnd("completed"), at=2.0)
@@ -144,7 +146,7 @@ def test_run_of_a_turn_gets_the_context_and_policy_of_its_session() -> None:
     assert session.policy == policy
 
 
-def test_turns_in_the_prompt_of_the_next_planner() -> None:
+def test_prompt_of_the_planner_has_the_texts_of_earlier_turns() -> None:
     session = SessionRecord("s")
     _complete_turn(session, "a", explanation="Makes a fund.", names={"cbu": FUND})
     _complete_turn(session, "b", outcome="'x' failed: no")
@@ -164,17 +166,17 @@ _CLARIFICATION = """I found several companies for "Acme Corp":
 Which one did you mean?"""
 
 
-def test_next_turn_gets_the_complete_clarification_that_it_answers() -> None:
-    session, asked = SessionRecord("s"), "Show shipments from Acme Corp to Houston"
-    session.start_turn(TurnStart("a", {}, asked), at=1.0)
+def test_next_turn_receives_the_complete_clarification_question() -> None:
+    session, request = SessionRecord("s"), "Show shipments from Acme Corp to Houston"
+    session.start_turn(TurnStart("a", {}, request), at=1.0)
     session.end_turn("a", _reload(end_of_turn({"status": "completed", "output": _CLARIFICATION})), at=2.0)
     entries = [summary.to_json() for summary in session.turn_summaries()]
-    assert entries == [{"turn_id": 1, "human_message": asked, "ai_response": _CLARIFICATION}]
+    assert entries == [{"turn_id": 1, "human_message": request, "ai_response": _CLARIFICATION}]
     assert [turn.to_json() for turn in turns_from_json(entries)] == entries
-    assert session.turn_texts() == [f"Request: {asked}\nResult: completed: {_CLARIFICATION}"]
+    assert session.turn_texts() == [f"Request: {request}\nResult: completed: {_CLARIFICATION}"]
 
 
-def test_largest_inline_answer_is_kept_completely_until_the_next_answer() -> None:
+def test_response_is_complete_until_the_next_response_and_is_then_shortened() -> None:
     session, text = SessionRecord("s"), "row\n" * 1_600 + "\nWhich one did you mean?"
     _complete_turn(session, "a", response=text)
     assert session.turns[0].answer == text
@@ -187,7 +189,7 @@ def test_largest_inline_answer_is_kept_completely_until_the_next_answer() -> Non
     assert encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES
 
 
-def test_turn_without_an_answer_is_reported_by_its_outcome() -> None:
+def test_summary_of_a_turn_without_a_response_has_its_outcome() -> None:
     session = SessionRecord("s")
     _complete_turn(session, "a", status="failed", outcome="max_rounds: no answer")
     _complete_turn(session, "b", status="cancelled")
@@ -195,7 +197,7 @@ def test_turn_without_an_answer_is_reported_by_its_outcome() -> None:
     assert [turn.ai_response for turn in session.turn_summaries()] == ["(failed: max_rounds: no answer)", "(cancelled)"]
 
 
-def test_known_part_of_a_stored_answer_is_kept() -> None:
+def test_response_of_a_stored_result_has_its_known_beginning() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
     for result, expected in (
         (ProjectedPart("whole", "a" * 30_000, shape), "a"),
@@ -208,41 +210,41 @@ def test_known_part_of_a_stored_answer_is_kept() -> None:
     assert end_of_turn({"status": "completed", "output": StoredValue("ref")}).response is None
 
 
-def test_reference_of_an_answer_that_is_too_long_for_a_run_is_kept() -> None:
+def test_turn_with_a_stored_response_keeps_the_reference() -> None:
     shape = Shape("text", 50_000, 49_998, "It begins so")
     output = StoredValue("ref", name="answer.result", paths=(("message", "content"),), shape=shape)
     end = _reload(end_of_turn({"status": "completed", "output": output}))
-    place = {"ref": "ref", "paths": [["message", "content"]]}
-    assert (end.response_ref, end.outcome) == (place, "It begins so [… cut here …]")
+    response_ref = {"ref": "ref", "paths": [["message", "content"]]}
+    assert (end.response_ref, end.outcome) == (response_ref, "It begins so [… cut here …]")
     session = SessionRecord("s")
     session.start_turn(_turn("a"), at=1.0)
     session.end_turn("a", end, at=2.0)
     _complete_turn(session, "b", response="Short.")
     assert session_from_json(json.loads(json.dumps(session.to_json())), name="s") == session
     rows = "row\n" * 10_000
-    whole = session.with_answers({"a": rows, "gone": "nothing"})
-    assert [turn.answer for turn in whole.turns] == [rows, "Short."]
-    older, newest = whole.with_short_responses().turn_summaries()
+    hydrated = session.with_answers({"a": rows, "gone": "nothing"})
+    assert [turn.answer for turn in hydrated.turns] == [rows, "Short."]
+    older, newest = hydrated.with_short_responses().turn_summaries()
     assert (encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES, CUT_MARK in older.ai_response) == (True, True)
     assert newest.ai_response == "Short."
     assert session.turns[0].response == f"It begins so{CUT_MARK}".strip()
     large = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)
     assert end_of_turn({"status": "completed", "output": large}).response_ref is None
-    for odd in (None, 7, {}, {"ref": 7}, {"ref": "r", "paths": 3}, {"ref": "r", "paths": [{}]}, ["ref"]):
-        assert turn_end_from_json({"status": "completed", "response_ref": odd}).response_ref is None
+    for invalid in (None, 7, {}, {"ref": 7}, {"ref": "r", "paths": 3}, {"ref": "r", "paths": [{}]}, ["ref"]):
+        assert turn_end_from_json({"status": "completed", "response_ref": invalid}).response_ref is None
 
 
 @settings(deadline=None)
 @given(st.text(), st.integers(min_value=100, max_value=3_000))
-def test_text_that_is_cut_fits_and_keeps_both_ends(text: str, most: int) -> None:
-    actual = cut_inside(text * 50, max_bytes=most)
-    assert encoded_size(actual) <= most
+def test_cut_text_is_within_the_limit_and_marked(text: str, limit_bytes: int) -> None:
+    actual = cut_inside(text * 50, max_bytes=limit_bytes)
+    assert encoded_size(actual) <= limit_bytes
     if actual != (text * 50).encode(errors="replace").decode():
         assert CUT_MARK in actual
 
 
 @pytest.mark.parametrize("sign", ["\x01", "日"])
-def test_hundreds_of_turns_stay_small_and_are_counted(sign: str) -> None:
+def test_state_of_hundreds_of_turns_is_bounded_and_omitted_turns_are_counted(sign: str) -> None:
     session = SessionRecord("s")
     words = "ä" * 200
     for number in range(300):
@@ -280,7 +282,7 @@ _ENDS = st.builds(
 
 @settings(deadline=None)
 @given(ends=st.lists(_ENDS, max_size=30), is_open=st.booleans(), is_ending=st.booleans())
-def test_state_survives_encoding_after_any_turns(*, ends: list[TurnEnd], is_open: bool, is_ending: bool) -> None:
+def test_session_survives_serialization_after_any_turns(*, ends: list[TurnEnd], is_open: bool, is_ending: bool) -> None:
     session = SessionRecord("s")
     for number, end in enumerate(ends):
         session.start_turn(_turn(f"r{number}"), at=number)
@@ -295,7 +297,7 @@ def test_state_survives_encoding_after_any_turns(*, ends: list[TurnEnd], is_open
 
 @pytest.mark.parametrize("state", [None, 3, [], {}, {"version": 1}, {"version": "x", "context": {}, "lookups": []}])
 def test_invalid_state_is_reported(state: Any) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011 - its words are of no use to anybody but those who debug
+    with pytest.raises(ValueError):  # noqa: PT011 - the message is only for debugging
         session_from_json(state, name="s")
 
 
@@ -307,14 +309,14 @@ _MESSAGES = st.recursive(
 
 @settings(deadline=None)
 @given(_MESSAGES)
-def test_any_message_is_read_or_rejected(message: Any) -> None:
-    for read in (turn_start_from_json, turn_end_from_json):
+def test_any_message_is_accepted_or_rejected_with_message_invalid(message: Any) -> None:
+    for decode in (turn_start_from_json, turn_end_from_json):
         for result in (message, {"start": message, "run_id": "r"}, {"status": "completed", "names": message}):
             with suppress(MessageInvalid):
-                read(result)
+                decode(result)
 
 
-def test_request_becomes_a_turn_with_an_extender() -> None:
+def test_start_message_determines_the_workflow_and_the_request() -> None:
     start = turn_start_from_json({"run_id": "r", "start": {"goal": "  Do\n it. "}})
     assert (start.workflow, start.request, start.version) == ("PlanAndExecute", "Do it.", None)
     assert turn_start_from_json(start.to_json()) == start
@@ -330,20 +332,20 @@ def test_request_becomes_a_turn_with_an_extender() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "known"),
+    ("result", "identity"),
     [
         (FUND, FUND),
         ({"id": 7}, {"id": "7", "name": None, "kind": None}),
         ("CBU-1", {"id": "CBU-1", "name": None, "kind": None}),
         ({"id": "a", "name": " A\n b ", "kind": 3}, {"id": "a", "name": "A b", "kind": None}),
-        *((odd, None) for odd in ({"name": "x"}, {"id": True}, {"id": ""}, {"id": "x" * 301}, [1], None)),
+        *((invalid, None) for invalid in ({"name": "x"}, {"id": True}, {"id": ""}, {"id": "x" * 301}, [1], None)),
     ],
 )
-def test_summary_of_a_result(result: Any, known: Any) -> None:
-    assert identity_of(result) == known
+def test_identity_of_a_result(result: Any, identity: Any) -> None:
+    assert identity_of(result) == identity
 
 
-def test_names_are_those_that_a_planner_can_use_and_a_run_has_set() -> None:
+def test_session_names_are_valid_and_set_by_effective_calls() -> None:
     assert [name for name in ("cbu", "_a.b-c", "Result_1", "1a", "", "x" * 81, "a b", 3) if is_session_name(name)] == [
         "cbu",
         "_a.b-c",
@@ -355,7 +357,7 @@ def test_names_are_those_that_a_planner_can_use_and_a_run_has_set() -> None:
     assert names == {"cbu": {"id": "b", "name": None, "kind": None}}
 
 
-def test_results_of_a_run_are_summarized_without_ids() -> None:
+def test_outcome_names_the_results_of_a_run_without_ids() -> None:
     fund = {"id": "fund_1", "kind": "fund", "name": "Apex", "client_type": "fund", "manco_id": "c_1", "created": True}
     results: dict[str, Any] = {
         "a": fund,
@@ -371,23 +373,25 @@ def test_results_of_a_run_are_summarized_without_ids() -> None:
     )
     tools = {name: ToolDeclaration(name, effects) for name, effects in _EFFECTS.items()}
     scheduler = _completed_run(CompiledPlan(nodes, tools), results.get)
-    made = "make: fund, Apex; make: CUSTODY (did not exist); make: Bird (existed already); make"
-    assert end_of_turn({"status": "completed", "output": {}}, scheduler).outcome == made
+    expected = "make: fund, Apex; make: CUSTODY (did not exist); make: Bird (existed already); make"
+    assert end_of_turn({"status": "completed", "output": {}}, scheduler).outcome == expected
     assert end_of_turn({"status": "completed", "output": "Done."}, scheduler).outcome == "Done."
     failed = {"x": {"status": "failed", "error": {"message": "no"}}}
-    assert end_of_turn({"status": "failed", "nodes": failed}, scheduler).outcome == f"'x' failed: no; done: {made}"
-    many = CompiledPlan(
+    assert end_of_turn({"status": "failed", "nodes": failed}, scheduler).outcome == f"'x' failed: no; done: {expected}"
+    large_plan = CompiledPlan(
         tuple(CompiledNode(f"n{number}", tool="make") for number in range(20)),
         {"make": ToolDeclaration("make", Effects.WRITE)},
     )
     outcome = (
-        end_of_turn({"status": "completed", "output": {}}, _completed_run(many, lambda name: {"name": name})).outcome
+        end_of_turn(
+            {"status": "completed", "output": {}}, _completed_run(large_plan, lambda name: {"name": name})
+        ).outcome
         or ""
     )
     assert (outcome.startswith("make: n0; make: n1; "), outcome.endswith("make: n11; and 8 more")) == (True, True)
 
 
-def test_end_of_a_run_is_summarized() -> None:
+def test_outcome_of_a_run_is_its_output_or_error() -> None:
     nodes = {f"n{number}": {"status": "failed", "error": {"message": "no"}} for number in range(5)}
     outcomes: dict[str | None, dict[str, Any]] = {
         "It is 7.": {"status": "completed", "output": "It is\n7."},
@@ -402,7 +406,7 @@ def test_end_of_a_run_is_summarized() -> None:
     ]
 
 
-def test_party_that_was_created_by_a_run_that_was_compensated_is_not_known_to_the_next_turn() -> None:
+def test_party_that_a_compensated_run_created_is_not_kept() -> None:
     created = {**JOHN, "search_text": "Jane", "created": True}
     document = {"status": "failed", "lookups": [{**JOHN, "created": False}, created]}
     scheduler = create_scheduler(CompiledPlan(()), {})
@@ -415,7 +419,7 @@ def test_party_that_was_created_by_a_run_that_was_compensated_is_not_known_to_th
 
 
 @pytest.mark.parametrize("name", ["", "  ", "x" * 151, "ä" * 76, "a\nb", "a\u202eb", "a\u200bb", "a\ud800"])
-def test_name_of_a_session_is_any_text_but_an_empty_long_or_hidden_one(name: str) -> None:
+def test_empty_too_long_or_unprintable_session_name_is_rejected(name: str) -> None:
     with pytest.raises(SessionNameInvalid) as invalid:
         session_name(name)
     is_of_size = "it must be 1-150 bytes of UTF-8" in str(invalid.value)
@@ -424,9 +428,9 @@ def test_name_of_a_session_is_any_text_but_an_empty_long_or_hidden_one(name: str
     assert session_id("a/b") == "session-a/b"
 
 
-def test_position_of_a_turn_is_part_of_its_run() -> None:
+def test_run_input_has_the_session_and_turn() -> None:
     run_input = RunInput(plan={"nodes": []}, session=ParentSession("session-s", "r"))
     assert run_input_from_json(run_input_to_json(run_input)).session == ParentSession("session-s", "r")
-    for place in (3, {}, {"session_workflow_id": "", "turn": "r"}, {"session_workflow_id": "x" * 1001, "turn": "r"}):
+    for session in (3, {}, {"session_workflow_id": "", "turn": "r"}, {"session_workflow_id": "x" * 1001, "turn": "r"}):
         with pytest.raises(MessageInvalid, match="'session' must have"):
-            run_input_from_json({"plan": {}, "session": place})
+            run_input_from_json({"plan": {}, "session": session})

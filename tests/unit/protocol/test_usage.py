@@ -1,4 +1,4 @@
-"""Usage report of the model calls of a run, and calls that are repeated after the payload store failed."""
+"""Usage of the model calls of a run, and repeated calls after a failure of the payload store."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -45,7 +45,7 @@ from tests.support.plan_building import (
 )
 
 FACTS = RunFacts("w1", "r1")
-USED = Usage(calls=1, prompt_tokens=30, completion_tokens=12, money=Decimal("0.25"))
+USAGE = Usage(calls=1, prompt_tokens=30, completion_tokens=12, money=Decimal("0.25"))
 
 
 def answer_payload(value: Any, usage: bytes) -> Payload:
@@ -57,32 +57,36 @@ def encode(usage: Usage) -> bytes:
 
 
 def failure(details: Any) -> ActivityError:
-    about: dict[str, Any] = {"scheduled_event_id": 1, "started_event_id": 2, "identity": "", "activity_id": "a"}
-    error = ActivityError("failed", **about, activity_type="any", retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED)
+    fields: dict[str, Any] = {"scheduled_event_id": 1, "started_event_id": 2, "identity": "", "activity_id": "a"}
+    error = ActivityError("failed", **fields, activity_type="any", retry_state=RetryState.MAXIMUM_ATTEMPTS_REACHED)
     error.__cause__ = ApplicationError("no", details, type="model_cut_off")
     return error
 
 
-def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None:
+def test_document_has_the_usage_of_nodes_and_no_cost_if_a_call_is_unpriced() -> None:
     scheduler = started_run(node("a"), node("b"), node("c"))
-    apply_result(scheduler, "a", answer_payload(1, encode(USED)), at=1.0)
-    apply_failure(scheduler, "b", failure({"attempt": 3, "usage": USED.to_json()}), at=1.0)
+    apply_result(scheduler, "a", answer_payload(1, encode(USAGE)), at=1.0)
+    apply_failure(scheduler, "b", failure({"attempt": 3, "usage": USAGE.to_json()}), at=1.0)
     apply_result(scheduler, "c", Payload(metadata={"encoding": b"json/plain"}, data=b"1"), at=1.0)
     document = result_document(scheduler, FACTS)
-    none = dict.fromkeys(("cached_tokens", "reasoning_tokens", "unpriced_calls", "uncounted_calls"), 0)
-    one = {
+    zero_counts = dict.fromkeys(("cached_tokens", "reasoning_tokens", "unpriced_calls", "uncounted_calls"), 0)
+    node_usage = {
         "calls": 1,
         "prompt_tokens": 30,
         "completion_tokens": 12,
         "tokens": 42,
         "money": "0.25",
         "cost": "0.25",
-        **none,
+        **zero_counts,
     }
-    assert document["usage"] == (USED + USED).to_document()
-    assert {name: each.get("usage") for name, each in document["nodes"].items()} == {"a": one, "b": one, "c": None}
+    assert document["usage"] == (USAGE + USAGE).to_document()
+    assert {name: each.get("usage") for name, each in document["nodes"].items()} == {
+        "a": node_usage,
+        "b": node_usage,
+        "c": None,
+    }
     scheduler = started_run(node("a"), node("b"))
-    scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=USED))
+    scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=USAGE))
     scheduler.complete("b", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, prompt_tokens=5, unpriced_calls=1)))
     document = result_document(scheduler, FACTS)
     assert (document["usage"]["money"], document["usage"]["cost"], document["usage"]["tokens"]) == ("0.25", None, 47)
@@ -92,58 +96,66 @@ def test_document_has_the_usage_of_nodes_and_no_cost_if_one_is_unknown() -> None
     assert "usage" not in state_to_json(scheduler)
 
 
-@pytest.mark.parametrize("encoded_as", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
-def test_unreadable_usage_is_ignored(encoded_as: bytes) -> None:
+@pytest.mark.parametrize("encoded", [b"", b"[1]", b"no JSON", b'{"calls": -1}', b'{"calls": "many"}'])
+def test_unreadable_usage_is_ignored(encoded: bytes) -> None:
     scheduler = started_run(node("a"), node("b"))
-    apply_result(scheduler, "a", answer_payload(1, encoded_as), at=1.0)
-    apply_failure(scheduler, "b", failure({"usage": encoded_as.decode()}), at=1.0)
+    apply_result(scheduler, "a", answer_payload(1, encoded), at=1.0)
+    apply_failure(scheduler, "b", failure({"usage": encoded.decode()}), at=1.0)
     assert (scheduler.records[0].result, scheduler.state.totals.usage) == (1, RunUsage())
 
 
 def test_usage_includes_every_attempt_and_item_of_a_node() -> None:
     scheduler = started_run(node("a"))
-    scheduler.fail("a", tool_error(), at=1.0, attempt=Attempt(usage=USED))
+    scheduler.fail("a", tool_error(), at=1.0, attempt=Attempt(usage=USAGE))
     assert apply_command(RetryNode("a"), scheduler, at=2.0) is None
     start_ready_tasks(scheduler, at=2.0)
-    scheduler.fail("a", tool_error(), at=3.0, attempt=Attempt(usage=USED))
+    scheduler.fail("a", tool_error(), at=3.0, attempt=Attempt(usage=USAGE))
     assert apply_command(SetResult("a", 5), scheduler, at=4.0) is None
-    assert (scheduler.state.totals.usage.total, scheduler.state.totals.usage.tasks) == (USED + USED, {"a": USED + USED})
+    assert (scheduler.state.totals.usage.total, scheduler.state.totals.usage.tasks) == (
+        USAGE + USAGE,
+        {"a": USAGE + USAGE},
+    )
     scheduler = started_run(node("m", for_each=["x", "y"], key="{{item}}"))
-    scheduler.complete("m[x]", 1, at=1.0, attempt=Attempt(usage=USED))
-    scheduler.complete("m[y]", 1, at=1.0, attempt=Attempt(usage=USED))
-    assert scheduler.state.totals.usage.tasks == {"m[x]": USED, "m": USED + USED, "m[y]": USED}
-    assert scheduler.state.totals.usage.total == USED + USED
+    scheduler.complete("m[x]", 1, at=1.0, attempt=Attempt(usage=USAGE))
+    scheduler.complete("m[y]", 1, at=1.0, attempt=Attempt(usage=USAGE))
+    assert scheduler.state.totals.usage.tasks == {"m[x]": USAGE, "m": USAGE + USAGE, "m[y]": USAGE}
+    assert scheduler.state.totals.usage.total == USAGE + USAGE
 
 
-def agents_plan() -> RunScheduler:
+def run_with_agents() -> RunScheduler:
     agent = ToolDeclaration("agent.writer", Effects.READ)
-    below = plan_of(node("in"))
-    raw = plan_of(node("w", tool="agent.writer"), node("p", plan=below), node("q", plan=below))
+    sub_plan = plan_of(node("in"))
+    raw = plan_of(node("w", tool="agent.writer"), node("p", plan=sub_plan), node("q", plan=sub_plan))
     scheduler = started_scheduler(compiled_plan(raw, tools={**TOOLS, agent.name: agent}))
     start_ready_tasks(scheduler)
     return scheduler
 
 
-def test_agents_are_reported_by_name_in_all_executions() -> None:
-    scheduler = agents_plan()
-    scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
-    inside = {**(USED + USED).to_document(), "agents": {"writer": USED.to_document(), "critic": USED.to_document()}}
-    end = sub_plan_end_from_json({"task": "p", "status": "completed", "output": 1, "usage": inside})
+def test_usage_is_reported_by_agent_name_in_all_executions() -> None:
+    scheduler = run_with_agents()
+    scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USAGE))
+    child_usage = {
+        **(USAGE + USAGE).to_document(),
+        "agents": {"writer": USAGE.to_document(), "critic": USAGE.to_document()},
+    }
+    end = sub_plan_end_from_json({"task": "p", "status": "completed", "output": 1, "usage": child_usage})
     apply_sub_plan_end(scheduler, end, at=2.0)
     apply_sub_plan_end(scheduler, end, at=3.0)
-    failed = {"task": "q", "status": "failed", "error": {"message": "no"}, "usage": USED.to_document()}
+    failed = {"task": "q", "status": "failed", "error": {"message": "no"}, "usage": USAGE.to_document()}
     apply_sub_plan_end(scheduler, sub_plan_end_from_json(failed), at=2.0)
     assert scheduler.state.totals.usage == RunUsage(
-        USED + USED + USED + USED, {"w": USED, "p": USED + USED, "q": USED}, {"writer": USED + USED, "critic": USED}
+        USAGE + USAGE + USAGE + USAGE,
+        {"w": USAGE, "p": USAGE + USAGE, "q": USAGE},
+        {"writer": USAGE + USAGE, "critic": USAGE},
     )
     assert result_document(scheduler, FACTS)["usage"]["agents"] == {
-        "writer": (USED + USED).to_document(),
-        "critic": USED.to_document(),
+        "writer": (USAGE + USAGE).to_document(),
+        "critic": USAGE.to_document(),
     }
-    scheduler = agents_plan()
-    scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USED))
-    following = restored_scheduler(scheduler)
-    assert following.state.totals.usage == scheduler.state.totals.usage
+    scheduler = run_with_agents()
+    scheduler.complete("w", 1, at=1.0, attempt=Attempt(usage=USAGE))
+    next_execution = restored_scheduler(scheduler)
+    assert next_execution.state.totals.usage == scheduler.state.totals.usage
     assert run_usage_from_json(None) == RunUsage()
 
 
@@ -165,12 +177,12 @@ def _running(tool: str = "make") -> RunScheduler:
 
 
 def _storage_failure(size_bytes: int | None, **details: Any) -> ApplicationError:
-    """Return the failure of a call: a result of that size was not stored, or for size 0 a value was not loaded."""
-    about = {"attempt": 1, **details} | ({} if size_bytes is None else {DETAIL_UNSTORED_BYTES: size_bytes})
-    return ApplicationError("the store is away", about, type=ERROR_STORE_RETRY, non_retryable=True)
+    """Return the failure of a call whose result was not stored, or, for size 0, whose input was not loaded."""
+    fields = {"attempt": 1, **details} | ({} if size_bytes is None else {DETAIL_UNSTORED_BYTES: size_bytes})
+    return ApplicationError("the store is away", fields, type=ERROR_STORE_RETRY, non_retryable=True)
 
 
-def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:
+def test_waits_for_the_store_grow_until_the_call_fails() -> None:
     scheduler = _running()
     actual = [store_wait_of(scheduler, "a", _storage_failure(9000), at=1.0) for _ in range(MAX_STORE_WAITS + 1)]
     assert actual == [*(StoreWait(9000, pause_s) for pause_s in (0.0, 10.0, 20.0, 40.0, 80.0)), None]
@@ -180,29 +192,29 @@ def test_repeated_call_waits_longer_each_time_and_fails_at_last() -> None:
     assert scheduler.records[0].attempts == MAX_STORE_WAITS + 1
     scheduler = _running()
     store_wait_of(scheduler, "a", _storage_failure(0), at=1.0)
-    apply_result(scheduler, "a", answer_payload(1, encode(USED)), at=2.0)
+    apply_result(scheduler, "a", answer_payload(1, encode(USAGE)), at=2.0)
     assert (store_waits_of(scheduler), scheduler.records[0].attempts) == ({}, 1)
     scheduler = _running()
     lineage = lineage_of_locations(["file:///in.csv"]).to_document()
-    store_wait_of(scheduler, "a", _storage_failure(9000, usage=USED.to_json(), lineage=lineage), at=1.0)
-    assert scheduler.state.totals.usage.total == USED
+    store_wait_of(scheduler, "a", _storage_failure(9000, usage=USAGE.to_json(), lineage=lineage), at=1.0)
+    assert scheduler.state.totals.usage.total == USAGE
     assert lineage_of(scheduler).tasks["a"].to_document() == lineage
-    apply_result(scheduler, "a", answer_payload(1, encode(USED)), at=2.0)
-    assert scheduler.state.totals.usage.total == USED + USED
+    apply_result(scheduler, "a", answer_payload(1, encode(USAGE)), at=2.0)
+    assert scheduler.state.totals.usage.total == USAGE + USAGE
 
 
-@pytest.mark.parametrize(("size_bytes", "attempt", "changed"), [(9000, 1, True), (0, 1, False), (0, 2, True)])
-def test_call_is_compensated_although_its_result_was_not_stored(
-    *, size_bytes: int, attempt: int, changed: bool
+@pytest.mark.parametrize(("size_bytes", "attempt", "has_effects"), [(9000, 1, True), (0, 1, False), (0, 2, True)])
+def test_run_has_effects_of_a_call_whose_result_was_not_stored(
+    *, size_bytes: int, attempt: int, has_effects: bool
 ) -> None:
     scheduler = _running()
     assert store_wait_of(scheduler, "a", _storage_failure(size_bytes, attempt=attempt), at=1.0) is not None
     apply_loading_failure(scheduler, "a", ApplicationError("the wait failed"), at=2.0)
     assert scheduler.records[0].status is NodeStatus.FAILED
-    assert run_may_have_effects(scheduler.state) is changed
+    assert run_may_have_effects(scheduler.state) is has_effects
 
 
-def test_repeated_call_that_fails_before_its_change_is_compensated_for_the_first_one() -> None:
+def test_run_may_have_effects_of_a_call_whose_repetition_was_not_started() -> None:
     scheduler = _running()
     store_wait_of(scheduler, "a", _storage_failure(9000), at=1.0)
     apply_failure(scheduler, "a", ApplicationError("refused", {"attempt": 1}, type="not_started"), at=2.0)
@@ -212,13 +224,13 @@ def test_repeated_call_that_fails_before_its_change_is_compensated_for_the_first
 @pytest.mark.parametrize(
     ("tool", "size_bytes"),
     [
-        # A foreign worker, and a tool of a user that raises an error of this type.
+        # A foreign worker, and a user tool that raises an error of this type.
         ("other", 0),
         ("make", None),
         ("send", 9000),
         ("make", -1),
     ],
 )
-def test_failure_of_another_origin_is_not_repeated(tool: str, size_bytes: int | None) -> None:
+def test_call_with_a_write_or_a_foreign_failure_is_not_repeated(tool: str, size_bytes: int | None) -> None:
     scheduler = _running(tool)
     assert store_wait_of(scheduler, "a", _storage_failure(size_bytes), at=1.0) is None

@@ -1,4 +1,4 @@
-"""Webhook notifications: stable ids, limited sizes, and a signature that others can verify."""
+"""Webhook notifications: stable ids, limited sizes, and a standard signature."""
 
 from typing import Any
 
@@ -34,7 +34,7 @@ def test_signature_matches_the_example_of_the_standard() -> None:
     }
 
 
-def test_id_of_a_notification_depends_on_its_event_alone() -> None:
+def test_id_of_a_notification_depends_only_on_its_event() -> None:
     opened, answered = Notification("opened", _request(), 1.5), Notification("answered", _request(), 2.0)
     other = Notification("opened", _request("check#2"), 1.5)
     escalated = _request()

@@ -24,7 +24,7 @@ NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required"
 
 
 class Bench(ToolBench):
-    """Call one tool like a worker that has a scripted model server or no model."""
+    """Call one tool as a worker does, with a scripted model server or without a model."""
 
     def __init__(self, function: Callable[..., Any], server: ModelServer | None) -> None:
         environment = ToolEnvironment(Path(), secret={"TOKEN": "very-secret"}.get)
@@ -34,7 +34,7 @@ class Bench(ToolBench):
 
 @tool(effects="read")
 async def compare(first: str, second: str) -> list[Any]:
-    """Asks two questions, one after the other."""
+    """Asks a model two questions in sequence."""
     actual = await context().ask_model(first)
     number = await context().ask_model(
         [system("Be brief."), user(second)], purpose="count", output=NUMBER, config=ModelConfig(model="large")
@@ -44,11 +44,11 @@ async def compare(first: str, second: str) -> list[Any]:
 
 @tool(effects="read", secrets=["TOKEN"])
 def count(words: str) -> Any:
-    """Asks one question from a thread."""
+    """Asks a model one question from a thread."""
     return context().ask_model(words, output=NUMBER).wait().output
 
 
-def used(payload: Payload) -> Usage:
+def usage_of(payload: Payload) -> Usage:
     return usage_from_json(json.loads(payload.metadata["dagwright-usage"]))
 
 
@@ -57,7 +57,7 @@ async def test_an_async_tool_calls_models_and_its_result_reports_the_total_usage
     async with ModelServer(*steps) as server:
         payload = await Bench(compare, server).payload({"first": "Hello?", "second": "How many?"})
     assert json.loads(payload.data) == ["Hi", {"n": 2}]
-    assert used(payload) == Usage(calls=2, prompt_tokens=13, completion_tokens=24, unpriced_calls=2)
+    assert usage_of(payload) == Usage(calls=2, prompt_tokens=13, completion_tokens=24, unpriced_calls=2)
     assert [(call.model, call.metadata, call.messages) for call in server.calls] == [
         ("small", {"run_id": "test", "node_id": "n1", "purpose": "tool"}, [{"role": "user", "content": "Hello?"}]),
         (
@@ -68,7 +68,7 @@ async def test_an_async_tool_calls_models_and_its_result_reports_the_total_usage
     ]
 
 
-async def test_the_model_of_the_run_is_called_unless_the_tool_names_another() -> None:
+async def test_tool_calls_the_model_of_the_run_unless_the_tool_names_a_model() -> None:
     steps = (text("Hi"), json_text({"n": 2}))
     async with ModelServer(*steps) as server:
         bench = Bench(compare, server)
@@ -80,30 +80,30 @@ async def test_model_calls_of_a_tool_are_concurrent() -> None:
     released = asyncio.Event()
 
     @tool(effects="read")
-    async def both() -> list[str]:
+    async def ask_twice() -> list[str]:
         answers = await asyncio.gather(*(context().ask_model(words) for words in ("one", "two")))
         return [answer.text for answer in answers]
 
     steps = (step("first", last="one", released=released), step("second", last="two"))
     async with ModelServer(*steps) as server:
-        asked = asyncio.create_task(Bench(both, server).payload({}))
-        await eventually(lambda: asked.done() or len(server.calls) == 2)
+        tool_call = asyncio.create_task(Bench(ask_twice, server).payload({}))
+        await eventually(lambda: tool_call.done() or len(server.calls) == 2)
         released.set()
-        payload = await asked
-    assert (json.loads(payload.data), used(payload).calls) == (["first", "second"], 2)
+        payload = await tool_call
+    assert (json.loads(payload.data), usage_of(payload).calls) == (["first", "second"], 2)
 
 
-async def test_a_plain_def_calls_a_model_from_its_thread() -> None:
+async def test_a_sync_tool_calls_a_model_from_its_thread() -> None:
     async with ModelServer(json_text({"n": 7})) as server:
         payload = await Bench(count, server).payload({"words": "How many?"})
-    assert (json.loads(payload.data), used(payload).calls) == ({"n": 7}, 1)
+    assert (json.loads(payload.data), usage_of(payload).calls) == ({"n": 7}, 1)
 
 
 @pytest.mark.parametrize("function", [compare, count])
 async def test_a_busy_model_is_retried_after_the_delay_it_requests(function: Callable[..., Any]) -> None:
     async with ModelServer(busy(retry_after=7)) as server:
-        given = {"words": "?"} if function is count else {"first": "?", "second": "?"}
-        failure = await Bench(function, server).failure(given)
+        arguments = {"words": "?"} if function is count else {"first": "?", "second": "?"}
+        failure = await Bench(function, server).failure(arguments)
     assert (failure.type, failure.non_retryable) == ("model_busy", False)
     assert failure.next_retry_delay == timedelta(seconds=7)
 
@@ -128,7 +128,7 @@ async def test_unusable_answer_counts_as_usage() -> None:
     assert usage_from_json(failure.details[0]["usage"]).tokens == 3
 
 
-async def test_a_write_is_not_repeated_for_a_model_that_is_busy() -> None:
+async def test_busy_model_is_not_retried_in_a_write() -> None:
     @tool(effects="write")
     async def publish() -> str:
         return (await context().ask_model("?")).text
@@ -145,12 +145,12 @@ async def test_a_secret_is_not_sent_to_a_model() -> None:
     assert server.calls[0].messages == [{"role": "user", "content": "the key is ***"}]
 
 
-async def test_a_worker_without_models_reports_it() -> None:
+async def test_worker_without_a_model_client_fails_with_model_missing() -> None:
     failure = await Bench(count, None).failure({"words": "?"})
     assert (failure.type, failure.message) == ("model_missing", "this worker has no model client")
 
 
-async def test_a_pure_result_of_a_model_is_reused_only_if_the_plan_allows_it() -> None:
+async def test_result_of_a_pure_tool_that_calls_a_model_is_reused_only_if_the_plan_allows_it() -> None:
     @tool(effects="pure")
     def weigh(words: str) -> Any:
         return context().ask_model(words, output=NUMBER).wait().output
@@ -159,11 +159,13 @@ async def test_a_pure_result_of_a_model_is_reused_only_if_the_plan_allows_it() -
     async with ModelServer(*steps) as server:
         bench = Bench(weigh, server)
         results = [json.loads((await bench.payload({"words": "?"})).data)["n"] for _ in range(2)]
-        kept = [json.loads((await bench.payload({"words": "?"}, **{HEADER_CACHE: 60})).data)["n"] for _ in range(2)]
-    assert (results, kept) == ([1, 2], [3, 3])
+        cached_results = [
+            json.loads((await bench.payload({"words": "?"}, **{HEADER_CACHE: 60})).data)["n"] for _ in range(2)
+        ]
+    assert (results, cached_results) == ([1, 2], [3, 3])
 
 
-async def test_wait_in_an_async_def_is_reported() -> None:
+async def test_wait_in_an_async_tool_is_an_error() -> None:
     @tool(effects="read")
     async def mistaken() -> str:
         return context().ask_model("?").wait().text
@@ -173,18 +175,18 @@ async def test_wait_in_an_async_def_is_reported() -> None:
     assert "an async def must use `await context().ask_model(…)` instead of wait()" in failure.message
 
 
-async def test_a_cancelled_call_waits_no_longer_for_its_answer() -> None:
+async def test_cancelled_call_stops_waiting_for_the_model() -> None:
     never = asyncio.Event()
     async with ModelServer(step("late", released=never)) as server:
         bench = Bench(count, server)
-        asked = asyncio.create_task(bench.payload({"words": "?"}))
-        await eventually(lambda: asked.done() or bool(server.calls))
-        asked.cancel()
+        tool_call = asyncio.create_task(bench.payload({"words": "?"}))
+        await eventually(lambda: tool_call.done() or bool(server.calls))
+        tool_call.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asked
+            await tool_call
 
 
-async def test_a_question_needs_an_assignee_and_a_text() -> None:
+async def test_ask_model_needs_a_model_and_a_message() -> None:
     with tool_context():
         with pytest.raises(GiveUp, match=r"in a test, pass `ask` to tool_context\(\)"):
             await context().ask_model("?")

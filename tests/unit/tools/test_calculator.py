@@ -72,7 +72,7 @@ def test_arithmetic_is_exact(expression: str, value: float) -> None:
         ("1" * 4001, "over the limit of 4,000"),
     ],
 )
-def test_everything_else_is_a_clear_error(text: str, message: str) -> None:
+def test_text_that_is_not_arithmetic_is_a_clear_error(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         calculator(text)
     assert message in str(caught.value)
@@ -101,7 +101,7 @@ def test_chains_of_operations_equal_fractions(steps: list[tuple[str, object]]) -
             assert abs(Fraction(number_of(value)) / value - 1) < Fraction(1, 10**14)
 
 
-# Words.
+# Queries in words.
 
 SEED = "Calculate the difference between 69 and 55"
 
@@ -115,7 +115,7 @@ def no_calculation(reason: str) -> Any:
 
 
 async def calculate(server: ModelServer, query: Any, *, model: str | None = "small") -> Any:
-    """Return the result of the calculator of a worker with this model service."""
+    """Call `calculator` in a worker that uses this model server."""
     async with ModelClient(Endpoint(server.base_url), model=model) as client:
         with tool_context(ask=client.complete):
             return await asyncio.to_thread(calculator, query=query)
@@ -141,13 +141,13 @@ async def test_plain_arithmetic_calls_no_model(query: Any) -> None:
     ("query", "message"),
     [("1/0", "divides by zero"), ("9**9**9", "too large"), ("", "it is empty"), ("  ", "it is empty")],
 )
-async def test_invalid_values_that_no_model_could_fix_call_no_model(query: str, message: str) -> None:
+async def test_arithmetic_errors_and_empty_queries_call_no_model(query: str, message: str) -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match=message):
             await calculate(server, query)
 
 
-async def test_a_model_gets_a_wrong_expression_back_once() -> None:
+async def test_a_wrong_expression_is_returned_to_the_model_once() -> None:
     async with ModelServer(expression("69 minus 55"), expression("69 - 55")) as server:
         assert await calculate(server, SEED) == 14
     last = server.calls[1].messages[-1]["content"]
@@ -187,13 +187,13 @@ async def test_division_by_zero_is_an_error() -> None:
             await calculate(server, "One divided by nothing")
 
 
-async def test_without_a_model_the_error_has_a_remedy() -> None:
-    refusal = "'Add 1 and 2' is not arithmetic: unknown name 'Add'; write an expression such as 12 * (3 + 4) / 5"
+async def test_error_without_a_model_explains_how_to_name_a_model() -> None:
+    rejection = "'Add 1 and 2' is not arithmetic: unknown name 'Add'; write an expression such as 12 * (3 + 4) / 5"
     async with ModelServer() as server:
-        with pytest.raises(ValueError, match="not arithmetic") as unnamed:
+        with pytest.raises(ValueError, match="not arithmetic") as caught:
             await calculate(server, "Add 1 and 2", model=None)
-    assert str(unnamed.value) == (
-        f"{refusal}, or let a model read it: name a model in the request, or set DAGWRIGHT_MODEL for the worker "
+    assert str(caught.value) == (
+        f"{rejection}, or let a model read it: name a model in the request, or set DAGWRIGHT_MODEL for the worker "
         "(`dagwright up` passes its environment to the workers that it starts)"
     )
 
@@ -206,7 +206,7 @@ async def test_service_failure_is_distinguished_from_an_invalid_text() -> None:
             assert caught.value.error == error
 
 
-async def test_an_endless_text_is_rejected_before_a_model_is_called() -> None:
+async def test_a_too_long_text_is_rejected_before_a_model_is_called() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="over the limit of 100,000"):
             await calculate(server, "x" * (QUERY_LIMIT + 1))

@@ -1,4 +1,4 @@
-"""Fingerprint of the code of a tool: it changes if results may change, and is the same in every process."""
+"""Code fingerprint of a tool: a changed result changes the fingerprint, and every process computes the same one."""
 
 import importlib
 import subprocess
@@ -32,9 +32,9 @@ def fingerprint(function: Callable[..., Any] | None) -> str | None:
     return CodeFingerprinter().fingerprint(function)
 
 
-def write(folder: Path, package: str, *, factor: int = 2, more: str = "") -> None:
+def write(folder: Path, package: str, *, factor: int = 2, appended: str = "") -> None:
     (folder / f"{package}_helper.py").write_text(HELPER.format(factor=factor), encoding="utf-8")
-    (folder / f"{package}_tools.py").write_text(TOOLS.format(package=package) + more, encoding="utf-8")
+    (folder / f"{package}_tools.py").write_text(TOOLS.format(package=package) + appended, encoding="utf-8")
 
 
 def load_module(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -49,44 +49,46 @@ def load_module(folder: Path, package: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.waits
-def test_code_is_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fingerprint_is_the_same_in_every_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "same")
-    here = fingerprint(load_module(tmp_path, "same", monkeypatch).double)
+    expected = fingerprint(load_module(tmp_path, "same", monkeypatch).double)
     program = (
-        "import same_tools; from dagwright.tools.code_fingerprint import CodeFingerprinter as R; "
-        "print(R().fingerprint(same_tools.double))"
+        "import same_tools; from dagwright.tools.code_fingerprint import CodeFingerprinter; "
+        "print(CodeFingerprinter().fingerprint(same_tools.double))"
     )
     environment = {"PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[3]}", "PYTHONHASHSEED": "1"}
     command = [sys.executable, "-c", program]
     actual = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
-    assert actual.stdout.strip() == here
+    assert actual.stdout.strip() == expected
 
 
-def test_code_differs_if_a_helper_in_another_file_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    codes = []
-    for number, (factor, more) in enumerate([(2, ""), (3, ""), (2, "NEW = 1\n"), (2, "")]):
+def test_fingerprint_differs_if_a_helper_in_another_file_differs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fingerprints = []
+    for number, (factor, appended) in enumerate([(2, ""), (3, ""), (2, "NEW = 1\n"), (2, "")]):
         folder = tmp_path / str(number)
         folder.mkdir()
-        write(folder, "helped", factor=factor, more=more)
-        codes.append(fingerprint(load_module(folder, "helped", monkeypatch).double))
-    assert codes[0] == codes[3]
-    assert len(set(codes)) == 3
-    assert None not in codes
+        write(folder, "helped", factor=factor, appended=appended)
+        fingerprints.append(fingerprint(load_module(folder, "helped", monkeypatch).double))
+    assert fingerprints[0] == fingerprints[3]
+    assert len(set(fingerprints)) == 3
+    assert None not in fingerprints
 
 
-def test_two_functions_of_one_file_have_two_codes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_functions_of_one_file_have_different_fingerprints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, "pair")
     module = load_module(tmp_path, "pair", monkeypatch)
     assert fingerprint(module.double) != fingerprint(module.other)
 
 
 @dataclass
-class Held:
+class Location:
     place: Path
     token: str = field(default="", repr=False)
 
 
-def holding(value: Any) -> Callable[[], Any]:
+def closure_over(value: Any) -> Callable[[], Any]:
     def tool() -> Any:
         return value
 
@@ -106,30 +108,31 @@ def helper() -> int:
         ([1, (2,)], [1, (3,)]),
         ({"a": {1, 2}}, {"a": {1, 3}}),
         (timedelta(1), timedelta(2)),
-        (Held(Path("a")), Held(Path("b"))),
-        (holding(1), holding(2)),
+        (Location(Path("a")), Location(Path("b"))),
+        (closure_over(1), closure_over(2)),
         (helper, fingerprint),
-        (Held, FunctionType),
+        (Location, FunctionType),
         (sys, textwrap),
     ],
 )
-def test_code_differs_if_plain_values_of_the_closure_differ(first: Any, second: Any) -> None:
-    codes = [fingerprint(holding(value)) for value in (first, second, first)]
-    assert codes[0] == codes[2]
-    assert len(set(codes)) == 2
-    assert None not in codes
+def test_fingerprint_differs_if_plain_values_of_the_closure_differ(first: Any, second: Any) -> None:
+    fingerprints = [fingerprint(closure_over(value)) for value in (first, second, first)]
+    assert fingerprints[0] == fingerprints[2]
+    assert len(set(fingerprints)) == 2
+    assert None not in fingerprints
 
 
-def test_function_with_indistinguishable_values_has_no_code() -> None:
+def test_function_with_indistinguishable_values_has_no_fingerprint() -> None:
     scope: dict[str, Any] = {"__name__": "nowhere"}
     exec("def made(): return 1", scope)
     assert [
-        fingerprint(function) for function in (holding(object()), holding([object()]), scope["made"], len, None)
+        fingerprint(function)
+        for function in (closure_over(object()), closure_over([object()]), scope["made"], len, None)
     ] == [None] * 5
 
 
 @pytest.mark.parametrize(
-    ("imported", "used"),
+    ("import_text", "expression"),
     [
         ("from {package}_helper import FACTOR", "FACTOR"),
         ("import {package}_space.inner", "{package}_space.inner.FACTOR"),
@@ -138,14 +141,16 @@ def test_function_with_indistinguishable_values_has_no_code() -> None:
     ],
     ids=["constant", "package without a file", "module of such a package", "inside of a function"],
 )
-def test_code_differs_with_imports(imported: str, used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    actual = []
+def test_fingerprint_differs_if_an_imported_value_differs(
+    import_text: str, expression: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fingerprints = []
     for number, factor in enumerate((2, 3, 2)):
         folder, package = tmp_path / str(number), "anything"
         (folder / f"{package}_space").mkdir(parents=True)
         for helper in (f"{package}_helper.py", f"{package}_space/inner.py"):
             (folder / helper).write_text(f"FACTOR = {factor}\n", encoding="utf-8")
-        text = f"{imported}\n\ndef double(value):\n    return value * {used}\n".format(package=package)
+        text = f"{import_text}\n\ndef double(value):\n    return value * {expression}\n".format(package=package)
         (folder / f"{package}_tools.py").write_text(text, encoding="utf-8")
         monkeypatch.syspath_prepend(folder)
         for name in [name for name in sys.modules if name.startswith(package)]:
@@ -153,12 +158,14 @@ def test_code_differs_with_imports(imported: str, used: str, tmp_path: Path, mon
         importlib.invalidate_caches()
         module = importlib.import_module(f"{package}_tools")
         assert module.double(1) == factor
-        actual.append(fingerprint(module.double))
-    assert actual[0] is not None
-    assert actual[0] == actual[2] != actual[1]
+        fingerprints.append(fingerprint(module.double))
+    assert fingerprints[0] is not None
+    assert fingerprints[0] == fingerprints[2] != fingerprints[1]
 
 
-def test_tool_that_imports_an_unloaded_module_has_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tool_that_imports_an_unloaded_module_has_no_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "later_helper.py").write_text("FACTOR = 2\n", encoding="utf-8")
     text = "def double(value):\n    from later_helper import FACTOR\n    return value * FACTOR\n"
     (tmp_path / "later_tools.py").write_text(text, encoding="utf-8")

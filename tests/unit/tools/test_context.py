@@ -21,7 +21,7 @@ def test_context_outside_a_tool_is_an_error() -> None:
         context()
 
 
-def test_context_has_the_call_and_records_reports() -> None:
+def test_context_describes_the_call_and_records_heartbeats() -> None:
     with tool_context(idempotency_key="k", node="n", last_heartbeat=3) as call:
         assert (context().idempotency_key, context().node, context().attempt) == ("k", "n", 1)
         assert (context().last_heartbeat, context().cancelled) == (3, False)
@@ -90,7 +90,7 @@ def test_invalid_json_is_rejected_with_its_path(value: Any, message: str) -> Non
     assert message in str(caught.value)
 
 
-def test_a_hundred_levels_are_accepted() -> None:
+def test_json_nested_100_deep_is_accepted() -> None:
     assert json_bytes(nest(100)) == b"[" * 100 + b"1" + b"]" * 100
 
 
@@ -101,7 +101,7 @@ def test_a_model_inside_itself_is_rejected() -> None:
         json_bytes(row)
 
 
-def test_a_deep_model_is_rejected_and_does_not_end_the_process() -> None:
+def test_a_too_deep_model_is_rejected_without_a_crash() -> None:
     with pytest.raises(InvalidResult, match="JSON"):
         json_bytes(Report(rows=[], total=nest(5000)))
 
@@ -110,7 +110,7 @@ def test_a_deep_model_is_rejected_and_does_not_end_the_process() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "shown"),
+    ("location", "shown"),
     [
         ("notes/tea.txt", "notes/tea.txt"),
         ("https://x.example/a/b", "https://x.example/a/b"),
@@ -123,26 +123,26 @@ def test_a_deep_model_is_rejected_and_does_not_end_the_process() -> None:
         ("a\nb\x1b[2J.txt", "a�b�[2J.txt"),
     ],
 )
-def test_a_url_is_reported_without_its_secrets(place: str, shown: str) -> None:
-    assert Redaction().location(place) == shown
+def test_a_url_is_reported_without_its_secrets(location: str, shown: str) -> None:
+    assert Redaction().location(location) == shown
 
 
 def test_a_secret_of_the_call_is_redacted_everywhere_in_a_url() -> None:
-    place = "https://x.example/a%20b%2Fc/a%20b/c?q=a+b%2Fc&r=a+b/c&s=of+a%20b/c"
-    assert Redaction(["a b/c"]).location(place) == "https://x.example/***/***?q=***&r=***&s=of+***"
+    location = "https://x.example/a%20b%2Fc/a%20b/c?q=a+b%2Fc&r=a+b/c&s=of+a%20b/c"
+    assert Redaction(["a b/c"]).location(location) == "https://x.example/***/***?q=***&r=***&s=of+***"
 
 
-def test_short_secrets_are_hidden_where_they_are_words_or_numbers() -> None:
+def test_short_secrets_are_redacted_as_whole_words_and_numbers() -> None:
     value = {"pin": "12", "is": 12, "as": ["a 12, b", "2012", "x=12;"], "12": 1.5, "on": True, "none": None}
     expected = {"pin": "***", "is": "***", "as": ["a ***, b", "2012", "x=***;"], "***": 1.5, "on": True, "none": None}
     assert Redaction(["12"]).value(value) == expected
 
 
-def test_long_secrets_are_hidden_anywhere_also_as_numbers() -> None:
+def test_long_secrets_are_redacted_inside_words_and_as_numbers() -> None:
     assert Redaction(["12345678"]).value(["a12345678b", 12345678, 1234567]) == ["a***b", "***", 1234567]
 
 
-def test_whitespace_around_a_secret_does_not_make_it_long() -> None:
+def test_whitespace_around_a_secret_does_not_count_as_length() -> None:
     assert Redaction(["12      \n"]).value(["2012", "is 12", "a12"]) == ["2012", "is ***", "a12"]
 
 
@@ -157,7 +157,7 @@ def test_whitespace_around_a_secret_does_not_make_it_long() -> None:
         ('+"4912345678', " " * 20_000 + "4912345678"),
     ],
 )
-def test_long_runs_before_a_secret_take_linear_time(secret: str, text: str) -> None:
+def test_redaction_after_a_long_run_of_escapes_or_spaces_takes_linear_time(secret: str, text: str) -> None:
     started_s = time.process_time()
     Redaction([secret]).value(text)
     assert time.process_time() - started_s < 2.0

@@ -1,4 +1,4 @@
-"""A `write` while its worker stops, without a server."""
+"""Calls of `write` tools while their worker shuts down, without a server."""
 
 import asyncio
 import threading
@@ -17,18 +17,18 @@ _SHUTDOWN = activity.ActivityCancellationDetails(worker_shutdown=True)
 
 @pytest.mark.parametrize("is_async", [False, True])
 async def test_a_write_continues_while_its_worker_stops(is_async: bool) -> None:
-    started, go_on = asyncio.Event(), threading.Event()
+    started, released = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     @tool(effects="write")
     def slow() -> str:
         loop.call_soon_threadsafe(started.set)
-        return "done" if go_on.wait(120) else "never"
+        return "done" if released.wait(120) else "never"
 
     @tool(effects="write", name="slow")
     async def slow_async() -> str:
         started.set()
-        return "done" if await asyncio.to_thread(go_on.wait, 120) else "never"
+        return "done" if await asyncio.to_thread(released.wait, 120) else "never"
 
     bench = FunctionBench(slow_async if is_async else slow)
     bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=60))
@@ -36,13 +36,15 @@ async def test_a_write_continues_while_its_worker_stops(is_async: bool) -> None:
     await started.wait()
     assert writes_in_flight.count == 1
     bench.temporal.cancel(_SHUTDOWN)
-    loop.call_later(0.01, go_on.set)
+    loop.call_later(0.01, released.set)
     assert await running == "done"
     assert writes_in_flight.count == 0
 
 
-@pytest.mark.parametrize(("own_s", "limit_s"), [(0.05, None), (60.0, 0.0)])
-async def test_a_write_is_stopped_at_its_timeout_or_the_workers_limit(own_s: float, limit_s: float | None) -> None:
+@pytest.mark.parametrize(("timeout_s", "drain_limit_s"), [(0.05, None), (60.0, 0.0)])
+async def test_draining_write_is_stopped_at_its_timeout_or_at_the_drain_limit(
+    timeout_s: float, drain_limit_s: float | None
+) -> None:
     started_event = asyncio.Event()
 
     @tool(effects="write")
@@ -50,8 +52,8 @@ async def test_a_write_is_stopped_at_its_timeout_or_the_workers_limit(own_s: flo
         started_event.set()
         await asyncio.Event().wait()
 
-    bench = FunctionBench(slow, drain_limit_s=limit_s)
-    bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=own_s))
+    bench = FunctionBench(slow, drain_limit_s=drain_limit_s)
+    bench.temporal.info = replace(bench.temporal.info, start_to_close_timeout=timedelta(seconds=timeout_s))
     running = asyncio.ensure_future(bench.failure({}))
     await started_event.wait()
     bench.temporal.cancel(_SHUTDOWN)
@@ -59,7 +61,12 @@ async def test_a_write_is_stopped_at_its_timeout_or_the_workers_limit(own_s: flo
     assert (failure.type, failure.non_retryable) == ("worker_stopped", True)
 
 
-def test_drain_limit_counts_from_the_beginning_of_the_grace() -> None:
-    assert [grace_s(limit_s) for limit_s in (None, 4.0, 30.0)] == [10.0, 4.0, 10.0]
-    assert [drain_s(60.0, limit_s=limit_s) for limit_s in (None, 4.0, 30.0, 300.0)] == [60.0, 0.0, 20.0, 60.0]
+def test_drain_time_is_the_limit_minus_the_grace_period() -> None:
+    assert [grace_s(drain_limit_s) for drain_limit_s in (None, 4.0, 30.0)] == [10.0, 4.0, 10.0]
+    assert [drain_s(60.0, limit_s=drain_limit_s) for drain_limit_s in (None, 4.0, 30.0, 300.0)] == [
+        60.0,
+        0.0,
+        20.0,
+        60.0,
+    ]
     assert drain_s(-1.0, limit_s=None) == 0.0

@@ -24,11 +24,11 @@ Tools = dict[str, Callable[..., Any]]
 SECRET = "other owner's secret"
 RACE_S = 60.0
 TRIES = 50
-"""Required number of successful and of rejected calls; on a busy machine they take longer."""
+"""Required number of successful calls, and of rejected calls."""
 _AT_FDCWD = -100
-"""Constant of Linux: paths are relative to the current folder."""
+"""Linux constant: paths are relative to the current folder."""
 _RENAME_EXCHANGE = 2
-"""Constant of Linux: two names are exchanged, and both exist at any time."""
+"""Linux constant: exchange two names atomically, so that both always exist."""
 
 
 @pytest.fixture
@@ -60,10 +60,10 @@ def call(tools: Tools, name: str, **arguments: Any) -> Any:
 
 def test_a_hard_link_is_neither_read_nor_written_nor_found(tools: Tools, root: Path, outside: Path) -> None:
     os.link(outside / "a.txt", root / "dir" / "b.txt")
-    words = r"'dir/b\.txt' has several names \(hard links\)"
-    with pytest.raises(GiveUp, match=words):
+    message = r"'dir/b\.txt' has several names \(hard links\)"
+    with pytest.raises(GiveUp, match=message):
         call(tools, "read_file", path="dir/b.txt")
-    with pytest.raises(GiveUp, match=words):
+    with pytest.raises(GiveUp, match=message):
         call(tools, "write_file", path="dir/b.txt", content="x")
     assert (outside / "a.txt").read_text() == SECRET
     assert [file["name"] for file in call(tools, "list_files", folder="dir")["files"]] == ["a.txt"]
@@ -73,9 +73,9 @@ def test_a_hard_link_is_neither_read_nor_written_nor_found(tools: Tools, root: P
     assert call(tools, "read_file", path="dir/b.txt") == SECRET
 
 
-def test_a_leftover_draft_that_is_a_link_is_not_written_through(tools: Tools, root: Path, outside: Path) -> None:
+def test_write_does_not_follow_a_link_with_the_name_of_its_draft(tools: Tools, root: Path, outside: Path) -> None:
     drafts: list[str] = []
-    with swapped_replace(drafts):
+    with recorded_drafts(drafts):
         call(tools, "write_file", path="new.txt", content="x")
     for link in (os.link, os.symlink):
         link(outside / "a.txt", root / drafts[0])
@@ -86,33 +86,33 @@ def test_a_leftover_draft_that_is_a_link_is_not_written_through(tools: Tools, ro
 
 
 @contextmanager
-def swapped_replace(drafts: list[str]) -> Iterator[None]:
-    """Record the names of drafts."""
+def recorded_drafts(drafts: list[str]) -> Iterator[None]:
+    """Record the names of the draft files that are moved to their targets."""
     replace = os.replace
 
-    def noting(source: str, target: str, **folders: Any) -> None:
+    def record_and_replace(source: str, target: str, **folders: Any) -> None:
         drafts.append(source)
         replace(source, target, **folders)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "replace", noting)
+        patch.setattr(os, "replace", record_and_replace)
         yield
 
 
 @contextmanager
-def swapping(place: Path, target: Path) -> Iterator[None]:
-    """Repeatedly replace a file by a link to another place and back, in a thread."""
-    link = place.with_name(".link")
+def swapping(path: Path, target: Path) -> Iterator[None]:
+    """Repeatedly exchange a path with a link to `target`, in a thread."""
+    link = path.with_name(".link")
     link.symlink_to(target)
-    names = [str(place).encode(), str(link).encode()]
+    names = [str(path).encode(), str(link).encode()]
     exchange = partial(
         ctypes.CDLL(None, use_errno=True).renameat2, _AT_FDCWD, names[0], _AT_FDCWD, names[1], _RENAME_EXCHANGE
     )
-    is_over = threading.Event()
+    stopped = threading.Event()
     failures: list[int] = []
 
     def swap() -> None:
-        while not is_over.is_set():
+        while not stopped.is_set():
             if exchange() != 0:
                 failures.append(ctypes.get_errno())
 
@@ -121,18 +121,18 @@ def swapping(place: Path, target: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        is_over.set()
+        stopped.set()
         thread.join()
     assert failures == []
 
 
 @pytest.mark.parametrize("swapped", ["dir", "dir/a.txt"])
 def test_a_name_swapped_for_a_link_never_leads_outside(tools: Tools, root: Path, outside: Path, swapped: str) -> None:
-    seen: list[Any] = []
-    ends = {"ok": 0, "refused": 0}
-    until = time.monotonic() + RACE_S
+    contents: list[Any] = []
+    counts = {"ok": 0, "refused": 0}
+    deadline = time.monotonic() + RACE_S
     with swapping(root / swapped, outside if swapped == "dir" else outside / "a.txt"):
-        while min(ends.values()) < TRIES and time.monotonic() < until:
+        while min(counts.values()) < TRIES and time.monotonic() < deadline:
             for name, arguments in (
                 ("read_file", {"path": "dir/a.txt"}),
                 ("write_file", {"path": "dir/new.txt", "content": "new"}),
@@ -141,12 +141,12 @@ def test_a_name_swapped_for_a_link_never_leads_outside(tools: Tools, root: Path,
             ):
                 try:
                     actual = call(tools, name, **arguments)
-                    ends["ok"] += 1
+                    counts["ok"] += 1
                 except (GiveUp, OSError):
-                    ends["refused"] += 1
+                    counts["refused"] += 1
                     continue
-                seen += [actual] if name == "read_file" else actual.get("matches", ())
-    assert set(map(str, seen)) == {"own"}
+                contents += [actual] if name == "read_file" else actual.get("matches", ())
+    assert set(map(str, contents)) == {"own"}
     assert [path.name for path in outside.iterdir()] == ["a.txt"]
     assert (outside / "a.txt").read_text() == SECRET
-    assert min(ends.values()) >= TRIES, ends
+    assert min(counts.values()) >= TRIES, counts

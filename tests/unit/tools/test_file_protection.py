@@ -1,4 +1,4 @@
-"""Paths that the file tools reject under any root, and the folders that they use in a run with an owner."""
+"""Paths that the file tools reject under any root, and the folder of each owner."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def tools_in(environment: ToolEnvironment) -> Tools:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with all of Dagwright's own files, which is the root by default."""
+    """A project folder, the default root of the file tools, that contains files of Dagwright."""
     project = tmp_path / "project"
     for folder in ("state", ".dagwright", "plans", "keys", "lib", "data", "blobs"):
         (project / folder).mkdir(parents=True)
@@ -92,9 +92,9 @@ def test_reserved_names_are_neither_read_nor_written(tools: Tools, project: Path
             tools["write_file"](path=path, content="after")
         with pytest.raises(GiveUp):
             tools["read_file"](path=path)
-    kept = [path for path in project.rglob("*") if path.is_file()]
-    assert all(each.read_text() == "before" for each in kept)
-    assert len(kept) == 12
+    files = [path for path in project.rglob("*") if path.is_file()]
+    assert all(each.read_text() == "before" for each in files)
+    assert len(files) == 12
 
 
 def test_a_missing_key_file_cannot_be_written(tools: Tools, project: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_missing_key_file_cannot_be_written(tools: Tools, project: Path) -> No
 
 
 @pytest.mark.parametrize("path", ["other.py", "lib/helper.py", "lib/x.PY", "x.pth", "data/new.so", "new/deep.pyc"])
-def test_nothing_is_written_that_python_could_import(tools: Tools, path: str) -> None:
+def test_files_that_python_could_import_are_not_written(tools: Tools, path: str) -> None:
     with tool_context(), pytest.raises(GiveUp, match="would be importable by Python"):
         tools["write_file"](path=path, content="after")
 
@@ -116,7 +116,7 @@ def test_python_files_are_read_and_written_outside_of_folders_with_code(settings
     assert tools["read_file"](path="a/made.py") == "x = 1"
 
 
-def test_rejected_package_is_not_listed_and_not_found(tools: Tools) -> None:
+def test_reserved_names_are_neither_listed_nor_found(tools: Tools) -> None:
     names = [entry["name"] for entry in tools["list_directory"]()["entries"]]
     assert names == ["data", "keys", "lib"]
     with tool_context():
@@ -134,17 +134,21 @@ def test_a_root_inside_the_state_folder_is_rejected(settings: Settings) -> None:
         tools_in(environment_of(inside))["write_file"](path="a.txt", content="x")
 
 
-def test_files_of_other_commands_of_the_state_folder_are_rejected(settings: Settings, project: Path) -> None:
-    other = settings.model_copy(update={"plans": project / "data"})
-    bare = tools_in(environment_of(settings))
-    assert bare["read_file"](path="data/a.txt") == "before"
-    record_protected_paths(settings, environment_of(other, references_of(["lib/helper.py"], [])).protected_paths)
+def test_files_that_another_command_protects_in_the_state_folder_are_rejected(
+    settings: Settings, project: Path
+) -> None:
+    other_settings = settings.model_copy(update={"plans": project / "data"})
+    tools = tools_in(environment_of(settings))
+    assert tools["read_file"](path="data/a.txt") == "before"
+    record_protected_paths(
+        settings, environment_of(other_settings, references_of(["lib/helper.py"], [])).protected_paths
+    )
     for path in ("data/a.txt", "lib/helper.py"):
         with pytest.raises(GiveUp, match="belongs to Dagwright"):
-            bare["read_file"](path=path)
+            tools["read_file"](path=path)
 
 
-def test_tools_of_other_commands_are_rejected(
+def test_tool_modules_that_another_command_protects_are_rejected(
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "data" / "wares").mkdir()
@@ -157,20 +161,22 @@ def test_tools_of_other_commands_are_rejected(
     finally:
         for name in ("wares.tools", "wares"):
             sys.modules.pop(name)
-    # A worker with another module path, which never imports the modules.
+    # This worker has another module path and never imports the modules.
     monkeypatch.setattr(sys, "path", [each for each in sys.path if each != str(project / "data")])
     monkeypatch.chdir(project / "lib")
-    bare = tools_in(environment_of(settings.model_copy(update={"files_root": project})))
+    tools = tools_in(environment_of(settings.model_copy(update={"files_root": project})))
     with tool_context():
         for path in ("data/wares/tools.py", "DATA/wares/tools.py"):
             with pytest.raises(GiveUp):
-                bare["read_file"](path=path)
+                tools["read_file"](path=path)
         with pytest.raises(GiveUp, match="would be importable by Python"):
-            bare["write_file"](path="data/wares/more.py", content="x")
-        assert bare["read_file"](path="data/a.txt") == "before"
+            tools["write_file"](path="data/wares/more.py", content="x")
+        assert tools["read_file"](path="data/a.txt") == "before"
 
 
-def test_files_of_the_server_are_rejected(settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_configuration_and_keys_of_the_temporal_connection_are_rejected(
+    settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = '[profile.default.tls]\nclient_key_path = "data/named.key"\n[profile.other]\ntls = 1\n'
     files = {"temporal.toml": config, **dict.fromkeys(("data/named.key", "a.key", "a.crt", "ca.pem"), "before")}
     for path, content in files.items():
@@ -186,7 +192,7 @@ def test_files_of_the_server_are_rejected(settings: Settings, project: Path, mon
 
 
 @pytest.mark.parametrize("content", ["profile = 1", "[profile", "profile = [1]", "\0"])
-def test_wrong_configuration_is_protected(
+def test_invalid_temporal_configuration_is_rejected(
     settings: Settings, project: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
     (project / "temporal.toml").write_text(content)
@@ -195,7 +201,7 @@ def test_wrong_configuration_is_protected(
         tools_in(environment_of(settings))["read_file"](path="temporal.toml")
 
 
-def test_queues_are_not_files(settings: Settings) -> None:
+def test_queue_references_protect_no_paths(settings: Settings) -> None:
     plain, queued = (environment_of(settings, each).protected_paths for each in ((), (queue_reference("a/b.py"),)))
     assert (queued.paths, queued.modules) == (plain.paths, ())
 
@@ -214,7 +220,7 @@ def test_odd_paths_are_rejected(tools: Tools, path: str) -> None:
         tools["write_file"](path=path, content="x")
 
 
-def test_each_owner_of_keys_has_a_folder_of_its_own(settings: Settings, tmp_path: Path) -> None:
+def test_each_owner_has_a_separate_folder(settings: Settings, tmp_path: Path) -> None:
     root = tmp_path / "files"
     tools = tools_in(environment_of(Settings(state_dir=settings.state_dir, files_root=root)))
     for owner in ("ann", "bob"):
@@ -231,7 +237,7 @@ def test_each_owner_of_keys_has_a_folder_of_its_own(settings: Settings, tmp_path
             tools["read_file"](path="bob/a/mine.txt")
 
 
-def test_a_run_with_an_owner_needs_a_named_root(tools: Tools) -> None:
+def test_a_run_with_an_owner_needs_files_root(tools: Tools) -> None:
     for name, arguments in (
         ("read_file", {"path": "data/a.txt"}),
         ("write_file", {"path": "x", "content": ""}),

@@ -1,4 +1,4 @@
-"""`list_directory` and `search_files`: found files, and ignored files."""
+"""`list_directory` and `search_files`: which files they find and which they ignore."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -45,7 +45,7 @@ def search(tools: Tools, **arguments: Any) -> Any:
         return tools["search_files"](**arguments)
 
 
-def test_a_folder_is_listed_by_name_without_links_that_leave_it(tools: Tools) -> None:
+def test_folder_is_listed_in_name_order_without_links(tools: Tools) -> None:
     entries = tools["list_directory"]()["entries"]
     expected = [("latin.txt", "file"), ("notes", "folder"), ("photo.bin", "file"), ("plan.md", "file")]
     assert [(entry["name"], entry["type"]) for entry in entries] == expected
@@ -65,7 +65,7 @@ def test_files_are_found_by_name_and_by_path(tools: Tools) -> None:
     assert search(tools, pattern="*.md", path="notes/old")["matches"] == [{"path": "notes/old/b.md", "bytes": 5}]
 
 
-def test_lines_are_found_by_text_whatever_its_case_and_never_in_hidden_or_binary_files(tools: Tools) -> None:
+def test_text_search_ignores_case_and_skips_hidden_and_binary_files(tools: Tools) -> None:
     assert search(tools, text="milk") == {
         "matches": [
             {"path": "plan.md", "line": 2, "text": "Buy Milk and bread"},
@@ -77,7 +77,7 @@ def test_lines_are_found_by_text_whatever_its_case_and_never_in_hidden_or_binary
     }
 
 
-def test_more_matches_than_the_limit_are_cut_and_counted(tools: Tools) -> None:
+def test_matches_over_the_limit_are_cut(tools: Tools) -> None:
     actual = search(tools, text="milk", limit=2)
     assert (len(actual["matches"]), actual["is_cut"]) == (2, True)
     assert search(tools, text="milk", limit=3)["is_cut"] is False
@@ -104,7 +104,7 @@ def test_a_cancelled_search_stops(tools: Tools) -> None:
 
 
 @pytest.mark.parametrize("path", ["..", "away", "notes/../..", "/", "\0", ""])
-def test_no_path_leads_out(tools: Tools, path: str) -> None:
+def test_path_outside_the_root_is_rejected(tools: Tools, path: str) -> None:
     with pytest.raises(GiveUp):
         tools["list_directory"](path=path)
     with pytest.raises(GiveUp):
@@ -121,7 +121,7 @@ def test_invalid_folder_is_reported(tools: Tools) -> None:
         search(tools, text=" ")
 
 
-def test_searched_and_found_files_are_counted(tools: Tools) -> None:
+def test_searched_folders_and_matching_files_are_recorded_as_read(tools: Tools) -> None:
     with tool_context() as call:
         tools["list_directory"](path="notes")
         tools["search_files"](pattern="*.md", text="milk")

@@ -1,4 +1,4 @@
-"""File tools: they read, write and list below one folder, and nothing else."""
+"""File tools read, write and list files only under one folder."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -39,7 +39,7 @@ def test_written_files_can_be_read(tools: Tools, root: Path) -> None:
     assert sorted(path.name for path in root.rglob("*")) == ["a", "b.txt", "c.json", "d.bin"]
 
 
-def test_read_files_are_reported_and_missing_ones_are_not(tools: Tools, root: Path) -> None:
+def test_read_paths_are_recorded_except_missing_files(tools: Tools, root: Path) -> None:
     (root / "a.txt").write_text("a")
     with tool_context() as call:
         tools["read_file"](path="a.txt")
@@ -50,7 +50,7 @@ def test_read_files_are_reported_and_missing_ones_are_not(tools: Tools, root: Pa
 
 
 @pytest.mark.parametrize("path", ["../outside.txt", "a/../../outside.txt", "link", "folder/outside.txt", "\0", " "])
-def test_no_path_leads_out(tools: Tools, root: Path, path: str) -> None:
+def test_path_outside_the_root_is_rejected(tools: Tools, root: Path, path: str) -> None:
     (root / "link").symlink_to(root.parent / "outside.txt")
     (root / "folder").symlink_to(root.parent)
     calls: list[tuple[str, dict[str, str]]] = [
@@ -64,13 +64,13 @@ def test_no_path_leads_out(tools: Tools, root: Path, path: str) -> None:
     assert (root.parent / "outside.txt").read_text() == "secret"
 
 
-def test_absolute_paths_are_rejected_even_inside(tools: Tools, root: Path) -> None:
+def test_absolute_path_is_rejected_even_under_the_root(tools: Tools, root: Path) -> None:
     (root / "a.txt").write_text("x")
     with pytest.raises(GiveUp, match="outside the files folder"):
         tools["read_file"](path=str(root / "a.txt"))
 
 
-def test_links_are_rejected_also_inside_the_folder(tools: Tools, root: Path) -> None:
+def test_link_is_rejected_even_if_its_target_is_under_the_root(tools: Tools, root: Path) -> None:
     (root / "a.txt").write_text("x")
     (root / "link").symlink_to("a.txt")
     (root / "dir").mkdir()
@@ -118,7 +118,7 @@ def test_unwritable_file_is_reported(tools: Tools, root: Path) -> None:
             tools["write_file"](**arguments)
 
 
-def test_files_are_listed_by_name_with_a_pattern(tools: Tools, root: Path) -> None:
+def test_files_that_match_a_pattern_are_listed_in_name_order(tools: Tools, root: Path) -> None:
     (root / "data").mkdir()
     for name in ("south.csv", "north.csv", "notes.txt"):
         (root / "data" / name).write_text("12")

@@ -25,7 +25,7 @@ from dagwright.tools.testing import RecordedCall, tool_context
 
 
 @dataclass
-class Answer:
+class Response:
     status: int = 200
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
@@ -39,31 +39,31 @@ class Received(NamedTuple):
 
 
 class Service:
-    """A server that sends its responses in order, and fails the test if a response is unused or missing."""
+    """A server that sends its responses in order. An unused or missing response fails the test."""
 
     def __init__(self) -> None:
-        self.answers: list[Answer] = []
+        self.responses: list[Response] = []
         self.received: list[Received] = []
         service = self
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
 
-            def answer(self) -> None:
+            def respond(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 service.received.append(Received(self.command, self.path, self.headers, body))
-                answer = service.answers.pop(0) if service.answers else Answer(599, b"not expected")
-                if answer.status == 0:
+                response = service.responses.pop(0) if service.responses else Response(599, b"not expected")
+                if response.status == 0:
                     self.close_connection = True
                     return
-                self.send_response(answer.status)
-                for name, value in answer.headers.items():
+                self.send_response(response.status)
+                for name, value in response.headers.items():
                     self.send_header(name, value)
-                self.send_header("Content-Length", str(len(answer.body)))
+                self.send_header("Content-Length", str(len(response.body)))
                 self.end_headers()
-                self.wfile.write(answer.body)
+                self.wfile.write(response.body)
 
-            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = respond
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
@@ -81,7 +81,7 @@ class Service:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-        assert self.answers == []
+        assert self.responses == []
 
 
 @pytest.fixture
@@ -98,10 +98,10 @@ def call() -> Iterator[RecordedCall]:
 
 
 Request = Callable[..., Any]
-Resolved = dict[str, list[str]]
+AddressesByName = dict[str, list[str]]
 
 
-def requests(allow_private: bool = True, names: Resolved | None = None) -> Request:
+def http_request(allow_private: bool = True, names: AddressesByName | None = None) -> Request:
     environment = ToolEnvironment(Path(), allow_private_addresses=allow_private)
     if names is None:
         [function] = http_tools(environment)
@@ -114,13 +114,13 @@ def requests(allow_private: bool = True, names: Resolved | None = None) -> Reque
     return function
 
 
-def as_json(value: Any, **headers: str) -> Answer:
-    return Answer(200, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
+def as_json(value: Any, **headers: str) -> Response:
+    return Response(200, json.dumps(value).encode(), {"Content-Type": "application/json", **headers})
 
 
 async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: RecordedCall) -> None:
-    service.answers = [as_json({"a": [1]}, ETag="x", **{"Set-Cookie": "s=1"})]
-    result = await requests()(
+    service.responses = [as_json({"a": [1]}, ETag="x", **{"Set-Cookie": "s=1"})]
+    result = await http_request()(
         service.url + "/p?a=1", "POST", query={"b": "é"}, headers={"X-Token": "t"}, body={"k": "é"}
     )
     assert (result["status"], result["url"], result["body"]) == (200, f"{service.url}/p?a=1&b=%C3%A9", {"a": [1]})
@@ -137,9 +137,9 @@ async def test_a_request_is_sent_and_json_is_parsed(service: Service, call: Reco
 
 
 async def test_the_resolved_address_is_checked_and_used(service: Service, call: RecordedCall) -> None:
-    service.answers = [Answer(200, b"ok")]
-    asked = {"svc.example": ["127.0.0.1"]}
-    result = await requests(names=asked)(f"http://svc.example:{service.port}/")
+    service.responses = [Response(200, b"ok")]
+    names = {"svc.example": ["127.0.0.1"]}
+    result = await http_request(names=names)(f"http://svc.example:{service.port}/")
     assert (result["body"], result["url"]) == ("ok", f"http://svc.example:{service.port}/")
     assert service.received[0].headers["Host"] == f"svc.example:{service.port}"
 
@@ -159,66 +159,72 @@ async def test_the_resolved_address_is_checked_and_used(service: Service, call: 
         "http://169.254.169.254/latest/meta-data/",
     ],
 )
-async def test_private_addresses_are_rejected_however_written(service: Service, call: RecordedCall, url: str) -> None:
+async def test_private_address_is_rejected_in_every_notation(service: Service, call: RecordedCall, url: str) -> None:
     with pytest.raises(AddressRefused, match="not a public address"):
-        await requests(allow_private=False)(url.format(port=service.port))
+        await http_request(allow_private=False)(url.format(port=service.port))
     assert service.received == []
 
 
 async def test_one_private_address_among_public_ones_is_rejected(call: RecordedCall) -> None:
     with pytest.raises(AddressRefused):
-        await requests(False, {"svc.example": ["93.184.216.34", "10.0.0.1"]})("http://svc.example/")
+        await http_request(False, {"svc.example": ["93.184.216.34", "10.0.0.1"]})("http://svc.example/")
 
 
-async def test_another_host_gets_no_header_of_the_plan(service: Service, call: RecordedCall) -> None:
+async def test_redirect_to_another_host_drops_the_headers_of_the_plan(service: Service, call: RecordedCall) -> None:
     names = {"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]}
-    service.answers = [
-        Answer(301, headers={"Location": "/next"}),
-        Answer(302, headers={"Location": f"http://b.example:{service.port}/end"}),
-        Answer(200, b"done"),
+    service.responses = [
+        Response(301, headers={"Location": "/next"}),
+        Response(302, headers={"Location": f"http://b.example:{service.port}/end"}),
+        Response(200, b"done"),
     ]
     url = f"http://a.example:{service.port}/"
-    result = await requests(names=names)(url, headers={"X-Token": "t", "Authorization": "Bearer t"})
+    result = await http_request(names=names)(url, headers={"X-Token": "t", "Authorization": "Bearer t"})
     assert result["body"] == "done"
-    seen = [(one.path, one.headers["X-Token"], one.headers["Authorization"]) for one in service.received]
-    assert seen == [("/", "t", "Bearer t"), ("/next", "t", "Bearer t"), ("/end", None, None)]
+    sent = [(each.path, each.headers["X-Token"], each.headers["Authorization"]) for each in service.received]
+    assert sent == [("/", "t", "Bearer t"), ("/next", "t", "Bearer t"), ("/end", None, None)]
 
 
 async def test_a_body_is_not_forwarded_to_another_host(service: Service, call: RecordedCall) -> None:
     names = {"a.example": ["127.0.0.1"]}
-    service.answers = [Answer(307, headers={"Location": "http://b.example/"})]
+    service.responses = [Response(307, headers={"Location": "http://b.example/"})]
     with pytest.raises(GiveUp, match=r"redirects the POST to another host, 'b\.example'"):
-        await requests(names=names)(f"http://a.example:{service.port}/", "POST", body="x")
+        await http_request(names=names)(f"http://a.example:{service.port}/", "POST", body="x")
 
 
-async def test_endless_redirects_end(service: Service, call: RecordedCall) -> None:
-    service.answers = [Answer(302, headers={"Location": "/again"}) for _ in range(6)]
+async def test_endless_redirects_are_stopped(service: Service, call: RecordedCall) -> None:
+    service.responses = [Response(302, headers={"Location": "/again"}) for _ in range(6)]
     with pytest.raises(GiveUp, match="redirected more than 5 times"):
-        await requests()(service.url)
+        await http_request()(service.url)
 
 
 @pytest.mark.parametrize(
-    ("method", "answer", "kind", "after"),
+    ("method", "response", "kind", "after"),
     [
-        ("GET", Answer(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
-        ("POST", Answer(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
-        ("GET", Answer(503, b"", {"Retry-After": "Sun, 01 Jan 2100 00:00:00 GMT"}), RetryLater, timedelta(days=1)),
-        ("GET", Answer(500, b"no"), RetryLater, None),
-        ("PUT", Answer(502, b"no"), GiveUp, None),
-        ("POST", Answer(500, b"no"), GiveUp, None),
-        ("PATCH", Answer(503, b"no"), GiveUp, None),
-        ("GET", Answer(404, b"nobody here"), GiveUp, None),
-        ("GET", Answer(304), GiveUp, None),
-        ("GET", Answer(0), RetryLater, None),
-        ("POST", Answer(0), GiveUp, None),
+        ("GET", Response(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
+        ("POST", Response(429, b"slow", {"Retry-After": "7"}), RetryLater, timedelta(seconds=7)),
+        ("GET", Response(503, b"", {"Retry-After": "Sun, 01 Jan 2100 00:00:00 GMT"}), RetryLater, timedelta(days=1)),
+        ("GET", Response(500, b"no"), RetryLater, None),
+        ("PUT", Response(502, b"no"), GiveUp, None),
+        ("POST", Response(500, b"no"), GiveUp, None),
+        ("PATCH", Response(503, b"no"), GiveUp, None),
+        ("GET", Response(404, b"nobody here"), GiveUp, None),
+        ("GET", Response(304), GiveUp, None),
+        ("GET", Response(0), RetryLater, None),
+        ("POST", Response(0), GiveUp, None),
     ],
 )
-async def test_a_failure_is_retried_only_if_that_is_safe(
-    service: Service, call: RecordedCall, *, method: str, answer: Answer, kind: type[Exception], after: timedelta | None
+async def test_failure_is_retried_only_if_a_repeated_request_is_safe(
+    service: Service,
+    call: RecordedCall,
+    *,
+    method: str,
+    response: Response,
+    kind: type[Exception],
+    after: timedelta | None,
 ) -> None:
-    service.answers = [answer]
+    service.responses = [response]
     with pytest.raises(kind) as caught:
-        await requests()(f"http://user:pass@127.0.0.1:{service.port}/p?token=t", method)
+        await http_request()(f"http://user:pass@127.0.0.1:{service.port}/p?token=t", method)
     assert type(caught.value) is kind
     assert getattr(caught.value, "after", None) == after
     assert str(caught.value).startswith(f"{method} {service.url}/p ")
@@ -229,56 +235,56 @@ async def test_a_failure_is_retried_only_if_that_is_safe(
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
 async def test_a_request_that_the_plan_declares_idempotent_is_retried(service: Service, method: str) -> None:
-    service.answers = [Answer(502, b"no")]
+    service.responses = [Response(502, b"no")]
     with tool_context(effects="idempotent") as call, pytest.raises(RetryLater):
-        await requests()(service.url, method)
+        await http_request()(service.url, method)
     assert call.heartbeats == []
 
 
-async def test_a_post_whose_attempt_died_is_not_sent_again(service: Service) -> None:
+async def test_post_of_a_crashed_attempt_is_not_repeated(service: Service) -> None:
     with tool_context(attempt=2, last_heartbeat={"sent": True}), pytest.raises(GiveUp, match="outcome is unknown"):
-        await requests()(service.url, "POST")
+        await http_request()(service.url, "POST")
     assert service.received == []
 
 
-async def test_excerpt_of_an_answer_ends_before_a_word_that_is_cut(service: Service, call: RecordedCall) -> None:
-    service.answers = [Answer(404, b"no " + b"x" * 390 + b" token=s3cr3t-of-the-call")]
+async def test_excerpt_of_a_response_ends_at_a_whole_word(service: Service, call: RecordedCall) -> None:
+    service.responses = [Response(404, b"no " + b"x" * 390 + b" token=s3cr3t-of-the-call")]
     with pytest.raises(GiveUp, match=r"returned 404: no x{390}\s*\Z"):
-        await requests()(service.url)
+        await http_request()(service.url)
 
 
-async def test_expected_statuses_are_results(service: Service, call: RecordedCall) -> None:
-    service.answers = [Answer(404, b"none"), Answer(302, headers={"Location": "/x"})]
-    assert (await requests()(service.url, expected_statuses=[404]))["status"] == 404
-    assert (await requests()(service.url, expected_statuses=[302]))["headers"]["location"] == "/x"
+async def test_response_with_an_expected_status_is_a_result(service: Service, call: RecordedCall) -> None:
+    service.responses = [Response(404, b"none"), Response(302, headers={"Location": "/x"})]
+    assert (await http_request()(service.url, expected_statuses=[404]))["status"] == 404
+    assert (await http_request()(service.url, expected_statuses=[302]))["headers"]["location"] == "/x"
 
 
 async def test_size_and_time_are_limited(service: Service, call: RecordedCall) -> None:
     limit = 16 * 1024 * 1024
-    service.answers = [Answer(200, b"x" * limit), Answer(200, b"x" * (limit + 1))]
-    assert len((await requests()(service.url))["body"]) == limit
+    service.responses = [Response(200, b"x" * limit), Response(200, b"x" * (limit + 1))]
+    assert len((await http_request()(service.url))["body"]) == limit
     with pytest.raises(GiveUp, match=r"over 16,777,216 bytes, the limit for a result; request less"):
-        await requests()(service.url)
+        await http_request()(service.url)
     with ExitStack() as stack:
         silent = stack.enter_context(ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler))
         with pytest.raises(RetryLater, match=r"after 0\.05 s"):
-            await requests()(f"http://127.0.0.1:{silent.server_address[1]}", timeout_s=0.05)
+            await http_request()(f"http://127.0.0.1:{silent.server_address[1]}", timeout_s=0.05)
 
 
-async def test_a_service_that_is_down_or_unknown_was_not_started(service: Service, call: RecordedCall) -> None:
+async def test_connection_failure_is_reported_as_not_started(service: Service, call: RecordedCall) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as closed:
         port = closed.server_address[1]
     with pytest.raises(NotStarted, match="failed: ConnectError"):
-        await requests()(f"http://127.0.0.1:{port}/", "POST")
+        await http_request()(f"http://127.0.0.1:{port}/", "POST")
     assert call.heartbeats == [{"sent": True}, {"sent": False}]
     with pytest.raises(NotStarted, match="has no address"):
-        await requests(names={"no.example": []})("http://no.example/")
+        await http_request(names={"no.example": []})("http://no.example/")
 
 
-async def test_the_next_address_is_tried_if_one_does_not_respond(service: Service, call: RecordedCall) -> None:
-    service.answers = [Answer(200, b"ok")]
+async def test_next_address_is_tried_if_the_first_does_not_respond(service: Service, call: RecordedCall) -> None:
+    service.responses = [Response(200, b"ok")]
     names = {"two.example": ["127.0.0.2", "127.0.0.1"]}
-    assert (await requests(names=names)(f"http://two.example:{service.port}/", "PUT", body="x"))["body"] == "ok"
+    assert (await http_request(names=names)(f"http://two.example:{service.port}/", "PUT", body="x"))["body"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -303,21 +309,21 @@ async def test_the_next_address_is_tried_if_one_does_not_respond(service: Servic
         ),
     ],
 )
-async def test_wrong_requests_are_rejected(call: RecordedCall, arguments: dict[str, Any], message: str) -> None:
+async def test_invalid_requests_are_rejected(call: RecordedCall, arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        await requests()(**arguments)
+        await http_request()(**arguments)
 
 
-async def test_a_request_that_changes_something_may_override_its_method(service: Service, call: RecordedCall) -> None:
-    service.answers = [Answer(200, b"ok"), Answer(200, b"ok")]
-    await requests()(service.url, "POST", headers={"X-HTTP-Method-Override": "PATCH"}, body={"a": 1})
-    await requests()(service.url, body="")
-    assert [one.headers["X-HTTP-Method-Override"] for one in service.received] == ["PATCH", None]
+async def test_post_may_override_its_method(service: Service, call: RecordedCall) -> None:
+    service.responses = [Response(200, b"ok"), Response(200, b"ok")]
+    await http_request()(service.url, "POST", headers={"X-HTTP-Method-Override": "PATCH"}, body={"a": 1})
+    await http_request()(service.url, body="")
+    assert [each.headers["X-HTTP-Method-Override"] for each in service.received] == ["PATCH", None]
 
 
 async def test_a_header_with_a_line_break_is_rejected(service: Service, call: RecordedCall) -> None:
     with pytest.raises((GiveUp, ValueError)):
-        await requests()(service.url, headers={"X-A": "b\r\nX-C: d"})
+        await http_request()(service.url, headers={"X-A": "b\r\nX-C: d"})
     assert service.received == []
 
 
@@ -343,9 +349,9 @@ def search(url: str) -> Request:
     return function
 
 
-@pytest.mark.parametrize("answer", [Answer(200, b"<html>"), as_json([1]), as_json({"organic": ["x"]})])
-async def test_a_search_answered_in_another_format_is_retried(service: Service, answer: Answer) -> None:
-    service.answers = [answer]
+@pytest.mark.parametrize("response", [Response(200, b"<html>"), as_json([1]), as_json({"organic": ["x"]})])
+async def test_invalid_search_response_is_retried(service: Service, response: Response) -> None:
+    service.responses = [response]
     with pytest.raises(RetryLater, match="Invalid response of the search service"):
         await search(service.url)("x")
 
@@ -362,17 +368,17 @@ async def test_a_search_answered_in_another_format_is_retried(service: Service, 
         (((),), False),
     ],
 )
-async def test_secrets_are_sent_to_hosts(
+async def test_secrets_are_sent_only_to_bound_hosts(
     service: Service, patterns: tuple[tuple[str, ...], ...], is_allowed: bool
 ) -> None:
-    hosts = tuple(tuple(each.format(port=service.port) for each in bound) for bound in patterns)
+    hosts = tuple(tuple(each.format(port=service.port) for each in hosts_of_secret) for hosts_of_secret in patterns)
     with tool_context(secret_hosts=hosts):
         if is_allowed:
-            service.answers = [Answer(200, b"ok")]
-            await requests()(f"http://127.0.0.1:{service.port}/")
+            service.responses = [Response(200, b"ok")]
+            await http_request()(f"http://127.0.0.1:{service.port}/")
         else:
             with pytest.raises(SecretRefused, match=r"not bound to the host '127\.0\.0\.1'"):
-                await requests()(f"http://127.0.0.1:{service.port}/")
+                await http_request()(f"http://127.0.0.1:{service.port}/")
 
 
 @pytest.mark.parametrize(
@@ -388,7 +394,7 @@ async def test_secrets_are_sent_to_hosts(
         ("::1", "::1", True),
     ],
 )
-def test_hosts_of_secrets_are_compared_as_names(host: str, pattern: str, expected: bool) -> None:
+def test_host_pattern_is_compared_by_name(host: str, pattern: str, expected: bool) -> None:
     assert may_send_to("https", host, 443, [[pattern]]) is expected
 
 
@@ -416,20 +422,20 @@ def test_hosts_of_secrets_are_compared_as_names(host: str, pattern: str, expecte
         ("https://localhost/", "https://localhost", True),
     ],
 )
-def test_secrets_go_over_plain_http_only_where_the_binding_allows_it(url: str, pattern: str, expected: bool) -> None:
+def test_secret_is_sent_over_plain_http_only_if_the_binding_allows_it(url: str, pattern: str, expected: bool) -> None:
     parsed = httpx.URL(url)
     port = parsed.port or (443 if parsed.scheme == "https" else 80)
     assert may_send_to(parsed.scheme, parsed.host, port, [[pattern]]) is expected
 
 
-async def test_a_secret_bound_to_a_host_is_not_sent_there_in_clear(service: Service) -> None:
+async def test_secret_bound_to_a_host_is_not_sent_over_plain_http(service: Service) -> None:
     names = {"svc.example": ["127.0.0.1"]}
     url = f"http://svc.example:{service.port}/"
     with (
         tool_context(secret_hosts=(("svc.example",),)),
         pytest.raises(SecretRefused, match=r"over https only.*http://svc\.example"),
     ):
-        await requests(names=names)(url, headers={"X-Token": "secret"})
+        await http_request(names=names)(url, headers={"X-Token": "secret"})
     assert service.received == []
 
 
@@ -437,30 +443,30 @@ async def test_a_secret_bound_to_a_host_is_not_sent_there_in_clear(service: Serv
 @pytest.mark.parametrize("status", [302, 307])
 @pytest.mark.parametrize("target", ["https://a.example/next", "http://a.example:81/next", "http://b.example/next"])
 async def test_a_redirect_to_another_origin_carries_no_secret(method: str, status: int, target: str) -> None:
-    assert not _with_secret(await _redirected_to(target, status, method))
+    assert not _contain_secret(await _redirected_to(target, status, method))
 
 
 async def test_a_redirect_from_https_to_http_of_the_same_host_carries_no_secret() -> None:
     [sent] = await _redirected_to("http://a.example/next", 302, "GET", start="https://a.example/")
-    assert not _with_secret([sent])
+    assert not _contain_secret([sent])
 
 
 async def test_a_redirect_inside_an_origin_keeps_headers() -> None:
     [sent] = await _redirected_to("/next", 307, "GET", start="https://a.example/")
-    assert _with_secret([sent])
+    assert _contain_secret([sent])
 
 
-def _with_secret(sent: list[httpx.Request]) -> bool:
+def _contain_secret(sent: list[httpx.Request]) -> bool:
     return any(b"secret" in each.content + repr(each.headers.raw).encode() for each in sent)
 
 
 async def _redirected_to(
     target: str, status: int, method: str, *, start: str = "http://a.example/"
 ) -> list[httpx.Request]:
-    """Return the request after a redirect of a request with a secret in headers and body; None if it is rejected."""
+    """Send a secret in headers and body, and return the requests after the redirect (none if it is rejected)."""
     sent: list[httpx.Request] = []
 
-    def answer(request: httpx.Request) -> httpx.Response:
+    def handle(request: httpx.Request) -> httpx.Response:
         sent.append(request)
         return httpx.Response(status, headers={"Location": target}) if len(sent) == 1 else httpx.Response(200)
 
@@ -469,8 +475,8 @@ async def _redirected_to(
     call = HttpCall(method, address, secret, b"secret", frozenset(), is_repeatable=True)
     with tool_context():
         try:
-            await _send(call, httpx.MockTransport(answer))
+            await _send(call, httpx.MockTransport(handle))
         except GiveUp:
             assert method == "POST"
-    assert _with_secret(sent[:1])
+    assert _contain_secret(sent[:1])
     return sent[1:]

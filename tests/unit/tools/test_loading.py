@@ -1,4 +1,4 @@
-"""`--tools`: modules and files to registries, their errors, and reused objects."""
+"""Loading modules and files of `--tools` into a registry, load errors, and shared resources."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ from dagwright.tools import ToolLoadError, ToolRegistry, load_tools, tool
 from dagwright.tools.builtin import builtin_tools
 from dagwright.tools.environment import SharedResources, ToolEnvironment
 
-GOOD = '''
+TWO_TOOLS = '''
 from __future__ import annotations
 from dataclasses import dataclass
 from dagwright.tools import declare_activity, tool
@@ -34,14 +34,14 @@ def write_file(folder: Path, name: str, text: str) -> str:
 
 def test_alias_that_belongs_to_another_tool_is_rejected(tmp_path: Path) -> None:
     file = write_file(
-        tmp_path, "twice.py", GOOD + '\n\n@tool(aliases=["price"])\ndef cost(x: int) -> int:\n    return x\n'
+        tmp_path, "twice.py", TWO_TOOLS + '\n\n@tool(aliases=["price"])\ndef cost(x: int) -> int:\n    return x\n'
     )
     with pytest.raises(ToolLoadError, match="Tool 'cost': its alias 'price' also belongs to the tool 'price'"):
         load_tools([file], base=tmp_path)
 
 
-def test_tools_on_a_queue_leave_foreign_activities_where_they_are(tmp_path: Path) -> None:
-    registry = load_tools([write_file(tmp_path, "shop.py", GOOD)], base=tmp_path).on_queue("q")
+def test_on_queue_does_not_change_the_queue_of_foreign_activities(tmp_path: Path) -> None:
+    registry = load_tools([write_file(tmp_path, "shop.py", TWO_TOOLS)], base=tmp_path).on_queue("q")
     expected = {"price": "q", "charge_card": "billing"}
     assert {name: declared.task_queue for name, declared in registry.declarations().items()} == expected
 
@@ -84,7 +84,7 @@ def test_missing_files_and_modules_are_reported(tmp_path: Path) -> None:
 
 
 def test_tool_with_the_name_of_an_internal_activity_is_rejected(tmp_path: Path) -> None:
-    module = GOOD.replace("price", "notify")
+    module = TWO_TOOLS.replace("price", "notify")
     with pytest.raises(
         ToolLoadError, match=r"The tool name 'notify' belongs to an activity of Dagwright; rename the tool"
     ):
@@ -92,12 +92,12 @@ def test_tool_with_the_name_of_an_internal_activity_is_rejected(tmp_path: Path) 
 
 
 def test_two_files_with_one_tool_name_are_rejected(tmp_path: Path) -> None:
-    names = [write_file(tmp_path, "one.py", GOOD), write_file(tmp_path, "two.py", GOOD)]
+    names = [write_file(tmp_path, "one.py", TWO_TOOLS), write_file(tmp_path, "two.py", TWO_TOOLS)]
     with pytest.raises(ToolLoadError, match=r"Duplicate tool 'price': in one\.py and in two\.py"):
         load_tools(names, base=tmp_path)
 
 
-def test_registry_rejects_other_objects_and_later_tools_win_in_a_merge() -> None:
+def test_registry_rejects_duplicates_and_non_tools_and_merge_prefers_the_later_tool() -> None:
     def make(answer: int) -> ToolRegistry:
         @tool
         def get_answer() -> int:
@@ -122,19 +122,19 @@ class First:
 
 
 class Second(First):
-    """Another one."""
+    """A second type of resource."""
 
 
-async def test_each_resource_is_created_once_and_the_newest_is_closed_first() -> None:
-    kept = SharedResources()
-    first, second = kept.get(First), kept.get(Second)
-    assert (kept.get(First) is first, kept.get(Second) is second) == (True, True)
-    await kept.close()
+async def test_resources_are_created_once_and_closed_in_reverse_order() -> None:
+    resources = SharedResources()
+    first, second = resources.get(First), resources.get(Second)
+    assert (resources.get(First) is first, resources.get(Second) is second) == (True, True)
+    await resources.close()
     assert CLOSED == ["Second", "First"]
-    assert kept.get(First) is not first
+    assert resources.get(First) is not first
 
 
-def test_every_built_in_tool_describes_itself_and_its_parameters() -> None:
+def test_every_built_in_tool_and_parameter_has_a_description() -> None:
     for spec in builtin_tools(ToolEnvironment(Path())):
         schema = spec.declaration.input_schema
         assert spec.declaration.description, spec.name

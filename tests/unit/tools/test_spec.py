@@ -1,4 +1,4 @@
-"""`@tool` and `declare_activity`: schemas, conversion of arguments, and arguments checked before a run."""
+"""`@tool` and `declare_activity`: schemas, conversion of arguments, and checks of arguments before a run."""
 
 import dataclasses
 import sys
@@ -21,7 +21,7 @@ from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import InvalidArguments
 
 
-def the_spec(function: object) -> ToolSpec:
+def require_spec(function: object) -> ToolSpec:
     actual = spec_of(function)
     assert actual is not None
     return actual
@@ -50,7 +50,7 @@ def test_bare_decorator_declares_a_write_named_like_the_function() -> None:
         """
         return report
 
-    declaration = the_spec(publish).declaration
+    declaration = require_spec(publish).declaration
     assert publish(report="r") == "r"
     assert (declaration.name, declaration.effects, declaration.timeout_s) == ("publish", Effects.WRITE, 60.0)
     assert declaration.description == "Publishes a report. To everyone."
@@ -68,19 +68,19 @@ def test_decorator_accepts_name_effects_timeout_and_limits() -> None:
     async def ensure(name: str) -> str:
         return name
 
-    declaration = the_spec(ensure).declaration
+    declaration = require_spec(ensure).declaration
     assert (declaration.name, declaration.effects, declaration.timeout_s) == ("cbu.ensure", Effects.IDEMPOTENT, 300.0)
-    assert (declaration.max_parallel, declaration.max_attempts, the_spec(ensure).is_async) == (3, 7, True)
+    assert (declaration.max_parallel, declaration.max_attempts, require_spec(ensure).is_async) == (3, 7, True)
     assert (declaration.undo, declaration.sets) == ("u", "cbu")
 
 
-def test_dashes_equal_underscores() -> None:
+def test_dash_in_an_argument_name_equals_an_underscore() -> None:
     @tool
     def assign(cbu_id: str, role: str) -> None: ...
 
-    assert the_spec(assign).bind({"cbu-id": "c1", "role": "r"}) == {"cbu_id": "c1", "role": "r"}
+    assert require_spec(assign).bind({"cbu-id": "c1", "role": "r"}) == {"cbu_id": "c1", "role": "r"}
     with pytest.raises(InvalidArguments, match="cbu_id is given twice"):
-        the_spec(assign).bind({"cbu-id": "c1", "cbu_id": "c2", "role": "r"})
+        require_spec(assign).bind({"cbu-id": "c1", "cbu_id": "c2", "role": "r"})
 
 
 def test_a_single_model_or_dataclass_parameter_receives_the_whole_object() -> None:
@@ -90,10 +90,10 @@ def test_a_single_model_or_dataclass_parameter_receives_the_whole_object() -> No
     @tool
     def move(transfer: Transfer) -> None: ...
 
-    assert the_spec(look).bind({"start": "2024-02-01"}) == {"window": Window(start=date(2024, 2, 1))}
-    assert the_spec(move).bind({"amount": 3, "to-account": "x"}) == {"transfer": Transfer(3, "x")}
+    assert require_spec(look).bind({"start": "2024-02-01"}) == {"window": Window(start=date(2024, 2, 1))}
+    assert require_spec(move).bind({"amount": 3, "to-account": "x"}) == {"transfer": Transfer(3, "x")}
     with pytest.raises(InvalidArguments, match="/colour: no such parameter; /amount: Field required"):
-        the_spec(move).bind({"colour": "red"})
+        require_spec(move).bind({"colour": "red"})
 
 
 def test_arbitrary_keyword_arguments_accept_any_value_unchanged() -> None:
@@ -103,10 +103,10 @@ def test_arbitrary_keyword_arguments_accept_any_value_unchanged() -> None:
     @tool
     def counts(**arguments: int) -> None: ...
 
-    assert the_spec(anything).bind({"a-b": [1], "first": 2}) == {"first": 2, "a-b": [1]}
-    assert the_spec(counts).parameters is not None
+    assert require_spec(anything).bind({"a-b": [1], "first": 2}) == {"first": 2, "a-b": [1]}
+    assert require_spec(counts).parameters is not None
     with pytest.raises(InvalidArguments, match="/b: Input should be a valid integer"):
-        the_spec(counts).bind({"a": 1, "b": "x"})
+        require_spec(counts).bind({"a": 1, "b": "x"})
 
 
 def test_every_wrong_argument_is_named_and_no_value_is_shown() -> None:
@@ -114,19 +114,19 @@ def test_every_wrong_argument_is_named_and_no_value_is_shown() -> None:
     def send(to: list[int | None], text: str) -> None: ...
 
     with pytest.raises(InvalidArguments) as caught:
-        the_spec(send).bind({"to": [1, "hunter2"], "extra/key": "hunter2"})
+        require_spec(send).bind({"to": [1, "hunter2"], "extra/key": "hunter2"})
     assert str(caught.value) == (
         "Invalid arguments: /extra~1key: no such parameter; "
         "/to/1: Input should be a valid integer, unable to parse string as an integer; /text: Field required"
     )
 
 
-def test_signatures_share_parameters_only_if_all_that_the_schema_shows_is_the_same() -> None:
+def test_schemas_are_shared_only_between_equal_signatures() -> None:
     def schema_of(default: object, hint: object) -> Any:
         def repeat(times: Any = default) -> None: ...
 
         repeat.__annotations__ = {"times": hint}
-        return dict(the_spec(tool(repeat)).declaration.input_schema or {})["properties"]["times"]
+        return dict(require_spec(tool(repeat)).declaration.input_schema or {})["properties"]["times"]
 
     first = schema_of(1, int)
     first["description"] = "a caller's change"
@@ -137,24 +137,24 @@ def test_signatures_share_parameters_only_if_all_that_the_schema_shows_is_the_sa
     assert schema_of(1, Annotated[int, pydantic.Field(ge=0)])["minimum"] == 0
 
 
-def test_parameters_may_have_any_name_and_defaults_that_are_not_json() -> None:
+def test_parameter_may_be_named_like_a_pydantic_attribute_and_have_a_non_json_default() -> None:
     marker = object()
 
     @tool
     def odd(schema: str, model_config: str, json: int = 1, rest: Any = marker) -> Any:
         return rest
 
-    assert the_spec(odd).bind({"schema": "a", "model_config": "b"}) == {"schema": "a", "model_config": "b"}
+    assert require_spec(odd).bind({"schema": "a", "model_config": "b"}) == {"schema": "a", "model_config": "b"}
 
 
-def test_version_follows_the_source() -> None:
+def test_version_differs_if_the_source_differs() -> None:
     def first() -> int:
         return 1
 
     def second() -> int:
         return 2
 
-    assert the_spec(tool(first)).version != the_spec(tool(second)).version
+    assert require_spec(tool(first)).version != require_spec(tool(second)).version
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_version_follows_the_source() -> None:
         ({"name": "\ud800"}, "lone surrogate"),
     ],
 )
-def test_wrong_declarations_are_rejected(options: dict[str, Any], problem: str) -> None:
+def test_invalid_option_values_are_rejected(options: dict[str, Any], problem: str) -> None:
     def plain() -> None: ...
 
     with pytest.raises(ValueError, match=problem):
@@ -193,7 +193,7 @@ def test_wrong_declarations_are_rejected(options: dict[str, Any], problem: str) 
         ({"schema": "object"}, "schema must be a mapping with string keys, not 'object'"),
     ],
 )
-def test_options_of_wrong_types_are_named(options: dict[str, Any], problem: str) -> None:
+def test_error_names_an_option_of_a_wrong_type(options: dict[str, Any], problem: str) -> None:
     with pytest.raises(TypeError, match=rf"^tool\(\): {problem}"):
         tool(**options)
 
@@ -216,7 +216,7 @@ def test_parameters_that_json_cannot_fill_are_rejected() -> None:
 
     def unknown(a: "NoSuchType") -> None: ...  # type: ignore[name-defined] # noqa: F821 - the point of the test
 
-    refused: list[tuple[Callable[..., Any], str]] = [
+    rejected: list[tuple[Callable[..., Any], str]] = [
         (positional, "parameter 'a' has no keyword"),
         (star, "parameter 'a' has no keyword"),
         (opaque, "parameter 'a' cannot be filled from JSON"),
@@ -224,13 +224,13 @@ def test_parameters_that_json_cannot_fill_are_rejected() -> None:
         (rows, "a generator has no result"),
     ]
     if sys.version_info < (3, 12):
-        refused.append((old_dict, "typing_extensions.TypedDict"))
-    for function, problem in refused:
+        rejected.append((old_dict, "typing_extensions.TypedDict"))
+    for function, problem in rejected:
         with pytest.raises(TypeError, match=problem):
             tool(function)
 
 
-def test_declared_activity_has_no_code_and_keeps_its_queue() -> None:
+def test_declared_activity_has_no_function_and_stays_on_its_queue() -> None:
     schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
     charge = declare_activity("charge_card", "billing", effects="write", input_schema=schema, timeout=30)
     assert charge.declaration.is_foreign
@@ -248,9 +248,9 @@ TOOLS = builtin_tools(ToolEnvironment(Path())).declarations()
 
 
 def _problems_of(name: str, arguments: dict[str, Any]) -> list[tuple[str, str, str]]:
-    actual = {"id": "found", "tool": "json_query", "arguments": {"value": [1], "path": "$"}}
-    # The type of its result is unknown.
-    before = {"id": "before", "plan": {"nodes": [actual], "output": "{{found.result[0]}}"}}
+    found = {"id": "found", "tool": "json_query", "arguments": {"value": [1], "path": "$"}}
+    # The type of the result of `before` is unknown.
+    before = {"id": "before", "plan": {"nodes": [found], "output": "{{found.result[0]}}"}}
     try:
         check_plan({"nodes": [before, {"id": "a", "tool": name, "arguments": arguments}]}, TOOLS)
     except PlanInvalid as invalid:
@@ -311,11 +311,11 @@ def test_wrong_argument_is_reported_before_the_run(name: str, arguments: dict[st
         ("http_request", {"url": "{{before.result}}/x"}),
     ],
 )
-def test_valid_and_unknown_arguments_are_accepted(name: str, arguments: dict[str, Any]) -> None:
+def test_valid_arguments_and_references_are_accepted(name: str, arguments: dict[str, Any]) -> None:
     assert _problems_of(name, arguments) == []
 
 
-def test_schema_of_a_tool_is_checked_at_its_declaration() -> None:
+def test_invalid_schema_is_rejected_by_the_decorator() -> None:
     with pytest.raises(ValueError, match="Tool 'odd': input_schema: not a valid JSON Schema"):
 
         @tool(schema={"oneOf": 5})
@@ -323,7 +323,7 @@ def test_schema_of_a_tool_is_checked_at_its_declaration() -> None:
             return a
 
 
-def test_declared_workflow_is_a_foreign_tool_that_may_take_any_time() -> None:
+def test_declared_workflow_is_a_foreign_tool_with_the_maximum_timeout_by_default() -> None:
     ship = declare_workflow("ship", "shop", workflow="ShipOrder", effects="idempotent", timeout="2d").declaration
     assert (ship.workflow, ship.is_foreign, ship.task_queue, ship.timeout_s) == ("ShipOrder", True, "shop", 172_800.0)
     assert declare_workflow("ship", "shop").declaration.workflow == "ship"

@@ -1,4 +1,4 @@
-"""Special-purpose networks of the IANA registries, and names that resolve to them at the second request."""
+"""Special-purpose networks of the IANA registries, and host names that resolve to them only at the second request."""
 
 import asyncio
 import ipaddress
@@ -41,9 +41,9 @@ NEIGHBOURS = [
 
 
 @pytest.mark.parametrize(("network", "expected"), [*product(PUBLIC, [True]), *product(PRIVATE, [False])])
-def test_each_network_is_checked_from_its_first_to_its_last_address(network: str, expected: bool) -> None:
+def test_first_middle_and_last_address_of_a_network_are_classified_alike(network: str, expected: bool) -> None:
     entry = ipaddress.ip_network(network)
-    assert [is_public(entry[place]) for place in (0, entry.num_addresses // 2, -1)] == [expected] * 3
+    assert [is_public(entry[index]) for index in (0, entry.num_addresses // 2, -1)] == [expected] * 3
 
 
 def test_every_entry_of_the_table_is_tested() -> None:
@@ -65,7 +65,7 @@ CLOUD = {
 
 
 @pytest.mark.parametrize("text", [text for addresses in CLOUD.values() for text in addresses])
-def test_services_of_a_cloud_for_its_own_machines_are_not_public(text: str) -> None:
+def test_metadata_services_of_clouds_are_not_public(text: str) -> None:
     address = ipaddress.ip_address(text)
     assert not is_public(address)
     if isinstance(address, ipaddress.IPv4Address):
@@ -103,39 +103,39 @@ def test_an_ipv4_address_inside_an_ipv6_address_is_checked(
     assert is_public(address) is (is_inner_public if expected is None else expected)
 
 
-# Rebinding.
+# DNS rebinding.
 
 PUBLIC_ADDRESS = "93.184.216.34"
 NAME = "rebind.example"
 
 
 class Network:
-    """A resolver that returns its answers in order, and the addresses of connections."""
+    """A resolver that returns its addresses in order, and a record of the opened connections."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.answers: list[str] = []
+        self.addresses: list[str] = []
         self.connected: list[tuple[str, int]] = []
-        self.replies: list[bytes] = []
+        self.responses: list[bytes] = []
         patch.setattr(socket, "getaddrinfo", self.getaddrinfo)
         patch.setattr(httpcore.AnyIOBackend, "connect_tcp", self.connect_tcp)
 
     def getaddrinfo(self, host: Any, port: Any, *_: Any, **__: Any) -> list[Any]:
         name = host.decode() if isinstance(host, bytes) else host
-        address = self.answers.pop(0) if name == NAME else name
+        address = self.addresses.pop(0) if name == NAME else name
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))]
 
     async def connect_tcp(self, host: str, port: int, **_: Any) -> httpcore.AsyncNetworkStream:
         self.connected.append((host, port))
-        if not self.replies:
+        if not self.responses:
             raise httpcore.ConnectError("nobody there")
-        return httpcore.AsyncMockStream([self.replies.pop(0)])
+        return httpcore.AsyncMockStream([self.responses.pop(0)])
 
 
 @pytest.fixture
 async def network(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Network]:
     network = Network(monkeypatch)
     yield network
-    assert network.replies == []
+    assert network.responses == []
 
 
 async def get(url: str, **arguments: Any) -> Any:
@@ -149,18 +149,18 @@ def redirect(target: str) -> bytes:
 
 
 async def test_the_connection_uses_the_checked_address(network: Network) -> None:
-    network.answers = [PUBLIC_ADDRESS, "127.0.0.1"]
+    network.addresses = [PUBLIC_ADDRESS, "127.0.0.1"]
     with pytest.raises(NotStarted):
         await get(f"http://{NAME}:8080/")
-    assert (network.connected, network.answers) == ([(PUBLIC_ADDRESS, 8080)], ["127.0.0.1"])
+    assert (network.connected, network.addresses) == ([(PUBLIC_ADDRESS, 8080)], ["127.0.0.1"])
 
 
 async def test_each_attempt_and_redirect_is_checked_again(network: Network) -> None:
-    network.answers = [PUBLIC_ADDRESS, "127.0.0.1"]
-    network.replies = [redirect(f"http://{NAME}/again")]
+    network.addresses = [PUBLIC_ADDRESS, "127.0.0.1"]
+    network.responses = [redirect(f"http://{NAME}/again")]
     with pytest.raises(AddressRefused, match=r"is at 127\.0\.0\.1, which is not a public address"):
         await get(f"http://{NAME}/")
-    assert (network.connected, network.answers) == ([(PUBLIC_ADDRESS, 80)], [])
+    assert (network.connected, network.addresses) == ([(PUBLIC_ADDRESS, 80)], [])
 
 
 @pytest.mark.parametrize(
@@ -179,15 +179,15 @@ async def test_each_attempt_and_redirect_is_checked_again(network: Network) -> N
     ],
 )
 async def test_a_redirect_into_a_private_network_is_rejected(network: Network, target: str) -> None:
-    network.answers = [PUBLIC_ADDRESS, "10.0.0.1"]
-    network.replies = [redirect(target)]
+    network.addresses = [PUBLIC_ADDRESS, "10.0.0.1"]
+    network.responses = [redirect(target)]
     with pytest.raises((AddressRefused, NotStarted)):
         await get(f"http://{NAME}/")
     assert network.connected == [(PUBLIC_ADDRESS, 80)]
 
 
-async def test_many_requests_at_once_never_connect_to_an_unchecked_address(network: Network) -> None:
-    network.answers = [PUBLIC_ADDRESS, "127.0.0.1"] * 20
-    ends = await asyncio.gather(*(get(f"http://{NAME}/") for _ in range(40)), return_exceptions=True)
-    assert {type(end) for end in ends} == {NotStarted, AddressRefused}
+async def test_concurrent_requests_never_connect_to_an_unchecked_address(network: Network) -> None:
+    network.addresses = [PUBLIC_ADDRESS, "127.0.0.1"] * 20
+    failures = await asyncio.gather(*(get(f"http://{NAME}/") for _ in range(40)), return_exceptions=True)
+    assert {type(failure) for failure in failures} == {NotStarted, AddressRefused}
     assert set(network.connected) == {(PUBLIC_ADDRESS, 80)}

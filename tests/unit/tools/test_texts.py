@@ -53,7 +53,7 @@ def test_an_invalid_query_is_reported(path: str) -> None:
         ("", ""),
     ],
 )
-def test_values_are_filled_in(template: str, text: str) -> None:
+def test_template_is_rendered_with_its_values(template: str, text: str) -> None:
     values = {"name": "Ann", "rows": [{"n": 3}, {"n": 4}], "tag": "<i>", "items": {"keys": 7}}
     assert render_template(template, values) == text
 
@@ -85,7 +85,7 @@ def test_values_are_filled_in(template: str, text: str) -> None:
         ),
     ],
 )
-def test_an_invalid_or_endless_template_is_reported(template: str, message: str) -> None:
+def test_an_invalid_or_unbounded_template_is_reported(template: str, message: str) -> None:
     with pytest.raises(ValueError, match=r".") as caught:
         render_template(template, {"row": {"n": 1}})
     assert_matches(str(caught.value), message)
@@ -160,14 +160,14 @@ async def test_parts_summarized_by_an_earlier_attempt_are_not_repeated() -> None
     assert actual == {"summary": "whole"}
 
 
-async def test_an_endless_answer_of_a_model_is_stopped() -> None:
+async def test_summary_ends_although_the_model_returns_longer_texts() -> None:
     text = "word " * (PART_CHARACTERS // 2)
     async with ModelServer(step("y" * 100_000, text="of a longer text", times=ANY_NUMBER), "whole") as server:
         actual, _ = await summary(server, text)
     assert actual == {"summary": "whole"}
 
 
-async def test_a_part_that_fails_fails_the_whole_with_its_reason() -> None:
+async def test_summary_fails_with_the_failure_of_a_part() -> None:
     text = "x " * PART_CHARACTERS
     async with ModelServer(step(busy(), times=ANY_NUMBER)) as server:
         with pytest.raises(ModelFailure) as caught:

@@ -22,7 +22,7 @@ def tools(base_url: str, key: str | None = "key") -> list[Callable[..., Any]]:
     return web_search_tools(ToolEnvironment(Path(), serper_api_key=key, serper_base_url=base_url))
 
 
-async def test_results_come_with_the_direct_answer_first() -> None:
+async def test_direct_answer_is_the_first_result() -> None:
     answer = SearchAnswer((SearchHit("was 55", "Caesar", "https://a.example"),), SearchHit("55 years", "Age"))
     async with SearchServer({"age of Caesar": [answer, answer]}) as server:
         for search in tools(server.base_url):
@@ -35,14 +35,14 @@ async def test_results_come_with_the_direct_answer_first() -> None:
     assert server.queries == ["age of Caesar", "age of Caesar"]
 
 
-async def test_no_more_results_come_than_requested() -> None:
+async def test_results_are_limited_to_the_requested_number() -> None:
     async with SearchServer({"many": [search_answer("a", "b", "c")]}) as server:
         _, search = tools(server.base_url)
         assert [each["snippet"] for each in await search("many", limit=2)] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("refused", "message", "kind"),
+    ("error", "message", "kind"),
     [
         (HttpError(403, "Unauthorized."), "403.*check SERPER_API_KEY", GiveUp),
         (HttpError(400, "Not enough credits"), "Not enough credits.*add credit to the account", GiveUp),
@@ -51,8 +51,8 @@ async def test_no_more_results_come_than_requested() -> None:
         (HttpError(503, "Down"), "503.*Down", RetryLater),
     ],
 )
-async def test_refusals_of_the_service_have_advice(refused: HttpError, message: str, kind: type[Exception]) -> None:
-    async with SearchServer({"q": [refused]}) as server:
+async def test_errors_of_the_service_have_advice(error: HttpError, message: str, kind: type[Exception]) -> None:
+    async with SearchServer({"q": [error]}) as server:
         with pytest.raises(kind, match=message):
             await tools(server.base_url)[1]("q")
 
@@ -66,18 +66,18 @@ async def test_a_busy_service_is_retried_after_the_delay_it_requests() -> None:
 
 async def test_error_names_an_unreachable_service() -> None:
     async with SearchServer({}) as server:
-        gone = server.base_url
-    with pytest.raises(RetryLater, match=f"The search service at {gone} does not respond: ConnectError"):
-        await tools(gone)[1]("q")
+        closed_url = server.base_url
+    with pytest.raises(RetryLater, match=f"The search service at {closed_url} does not respond: ConnectError"):
+        await tools(closed_url)[1]("q")
     with pytest.raises(GiveUp, match="SERPER_BASE_URL of the worker is not a valid URL"):
         await tools("nowhere")[1]("q")
 
 
 async def test_without_a_key_or_a_query_no_request_is_sent() -> None:
     async with SearchServer({}) as server:
-        for place, name in enumerate(("serper_web_search", "web_search")):
+        for index, name in enumerate(("serper_web_search", "web_search")):
             with pytest.raises(GiveUp, match=f"{name} needs a key: set SERPER_API_KEY"):
-                await tools(server.base_url, None)[place]("q")
+                await tools(server.base_url, None)[index]("q")
         with pytest.raises(ValueError, match="The query is empty"):
             await tools(server.base_url)[1](" ")
 
@@ -106,7 +106,7 @@ async def test_the_scripted_server_reports_all_unexpected_calls() -> None:
     ]
 
 
-async def test_the_scripted_server_accepts_its_configured_keys() -> None:
+async def test_the_scripted_server_rejects_other_keys() -> None:
     async with SearchServer({}, api_keys=["right"]) as server:
         with pytest.raises(GiveUp, match="check SERPER_API_KEY"):
             await tools(server.base_url, "wrong")[1]("q")
@@ -123,7 +123,7 @@ def travel() -> Iterator[str]:
 
 
 async def ask(address: str | None, name: str, **arguments: Any) -> Any:
-    """Call a tool like a plan."""
+    """Call a tool as a plan does."""
     specs = [spec_of(function) for function in travel_tools(ToolEnvironment(Path(), search_url=address))]
     [spec] = [spec for spec in specs if spec is not None and spec.name == name]
     assert spec.function is not None

@@ -1,4 +1,4 @@
-"""`@worker_tool`: from a function to a card and a declaration, and from its return value to a WorkerResult."""
+"""`@worker_tool`: the card and the declaration of a function, and its return value as a WorkerResult."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -51,13 +51,13 @@ def describe(sub_goal: SubGoal) -> WorkerResult:
     return WorkerResult(outputs={"statement": sub_goal.description}, message=f"{sub_goal.id} {sub_goal.goal_type}")
 
 
-def the_spec(function: object) -> ToolSpec:
+def require_spec(function: object) -> ToolSpec:
     actual = spec_of(function)
     assert actual is not None
     return actual
 
 
-def answering(value: Any, *, outputs: tuple[str, ...] = ("a", "b")) -> Any:
+def worker_tool_with(value: Any, *, outputs: tuple[str, ...] = ("a", "b")) -> Any:
     @worker_tool(outputs=outputs, goal_type="deliverable")
     def answer() -> Any:
         """Answers."""
@@ -69,7 +69,7 @@ def answering(value: Any, *, outputs: tuple[str, ...] = ("a", "b")) -> Any:
 
 
 def test_the_declaration_of_a_worker_tool_has_its_card() -> None:
-    declaration = the_spec(search).declaration
+    declaration = require_spec(search).declaration
     assert declaration.worker == WorkerCard(
         description="Searches an index.",
         preconditions=("There is a query.",),
@@ -81,36 +81,36 @@ def test_the_declaration_of_a_worker_tool_has_its_card() -> None:
     assert (declaration.name, declaration.effects, declaration.description) == expected
     assert declaration.input_schema is not None
     assert list(declaration.input_schema["properties"]) == ["query", "size"]
-    # The run checks required slots, because it knows values too.
+    # The run checks required slots, because it also knows values from earlier sub-goals.
     assert "required" not in declaration.input_schema
 
 
-async def test_a_worker_gets_its_slots_by_name_whatever_their_types() -> None:
+async def test_a_worker_tool_receives_its_slots_converted_to_its_parameter_types() -> None:
     assert await call_worker(search, {"query": {"index": "x"}, "size": 2}) == WorkerResult(
         1, "success", {"hits": ["x", "x"], "hit_count": 2}
     )
     assert await search(query=Query(index="y"), size=1) == {"hits": ["y"], "hit_count": 1}
 
 
-async def test_a_worker_tool_gets_its_sub_goal() -> None:
+async def test_a_worker_tool_receives_its_sub_goal() -> None:
     result = await call_worker(describe, description="Say it")
     assert result == WorkerResult(1, "success", {"statement": "Say it"}, message="1 deliverable")
 
 
-async def test_a_worker_tool_gets_the_values_that_were_filled_in() -> None:
+async def test_params_of_a_sub_goal_are_the_bound_arguments() -> None:
     @worker_tool(outputs=["params"], goal_type="support")
-    def repeat(sub_goal: SubGoal, names: list[str], most: int = 3) -> dict[str, Any]:
+    def repeat(sub_goal: SubGoal, names: list[str], limit: int = 3) -> dict[str, Any]:
         """Repeats its arguments."""
         return {"params": dict(sub_goal.params)}
 
     assert (await call_worker(repeat, {"names": ["a"]})).outputs == {"params": {"names": ["a"]}}
-    spec = the_spec(repeat)
-    wired = {"names": {"from_sub_goal": 1, "slot": "found"}}
+    spec = require_spec(repeat)
+    inputs = {"names": {"from_sub_goal": 1, "slot": "found"}}
     document = {"id": 2, "worker": "repeat", "description": "", "outputs": ["params"], "goal_type": "support"}
-    keywords = spec.bind({"names": ["a"], "most": 2, "sub_goal": {**document, "inputs": wired}})
+    keywords = spec.bind({"names": ["a"], "limit": 2, "sub_goal": {**document, "inputs": inputs}})
     assert spec.function is not None
     with tool_context(node="sg2"):
-        assert spec.function(**keywords)["outputs"] == {"params": {"most": 2}}
+        assert spec.function(**keywords)["outputs"] == {"params": {"limit": 2}}
 
 
 async def test_a_worker_tool_without_a_required_slot_is_not_called() -> None:
@@ -121,11 +121,13 @@ async def test_a_worker_tool_without_a_required_slot_is_not_called() -> None:
         await call_worker(search, {"query": {}})
 
 
-async def test_a_partial_answer_has_all_slots_and_a_failed_answer_has_no_slots() -> None:
+async def test_a_partial_result_has_all_slots_and_a_failed_result_has_no_slots() -> None:
     partial = WorkerResult(status="partial", outputs={"b": 1}, message="no a")
-    assert await call_worker(answering(partial)) == WorkerResult(1, "partial", {"a": None, "b": 1}, message="no a")
+    assert await call_worker(worker_tool_with(partial)) == WorkerResult(
+        1, "partial", {"a": None, "b": 1}, message="no a"
+    )
     failed = WorkerResult(status="failed", outputs={"a": 1}, error="no luck", message="ask again")
-    assert await call_worker(answering(failed)) == WorkerResult(1, "failed", {}, "no luck", "ask again")
+    assert await call_worker(worker_tool_with(failed)) == WorkerResult(1, "failed", {}, "no luck", "ask again")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ async def test_a_partial_answer_has_all_slots_and_a_failed_answer_has_no_slots()
 )
 async def test_outputs_that_are_not_exactly_the_declared_slots_are_rejected(value: Any, message: str) -> None:
     with pytest.raises(InvalidResult, match=message):
-        await call_worker(answering(value))
+        await call_worker(worker_tool_with(value))
 
 
 @pytest.mark.parametrize(
@@ -155,11 +157,11 @@ async def test_outputs_that_are_not_exactly_the_declared_slots_are_rejected(valu
     ],
 )
 async def test_transient_errors_of_a_worker_tool_are_retried(error: Any, code: str, is_final: bool) -> None:
-    failure = await FunctionBench(answering(error)).failure({})
+    failure = await FunctionBench(worker_tool_with(error)).failure({})
     assert (failure.type, failure.non_retryable) == (code, is_final)
 
 
-def test_function_that_is_not_a_worker_is_rejected() -> None:
+def test_function_that_cannot_be_a_worker_tool_is_rejected() -> None:
     def undocumented() -> dict[str, Any]:
         return {}
 
@@ -171,7 +173,7 @@ def test_function_that_is_not_a_worker_is_rejected() -> None:
         """Do it."""
         return {"a": x}
 
-    wrong: list[tuple[Any, Mapping[str, Any], str]] = [
+    cases: list[tuple[Any, Mapping[str, Any], str]] = [
         (undocumented, {}, "Worker tool 'undocumented': its docstring has no description"),
         (odd, {}, "parameter 'sub_goal' receives the sub-goal; write `sub_goal: SubGoal`"),
         (fine, {"requires": ["y"]}, "Worker tool 'fine': it requires 'y', which is not a parameter"),
@@ -180,18 +182,18 @@ def test_function_that_is_not_a_worker_is_rejected() -> None:
         (fine, {"goal_type": "both"}, "Worker tool 'fine': goal_type"),
         (fine, {"effects": "none"}, "effects is 'none', expected one of"),
     ]
-    for function, fields, message in wrong:
+    for function, fields, message in cases:
         with pytest.raises((TypeError, ValueError), match=message):
             worker_tool(**{"outputs": ["a"], "goal_type": "support", **fields})(function)
 
 
-def test_a_worker_in_another_language_is_declared_with_its_card() -> None:
+def test_a_worker_tool_in_another_language_is_declared_with_its_card() -> None:
     card = WorkerCard(description="Finds.", outputs=("found",), goal_type="deliverable")
     spec = declare_activity("go.find", "go-tasks", effects="read", worker=card)
     assert (spec.declaration.worker, spec.declaration.description) == (card, "Finds.")
 
 
-_MODULE = """
+_WORKER_TOOL_SOURCE = """
 from dagwright.tools import tool, worker_tool
 
 @worker_tool(outputs=["a"], goal_type="{goal_type}")
@@ -210,13 +212,16 @@ def _load(folder: Path, **files: str) -> Any:
 
 
 def test_incompatible_worker_tools_are_rejected_at_the_start(tmp_path: Path) -> None:
-    first, second = (_MODULE.format(goal_type="deliverable", name=name) for name in ("one", "two"))
+    first, second = (_WORKER_TOOL_SOURCE.format(goal_type="deliverable", name=name) for name in ("one", "two"))
     assert list(_load(tmp_path, fine=first).user_tools.specs) == ["one"]
     for files, message in (
         ({"x": first, "y": second}, "the worker tools 'one' and 'two' both output 'a'"),
-        ({"z": _MODULE.format(goal_type="support", name="three")}, "none of the worker tools makes a deliverable"),
         (
-            {"v": _MODULE.format(goal_type="deliverable", name="render_template")},
+            {"z": _WORKER_TOOL_SOURCE.format(goal_type="support", name="three")},
+            "none of the worker tools makes a deliverable",
+        ),
+        (
+            {"v": _WORKER_TOOL_SOURCE.format(goal_type="deliverable", name="render_template")},
             "has the name of a built-in tool",
         ),
         ({"u": first.replace("Answers.", "")}, "its docstring has no description"),
@@ -225,12 +230,12 @@ def test_incompatible_worker_tools_are_rejected_at_the_start(tmp_path: Path) -> 
             _load(tmp_path, **files)
 
 
-def test_renamed_worker_is_served_by_its_former_names() -> None:
+def test_renamed_worker_tool_is_served_under_its_former_names() -> None:
     def look_up(name: str) -> dict[str, Any]:
         """Look up a name."""
         return {"found": name}
 
-    made = worker_tool(outputs=["found"], goal_type="support", aliases=["find", "search"])(look_up)
-    assert ToolRegistry.of(made).served_names() == {"look_up", "find", "search"}
+    renamed_tool = worker_tool(outputs=["found"], goal_type="support", aliases=["find", "search"])(look_up)
+    assert ToolRegistry.of(renamed_tool).served_names() == {"look_up", "find", "search"}
     with pytest.raises(ValueError, match="aliases are its former names"):
         worker_tool(outputs=["found"], goal_type="support", aliases=["look_up"])(look_up)

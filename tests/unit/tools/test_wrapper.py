@@ -1,4 +1,4 @@
-"""The wrapper around a tool, without a server: arguments, secrets, results, failures, cancelling."""
+"""The wrapper around a tool, without a server: arguments, secrets, results, failures and cancellation."""
 
 import asyncio
 import json
@@ -37,7 +37,9 @@ async def add_async(item_id: int, rest: str = "é") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("function", [add, add_async])
-async def test_a_tool_gets_keyword_arguments_and_its_result_is_json_with_metadata(function: Callable[..., Any]) -> None:
+async def test_a_tool_receives_keyword_arguments_and_its_result_is_json_with_metadata(
+    function: Callable[..., Any],
+) -> None:
     bench = FunctionBench(function)
     payload = await bench.payload({"item-id": 4})
     assert activity._Definition.must_from_callable(bench.activity).name == "shop.add"
@@ -58,7 +60,7 @@ async def test_context_has_key_node_attempt_and_last_heartbeat() -> None:
     assert await bench.result({}, **{HEADER_IDEMPOTENCY_KEY: "dw1_x"}) == ["dw1_x", "n1", "test", 2, {"page": 3}]
 
 
-async def test_without_a_header_the_key_is_the_same_for_every_attempt() -> None:
+async def test_key_without_a_header_is_the_same_in_every_attempt() -> None:
     @tool
     def key() -> str:
         return context().idempotency_key
@@ -93,7 +95,7 @@ async def test_secrets_are_hidden_in_failures_in_every_form() -> None:
     assert failure.message == 'RuntimeError: *** t=*** "***" pin=***'
 
 
-async def test_a_missing_secret_is_final_and_names_the_variable() -> None:
+async def test_a_missing_secret_is_not_retried_and_its_variable_is_named() -> None:
     @tool
     def echo(header: str) -> str:
         return header
@@ -115,7 +117,9 @@ async def test_a_missing_secret_is_final_and_names_the_variable() -> None:
         ("echo", {"effects": "pure"}, "'echo' takes no secrets"),
     ],
 )
-async def test_a_secret_goes_only_to_bound_tools(name: str, fields: dict[str, Any], problem: str | None) -> None:
+async def test_a_secret_is_passed_only_to_tools_that_declare_it(
+    name: str, fields: dict[str, Any], problem: str | None
+) -> None:
     calls: list[str] = []
 
     @tool(**{"name": name, "effects": "read", **fields})
@@ -133,7 +137,7 @@ async def test_a_secret_goes_only_to_bound_tools(name: str, fields: dict[str, An
 
 
 @pytest.mark.parametrize("arguments", [(), ([1],), ({}, {}), (None,), ("x",)])
-async def test_anything_but_one_object_is_rejected_permanently(arguments: tuple[Any, ...]) -> None:
+async def test_arguments_that_are_not_a_single_object_are_rejected_without_retry(arguments: tuple[Any, ...]) -> None:
     @tool
     def nothing() -> None: ...
 
@@ -142,17 +146,17 @@ async def test_anything_but_one_object_is_rejected_permanently(arguments: tuple[
     assert failure.message == "Invalid arguments: 'nothing' takes one JSON object"
 
 
-async def test_wrong_arguments_and_results_are_final() -> None:
+async def test_invalid_arguments_and_results_are_not_retried() -> None:
     @tool
-    def half(text: str) -> Any:
+    def nan_result(text: str) -> Any:
         return {"at": {text: float("nan")}}
 
-    wrong = await FunctionBench(half).failure({"txt": 1})
-    assert (wrong.type, wrong.non_retryable) == ("invalid_arguments", True)
-    assert wrong.message == "Invalid arguments: /txt: no such parameter; /text: Field required"
-    result = await FunctionBench(half).failure({"text": "x"})
-    assert (result.type, result.non_retryable) == ("invalid_result", True)
-    assert result.message == "The value is not JSON at /at/x: nan is not a JSON number"
+    argument_failure = await FunctionBench(nan_result).failure({"txt": 1})
+    assert (argument_failure.type, argument_failure.non_retryable) == ("invalid_arguments", True)
+    assert argument_failure.message == "Invalid arguments: /txt: no such parameter; /text: Field required"
+    result_failure = await FunctionBench(nan_result).failure({"text": "x"})
+    assert (result_failure.type, result_failure.non_retryable) == ("invalid_result", True)
+    assert result_failure.message == "The value is not JSON at /at/x: nan is not a JSON number"
 
 
 async def test_a_result_over_the_limit_is_rejected_with_both_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,7 +243,7 @@ async def test_each_failure_has_a_code_a_retry_decision_and_a_delay(
     assert failure.__cause__ is None
 
 
-async def test_async_tools_may_raise_anything_too() -> None:
+async def test_async_tool_may_raise_any_base_exception() -> None:
     for error in (SystemExit(1), KeyboardInterrupt(), asyncio.CancelledError()):
 
         @tool
@@ -249,16 +253,16 @@ async def test_async_tools_may_raise_anything_too() -> None:
         assert (await FunctionBench(failing).failure({})).type == "tool_failed"
 
 
-@pytest.mark.parametrize("odd", [float("nan"), "\ud800", object(), {1}], ids=["nan", "half", "object", "set"])
-async def test_question_that_is_not_json_fails_the_call(odd: Any) -> None:
-    for question in (AskPerson({"prompt": odd}), AskPerson("Which?", checkpoint=[odd])):
+@pytest.mark.parametrize("not_json", [float("nan"), "\ud800", object(), {1}], ids=["nan", "half", "object", "set"])
+async def test_request_to_a_person_that_is_not_json_fails_the_call(not_json: Any) -> None:
+    for question in (AskPerson({"prompt": not_json}), AskPerson("Which?", checkpoint=[not_json])):
         failure = await raising(question).failure({})
         assert (failure.type, failure.non_retryable) == ("invalid_result", True)
         assert failure.message.startswith("AskPerson: request and checkpoint must be JSON: The value is not JSON at /")
         json.dumps(failure.details).encode()
 
 
-async def test_question_that_is_too_large_fails_the_call() -> None:
+async def test_too_large_request_to_a_person_fails_the_call() -> None:
     failure = await raising(AskPerson("Which?", checkpoint="x" * 65_536)).failure({})
     assert (failure.type, failure.message) == (
         "invalid_result",
@@ -266,7 +270,7 @@ async def test_question_that_is_too_large_fails_the_call() -> None:
     )
 
 
-async def test_a_question_for_a_person_travels_in_the_details() -> None:
+async def test_request_to_a_person_is_in_the_failure_details() -> None:
     question = AskPerson({"type": "SELECTION", "prompt": "Which?"}, checkpoint={"done": 3})
     failure = await raising(question).failure({})
     assert failure.details[0]["request"] == {"type": "SELECTION", "prompt": "Which?"}
@@ -292,7 +296,7 @@ async def test_messages_and_traces_are_cut_at_whole_characters() -> None:
     assert "raise RuntimeError" in encoded.stack_trace
 
 
-async def test_endless_recursion_is_a_failure_like_others() -> None:
+async def test_endless_recursion_is_an_ordinary_failure() -> None:
     @tool(effects="read")
     def forever() -> Any:
         return forever()
@@ -312,15 +316,15 @@ async def test_the_message_includes_the_cause() -> None:
     assert (await FunctionBench(save_report).failure({})).message == "cannot save (caused by OSError: disk full)"
 
 
-async def test_the_wrapper_heartbeats_and_keeps_the_details_of_the_tool() -> None:
-    beaten = asyncio.Event()
+async def test_heartbeats_of_the_wrapper_repeat_the_details_of_the_tool() -> None:
+    heartbeat_sent = asyncio.Event()
     sent: list[tuple[Any, ...]] = []
 
     @tool
     async def slow() -> None:
         context().heartbeat({"page": 1})
         context().progress(1, 4)
-        await beaten.wait()
+        await heartbeat_sent.wait()
 
     bench = FunctionBench(slow)
     bench.temporal.info = replace(bench.temporal.info, heartbeat_timeout=timedelta(milliseconds=60))
@@ -328,20 +332,20 @@ async def test_the_wrapper_heartbeats_and_keeps_the_details_of_the_tool() -> Non
     def record_heartbeat(*details: Any) -> None:
         sent.append(details)
         if len(sent) == 5:
-            beaten.set()
+            heartbeat_sent.set()
 
     bench.temporal.on_heartbeat = record_heartbeat
     await bench.result({})
     assert sent[-1] == ({"page": 1}, {"done": 1, "total": 4})
 
 
-async def test_heartbeats_before_the_first_of_the_tool_keep_the_details_of_the_last_attempt() -> None:
-    beaten = threading.Event()
+async def test_heartbeats_before_the_tool_reports_repeat_the_details_of_the_last_attempt() -> None:
+    heartbeat_sent = threading.Event()
     sent: list[tuple[Any, ...]] = []
 
     @tool
     def slow() -> bool:
-        return beaten.wait(120)
+        return heartbeat_sent.wait(120)
 
     bench = FunctionBench(slow)
     bench.temporal.info = replace(
@@ -350,7 +354,7 @@ async def test_heartbeats_before_the_first_of_the_tool_keep_the_details_of_the_l
 
     def record_heartbeat(*details: Any) -> None:
         sent.append(details)
-        beaten.set()
+        heartbeat_sent.set()
 
     bench.temporal.on_heartbeat = record_heartbeat
     assert await bench.result({}) is True
@@ -358,7 +362,7 @@ async def test_heartbeats_before_the_first_of_the_tool_keep_the_details_of_the_l
 
 
 async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
-    started, cleaned = asyncio.Event(), asyncio.Event()
+    started, clean_up_released = asyncio.Event(), asyncio.Event()
 
     @tool
     async def slow() -> str:
@@ -366,19 +370,19 @@ async def test_a_cancelled_async_tool_runs_its_clean_up() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.wait_for(cleaned.wait(), 120)
+            await asyncio.wait_for(clean_up_released.wait(), 120)
         return "unreachable"
 
     bench = FunctionBench(slow)
     running = asyncio.ensure_future(bench.payload({}))
     await started.wait()
     bench.temporal.cancel()
-    cleaned.set()
+    clean_up_released.set()
     with pytest.raises(asyncio.CancelledError):
         await running
 
 
-async def test_an_async_tool_cannot_swallow_a_cancel() -> None:
+async def test_an_async_tool_cannot_suppress_its_cancellation() -> None:
     started_event = asyncio.Event()
 
     @tool
@@ -398,7 +402,7 @@ async def test_an_async_tool_cannot_swallow_a_cancel() -> None:
         await running
 
 
-async def test_a_sync_tool_detects_its_cancellation_and_is_waited_for() -> None:
+async def test_cancelled_sync_tool_detects_its_cancellation_and_finishes() -> None:
     started_event = asyncio.Event()
     loop = asyncio.get_running_loop()
     ended: list[bool] = []
@@ -419,23 +423,23 @@ async def test_a_sync_tool_detects_its_cancellation_and_is_waited_for() -> None:
 
 
 async def test_a_sync_tool_that_ignores_its_cancellation_keeps_its_result() -> None:
-    started, go_on = asyncio.Event(), threading.Event()
+    started, released = asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
     @tool
-    def deaf() -> str:
+    def ignore_cancellation() -> str:
         loop.call_soon_threadsafe(started.set)
-        return "done" if go_on.wait(120) else "never"
+        return "done" if released.wait(120) else "never"
 
-    bench = FunctionBench(deaf)
+    bench = FunctionBench(ignore_cancellation)
     running = asyncio.ensure_future(bench.result({}))
     await started.wait()
     bench.temporal.cancel()
-    loop.call_later(0.01, go_on.set)
+    loop.call_later(0.01, released.set)
     assert await running == "done"
 
 
-async def test_a_worker_reports_that_it_stops() -> None:
+async def test_call_fails_with_worker_stopped_if_its_worker_shuts_down() -> None:
     started_event = asyncio.Event()
 
     @tool(effects="read")
@@ -453,22 +457,22 @@ async def test_a_worker_reports_that_it_stops() -> None:
 
 async def test_log_lines_carry_run_node_and_attempt() -> None:
     @tool
-    def noisy() -> None:
+    def log_line() -> None:
         structlog.get_logger().info("inside")
 
-    seen: list[Any] = []
+    events: list[Any] = []
 
-    def keep(_logger: Any, _name: str, event: Any) -> Any:
-        seen.append(add_call(_logger, _name, event))
+    def record_event(_logger: Any, _name: str, event: Any) -> Any:
+        events.append(add_call(_logger, _name, event))
         raise structlog.DropEvent
 
-    before = structlog.get_config()
-    structlog.configure(processors=[keep])
+    configuration = structlog.get_config()
+    structlog.configure(processors=[record_event])
     try:
-        await FunctionBench(noisy).result({})
+        await FunctionBench(log_line).result({})
     finally:
-        structlog.configure(**before)
-    assert seen == [{"event": "inside", "run_id": "test", "node_id": "n1", "attempt": 2}]
+        structlog.configure(**configuration)
+    assert events == [{"event": "inside", "run_id": "test", "node_id": "n1", "attempt": 2}]
 
 
 def test_modules_are_imported_without_the_workflows() -> None:

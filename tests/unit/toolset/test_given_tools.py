@@ -1,4 +1,4 @@
-"""Tools and agents that programs pass as objects, and the queues that they get."""
+"""Tools and agents that programs pass as objects, and the task queues that serve them."""
 
 import sys
 from collections.abc import Callable
@@ -24,13 +24,13 @@ def stock(item: str) -> int:
 
 def _create_tool(name: str) -> Callable[..., Any]:
     @tool(name=name, effects="read")
-    def other(item: str, amount: int = 1) -> int:
+    def count(item: str, amount: int = 1) -> int:
         return len(item) * amount
 
-    return other
+    return count
 
 
-def plain(item: str) -> int:
+def undecorated(item: str) -> int:
     return len(item)
 
 
@@ -51,7 +51,7 @@ def test_tools_of_the_main_program_have_the_queue_of_its_file(tmp_path: Path, mo
     monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / "script.py"), raising=False)
     toolset = load_toolset(Settings(state_dir=tmp_path), given=read_given_tools([function]))
     assert toolset.user_queues == (queue_name(str(tmp_path / "script.py"), task_queue="dagwright"),)
-    # Another command would run the program to load its tools.
+    # Another command must not load these tools, because the import would run the program.
     assert toolset.references == ()
 
 
@@ -71,7 +71,7 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tools", "message"),
     [
-        ([plain], "the function 'plain' is not a tool: decorate it with @tool"),
+        ([undecorated], "the function 'undecorated' is not a tool: decorate it with @tool"),
         ([3], "'3' is a int, not a tool: pass functions with @tool, modules or files"),
         ([stock, _create_tool("stock")], "Duplicate tool 'stock': two of the given tools have this name; rename one"),
         ([sys], "the module sys has no tool: decorate a function with @tool"),
