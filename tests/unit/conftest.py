@@ -1,4 +1,4 @@
-"""Fixture shared by several packages: a PostgreSQL server."""
+"""Shared fixture: a PostgreSQL server."""
 
 from collections.abc import Iterator
 

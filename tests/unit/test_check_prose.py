@@ -1,4 +1,4 @@
-"""Patterns of the prose check, each with a sentence that it reports and one that it accepts."""
+"""Patterns of the prose check, each with a reported sentence and an accepted sentence."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Log lines: one format for structlog, the standard library and the loggers of Temporal."""
+"""Log lines: the same format for structlog, the standard library and the loggers of Temporal."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from dagwright.settings import Settings
 
 @pytest.fixture(autouse=True)
 def _restored_logging() -> Iterator[None]:
-    root, of_structlog = logging.getLogger(), structlog.get_config()
+    root, structlog_config = logging.getLogger(), structlog.get_config()
     before = (root.handlers, root.level, {name: logging.getLogger(name).level for name in OWN_LOGGERS})
     configure_logging(Settings(log_format="json"))
     yield
@@ -27,7 +27,7 @@ def _restored_logging() -> Iterator[None]:
     root.setLevel(level)
     for name, own_level in levels.items():
         logging.getLogger(name).setLevel(own_level)
-    structlog.configure(**of_structlog)
+    structlog.configure(**structlog_config)
     workflow.logger.workflow_info_on_message = True
     activity.logger.activity_info_on_message = True
 
@@ -43,12 +43,12 @@ def _lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
 
 def _attempt(activity_type: str, *, activity_id: str) -> ActivityEnvironment:
     environment = ActivityEnvironment()
-    more: Any = {"activity_type": activity_type, "activity_id": activity_id, "attempt": 2}
-    environment.info = replace(environment.info, workflow_id="run-1", **more)
+    fields: Any = {"activity_type": activity_type, "activity_id": activity_id, "attempt": 2}
+    environment.info = replace(environment.info, workflow_id="run-1", **fields)
     return environment
 
 
-async def test_ids_of_an_attempt_are_on_each_of_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_each_log_line_of_an_attempt_has_its_ids(capsys: pytest.CaptureFixture[str]) -> None:
     async def call() -> None:
         structlog.stdlib.get_logger("dagwright.tools").info("called", status=200)
         await asyncio.to_thread(
@@ -58,17 +58,17 @@ async def test_ids_of_an_attempt_are_on_each_of_its_lines(capsys: pytest.Capture
     await _attempt("fetch_emails", activity_id="fetch").run(call)
     structlog.stdlib.get_logger("dagwright.tools").info("after")
     _attempt("compile_plan", activity_id="1").run(structlog.stdlib.get_logger("dagwright.activities").info, "read")
-    of_node = {"run_id": "run-1", "node_id": "fetch", "attempt": 2}
-    of_own = {"run_id": "run-1", "activity": "compile_plan", "attempt": 2}
+    node_ids = {"run_id": "run-1", "node_id": "fetch", "attempt": 2}
+    activity_ids = {"run_id": "run-1", "activity": "compile_plan", "attempt": 2}
     assert _lines(capsys) == [
-        {"event": "called", "level": "info", "logger": "dagwright.tools", "status": 200, **of_node},
-        {"event": "in a thread", "level": "warning", "logger": "dagwright.activities", "size": 3, **of_node},
+        {"event": "called", "level": "info", "logger": "dagwright.tools", "status": 200, **node_ids},
+        {"event": "in a thread", "level": "warning", "logger": "dagwright.activities", "size": 3, **node_ids},
         {"event": "after", "level": "info", "logger": "dagwright.tools"},
-        {"event": "read", "level": "info", "logger": "dagwright.activities", **of_own},
+        {"event": "read", "level": "info", "logger": "dagwright.activities", **activity_ids},
     ]
 
 
-def test_ids_are_taken_from_the_records_of_temporal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_lines_of_temporal_have_the_ids_of_their_records(capsys: pytest.CaptureFixture[str]) -> None:
     in_workflow = {"workflow_id": "run-1", "run_id": "r", "attempt": 1, "task_queue": "dagwright"}
     in_activity = {"workflow_id": "run-1", "activity_id": "fetch", "attempt": 3, "activity_type": "fetch_emails"}
     workflow_extra = {"temporal_workflow": in_workflow, "node_id": "fetch"}
@@ -98,7 +98,7 @@ def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pyt
     error = ApplicationError("there is no tool 'x'", [], type="invalid", non_retryable=True)
     _log_failure(error, activity_type="compile_plan", activity_id="1")
     _log_failure(KeyError("oops"), activity_type="compile_plan", activity_id="1")
-    # The failure of the tool is logged by its wrapper.
+    # The tool failure has no line here, because the wrapper of the tool logs it.
     result, defect = _lines(capsys)
     ids = {"run_id": "run-1", "attempt": 2, "activity": "compile_plan"}
     rest = {"level": "warning", "logger": "temporalio.activity", **ids}
@@ -108,13 +108,13 @@ def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pyt
     assert defect == {"event": "Completing activity as failed", **rest}
 
 
-def test_level_is_for_own_loggers_and_others_log_from_warning_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_level_applies_to_dagwright_loggers_and_other_loggers_log_warnings(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logging(Settings(log_format="json", log_level="debug"))
     for name in ("dagwright.server", "httpx"):
         for level in (logging.DEBUG, logging.WARNING):
             logging.getLogger(name).log(level, "said")
-    own = [("dagwright.server", "debug"), ("dagwright.server", "warning")]
-    assert [(line["logger"], line["level"]) for line in _lines(capsys)] == [*own, ("httpx", "warning")]
+    dagwright_lines = [("dagwright.server", "debug"), ("dagwright.server", "warning")]
+    assert [(line["logger"], line["level"]) for line in _lines(capsys)] == [*dagwright_lines, ("httpx", "warning")]
 
 
 @pytest.mark.parametrize("log_format", ["console", "json"])
@@ -142,6 +142,6 @@ def test_lost_server_is_logged_once(capsys: pytest.CaptureFixture[str]) -> None:
     for attempt in range(5, 8):
         core.warning("gRPC call retried %s times: Status { code: Unavailable, message: tcp }", attempt)
     core.warning("something else")
-    words = "the Temporal server does not respond; the client keeps retrying"
-    plain = {"level": "warning", "logger": "temporalio.core"}
-    assert _lines(capsys) == [{"event": words, **plain}, {"event": "something else", **plain}]
+    message = "the Temporal server does not respond; the client keeps retrying"
+    fields = {"level": "warning", "logger": "temporalio.core"}
+    assert _lines(capsys) == [{"event": message, **fields}, {"event": "something else", **fields}]

@@ -1,4 +1,4 @@
-"""The stages of `make test`: each test is in exactly one stage, and a stage runs all files that may have its tests."""
+"""The stages of `make test`: each test is in exactly one stage, which runs all files that may contain its tests."""
 
 from contextlib import nullcontext
 from itertools import chain, combinations
@@ -45,7 +45,7 @@ def _selects(stage: Stage, marks: tuple[str, ...]) -> bool:
         ("pytestmark = pytest.mark.java", ["foreign"]),
     ],
 )
-def test_files_of_a_stage(text: str, stages: list[str], folder: Path) -> None:
+def test_stages_of_a_file_follow_from_its_markers(text: str, stages: list[str], folder: Path) -> None:
     (folder / "test_it.py").write_text(text, encoding="utf-8")
     for path in (".", "test_it.py::test_it"):
         assert [stage.name for stage in all_stages().values() if list(files_of(stage, [path]))] == stages
@@ -58,16 +58,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(("name", "runs"), [("fast", 1), ("server", 1), ("slow", 1), ("alone", 2), ("slow-alone", 2)])
-def test_stages_of_one_process_retry(name: str, runs: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_stages_with_one_process_retry_failed_tests(
+    name: str, runs: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (folder / "test_it.py").write_text("pytest.mark.server, pytest.mark.slow, pytest.mark.alone", encoding="utf-8")
     results: list[list[str]] = []
 
-    def fails_first(stage: Stage, tests: list[str], ends_at: float) -> int:
+    def fail_first_run(stage: Stage, tests: list[str], ends_at: float) -> int:
         results.append(tests)
         stage.failed_tests += ["test_it.py::test_it"] if len(results) == 1 else []
         return 1 if stage.failed_tests else 0
 
-    monkeypatch.setattr(run_tests, "_pytest", fails_first)
+    monkeypatch.setattr(run_tests, "_pytest", fail_first_run)
     stage = all_stages()[name]
     run_tests.run_stage(stage, ["."], ends_at=0.0)
     retried = ["test_it.py::test_it"] if runs == 2 else []
@@ -80,7 +82,7 @@ def test_processes_share_the_files_of_a_stage(tmp_path: Path) -> None:
     assert [next(first), next(second), next(first), next(second, ""), next(first, "")] == ["a", "b", "c", "", ""]
 
 
-def test_process_runs_the_remaining_files_and_keeps_the_fixtures_of_the_session(tmp_path: Path) -> None:
+def test_process_runs_its_claimed_files_in_one_session(tmp_path: Path) -> None:
     (tmp_path / "stage.txt").write_text("test_a.py\ntest_b.py\tgroup\ntest_c.py\tgroup", encoding="utf-8")
     files = {name: tmp_path / f"test_{name}.py" for name in "abc"}
     tests = {"a": ["a1", "a2"], "b": [], "c": ["c1"]}
@@ -106,7 +108,7 @@ def test_process_runs_the_remaining_files_and_keeps_the_fixtures_of_the_session(
     assert (session.testscollected, option.markexpr) == (3, "not slow")
 
 
-def test_exit_code_of_processes(
+def test_stage_fails_if_a_process_fails(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     codes = iter([5, 1, 0, 5, 5])
@@ -116,7 +118,7 @@ def test_exit_code_of_processes(
 
         def __init__(self, *_: object, stdout: IO[bytes], **__: object) -> None:
             self.returncode = next(codes)
-            stdout.write(b"what pytest prints\n")
+            stdout.write(b"output of pytest\n")
 
         def poll(self) -> int:
             return self.returncode
@@ -124,7 +126,7 @@ def test_exit_code_of_processes(
     monkeypatch.setattr("subprocess.Popen", FakeProcess)
     monkeypatch.setattr(run_tests, "REPORTS", folder)
     assert run_tests._pytest(Stage("fast", "", 3), ["a", "b", "c", "d"], ends_at=1e12) == 1
-    assert capsys.readouterr().out == "what pytest prints\n=== process 7 ended with exit code 1\n"
+    assert capsys.readouterr().out == "output of pytest\n=== process 7 ended with exit code 1\n"
     assert run_tests._pytest(Stage("fast", "", 3), ["a", "b"], ends_at=1e12) == 0
 
 
@@ -158,7 +160,9 @@ def test_summary_has_the_durations_the_slowest_files_and_the_failures(capsys: py
 
 
 @pytest.mark.parametrize(("stages", "count"), [("fast,server,alone", 10), ("fast,slow", 80)])
-def test_slow_runs_make_all_examples(stages: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_with_the_slow_stage_uses_all_examples(
+    stages: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counts: list[int] = []
 
     def store_count(stage: Stage, *_: object) -> None:

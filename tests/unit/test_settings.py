@@ -9,9 +9,9 @@ from pydantic import SecretStr, ValidationError
 from dagwright.settings import Settings, SettingsError, load_settings
 
 SAME = object()
-"""The value of a setting is the text of its variable."""
+"""Marks a setting whose value equals the text of its variable."""
 PATHS = {"state_dir", "files_root", "plans", "api_keys", "prices", "cache_home"}
-CONTRACT: list[tuple[str, Any, str, str, Any]] = [
+SETTINGS: list[tuple[str, Any, str, str, Any]] = [
     ("state_dir", "{folder}/.dagwright", "DAGWRIGHT_STATE_DIR", "state", "{folder}/state"),
     (
         "database_url",
@@ -67,31 +67,33 @@ CONTRACT: list[tuple[str, Any, str, str, Any]] = [
     ("no_color", None, "NO_COLOR", "1", SAME),
     ("cache_home", "{folder}/home/.cache", "XDG_CACHE_HOME", "/var/cache/me", SAME),
 ]
-"""Setting, its default, its variable, a text of the variable, and the parsed value."""
+"""Name, default, variable, text of the variable, and parsed value of each setting."""
 
 
-@pytest.mark.parametrize("is_given", [False, True])
-def test_variables_and_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_given: bool) -> None:
+@pytest.mark.parametrize("is_set", [False, True])
+def test_setting_has_its_default_or_the_value_of_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_set: bool
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     expected = {}
-    for name, default, variable, given, read in CONTRACT:
-        if is_given:
-            monkeypatch.setenv(variable, given)
-        value = default if not is_given else given if read is SAME else read
+    for name, default, variable, text_value, parsed in SETTINGS:
+        if is_set:
+            monkeypatch.setenv(variable, text_value)
+        value = default if not is_set else text_value if parsed is SAME else parsed
         text = value.format(folder=tmp_path) if isinstance(value, str) else value
         expected[name] = Path(text) if name in PATHS and text is not None else text
     assert load_settings().model_dump() == expected
 
 
-def test_proxies_are_addresses_and_networks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for given, used in (
+def test_proxies_are_normalized_addresses_and_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, expected in (
         ("10.0.0.5", "10.0.0.5"),
         (" 10.0.0.0/24 , ::1,2001:db8::/32", "10.0.0.0/24,::1,2001:db8::/32"),
     ):
-        monkeypatch.setenv("DAGWRIGHT_API_PROXIES", given)
-        assert load_settings().api_proxies == used
+        monkeypatch.setenv("DAGWRIGHT_API_PROXIES", text)
+        assert load_settings().api_proxies == expected
 
 
 def test_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -99,9 +101,12 @@ def test_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("DAGWRIGHT_TASK_QUEUE", "")
     settings = load_settings()
     assert (settings.openai_api_key, settings.task_queue) == (None, "dagwright")
-    moved = Settings(state_dir=tmp_path / "here")
+    settings_in_folder = Settings(state_dir=tmp_path / "here")
     folder = f"{tmp_path}/here"
-    assert (moved.database_url, moved.payload_store) == (f"sqlite:///{folder}/dagwright.db", f"{folder}/payloads")
+    assert (settings_in_folder.database_url, settings_in_folder.payload_store) == (
+        f"sqlite:///{folder}/dagwright.db",
+        f"{folder}/payloads",
+    )
 
 
 OPENAI, LITELLM = {"OPENAI_API_KEY": "a"}, {"LITELLM_PROXY_API_KEY": "b"}
@@ -134,17 +139,17 @@ NO_DATABASE = "it is not a URL such as sqlite:///dagwright.db"
 NO_BUCKET = "a bucket name has 3 to 63 lower-case letters, digits, dots and hyphens"
 NO_PREFIX = "the prefix may have at most 900 characters: letters, digits and !_.*'()/-"
 NO_PROXY = "each proxy is an IP address or a network, such as 10.0.0.5 or 10.0.0.0/24, with commas between"
-PROXIES = ("*", "10.0.0.1/8", "proxy.example.com", "10.0.0.5,", "10.0.0.5;10.0.0.6", "unix:")
+INVALID_PROXIES = ("*", "10.0.0.1/8", "proxy.example.com", "10.0.0.5,", "10.0.0.5;10.0.0.6", "unix:")
 NO_ADDRESS = "an address is written HOST:PORT, such as 127.0.0.1:8485"
-ADDRESSES = ("8485", "localhost", "http://localhost:8485", "a:b", ":8485")
-REFUSED = {
+INVALID_ADDRESSES = ("8485", "localhost", "http://localhost:8485", "a:b", ":8485")
+INVALID_VALUES = {
     "LOG_LEVEL": {"loud": "Input should be 'debug', 'info', 'warning' or 'error', got 'loud'"},
     "ALLOW_PRIVATE_ADDRESSES": {"perhaps": "Input should be a valid boolean, unable to interpret input, got 'perhaps'"},
     "UI_URL": {"localhost:8233": "it is not an address such as https://temporal.example.com, got 'localhost:8233'"},
     "NOTIFY_URL": {"hooks.example.com/hidden": "it is not an address such as https://hooks.example.com/dagwright"},
     "NOTIFY_SECRET": {"whsec_hidden!": "the part after whsec_ must be base64, and not empty"},
-    "API_PROXIES": {given: f"{NO_PROXY}, got {given!r}" for given in PROXIES},
-    "HEALTH_ADDRESS": {given: f"{NO_ADDRESS}, got {given!r}" for given in ADDRESSES},
+    "API_PROXIES": {value: f"{NO_PROXY}, got {value!r}" for value in INVALID_PROXIES},
+    "HEALTH_ADDRESS": {value: f"{NO_ADDRESS}, got {value!r}" for value in INVALID_ADDRESSES},
     "DATABASE_URL": {
         "parties.db": NO_DATABASE,
         "://x": NO_DATABASE,
@@ -169,23 +174,23 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "wrong"), [(name, *row) for name, rows in REFUSED.items() for row in rows.items()]
+    ("name", "value", "message"), [(name, *row) for name, rows in INVALID_VALUES.items() for row in rows.items()]
 )
-def test_invalid_value_is_rejected(name: str, value: str, wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_value_is_rejected(name: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"DAGWRIGHT_{name}", value)
-    with pytest.raises(SettingsError) as refusal:
+    with pytest.raises(SettingsError) as caught:
         load_settings()
-    assert str(refusal.value) == f"DAGWRIGHT_{name} cannot be used: {wrong}"
+    assert str(caught.value) == f"DAGWRIGHT_{name} cannot be used: {message}"
 
 
 def test_webhook_without_a_secret_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DAGWRIGHT_NOTIFY_URL", "https://hooks.example.com")
-    words = r"^DAGWRIGHT_NOTIFY_SECRET cannot be used: DAGWRIGHT_NOTIFY_URL needs it to sign notifications$"
-    with pytest.raises(SettingsError, match=words):
+    message = r"^DAGWRIGHT_NOTIFY_SECRET cannot be used: DAGWRIGHT_NOTIFY_URL needs it to sign notifications$"
+    with pytest.raises(SettingsError, match=message):
         load_settings()
 
 
-def test_database_of_a_known_kind_is_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_of_a_supported_database_is_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     for url in (
         "sqlite:////var/lib/parties.db",
         "sqlite+pysqlite:///parties.db?timeout=3",
@@ -197,7 +202,7 @@ def test_database_of_a_known_kind_is_not_changed(monkeypatch: pytest.MonkeyPatch
         assert load_settings().database_url == url
 
 
-def test_store_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_location_of_the_payload_store_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for location, expected in (
@@ -209,7 +214,7 @@ def test_store_is_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert load_settings().payload_store == expected.format(folder=tmp_path)
 
 
-def test_secret_is_read_at_its_use_by_a_valid_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_secret_is_read_from_the_environment_at_each_use(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings()
     assert settings.secret("CRM_TOKEN") is None
     monkeypatch.setenv("DAGWRIGHT_SECRET_CRM_TOKEN", "s3cret")

@@ -204,7 +204,9 @@ async def test_only_slow_pure_calls_are_cached(bench: Bench) -> None:
     bench.now += 10 * RETENTION_S
     assert await bench.ask(cache, "d", **pure) == ("c", "c")
     assert await bench.ask(bench.process(), "e", **pure) == ("c", "c")
-    assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(STARTED_AT, UTC) + timedelta(seconds=RETENTION_S)
+    assert bench.store.cached_contents[KEY][1] == datetime.fromtimestamp(STARTED_AT, UTC) + timedelta(
+        seconds=RETENTION_S
+    )
 
 
 async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(

@@ -1,4 +1,4 @@
-"""Agents that are services, called over real HTTP: requests, answers and failures."""
+"""Agents that are services, called over real HTTP: requests, responses and failures."""
 
 import base64
 import hashlib
@@ -35,7 +35,7 @@ def is_signed(request: ReceivedRequest) -> bool:
     return request.headers["webhook-signature"] == f"v1,{expected}"
 
 
-async def test_service_gets_a_signed_request_and_returns_the_result_of_the_node() -> None:
+async def test_service_receives_a_signed_request_and_returns_the_result_of_the_node() -> None:
     with agent_service(Reply(body={"result": {"found": [1, 2]}})) as service:
         bench = AgentBench(service_registry(service.url, service_secret="DESK", effects="read"))
         payload = await bench.payload(OBJECTIVE)
@@ -48,7 +48,7 @@ async def test_service_gets_a_signed_request_and_returns_the_result_of_the_node(
     assert request.headers["content-type"] == "application/json"
 
 
-async def test_nothing_is_signed_without_a_secret_and_a_missing_one_is_named() -> None:
+async def test_request_is_unsigned_without_service_secret_and_an_unset_secret_is_reported() -> None:
     with agent_service(Reply(body={"result": None})) as service:
         payload = await AgentBench(service_registry(service.url)).payload(OBJECTIVE)
         missing = await AgentBench(service_registry(service.url, service_secret="OTHER")).failure(OBJECTIVE)
@@ -72,10 +72,10 @@ async def test_nothing_is_signed_without_a_secret_and_a_missing_one_is_named() -
     ],
 )
 async def test_status_determines_the_retry(effects: str, reply: Reply, is_final: bool, delay_s: int | None) -> None:
-    failure, asked = await failure_of(reply, effects=effects)
+    failure, requests = await failure_of(reply, effects=effects)
     delay = None if delay_s is None else timedelta(seconds=delay_s)
     assert (failure.type, failure.non_retryable, failure.next_retry_delay) == ("tool_failed", is_final, delay), failure
-    assert (len(asked), "hidden" in failure.message) == (1, False)
+    assert (len(requests), "hidden" in failure.message) == (1, False)
 
 
 async def test_redirect_is_not_followed() -> None:
@@ -96,7 +96,7 @@ async def test_redirect_is_not_followed() -> None:
         ({"result": 1, "feedback": {}}, "must answer with either a result or a question; "),
     ],
 )
-async def test_answer_of_another_form_is_final_and_reported(body: Any, message: str) -> None:
+async def test_invalid_response_fails_without_retry(body: Any, message: str) -> None:
     failure, _ = await failure_of(Reply(body=body), effects="read")
     assert (failure.type, failure.non_retryable) == ("tool_failed", True)
     assert message in failure.message
@@ -104,22 +104,22 @@ async def test_answer_of_another_form_is_final_and_reported(body: Any, message: 
 
 async def test_service_asks_a_person_unless_the_card_forbids_it() -> None:
     body = {"feedback": {"type": "SELECTION", "prompt": "Which?", "options": ["a"]}, "checkpoint": {"seen": 1}}
-    asked, _ = await failure_of(Reply(body=body))
-    never, _ = await failure_of(Reply(body=body), feedback_policy="never")
-    assert asked.type == "ask_person"
-    assert never.message == "the agent 'helper' wants to ask a person, but its card has feedback_policy: never"
+    request_failure, _ = await failure_of(Reply(body=body))
+    policy_failure, _ = await failure_of(Reply(body=body), feedback_policy="never")
+    assert request_failure.type == "ask_person"
+    assert policy_failure.message == "the agent 'helper' wants to ask a person, but its card has feedback_policy: never"
 
 
-async def test_private_address_is_rejected_and_an_unreachable_one_retried() -> None:
-    failure, asked = await failure_of(Reply(body={"result": 1}), allow_private=False)
-    assert (failure.type, failure.non_retryable, asked) == ("tool_failed", True, [])
+async def test_private_address_is_rejected_and_an_unreachable_address_is_retried() -> None:
+    failure, requests = await failure_of(Reply(body={"result": 1}), allow_private=False)
+    assert (failure.type, failure.non_retryable, requests) == ("tool_failed", True, [])
     assert "DAGWRIGHT_ALLOW_PRIVATE_ADDRESSES=true" in failure.message
     for effects in ("read", "write"):
         failure = await AgentBench(service_registry("http://127.0.0.1:1/", effects=effects)).failure(OBJECTIVE)
         assert (failure.type, failure.non_retryable) == ("not_started", False)
 
 
-async def test_write_whose_worker_died_is_not_sent_again() -> None:
+async def test_request_of_a_write_is_not_repeated_after_its_worker_died() -> None:
     with agent_service(Reply(body={"result": 1})) as service:
         bench = AgentBench(service_registry(service.url))
         bench.temporal.info = replace(bench.temporal.info, heartbeat_details=[{"sent": True}])
@@ -130,14 +130,16 @@ async def test_write_whose_worker_died_is_not_sent_again() -> None:
 
 async def test_agent_is_called_with_the_card_of_the_checked_plan() -> None:
     with agent_service(Reply(body={"result": "old"})) as old, agent_service(Reply(body={"result": "new"})) as new:
-        before = card_of("service", service_url=old.url)
-        as_class = card_of("class", class_name="ReasoningAgent")
-        header = {HEADER_CHECKED_VERSION: before.version}
-        payload = await AgentBench(service_registry(new.url), others=[before, as_class]).payload(OBJECTIVE, **header)
-        other = await AgentBench(service_registry(new.url)).failure(OBJECTIVE, **header)
-        header = {HEADER_CHECKED_VERSION: as_class.version}
-        asked = await AgentBench(service_registry(new.url), others=[as_class]).failure(OBJECTIVE, **header)
+        old_card = card_of("service", service_url=old.url)
+        class_card = card_of("class", class_name="ReasoningAgent")
+        header = {HEADER_CHECKED_VERSION: old_card.version}
+        payload = await AgentBench(service_registry(new.url), others=[old_card, class_card]).payload(
+            OBJECTIVE, **header
+        )
+        unknown_card_failure = await AgentBench(service_registry(new.url)).failure(OBJECTIVE, **header)
+        header = {HEADER_CHECKED_VERSION: class_card.version}
+        model_failure = await AgentBench(service_registry(new.url), others=[class_card]).failure(OBJECTIVE, **header)
     assert (json.loads(payload.data), len(old.requests), new.requests) == ("old", 1, [])
-    assert (other.type, other.non_retryable) == ("tool_changed", True)
-    # It called a model that has no price, because this worker does not know its address.
-    assert (asked.type or "").startswith("model_")
+    assert (unknown_card_failure.type, unknown_card_failure.non_retryable) == ("tool_changed", True)
+    # The class agent ran: it failed at its model call, since this worker has no model configured.
+    assert (model_failure.type or "").startswith("model_")

@@ -233,7 +233,7 @@ async def test_tools_are_published_concurrently() -> None:
         await publish_tools(unavailable, _TOOLS, task_queue="q")
     (record,) = logs
     assert (record["event"], record["log_level"]) == ("the tools could not be published to other workers", "warning")
-    assert unavailable.cache_entries == {}
+    assert unavailable.cached_contents == {}
 
 
 async def test_agent_card_is_found_by_name_and_version() -> None:

@@ -282,7 +282,7 @@ async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str,
         def __init__(self, run: str) -> None:
             self._run = run
 
-        async def read_runs(self) -> RunView:
+        async def read(self) -> RunView:
             read_runs.append(self._run)
             message = _answer("Four.")
             return _ended_agent_run(message)

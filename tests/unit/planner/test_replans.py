@@ -152,7 +152,7 @@ def rename_ids(*nodes: dict[str, Any]) -> list[dict[str, Any]] | None:
     return None if actual is None else actual[0]["nodes"]
 
 
-def test_only_references_and_edges_change_with_the_id() -> None:
+def test_renamed_id_is_replaced_in_references_and_dependencies_only() -> None:
     node = {
         "id": "b",
         "title": "{{read.result}}",
@@ -175,14 +175,14 @@ def test_only_references_and_edges_change_with_the_id() -> None:
     ]
 
 
-def test_first_free_id_is_used() -> None:
+def test_reserved_id_is_replaced_by_the_first_unused_id() -> None:
     actual = rename_ids({"id": "plan"}, {"id": "plan_step"}, {"id": "plan_step_2"})
     assert actual is not None
     assert [node["id"] for node in actual] == ["plan_step_3", "plan_step", "plan_step_2"]
 
 
 @pytest.mark.parametrize(
-    "other",
+    "node",
     [
         {"id": "b", "when": "size(read.result) > 0"},
         {"id": "read.result"},
@@ -190,5 +190,5 @@ def test_first_free_id_is_used() -> None:
     ],
     ids=["condition", "longer id", "literal braces"],
 )
-def test_ambiguous_text_is_left_unchanged(other: dict[str, Any]) -> None:
-    assert rename_ids({"id": "read"}, other) is None
+def test_reserved_id_in_ambiguous_text_is_not_renamed(node: dict[str, Any]) -> None:
+    assert rename_ids({"id": "read"}, node) is None

@@ -1,4 +1,4 @@
-"""Nodes that a run adds for a question in rounds, driven by its own scheduler without a server."""
+"""Nodes that a run adds for a question in rounds, with a scheduler and without a server."""
 
 import json
 import re
@@ -36,11 +36,11 @@ FAILS: Answers = {"sg1": NodeError("tool_failed", "no")}
 
 
 class Question:
-    """A question in rounds whose model calls are answered by the test.
+    """A question in rounds with scripted model calls and worker tools.
 
     Args:
-        planner: its answers in order.
-        workers: node id -> a WorkerResult's outputs, or the NodeError it fails with.
+        planner: the answers of the planner, in order.
+        workers: node id -> the outputs of the worker tool, or the error of the node.
     """
 
     def __init__(
@@ -108,17 +108,17 @@ class Question:
         steps = []
         while not self.scheduler.is_finished:
             steps.append(self.step())
-            assert steps[-1], "nothing goes on"
+            assert steps[-1], "no task can start"
         return steps
 
-    def hand_on(self) -> None:
+    def continue_as_new(self) -> None:
         """Continue with another scheduler, as a new execution does."""
-        carried = state_to_json(self.scheduler)
+        state = state_to_json(self.scheduler)
         self.scheduler = self._scheduler()
-        restore_state(self.scheduler, carried)
+        restore_state(self.scheduler, state)
 
     def planning(self) -> list[Task]:
-        """Continue until the second call of the planner, which the test answers."""
+        """Continue until the second planner call, and return its task unfinished."""
         for _ in range(3):
             self.step()
         return self.start()
@@ -134,7 +134,7 @@ def _answer(text: str) -> dict[str, Any]:
     return {"message": message, "finish_reason": "stop", "model": "m", "usage": {}, "conversation": "ref"}
 
 
-def test_sub_goals_start_when_their_slots_exist_and_the_planner_when_all_have_ended() -> None:
+def test_sub_goals_start_when_their_inputs_exist_and_the_planner_starts_when_all_ended() -> None:
     chain = sub_goal(4, "compare", "the sum", total=[ref(3, "total")])
     question = Question(
         continue_with(PICK, SUM, chain, OTHER),
@@ -146,15 +146,15 @@ def test_sub_goals_start_when_their_slots_exist_and_the_planner_when_all_have_en
     assert question.scheduler.output() == ("x", None)
 
 
-def test_question_continues_in_another_execution_at_any_moment() -> None:
+def test_question_continues_as_new_after_any_step() -> None:
     answers = (continue_with(PICK, ASK), "No.", continue_with(OTHER), done_response(all=ref(9, "clarification")))
-    whole = Question(*answers).run()
+    expected = Question(*answers).run()
     question = Question(*answers)
     steps = []
     while not question.scheduler.is_finished:
         steps.append(question.step())
-        question.hand_on()
-    assert steps == whole
+        question.continue_as_new()
+    assert steps == expected
     assert question.scheduler.status() is RunStatus.COMPLETED
 
 
@@ -172,8 +172,8 @@ def test_pending_sub_goals_are_kept_until_their_dependency_is_retried() -> None:
     assert question.scheduler.status() is RunStatus.COMPLETED
 
 
-def retried_while_planning(command: RetryNode) -> tuple[Question, list[Task], list[Task]]:
-    """Return a question whose planner starts sub-goals 1 and 5 after a person has retried 1, with both calls."""
+def retry_while_planning(command: RetryNode) -> tuple[Question, list[Task], list[Task]]:
+    """Retry sub-goal 1 manually while the planner starts sub-goals 1 and 5. Return the planner and retried tasks."""
     more = sub_goal(5, "pick", name="MSC")
     question = Question(
         continue_with(PICK, ASK), continue_with(PICK, more), done_response(all=ref(9, "clarification")), workers=FAILS
@@ -187,9 +187,9 @@ def retried_while_planning(command: RetryNode) -> tuple[Question, list[Task], li
 
 @pytest.mark.parametrize("has_ended", [True, False])
 def test_manually_restarted_sub_goal_does_not_delay_others(has_ended: bool) -> None:
-    question, planning, again = retried_while_planning(RetryNode("sg1", {"name": "Hapag"}))
-    assert [task.id for task in again] == ["sg1#2"]
-    for tasks in (again, planning) if has_ended else (planning, again):
+    question, planning, retried = retry_while_planning(RetryNode("sg1", {"name": "Hapag"}))
+    assert [task.id for task in retried] == ["sg1#2"]
+    for tasks in (retried, planning) if has_ended else (planning, retried):
         question.end(tasks)
     ran = [task for step in question.run() for task in step]
     assert "sg5" in ran
@@ -197,10 +197,10 @@ def test_manually_restarted_sub_goal_does_not_delay_others(has_ended: bool) -> N
     assert question.planner == ()
 
 
-def test_sub_goal_that_a_person_has_repaired_meanwhile_is_not_done_again() -> None:
-    question, planning, again = retried_while_planning(RetryNode("sg1"))
-    assert [task.id for task in again] == ["sg1"]
-    question.end([*again, *planning])
+def test_manually_completed_sub_goal_is_not_started_again_by_the_planner() -> None:
+    question, planning, retried = retry_while_planning(RetryNode("sg1"))
+    assert [task.id for task in retried] == ["sg1"]
+    question.end([*retried, *planning])
     ran = [task for step in question.run() for task in step]
     assert [task for task in ran if task.startswith("sg")] == ["sg5"]
     assert question.scheduler.status() is RunStatus.COMPLETED
@@ -219,7 +219,7 @@ def _results(question: Question) -> list[list[tuple[int, str]]]:
     ]
 
 
-def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
+def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
     workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
     other = {**SUM, "inputs": {"numbers": ref(2, "numbers")}}
     answers = (continue_with(PICK, SUM, ASK), continue_with(PICK, OTHER), continue_with(other), failed_response("no"))
@@ -240,7 +240,7 @@ def test_results_belong_to_the_round_in_which_a_sub_goal_was_started() -> None:
     assert _results(question) == [[(1, "failed"), (9, "success"), (1, "success")], []]
 
 
-def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> None:
+def test_document_has_the_documented_fields() -> None:
     turns = (TurnSummary(1, "Compare.", "With which one? " + "x" * 2_000),)
     question = Question(
         continue_with(PICK, ASK, reasoning="First."),
@@ -271,7 +271,7 @@ def test_document_has_the_fields_of_the_state_of_sub_goals_and_of_results() -> N
     ]
 
 
-def test_page_has_each_phase_and_each_status_of_a_sub_goal() -> None:
+def test_documentation_lists_each_phase_and_each_sub_goal_status() -> None:
     phases, statuses = (re.search(rf"^\| `{name}`.*$", PAGE, re.MULTILINE) for name in ("phase", "status"))
     assert phases is not None
     assert statuses is not None
@@ -279,10 +279,12 @@ def test_page_has_each_phase_and_each_status_of_a_sub_goal() -> None:
     assert re.findall(r"`(\w+)`", statuses[0].split("|")[2].partition(";")[0]) == [*get_args(SubGoalStatus)]
 
 
-def test_long_values_are_in_the_document_by_reference_and_in_one_shape() -> None:
+def test_long_values_in_the_document_are_references() -> None:
     short, long = {"numbers": ["x" * 5_000]}, {"numbers": ["x" * 9_000]}
-    wordy = sub_goal(2, "pick", name="é" * 1_000)
-    question = Question(continue_with(PICK, wordy), failed_response("no"), workers={"sg1": short, "sg2": long})
+    with_long_param = sub_goal(2, "pick", name="é" * 1_000)
+    question = Question(
+        continue_with(PICK, with_long_param), failed_response("no"), workers={"sg1": short, "sg2": long}
+    )
     question.run()
     actual = _document(question)
     outputs = actual["rounds"][0]["results"][0]["outputs"]
@@ -295,19 +297,19 @@ def test_long_values_are_in_the_document_by_reference_and_in_one_shape() -> None
     assert [(second[field]["ref"], second[field]["bytes"]) for field in ("params", "result")] == expected
 
 
-def test_planner_may_repeat_itself_or_need_repair_a_few_times_a_round() -> None:
-    again = continue_with(PICK | {"id": 2})
+def test_repeated_and_invalid_planner_answers_are_limited_per_round() -> None:
+    repeated = continue_with(PICK | {"id": 2})
     question = Question(
         continue_with(PICK),
-        again,
+        repeated,
         continue_with(OTHER),
-        again,
+        repeated,
         continue_with(ASK),
         done_response(all=ref(9, "clarification")),
     )
     question.run()
     assert question.scheduler.status() is RunStatus.COMPLETED
-    question = Question(continue_with(PICK), again, again)
+    question = Question(continue_with(PICK), repeated, repeated)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "planner_repeats")
     assert question.scheduler.state.error is not None
@@ -320,7 +322,7 @@ def test_planner_may_repeat_itself_or_need_repair_a_few_times_a_round() -> None:
     assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "planner_invalid")
 
 
-def test_sub_goal_that_always_fails_is_tried_three_times_and_the_run_reports_why() -> None:
+def test_sub_goal_that_always_fails_is_started_three_times_and_named_in_the_error() -> None:
     failing = dict.fromkeys(("sg1", "sg1#2", "sg1#3"), NodeError("tool_failed", "no"))
     question = Question(*[continue_with(PICK)] * 5, workers=failing)
     steps = question.run()
@@ -353,15 +355,15 @@ def test_failed_planner_call_keeps_the_deliverables() -> None:
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_key_refused")
 
 
-@pytest.mark.parametrize("hands_on", [False, True])
-def test_answer_is_assembled_from_slots_in_order_without_a_call(*, hands_on: bool) -> None:
+@pytest.mark.parametrize("continues_as_new", [False, True])
+def test_answer_is_assembled_from_slots_in_order_without_a_call(*, continues_as_new: bool) -> None:
     workers = {"sg1": {"numbers": [3, 4]}, "sg3": {"total": 7}, "sg9": {"clarification": "**Which one?**"}}
     inputs = {"question": ref(9, "clarification"), "total": ref(3, "total"), "numbers": ref(1, "numbers")}
     question = Question(continue_with(PICK, SUM, ASK), done_response("All is there.", **inputs), workers=workers)
     while not question.scheduler.is_finished:
         question.step()
-        if hands_on:
-            question.hand_on()
+        if continues_as_new:
+            question.continue_as_new()
     assert question.scheduler.status() is RunStatus.COMPLETED
     assert question.scheduler.state.number_of("answer") is None
     text = "**Which one?**\n\ntotal: 7\n\nnumbers:\n\n```json\n[3,4]\n```"
@@ -370,7 +372,7 @@ def test_answer_is_assembled_from_slots_in_order_without_a_call(*, hands_on: boo
     assert (document["phase"], document["final_response"]) == ("done", text)
 
 
-def test_assembled_answer_names_what_is_incomplete() -> None:
+def test_assembled_answer_lists_incomplete_parts() -> None:
     workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no\nway")}
     second = sub_goal(8, "clarify", "The other one", question="Other?")
     question = Question(continue_with(PICK, ASK, second), done_response(all=ref(9, "clarification")), workers=workers)
@@ -386,7 +388,7 @@ def test_assembled_answer_names_what_is_incomplete() -> None:
     assert document["synthesis_inputs"] == {"sg9_clarification": ref(9, "clarification")}
 
 
-def test_run_started_without_the_field_has_a_model_write_its_answer() -> None:
+def test_run_without_the_synthesis_field_calls_a_model_for_its_answer() -> None:
     question = Question(continue_with(ASK), done_response(all=ref(9, "clarification")))
     encoded = plan_to_json(question.plan)
     del encoded["extender"]["synthesis"]
@@ -397,7 +399,7 @@ def test_run_started_without_the_field_has_a_model_write_its_answer() -> None:
     assert question.scheduler.output() == ("answer", None)
 
 
-def test_failed_deliverable_stays_failed_and_its_helpers_are_left_out() -> None:
+def test_failed_deliverable_stays_failed_and_failed_support_is_superseded() -> None:
     workers = {"sg1": NodeError("tool_failed", "no"), "sg8": NodeError("tool_failed", "no")}
     second = sub_goal(8, "clarify", question="Other?")
     question = Question(
@@ -416,7 +418,7 @@ def test_failed_deliverable_stays_failed_and_its_helpers_are_left_out() -> None:
     assert ends == [(1, "failed"), (3, "pending"), (9, "success"), (8, "failed")]
 
 
-def test_phases_of_a_question() -> None:
+def test_document_has_the_phase_and_round_after_each_step() -> None:
     question = Question(continue_with(PICK), continue_with(OTHER), failed_response("no"))
     phases = [_phase(question)]
     while not question.scheduler.is_finished:
@@ -429,7 +431,7 @@ def _phase(question: Question) -> str:
     return "{phase} {round}".format(**_document(question))
 
 
-def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
+def test_manual_result_of_a_sub_goal_must_have_exactly_its_slots() -> None:
     extender = Question(continue_with(PICK)).scheduler.features.extension.extender
     assert extender is not None
     names = {"intention": False, "plan#2": False, "answer": False, "sg1": True}
@@ -437,12 +439,12 @@ def test_people_give_results_of_sub_goals_with_exactly_their_slots() -> None:
     question = Question(continue_with(PICK, SUM), failed_response("no"), workers=FAILS)
     planning = question.planning()
     slots = "the result of 'sg1' must have exactly the slots numbers, of which some may be null; "
-    for wrong, refusal in (
+    for result, message in (
         ("text", "the result of 'sg1' must be an object with the output slots of 'pick': numbers"),
         ({}, f"{slots}missing: 'numbers'"),
         ({"numbers": [1], "total": 1}, f"{slots}not declared: 'total'"),
     ):
-        assert apply_command(SetResult("sg1", wrong), question.scheduler, at=question.at) == refusal
+        assert apply_command(SetResult("sg1", result), question.scheduler, at=question.at) == message
     assert apply_command(SetResult("sg1", {"numbers": [1]}), question.scheduler, at=question.at) is None
     question.end([*question.start(), *planning])
     assert [sub_goal["status"] for sub_goal in _document(question)["sub_goals"]] == ["success", "success"]
@@ -468,22 +470,24 @@ def test_planner_prompt_is_short_and_has_the_earlier_reasoning() -> None:
     assert result[at + 1 : at + 3] == expected
 
 
-def _much(number: int, words: str) -> dict[str, Any]:
-    return sub_goal(number, "pick", f"{number} {words * 600}", name=f"{number} {words * 150}")
+def _large_sub_goal(number: int, text: str) -> dict[str, Any]:
+    return sub_goal(number, "pick", f"{number} {text * 600}", name=f"{number} {text * 150}")
 
 
 @pytest.mark.parametrize("words", ["\U0001f6a2", "\x01"])
 def test_planner_call_and_document_have_a_limited_size(words: str) -> None:
     rounds = [
-        continue_with(*(_much(10 * place + one, words) for one in range(1, 11)), reasoning=words * 4_000)
-        for place in range(10)
+        continue_with(
+            *(_large_sub_goal(10 * round_index + position, words) for position in range(1, 11)), reasoning=words * 4_000
+        )
+        for round_index in range(10)
     ]
     workers = {f"sg{number}": {"numbers": [words * 2_000]} for number in range(1, 101)}
     question = Question(*rounds, failed_response("enough"), workers=workers, max_rounds=20)
     question.run()
     last = question.prompts["plan#11"]
     assert question.sizes["plan#11"] < ARGUMENTS_LIMIT_BYTES // 2
-    # All are listed, the newest with most detail.
+    # All sub-goals are listed, and the newest have the most detail.
     assert [f'- {{"id": {number}, ' in last for number in range(1, 101)] == [True] * 100
     assert last.count('"preview": ') > 0
     assert last.rindex('"truncated": "other fields are omitted"') < last.rindex('- {"id": 100, ')
@@ -494,7 +498,7 @@ def test_planner_call_and_document_have_a_limited_size(words: str) -> None:
     assert [each["round"] for each in document["rounds"]] == [*range(1, 12)]
     assert len(document["rounds"][9]["results"]) == 10
     assert len(document["sub_goals"][99]["description"]) > 600
-    # Long values of the oldest are only in their nodes.
+    # Long values of the oldest sub-goals are references to their nodes.
     oldest = document["sub_goals"][0]
     assert oldest["result"]["ref"] == "node:sg1"
     assert encoded_size(oldest) < 2_000

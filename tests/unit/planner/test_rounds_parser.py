@@ -1,4 +1,4 @@
-"""Parsing of a rounds planner's answers: sub-goals that may start, and messages about invalid ones."""
+"""Parsing of planner answers in rounds: sub-goals that may start, and problems of invalid answers."""
 
 import json
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from tests.support.rounds import continue_with, done_response, failed_response, 
 
 
 def worker_tool(name: str, *outputs: str, goal_type: str = "support", **more: Any) -> ToolDeclaration:
-    """Return a worker tool with the arguments in `takes`, which have any type."""
+    """Return a worker tool with the untyped arguments `takes`."""
     takes = more.pop("takes", ())
     schema = {"type": "object", "properties": {each: {} for each in takes}, "additionalProperties": False}
     card = WorkerCard(description=name, outputs=outputs, goal_type=goal_type, **more)  # type: ignore[arg-type]
@@ -59,21 +59,23 @@ def known_sub_goal(
     *,
     slots: tuple[str, ...] | None = None,
     attempts: int = 1,
-    **given: Any,
+    **arguments: Any,
 ) -> KnownSubGoal:
-    """Return a known sub-goal; `slots` are the slots that have values, by default all."""
-    written = sub_goal(number, worker_name, given.pop("description", ""), **given)
+    """Return a known sub-goal. `slots` names the slots that have values (default: all)."""
+    document = sub_goal(number, worker_name, arguments.pop("description", ""), **arguments)
     card = WORKERS[worker_name].worker
     assert card is not None
-    made = SUB_GOALS.decode({**written, "worker": worker_name, "outputs": card.outputs, "goal_type": card.goal_type})
-    work = work_digest(made, WorkerTool(WORKERS[worker_name], card))
+    decoded = SUB_GOALS.decode(
+        {**document, "worker": worker_name, "outputs": card.outputs, "goal_type": card.goal_type}
+    )
+    work = work_digest(decoded, WorkerTool(WORKERS[worker_name], card))
     is_done = status in ("success", "partial")
     filled_slots = (card.outputs if is_done else ()) if slots is None else slots
-    return KnownSubGoal(number, worker_name, made.sources, work, status, filled_slots, attempts)
+    return KnownSubGoal(number, worker_name, decoded.sources, work, status, filled_slots, attempts)
 
 
-def read(answer: str, *existing: KnownSubGoal) -> dict[str, Any]:
-    """Return the parsed answer, after a round trip through JSON."""
+def parse(answer: str, *existing: KnownSubGoal) -> dict[str, Any]:
+    """Parse an answer with a context that is encoded and decoded as JSON."""
     context = RoundContext(encode_tools(WORKERS), existing)
     return parse_round(None, answer, ROUND_CONTEXTS.decode(json.loads(json.dumps(ROUND_CONTEXTS.encode(context)))))
 
@@ -85,14 +87,14 @@ FAILED_AND_PENDING = (
 
 
 def problems_of(answer: str, *existing: KnownSubGoal) -> list[tuple[str, str]]:
-    actual = read(answer, *existing)
+    actual = parse(answer, *existing)
     assert actual["valid"] is False
     assert actual["repair"].startswith("This answer is invalid:\n- ")
     return [(problem["code"], problem["pointer"]) for problem in actual["problems"]]
 
 
 def test_parsed_sub_goals_include_the_outputs_of_their_workers() -> None:
-    actual = read(
+    actual = parse(
         continue_with(
             sub_goal(1, "pick", "the numbers", name="Maersk"),
             sub_goal(2, "add_up", numbers=[ref(1, "numbers"), ref(1, "numbers")], more=1),
@@ -128,8 +130,8 @@ _ANSWER = '{"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "par
     ],
     ids=["fenced", "texts in fields", "a text"],
 )
-def test_unambiguous_answer_is_read_in_every_form(written: str) -> None:
-    (actual,) = read(written)["sub_goals"]
+def test_unambiguous_answer_is_parsed_in_every_form(written: str) -> None:
+    (actual,) = parse(written)["sub_goals"]
     assert (actual["id"], actual["params"]) == (1, {"name": "M"})
 
 
@@ -198,7 +200,7 @@ def test_impossible_sub_goals_are_rejected_with_their_pointer(answer: str, code:
     assert (code, pointer) in problems_of(answer)
 
 
-def test_unknown_worker_hides_no_other_problem_of_the_same_round() -> None:
+def test_unknown_worker_tool_does_not_hide_other_problems_of_the_round() -> None:
     answer = continue_with(
         {**sub_goal(1, "nosuch"), "inputs": {"a": ref(8, "x")}},
         sub_goal(2, "add_up"),
@@ -220,51 +222,51 @@ def test_deliverable_inputs_must_come_from_worker_tools() -> None:
     for written in values:
         answer = continue_with({**sub_goal(2, "tell"), "params": {"all_results": written}})
         assert problems_of(answer, existing) == [("precondition_missing", "/sub_goals/0/params/all_results")]
-    assert read(continue_with(sub_goal(2, "tell", all_results=ref(1, "numbers"))), existing)["valid"] is True
+    assert parse(continue_with(sub_goal(2, "tell", all_results=ref(1, "numbers"))), existing)["valid"] is True
     # A support worker tool accepts literal values, such as names from the request.
-    assert read(continue_with(sub_goal(2, "add_up", numbers=[1, 2])), existing)["valid"] is True
+    assert parse(continue_with(sub_goal(2, "add_up", numbers=[1, 2])), existing)["valid"] is True
 
 
 def test_argument_names_are_normalized() -> None:
     existing = known_sub_goal(1, "pick", name="x")
     with_input = {**sub_goal(2, "tell"), "inputs": {"all-results": ref(1, "numbers")}}
-    (actual,) = read(continue_with(with_input), existing)["sub_goals"]
+    (actual,) = parse(continue_with(with_input), existing)["sub_goals"]
     assert actual["inputs"] == {"all_results": ref(1, "numbers")}
-    twice = {**with_input, "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")}}
-    assert problems_of(continue_with(twice), existing) == [("invalid_field", "/sub_goals/0/inputs/all_results")]
-    (same,) = problems_of(continue_with({**sub_goal(2, "pick"), "params": {"name": "x"}}), existing)
-    assert same == ("repeated", "/sub_goals/0")
+    duplicate = {**with_input, "inputs": {"all-results": ref(1, "numbers"), "all_results": ref(1, "numbers")}}
+    assert problems_of(continue_with(duplicate), existing) == [("invalid_field", "/sub_goals/0/inputs/all_results")]
+    (problem,) = problems_of(continue_with({**sub_goal(2, "pick"), "params": {"name": "x"}}), existing)
+    assert problem == ("repeated", "/sub_goals/0")
 
 
-def test_slots_of_earlier_rounds_are_available_unless_null_or_others_are_required() -> None:
+def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> None:
     existing = (
         known_sub_goal(1, "pick", name="x"),
         known_sub_goal(2, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
     )
-    assert read(continue_with(sub_goal(3, "show", total=ref(2, "total"))), *existing)["valid"] is True
+    assert parse(continue_with(sub_goal(3, "show", total=ref(2, "total"))), *existing)["valid"] is True
     # A nullable slot is accepted for a nullable argument.
-    assert read(continue_with(sub_goal(3, "show", total=ref(2, "rest"))), *existing)["valid"] is True
-    wrong = continue_with(sub_goal(3, "add_up", numbers=ref(2, "rest")))
-    assert problems_of(wrong, *existing) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
+    assert parse(continue_with(sub_goal(3, "show", total=ref(2, "rest"))), *existing)["valid"] is True
+    null_input = continue_with(sub_goal(3, "add_up", numbers=ref(2, "rest")))
+    assert problems_of(null_input, *existing) == [("precondition_missing", "/sub_goals/0/inputs/numbers")]
     existing = (known_sub_goal(1, "pick", name="x"), known_sub_goal(2, "add_up", numbers=ref(1, "numbers")))
-    for fits in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
-        assert read(continue_with(sub_goal(3, "add_up", numbers=fits, more=7)), *existing)["valid"] is True
+    for valid_input in (ref(1, "numbers"), ref(2, "rest"), [ref(1, "numbers"), ref(2, "rest")]):
+        assert parse(continue_with(sub_goal(3, "add_up", numbers=valid_input, more=7)), *existing)["valid"] is True
     # The planner may connect any slot to an argument that is not required.
-    assert read(continue_with(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *existing)[
+    assert parse(continue_with(sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=ref(2, "total"))), *existing)[
         "valid"
     ]
-    refused = read(continue_with(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *existing)
-    (problem,) = refused["problems"]
+    rejected = parse(continue_with(sub_goal(3, "add_up", numbers=[ref(1, "numbers"), ref(2, "total")])), *existing)
+    (problem,) = rejected["problems"]
     assert problem["code"] == "invalid_reference"
     assert problem["pointer"] == "/sub_goals/0/inputs/numbers/1/slot"
     assert problem["message"] == "'add_up' requires 'numbers', and 'total' is another slot"
     assert problem["hint"] == "connect 'numbers' of 'pick' or 'rest' of 'add_up'"
-    assert problem["message"] in refused["repair"]
-    # The same holds if both start in one answer.
-    both = continue_with(
+    assert problem["message"] in rejected["repair"]
+    # The slots are also checked if both sub-goals start in the same answer.
+    new_sub_goals = continue_with(
         sub_goal(3, "pick", name="y"), sub_goal(4, "think"), sub_goal(5, "tell", all_results=ref(4, "thought"))
     )
-    assert problems_of(both, *existing) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
+    assert problems_of(new_sub_goals, *existing) == [("invalid_reference", "/sub_goals/2/inputs/all_results/slot")]
 
 
 @pytest.mark.parametrize("status", ["success", "partial", "running"])
@@ -279,20 +281,22 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
     with_input = sub_goal(3, "add_up", numbers=ref(1, "numbers"), more=1)
     expected = ("precondition_missing", "/sub_goals/0/inputs/numbers")
     assert problems_of(continue_with(with_input), *FAILED_AND_PENDING)[0] == expected
-    actual = read(continue_with(sub_goal(1, "pick", name="x"), with_input), *FAILED_AND_PENDING)
+    actual = parse(continue_with(sub_goal(1, "pick", name="x"), with_input), *FAILED_AND_PENDING)
     assert [sub_goal["id"] for sub_goal in actual["sub_goals"]] == [1, 3]
-    waiting = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
-    again = sub_goal(1, "pick", name="x")
-    assert [sub_goal["id"] for sub_goal in read(continue_with(again, waiting), *FAILED_AND_PENDING)["sub_goals"]] == [1]
-    assert problems_of(continue_with(waiting), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
-    other = continue_with(sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers")))
-    assert [sub_goal["id"] for sub_goal in read(other, *FAILED_AND_PENDING)["sub_goals"]] == [4, 2]
-    waits = continue_with(sub_goal(3, "show", total=ref(2, "total")))
-    assert problems_of(waits, *FAILED_AND_PENDING) == [("precondition_missing", "/sub_goals")]
+    pending = sub_goal(2, "add_up", numbers=ref(1, "numbers"))
+    failed = sub_goal(1, "pick", name="x")
+    assert [sub_goal["id"] for sub_goal in parse(continue_with(failed, pending), *FAILED_AND_PENDING)["sub_goals"]] == [
+        1
+    ]
+    assert problems_of(continue_with(pending), *FAILED_AND_PENDING) == [("empty_plan", "/sub_goals")]
+    replacement = continue_with(sub_goal(4, "pick", name="y"), sub_goal(2, "add_up", numbers=ref(4, "numbers")))
+    assert [sub_goal["id"] for sub_goal in parse(replacement, *FAILED_AND_PENDING)["sub_goals"]] == [4, 2]
+    dependent = continue_with(sub_goal(3, "show", total=ref(2, "total")))
+    assert problems_of(dependent, *FAILED_AND_PENDING) == [("precondition_missing", "/sub_goals")]
 
 
 @pytest.mark.parametrize(
-    ("existing", "again", "is_repeated"),
+    ("existing", "new", "is_repeated"),
     [
         (known_sub_goal(1, "pick", name="x"), sub_goal(2, "pick", "other words", name="x"), True),
         (known_sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="y"), False),
@@ -309,19 +313,21 @@ def test_failed_and_pending_sub_goals_can_be_started_again() -> None:
         ),
     ],
 )
-def test_same_work_is_a_repetition(existing: KnownSubGoal, again: Mapping[str, Any], *, is_repeated: bool) -> None:
-    actual = read(continue_with(again), existing)
+def test_sub_goal_with_the_same_work_is_a_repetition(
+    existing: KnownSubGoal, new: Mapping[str, Any], *, is_repeated: bool
+) -> None:
+    actual = parse(continue_with(new), existing)
     assert (actual["valid"], actual.get("repeats", False)) == (not is_repeated, is_repeated)
 
 
-def test_done_names_existing_slots_with_a_deliverable_among_them() -> None:
+def test_done_needs_existing_slots_and_a_deliverable() -> None:
     existing = (
         known_sub_goal(1, "pick", name="x"),
         known_sub_goal(2, "show", total=1),
         known_sub_goal(3, "show", "failed", total=2),
         known_sub_goal(4, "add_up", "partial", slots=("total",), numbers=ref(1, "numbers")),
     )
-    actual = read(done_response(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *existing)
+    actual = parse(done_response(shown=ref(2, "shown"), all=[ref(1, "numbers"), ref(4, "total")]), *existing)
     assert actual["synthesis_inputs"] == {"shown": ref(2, "shown"), "all": [ref(1, "numbers"), ref(4, "total")]}
     assert problems_of(done_response(numbers=ref(1, "numbers")), *existing) == [("no_deliverable", "/synthesis_inputs")]
     assert problems_of(done_response(shown=ref(3, "shown")), *existing) == [
@@ -340,16 +346,18 @@ def test_excess_or_truncated_sub_goals_and_answers_are_rejected() -> None:
     assert problems_of(continue_with(sub_goal(500, "pick", name="one more")), *existing) == [
         ("too_large", "/sub_goals")
     ]
-    cut = continue_with(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition("yyyyyyyy")[0]
-    assert problems_of(cut)[0][0] == "cut_off"
+    truncated = continue_with(sub_goal(1, "pick", name="x"), sub_goal(2, "pick", name="yyyyyyyy")).rpartition(
+        "yyyyyyyy"
+    )[0]
+    assert problems_of(truncated)[0][0] == "cut_off"
 
 
 def _with_params(params: str) -> dict[str, Any]:
     return {"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "description": "", "params": params}]}
 
 
-def read_both_ways(answer: Any) -> list[dict[str, Any]]:
-    """Return the parsed answer, from a value that fits the response format and from the same value as text."""
+def parse_as_value_and_text(answer: Any) -> list[dict[str, Any]]:
+    """Parse an answer twice: as a JSON value and as text."""
     context = RoundContext(encode_tools(WORKERS), (known_sub_goal(1, "pick"),))
     return [parse_round(answer, "", context), parse_round(None, json.dumps(answer), context)]
 
@@ -369,18 +377,18 @@ def read_both_ways(answer: Any) -> list[dict[str, Any]]:
     ],
 )
 def test_unstorable_json_text_in_an_answer_is_rejected(params: str, code: str) -> None:
-    for actual in read_both_ways(_with_params(params)):
+    for actual in parse_as_value_and_text(_with_params(params)):
         assert actual["valid"] is False
         assert actual["problems"][0]["code"] == code
         assert plain_json(actual) == actual
 
 
-def test_answer_that_is_nested_too_deep_is_rejected_in_every_form() -> None:
+def test_too_deeply_nested_answer_is_rejected_in_every_form() -> None:
     deep: Any = 1
     for _ in range(MAX_DEPTH):
         deep = [deep]
     answer = {"action": "continue", "sub_goals": [sub_goal(1, "pick", name=deep)]}
-    assert [actual["problems"][0]["code"] for actual in read_both_ways(answer)] == ["too_large"] * 2
+    assert [actual["problems"][0]["code"] for actual in parse_as_value_and_text(answer)] == ["too_large"] * 2
 
 
 _TEXTS = st.text(st.characters(codec=None, categories=None)) | st.sampled_from(
@@ -409,7 +417,7 @@ _ANSWERS = _VALUES | st.fixed_dictionaries(
 @settings(deadline=None)
 @given(_ANSWERS)
 def test_any_answer_of_a_planner_is_parsed_or_rejected(answer: Any) -> None:
-    for actual in read_both_ways(answer):
+    for actual in parse_as_value_and_text(answer):
         assert actual["valid"] is True or actual["repair"]
         assert plain_json({"read": actual}) == {"read": actual}
         assert encoded_size(actual) > 0
@@ -423,7 +431,7 @@ def test_any_text_of_a_planner_is_rejected(text: str) -> None:
     assert plain_json(actual) == actual
 
 
-def test_newest_answer_has_up_to_10000_characters_and_earlier_ones_up_to_4000() -> None:
+def test_newest_answer_has_up_to_10000_characters_and_earlier_answers_up_to_4000() -> None:
     def reasoning_of(letter: str, length: int) -> str:
         return letter * length + "Which one?"
 

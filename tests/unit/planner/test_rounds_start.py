@@ -1,4 +1,4 @@
-"""The start of a question in rounds: its limits, and the fields that select the profile."""
+"""The start of a question in rounds: limits of the request and of the settings."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +26,7 @@ def limits_of(**message: Any) -> RoundsLimits:
     return RoundsLimits(rounds.max_rounds, rounds.worker_timeout_s, plan.deadline_s)
 
 
-def test_question_has_its_own_limits_or_those_of_the_settings(toolset: Toolset) -> None:
+def test_limits_of_a_question_default_to_the_settings(toolset: Toolset) -> None:
     assert limits_of() == DEFAULT_LIMITS
     assert limits_of(max_rounds=2, worker_timeout="2m", deadline="1h") == RoundsLimits(2, 120.0, 3_600.0)
     prepared = _prepare_rounds(toolset)
@@ -52,7 +52,7 @@ def test_invalid_limit_is_reported_with_its_location(name: str, value: Any) -> N
 
 @pytest.fixture
 def toolset(tmp_path: Path) -> Toolset:
-    """Environment of a process whose settings set limits."""
+    """The toolset of a process whose settings have limits."""
     settings = Settings(state_dir=tmp_path, max_rounds=7, worker_timeout_s=30, question_timeout_s=600)
     return replace(load_toolset(settings), user_tools=Workers().registry())
 

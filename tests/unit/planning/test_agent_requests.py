@@ -1,4 +1,4 @@
-"""Requests of agents in the text of an answer: their types, and the response to the model."""
+"""Requests of agents to people in the text of an answer: their types, and the message to the model."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from dagwright.planning.agent_loop.feedback_markers import find_marker, parse_an
 from dagwright.planning.agent_loop.spec import AgentSpec, agent_plan, spec_from_json
 from tests.support.plan_building import ids_of, start_ready_tasks
 
-ASKING = AgentSpec("helper", feedback_policy="on_request")
+AGENT = AgentSpec("helper", feedback_policy="on_request")
 AMOUNT = {"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}
 AMOUNT_SCHEMA_TEXT = '{"type": "object", "properties": {"amount": {"type": "number"}}, "required": ["amount"]}'
 NESTED = '{"enum": [[1, 2], ["a|b]]"]]}'
@@ -42,19 +42,19 @@ def _question(kind: str, prompt: str, **more: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_all_types_can_be_requested_by_a_marker(marker: str, question: dict[str, Any]) -> None:
-    message = parse_answer(f"Before. {marker} after", ASKING)
+def test_marker_of_every_request_type_is_parsed(marker: str, question: dict[str, Any]) -> None:
+    message = parse_answer(f"Before. {marker} after", AGENT)
     assert (message.question, message.problem) == (question, "")
     assert (message.text[:7], message.text[-6:], "amount" in message.text) == ("Before.", " after", False)
     # The marker is found in an answer of any length, too.
-    long = find_marker("x" * 100_000 + marker)
-    assert long is not None
-    assert parse_answer(long, ASKING).question == question
+    found_marker = find_marker("x" * 100_000 + marker)
+    assert found_marker is not None
+    assert parse_answer(found_marker, AGENT).question == question
 
 
 def _agent() -> RunScheduler:
-    scheduler = create_scheduler(agent_plan(ASKING, prompt="", results={}), {"objective": "Pay."})
-    scheduler.features.extension.set_extender(AgentLoop(ASKING))
+    scheduler = create_scheduler(agent_plan(AGENT, prompt="", results={}), {"objective": "Pay."})
+    scheduler.features.extension.set_extender(AgentLoop(AGENT))
     scheduler.start(0.0)
     return scheduler
 
@@ -66,22 +66,22 @@ def _request_of(scheduler: RunScheduler, task: str) -> tuple[str, Any]:
 
 
 def test_invalid_schema_is_a_problem_that_the_model_can_fix() -> None:
-    wrong = '[[FEEDBACK INFORMATION: How much? | {"type": "nmber"}]]'
-    no_json = wrong.replace('"nmber"', "")
+    invalid_marker = '[[FEEDBACK INFORMATION: How much? | {"type": "nmber"}]]'
+    no_json = invalid_marker.replace('"nmber"', "")
     for marker, problem in (
         (no_json, "the schema of an INFORMATION request is not a JSON object"),
-        (wrong, "schema: "),
+        (invalid_marker, "schema: "),
     ):
-        message = parse_answer(f"Before. {marker}", ASKING)
+        message = parse_answer(f"Before. {marker}", AGENT)
         assert (message.text, message.question, problem in message.problem) == ("Before.", None, True)
         assert message.problem.endswith("; write [[FEEDBACK INFORMATION: question | {JSON Schema}]]")
     scheduler = _agent()
     start_ready_tasks(scheduler)
-    scheduler.complete("turn1", _response(wrong), at=1.0)
+    scheduler.complete("turn1", _response(invalid_marker), at=1.0)
     (turn,) = start_ready_tasks(scheduler)
-    words = turn.arguments["messages"][-1]["content"]
-    assert words.startswith("No request was sent: invalid question of the tool: schema: ")
-    assert words.endswith("Ask again or answer without asking.")
+    message_text = turn.arguments["messages"][-1]["content"]
+    assert message_text.startswith("No request was sent: invalid question of the tool: schema: ")
+    assert message_text.endswith("Ask again or answer without asking.")
     scheduler.complete("turn2", _response(f"[[FEEDBACK INFORMATION: How much? | {AMOUNT_SCHEMA_TEXT}]]"), at=2.0)
     assert ids_of(start_ready_tasks(scheduler)) == []
     assert _request_of(scheduler, "turn2.ask") == ("INFORMATION", AMOUNT)
@@ -93,7 +93,7 @@ def test_information_is_requested_by_a_tool_with_a_schema() -> None:
     (tool,) = turn.arguments["tools"]
     assert tool["parameters"]["properties"]["type"]["enum"][3] == "INFORMATION"
     texts = [f'{{"prompt": "How much?", "schema": {schema}}}' for schema in ('{"type": "nmber"}', AMOUNT_SCHEMA_TEXT)]
-    calls = [{"id": f"c{place}", "name": "ask_person", "arguments": text} for place, text in enumerate(texts)]
+    calls = [{"id": f"c{number}", "name": "ask_person", "arguments": text} for number, text in enumerate(texts)]
     scheduler.complete("turn1", _response(None, calls), at=1.0)
     start_ready_tasks(scheduler)
     assert scheduler.features.feedback.requests.of_task("turn1.1") is None
@@ -101,13 +101,13 @@ def test_information_is_requested_by_a_tool_with_a_schema() -> None:
 
 
 def test_agent_of_an_older_run_keeps_its_request_types() -> None:
-    encoded = ASKING.to_json()
+    encoded = AGENT.to_json()
     del encoded["request_types"]
-    before = spec_from_json(encoded)
-    message = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', before)
+    older_agent = spec_from_json(encoded)
+    message = parse_answer('[[FEEDBACK INFORMATION: How much? | {"type": }]]', older_agent)
     assert message.question == {"type": "CLARIFICATION", "prompt": 'How much? | {"type": }'}
-    assert "schema" not in before.offered_tools[0].parameters["properties"]
-    assert spec_from_json(ASKING.to_json()) == ASKING
+    assert "schema" not in older_agent.offered_tools[0].parameters["properties"]
+    assert spec_from_json(AGENT.to_json()) == AGENT
 
 
 def _response(text: str | None, calls: list[dict[str, Any]] | None = None) -> dict[str, Any]:

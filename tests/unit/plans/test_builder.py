@@ -1,4 +1,4 @@
-"""Plans that are built in Python: the documents of nodes, and mistakes that are rejected at `add`."""
+"""Plans that are built in Python: the documents of nodes, and errors that `add` raises."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -41,7 +41,7 @@ def test_example_of_the_documentation_builds_a_valid_plan() -> None:
     assert [spec.name for spec in plan.tools] == ["stock", "order"]
 
 
-def test_every_option_of_a_node() -> None:
+def test_node_document_has_every_option() -> None:
     plan = Plan()
     first = plan.add(stock, item="lamp")
     every = plan.add(articles, shop="north")
@@ -86,7 +86,7 @@ def test_every_option_of_a_node() -> None:
     }
 
 
-def test_inputs_outputs_texts_and_secrets() -> None:
+def test_inputs_outputs_texts_and_secrets_become_references() -> None:
     plan = Plan(deadline=timedelta(hours=2), on_failure="fail_fast")
     count = plan.input("count", type=int | None, prompt="How many?", default=3, schema={"maximum": 9})
     node = plan.add(order, item=f"{count} lamps", amount=count, note=plan.text("{{{{{n}}}}} {m}", n=count, m="{{x}}"))
@@ -115,7 +115,7 @@ def test_inputs_outputs_texts_and_secrets() -> None:
     assert plan.check() == []
 
 
-def test_people_agents_and_sub_plans(tmp_path: Path) -> None:
+def test_human_requests_agents_and_sub_plans_become_nodes(tmp_path: Path) -> None:
     inner = Plan("Inner")
     inner.output = inner.add(stock, item=inner.input("item"))
     plan = Plan()
@@ -141,13 +141,13 @@ def test_people_agents_and_sub_plans(tmp_path: Path) -> None:
 
 
 def test_call_and_add_build_the_same_node() -> None:
-    plan, other = Plan(), Plan()
-    for each in (plan, other):
+    plan, plan_with_call = Plan(), Plan()
+    for each in (plan, plan_with_call):
         each.add(stock, item="lamp")
     plan.add(order, id="o", when=plan["stock"]["is_new"], item="lamp", amount=plan["stock"]["left"])
-    lamps = other["stock"]
-    other.call(order, id="o", when=lamps["is_new"])("lamp", amount=lamps["left"].value)
-    assert plan == other
+    lamps = plan_with_call["stock"]
+    plan_with_call.call(order, id="o", when=lamps["is_new"])("lamp", amount=lamps["left"].value)
+    assert plan == plan_with_call
     with pytest.raises(TypeError, match="the argument 'item' is given twice"):
         plan.call(order)("lamp", item="desk", amount=1)  # type: ignore[misc] # the error under test
 
@@ -169,35 +169,35 @@ CONDITIONS: list[tuple[Callable[[Any], Any], str]] = [
 
 
 @pytest.mark.parametrize(("make", "text"), CONDITIONS)
-def test_operators_make_conditions(make: Callable[[Any], Any], text: str) -> None:
+def test_operators_on_handles_build_conditions(make: Callable[[Any], Any], text: str) -> None:
     plan = Plan()
     plan.add(order, item="lamp", amount=1, when=make(plan.add(stock, item="lamp")))
     assert nodes(plan)[-1]["when"].strip("()") == text.strip("()")
     assert plan.check() == []
 
 
-def test_condition_may_use_any_name() -> None:
+def test_condition_with_unusual_names_is_valid() -> None:
     plan = Plan()
-    odd = plan.add("any", id='odd "id"')
-    plan.add(stock, item="lamp", when=odd["in"][0]["odd key"] == plan.input("net", type=dict[str, int])["a"])
+    node = plan.add("any", id='odd "id"')
+    plan.add(stock, item="lamp", when=node["in"][0]["odd key"] == plan.input("net", type=dict[str, int])["a"])
     condition = nodes(plan)[-1]["when"]
     assert condition == 'nodes["odd \\"id\\""].result["in"][0]["odd key"] == inputs.net.a'
     assert [problem for problem in plan.check() if "when" in problem.message] == []
 
 
-def rejection_of(act: Callable[[Plan], object]) -> tuple[str, str, str | None]:
+def rejection_of(operation: Callable[[Plan], object]) -> tuple[str, str, str | None]:
     plan = Plan()
     plan.add(stock, item="lamp")
     plan.add(articles, shop="north")
     before = plan.to_yaml()
     with pytest.raises(PlanInvalid) as caught:
-        act(plan)
+        operation(plan)
     assert plan.to_yaml() == before
     [problem] = caught.value.problems
     return problem.pointer, problem.message, problem.hint
 
 
-REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
+REJECTED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
     (
         lambda plan: plan.add(stock, itm="lamp"),
         ("/nodes/2/arguments/itm", "stock: unknown argument 'itm'", "did you mean 'item'?"),
@@ -304,22 +304,24 @@ REFUSED: list[tuple[Callable[[Plan], object], tuple[str, str, str | None]]] = [
 ]
 
 
-@pytest.mark.parametrize(("act", "expected"), REFUSED)
-def test_mistake_is_rejected_at_once(act: Callable[[Plan], object], expected: tuple[str, str, str | None]) -> None:
-    pointer, message, hint = rejection_of(act)
+@pytest.mark.parametrize(("operation", "expected"), REJECTED)
+def test_invalid_node_is_rejected_without_a_change_of_the_plan(
+    operation: Callable[[Plan], object], expected: tuple[str, str, str | None]
+) -> None:
+    pointer, message, hint = rejection_of(operation)
     assert (pointer, hint) == (expected[0], expected[2])
     assert message == expected[1] or not expected[1]
 
 
-def test_sub_plan_checks_its_inputs() -> None:
+def test_invalid_input_of_a_sub_plan_is_rejected() -> None:
     inner = Plan("Inner")
     inner.add(stock, item=inner.input("item"))
-    for act, message in (
+    for operation, message in (
         (lambda plan: plan.add(inner, itm="x"), "the sub-plan has no input 'itm'"),
         (lambda plan: plan.add(inner), "the sub-plan needs the input 'item'"),
         (lambda plan: plan.add(inner, item=3), "the sub-plan's input 'item' takes str, not int 3"),
     ):
-        assert rejection_of(act)[1] == message
+        assert rejection_of(operation)[1] == message
 
 
 MISUSES: list[tuple[Callable[[Any], object], str]] = [
@@ -341,13 +343,13 @@ MISUSES: list[tuple[Callable[[Any], object], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("act", "message"), MISUSES)
-def test_misuse_of_a_handle_is_a_type_error(act: Callable[[Any], object], message: str) -> None:
+@pytest.mark.parametrize(("operation", "message"), MISUSES)
+def test_misuse_of_a_handle_is_a_type_error(operation: Callable[[Any], object], message: str) -> None:
     with pytest.raises(TypeError, match=message):
-        act(Plan().add(stock, item="lamp"))
+        operation(Plan().add(stock, item="lamp"))
 
 
-def test_two_tools_with_one_name() -> None:
+def test_two_tools_with_the_same_name_are_rejected() -> None:
     plan = Plan(tools=[stock])
     from dagwright.tools import tool  # noqa: PLC0415 - shadows the decorator of the other tools
 
@@ -361,7 +363,7 @@ def test_two_tools_with_one_name() -> None:
         plan.check(tools=[stock, other])
 
 
-def test_plan_in_another_dialect_is_kept_as_it_is() -> None:
+def test_plan_in_another_dialect_is_unchanged_and_read_only() -> None:
     text = '1. calculator("1 + 1")\n2. join()\n'
     plan = Plan.parse(text)
     assert (plan.dialect, plan.to_yaml(), plan.document) == ("llmcompiler", text, text)
@@ -375,7 +377,7 @@ def test_plan_in_another_dialect_is_kept_as_it_is() -> None:
         Plan.parse("refill.yaml")
 
 
-def test_check_takes_modules_and_files(tmp_path: Path) -> None:
+def test_check_accepts_tools_from_files(tmp_path: Path) -> None:
     file = tmp_path / "shop_tools.py"
     code = 'from dagwright import tool\n\n@tool(effects="read")\ndef shelf(item: str) -> int:\n    return 1\n'
     file.write_text(code)

@@ -1,4 +1,4 @@
-"""Types of the values of a plan built in Python: wrong parts and types are rejected at the line that uses them."""
+"""Types of values in a plan built in Python: an invalid part or type is rejected at the line that uses it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ def gross_plan() -> Plan:
     return plan
 
 
-class Built:
+class SamplePlan:
     """A plan with one node of each kind."""
 
     def __init__(self) -> None:
@@ -91,106 +91,148 @@ class Built:
         return self.plan.add(order, item="x", amount=amount, **options)
 
 
-Act = Callable[[Built], object]
+Operation = Callable[[SamplePlan], object]
 
-PARTS: list[tuple[Act, str]] = [
-    (lambda at: at.check["aproved"], "'aproved': it has approved, reason"),
-    (lambda at: at.which["selcted"], "'selcted': it has selected"),
-    (lambda at: at.form["data"]["agee"], "'agee': it has age"),
-    (lambda at: at.gross["grosss"], "'grosss': it has gross, all, note"),
-    (lambda at: at.gross["all"][2], "2: it has fewer items"),
-    (lambda at: at.gross["all"][-3], "-3: it has fewer items"),
-    (lambda at: at.facts["agee"], "'agee': it has age"),
-    (lambda at: at.text["x"], "'x': it is str, not dict"),
-    (lambda at: at.shelf["prise"], "'prise': it has price, prices, size, color"),
-    (lambda at: at.shelf["price"]["gross"], "'gross': it has net"),
-    (lambda at: at.shelf["prices"][0]["gross"], "'gross': it has net"),
-    (lambda at: at.shelf["prices"]["net"], "'net': it is list, not dict (write [0] for the first item)"),
-    (lambda at: at.shelf["size"][2], "2: it has fewer items"),
-    (lambda at: at.mapped[0]["lefft"], "'lefft': it has name, left, is_new"),
-    (lambda at: at.mapped["left"], "'left': it is list, not dict (write [0] for the first item)"),
-    (lambda at: at.articles.item["lefft"], "'lefft': it has name, left, is_new"),
-    (lambda at: at.lamp.error["mesage"], "'mesage': it has code, message, retryable, ref"),
-    (lambda at: Plan.parse(at.plan.to_dict())["check"]["aproved"], "'aproved': it has approved, reason"),
-    (lambda at: at.stock("{{stock.result.lefft}} left"), "stock.result has no part 'lefft'"),
-    (lambda at: at.stock(when="check.result.aproved"), "check.result has no part 'aproved'"),
-    (lambda at: at.stock(for_each=at.articles, item="{{item.lefft}}"), "item has no part 'lefft'"),
+PARTS: list[tuple[Operation, str]] = [
+    (lambda sample: sample.check["aproved"], "'aproved': it has approved, reason"),
+    (lambda sample: sample.which["selcted"], "'selcted': it has selected"),
+    (lambda sample: sample.form["data"]["agee"], "'agee': it has age"),
+    (lambda sample: sample.gross["grosss"], "'grosss': it has gross, all, note"),
+    (lambda sample: sample.gross["all"][2], "2: it has fewer items"),
+    (lambda sample: sample.gross["all"][-3], "-3: it has fewer items"),
+    (lambda sample: sample.facts["agee"], "'agee': it has age"),
+    (lambda sample: sample.text["x"], "'x': it is str, not dict"),
+    (lambda sample: sample.shelf["prise"], "'prise': it has price, prices, size, color"),
+    (lambda sample: sample.shelf["price"]["gross"], "'gross': it has net"),
+    (lambda sample: sample.shelf["prices"][0]["gross"], "'gross': it has net"),
+    (lambda sample: sample.shelf["prices"]["net"], "'net': it is list, not dict (write [0] for the first item)"),
+    (lambda sample: sample.shelf["size"][2], "2: it has fewer items"),
+    (lambda sample: sample.mapped[0]["lefft"], "'lefft': it has name, left, is_new"),
+    (lambda sample: sample.mapped["left"], "'left': it is list, not dict (write [0] for the first item)"),
+    (lambda sample: sample.articles.item["lefft"], "'lefft': it has name, left, is_new"),
+    (lambda sample: sample.lamp.error["mesage"], "'mesage': it has code, message, retryable, ref"),
+    (lambda sample: Plan.parse(sample.plan.to_dict())["check"]["aproved"], "'aproved': it has approved, reason"),
+    (lambda sample: sample.stock("{{stock.result.lefft}} left"), "stock.result has no part 'lefft'"),
+    (lambda sample: sample.stock(when="check.result.aproved"), "check.result has no part 'aproved'"),
+    (lambda sample: sample.stock(for_each=sample.articles, item="{{item.lefft}}"), "item has no part 'lefft'"),
 ]
 
 
-@pytest.mark.parametrize(("act", "message"), PARTS)
-def test_missing_part_is_rejected(act: Act, message: str) -> None:
+@pytest.mark.parametrize(("operation", "message"), PARTS)
+def test_missing_part_is_rejected(operation: Operation, message: str) -> None:
     with pytest.raises(PlanInvalid) as caught:
-        act(Built())
+        operation(SamplePlan())
     assert message in str(caught.value)
 
 
-TYPES: list[tuple[Act, str]] = [
-    (lambda at: at.plan.add("http_request", ulr="x"), "http_request: unknown argument 'ulr' (did you mean 'url'?)"),
-    (lambda at: at.plan.add("calculator"), "calculator: exactly one of 'expression' or 'query' must be given"),
-    (lambda at: at.plan.add(order), "order: missing argument 'item', of type str"),
-    (lambda at: at.order("3"), "order: 'amount' takes int, not str '3'"),
-    (lambda at: at.order(None), "order: 'amount' takes int, not None"),
-    (lambda at: at.stock(True), "stock: 'item' takes str, not bool True"),
+TYPES: list[tuple[Operation, str]] = [
     (
-        lambda at: at.plan.add(measure, of={"prices": [{"net": "x"}], "size": [1, "x"]}),
+        lambda sample: sample.plan.add("http_request", ulr="x"),
+        "http_request: unknown argument 'ulr' (did you mean 'url'?)",
+    ),
+    (lambda sample: sample.plan.add("calculator"), "calculator: exactly one of 'expression' or 'query' must be given"),
+    (lambda sample: sample.plan.add(order), "order: missing argument 'item', of type str"),
+    (lambda sample: sample.order("3"), "order: 'amount' takes int, not str '3'"),
+    (lambda sample: sample.order(None), "order: 'amount' takes int, not None"),
+    (lambda sample: sample.stock(True), "stock: 'item' takes str, not bool True"),
+    (
+        lambda sample: sample.plan.add(measure, of={"prices": [{"net": "x"}], "size": [1, "x"]}),
         "'of'.prices[0].net takes float, not str",
     ),
     (
-        lambda at: at.plan.add(measure, of={"prices": [{}], "size": [1, "x"]}),
+        lambda sample: sample.plan.add(measure, of={"prices": [{}], "size": [1, "x"]}),
         "missing argument 'net' of 'of'.prices[0], of type float",
     ),
     (
-        lambda at: at.plan.add(measure, of={"prices": [], "size": [1, "x"], "color": "gren"}),
+        lambda sample: sample.plan.add(measure, of={"prices": [], "size": [1, "x"], "color": "gren"}),
         """'of'.color: "gren" is not one of red, green (did you mean 'green'?)""",
     ),
-    (lambda at: at.stock(at.lamp["is_new"]), "is bool, as the tool 'stock' declares its result, and 'item' of 'stock'"),
-    (lambda at: at.stock(at.check["approved"]), "{{check.result.approved}} is bool, and 'item' of 'stock' takes str"),
-    (lambda at: at.order(at.lamp["name"]), "and 'amount' of 'order' takes int"),
-    (lambda at: at.order(at.check["reason"]), "is None or str, and 'amount' of 'order' takes int"),
-    (lambda at: at.order(at.gross["note"]), "{{Gross.result.note}} is str, and 'amount' of 'order' takes int"),
-    (lambda at: at.order(at.which["selected"][0]), "is str, and 'amount' of 'order' takes int"),
-    (lambda at: at.order(f"{at.net} lamps"), "a text with references is str, and 'amount' of 'order' takes int"),
-    (lambda at: at.order(at.plan.secret("KEY")), "{{secret.KEY}} is str, and 'amount' of 'order' takes int"),
-    (lambda at: at.order(at.lamp["name"], join="any"), "and 'amount' of 'order' takes int"),
-    (lambda at: at.order(at.plan.item, for_each=["a"]), "{{item}} is str, and 'amount' of 'order' takes int"),
-    (lambda at: at.stock(for_each=at.lamp), "and for_each takes a list"),
-    (lambda at: at.plan.add(measure, of=at.lamp), "{{stock.result}} has no prices, which 'of' of 'measure' needs"),
     (
-        lambda at: at.plan.add(measure, of=at.shelf, amounts=at.shelf["prices"]),
+        lambda sample: sample.stock(sample.lamp["is_new"]),
+        "is bool, as the tool 'stock' declares its result, and 'item' of 'stock'",
+    ),
+    (
+        lambda sample: sample.stock(sample.check["approved"]),
+        "{{check.result.approved}} is bool, and 'item' of 'stock' takes str",
+    ),
+    (lambda sample: sample.order(sample.lamp["name"]), "and 'amount' of 'order' takes int"),
+    (lambda sample: sample.order(sample.check["reason"]), "is None or str, and 'amount' of 'order' takes int"),
+    (
+        lambda sample: sample.order(sample.gross["note"]),
+        "{{Gross.result.note}} is str, and 'amount' of 'order' takes int",
+    ),
+    (lambda sample: sample.order(sample.which["selected"][0]), "is str, and 'amount' of 'order' takes int"),
+    (
+        lambda sample: sample.order(f"{sample.net} lamps"),
+        "a text with references is str, and 'amount' of 'order' takes int",
+    ),
+    (
+        lambda sample: sample.order(sample.plan.secret("KEY")),
+        "{{secret.KEY}} is str, and 'amount' of 'order' takes int",
+    ),
+    (lambda sample: sample.order(sample.lamp["name"], join="any"), "and 'amount' of 'order' takes int"),
+    (
+        lambda sample: sample.order(sample.plan.item, for_each=["a"]),
+        "{{item}} is str, and 'amount' of 'order' takes int",
+    ),
+    (lambda sample: sample.stock(for_each=sample.lamp), "and for_each takes a list"),
+    (
+        lambda sample: sample.plan.add(measure, of=sample.lamp),
+        "{{stock.result}} has no prices, which 'of' of 'measure' needs",
+    ),
+    (
+        lambda sample: sample.plan.add(measure, of=sample.shelf, amounts=sample.shelf["prices"]),
         "{{shelf.result.prices}}[0] is dict, and [0] in 'amounts' of 'measure' is int",
     ),
-    (lambda at: at.plan.add(gross_plan(), net=at.articles), "and the sub-plan's input 'net' takes float"),
-    (lambda at: at.plan.add(gross_plan(), net="x"), "the sub-plan's input 'net' takes float, not str 'x'"),
-    (lambda at: at.stock(when="check.result"), "when: check.result is dict, and not a condition (name a part of it"),
-    (lambda at: at.plan.input("n", type=int, default="x"), "'n' takes int, not str 'x'"),
-    (lambda at: at.plan.input("n", schema={"type": "int"}), "n: 'int' is not a JSON type (did you mean 'integer'?)"),
-    (lambda at: at.stock(join=3), "join: at_least 3 of 0 dependencies can never be done"),
-    (lambda at: at.order(1, cache="1h"), "results of 'order' are never reused"),
-    (lambda at: at.plan.add(ask_human("Which?", options=at.lamp)), "and options takes a list"),
-    (lambda at: at.plan.add(ask_human("Where?", type="SELECTION")), "a SELECTION needs 'options'"),
-    (lambda at: at.stock(when=Built().check["approved"]), "belongs to another plan"),
-    (lambda at: at.stock(after=[at.lamp]), "stock: unknown argument 'after' (did you mean 'needs'?)"),
-    (lambda at: at.order(1, on_error={"value": at.lamp}), "<handle stock.result: dict> is used in on_error, which is"),
-    (lambda at: at.order(1, metadata={"of": at.lamp}), "<handle stock.result: dict> is used in metadata, which is"),
-    (lambda at: at.plan.input("n", default=at.lamp), "<handle stock.result: dict> is used in inputs.n.default, which"),
-    (lambda at: at.lamp.status == "complete", "is never 'complete': it is one of pending"),
-    (lambda at: at.which["selected"][0] == "wep", "is never 'wep': it is one of web, mail (did you mean 'web'?)"),
-    (lambda at: at.shelf["color"].is_in(["red", "gren"]), "is never 'gren': it is one of red, green"),
+    (lambda sample: sample.plan.add(gross_plan(), net=sample.articles), "and the sub-plan's input 'net' takes float"),
+    (lambda sample: sample.plan.add(gross_plan(), net="x"), "the sub-plan's input 'net' takes float, not str 'x'"),
+    (
+        lambda sample: sample.stock(when="check.result"),
+        "when: check.result is dict, and not a condition (name a part of it",
+    ),
+    (lambda sample: sample.plan.input("n", type=int, default="x"), "'n' takes int, not str 'x'"),
+    (
+        lambda sample: sample.plan.input("n", schema={"type": "int"}),
+        "n: 'int' is not a JSON type (did you mean 'integer'?)",
+    ),
+    (lambda sample: sample.stock(join=3), "join: at_least 3 of 0 dependencies can never be done"),
+    (lambda sample: sample.order(1, cache="1h"), "results of 'order' are never reused"),
+    (lambda sample: sample.plan.add(ask_human("Which?", options=sample.lamp)), "and options takes a list"),
+    (lambda sample: sample.plan.add(ask_human("Where?", type="SELECTION")), "a SELECTION needs 'options'"),
+    (lambda sample: sample.stock(when=SamplePlan().check["approved"]), "belongs to another plan"),
+    (lambda sample: sample.stock(after=[sample.lamp]), "stock: unknown argument 'after' (did you mean 'needs'?)"),
+    (
+        lambda sample: sample.order(1, on_error={"value": sample.lamp}),
+        "<handle stock.result: dict> is used in on_error, which is",
+    ),
+    (
+        lambda sample: sample.order(1, metadata={"of": sample.lamp}),
+        "<handle stock.result: dict> is used in metadata, which is",
+    ),
+    (
+        lambda sample: sample.plan.input("n", default=sample.lamp),
+        "<handle stock.result: dict> is used in inputs.n.default, which",
+    ),
+    (lambda sample: sample.lamp.status == "complete", "is never 'complete': it is one of pending"),
+    (
+        lambda sample: sample.which["selected"][0] == "wep",
+        "is never 'wep': it is one of web, mail (did you mean 'web'?)",
+    ),
+    (lambda sample: sample.shelf["color"].is_in(["red", "gren"]), "is never 'gren': it is one of red, green"),
 ]
 
 
-@pytest.mark.parametrize(("act", "message"), TYPES)
-def test_wrong_type_is_rejected(act: Act, message: str) -> None:
-    built = Built()
-    before = built.plan.to_yaml()
+@pytest.mark.parametrize(("operation", "message"), TYPES)
+def test_value_of_another_type_is_rejected(operation: Operation, message: str) -> None:
+    sample = SamplePlan()
+    before = sample.plan.to_yaml()
     with pytest.raises(PlanInvalid) as caught:
-        act(built)
+        operation(sample)
     assert message in str(caught.value)
-    assert built.plan.to_yaml() == before
+    assert sample.plan.to_yaml() == before
 
 
-def test_option_that_is_also_an_input_of_the_sub_plan() -> None:
+def test_sub_plan_input_named_like_an_option_is_passed_in_arguments() -> None:
     inner = Plan("Inner")
     inner.output = inner.add(stock, item=inner.input("title", default="x"))
     plan = Plan()
@@ -200,64 +242,73 @@ def test_option_that_is_also_an_input_of_the_sub_plan() -> None:
     assert plan.check() == []
 
 
-OPERATORS: list[tuple[Act, str]] = [
-    (lambda at: at.articles.size() > "3", "int cannot be compared with str"),
-    (lambda at: at.lamp["left"] == "3", "int cannot be compared with str"),
-    (lambda at: at.lamp < 3, "dict cannot be compared with int"),
-    (lambda at: at.check < at.lamp, "dict cannot be compared with dict"),
-    (lambda at: at.lamp["left"].size(), "is int, and size.. takes dict or list or str"),
-    (lambda at: at.lamp["left"].starts_with("x"), "is int, and startsWith.. takes str"),
-    (lambda at: at.lamp["name"].matches(3), "3 is int, and matches.. takes str"),  # type: ignore[arg-type]
-    (lambda at: at.lamp["left"].is_in("x"), "'x' is str, and in takes dict or list"),
-    (lambda at: at.lamp["left"].is_in(["x"]), "is int, and .*'x'.* has str"),
-    (lambda at: at.articles.contains("x"), "'x' is str, and <handle articles.result: list> has dict"),
-    (lambda at: at.lamp.contains(1), "1 is int, and a key of a dict takes str"),
-    (lambda at: at.lamp["left"] + "x", r"\+ does not take int and str"),
-    (lambda at: at.lamp["name"] * 2, r"\* does not take str and int"),
-    (lambda at: ~at.lamp["left"], "is int, and ~ takes bool"),
-    (lambda at: at.lamp["left"] & at.lamp["is_new"], "is int, and & takes bool"),
-    (lambda at: at.stock(when=at.check), "is not a condition; name a part of it, such as check.result.approved"),
-    (lambda at: at.stock(when=at.lamp["left"] + 1), "is not a condition; compare it"),
-    (lambda at: at.stock(needs=[at.lamp["left"]]), "expected a node, not a part of its result"),
-    (lambda at: at.stock(id=at.lamp), "id must be a string, not <handle stock.result: dict>"),
-    (lambda at: at.stock(when=at.plan.item), "is used in a node without for_each"),
+OPERATORS: list[tuple[Operation, str]] = [
+    (lambda sample: sample.articles.size() > "3", "int cannot be compared with str"),
+    (lambda sample: sample.lamp["left"] == "3", "int cannot be compared with str"),
+    (lambda sample: sample.lamp < 3, "dict cannot be compared with int"),
+    (lambda sample: sample.check < sample.lamp, "dict cannot be compared with dict"),
+    (lambda sample: sample.lamp["left"].size(), "is int, and size.. takes dict or list or str"),
+    (lambda sample: sample.lamp["left"].starts_with("x"), "is int, and startsWith.. takes str"),
+    (lambda sample: sample.lamp["name"].matches(3), "3 is int, and matches.. takes str"),  # type: ignore[arg-type]
+    (lambda sample: sample.lamp["left"].is_in("x"), "'x' is str, and in takes dict or list"),
+    (lambda sample: sample.lamp["left"].is_in(["x"]), "is int, and .*'x'.* has str"),
+    (lambda sample: sample.articles.contains("x"), "'x' is str, and <handle articles.result: list> has dict"),
+    (lambda sample: sample.lamp.contains(1), "1 is int, and a key of a dict takes str"),
+    (lambda sample: sample.lamp["left"] + "x", r"\+ does not take int and str"),
+    (lambda sample: sample.lamp["name"] * 2, r"\* does not take str and int"),
+    (lambda sample: ~sample.lamp["left"], "is int, and ~ takes bool"),
+    (lambda sample: sample.lamp["left"] & sample.lamp["is_new"], "is int, and & takes bool"),
+    (
+        lambda sample: sample.stock(when=sample.check),
+        "is not a condition; name a part of it, such as check.result.approved",
+    ),
+    (lambda sample: sample.stock(when=sample.lamp["left"] + 1), "is not a condition; compare it"),
+    (lambda sample: sample.stock(needs=[sample.lamp["left"]]), "expected a node, not a part of its result"),
+    (lambda sample: sample.stock(id=sample.lamp), "id must be a string, not <handle stock.result: dict>"),
+    (lambda sample: sample.stock(when=sample.plan.item), "is used in a node without for_each"),
 ]
 
 
-@pytest.mark.parametrize(("act", "message"), OPERATORS)
-def test_operator_rejects_a_wrong_type(act: Act, message: str) -> None:
+@pytest.mark.parametrize(("operation", "message"), OPERATORS)
+def test_operator_rejects_a_wrong_type(operation: Operation, message: str) -> None:
     with pytest.raises((TypeError, PlanInvalid), match=message):
-        act(Built())
+        operation(SamplePlan())
 
 
-ACCEPTED: list[Act] = [
-    lambda at: at.plan.add(ask_human("Which?", options=at.articles), id="choice"),
-    lambda at: at.order(at.lamp["left"]),
-    lambda at: at.order(at.untyped),
-    lambda at: at.stock(at.untyped["any"][0]["part"], when=at.untyped),
-    lambda at: at.plan.add(measure, of=at.shelf, amounts=[at.lamp["left"]], room={"shelf": at.shelf}),
-    lambda at: at.plan.add(convert, value=at.lamp["left"]),
-    lambda at: at.stock(at.text, when=at.check["approved"] & (at.which["selected"].contains("web"))),
-    lambda at: at.stock(at.which["selected"][0], when=at.check["reason"] == None),  # noqa: E711 - a condition
-    lambda at: at.order(at.form["data"]["age"], when=at.lamp.status.is_in(["completed", "skipped"])),
-    lambda at: at.stock(when=(at.lamp["left"] + 1.5 < at.net) | at.shelf["color"].is_in({"red"})),
-    lambda at: at.order(at.articles.item["left"], for_each=at.articles, when=at.articles.item["is_new"]),
-    lambda at: at.stock("x", when=at.mapped[0]["left"] > at.mapped.size()),
-    lambda at: at.order(at.plan.item["n"], for_each=[{"n": 1}, {"n": 2, "m": at.lamp}]),
-    lambda at: at.stock(needs=["a_later_node"], when="a_later_node.result > 1"),
+ACCEPTED: list[Operation] = [
+    lambda sample: sample.plan.add(ask_human("Which?", options=sample.articles), id="choice"),
+    lambda sample: sample.order(sample.lamp["left"]),
+    lambda sample: sample.order(sample.untyped),
+    lambda sample: sample.stock(sample.untyped["any"][0]["part"], when=sample.untyped),
+    lambda sample: sample.plan.add(
+        measure, of=sample.shelf, amounts=[sample.lamp["left"]], room={"shelf": sample.shelf}
+    ),
+    lambda sample: sample.plan.add(convert, value=sample.lamp["left"]),
+    lambda sample: sample.stock(
+        sample.text, when=sample.check["approved"] & (sample.which["selected"].contains("web"))
+    ),
+    lambda sample: sample.stock(sample.which["selected"][0], when=sample.check["reason"] == None),  # noqa: E711 - a condition
+    lambda sample: sample.order(sample.form["data"]["age"], when=sample.lamp.status.is_in(["completed", "skipped"])),
+    lambda sample: sample.stock(when=(sample.lamp["left"] + 1.5 < sample.net) | sample.shelf["color"].is_in({"red"})),
+    lambda sample: sample.order(
+        sample.articles.item["left"], for_each=sample.articles, when=sample.articles.item["is_new"]
+    ),
+    lambda sample: sample.stock("x", when=sample.mapped[0]["left"] > sample.mapped.size()),
+    lambda sample: sample.order(sample.plan.item["n"], for_each=[{"n": 1}, {"n": 2, "m": sample.lamp}]),
+    lambda sample: sample.stock(needs=["a_later_node"], when="a_later_node.result > 1"),
 ]
 
 
-@pytest.mark.parametrize("act", ACCEPTED)
-def test_right_type_is_accepted(act: Act) -> None:
-    built = Built()
-    act(built)
+@pytest.mark.parametrize("operation", ACCEPTED)
+def test_value_of_the_declared_type_is_accepted(operation: Operation) -> None:
+    sample = SamplePlan()
+    operation(sample)
     later = {"unknown_tool", "unknown_dependency"}
-    assert [each for each in built.plan.check() if each.code not in later and "a_later_node" not in each.message] == []
-    assert Plan.parse(built.plan.to_yaml()) == built.plan
+    assert [each for each in sample.plan.check() if each.code not in later and "a_later_node" not in each.message] == []
+    assert Plan.parse(sample.plan.to_yaml()) == sample.plan
 
 
-def test_unsupported_type_of_a_result_names_the_tool() -> None:
+def test_error_of_an_unsupported_result_type_names_the_tool() -> None:
     from typing import TypedDict as Unsupported  # noqa: PLC0415 - shadows the supported class
 
     class Result(Unsupported):

@@ -1,4 +1,4 @@
-"""Drawings of plans and runs: nothing overlaps, nothing becomes markup, and everything that is known is shown."""
+"""Drawings of plans and runs: no overlaps, escaped text, and the shown states."""
 
 from datetime import UTC, datetime
 from itertools import combinations, pairwise
@@ -40,8 +40,8 @@ def test_boxes_and_edges_do_not_overlap(graph: tuple[list[Box], list[tuple[int, 
     sizes, edges = graph
     layout = layout_graph(sizes, edges)
     assert [box.height for box in layout.boxes] == [box.height for box in sizes]
-    for one, other in combinations(layout.boxes, 2):
-        assert not _overlap(one, other)
+    for first, second in combinations(layout.boxes, 2):
+        assert not _overlap(first, second)
     assert sorted((route.source, route.target) for route in layout.routes) == sorted(set(edges))
     for route in layout.routes:
         source, target = layout.boxes[route.source], layout.boxes[route.target]
@@ -53,13 +53,13 @@ def test_boxes_and_edges_do_not_overlap(graph: tuple[list[Box], list[tuple[int, 
     assert all(box.y + box.height <= layout.height + 1e-6 for box in layout.boxes)
 
 
-def _overlap(one: Box, other: Box) -> bool:
-    aside = one.x + one.width <= other.x or other.x + other.width <= one.x
-    return not aside and min(one.y + one.height, other.y + other.height) - max(one.y, other.y) > 1e-6
+def _overlap(first: Box, second: Box) -> bool:
+    is_beside = first.x + first.width <= second.x or second.x + second.width <= first.x
+    return not is_beside and min(first.y + first.height, second.y + second.height) - max(first.y, second.y) > 1e-6
 
 
 def _assert_clear(layout: Layout, points: Any) -> None:
-    """Check that an edge is curved only where there is no box, and passes above or below the boxes of each layer."""
+    """Assert that an edge curves only between layers and passes above or below the boxes of each layer."""
     for number, ((x, y), (next_x, next_y)) in enumerate(pairwise(points)):
         for box in layout.boxes:
             is_beside = next_x <= box.x + 1e-6 or box.x + box.width <= x + 1e-6
@@ -71,7 +71,7 @@ def _assert_clear(layout: Layout, points: Any) -> None:
 
 
 def test_ordering_avoids_crossings() -> None:
-    # Two chains whose nodes are listed in alternation.
+    # The nodes of two chains are listed alternately.
     layout = layout_graph([Box(80, 40)] * 6, [(0, 3), (1, 2), (3, 4), (2, 5)])
     first, second = (
         (layout.boxes[0], layout.boxes[3], layout.boxes[4]),
@@ -155,7 +155,7 @@ def test_drawing_of_a_run_has_states_counts_and_a_table() -> None:
 
 
 @pytest.mark.parametrize("edges", [[["a", "c"], ["c", "d"]], [["c", "b"]]])
-def test_groups_have_frames_whatever_the_edges(edges: list[list[str]]) -> None:
+def test_each_group_has_a_labelled_frame_for_any_edges(edges: list[list[str]]) -> None:
     groups = {"a": "first", "b": "first", "c": "second"}
     nodes = [
         {"node_id": name, "status": "pending", **({"group": groups[name]} if name in groups else {})} for name in "abcd"
@@ -191,5 +191,5 @@ def test_invalid_plan_is_drawn_unless_it_has_a_cycle() -> None:
 
 
 @given(st.text(), st.integers(5, 40))
-def test_shortened_text_fits(text: str, columns: int) -> None:
+def test_shortened_line_is_within_its_columns(text: str, columns: int) -> None:
     assert text_columns(shorten_line(text, columns)) <= columns

@@ -1,4 +1,4 @@
-"""Templates: files of a folder, their names, and problems of an invalid folder."""
+"""Templates of a folder: files, names, inputs, and problems."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -69,7 +69,7 @@ UNKNOWN = ("invalid_field", "/inputs/unti", "did you mean 'unit'?")
 
 
 @pytest.mark.parametrize(
-    ("inputs", "reported"),
+    ("inputs", "expected"),
     [
         ({}, [MISSING]),
         ({"count": "two"}, [("invalid_field", "/inputs/count", None)]),
@@ -77,14 +77,14 @@ UNKNOWN = ("invalid_field", "/inputs/unti", "did you mean 'unit'?")
         ({"unti": "t"}, [UNKNOWN, MISSING]),
     ],
 )
-def test_invalid_inputs_are_reported(tmp_path: Path, tools: Tools, inputs: dict[str, Any], reported: list[Any]) -> None:
+def test_invalid_inputs_are_reported(tmp_path: Path, tools: Tools, inputs: dict[str, Any], expected: list[Any]) -> None:
     template = load_templates(_folder(tmp_path, sum__yaml=_SUM), tools)["sum"]
     with pytest.raises(PlanInvalid) as error:
         template.compile(inputs)
-    assert [(problem.code, problem.pointer, problem.hint) for problem in error.value.problems] == reported
+    assert [(problem.code, problem.pointer, problem.hint) for problem in error.value.problems] == expected
 
 
-def test_template_is_read_again_when_its_sub_plan_changes(tmp_path: Path, tools: Tools) -> None:
+def test_template_is_reloaded_when_its_sub_plan_changes(tmp_path: Path, tools: Tools) -> None:
     folder = TemplateFolder(_folder(tmp_path, outer__yaml="plan: 1\nnodes: [{id: a, plan: parts/inner.json}]"), tools)
     assert [*folder.read().problems] == ["outer"]
     _folder(tmp_path / "parts", inner__json=_BROKEN)
@@ -98,7 +98,7 @@ def test_all_problems_of_a_folder_are_reported(tmp_path: Path, tools: Tools) -> 
     (folder / "two words.yaml").write_text(_SUM, encoding="utf-8")
     with pytest.raises(TemplatesUnreadable) as error:
         load_templates(folder, tools)
-    places = [
+    positions = [
         str(error.value).find(start)
         for start in (
             "a.yaml: a.json has the same name before its suffix; rename one of them; ",
@@ -106,10 +106,10 @@ def test_all_problems_of_a_folder_are_reported(tmp_path: Path, tools: Tools) -> 
             "two words.yaml: a template has a name of 1 to 64 letters, digits, - and _; rename the file",
         )
     ]
-    assert (places, min(places) >= 0) == (sorted(places), True)
+    assert (positions, min(positions) >= 0) == (sorted(positions), True)
 
 
-def test_invalid_file_is_logged_and_the_others_published(tmp_path: Path, tools: Tools) -> None:
+def test_invalid_file_is_logged_and_other_templates_are_available(tmp_path: Path, tools: Tools) -> None:
     folder = _folder(tmp_path, good__yaml=_SUM, broken__yaml="plan: 1\nnodes: [{id: a, tool: calculater}]")
     with capture_logs() as logs:
         opened = open_templates(folder, tools)
@@ -137,7 +137,7 @@ def test_unusable_folders_are_rejected(tmp_path: Path, tools: Tools) -> None:
 _BROKEN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculater", "arguments": {}}]}'
 
 
-def test_folder_is_read_again_when_a_file_changes(tmp_path: Path, tools: Tools) -> None:
+def test_folder_is_reloaded_when_a_file_changes(tmp_path: Path, tools: Tools) -> None:
     folder = TemplateFolder(_folder(tmp_path, sum__yaml=_SUM), tools)
     first = folder.read()
     assert folder.read() is first

@@ -1,4 +1,4 @@
-"""The event loops of a worker and of synchronous code: the switch interval, and the watchdog."""
+"""Event loops of workers and of the synchronous client: the switch interval, the watchdog, and the loop thread."""
 
 import asyncio
 import signal
@@ -17,29 +17,29 @@ from dagwright.process.loop_thread import LoopThread
 
 def test_switch_interval_is_short_until_the_last_cpu_bound_thread_ends() -> None:
     default_s = sys.getswitchinterval()
-    started, may_end = threading.Event(), threading.Event()
+    started, released = threading.Event(), threading.Event()
 
     def work() -> None:
         with short_switch_interval:
             started.set()
-            may_end.wait(10)
+            released.wait(10)
 
     first = threading.Thread(target=work)
     with short_switch_interval:
         first.start()
         assert started.wait(10)
     interval_s = sys.getswitchinterval()
-    may_end.set()
+    released.set()
     first.join()
     assert (interval_s, sys.getswitchinterval()) == (SWITCH_INTERVAL_S, default_s)
     assert default_s > SWITCH_INTERVAL_S
 
 
-async def _blocks(until: threading.Event) -> None:
+async def _block_loop(until: threading.Event) -> None:
     until.wait(30)
 
 
-async def test_blocked_loop_is_logged_once_and_a_free_one_not(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_blocked_loop_is_logged_once_and_a_free_loop_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_loop_watchdog, "CHECK_INTERVAL_S", 0.01)
     with structlog.testing.capture_logs() as logs, event_loop_watchdog.logging_blocked_loop():
         await asyncio.sleep(0.1)
@@ -52,11 +52,11 @@ async def test_blocked_loop_is_logged_once_and_a_free_one_not(monkeypatch: pytes
         return line
 
     with structlog.testing.capture_logs(processors=[record]) as logs, event_loop_watchdog.logging_blocked_loop():
-        await _blocks(is_logged)
+        await _block_loop(is_logged)
         await asyncio.sleep(0)
     (line,) = logs
     assert line["event"].startswith("the event loop is blocked, so no call of this worker can heartbeat")
-    assert (line["where"].startswith(f"_blocks ({__file__}:"), line["since_s"] >= 0) == (True, True)
+    assert (line["where"].startswith(f"_block_loop ({__file__}:"), line["since_s"] >= 0) == (True, True)
 
 
 async def _thread_name() -> str:
@@ -73,7 +73,7 @@ async def test_synchronous_client_works_inside_a_running_loop() -> None:
         assert loop.run(_thread_name()) == "dagwright"
 
 
-def test_errors_and_use_after_the_end_are_raised() -> None:
+def test_error_of_a_coroutine_and_use_of_a_closed_loop_raise() -> None:
     async def fail() -> None:
         raise LookupError("no")
 
@@ -86,38 +86,38 @@ def test_errors_and_use_after_the_end_are_raised() -> None:
         with pytest.raises(DagwrightError, match="use Client there"):
             loop.run(run_nested())
         with pytest.raises(DagwrightError) as caught:
-            loop.run(_raise_refusal())
+            loop.run(_raise_error())
         assert [frame.name for frame in caught.traceback][1:] == ["run"]
         assert "handled" not in "".join(traceback.format_exception(caught.value))
     with pytest.raises(ClientClosed, match="the client is closed"):
         loop.run(_thread_name())
 
 
-async def _raise_refusal() -> None:
+async def _raise_error() -> None:
     try:
         raise LookupError("handled")
     except LookupError:
         raise DagwrightError("refused")  # noqa: B904 - the context is what is tested
 
 
-def test_interrupt_waits_for_the_end_of_the_coroutine() -> None:
-    ends: list[str] = []
+def test_interrupt_waits_until_the_coroutine_has_cleaned_up() -> None:
+    events: list[str] = []
 
     async def long() -> None:
         try:
             while True:
-                # A signal that comes just before the main thread waits does not wake it: it is sent again.
+                # Send the signal repeatedly: a signal just before the main thread waits does not wake that thread.
                 await asyncio.sleep(0.1)
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         finally:
             await asyncio.sleep(0)
-            ends.append("cleaned up")
+            events.append("cleaned up")
 
-    # Processes in the background ignore the signal by default.
+    # Background processes ignore SIGINT by default.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with LoopThread() as loop, pytest.raises(KeyboardInterrupt):
             loop.run(long())
     finally:
         signal.signal(signal.SIGINT, before)
-    assert ends == ["cleaned up"]
+    assert events == ["cleaned up"]

@@ -31,7 +31,7 @@ def _probe(port: int, path: str, *options: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
-async def test_failed_check_affects_readiness_and_not_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_check_fails_readiness_but_not_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "RESULT_MAX_AGE_S", 0.0)
     problems: list[str] = []
 
@@ -46,28 +46,28 @@ async def test_failed_check_affects_readiness_and_not_liveness(monkeypatch: pyte
         problems.clear()
         repeated_response = await http.get("/readyz")
     assert (ready.status_code, ready.json()) == (200, {"status": "ok", "checks": {"temporal": "ok"}})
-    # The endpoint needs no key, so the reason is in the log alone.
+    # The endpoint needs no key, so the reason is only in the log.
     assert (unready.status_code, unready.json()) == (503, {"status": "unavailable", "checks": {"temporal": "failed"}})
     assert (unready.headers["retry-after"], alive.status_code, repeated_response.status_code) == ("2", 200, 200)
 
 
 async def test_blocked_event_loop_fails_liveness(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "LOOP_TIMEOUT_S", 0.2)
-    async with _serving(_passes) as port:
-        # Runs on the watched loop, which is blocked until the probe has its response.
+    async with _serving(_pass_check) as port:
+        # This call blocks the event loop until the probe ends.
         blocked = _probe(port, "/livez")
         free = await asyncio.to_thread(_probe, port, "/livez")
     assert (blocked.returncode, blocked.stderr) == (1, "status 503\n")
     assert (free.returncode, free.stderr) == (0, "")
 
 
-async def test_endless_check_and_drain_are_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_process_with_a_hanging_check_or_draining_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "CHECK_TIMEOUT_S", 0.05)
 
-    async def endless() -> None:
+    async def hang() -> None:
         await asyncio.Event().wait()
 
-    assert await Readiness({"store": endless}).problems() == {"store": "no response within 0.05 s"}
+    assert await Readiness({"store": hang}).problems() == {"store": "no response within 0.05 s"}
     stopped = asyncio.Event()
     readiness = Readiness({}, stop_event=stopped)
     assert (await readiness.response()).status_code == 200
@@ -76,14 +76,14 @@ async def test_endless_check_and_drain_are_not_ready(monkeypatch: pytest.MonkeyP
     assert (response.status_code, response.body) == (503, b'{"status":"draining"}')
 
 
-async def _passes() -> None:
+async def _pass_check() -> None:
     pass
 
 
-def test_probe_fails_where_nothing_listens_and_imports_nothing_of_the_project() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        probed = _probe(free.getsockname()[1], "/livez")
-    assert (probed.returncode, probed.stderr[:13]) == (1, "no response: ")
+def test_probe_fails_on_an_unused_port_and_imports_only_light_modules() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        result = _probe(unused.getsockname()[1], "/livez")
+    assert (result.returncode, result.stderr[:13]) == (1, "no response: ")
     imported = _probe(1, "/livez", "-X", "importtime").stderr
     assert not [name for name in ("temporalio", "dagwright", "asyncio", "ssl") if name in imported]

@@ -16,14 +16,14 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.waits
 
 
-def _pid_after(path: str, seconds: float) -> int:
+def _write_pid_and_sleep(path: str, seconds: float) -> int:
     Path(path).write_text(str(os.getpid()), encoding="ascii")
-    print("printed")  # noqa: T201 - must not get among the results
+    print("printed")  # noqa: T201 - the output must not be mixed with the results
     time.sleep(seconds)
     return os.getpid()
 
 
-def _refuse() -> None:
+def _raise_plan_invalid() -> None:
     raise PlanInvalid([Problem("cycle", "no", "/nodes")], document={"nodes": 1})
 
 
@@ -31,11 +31,11 @@ def _exit() -> None:
     os._exit(3)
 
 
-def _take_memory() -> int:
+def _allocate_too_much_memory() -> int:
     return len(bytearray(MEMORY_BYTES))
 
 
-def _exit_unless_new(path: str) -> int:
+def _exit_in_first_process(path: str) -> int:
     file = Path(path)
     with file.open("a", encoding="ascii") as calls:
         calls.write(f"{os.getpid()}\n")
@@ -60,18 +60,18 @@ def _is_alive(pid: int) -> bool:
 
 
 async def test_process_is_reused_and_ends_with_the_pool(pool: ProcessPool, tmp_path: Path) -> None:
-    first, second = [await pool.run(_pid_after, str(tmp_path / "pid"), 0.0) for _ in range(2)]
+    first, second = [await pool.run(_write_pid_and_sleep, str(tmp_path / "pid"), 0.0) for _ in range(2)]
     assert (first == second, first != os.getpid(), _is_alive(first)) == (True, True, True)
     await pool.close()
     assert not _is_alive(first)
 
 
-async def test_error_of_a_function_is_raised_and_a_lost_process_is_replaced(pool: ProcessPool) -> None:
+async def test_error_of_a_function_is_raised_and_a_process_that_died_is_replaced(pool: ProcessPool) -> None:
     with pytest.raises(PlanInvalid) as invalid:
-        await pool.run(_refuse)
+        await pool.run(_raise_plan_invalid)
     assert (invalid.value.problems, invalid.value.document) == ((Problem("cycle", "no", "/nodes"),), {"nodes": 1})
     # The memory of a process is limited.
-    for function in (_exit, _take_memory):
+    for function in (_exit, _allocate_too_much_memory):
         with pytest.raises(ProcessLost):
             await pool.run(function)
         assert await pool.run(os.getpid)
@@ -88,7 +88,7 @@ async def test_idle_process_that_has_ended_is_replaced(pool: ProcessPool) -> Non
 async def test_function_is_repeated_once_when_its_reused_process_ends(pool: ProcessPool, tmp_path: Path) -> None:
     first = await pool.run(os.getpid)
     calls = tmp_path / "calls"
-    assert await pool.run(_exit_unless_new, str(calls)) != first
+    assert await pool.run(_exit_in_first_process, str(calls)) != first
     assert [int(pid) == first for pid in calls.read_text().splitlines()] == [True, False]
 
 
@@ -98,7 +98,7 @@ async def test_process_is_killed_when_its_caller_is_cancelled_or_times_out(
 ) -> None:
     file = tmp_path / "pid"
     pool.timeout_s = timeout_s
-    running = asyncio.create_task(pool.run(_pid_after, str(file), 60.0))
+    running = asyncio.create_task(pool.run(_write_pid_and_sleep, str(file), 60.0))
     await eventually(lambda: file.exists() and bool(file.read_text()))
     if error is asyncio.CancelledError:
         running.cancel()

@@ -14,7 +14,7 @@ _REJECTED, _DOWN = RPCStatusCode.INVALID_ARGUMENT, RPCStatusCode.UNAVAILABLE
 
 
 class _Server:
-    """A server that lists registered attributes and responds with the given statuses, the last one repeatedly."""
+    """A server that lists registered attributes and returns scripted statuses. The last status is repeated."""
 
     namespace = "default"
 
@@ -39,7 +39,7 @@ class _Server:
             raise RPCError("no", self._status, b"")
 
 
-async def _missing(fake: _Server) -> frozenset[str]:
+async def _missing_attributes(fake: _Server) -> frozenset[str]:
     client: Any = fake
     return await register_search_attributes(client)
 
@@ -50,16 +50,16 @@ async def _missing(fake: _Server) -> frozenset[str]:
         (_Server(None), 1, 0),
         (_Server(_REJECTED, _REJECTED, None), 3, 0),
         (_Server(_REJECTED, _REJECTED, None, is_registered=False), 3, 1),
-        # A query that fails for another reason is no sign of missing attributes.
+        # A query that fails for another reason does not mean that attributes are missing.
         (_Server(_DOWN), 1, 0),
     ],
     ids=["known", "registered a moment ago", "new", "query fails"],
 )
 async def test_client_waits_until_attributes_are_accepted(fake: _Server, queries: int, registrations: int) -> None:
-    assert await _missing(fake) == frozenset()
+    assert await _missing_attributes(fake) == frozenset()
     assert (fake.queries, fake.registrations) == (queries, registrations)
 
 
 async def test_wait_for_attributes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(namespace, "_ACCEPT_TIMEOUT_S", 0.0)
-    assert await _missing(_Server(_REJECTED)) == frozenset(SEARCH_ATTRIBUTES)
+    assert await _missing_attributes(_Server(_REJECTED)) == frozenset(SEARCH_ATTRIBUTES)

@@ -1,4 +1,4 @@
-"""Parts of the server management: locks, background processes, and the search for a program."""
+"""Management of the local server: locks, background processes, and the search for the server program."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ def _program(path: Path, version: str, *, body: str = "") -> Path:
 
 @pytest.fixture
 def path_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The only folder on the path that may contain `temporal` or `go`."""
+    """The only folder in PATH, without `temporal` and `go`."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for tool in ("sh", "env", "cat", "mkdir", "cp", "chmod"):
@@ -44,7 +44,7 @@ def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagwright.server.binary._DOWNLOAD_SITE", "http://127.0.0.1:9/")
 
 
-_LETS_GO = """
+_WORKER_THAT_TAKES_THE_LOCK = """
 import fcntl, signal, sys
 from pathlib import Path
 
@@ -58,20 +58,20 @@ signal.signal(signal.SIGTERM, let_go)
 Path(sys.argv[1], "ready").touch()
 signal.pause()
 """
-"""A worker that needs a turn before it ends, as one that holds the server does."""
+"""Program of a worker that acquires the start lock before it ends, as a worker that uses the server does."""
 
 
-async def test_workers_release_the_server_before_it_stops(tmp_path: Path) -> None:
+async def test_workers_release_the_server_before_the_server_stops(tmp_path: Path) -> None:
     local = LocalServer(Settings(state_dir=tmp_path))
     for name in ("worker-a", "worker-b"):
-        await local.worker(name).start([sys.executable, "-c", _LETS_GO, str(tmp_path)])
+        await local.worker(name).start([sys.executable, "-c", _WORKER_THAT_TAKES_THE_LOCK, str(tmp_path)])
         await eventually((tmp_path / "ready").exists)
         (tmp_path / "ready").unlink()
     assert await local.stop() == ["worker-a", "worker-b"]
     assert (tmp_path / "let-go").exists()
 
 
-def test_lock_is_owned_by_one_and_freed_by_closing(tmp_path: Path) -> None:
+def test_lock_has_one_owner_and_is_released_by_closing(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert not is_locked(path)
     descriptor = try_lock(path)
@@ -82,7 +82,7 @@ def test_lock_is_owned_by_one_and_freed_by_closing(tmp_path: Path) -> None:
     assert not is_locked(path)
 
 
-async def test_lock_of_another_is_waited_for(tmp_path: Path) -> None:
+async def test_second_owner_waits_for_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     order: list[str] = []
 
@@ -91,11 +91,11 @@ async def test_lock_of_another_is_waited_for(tmp_path: Path) -> None:
             order.append("second")
 
     async with holding_lock(path, timeout_s=120):
-        waiting = asyncio.create_task(second())
+        second_task = asyncio.create_task(second())
         with pytest.raises(TimeoutError):
             await acquire_lock(path, timeout_s=0.1)
         order.append("first")
-    await waiting
+    await second_task
     assert order == ["first", "second"]
 
 
@@ -119,15 +119,15 @@ async def test_port_belongs_to_the_process_that_listens_on_it(tmp_path: Path) ->
         "import socket, time; opened = socket.create_server(('127.0.0.1', 0))\n"
         "print(opened.getsockname()[1], flush=True); time.sleep(60)"
     )
-    daemon, other = Daemon(tmp_path, "listener"), Daemon(tmp_path, "other")
-    # A child process counts too.
+    daemon, sleeping = Daemon(tmp_path, "listener"), Daemon(tmp_path, "other")
+    # The port of a child process is also found.
     await daemon.start(["sh", "-c", f'{sys.executable} -c "{program}"; true'])
-    await other.start(["sleep", "60"])
+    await sleeping.start(["sleep", "60"])
     await eventually(lambda: daemon.last_log_line().isdecimal())
     port = int(daemon.last_log_line())
-    assert (daemon.listens(port), daemon.listens(1), other.listens(port)) == (True, False, False)
+    assert (daemon.listens(port), daemon.listens(1), sleeping.listens(port)) == (True, False, False)
     assert await daemon.stop()
-    assert await other.stop()
+    assert await sleeping.stop()
     assert not daemon.listens(port)
 
 
@@ -140,7 +140,7 @@ async def test_killed_daemon_can_be_started_again(tmp_path: Path) -> None:
         await daemon.start(["sleep", "60"])
     os.kill(first_pid, signal.SIGKILL)
     await eventually(lambda: not daemon.is_running())
-    # The next one ignores SIGTERM, and is killed.
+    # The next daemon ignores SIGTERM and is killed.
     await daemon.start(["sh", "-c", "trap '' TERM; echo ready; while :; do sleep 1; done"])
     assert daemon.pid() not in (None, first_pid)
     await eventually(lambda: daemon.last_log_line() == "ready")
@@ -152,7 +152,7 @@ async def test_killed_daemon_can_be_started_again(tmp_path: Path) -> None:
     ("on_path", "expected", "is_cached"),
     [("1.30.2", None, False), ("1.30.2", "1.29.1", True), ("1.26.2", None, True), ("none", None, True)],
 )
-async def test_program_on_the_path_comes_first_unless_another_version_is_needed(
+async def test_program_in_path_is_preferred_unless_another_version_is_needed(
     on_path: str, expected: str | None, is_cached: bool, tmp_path: Path, path_folder: Path
 ) -> None:
     actual = Binary(_program(path_folder / "temporal", on_path), on_path)
@@ -162,15 +162,15 @@ async def test_program_on_the_path_comes_first_unless_another_version_is_needed(
 
 @pytest.mark.usefixtures("no_download", "path_folder")
 async def test_missing_server_is_reported_in_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ServerUnreachable) as refusal:
+    with pytest.raises(ServerUnreachable) as caught:
         await get_binary(tmp_path, preferred_version=None)
-    assert str(refusal.value) == (
+    assert str(caught.value) == (
         "no Temporal server is available: install the Temporal CLI (https://docs.temporal.io/cli) or Go 1.25 or "
         "newer, or set TEMPORAL_ADDRESS to a running server"
     )
 
 
-def _go(folder: Path, body: str) -> None:
+def _install_go(folder: Path, body: str) -> None:
     (folder / "go").write_text(f"#!/bin/sh\n{body}\n", encoding="ascii")
     (folder / "go").chmod(0o755)
 
@@ -178,7 +178,7 @@ def _go(folder: Path, body: str) -> None:
 @pytest.mark.usefixtures("no_download")
 async def test_go_builds_once(tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     builds, program = tmp_path / "builds", _program(tmp_path / "made", "1.29.1")
-    _go(path_folder, f'echo "$*" >>{builds}\ncp {program} "$GOBIN/temporal"')
+    _install_go(path_folder, f'echo "$*" >>{builds}\ncp {program} "$GOBIN/temporal"')
     actual = await asyncio.gather(*(get_binary(tmp_path, preferred_version=None) for _ in range(2)))
     assert actual == [Binary(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1")] * 2
     assert builds.read_text(encoding="ascii") == "install github.com/temporalio/cli/cmd/temporal@v1.5.1\n"
@@ -188,7 +188,7 @@ async def test_go_builds_once(tmp_path: Path, path_folder: Path, capsys: pytest.
 
 @pytest.mark.usefixtures("no_download")
 async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_folder: Path) -> None:
-    _go(path_folder, "echo 'downloading' >&2\necho 'no such host' >&2\nexit 1")
+    _install_go(path_folder, "echo 'downloading' >&2\necho 'no such host' >&2\nexit 1")
     with pytest.raises(
         ServerUnreachable, match=r"^go install .*@v1\.5\.1 failed \(no such host\); no Temporal server is available"
     ):
@@ -197,11 +197,11 @@ async def test_failed_build_is_reported_with_its_last_line(tmp_path: Path, path_
 
 
 async def _start_error(**settings: Any) -> str:
-    """Return the error of the start of a server."""
-    with pytest.raises(ServerUnreachable) as refusal:
+    """Return the error of a server that cannot start."""
+    with pytest.raises(ServerUnreachable) as caught:
         async with LocalServer(Settings(**settings)).hold():
             pass
-    return str(refusal.value)
+    return str(caught.value)
 
 
 async def test_state_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
@@ -214,20 +214,20 @@ async def test_state_folder_that_cannot_be_created_is_reported(tmp_path: Path) -
 async def test_folder_in_place_of_a_state_file_is_reported(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     advice = "remove it, or name another folder in DAGWRIGHT_STATE_DIR"
-    words = f"the state folder cannot be used: {tmp_path / name}: Is a directory; {advice}"
-    assert await _start_error(state_dir=tmp_path) == words
+    message = f"the state folder cannot be used: {tmp_path / name}: Is a directory; {advice}"
+    assert await _start_error(state_dir=tmp_path) == message
 
 
 @pytest.mark.usefixtures("path_folder")
-async def test_failed_start_is_reported_with_its_last_words(tmp_path: Path) -> None:
+async def test_failed_start_is_reported_with_the_last_output_of_the_server(tmp_path: Path) -> None:
     body = '[ "$1" = server ] && { echo "disk is full"; exit 1; }'
     _program(tmp_path / "dagwright/temporal-1.5.1/temporal", "1.29.1", body=body)
     log = tmp_path / "state" / "server.log"
-    words = f"the Temporal server does not start (disk is full): see {log}"
-    assert await _start_error(state_dir=tmp_path / "state", cache_home=tmp_path) == words
+    message = f"the Temporal server does not start (disk is full): see {log}"
+    assert await _start_error(state_dir=tmp_path / "state", cache_home=tmp_path) == message
 
 
-async def test_process_with_deleted_files_is_still_reached(tmp_path: Path) -> None:
+async def test_daemon_with_deleted_files_can_be_stopped_by_its_handle(tmp_path: Path) -> None:
     daemon = Daemon(tmp_path / "state", "napping")
     await daemon.start(["sleep", "60"])
     handle = daemon.open_handle()
@@ -240,7 +240,7 @@ async def test_process_with_deleted_files_is_still_reached(tmp_path: Path) -> No
     handle.close()
 
 
-async def test_stop_ends_the_background_workers_and_creates_nothing(tmp_path: Path) -> None:
+async def test_stop_ends_background_workers_and_creates_no_state_folder(tmp_path: Path) -> None:
     nowhere = LocalServer(Settings(state_dir=tmp_path / "nowhere"))
     assert (await nowhere.stop(), nowhere.find(), (tmp_path / "nowhere").exists()) == ([], None, False)
     local = LocalServer(Settings(state_dir=tmp_path))
@@ -250,7 +250,7 @@ async def test_stop_ends_the_background_workers_and_creates_nothing(tmp_path: Pa
     assert [worker.is_running() for worker in local.workers()] == [False, False]
 
 
-def test_page_of_a_run_is_quoted() -> None:
+def test_ids_in_the_url_of_a_run_are_quoted() -> None:
     server = Server("127.0.0.1:7233", namespace="a b", ui_url="http://127.0.0.1:8233")
     assert server.run_url("x/y z", run_id="r-1") == (
         "http://127.0.0.1:8233/namespaces/a%20b/workflows/x%2Fy%20z/r-1/history"

@@ -1,4 +1,4 @@
-"""The store in S3: failures of its service and of boto3."""
+"""The S3 store: object names, listing, and failures of the service and of boto3."""
 
 import asyncio
 import subprocess
@@ -26,14 +26,14 @@ def store(service: str, request: pytest.FixtureRequest) -> PayloadStore:
     return open_store(f"s3://{BUCKET}/{request.node.name}")
 
 
-async def _sentence(store: PayloadStore) -> str:
-    sentences = set()
+async def _error_message(store: PayloadStore) -> str:
+    messages = set()
     for call in (store.put(b"content"), store.get(REF)):
         with pytest.raises(StoreUnavailable) as unavailable:
             await call
-        sentences.add(str(unavailable.value))
-    (sentence,) = sentences
-    return sentence
+        messages.add(str(unavailable.value))
+    (message,) = messages
+    return message
 
 
 async def test_object_is_named_by_prefix_and_reference(store: PayloadStore, request: pytest.FixtureRequest) -> None:
@@ -41,11 +41,14 @@ async def test_object_is_named_by_prefix_and_reference(store: PayloadStore, requ
     await store.put(b"content")
     actual = client.get_object(Bucket=BUCKET, Key=f"{request.node.name}/{REF}")
     assert actual["Body"].read() == b"content"
-    client.create_bucket(Bucket="at-the-top", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
-    top = open_store("s3://at-the-top")
-    await top.put(b"content")
-    await top.claim("me")
-    assert (await list_entries(top), await top.owners()) == ([(REF, 7)], frozenset({"me"}))
+    client.create_bucket(Bucket="without-prefix", CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    store_without_prefix = open_store("s3://without-prefix")
+    await store_without_prefix.put(b"content")
+    await store_without_prefix.claim("me")
+    assert (await list_entries(store_without_prefix), await store_without_prefix.owners()) == (
+        [(REF, 7)],
+        frozenset({"me"}),
+    )
 
 
 async def test_more_than_one_page_of_payloads_is_listed(store: PayloadStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,14 +59,14 @@ async def test_more_than_one_page_of_payloads_is_listed(store: PayloadStore, mon
 
 @pytest.mark.usefixtures("service")
 async def test_unusable_service_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert await _sentence(open_store("s3://no-such-bucket/x")) == (
+    assert await _error_message(open_store("s3://no-such-bucket/x")) == (
         "the payload store s3://no-such-bucket/x does not exist: there is no such bucket; create it, or "
         "set another bucket in DAGWRIGHT_PAYLOAD_STORE"
     )
     with monkeypatch.context() as patch:
         patch.delenv("AWS_ACCESS_KEY_ID")
         patch.delenv("AWS_SECRET_ACCESS_KEY")
-        assert await _sentence(open_store("s3://payloads/x")) == (
+        assert await _error_message(open_store("s3://payloads/x")) == (
             "the payload store s3://payloads/x has no credentials: Unable to locate credentials; set AWS_ACCESS_KEY_ID "
             "and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
         )
@@ -73,7 +76,7 @@ async def test_unusable_service_is_reported(monkeypatch: pytest.MonkeyPatch) -> 
         await open_store("s3://payloads/x").get(REF)
 
 
-def test_boto3_is_imported_by_the_first_use_alone(tmp_path: Path) -> None:
+def test_boto3_is_not_imported_before_the_first_use(tmp_path: Path) -> None:
     program = (
         "import sys; from dagwright.store import open_store; open_store('s3://bucket/x'); open_store('folder'); "
         "print('boto3' in sys.modules)"

@@ -1,4 +1,4 @@
-"""Clean-up of the store: unknown states stop it; removed values."""
+"""Clean-up of the store: the removal bound, unknown states that stop the clean-up, and removed values."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -38,8 +38,8 @@ def _removal_bound(
     return removal_bound(NamespaceRetention("default", "me", retention, runs), owners=owners, now=NOW)
 
 
-OLD = ListedRun("a", "1", "1", LONG_AGO)
-OF_OLD = RemovalBound(LONG_AGO - MARGIN, "the run 'a' is still listed, and a day before its start is added")
+OLDEST_RUN = ListedRun("a", "1", "1", LONG_AGO)
+BY_OLDEST_RUN = RemovalBound(LONG_AGO - MARGIN, "the run 'a' is still listed, and a day before its start is added")
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ OF_OLD = RemovalBound(LONG_AGO - MARGIN, "the run 'a' is still listed, and a day
         ([], BY_AGE),
         ([ListedRun("a", "1", "1", NOW - timedelta(days=5))], BY_AGE),
         ([ListedRun("a", "1", "1", NOW - RETENTION)], BY_AGE),
-        ([ListedRun("b", "2", "2", NOW), OLD], OF_OLD),
-        # A run that continued as new started with its first execution, and a sub-plan with its root.
-        ([ListedRun("a", "2", "1", NOW, chain_started_at=LONG_AGO)], OF_OLD),
-        ([OLD, ListedRun("a", "2", "1", NOW)], OF_OLD),
-        ([ListedRun("a/b", "2", "2", NOW, root_id="a"), OLD], OF_OLD),
+        ([ListedRun("b", "2", "2", NOW), OLDEST_RUN], BY_OLDEST_RUN),
+        # The start of a continued run is that of its first execution. The start of a sub-plan is that of its root.
+        ([ListedRun("a", "2", "1", NOW, chain_started_at=LONG_AGO)], BY_OLDEST_RUN),
+        ([OLDEST_RUN, ListedRun("a", "2", "1", NOW)], BY_OLDEST_RUN),
+        ([ListedRun("a/b", "2", "2", NOW, root_id="a"), OLDEST_RUN], BY_OLDEST_RUN),
     ],
 )
 def test_bound_is_the_retention_or_the_start_of_the_oldest_run(runs: list[ListedRun], bound: RemovalBound) -> None:
@@ -75,7 +75,7 @@ CHILD_OF_UNKNOWN = (
             f"the run 'a' continues a run that is no longer listed, and does not report when that run started; {ENDED}",
         ),
         ([ListedRun("a/b", "2", "2", NOW, root_id="a")], {}, CHILD_OF_UNKNOWN),
-        # Another run has taken the id of the root meanwhile.
+        # A newer run has the id of the root.
         ([ListedRun("a/b", "2", "2", LONG_AGO, root_id="a"), ListedRun("a", "3", "3", NOW)], {}, CHILD_OF_UNKNOWN),
         (
             [],
@@ -103,20 +103,20 @@ def test_unknown_retention_stops_the_clean_up() -> None:
         _removal_bound(retention=timedelta(0))
 
 
-def test_every_dagwright_workflow_counts_as_a_user_of_payloads() -> None:
-    ours = {value for name, value in vars(wire).items() if name.startswith("WORKFLOW_")}
-    # Sessions, limits and notes refer to no payloads of the store; runs do.
-    assert ours - {wire.WORKFLOW_SESSION, wire.WORKFLOW_CALL_LIMIT} - wire.NOTE_WORKFLOWS == wire.WORKFLOWS
+def test_workflows_with_payloads_are_all_workflows_except_sessions_limits_and_notes() -> None:
+    workflows = {value for name, value in vars(wire).items() if name.startswith("WORKFLOW_")}
+    # Sessions, limits and notes do not reference payloads of the store. Runs do.
+    assert workflows - {wire.WORKFLOW_SESSION, wire.WORKFLOW_CALL_LIMIT} - wire.NOTE_WORKFLOWS == wire.WORKFLOWS
 
 
-async def test_exactly_the_values_before_the_bound_are_removed(tmp_path: Path) -> None:
+async def test_only_values_before_the_bound_are_removed(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
     contents = [b"x" * number for number in range(100)]
     for number, content in enumerate(contents):
         ref = await store.put(content)
         (path,) = tmp_path.rglob(ref)
         os.utime(path, (0, LONG_AGO.timestamp() + number))
-    bound = RemovalBound(LONG_AGO + timedelta(seconds=80), "a test says so")
+    bound = RemovalBound(LONG_AGO + timedelta(seconds=80), "the bound of a test")
     assert await measure(store, bound) == StoreUsage(Amount(100, 4950), LONG_AGO, Amount(80, 3160))
     assert await measure(store, None) == StoreUsage(Amount(100, 4950), LONG_AGO, None)
     assert await remove(store, bound) == Amount(80, 3160)
@@ -125,9 +125,9 @@ async def test_exactly_the_values_before_the_bound_are_removed(tmp_path: Path) -
     assert await measure(FolderStore(tmp_path / "none"), bound) == StoreUsage(Amount(), None, Amount())
 
 
-async def test_exactly_the_expired_results_are_removed(tmp_path: Path) -> None:
+async def test_only_expired_results_are_removed(tmp_path: Path) -> None:
     store = FolderStore(tmp_path)
-    kept = await store.put(b"a payload")
+    payload_ref = await store.put(b"a payload")
     keys = [f"{number:064x}" for number in range(20)]
     for number, key in enumerate(keys):
         await store.put_cache_entry(key, b"x" * number, expires_at=NOW + timedelta(seconds=number - 5))
@@ -135,5 +135,5 @@ async def test_exactly_the_expired_results_are_removed(tmp_path: Path) -> None:
     assert await remove_expired_entries(store, now=NOW) == Amount(5, 10)
     assert sorted([entry.key async for entry in store.cache_entries()]) == keys[5:]
     assert await remove_expired_entries(store, now=NOW) == Amount()
-    assert await store.get(kept) == b"a payload"
+    assert await store.get(payload_ref) == b"a payload"
     assert await measure_cache(FolderStore(tmp_path / "none"), now=NOW) == CacheUsage(Amount(), Amount())

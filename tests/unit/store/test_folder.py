@@ -1,4 +1,4 @@
-"""The store in a folder: failures of disks, concurrent processes and crashes."""
+"""The folder store: disk failures, concurrent processes and crashes."""
 
 import asyncio
 import errno
@@ -27,7 +27,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-async def test_payload_lies_two_folders_deep_and_opening_creates_nothing(tmp_path: Path) -> None:
+async def test_payload_is_two_folders_deep_and_opening_a_store_creates_no_files(tmp_path: Path) -> None:
     store = FolderStore(tmp_path / "store")
     assert ([entry async for entry in store.list_payloads()], await store.owners()) == ([], frozenset())
     assert list(tmp_path.iterdir()) == []
@@ -37,9 +37,7 @@ async def test_payload_lies_two_folders_deep_and_opening_creates_nothing(tmp_pat
     assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700
 
 
-async def test_content_is_flushed_before_the_file_gets_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_content_is_synced_before_the_file_is_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     steps: list[str] = []
 
     def record_sync(descriptor: int) -> None:
@@ -67,7 +65,7 @@ async def test_failed_put_leaves_no_file(
     number: int, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = FolderStore(tmp_path)
-    kept = await store.put(b"kept")
+    existing_ref = await store.put(b"kept")
 
     def fail(_: int) -> None:
         raise OSError(number, os.strerror(number))
@@ -77,7 +75,7 @@ async def test_failed_put_leaves_no_file(
         with pytest.raises(StoreUnavailable) as unavailable:
             await store.put(b"content")
     assert str(unavailable.value) == f"the payload store {tmp_path} {advice}"
-    assert [Path(name).name for name in _files(tmp_path)] == [kept]
+    assert [Path(name).name for name in _files(tmp_path)] == [existing_ref]
     assert await store.get(await store.put(b"content")) == b"content"
 
 
@@ -95,13 +93,13 @@ except StoreUnavailable as error:
 """
 
 
-def test_interrupted_write_is_reported_and_leaves_nothing(tmp_path: Path) -> None:
+def test_interrupted_write_is_reported_and_leaves_no_file(tmp_path: Path) -> None:
     result = subprocess.run([sys.executable, "-c", _FULL_DISK, tmp_path], capture_output=True, text=True, check=True)
     assert result.stdout.startswith(f"the payload store {tmp_path} is full: no disk space or quota is left")
     assert _files(tmp_path) == []
 
 
-async def test_missing_store_is_not_a_missing_payload(tmp_path: Path) -> None:
+async def test_missing_store_is_reported_as_unavailable(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="ascii")
     store = FolderStore(tmp_path / "file")
     for call in (store.put(b"x"), store.get(ref_of(b"x")), store.claim("me")):
@@ -141,7 +139,7 @@ asyncio.run(main())
 
 
 @pytest.mark.waits
-async def test_concurrent_writes_of_one_value_succeed(tmp_path: Path) -> None:
+async def test_concurrent_writes_of_the_same_values_succeed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", _WRITER, str(tmp_path)]
     writers = [await asyncio.create_subprocess_exec(*command) for _ in range(2)]
     assert [await writer.wait() for writer in writers] == [0, 0]
@@ -154,14 +152,14 @@ async def test_concurrent_writes_of_one_value_succeed(tmp_path: Path) -> None:
 @pytest.fixture
 def watch_lock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], threading.Event]:
     def watch() -> threading.Event:
-        seen, real = threading.Event(), fcntl.flock
+        lock_requested, original_flock = threading.Event(), fcntl.flock
 
         def flock(descriptor: int, kind: int) -> Any:
-            seen.set()
-            return real(descriptor, kind)
+            lock_requested.set()
+            return original_flock(descriptor, kind)
 
         monkeypatch.setattr("fcntl.flock", flock)
-        return seen
+        return lock_requested
 
     return watch
 
@@ -169,7 +167,7 @@ def watch_lock(monkeypatch: pytest.MonkeyPatch) -> Callable[[], threading.Event]
 Watch = Callable[[], threading.Event]
 
 
-async def test_put_during_a_removal_writes_again(tmp_path: Path, watch_lock: Watch) -> None:
+async def test_put_during_a_removal_writes_the_value_again(tmp_path: Path, watch_lock: Watch) -> None:
     store = FolderStore(tmp_path)
     ref = await store.put(b"content")
     (path,) = tmp_path.rglob(ref)
@@ -206,7 +204,7 @@ async def test_unmounted_disk_is_not_mistaken_for_the_store(tmp_path: Path) -> N
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     for is_empty_folder in (False, True):
         if is_empty_folder:
-            # A mount point without its disk.
+            # Create an empty mount point.
             (tmp_path / "store").mkdir()
         for call in (store.put(b"other"), store.get(ref), store.check(), store.identify()):
             with pytest.raises(StoreUnavailable, match="check that its disk is mounted"):
@@ -221,14 +219,16 @@ async def test_unmounted_disk_is_not_mistaken_for_the_store(tmp_path: Path) -> N
 async def test_modes_of_private_and_shared_stores(tmp_path: Path, is_private: bool, modes: set[int]) -> None:
     store = open_store(str(tmp_path / "store"), state_dir=tmp_path if is_private else tmp_path / "state")
     (tmp_path / "store").mkdir()
-    before = os.umask(0o022)
+    umask_before = os.umask(0o022)
     try:
         await store.put(b"content")
         await store.put_cache_entry("a" * 64, b"answer", expires_at=datetime.now(UTC) + timedelta(days=1))
         await store.identify()
         await store.claim("one-server")
     finally:
-        os.umask(before)
-    made = {path.relative_to(tmp_path): path.stat().st_mode & 0o777 for path in (tmp_path / "store").rglob("*")}
-    assert len(made) == 10, made
-    assert set(made.values()) == modes, made
+        os.umask(umask_before)
+    modes_by_path = {
+        path.relative_to(tmp_path): path.stat().st_mode & 0o777 for path in (tmp_path / "store").rglob("*")
+    }
+    assert len(modes_by_path) == 10, modes_by_path
+    assert set(modes_by_path.values()) == modes, modes_by_path

@@ -1,4 +1,4 @@
-"""The state folder is for its owner only."""
+"""Only the owner can access the state folder and its files."""
 
 import os
 import stat
@@ -27,17 +27,17 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_folder_is_made_private_unless_all_users_share_it(tmp_path: Path) -> None:
-    actual, shared = tmp_path / "open", tmp_path / "shared"
-    actual.mkdir()
+def test_folder_is_made_private_unless_it_is_writable_for_all_users(tmp_path: Path) -> None:
+    readable, shared = tmp_path / "open", tmp_path / "shared"
+    readable.mkdir()
     shared.mkdir()
     shared.chmod(0o1777)
-    private = [make_private_folder(path) for path in (tmp_path / "a" / "state", actual, shared)]
-    modes = [_mode(path) for path in (tmp_path / "a", tmp_path / "a" / "state", actual)]
-    assert (private, modes, _mode(shared)) == ([True, True, False], [0o755, 0o700, 0o700], 0o1777)
+    is_private = [make_private_folder(path) for path in (tmp_path / "a" / "state", readable, shared)]
+    modes = [_mode(path) for path in (tmp_path / "a", tmp_path / "a" / "state", readable)]
+    assert (is_private, modes, _mode(shared)) == ([True, True, False], [0o755, 0o700, 0o700], 0o1777)
 
 
-def test_files_that_were_open_become_private_and_links_are_not_followed(tmp_path: Path) -> None:
+def test_existing_files_become_private_and_links_are_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("x")
     state = tmp_path / "state"
@@ -53,12 +53,12 @@ def test_files_that_were_open_become_private_and_links_are_not_followed(tmp_path
 
 @pytest.mark.parametrize(("umask", "mode"), [(UMASK, 0o600), (None, 0o644)])
 async def test_log_of_a_daemon_is_private(tmp_path: Path, umask: int | None, mode: int) -> None:
-    made = tmp_path / "made"
+    created_file = tmp_path / "made"
     daemon = Daemon(tmp_path / "state", "job", umask=umask)
-    await daemon.start(["sh", "-c", f"echo ready; touch {made}; exec sleep 60"])
+    await daemon.start(["sh", "-c", f"echo ready; touch {created_file}; exec sleep 60"])
     try:
-        await eventually(made.exists)
-        assert (_mode(daemon.log_path), _mode(made), _mode(daemon.folder)) == (0o600, mode, 0o700)
+        await eventually(created_file.exists)
+        assert (_mode(daemon.log_path), _mode(created_file), _mode(daemon.folder)) == (0o600, mode, 0o700)
         assert [_mode(path) for path in daemon.folder.iterdir()] == [0o600] * 3
         assert (daemon.is_running(), daemon.last_log_line()) == (True, "ready")
     finally:
@@ -74,14 +74,14 @@ def test_database_of_the_state_folder_is_private(tmp_path: Path) -> None:
     assert (_mode(file.parent), set(modes.values())) == (0o700, {0o600})
 
 
-def test_state_folder_is_closed_by_the_server_and_by_the_record_of_files(tmp_path: Path) -> None:
+def test_server_and_record_of_protected_paths_make_the_state_folder_private(tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / "workers").mkdir(parents=True)
-    before = [state / "temporal.db", state / "server.log", state / "workers" / "worker.log"]
-    for path in before:
+    existing_files = [state / "temporal.db", state / "server.log", state / "workers" / "worker.log"]
+    for path in existing_files:
         path.write_text("x")
     LocalServer(Settings(state_dir=state))._make_folder()
-    assert (_mode(state), [_mode(path) for path in before]) == (0o700, [0o600] * 3)
+    assert (_mode(state), [_mode(path) for path in existing_files]) == (0o700, [0o600] * 3)
     settings = Settings(state_dir=tmp_path / "new", plans=tmp_path / "plans")
     record_protected_paths(settings, protected_paths(settings))
     modes = [_mode(path) for path in (settings.state_dir, *settings.state_dir.iterdir())]

@@ -66,7 +66,7 @@ async def test_command_in_a_shell_script_behaves_like_a_fresh_process(script: Pa
         process = await _start_program(program, script, umask=0o027)
         stdout, stderr = await process.communicate(b"typed")
         report = json.loads(stdout)
-        # A shell sets PWD to the folder that it is in.
+        # A shell sets PWD to its current folder.
         environment = {**report["environment"], "PWD": report["folder"]}
         report |= {"arguments": report["arguments"][1:], "environment": environment}
         reports.append((report, stderr, process.returncode))
@@ -75,7 +75,7 @@ async def test_command_in_a_shell_script_behaves_like_a_fresh_process(script: Pa
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])
-async def test_program_of_a_command_ends_with_it(tmp_path: Path, sign: signal.Signals) -> None:
+async def test_forked_program_ends_when_its_command_is_killed(tmp_path: Path, sign: signal.Signals) -> None:
     script = _script(tmp_path, "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
     process = await _start_program(forked_programs() / "python", script)
     assert process.stdout is not None
@@ -86,7 +86,7 @@ async def test_program_of_a_command_ends_with_it(tmp_path: Path, sign: signal.Si
     await eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
-async def test_forked_process_behaves_like_a_fresh_one(script: Path) -> None:
+async def test_forked_process_behaves_like_a_fresh_process(script: Path) -> None:
     forked = await _report(script, is_fresh=False)
     assert forked == await _report(script, is_fresh=True)
     report, stderr, code = forked
@@ -94,7 +94,7 @@ async def test_forked_process_behaves_like_a_fresh_one(script: Path) -> None:
     assert (report["environment"]["ONLY"], stderr, code) == ("here", "to stderr\n", 3)
 
 
-async def test_killed_process_has_the_number_of_its_signal(tmp_path: Path) -> None:
+async def test_return_code_of_a_killed_process_is_the_negative_signal_number(tmp_path: Path) -> None:
     script = _script(tmp_path, "import time\nprint('here', flush=True)\ntime.sleep(600)\n")
     process = await start_program((str(script),), (), folder=tmp_path, environment=os.environ)
     assert process.stdout is not None
@@ -105,7 +105,7 @@ async def test_killed_process_has_the_number_of_its_signal(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("is_fresh", [False, True])
-async def test_variables_of_the_interpreter_are_obeyed(tmp_path: Path, is_fresh: bool) -> None:
+async def test_python_variables_of_the_environment_apply(tmp_path: Path, is_fresh: bool) -> None:
     script = _script(tmp_path, "import sys\nprint(sys.stdout.encoding)\n")
     environment = {**os.environ, "PYTHONIOENCODING": "iso8859-1"}
     process = await start_program((str(script),), (), folder=tmp_path, environment=environment, is_fresh=is_fresh)

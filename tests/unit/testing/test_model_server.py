@@ -1,4 +1,4 @@
-"""The scripted model server over real sockets, called by a plain HTTP client."""
+"""The scripted model server over real sockets, called by an ordinary HTTP client."""
 
 import asyncio
 import json
@@ -34,8 +34,8 @@ from tests.support.eventually import eventually
 
 
 async def ask(server: ModelServer, *messages: str, key: str = "key", **fields: Any) -> httpx.Response:
-    answer = [{"role": "user", "content": message} for message in messages or ("Hello?",)]
-    body = {"model": "small", "messages": answer, **fields}
+    user_messages = [{"role": "user", "content": message} for message in messages or ("Hello?",)]
+    body = {"model": "small", "messages": user_messages, **fields}
     async with httpx.AsyncClient(timeout=10) as client:
         headers = {"authorization": f"Bearer {key}"}
         return await client.post(f"{server.base_url}/chat/completions", json=body, headers=headers)
@@ -53,16 +53,16 @@ def events_of(response: httpx.Response) -> list[Any]:
     return [json.loads(line) for line in lines]
 
 
-async def test_answers_come_in_the_order_of_the_script() -> None:
+async def test_responses_are_sent_in_the_order_of_the_script() -> None:
     steps = ("one", step("twice", times=2), step("ever", times=ANY_NUMBER), step("never", times=ANY_NUMBER))
     async with ModelServer(*steps) as server:
-        message = [message_of(await ask(server, text))["content"] for text in "abcde"]
+        contents = [message_of(await ask(server, text))["content"] for text in "abcde"]
         received = [(call.model, call.text, call.step, call.api_key) for call in server.calls]
-    assert message == ["one", "twice", "twice", "ever", "ever"]
+    assert contents == ["one", "twice", "twice", "ever", "ever"]
     assert received == [("small", text, number, "key") for text, number in zip("abcde", (0, 1, 1, 2, 2), strict=True)]
 
 
-async def test_complete_answer_has_the_form_of_openai() -> None:
+async def test_complete_response_has_the_form_of_openai() -> None:
     answer = Completion(text="Hi", tokens=Tokens(7, 3, cached=5, reasoning=1), reasoning="hm")
     async with ModelServer(answer) as server:
         body = (await ask(server)).json()
@@ -74,7 +74,7 @@ async def test_complete_answer_has_the_form_of_openai() -> None:
     assert body == {"object": "chat.completion", "model": "small", "choices": [choice], "usage": usage}
 
 
-async def test_parallel_calls_get_the_answers_of_their_matching_steps() -> None:
+async def test_parallel_calls_receive_the_responses_of_matching_steps() -> None:
     steps = (
         step("to the planner", metadata={"purpose": "planner"}),
         step("to large", model="large"),
@@ -104,17 +104,19 @@ async def test_parallel_calls_get_the_answers_of_their_matching_steps() -> None:
 async def test_tool_calls_are_sent_completely_or_in_pieces() -> None:
     calls = tool_calls(("look", {"at": "Oslo"}), ("add", {"a": 1}))
     async with ModelServer(calls, calls) as server:
-        whole = message_of(await ask(server))["tool_calls"]
+        complete_calls = message_of(await ask(server))["tool_calls"]
         events = events_of(await ask(server, stream=True, stream_options={"include_usage": True}))
-    named = [("look", '{"at": "Oslo"}'), ("add", '{"a": 1}')]
-    functions = [{"name": name, "arguments": arguments} for name, arguments in named]
-    assert [(call["type"], call["function"]) for call in whole] == [("function", function) for function in functions]
+    expected = [("look", '{"at": "Oslo"}'), ("add", '{"a": 1}')]
+    functions = [{"name": name, "arguments": arguments} for name, arguments in expected]
+    assert [(call["type"], call["function"]) for call in complete_calls] == [
+        ("function", function) for function in functions
+    ]
     pieces = [call for event in events for choice in event["choices"] for call in choice["delta"].get("tool_calls", [])]
     texts = ["", ""]
     for piece in pieces:
         texts[piece["index"]] += piece["function"]["arguments"]
     names = [piece["function"]["name"] for piece in pieces if "id" in piece]
-    assert [*zip(names, texts, strict=True)] == named
+    assert [*zip(names, texts, strict=True)] == expected
     assert events[-2]["choices"][0]["finish_reason"] == "tool_calls"
     assert (events[-1]["choices"], events[-1]["usage"]["completion_tokens"]) == ([], 4)
 
@@ -151,7 +153,7 @@ THREE = Completion(text="one two three")
         (slow(THREE, cut_after=1, cut=Cut.CLOSE), httpx.RemoteProtocolError),
     ],
 )
-async def test_connections_break_as_the_script_defines(answer: Any, error: type[Exception]) -> None:
+async def test_connection_is_broken_as_the_script_defines(answer: Any, error: type[Exception]) -> None:
     async with ModelServer(answer, answer) as server:
         for stream in (True, False):
             with pytest.raises(error):
@@ -178,22 +180,22 @@ async def test_silence_lasts_until_the_client_disconnects() -> None:
         assert message_of(await ask(server))["content"] == "later"
 
 
-async def test_delayed_answer_is_sent_when_it_is_released() -> None:
+async def test_held_response_is_sent_when_it_is_released() -> None:
     released = asyncio.Event()
     async with ModelServer(step("held", released=released), "free") as server:
-        held = await _pending_call(server)
+        held_call = await _pending_call(server)
         assert message_of(await ask(server))["content"] == "free"
-        assert not held.done()
+        assert not held_call.done()
         released.set()
-        assert message_of(await held)["content"] == "held"
+        assert message_of(await held_call)["content"] == "held"
 
 
 async def test_unexpected_call_is_rejected_and_reported() -> None:
     with pytest.raises(ScriptNotFollowed) as caught:
         async with ModelServer(step("x", model="large")) as server:
-            refused = await ask(server, "What now?", metadata={"node_id": "n1"})
-    error = refused.json()["error"]
-    assert (refused.status_code, error["code"]) == (400, "unexpected_call")
+            rejected = await ask(server, "What now?", metadata={"node_id": "n1"})
+    error = rejected.json()["error"]
+    assert (rejected.status_code, error["code"]) == (400, "unexpected_call")
     assert error["message"].endswith("the most similar is step 1 (when model='large'), which differs in model")
     assert str(caught.value).splitlines() == [
         "the script of the model server was not followed",
@@ -207,9 +209,9 @@ async def test_unexpected_call_is_rejected_and_reported() -> None:
             assert (await client.post(f"{server.base_url}/embeddings", json={})).status_code == 404
 
 
-async def test_unused_answer_is_reported_after_the_first_error() -> None:
-    words = r"unused steps:\n  - step 2 \(1 of 2 used\): text 'two'"
-    with pytest.raises(ScriptNotFollowed, match=words):
+async def test_unused_step_is_reported_and_added_to_an_earlier_error_as_a_note() -> None:
+    message = r"unused steps:\n  - step 2 \(1 of 2 used\): text 'two'"
+    with pytest.raises(ScriptNotFollowed, match=message):
         async with ModelServer("one", step("two", times=2)) as server:
             assert [(await ask(server)).status_code for _ in range(2)] == [200, 200]
     with pytest.raises(KeyError) as caught:
@@ -223,15 +225,15 @@ async def test_models_and_keys_are_configured_on_the_server() -> None:
         async with httpx.AsyncClient() as client:
             listed = (await client.get(f"{server.base_url}/models")).json()
         wrong_key = await ask(server, key="wrong")
-        unknown = await ask(server, key="right", model="huge")
+        unknown_model = await ask(server, key="right", model="huge")
         assert message_of(await ask(server, key="right"))["content"] == "Hi"
     assert [model["id"] for model in listed["data"]] == ["small", "large"]
     assert (wrong_key.status_code, wrong_key.json()["error"]["code"]) == (401, "invalid_api_key")
-    assert (unknown.status_code, unknown.json()["error"]["code"]) == (404, "model_not_found")
+    assert (unknown_model.status_code, unknown_model.json()["error"]["code"]) == (404, "model_not_found")
 
 
-OPEN = {"type": "object", "properties": {"a": {"type": "string"}}}
-STRICT = {**OPEN, "required": ["a"], "additionalProperties": False}
+OPEN_SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}}
+STRICT_SCHEMA = {**OPEN_SCHEMA, "required": ["a"], "additionalProperties": False}
 
 
 def schema_format(schema: Any) -> dict[str, Any]:
@@ -244,7 +246,7 @@ USER = {"role": "user", "content": "?"}
 
 
 @pytest.mark.parametrize(
-    ("fields", "words"),
+    ("fields", "message"),
     [
         ({"model": ""}, "model parameter"),
         ({"messages": []}, "at least one message"),
@@ -260,47 +262,47 @@ USER = {"role": "user", "content": "?"}
         ({"tools": []}, "empty array"),
         ({"tools": [{"type": "function", "function": {"name": "a.b"}}]}, "tool name"),
         ({"response_format": {"type": "json_object"}}, "contain the word 'json'"),
-        ({"response_format": schema_format(OPEN)}, "additionalProperties"),
-        ({"response_format": schema_format({**STRICT, "required": []})}, "Missing 'a'"),
-        ({"response_format": schema_format({"type": "array", "items": STRICT})}, "'type: \"object\"'"),
-        ({"response_format": schema_format({**STRICT, "oneOf": []})}, "'oneOf' is not permitted"),
+        ({"response_format": schema_format(OPEN_SCHEMA)}, "additionalProperties"),
+        ({"response_format": schema_format({**STRICT_SCHEMA, "required": []})}, "Missing 'a'"),
+        ({"response_format": schema_format({"type": "array", "items": STRICT_SCHEMA})}, "'type: \"object\"'"),
+        ({"response_format": schema_format({**STRICT_SCHEMA, "oneOf": []})}, "'oneOf' is not permitted"),
     ],
 )
-async def test_request_that_openai_would_reject_is_rejected_and_reported(fields: Any, words: str) -> None:
+async def test_request_that_openai_would_reject_is_rejected_and_reported(fields: Any, message: str) -> None:
     with pytest.raises(ScriptNotFollowed, match="requests that violate the protocol"):
         async with ModelServer() as server:
             response = await ask(server, **fields)
     assert response.status_code == 400
-    assert words in response.json()["error"]["message"]
+    assert message in response.json()["error"]["message"]
 
 
 async def test_valid_requests_of_every_kind_are_accepted() -> None:
-    answered = [USER, CALLS, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
-    strict_tool = {"type": "function", "function": {"name": "look", "parameters": STRICT, "strict": True}}
+    conversation = [USER, CALLS, {"role": "tool", "tool_call_id": "c1", "content": "x"}]
+    strict_tool = {"type": "function", "function": {"name": "look", "parameters": STRICT_SCHEMA, "strict": True}}
     async with ModelServer(json_text({"a": "b"}), tool_call("look", at="x"), "done") as server:
-        assert message_of(await ask(server, response_format=schema_format(STRICT)))["content"] == '{"a": "b"}'
+        assert message_of(await ask(server, response_format=schema_format(STRICT_SCHEMA)))["content"] == '{"a": "b"}'
         assert message_of(await ask(server, tools=[strict_tool]))["content"] is None
-        assert message_of(await ask(server, messages=answered))["content"] == "done"
+        assert message_of(await ask(server, messages=conversation))["content"] == "done"
 
 
 async def test_connection_is_reused() -> None:
     async with ModelServer("one", "two", "three") as server, httpx.AsyncClient() as client:
         body = {"model": "m", "messages": [USER]}
-        for words in ("one", "two"):
+        for expected in ("one", "two"):
             response = await client.post(f"{server.base_url}/chat/completions", json=body)
-            assert message_of(response)["content"] == words
+            assert message_of(response)["content"] == expected
             assert response.headers.get("connection") != "close"
         streamed = await client.post(f"{server.base_url}/chat/completions", json={**body, "stream": True})
         assert len(events_of(streamed)) == 3
 
 
-async def test_fixture_starts_servers_with_their_own_scripts(model_server: StartModelServer) -> None:
+async def test_fixture_starts_servers_with_separate_scripts(model_server: StartModelServer) -> None:
     first, second = await model_server("one"), await model_server("two", models=["large"])
     assert message_of(await ask(second, model="large"))["content"] == "two"
     assert message_of(await ask(first))["content"] == "one"
 
 
-def test_invalid_steps_are_rejected_and_broken_arguments_kept() -> None:
+def test_invalid_steps_are_rejected_and_invalid_json_arguments_are_kept() -> None:
     with pytest.raises(TypeError, match="7 is not a response"):
         step(7)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="times is 0"):
@@ -310,12 +312,12 @@ def test_invalid_steps_are_rejected_and_broken_arguments_kept() -> None:
 
 async def test_times_of_streamed_pieces_are_recorded() -> None:
     released = asyncio.Event()
-    held = slow(text("abcdefghij"), characters=4, held_after=2, released=released)
-    async with ModelServer("whole", held) as server:
+    held_stream = slow(text("abcdefghij"), characters=4, held_after=2, released=released)
+    async with ModelServer("whole", held_stream) as server:
         await ask(server)
-        asking = asyncio.create_task(ask(server, stream=True))
+        request = asyncio.create_task(ask(server, stream=True))
         await eventually(lambda: [len(sent) for sent in server.sent_at] == [0, 2])
         released.set()
-        await asking
-        whole, streamed = server.sent_at
-    assert (list(whole), len(streamed), list(streamed)) == ([], 3, sorted(streamed))
+        await request
+        complete, streamed = server.sent_at
+    assert (list(complete), len(streamed), list(streamed)) == ([], 3, sorted(streamed))

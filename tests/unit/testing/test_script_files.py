@@ -81,7 +81,7 @@ def answers(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def test_function_next_to_the_script_makes_the_answer(answers: Path) -> None:
+async def test_function_next_to_the_script_builds_the_response(answers: Path) -> None:
     steps = "steps: [{function: answers.py:echo, usage: {prompt: 3, completion: 4}}, {function: answers.py:listed}]"
     async with read_script(save_script(answers, steps)) as server:
         entries = [(await ask(server.base_url)).json() for _ in range(2)]
@@ -96,7 +96,7 @@ async def test_function_next_to_the_script_makes_the_answer(answers: Path) -> No
     assert call.endswith("last message: '?': its response cannot be built: KeyError: 'purpose'")
 
 
-async def test_pace_of_a_script_applies_to_steps_without_one(answers: Path) -> None:
+async def test_pace_of_a_script_applies_to_steps_without_a_pace(answers: Path) -> None:
     script = "pace: {first: 20ms}\nsteps: [{text: a}, {text: b, pace: {first: 40ms}}, {function: answers.py:listed}]"
     async with read_script(save_script(answers, script)) as server:
         for pace_s in (0.02, 0.04, 0.02):
@@ -109,7 +109,7 @@ NO_FILE = "next to the script; write FILE.py:NAME"
 
 
 @pytest.mark.parametrize(
-    ("function", "words"),
+    ("function", "message"),
     [
         ("answers.py:nobody", "'answers.py:nobody': there is no function 'nobody' in 'answers.py'"),
         ("others.py:echo", f"there is no Python file 'others.py' {NO_FILE}"),
@@ -117,15 +117,15 @@ NO_FILE = "next to the script; write FILE.py:NAME"
         ("broken.py:echo", "broken.py: NameError: name 'unknown' is not defined"),
     ],
 )
-def test_missing_function_is_rejected(function: str, words: str, answers: Path) -> None:
+def test_missing_function_is_rejected(function: str, message: str, answers: Path) -> None:
     (answers / "broken.py").write_text("unknown", encoding="utf-8")
     with pytest.raises(ScriptInvalid) as caught:
         read_script(save_script(answers, f"steps: [{{function: {function}}}]"))
-    assert str(caught.value) == f"{answers / 'script.yaml'}: function: {words}"
+    assert str(caught.value) == f"{answers / 'script.yaml'}: function: {message}"
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
+    ("content", "message"),
     [
         ("steps: [", "while parsing"),
         ("[]", "the script: "),
@@ -136,10 +136,10 @@ def test_missing_function_is_rejected(function: str, words: str, answers: Path) 
         ("steps: [{text: a, pace: {first: soon}}]", "steps.0.pace.first: Value error, 'soon' is not a duration"),
     ],
 )
-def test_invalid_script_file_is_rejected_with_its_location(content: str, words: str, tmp_path: Path) -> None:
+def test_invalid_script_file_is_rejected_with_its_location(content: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ScriptInvalid) as caught:
         read_script(save_script(tmp_path, content))
-    assert f"script.yaml: {words}" in str(caught.value).replace("\n", " ")
+    assert f"script.yaml: {message}" in str(caught.value).replace("\n", " ")
 
 
 async def start_server(path: Path) -> asyncio.subprocess.Process:
@@ -150,24 +150,24 @@ async def start_server(path: Path) -> asyncio.subprocess.Process:
 
 
 @pytest.mark.waits
-@pytest.mark.parametrize(("asked", "code"), [(True, 0), (False, 1)])
-async def test_program_serves_a_file_and_reports_unused_steps(asked: bool, code: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("is_called", "code"), [(True, 0), (False, 1)])
+async def test_program_serves_a_file_and_reports_unused_steps(is_called: bool, code: int, tmp_path: Path) -> None:
     process = await start_server(save_script(tmp_path, "steps: [{text: Hello}]"))
     assert process.stdout is not None
     base_url = (await process.stdout.readline()).decode().strip()
-    if asked:
+    if is_called:
         assert (await ask(base_url)).json()["choices"][0]["message"]["content"] == "Hello"
     process.send_signal(signal.SIGTERM)
     _, result = await process.communicate()
-    assert (process.returncode, "unused steps" in result.decode()) == (code, not asked)
+    assert (process.returncode, "unused steps" in result.decode()) == (code, not is_called)
 
 
 @pytest.mark.waits
 async def test_program_rejects_a_missing_file(tmp_path: Path) -> None:
     process = await start_server(tmp_path / "none.yaml")
     out, result = await process.communicate()
-    words = f"{tmp_path / 'none.yaml'}: No such file or directory"
-    assert (process.returncode, out, result.decode().strip()) == (2, b"", words)
+    message = f"{tmp_path / 'none.yaml'}: No such file or directory"
+    assert (process.returncode, out, result.decode().strip()) == (2, b"", message)
 
 
 def test_port_in_use_is_reported_with_the_fix(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ def test_settings_choose_role_and_slots_of_a_worker(tmp_path: Path, monkeypatch:
         ("TARGET_MEMORY", ["0.0001", "1"], ["-1", "0", "1.5", "nan", "80"]),
     ],
 )
-def test_each_invalid_capacity_is_one_error_with_its_variable_and_value(
+def test_invalid_capacity_is_reported_with_its_variable_and_value(
     name: str, accepted: list[str], rejected: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for value in accepted:
@@ -45,15 +45,15 @@ def test_each_invalid_capacity_is_one_error_with_its_variable_and_value(
 
 
 @pytest.mark.parametrize("role", ["all", "workflows", "tools"])
-def test_slots_are_fixed_without_a_target_and_a_tuner_with_one(role: Any) -> None:
+def test_worker_has_fixed_slots_without_a_target_and_a_tuner_with_a_target(role: Any) -> None:
     fixed = WorkerCapacity(role, workflow_slots=5, activity_slots=7, pollers=3).worker_options()
     polls = {} if role == "workflows" else {"max_concurrent_activity_task_polls": 3}
     slots = {"max_concurrent_workflow_tasks": 5, "max_concurrent_activities": 7}
-    # One of 20 polls for workflow tasks is for runs that the worker has not started.
+    # One of the 20 polls for workflow tasks is for runs that are not in the cache of the worker.
     workflows = {"max_concurrent_workflow_task_polls": 20, "nonsticky_to_sticky_poll_ratio": 0.05}
     assert fixed == {"max_cached_workflows": 1000, **workflows, **polls, **slots}
     options = WorkerCapacity(role, activity_slots=2, target_memory=0.5).worker_options()
     assert isinstance(options["tuner"], WorkerTuner)
-    # The SDK rejects fixed slots beside a tuner.
+    # The SDK rejects fixed slots together with a tuner.
     assert not {*slots} & {*options}
     assert {*fixed, *options} <= {*Worker.__init__.__annotations__}

@@ -5,7 +5,7 @@ import pytest
 from dagwright.worker.missing_tools import _queries
 
 
-def test_runs_are_searched_by_the_names_of_tools() -> None:
+def test_query_for_runs_has_up_to_50_tool_names() -> None:
     assert list(_queries("open", ["add", "sum"])) == [
         "open AND TemporalPauseInfo IN ('property:activityType=add', 'property:activityType=sum')"
     ]
@@ -13,5 +13,5 @@ def test_runs_are_searched_by_the_names_of_tools() -> None:
 
 
 @pytest.mark.parametrize("name", ["it's", 'a"b', "why?", "a\\b"])
-def test_name_that_a_query_cannot_contain_is_searched_in_all_runs(name: str) -> None:
+def test_query_for_a_name_with_invalid_characters_includes_all_runs(name: str) -> None:
     assert list(_queries("open", ["add", name])) == ["open"]

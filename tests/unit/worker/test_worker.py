@@ -1,4 +1,4 @@
-"""`worker.py`: its exit where it cannot start, and its event-loop watchdog."""
+"""`worker.py`: the exit code of a failed start, and the event-loop watchdog."""
 
 import json
 import os
@@ -21,7 +21,7 @@ NO_TOOLS = "There is no file none.py of tools\n"
 NO_URL = "DAGWRIGHT_DATABASE_URL cannot be used: only SQLite and PostgreSQL are supported\n"
 UNREACHABLE = "the Temporal server at {} cannot be reached: "
 NO_ADDRESS = "an address is written HOST:PORT, such as localhost:7233\n"
-ODD = "http://x:99999999"
+INVALID_ADDRESS = "http://x:99999999"
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ ODD = "http://x:99999999"
         (["x"], {}, 2, "Got unexpected extra argument(s) (x); see `dagwright worker --help`\n"),
         ([], {"DAGWRIGHT_DATABASE_URL": "mysql://host/parties"}, 2, NO_URL),
         ([], {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 4, UNREACHABLE.format("127.0.0.1:1")),
-        ([], {"TEMPORAL_ADDRESS": ODD}, 4, UNREACHABLE.format(ODD) + NO_ADDRESS),
+        ([], {"TEMPORAL_ADDRESS": INVALID_ADDRESS}, 4, UNREACHABLE.format(INVALID_ADDRESS) + NO_ADDRESS),
         (["--json", "--tools", "none.py"], {}, 2, NO_TOOLS),
     ],
 )
@@ -41,7 +41,7 @@ async def test_failed_start_of_a_worker_is_reported(
     arguments: list[str], variables: dict[str, str], code: int, sentence: str, tmp_path: Path
 ) -> None:
     environment = {**os.environ, **variables, "DAGWRIGHT_STATE_DIR": str(tmp_path)}
-    # The first one is a new interpreter, as a user starts it.
+    # The `--help` case runs in a new interpreter, like a command of a user.
     process = await start_program(
         ("worker.py",), arguments, folder=tmp_path, environment=environment, is_fresh="--help" in arguments
     )
@@ -53,14 +53,14 @@ async def test_failed_start_of_a_worker_is_reported(
         assert json.loads(stdout) == {"status": "unreadable", "message": sentence.strip()}
 
 
-async def test_loop_is_watched_while_calls_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
+async def test_event_loop_is_watched_while_calls_are_polled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
 
     @contextmanager
-    def record_context(words: str) -> Iterator[None]:
-        done.append(words)
+    def record_context(name: str) -> Iterator[None]:
+        events.append(name)
         yield
-        done.append(f"{words} no more")
+        events.append(f"{name} ended")
 
     @asynccontextmanager
     async def polls() -> AsyncIterator[None]:
@@ -68,17 +68,17 @@ async def test_loop_is_watched_while_calls_are_polled(tmp_path: Path, monkeypatc
             yield
 
     def create_workers(*_: Any, **__: Any) -> list[Any]:
-        done.append("made")
+        events.append("created")
         return [polls()]
 
-    async def nothing(*_: Any, **__: Any) -> None:
+    async def do_nothing(*_: Any, **__: Any) -> None:
         pass
 
     for name in ("claim_store", "publish_store", "publish_tools", "publish_cards"):
-        monkeypatch.setattr(worker, name, nothing)
+        monkeypatch.setattr(worker, name, do_nothing)
     monkeypatch.setattr(worker, "create_workers", create_workers)
     monkeypatch.setattr(event_loop_watchdog, "logging_blocked_loop", lambda: record_context("watched"))
     client: Any = None
     async with worker.serving(client, load_toolset(Settings(state_dir=tmp_path), ()), task_queue="q"):
         pass
-    assert done == ["made", "watched", "polls", "polls no more", "watched no more"]
+    assert events == ["created", "watched", "polls", "polls ended", "watched ended"]

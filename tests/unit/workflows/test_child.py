@@ -1,4 +1,4 @@
-"""Messages with which a workflow starts a plan as its child."""
+"""Messages that start a plan as a child of a workflow."""
 
 from datetime import timedelta
 from typing import Any, cast
@@ -18,7 +18,7 @@ def stock(n: int) -> int:
     return n
 
 
-def test_plan_keeps_its_dialect_title_and_options() -> None:
+def test_message_of_a_plan_has_its_dialect_title_and_options() -> None:
     tasks = {"dag": [{"id": "a", "tool": "stock", "query": "x", "dependencies": []}]}
     plan = Plan.parse(tasks, dialect="tasks")
     options = ChildPlanOptions(deadline=timedelta(minutes=2), context={"@order": "o-1"}, compensate=True)
@@ -45,9 +45,9 @@ def test_large_plan_is_not_copied_in_the_workflow(monkeypatch: pytest.MonkeyPatc
     for number in range(3):
         plan.add(stock, n=number)
 
-    def refuse(_: object) -> Any:
+    def fail(_: object) -> Any:
         raise AssertionError("the plan was copied")
 
-    monkeypatch.setattr("copy.deepcopy", refuse)
+    monkeypatch.setattr("copy.deepcopy", fail)
     assert len(_message_of(plan, {})["plan"]["nodes"]) == 3
     assert _memo_of(plan, {}, caller="order")[wire.MEMO_TITLE] == "Large"

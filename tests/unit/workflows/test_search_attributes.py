@@ -1,4 +1,4 @@
-"""Search attributes and memo that a run writes for lists, and when."""
+"""Search attributes and memo that a run writes for lists of runs, and the times of these writes."""
 
 import asyncio
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from tests.support.plan_building import node, started_run
 
 
 class Fake:
-    """Fake workflow of a run that was started with its state; it records its updates."""
+    """Fake workflow of a run that was started with a state. It records its updates."""
 
     def __init__(self, *, state: str | None = "running", memo: Any = ()) -> None:
         key = SearchAttributeKey.for_keyword(wire.SEARCH_STATE)
@@ -39,9 +39,9 @@ class Fake:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
-    made = Fake()
-    monkeypatch.setattr(search_attributes, "workflow", made)
-    return made
+    fake_workflow = Fake()
+    monkeypatch.setattr(search_attributes, "workflow", fake_workflow)
+    return fake_workflow
 
 
 def _human(id: str, *, assignee: str | None = None, **more: Any) -> dict[str, Any]:
@@ -53,7 +53,7 @@ def _publish(attributes: SearchAttributes, scheduler: RunScheduler, at: float) -
     attributes.publish(status, scheduler, title="Plan", at=at, wake=lambda: None)
 
 
-async def test_first_request_is_written_at_once_and_others_after_a_pause(fake: Fake) -> None:
+async def test_first_request_is_written_immediately_and_later_requests_after_a_pause(fake: Fake) -> None:
     scheduler = started_run(node("work"), {**_human("ask", assignee="ann"), "depends_on": ["work"]}, _human("later"))
     attributes = SearchAttributes()
     _publish(attributes, scheduler, 0.0)
@@ -71,7 +71,7 @@ async def test_first_request_is_written_at_once_and_others_after_a_pause(fake: F
     assert requests_from_json(fake.written[3][wire.MEMO_REQUESTS]).count == 2
 
 
-async def test_progress_alone_is_written_rarely_and_without_a_timer(fake: Fake) -> None:
+async def test_update_with_only_progress_is_written_rarely_and_without_a_timer(fake: Fake) -> None:
     scheduler = started_run(node("a"), node("b"), node("c"))
     attributes = SearchAttributes()
     _publish(attributes, scheduler, 0.0)
@@ -84,7 +84,7 @@ async def test_progress_alone_is_written_rarely_and_without_a_timer(fake: Fake) 
     assert fake.written == [{"Progress": "2/3"}]
 
 
-async def test_end_is_one_write_and_a_failure_adds_its_error(fake: Fake) -> None:
+async def test_end_is_written_once_and_a_failure_adds_its_error(fake: Fake) -> None:
     scheduler = started_run(node("a"))
     document: dict[str, Any] = {"status": "completed", "error": None, "nodes": {}}
     SearchAttributes().publish_end(document, scheduler)
@@ -97,7 +97,7 @@ async def test_end_is_one_write_and_a_failure_adds_its_error(fake: Fake) -> None
     assert (error["code"], error["node_id"], len(error["message"].encode())) == ("node_failed", "a", 1_000)
 
 
-async def test_run_of_another_client_writes_its_tags_and_not_its_title(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_without_a_state_writes_its_tags_but_not_its_title(monkeypatch: pytest.MonkeyPatch) -> None:
     fake = Fake(state=None)
     monkeypatch.setattr(search_attributes, "workflow", fake)
     scheduler, attributes = started_run(node("a")), SearchAttributes()
@@ -116,7 +116,7 @@ async def test_sub_plan_writes_no_progress(monkeypatch: pytest.MonkeyPatch) -> N
     assert fake.written == [{"State": "failed"}]
 
 
-def test_memo_has_small_requests_and_the_first_part_of_large_ones() -> None:
+def test_memo_has_small_requests_and_the_beginning_of_large_requests() -> None:
     large = requests_to_json(started_run(_human("ask", prompt="é" * 5_000)), title=None)
     [shown] = large["shown"]
     assert (shown["request"]["shortened"], len(shown["request"]["prompt"].encode()) <= 512) == (True, True)
