@@ -1,4 +1,4 @@
-"""Hooks of every session of tests; the fixtures are in `tests/support/fixtures.py`."""
+"""Pytest hooks for all tests; the fixtures are in `tests/support/fixtures.py`."""
 
 import functools
 import gc
@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Report failures at once, end a session on SIGTERM as on Ctrl-C, collect garbage seldom, and write bytecode.
 
-    On SIGTERM a session stops its server.
+    A session that ends on SIGTERM stops its server.
 
     Without bytecode pytest rewrites the assertions of every test module in each session, and each started process
     compiles its imported modules.
@@ -37,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # While tests are imported and collected there is hardly any garbage; collecting it took a third of the time.
     gc.set_threshold(100_000, 20, 100)
-    # At its end pytest collects the garbage of all tests five times: two seconds of CPU time in each process.
+    # When a session ends, pytest collects the garbage of all tests five times: two seconds of CPU time in each process.
     config.stash[gc_collect_iterations_key] = 1
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Leave modules and tests that are collected first out of garbage collection, which took a fifth of the time."""
+    """Exclude the collected modules and tests from garbage collection, which took a fifth of the time."""
     if not gc.get_freeze_count():
         gc.freeze()
         gc.set_threshold(10_000, 20, 20)
@@ -61,7 +61,7 @@ def _searched_text(path: Path) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Reject a test that uses a server without its marker, and a marker that is not in the text of the file."""
+    """Reject a test that uses a server without its marker, and a test whose marker is not in the text of the file."""
     for item in items:
         names = getattr(item, "fixturenames", [])
         if ("server" in names or "client" in names) and item.get_closest_marker("server") is None:

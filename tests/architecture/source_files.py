@@ -1,4 +1,4 @@
-"""The source files of the repository, parsed, for the tests that guard its shape."""
+"""Source files of the repository and their syntax trees, for the tests of its structure."""
 
 import ast
 import functools
@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CODE_FOLDERS = ("dagwright", "workflows", "activities", "apps")
 ENTRY_POINTS = ("worker.py", "starter.py")
-_NOT_OURS = {
+_SKIPPED_FOLDERS = {
     ".git",
     ".venv",
     ".pytest_cache",
@@ -35,7 +35,7 @@ def text_files() -> Iterator[Path]:
     folders = [ROOT]
     while folders:
         for path in sorted(folders.pop().iterdir()):
-            if path.name in _NOT_OURS or path.name.endswith(".egg-info") or path.is_symlink():
+            if path.name in _SKIPPED_FOLDERS or path.name.endswith(".egg-info") or path.is_symlink():
                 continue
             if path.is_dir():
                 if not path.name.startswith(".dagwright"):
@@ -45,7 +45,7 @@ def text_files() -> Iterator[Path]:
 
 
 def files_with(pattern: str, paths: Iterable[Path]) -> list[Path]:
-    """Return the files whose text matches: parsing all files takes seconds."""
+    """Return the files whose text matches, so that a test parses only these: parsing all files takes seconds."""
     return [path for path in paths if re.search(pattern, path.read_text(encoding="utf-8"))]
 
 
@@ -57,12 +57,12 @@ def syntax_tree(path: Path) -> ast.Module:
 
 @functools.cache
 def syntax_nodes(path: Path) -> list[ast.AST]:
-    """Return all nodes of the parsed file: walking through a tree takes as long as parsing it."""
+    """Return all nodes of the parsed file, cached since walking a tree takes as long as parsing."""
     return list(ast.walk(syntax_tree(path)))
 
 
 def imported_modules(path: Path) -> Iterator[str]:
-    """Yield the full name of every module that a file imports, wherever in the file it does so."""
+    """Yield the full name of every module that a file imports, also inside functions."""
     for node in syntax_nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -73,5 +73,5 @@ def imported_modules(path: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def place(path: Path) -> str:
+def relative_path(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()

@@ -1,4 +1,4 @@
-"""The table of guards: every row names tests, and the tests that it names are there."""
+"""The table of guards has every guard, and each row names tests that exist."""
 
 import re
 
@@ -21,7 +21,7 @@ def _tests_of(file: str) -> set[str]:
     return set(_FUNCTION.findall(text))
 
 
-def test_every_row_is_there() -> None:
+def test_table_has_every_row_in_order() -> None:
     assert list(_rows()) == [*(f"S{number}" for number in range(1, 18)), *(f"F{number}" for number in range(1, 24))]
 
 
@@ -36,7 +36,7 @@ def test_every_row_names_tests_that_exist() -> None:
 
 
 def test_every_guard_is_in_the_table() -> None:
-    named = {test for tests in _rows().values() for test in tests}
+    tests_in_table = {test for tests in _rows().values() for test in tests}
     files = [path for path in python_files("tests/workflow") if path.name.startswith("test_guards_")]
     guards = {
         (path.relative_to(ROOT).as_posix(), name)
@@ -45,4 +45,4 @@ def test_every_guard_is_in_the_table() -> None:
         if name.startswith("test_")
     }
     assert len(files) >= 5
-    assert guards - named == set()
+    assert guards - tests_in_table == set()

@@ -12,7 +12,7 @@ _MAX_CHAIN_IMPORTS = 19
 _SCHEDULER_MODULES = 24
 """Modules that importing the scheduler loads, with the packages that contain them."""
 
-_COUNT = """
+_PRINT_MODULES = """
 import sys
 import dagwright.core.scheduler.scheduler
 print(*(name for name in sys.modules if name.split(".")[0] == "dagwright"), sep="\\n")
@@ -38,6 +38,6 @@ def test_longest_chain_of_imports_does_not_grow() -> None:
 
 
 def test_scheduler_loads_few_modules() -> None:
-    command = [sys.executable, "-c", _COUNT]
+    command = [sys.executable, "-c", _PRINT_MODULES]
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert len(loaded) <= _SCHEDULER_MODULES, "\n".join(sorted(loaded))

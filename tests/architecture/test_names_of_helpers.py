@@ -1,4 +1,4 @@
-"""Programs of the tests run with their own folder on the path: no file there may hide a package of the project."""
+"""Test programs run with their folder on `sys.path`, where no file may hide a package of the project."""
 
 from pathlib import Path
 

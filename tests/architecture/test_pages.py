@@ -1,4 +1,4 @@
-"""Pages agree with the code: tables of packages, explanations and options of tools, and the pictures of states."""
+"""Pages agree with the code: tables of packages, explanations and options of tools, and the state diagrams."""
 
 import inspect
 import json
@@ -27,42 +27,42 @@ def test_table_of_packages_has_each_package_in_its_layer() -> None:
 
 
 def _documented_layers() -> dict[int, set[str]]:
-    found: dict[int, set[str]] = {}
+    layers: dict[int, set[str]] = {}
     number = 0
     for layer, packages in _ROW.findall((_CONCEPTS / "architecture.md").read_text(encoding="utf-8")):
         number = int(layer or number)
-        found.setdefault(number, set()).update(re.findall(r"dagwright\.(\w+)", packages))
-    return found
+        layers.setdefault(number, set()).update(re.findall(r"dagwright\.(\w+)", packages))
+    return layers
 
 
-def test_pictures_of_states_have_each_state() -> None:
+def test_state_diagrams_have_each_state() -> None:
     page = (ROOT / "docs" / "reference" / "states.md").read_text(encoding="utf-8")
     arrows = [re.findall(r"(\S+) --> ([^\s:]+)", text) for text in _DIAGRAM.findall(page)]
-    states = [{name for arrow in drawn for name in arrow} - {"[*]"} for drawn in arrows]
+    states = [{name for arrow in diagram for name in arrow} - {"[*]"} for diagram in arrows]
     assert states == [{*map(str, NodeStatus)}, {*map(str, RunStatus)}]
 
 
-def test_each_operation_and_command_in_the_table_of_documents_returns_that_document() -> None:
+def test_sources_in_the_table_of_documents_exist_and_return_the_document() -> None:
     page = (ROOT / "docs" / "reference" / "documents.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| [^|]+ \| \[(\w+)\]\([^)]+\) \| (.+) \|$", page.partition("\n## ")[0], re.MULTILINE)
     commands = (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
-    for kind, places in rows:
-        for method, path in re.findall(r"`(GET|POST) ([^`]+)`", places):
+    for kind, sources in rows:
+        for method, path in re.findall(r"`(GET|POST) ([^`]+)`", sources):
             assert kind in _types_of_response(method.lower(), path), path
-        for command in re.findall(r"`([a-z]+)(?: --full)? --json`", places):
+        for command in re.findall(r"`([a-z]+)(?: --full)? --json`", sources):
             assert f"\n## `dagwright {command}`\n" in commands
         queries = (wire.QUERY_STATUS, wire.QUERY_NODE, wire.QUERY_GRAPH, wire.QUERY_PENDING)
-        assert {*re.findall(r"query `(\w+)`", places)} <= {*queries}
+        assert {*re.findall(r"query `(\w+)`", sources)} <= {*queries}
     assert len(rows) == 8
 
 
 def _types_of_response(method: str, path: str) -> set[str]:
-    """Return the types of the successful responses of an operation, and of the entries of a list."""
-    known = openapi_document()["components"]["schemas"]
+    """Return the types of the successful responses of an operation, and of the entries if a response is a list."""
+    schemas = openapi_document()["components"]["schemas"]
     responses = openapi_document()["paths"][path][method]["responses"].items()
     texts = [json.dumps(response) for status, response in responses if status.startswith("2")]
     names = {name for text in texts for name in re.findall(r"schemas/(\w+)", text)}
-    entries = {json.dumps(known[name].get("properties", {}).get("data", {})) for name in names}
+    entries = {json.dumps(schemas[name].get("properties", {}).get("data", {})) for name in names}
     return names | {name for text in entries for name in re.findall(r"schemas/(\w+)", text)}
 
 

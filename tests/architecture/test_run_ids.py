@@ -1,16 +1,16 @@
-"""Runs of one server share their names for good, and the tests of commands share one server."""
+"""A server keeps the ids of its runs, and all tests of commands share one server."""
 
 import re
 from collections import defaultdict
 from pathlib import Path
 
-_NAMED = re.compile(r'"--id", "([^"]+)"')
+_RUN_ID = re.compile(r'"--id", "([^"]+)"')
 
 
-def test_names_of_runs_belong_to_one_file_of_tests() -> None:
+def test_each_run_id_is_used_by_one_test_file() -> None:
     files = defaultdict(set)
     for file in (Path(__file__).parents[1] / "e2e").glob("test_*.py"):
-        for name in _NAMED.findall(file.read_text()):
+        for name in _RUN_ID.findall(file.read_text()):
             files[name].add(file.name)
     assert len(files) > 10
-    assert {name: sorted(found) for name, found in files.items() if len(found) > 1} == {}
+    assert {name: sorted(file_names) for name, file_names in files.items() if len(file_names) > 1} == {}

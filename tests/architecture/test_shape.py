@@ -13,8 +13,8 @@ from tests.architecture.source_files import (
     code_files,
     files_with,
     imported_modules,
-    place,
     python_files,
+    relative_path,
     syntax_nodes,
     text_files,
 )
@@ -44,28 +44,28 @@ _TEST_KINDS = {
 }
 
 
-def _outside(path: Path) -> set[str]:
+def _imported_packages(path: Path) -> set[str]:
     return {name.split(".")[0] for name in imported_modules(path)}
 
 
 def test_pure_packages_import_only_pure_libraries() -> None:
-    wrong = {
-        place(path): sorted(bad)
+    violations = {
+        relative_path(path): sorted(imports)
         for package in _PURE_PACKAGES
         for path in python_files(f"dagwright/{package}")
-        if (bad := _outside(path) - _PURE_LIBRARIES - (sys.stdlib_module_names - _IMPURE))
+        if (imports := _imported_packages(path) - _PURE_LIBRARIES - (sys.stdlib_module_names - _IMPURE))
     }
-    assert wrong == {}
+    assert violations == {}
 
 
 def test_workflows_import_only_pure_packages_and_temporal() -> None:
     pure = tuple(f"dagwright.{package}" for package in (*_PURE_PACKAGES, "protocol"))
     allowed = (*pure, "dagwright.workflows", "temporalio", "pydantic")
-    wrong = {
-        place(path): bad
+    violations = {
+        relative_path(path): imports
         for path in python_files("workflows")
         if (
-            bad := sorted(
+            imports := sorted(
                 name
                 for name in imported_modules(path)
                 if not name.startswith(allowed)
@@ -74,12 +74,12 @@ def test_workflows_import_only_pure_packages_and_temporal() -> None:
             )
         )
     }
-    assert wrong == {}
+    assert violations == {}
 
 
 def test_only_the_server_package_connects_to_temporal() -> None:
     connectors = {
-        place(path)
+        relative_path(path)
         for path in files_with(r"\.connect\b", code_files())
         if "from dagwright.client.client import Client" not in path.read_text("utf-8")
         for node in syntax_nodes(path)
@@ -99,13 +99,15 @@ def _reads_environment(path: Path) -> Iterator[int]:
 
 
 def test_only_the_settings_read_the_environment() -> None:
-    readers = {place(path) for path in files_with("environ|getenv", code_files()) if any(_reads_environment(path))}
+    readers = {
+        relative_path(path) for path in files_with("environ|getenv", code_files()) if any(_reads_environment(path))
+    }
     assert readers <= {"dagwright/settings.py"}
 
 
 def test_only_programs_load_the_settings() -> None:
     loads = re.compile(r"import .*\bload_settings\b")
-    loaders = {place(path) for path in code_files() if loads.search(path.read_text("utf-8"))}
+    loaders = {relative_path(path) for path in code_files() if loads.search(path.read_text("utf-8"))}
     programs = {
         path for path in loaders if path.startswith("dagwright/interfaces/cli/") or path.endswith("/__main__.py")
     }
@@ -114,7 +116,7 @@ def test_only_programs_load_the_settings() -> None:
 
 
 @pytest.mark.parametrize("text", ["import os\nos.getenv('X')", "from os import environ", "import os as o\no.environ"])
-def test_reading_the_environment_is_seen(text: str, tmp_path: Path) -> None:
+def test_reading_the_environment_is_detected(text: str, tmp_path: Path) -> None:
     path = tmp_path / "reader.py"
     path.write_text(text, encoding="utf-8")
     assert any(_reads_environment(path))
@@ -123,7 +125,7 @@ def test_reading_the_environment_is_seen(text: str, tmp_path: Path) -> None:
 def test_no_file_is_too_long() -> None:
     folders = ("dagwright", "workflows", "activities", "tests", "examples", "benchmarks")
     lengths = {
-        place(path): count
+        relative_path(path): count
         for path in [*python_files(*folders), *code_files()]
         if (count := len(path.read_text(encoding="utf-8").splitlines())) > _MAX_FILE_LINES
     }
@@ -131,15 +133,15 @@ def test_no_file_is_too_long() -> None:
 
 
 def _lines_with(needles: tuple[str, ...]) -> list[str]:
-    actual = []
+    matches = []
     for path in text_files():
         text = path.read_text(encoding="utf-8", errors="replace").replace(_EXAMPLE_HOME, "~")
         if not any(needle in text for needle in needles):
             continue
         for number, line in enumerate(text.splitlines(), start=1):
             if any(needle in line for needle in needles):
-                actual.append(f"{place(path)}:{number}: {line.strip()[:120]}")
-    return actual
+                matches.append(f"{relative_path(path)}:{number}: {line.strip()[:120]}")
+    return matches
 
 
 def test_no_file_names_a_package_registry() -> None:
@@ -160,16 +162,16 @@ def test_every_test_is_of_a_known_kind() -> None:
 
 
 def test_no_test_is_skipped() -> None:
-    actual = []
+    skips = []
     for path in files_with(r"\.(skip|skipif|importorskip|xfail)\b", python_files("tests")):
         for node in syntax_nodes(path):
             if isinstance(node, ast.Attribute) and node.attr in ("skip", "skipif", "importorskip", "xfail"):
                 owner = ast.unparse(node.value)
                 if owner in ("pytest", "pytest.mark"):
-                    actual.append(f"{place(path)}:{node.lineno}")
-    assert actual == []
+                    skips.append(f"{relative_path(path)}:{node.lineno}")
+    assert skips == []
 
 
 def test_every_module_describes_itself() -> None:
     texts = ((path, path.read_text(encoding="utf-8").strip()) for path in code_files())
-    assert [place(path) for path, text in texts if text and not _DOCSTRING_FIRST.match(text)] == []
+    assert [relative_path(path) for path, text in texts if text and not _DOCSTRING_FIRST.match(text)] == []

@@ -2,21 +2,21 @@
 
 import ast
 
-from tests.architecture.source_files import place, python_files, syntax_tree
+from tests.architecture.source_files import python_files, relative_path, syntax_tree
 
 
-def _limits() -> dict[str, set[str]]:
-    """Return the limits of one attempt: how they are written -> the files where they are."""
-    found: dict[str, set[str]] = {}
+def _attempt_timeouts() -> dict[str, set[str]]:
+    """Return the timeouts of one attempt: source expression -> the files that contain it."""
+    files: dict[str, set[str]] = {}
     for path in python_files("workflows"):
         for node in ast.walk(syntax_tree(path)):
             if isinstance(node, ast.keyword) and node.arg == "start_to_close_timeout":
-                found.setdefault(ast.unparse(node.value), set()).add(place(path))
-    return found
+                files.setdefault(ast.unparse(node.value), set()).add(relative_path(path))
+    return files
 
 
-def test_attempts_of_activities_end_by_their_node_or_after_longer_than_any_work_takes() -> None:
-    assert _limits() == {
+def test_activity_timeouts_come_from_the_node_or_exceed_the_longest_work() -> None:
+    assert _attempt_timeouts() == {
         "timedelta(seconds=node.activity_timeout_s)": {"workflows/activity_calls.py"},
         "_BATCH_TIMEOUT": {"workflows/activity_calls.py"},
         "INTERNAL_ATTEMPT": {
@@ -29,10 +29,10 @@ def test_attempts_of_activities_end_by_their_node_or_after_longer_than_any_work_
             "workflows/plan_pages.py",
             "workflows/run_plan.py",
         },
-        # A look at other runs, which the next look repeats.
+        # Reads the states of other runs; the next read repeats it.
         "timedelta(minutes=2)": {"workflows/sub_plans.py"},
         # The output of a run, at most 1.5 MB; a workflow of a user waits for it.
         "_LOAD_TIMEOUT": {"workflows/child.py"},
-        # One request to the server, or a few, which are repeated.
+        # One or a few requests to the server, which are retried.
         "timedelta(seconds=30)": {"workflows/call_limit.py", "workflows/ending.py"},
     }

@@ -1,4 +1,4 @@
-"""The command line as a program of its own: start it, read it, interrupt it, give it a terminal."""
+"""The command line as a separate process: start it, read its output, interrupt it, run it on a terminal."""
 
 import asyncio
 import fcntl
@@ -21,7 +21,7 @@ from tests.support.programs import Running, start_program
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240.0
 SCREEN_S = 90.0
-"""How long something may take to be shown on a terminal."""
+"""Seconds until a terminal must show an expected text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,13 @@ class ProcessResult:
             raise AssertionError(f"stdout is not a JSON document: {self}") from None
 
     def check_success(self) -> "ProcessResult":
-        """Return this command; fail with its whole output if its exit code is not 0."""
+        """Return this result; fail with its whole output if its exit code is not 0."""
         assert self.code == 0, f"exit code {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
         return self
 
 
 class Terminal:
-    """A command on a terminal of its own, with which a test talks."""
+    """A command on a pseudo-terminal that a test reads and types into."""
 
     def __init__(self, process: Running, master: int) -> None:
         self.process = process
@@ -55,25 +55,25 @@ class Terminal:
         """All output so far."""
         self._master = master
         self._loop = asyncio.get_running_loop()
-        self._seen = 0
+        self._searched_to = 0
         self._changed = asyncio.Event()
         self._is_over = False
         self._reading = asyncio.create_task(asyncio.to_thread(self._read))
 
-    async def shows(self, words: str) -> None:
+    async def wait_for_text(self, words: str) -> None:
         """Wait until a text appears in the output after the text of the previous wait."""
         try:
             async with asyncio.timeout(SCREEN_S):
-                while (found := self.screen.find(words, self._seen)) < 0:
-                    assert not self._is_over, f"{words!r} never came; there was:\n{self.screen}"
+                while (found := self.screen.find(words, self._searched_to)) < 0:
+                    assert not self._is_over, f"{words!r} did not appear; the output was:\n{self.screen}"
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            raise AssertionError(f"{words!r} never came; there was:\n{self.screen}") from None
-        self._seen = found + len(words)
+            raise AssertionError(f"{words!r} did not appear; the output was:\n{self.screen}") from None
+        self._searched_to = found + len(words)
 
-    def types(self, text: str) -> None:
-        """Type; `\\r` is Enter, `\\x03` Ctrl-C, `\\x04` Ctrl-D."""
+    def type_text(self, text: str) -> None:
+        """Type a text; `\\r` is Enter, `\\x03` Ctrl-C, `\\x04` Ctrl-D."""
         os.write(self._master, text.encode())
 
     async def wait_for_exit(self) -> int:
@@ -84,11 +84,11 @@ class Terminal:
     def _read(self) -> None:
         with suppress(OSError):
             while part := os.read(self._master, 65_536):
-                self._loop.call_soon_threadsafe(self._take, part.decode(errors="replace"))
+                self._loop.call_soon_threadsafe(self._append, part.decode(errors="replace"))
         os.close(self._master)
         self._loop.call_soon_threadsafe(self._end)
 
-    def _take(self, part: str) -> None:
+    def _append(self, part: str) -> None:
         self.screen += part
         self._changed.set()
 
@@ -98,7 +98,7 @@ class Terminal:
 
 
 class CommandLine:
-    """Start commands in one folder with one environment; `is_fresh` starts an interpreter for each one."""
+    """Start commands in one folder with one environment; `is_fresh` starts a new interpreter for each command."""
 
     def __init__(
         self, folder: Path, environment: Mapping[str, str], *, is_fresh: bool = False, script: str = "starter.py"
@@ -139,16 +139,16 @@ class CommandLine:
         return Terminal(*await self._on_terminal(*arguments, program=(self.script,)))
 
     async def _on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[Running, int]:
-        """Start a command on a terminal; return the other end of that, too."""
+        """Start a command on a terminal; return the process and the master end of the terminal."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
-        # This terminal does not say where its cursor is.
-        more = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        # This terminal does not report the position of its cursor.
+        terminal_variables = {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color", "PROMPT_TOOLKIT_NO_CPR": "1"}
         process = await start_program(
             program,
             arguments,
             folder=self.folder,
-            environment={**self.environment, **more},
+            environment={**self.environment, **terminal_variables},
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -167,21 +167,21 @@ async def wait_for_exit(process: Running, *, text: str | None = None) -> Process
 
 
 async def line_with(process: Running, words: str) -> str:
-    """Read the process's stdout up to the line that holds `words`, and returns that line."""
+    """Read the process's stdout up to the line that holds `words`, and return that line."""
     assert process.stdout is not None
-    seen = []
+    lines = []
     async with asyncio.timeout(TIMEOUT_S):
         async for line in process.stdout:
-            seen.append(line.decode())
-            if words in seen[-1]:
-                return seen[-1]
+            lines.append(line.decode())
+            if words in lines[-1]:
+                return lines[-1]
         errors = "" if process.stderr is None else (await process.stderr.read()).decode()
-    raise AssertionError(f"{words!r} never came; there was:\n{''.join(seen)}{errors}")
+    raise AssertionError(f"{words!r} did not appear; the output was:\n{''.join(lines)}{errors}")
 
 
 def _read_all(descriptor: int) -> str:
     parts = []
-    # The terminal of a process that has gone answers with an error, not with an end of file.
+    # Reading the terminal of an ended process raises an error instead of returning an end of file.
     with suppress(OSError):
         while part := os.read(descriptor, 65_536):
             parts.append(part)
@@ -189,16 +189,16 @@ def _read_all(descriptor: int) -> str:
     return b"".join(parts).decode()
 
 
-def asking(commands: CommandLine, server: ModelServer) -> CommandLine:
-    more = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
-    return CommandLine(commands.folder, {**commands.environment, **more}, is_fresh=commands.is_fresh)
+def with_model(commands: CommandLine, server: ModelServer) -> CommandLine:
+    model_variables = {"OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "key", "DAGWRIGHT_MODEL": "small"}
+    return CommandLine(commands.folder, {**commands.environment, **model_variables}, is_fresh=commands.is_fresh)
 
 
 async def commands_of_make(target: str) -> list[list[str]]:
     """Return the words of each command that a target of the Makefile runs."""
     make = await asyncio.create_subprocess_exec("make", "-n", target, cwd=ROOT, stdout=PIPE)
     script, _ = await make.communicate()
-    # Below another make it also names the folders that it enters and leaves.
+    # Started by another make, it also prints the folders that it enters and leaves.
     return [shlex.split(line) for line in script.decode().splitlines() if not line.startswith("make")]
 
 

@@ -1,4 +1,4 @@
-"""The command line on the shared server, and plans to give it."""
+"""Fixtures: the command line on the shared server, and plans for it."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -27,11 +27,11 @@ ConsolePage = Callable[[str], AbstractAsyncContextManager["Page"]]
 async def command_line(
     server: LiveServer, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[CommandLine]:
-    """Commands in an empty folder, on the server of the session; those that a failed test left running are killed."""
+    """Commands in an empty folder, on the server of the session; remaining processes of a failed test are killed."""
     is_fresh = request.node.get_closest_marker("fresh") is not None
-    earlier = running_programs()
+    earlier_programs = running_programs()
     yield CommandLine(tmp_path, server.environment(), is_fresh=is_fresh)
-    await end_programs(running_programs() - earlier)
+    await end_programs(running_programs() - earlier_programs)
 
 
 @pytest.fixture(scope="session")
@@ -49,7 +49,7 @@ def serve(server: LiveServer, tmp_path: Path) -> Serve:
 
 @pytest.fixture
 def console_page(serve: Serve, chromium: "Browser") -> ConsolePage:
-    """Return what opens a view of the console, such as `plan`, over a gateway without a worker."""
+    """Return a function that opens a view of the console, such as `plan`, on a gateway without a worker."""
 
     @asynccontextmanager
     async def open_view(view: str) -> AsyncIterator["Page"]:
@@ -70,7 +70,7 @@ def own_folder(command_line: CommandLine) -> CommandLine:
 
 @pytest.fixture
 async def own_command_line(own_folder: CommandLine) -> AsyncIterator[CommandLine]:
-    """The same with a server that runs already, so that not each command has to start and end one."""
+    """Commands as in `own_folder`, with a running server, so that no command has to start and stop one."""
     async with live_server(Path(own_folder.environment["DAGWRIGHT_STATE_DIR"])) as live:
         yield own_folder
         await live.kill_all()
@@ -78,7 +78,7 @@ async def own_command_line(own_folder: CommandLine) -> AsyncIterator[CommandLine
 
 @pytest.fixture
 async def own_commands_without_server(own_folder: CommandLine) -> AsyncIterator[CommandLine]:
-    """Commands with a state folder of their own that start and stop its server; remaining processes are stopped."""
+    """Commands as in `own_folder` that start and stop the server of the folder; remaining processes are stopped."""
     yield own_folder
     await own_folder("down")
 

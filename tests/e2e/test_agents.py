@@ -1,4 +1,4 @@
-"""Agents that a model does, through the commands: from a file of cards to the answer."""
+"""Agents that a model executes, started by a command: from a file of cards to the answer."""
 
 import json
 from pathlib import Path
@@ -41,7 +41,7 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
         step("Thirteen.", last="Write the sum."),
     )
     async with ModelServer(*steps) as model:
-        # A server of its own worker: another one would not know this model.
+        # A task queue of its own: the worker of another queue would not know this model.
         model_settings = {"DAGWRIGHT_MODEL": "small", "OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "key"}
         environment = {**server.environment(), "DAGWRIGHT_TASK_QUEUE": "agents-of-a-test", **model_settings}
         commands = CommandLine(tmp_path, environment)
@@ -57,24 +57,24 @@ async def test_a_plan_of_agents_runs_from_a_file_of_cards(server: LiveServer, tm
 
 
 @pytest.mark.parametrize(
-    ("options", "environment", "status", "reported"),
+    ("options", "environment", "status", "message_start"),
     [
-        ((), {}, "no_model", "no model is configured and the agent of node 'below/add' needs one"),
+        ((), {}, "no_model", "no model is configured and the agent of node 'nested/add' needs one"),
         (("--model", "small"), {}, "no_key", "there is no key for https://api.openai.com/v1 and the agent of node"),
         (("--detach",), {"OPENAI_API_KEY": "key"}, "no_model", "no model is configured and the agent of node"),
     ],
 )
-async def test_run_whose_agents_would_have_no_model_is_refused_before_anything_starts(
-    own_folder: CommandLine, options: tuple[str, ...], environment: dict[str, str], status: str, reported: str
+async def test_run_with_agents_is_rejected_before_start_without_model_or_key(
+    own_folder: CommandLine, options: tuple[str, ...], environment: dict[str, str], status: str, message_start: str
 ) -> None:
     (own_folder.folder / "cards.json").write_text(json.dumps(_CARDS), encoding="utf-8")
     first_node = {"id": "first", "tool": "calculator", "arguments": {"expression": "1+1"}}
-    below = {"id": "below", "plan": {"nodes": _PLAN["nodes"]}, "depends_on": ["first"]}
-    plan = {"nodes": [first_node, below]}
+    nested = {"id": "nested", "plan": {"nodes": _PLAN["nodes"]}, "depends_on": ["first"]}
+    plan = {"nodes": [first_node, nested]}
     (own_folder.folder / "plan.json").write_text(json.dumps(plan), encoding="utf-8")
     own_folder.environment |= environment
 
     result = await own_folder("run", "plan.json", "--agents", "cards.json", *options, "--json")
 
     assert (result.code, result.document["status"]) == (2, status)
-    assert result.document["message"].startswith(reported)
+    assert result.document["message"].startswith(message_start)

@@ -1,4 +1,4 @@
-"""Queries that the checks allow, on a real search server: it answers them or reports an error, and nothing changes."""
+"""Queries that the checks allow, on a real search server: it answers or reports an error, and no document changes."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
@@ -22,7 +22,7 @@ INDEX = f"{PREFIX}-allowed"
 DOCUMENTS: list[dict[str, Any]] = [
     {"name": "Maersk", "teu": 4, "days": 12.5, "eta": "2026-01-31"},
     *({"name": "abc", "teu": 40, "eta": "2026-02-09"}, {"name": "Maersk", "teu": 1, "days": 3.0}),
-    # The server leaves conditions unread beside a range that no document is in; this document is in each of them.
+    # If no document is in a range, the server does not evaluate the other conditions; this one is in each range.
     {"name": "zz", "teu": 1000, "days": 1000.0, "eta": "2060-01-01"},
 ]
 
@@ -30,12 +30,12 @@ DOCUMENTS: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 async def opensearch(search: LiveSearch) -> AsyncIterator[AsyncOpenSearch]:
     """A client of a server with some documents that have the fields of the properties."""
-    plain = {name: {"type": kind} for name, kind in FIELDS.items() if "." not in name}
-    plain["name"]["fields"] = {"text": {"type": "text"}}  # type: ignore[assignment] # a field in a field
+    fields = {name: {"type": kind} for name, kind in FIELDS.items() if "." not in name}
+    fields["name"]["fields"] = {"text": {"type": "text"}}  # type: ignore[assignment] # a field in a field
     async with client_of(search.address) as client:
-        await client.indices.create(index=INDEX, body={"mappings": {"dynamic": "strict", "properties": plain}})
-        for place, document in enumerate(DOCUMENTS):
-            await client.index(index=INDEX, id=str(place), body=document)
+        await client.indices.create(index=INDEX, body={"mappings": {"dynamic": "strict", "properties": fields}})
+        for number, document in enumerate(DOCUMENTS):
+            await client.index(index=INDEX, id=str(number), body=document)
         await client.indices.refresh(index=INDEX)
         yield client
 
@@ -47,8 +47,8 @@ async def test_valid_query_runs_and_is_shown(opensearch: AsyncOpenSearch, body: 
     query = parse_or_none(INDEX, body)
     if query is None:
         return
-    why = await validation_error(opensearch, query, LIMITS)
-    if why is not None:
+    error = await validation_error(opensearch, query, LIMITS)
+    if error is not None:
         with pytest.raises(QueryInvalid):
             await execute_query(opensearch, query, LIMITS)
         return
@@ -59,25 +59,25 @@ async def test_valid_query_runs_and_is_shown(opensearch: AsyncOpenSearch, body: 
     assert document_table(answer.hits, total=answer.total, rows=20)
     assert group_tables(answer.groups, rows=20) or not query.groups
     results = EsResults(hits=answer.hits, aggregations=answer.groups, total=answer.total, query=query.body)
-    hold_figures(results)
+    check_figures(results)
 
 
-def hold_figures(results: EsResults) -> None:
-    """Assert that shares are of the existing documents, and that sums contain nothing twice."""
+def check_figures(results: EsResults) -> None:
+    """Assert that shares refer to the existing documents, and that sums count nothing twice."""
     tables = tables_of([results], [""])
     assert all(table.markdown() for table in tables)
     numbers = [number for table in tables for number in table.numbers()]
-    assert all(abs(number) < 1e11 for number in numbers), "these are milliseconds"
+    assert all(abs(number) < 1e11 for number in numbers), "a figure is a timestamp in milliseconds"
     with_shares = [table for table in tables if "share of documents" in names_of(table)]
     expected = list(counts_of(results.aggregations, results.total or 0))
     assert len(with_shares) == len(expected) or len(tables) == MAX_TABLES
     for table, (documents, counts) in zip(with_shares, expected, strict=False):
-        place = names_of(table).index("share of documents")
-        shares = [values[place] for _, values in table.rows]
+        share_column = names_of(table).index("share of documents")
+        shares = [values[share_column] for _, values in table.rows]
         assert shares == pytest.approx([100 * count / documents for count in counts], abs=1e-5)
         for _, values in table.sums:
-            assert 0 < values[place] <= 100  # type: ignore[operator] # a number, as in each row of sums
-        has_sums = any(name.startswith("share of ") for name in names_of(table)[place + 1 :])
+            assert 0 < values[share_column] <= 100  # type: ignore[operator] # a number, as in each row of sums
+        has_sums = any(name.startswith("share of ") for name in names_of(table)[share_column + 1 :])
         assert not has_sums or sum(counts) == documents
 
 
@@ -86,9 +86,9 @@ def names_of(table: Table) -> list[str]:
 
 
 def counts_of(groups: Mapping[str, Any], documents: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield how many documents there are and how many each group has of them, of groupings in the order of the tables.
+    """Yield for each grouping, in the order of the tables, the number of documents and the number in each group.
 
-    Those of no documents, and those without groups, have no shares.
+    Groupings without documents or without groups have no shares and are omitted.
     """
     for grouping in groups.values():
         buckets = bucket_list(grouping) or []
@@ -98,6 +98,6 @@ def counts_of(groups: Mapping[str, Any], documents: int) -> Iterator[tuple[int, 
             yield from counts_of(bucket, bucket["doc_count"])
 
 
-async def test_documents_are_those_that_were_put_there(opensearch: AsyncOpenSearch) -> None:
+async def test_queries_changed_no_document(opensearch: AsyncOpenSearch) -> None:
     actual = await opensearch.search(index=INDEX, body={"version": True})
     assert sorted(hit["_version"] for hit in actual["hits"]["hits"]) == [1] * len(DOCUMENTS)

@@ -6,7 +6,7 @@ import shlex
 import pytest
 
 from dagwright.testing import HttpError, ModelServer
-from tests.e2e.command import CommandLine, asking, wait_for_exit
+from tests.e2e.command import CommandLine, wait_for_exit, with_model
 from tests.support.goals import call, plan_text
 
 pytestmark = pytest.mark.server
@@ -17,7 +17,7 @@ SUM = plan_text(_FIRST, call("more", "calculator", expression="{{sum.result}} * 
 
 async def test_ask_prints_the_answer_first(command_line: CommandLine) -> None:
     async with ModelServer(SUM, "It is 6.") as server:
-        result = await asking(command_line, server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
+        result = await with_model(command_line, server)("ask", "Double the sum of 1 and 2.", "--id", "ask-first")
     lines = result.stdout.splitlines()
     assert (result.code, result.stderr) == (0, "")
     answered = lines.index("It is 6.")
@@ -27,38 +27,38 @@ async def test_ask_prints_the_answer_first(command_line: CommandLine) -> None:
 
 async def test_ask_writes_the_document_and_finds_the_same_run_again(command_line: CommandLine) -> None:
     async with ModelServer(SUM, "It is 6.") as server:
-        commands = asking(command_line, server)
+        commands = with_model(command_line, server)
         first_result = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
         repeated_result = await commands("ask", "Double it.", "--model", "large", "--id", "ask-again", "--json")
-        other = await commands("ask", "Triple it.", "--model", "large", "--id", "ask-again", "--json")
-        result = await commands("list", "--json")
+        different_request = await commands("ask", "Triple it.", "--model", "large", "--id", "ask-again", "--json")
+        run_list = await commands("list", "--json")
     assert (first_result.code, first_result.document["output"], first_result.document["usage"]["calls"]) == (
         0,
         "It is 6.",
         2,
     )
     assert repeated_result.document == first_result.document
-    assert (other.code, other.document["status"]) == (2, "id_in_use")
+    assert (different_request.code, different_request.document["status"]) == (2, "id_in_use")
     assert {call.model for call in server.calls} == {"large"}
-    assert "ask-again" in {run["run_id"] for run in result.document["runs"]}
+    assert "ask-again" in {run["run_id"] for run in run_list.document["runs"]}
 
 
 async def test_plan_only_writes_a_plan_that_can_be_run(command_line: CommandLine) -> None:
     async with ModelServer(SUM) as server:
-        result = await asking(command_line, server)("ask", "Double it.", "--plan-only", "--id", "ask-plan-only")
+        result = await with_model(command_line, server)("ask", "Double it.", "--plan-only", "--id", "ask-plan-only")
     assert (result.code, result.stderr) == (0, "")
     assert [node["id"] for node in result.document["nodes"]] == ["sum", "more"]
-    ran = await command_line("run", "-", "--json", "--id", "ask-plan-only-run", text=result.stdout)
-    assert (ran.code, ran.document["output"]) == (0, {"more": 6})
+    run_result = await command_line("run", "-", "--json", "--id", "ask-plan-only-run", text=result.stdout)
+    assert (run_result.code, run_result.document["output"]) == (0, {"more": 6})
 
 
-async def test_words_of_a_request_without_a_plan_name_what_the_model_wrote_last(command_line: CommandLine) -> None:
+async def test_request_without_a_valid_plan_names_the_nodes_of_the_last_response(command_line: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as server:
-        result = await asking(command_line, server)("ask", "Fly.", "--id", "ask-no-plan")
+        result = await with_model(command_line, server)("ask", "Fly.", "--id", "ask-no-plan")
     lines = result.stdout.splitlines()
-    error = next(number for number, line in enumerate(lines) if line.startswith("error: plan_invalid: "))
+    error_line = next(number for number, line in enumerate(lines) if line.startswith("error: plan_invalid: "))
     assert (result.code, '"read#4"' in result.stdout) == (1, False)
-    assert lines[error + 1] == (
+    assert lines[error_line + 1] == (
         "the last response of the model, and its errors: "
         "dagwright node ask-no-plan plan#4, dagwright node ask-no-plan read#4"
     )
@@ -67,7 +67,7 @@ async def test_words_of_a_request_without_a_plan_name_what_the_model_wrote_last(
 async def test_failure_of_the_planner_is_reported_once(command_line: CommandLine) -> None:
     error = HttpError(401, "Incorrect API key provided: key.", code="invalid_api_key")
     async with ModelServer("I cannot.", error) as server:
-        result = await asking(command_line, server)("ask", "Fly.", "--id", "ask-key-refused")
+        result = await with_model(command_line, server)("ask", "Fly.", "--id", "ask-key-refused")
     lines = result.stdout.splitlines()
     summary = next(number for number, line in enumerate(lines) if line.startswith("ask-key-refused (Fly.): failed in "))
     entries = [line for line in lines[summary + 1 :] if "Incorrect API key provided" in line]
@@ -76,7 +76,7 @@ async def test_failure_of_the_planner_is_reported_once(command_line: CommandLine
 
 async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_line: CommandLine) -> None:
     async with ModelServer(*["I cannot."] * 4) as server:
-        result = await asking(command_line, server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
+        result = await with_model(command_line, server)("ask", "Fly.", "--plan-only", "--id", "ask-no-plan-only")
     message = result.stderr.splitlines()
     assert (result.code, result.stdout) == (1, "")
     assert message[0].startswith("ask-no-plan-only (Fly.): failed in ")
@@ -102,7 +102,9 @@ async def test_plan_only_writes_nothing_to_stdout_if_no_plan_can_be_run(command_
         ("'Do it.' --max-repairs -1", "bad_usage"),
     ],
 )
-async def test_impossible_nodes_are_refused(command_line: CommandLine, arguments: str, status: str) -> None:
+async def test_invalid_requests_and_options_are_rejected(
+    command_line: CommandLine, arguments: str, status: str
+) -> None:
     command_line.environment["DAGWRIGHT_MODEL"] = "small"
     result = await command_line("ask", *shlex.split(arguments), "--json")
     assert (result.code, result.document["status"]) == (2, status)
@@ -113,7 +115,7 @@ _NO_KEY = (
     "there is no key for https://api.openai.com/v1: set OPENAI_API_KEY, or OPENAI_BASE_URL for a service that needs no "
     "key"
 )
-_TRY = (
+_USE_SCRIPTED_MODEL = (
     "to try the command without a model, use a scripted model (`python -m dagwright.testing`; examples/maritime of the "
     "repository has scripts)"
 )
@@ -121,35 +123,44 @@ _TRY = (
 
 @pytest.mark.parametrize(
     ("keys", "message"),
-    [({"OPENAI_API_KEY": "key"}, f"{_NO_MODEL}; {_TRY}"), ({}, f"{_NO_MODEL}; {_NO_KEY}; {_TRY}")],
+    [
+        ({"OPENAI_API_KEY": "key"}, f"{_NO_MODEL}; {_USE_SCRIPTED_MODEL}"),
+        ({}, f"{_NO_MODEL}; {_NO_KEY}; {_USE_SCRIPTED_MODEL}"),
+    ],
     ids=["key", "none"],
 )
-async def test_missing_model_setting_is_refused(command_line: CommandLine, keys: dict[str, str], message: str) -> None:
+async def test_missing_model_is_reported(command_line: CommandLine, keys: dict[str, str], message: str) -> None:
     command_line.environment |= keys
     result = await command_line("ask", "Do it.", "--json")
     assert (result.code, result.document) == (2, {"status": "no_model", "message": message})
 
 
-@pytest.mark.parametrize("more", [(), ("--detach",)], ids=["here", "in the background"])
-async def test_no_key_is_refused_before_anything_starts(own_folder: CommandLine, more: tuple[str, ...]) -> None:
-    result = await own_folder("ask", "Do it.", "--model", "small", *more, "--json")
-    assert (result.code, result.document) == (2, {"status": "no_key", "message": f"{_NO_KEY}; {_TRY}"})
+@pytest.mark.parametrize("options", [(), ("--detach",)], ids=["here", "in the background"])
+async def test_missing_key_is_reported_before_anything_starts(
+    own_folder: CommandLine, options: tuple[str, ...]
+) -> None:
+    result = await own_folder("ask", "Do it.", "--model", "small", *options, "--json")
+    assert (result.code, result.document) == (2, {"status": "no_key", "message": f"{_NO_KEY}; {_USE_SCRIPTED_MODEL}"})
 
 
-async def test_prices_that_cannot_be_read_are_refused_before_anything_starts(command_line: CommandLine) -> None:
+async def test_unreadable_prices_are_reported_before_anything_starts(command_line: CommandLine) -> None:
     async with ModelServer() as server:
-        commands = asking(command_line, server)
-        wrong = CommandLine(commands.folder, {**commands.environment, "DAGWRIGHT_PRICES": "none.yaml"})
-        end = await wrong("ask", "Double it.", "--id", "ask-prices")
-        result = await commands("status", "ask-prices")
-    assert (end.code, end.stdout) == (2, "")
-    assert end.stderr.startswith("DAGWRIGHT_PRICES cannot be used: ")
-    assert result.code == 2
+        commands = with_model(command_line, server)
+        commands_without_prices = CommandLine(
+            commands.folder, {**commands.environment, "DAGWRIGHT_PRICES": "none.yaml"}
+        )
+        ask_result = await commands_without_prices("ask", "Double it.", "--id", "ask-prices")
+        status_result = await commands("status", "ask-prices")
+    assert (ask_result.code, ask_result.stdout) == (2, "")
+    assert ask_result.stderr.startswith("DAGWRIGHT_PRICES cannot be used: ")
+    assert status_result.code == 2
 
 
-async def test_plan_is_returned_as_often_as_configured(command_line: CommandLine) -> None:
+async def test_max_repairs_limits_the_repair_requests(command_line: CommandLine) -> None:
     async with ModelServer("I cannot.") as server:
-        result = await asking(command_line, server)("ask", "Fly.", "--max-repairs", "0", "--json", "--id", "ask-once")
+        result = await with_model(command_line, server)(
+            "ask", "Fly.", "--max-repairs", "0", "--json", "--id", "ask-once"
+        )
     assert (result.code, result.document["error"]["code"], [*result.document["nodes"]]) == (
         1,
         "plan_invalid",
@@ -158,17 +169,17 @@ async def test_plan_is_returned_as_often_as_configured(command_line: CommandLine
 
 
 async def test_repairs_are_shown(command_line: CommandLine) -> None:
-    near = plan_text(call("sum", "calculater", expression="1 + 2"))
-    repaired = "repaired: the tool 'calculater' was read as 'calculator' (sum)"
-    async with ModelServer(near, "It is 3.") as server:
-        result = await asking(command_line, server)("ask", "Add 1 and 2.", "--id", "ask-mended")
-    assert (result.code, "It is 3." in result.stdout, repaired in result.stdout.splitlines()) == (0, True, True)
-    async with ModelServer(near) as server:
-        result = await asking(command_line, server)("ask", "Add 1 and 2.", "--plan-only", "--id", "ask-mended-only")
+    misspelled_plan = plan_text(call("sum", "calculater", expression="1 + 2"))
+    repair = "repaired: the tool 'calculater' was read as 'calculator' (sum)"
+    async with ModelServer(misspelled_plan, "It is 3.") as server:
+        result = await with_model(command_line, server)("ask", "Add 1 and 2.", "--id", "ask-mended")
+    assert (result.code, "It is 3." in result.stdout, repair in result.stdout.splitlines()) == (0, True, True)
+    async with ModelServer(misspelled_plan) as server:
+        result = await with_model(command_line, server)("ask", "Add 1 and 2.", "--plan-only", "--id", "ask-mended-only")
     assert (result.code, result.document["nodes"][0]["tool"], result.stderr.splitlines()) == (
         0,
         "calculator",
-        [repaired],
+        [repair],
     )
 
 
@@ -183,7 +194,7 @@ async def test_demo_reports_first_that_a_script_plays_the_model(command_line: Co
 async def test_demo_asks_a_real_model_if_there_is_one(command_line: CommandLine) -> None:
     plan = plan_text(call("files", "list_files", folder="data", pattern="*.txt"))
     async with ModelServer(plan, "There are four.") as server:
-        commands = asking(command_line, server)
+        commands = with_model(command_line, server)
         del commands.environment["DAGWRIGHT_MODEL"]
         result = await wait_for_exit(await commands.start(program=("-m", "examples.ask_demo")))
     advice = "to run the demo without a model, unset OPENAI_API_KEY and OPENAI_BASE_URL"
@@ -193,16 +204,16 @@ async def test_demo_asks_a_real_model_if_there_is_one(command_line: CommandLine)
 
 
 async def test_ask_reports_why_it_replanned(command_line: CommandLine) -> None:
-    first = {**call("sum", "calculator", expression="1 / 0"), "on_error": "replan"}
-    script = (plan_text(first), plan_text(first), "It cannot be said.")
+    failing_call = {**call("sum", "calculator", expression="1 / 0"), "on_error": "replan"}
+    script = (plan_text(failing_call), plan_text(failing_call), "It cannot be said.")
     async with ModelServer(*script) as server:
-        commands = asking(command_line, server)
-        end = await commands("ask", "Divide.", "--id", "ask-replan", "--max-replans", "1")
-        result = await commands("status", "ask-replan")
-        why = await commands("explain", "ask-replan")
-    lines = end.stdout.splitlines()
-    assert (end.code, "It cannot be said." in lines) == (1, True)
+        commands = with_model(command_line, server)
+        ask_result = await commands("ask", "Divide.", "--id", "ask-replan", "--max-replans", "1")
+        status_result = await commands("status", "ask-replan")
+        explain_result = await commands("explain", "ask-replan")
+    lines = ask_result.stdout.splitlines()
+    assert (ask_result.code, "It cannot be said." in lines) == (1, True)
     assert any("call_model · planning again (1 of 1): 'sum' failed: " in line for line in lines)
     [line] = [line for line in lines if line.startswith("plan#2: planning again (1 of 1): 'sum' failed: ")]
-    assert line in result.stdout or "planning again (1 of 1)" in result.stdout
-    assert "sum#2" in why.stdout
+    assert line in status_result.stdout or "planning again (1 of 1)" in status_result.stdout
+    assert "sum#2" in explain_result.stdout

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dagwright.testing import ModelServer, json_text, slow, step
-from tests.e2e.command import CommandLine, Terminal, asking
+from tests.e2e.command import CommandLine, Terminal, with_model
 from tests.support.eventually import eventually
 from tests.support.goals import call, plan_text
 from tests.support.rounds import continue_with, done_response, ref, sub_goal
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.server
 
 ENTER, CTRL_C, CTRL_D = "\r", "\x03", "\x04"
 PROMPT = "\x1b[?2004h"
-"""Sent when the prompt is ready: pasted text is marked as such from then on."""
+"""Sequence that turns on bracketed paste; it is sent when the prompt is ready."""
 Talk = Callable[..., Awaitable[Terminal]]
 _QUESTION = {"id": "ask", "human": {"type": "SELECTION", "prompt": "Which Acme?", "options": ["Acme Co", "Acme LLC"]}}
 
@@ -31,47 +31,47 @@ def _sum(expression: str = "1") -> str:
 
 @pytest.fixture
 async def talk(command_line: CommandLine) -> AsyncIterator[Talk]:
-    """Start chats in which something can be typed; one that a test leaves is killed before its server is ended."""
+    """Start chats that are ready for input; a chat that a test leaves open is killed before its server stops."""
     started: list[Terminal] = []
 
     async def start(commands: CommandLine, *arguments: str) -> Terminal:
         started.append(await commands.terminal("chat", *arguments))
-        await started[-1].shows(PROMPT)
+        await started[-1].wait_for_text(PROMPT)
         return started[-1]
 
     yield start
-    for each in started:
-        if each.process.returncode is None:
-            each.process.kill()
-            await each.wait_for_exit()
+    for chat in started:
+        if chat.process.returncode is None:
+            chat.process.kill()
+            await chat.wait_for_exit()
 
 
-async def say(chat: Terminal, message: str, *shown: str) -> None:
-    """Type a message, and wait until all this is shown, one after the other, and another one can be typed."""
-    chat.types(f"{message}{ENTER}")
-    for words in (*shown, PROMPT):
-        await chat.shows(words)
+async def say(chat: Terminal, message: str, *texts: str) -> None:
+    """Type a message, then wait until the texts are shown in this order and the next message can be typed."""
+    chat.type_text(f"{message}{ENTER}")
+    for words in (*texts, PROMPT):
+        await chat.wait_for_text(words)
 
 
-async def leave(chat: Terminal, *shown: str, by: str = CTRL_D) -> None:
-    chat.types(by)
-    for words in shown:
-        await chat.shows(words)
+async def leave(chat: Terminal, *texts: str, key: str = CTRL_D) -> None:
+    chat.type_text(key)
+    for words in texts:
+        await chat.wait_for_text(words)
     assert await chat.wait_for_exit() == 0
 
 
 async def _turns(commands: CommandLine, name: str) -> list[dict[str, Any]]:
-    shown: list[dict[str, Any]] = (await commands("session", name, "--json")).document["turns"]
-    return shown
+    turns: list[dict[str, Any]] = (await commands("session", name, "--json")).document["turns"]
+    return turns
 
 
-async def test_each_line_of_a_pipe_is_answered_with_the_lines_before_it(command_line: CommandLine) -> None:
+async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines(command_line: CommandLine) -> None:
     clarification = "I found two companies:\n\n1. Acme LLC\n2. Acme Co\n\nWhich one did you mean?"
     async with ModelServer(_sum(), clarification, _sum("2"), "Seven.") as server:
-        commands = asking(command_line, server)
-        message = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
-        result = await commands("chat", "--session", "piped", "--json", text=message)
-        shown = await _turns(commands, "piped")
+        commands = with_model(command_line, server)
+        lines = "Show Acme.\n\n/turns\n/nonsense\nAcme LLC\n"
+        result = await commands("chat", "--session", "piped", "--json", text=lines)
+        turns = await _turns(commands, "piped")
     first, second = (json.loads(line) for line in result.stdout.splitlines())
     assert (result.code, first["session_id"], first["request"], first["output"]) == (
         0,
@@ -82,7 +82,7 @@ async def test_each_line_of_a_pipe_is_answered_with_the_lines_before_it(command_
     assert (second["request"], second["output"], second["status"]) == ("Acme LLC", "Seven.", "completed")
     assert result.stderr == "unknown command /nonsense; /help lists the commands\n"
     assert json.dumps(clarification)[1:-1].replace("\\", "\\\\") in json.dumps(server.calls[2].text)[1:-1]
-    assert [(turn["request"], turn["response"] or turn["outcome"]) for turn in shown] == [
+    assert [(turn["request"], turn["response"] or turn["outcome"]) for turn in turns] == [
         ("Show Acme.", clarification),
         ("Acme LLC", "Seven."),
     ]
@@ -91,7 +91,7 @@ async def test_each_line_of_a_pipe_is_answered_with_the_lines_before_it(command_
 async def test_failed_turn_is_reported_and_the_chat_continues(command_line: CommandLine) -> None:
     bad = plan_text({"id": "a", "tool": "nobody_knows"})
     async with ModelServer(*[bad] * 4, _sum(), "One.") as server:
-        result = await asking(command_line, server)("chat", "--session", "failing", text="Bad.\nGood.\n")
+        result = await with_model(command_line, server)("chat", "--session", "failing", text="Bad.\nGood.\n")
     assert result.code == 1
     assert "the model wrote 4 plans, and none can be run" in result.stdout
     assert "One." in result.stdout.splitlines()
@@ -100,7 +100,7 @@ async def test_failed_turn_is_reported_and_the_chat_continues(command_line: Comm
 
 async def test_person_talks_checks_the_status_and_continues_later(command_line: CommandLine, talk: Talk) -> None:
     async with ModelServer(_sum(), "It is **one**.\n\n- and no more", _sum(), "Two.") as server:
-        commands = asking(command_line, server)
+        commands = with_model(command_line, server)
         chat = await talk(commands)
         name = f"chat-{chat.screen.partition('session chat-')[2].partition(';')[0]}"
         # A line break within the message.
@@ -110,10 +110,10 @@ async def test_person_talks_checks_the_status_and_continues_later(command_line: 
         await say(chat, "/profile nobody", "unknown profile nobody")
         await say(chat, "/help", "/cancel")
         await leave(chat, f"dagwright chat --session {name}")
-        again = await talk(commands, "--session", name)
-        assert re.search(r"1 turn.*> How much is it\?.*and no more", again.screen, re.DOTALL)
-        await say(again, "And now?", "Two.")
-        await leave(again, by="/quit\r")
+        second_chat = await talk(commands, "--session", name)
+        assert re.search(r"1 turn.*> How much is it\?.*and no more", second_chat.screen, re.DOTALL)
+        await say(second_chat, "And now?", "Two.")
+        await leave(second_chat, key="/quit\r")
         turns = await _turns(commands, name)
     assert [turn["request"] for turn in turns] == ["How much is it?", "And now?"]
     assert "\x1b[1mone" in chat.screen
@@ -121,38 +121,38 @@ async def test_person_talks_checks_the_status_and_continues_later(command_line: 
 
 async def test_requests_of_a_run_are_answered_in_place(command_line: CommandLine, talk: Talk) -> None:
     async with ModelServer(plan_text(_QUESTION), "Done.") as server:
-        commands = asking(command_line, server)
+        commands = with_model(command_line, server)
         chat = await talk(commands, "--session", "asked")
-        chat.types(f"Show it.{ENTER}")
-        await chat.shows("Which? (number or name):")
-        chat.types(f"3{ENTER}")
-        await chat.shows("is not one of the 2 options")
-        await chat.shows("Which? (number or name):")
+        chat.type_text(f"Show it.{ENTER}")
+        await chat.wait_for_text("Which? (number or name):")
+        chat.type_text(f"3{ENTER}")
+        await chat.wait_for_text("is not one of the 2 options")
+        await chat.wait_for_text("Which? (number or name):")
         await say(chat, "2", "Done.")
         await leave(chat)
         assert '["Acme LLC"]' in server.calls[1].text
 
 
-async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(command_line: CommandLine, talk: Talk) -> None:
+async def test_ctrl_c_leaves_the_run_and_second_ctrl_c_ends_the_chat(command_line: CommandLine, talk: Talk) -> None:
     released = asyncio.Event()
     async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:
-        commands = asking(command_line, server)
+        commands = with_model(command_line, server)
         chat = await talk(commands, "--session", "left")
-        chat.types(f"First.{ENTER}")
+        chat.type_text(f"First.{ENTER}")
         await eventually(lambda: len(server.calls) == 2)
-        chat.types(CTRL_C)
-        await chat.shows("continues, and the next message waits for it")
-        await chat.shows(PROMPT)
-        chat.types(f"Second.{ENTER}")
-        await chat.shows("this message waits for the end of that run")
+        chat.type_text(CTRL_C)
+        await chat.wait_for_text("continues, and the next message waits for it")
+        await chat.wait_for_text(PROMPT)
+        chat.type_text(f"Second.{ENTER}")
+        await chat.wait_for_text("this message waits for the end of that run")
         released.set()
-        await chat.shows("One.")
-        await chat.shows("Two.")
-        await chat.shows(PROMPT)
-        chat.types(CTRL_C)
-        await chat.shows("Ctrl-C again ends the chat")
-        await chat.shows(PROMPT)
-        chat.types(CTRL_C)
+        await chat.wait_for_text("One.")
+        await chat.wait_for_text("Two.")
+        await chat.wait_for_text(PROMPT)
+        chat.type_text(CTRL_C)
+        await chat.wait_for_text("Ctrl-C again ends the chat")
+        await chat.wait_for_text(PROMPT)
+        chat.type_text(CTRL_C)
         assert await chat.wait_for_exit() == 130
         turns = await _turns(commands, "left")
     assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
@@ -160,13 +160,13 @@ async def test_ctrl_c_leaves_the_run_and_a_second_one_the_chat(command_line: Com
 
 async def test_run_that_was_left_is_cancelled_from_the_chat(command_line: CommandLine, talk: Talk) -> None:
     async with ModelServer(plan_text(_QUESTION)) as server:
-        commands = asking(command_line, server)
+        commands = with_model(command_line, server)
         chat = await talk(commands, "--session", "stopped")
-        chat.types(f"Show it.{ENTER}")
-        await chat.shows("Which? (number or name):")
-        chat.types(CTRL_C)
-        await chat.shows("continues, and the next message waits for it")
-        await chat.shows(PROMPT)
+        chat.type_text(f"Show it.{ENTER}")
+        await chat.wait_for_text("Which? (number or name):")
+        chat.type_text(CTRL_C)
+        await chat.wait_for_text("continues, and the next message waits for it")
+        await chat.wait_for_text(PROMPT)
         await say(chat, "/cancel", "cancelled")
         await say(chat, "/new other", "session other: idle, 0 turns")
         await leave(chat, "dagwright chat --session other")
@@ -176,21 +176,21 @@ async def test_run_that_was_left_is_cancelled_from_the_chat(command_line: Comman
 async def test_chat_continues_when_server_and_worker_are_back(own_command_line: CommandLine, talk: Talk) -> None:
     released = asyncio.Event()
     async with ModelServer(_sum(), step("One.", released=released), _sum(), "Two.") as server:
-        commands = asking(own_command_line, server)
-        kept = await commands("up", "--json")
-        kept.check_success()
+        commands = with_model(own_command_line, server)
+        up_result = await commands("up", "--json")
+        up_result.check_success()
         chat = await talk(commands, "--session", "lost")
-        chat.types(f"First.{ENTER}")
+        chat.type_text(f"First.{ENTER}")
         await eventually(lambda: len(server.calls) == 2)
         record = json.loads((own_command_line.folder / "state" / "server.json").read_text())
         os.kill(record["pid"], signal.SIGKILL)
         released.set()
         assert (await commands("up", "--json")).code == 0
-        await chat.shows("One.")
-        await chat.shows(PROMPT)
+        await chat.wait_for_text("One.")
+        await chat.wait_for_text(PROMPT)
         record = json.loads((own_command_line.folder / "state" / "server.json").read_text())
         os.kill(record["pid"], signal.SIGKILL)
-        # No other client starts it again.
+        # No other client restarts the server.
         await say(chat, "Second.", "the Temporal server does not respond", "Two.")
         await leave(chat)
 
@@ -199,9 +199,9 @@ async def test_chat_continues_when_server_and_worker_are_back(own_command_line: 
     ("arguments", "status"),
     [(["--session", " "], "bad_usage"), (["--profile", "rounds"], "no_tools"), (["--max-rounds", "3"], "bad_usage")],
 )
-async def test_chat_refuses_unusable_options(command_line: CommandLine, arguments: list[str], status: str) -> None:
+async def test_chat_rejects_invalid_options(command_line: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as server:
-        result = await asking(command_line, server)("chat", *arguments, "--json", text="Hello.\n")
+        result = await with_model(command_line, server)("chat", *arguments, "--json", text="Hello.\n")
     assert (result.code, result.document["status"]) == (2, status)
 
 
@@ -231,35 +231,35 @@ _CLEAR = (
 )
 
 
-async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_one(command_line: CommandLine) -> None:
+async def test_clarification_of_a_turn_in_rounds_is_answered_by_the_next_turn(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(_WORKERS, encoding="utf-8")
-    asked = ("--session", "acme", "--profile", "rounds", "--tools", "workers.py", "--json")
+    options = ("--session", "acme", "--profile", "rounds", "--tools", "workers.py", "--json")
     async with ModelServer(*_UNCLEAR, *_CLEAR, _sum(), "Three.") as server:
-        commands = asking(command_line, server)
-        first_result = await commands("ask", "Show shipments from Acme Corp to Houston", *asked)
-        end = await commands("chat", *asked, "--max-rounds", "5", text="Acme Corp LLC\n")
-        third = await commands("ask", "How many were there?", "--session", "acme", "--json")
-    second = json.loads(end.stdout)
+        commands = with_model(command_line, server)
+        first_result = await commands("ask", "Show shipments from Acme Corp to Houston", *options)
+        chat_result = await commands("chat", *options, "--max-rounds", "5", text="Acme Corp LLC\n")
+        third_result = await commands("ask", "How many were there?", "--session", "acme", "--json")
+    second = json.loads(chat_result.stdout)
     assert (first_result.code, first_result.document["output"]) == (0, _CLARIFICATION)
-    assert (end.code, second["output"], second["rounds"]["max_rounds"]) == (0, "| Acme Corp LLC |", 5)
-    result = server.calls[len(_UNCLEAR)].text
+    assert (chat_result.code, second["output"], second["rounds"]["max_rounds"]) == (0, "| Acme Corp LLC |", 5)
+    prompt = server.calls[len(_UNCLEAR)].text
     turn = {"human": "Show shipments from Acme Corp to Houston", "answer": _CLARIFICATION}
-    assert f"- {json.dumps(turn, ensure_ascii=False)}" in result
-    # Another profile knows of the turns in rounds, too.
-    third.check_success()
+    assert f"- {json.dumps(turn, ensure_ascii=False)}" in prompt
+    # A turn with another profile gets the turns in rounds, too.
+    third_result.check_success()
     assert "Result: completed: | Acme Corp LLC |" in server.calls[-2].text
 
 
-async def test_answer_grows_on_a_terminal_while_it_is_written(command_line: CommandLine, talk: Talk) -> None:
+async def test_answer_is_streamed_to_the_terminal(command_line: CommandLine, talk: Talk) -> None:
     released = asyncio.Event()
     words = "Oslo has rain today. Bergen has more of it."
     answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
     async with ModelServer(_sum(), answer) as server:
-        chat = await talk(asking(command_line, server))
-        chat.types(f"What is the weather?{ENTER}")
-        await chat.shows(words[:20])
+        chat = await talk(with_model(command_line, server))
+        chat.type_text(f"What is the weather?{ENTER}")
+        await chat.wait_for_text(words[:20])
         assert "more of it" not in chat.screen
         released.set()
-        await chat.shows("more of it")
-        await chat.shows(PROMPT)
+        await chat.wait_for_text("more of it")
+        await chat.wait_for_text(PROMPT)
         await leave(chat)

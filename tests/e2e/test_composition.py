@@ -1,6 +1,6 @@
 """The composition without a container engine: the same programs, files, variables and commands as local processes.
 
-What stays untried here: pulling the images, the user and the folders that the Dockerfile makes, the network between
+Not tested here: pulling the images, the user and the folders that the Dockerfile creates, the network between
 containers.
 """
 
@@ -36,18 +36,18 @@ pytestmark = [pytest.mark.postgres, pytest.mark.server, pytest.mark.slow]
 
 _ROOT = Path(__file__).resolve().parents[2]
 _NEEDS_A_CONTAINER = ("useradd", "install")
-"""Commands of the Dockerfile that make a user and hand it folders."""
+"""Commands of the Dockerfile that create a user and its folders."""
 
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """The compose file, with what differs on this machine: hosts, ports, the password, the place of files.
+    """The compose file with the values of this machine: hosts, ports, the password, the paths of files.
 
     Args:
         services: the compose file's services.
         replaced: text in the compose file -> text here, longest first.
-        path: the folders in which commands are looked for.
-        extra: variables in place of those that a container has.
+        path: value of `PATH` for the commands.
+        extra: variables that replace those of a container.
     """
 
     services: dict[str, dict[str, Any]]
@@ -56,20 +56,20 @@ class Composition:
     extra: dict[str, str] = field(default_factory=dict)
 
     def environment(self, service: str) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
-        written = self.services[service].get("environment", {})
-        here = {name: self.here(str(value)) for name, value in written.items()}
-        return {**kept, **here, "PATH": self.path, **self.extra}
+        inherited = {name: value for name, value in os.environ.items() if name in ("HOME", "LANG", "TMPDIR")}
+        variables = self.services[service].get("environment", {})
+        local = {name: self.localize(str(value)) for name, value in variables.items()}
+        return {**inherited, **local, "PATH": self.path, **self.extra}
 
-    def here(self, text: str) -> str:
-        for written, here in self.replaced.items():
-            text = text.replace(written, here)
+    def localize(self, text: str) -> str:
+        for original, local in self.replaced.items():
+            text = text.replace(original, local)
         return text
 
     def health(self, service: str) -> list[str]:
         kind, *command = self.services[service]["healthcheck"]["test"]
         assert kind == "CMD"
-        return [self.here(word) for word in command]
+        return [self.localize(word) for word in command]
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str], *, folder: Path = _ROOT) -> None:
@@ -135,8 +135,8 @@ async def composition(postgres: PostgresCluster, programs: ServerPrograms) -> Co
 @pytest.fixture(scope="module")
 def schema(composition: Composition, programs: ServerPrograms) -> None:
     """Run the schema script twice: every `docker compose up` runs it again."""
-    more = {"SQL_HOST": "127.0.0.1", "SCHEMA_DIR": str(programs.schema)}
-    environment = {**composition.environment("temporal-schema"), **more}
+    script_variables = {"SQL_HOST": "127.0.0.1", "SCHEMA_DIR": str(programs.schema)}
+    environment = {**composition.environment("temporal-schema"), **script_variables}
     for _ in range(2):
         _run(["sh", str(_ROOT / "docker/setup-schema.sh")], environment)
 
@@ -145,7 +145,7 @@ def schema(composition: Composition, programs: ServerPrograms) -> None:
 async def frontend(
     schema: None, composition: Composition, programs: ServerPrograms, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[str]:
-    """Start the production server with the composition's variables; yields its address."""
+    """Start the production server with the composition's variables; yield its address."""
     folder = tmp_path_factory.mktemp("temporal")
     (folder / "config").mkdir()
     roles, kinds = ("FRONTEND", "HISTORY", "MATCHING", "WORKER"), ("GRPC", "MEMBERSHIP")
@@ -171,7 +171,7 @@ async def frontend(
 
 @pytest.fixture(scope="module")
 def namespace(frontend: str, composition: Composition) -> str:
-    """Run the namespace script twice and returns the address of the server that has it."""
+    """Run the namespace script twice; return the address of the server with the namespace."""
     for _ in range(2):
         _run(["sh", str(_ROOT / "docker/create-namespace.sh")], composition.environment("temporal-namespace"))
     return frontend
@@ -179,7 +179,7 @@ def namespace(frontend: str, composition: Composition) -> str:
 
 @pytest.fixture(scope="module")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Run the steps of the last stage that do not need a container, below a folder; return that folder."""
+    """Run the steps of the last stage that need no container, in a new folder; return the folder."""
     *stages, last = read_stages(_ROOT / "Dockerfile")
     root = tmp_path_factory.mktemp("image")
     _run_steps(last, root, earlier={stage.name: _build_stage(stage) for stage in stages})
@@ -187,9 +187,9 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _build_stage(stage: Stage) -> Path:
-    """Return the folder of the steps of a stage: that of the user's cache, if all inputs of the steps are the same.
+    """Run the steps of a stage in a folder of the user's cache, or return the cached folder for the same inputs.
 
-    The cache does what that of Docker does. A change of the Dockerfile, of a copied file or of Python makes a new one.
+    The cache works like Docker's: a change of the Dockerfile, of a copied file or of Python creates a new folder.
     """
     inputs = hashlib.sha256(f"{sys.version}{Path(sys.base_prefix).resolve()}".encode())
     for step in stage.steps:
@@ -200,17 +200,17 @@ def _build_stage(stage: Stage) -> Path:
     cached = Settings().cache_home / "dagwright" / f"image-{inputs.hexdigest()[:16]}"
     if not cached.exists():
         cached.parent.mkdir(parents=True, exist_ok=True)
-        making = Path(tempfile.mkdtemp(dir=cached.parent, prefix=".image-"))
+        new_folder = Path(tempfile.mkdtemp(dir=cached.parent, prefix=".image-"))
         try:
-            _run_steps(stage, making, earlier={})
-            making.rename(cached)
+            _run_steps(stage, new_folder, earlier={})
+            new_folder.rename(cached)
         finally:
-            shutil.rmtree(making, ignore_errors=True)
+            shutil.rmtree(new_folder, ignore_errors=True)
     return cached
 
 
 def _content(source: Path) -> bytes:
-    """Return bytes that differ when what `_copy` copies does: a file, or the names and files of a folder."""
+    """Return the bytes that `_copy` copies: of a file, or the names and contents of the files in a folder."""
     if source.is_file():
         return source.read_bytes()
     files = sorted(file for file in source.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
@@ -218,29 +218,29 @@ def _content(source: Path) -> bytes:
 
 
 def _run_steps(stage: Stage, root: Path, *, earlier: Mapping[str, Path]) -> None:
-    here = root / "app"
+    working_folder = root / "app"
     environment = {**os.environ, "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}
     for step in stage.steps:
         if step.instruction == "WORKDIR":
-            here = root / step.text.removeprefix("/")
-            here.mkdir(parents=True, exist_ok=True)
+            working_folder = root / step.text.removeprefix("/")
+            working_folder.mkdir(parents=True, exist_ok=True)
         elif step.instruction == "COPY":
             *sources, target = step.words
             origin = _ROOT
             if sources[0].startswith("--from="):
                 origin = earlier[sources.pop(0).removeprefix("--from=")]
             for source in sources:
-                # A file that is copied into a folder leaves its own behind.
+                # A file that is copied into a folder does not keep the path of its source folder.
                 name = target + Path(source).name if target.endswith("/") else target
-                _copy(origin / source.removeprefix("/"), here / name)
+                _copy(origin / source.removeprefix("/"), working_folder / name)
         elif step.instruction == "RUN" and step.words[0] not in _NEEDS_A_CONTAINER:
-            _run(["sh", "-c", step.text], environment, folder=here)
+            _run(["sh", "-c", step.text], environment, folder=working_folder)
 
 
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     if source.is_dir():
-        # The bytecode of what pip installed belongs to the image; that of this folder does not.
+        # The image has the bytecode of installed packages, but not the bytecode of this checkout.
         ignored = shutil.ignore_patterns("__pycache__") if source.is_relative_to(_ROOT) else None
         shutil.copytree(source, target, ignore=ignored, symlinks=True)
     else:
@@ -253,21 +253,23 @@ def test_database_is_healthy(composition: Composition) -> None:
 
 
 async def test_interface_is_healthy(composition: Composition, server: LiveServer) -> None:
-    actual: Server = server.server
-    assert actual.ui_url is not None
-    health = [word.replace("http://127.0.0.1:8080", actual.ui_url) for word in composition.health("temporal-ui")]
+    temporal_server: Server = server.server
+    assert temporal_server.ui_url is not None
+    health = [
+        word.replace("http://127.0.0.1:8080", temporal_server.ui_url) for word in composition.health("temporal-ui")
+    ]
     _run(health, composition.environment("temporal-ui"))
 
 
 def test_namespace_keeps_closed_runs_and_has_the_search_attributes(namespace: str, composition: Composition) -> None:
     environment = {**composition.environment("temporal-namespace"), "TEMPORAL_ADDRESS": namespace}
     describe = ["temporal", "operator", "namespace", "describe", "--namespace", "default", "--output", "json"]
-    described = subprocess.run(describe, env=environment, capture_output=True, text=True, check=True)
-    assert '"workflowExecutionRetentionTtl": "7776000s"' in described.stdout
+    namespace_result = subprocess.run(describe, env=environment, capture_output=True, text=True, check=True)
+    assert '"workflowExecutionRetentionTtl": "7776000s"' in namespace_result.stdout
     search_attributes = ["temporal", "operator", "search-attribute", "list", "--namespace", "default"]
-    result = subprocess.run(search_attributes, env=environment, capture_output=True, text=True, check=True)
+    attributes_result = subprocess.run(search_attributes, env=environment, capture_output=True, text=True, check=True)
     for name in SEARCH_ATTRIBUTES:
-        assert name in result.stdout
+        assert name in attributes_result.stdout
 
 
 async def test_filters_and_pages_find_their_runs_on_postgresql(namespace: str) -> None:
@@ -276,14 +278,16 @@ async def test_filters_and_pages_find_their_runs_on_postgresql(namespace: str) -
     await check_pages(connection)
 
 
-async def test_worker_of_the_image_serves_and_reports_it(image: Path, namespace: str, composition: Composition) -> None:
+async def test_worker_of_the_image_is_healthy_only_while_it_runs(
+    image: Path, namespace: str, composition: Composition
+) -> None:
     settings = [step for step in read_dockerfile(_ROOT / "Dockerfile") if step.instruction == "ENV"]
-    written = dict(word.split("=", 1) for step in settings for word in step.words)
+    image_variables = dict(word.split("=", 1) for step in settings for word in step.words)
     environment = {
         **composition.environment("worker"),
         **{
             name: value.replace("/app", f"{image}/app").replace("/var/", f"{image}/var/")
-            for name, value in written.items()
+            for name, value in image_variables.items()
         },
         "PATH": os.pathsep.join([f"{image}/app/.venv/bin", composition.path]),
         "TEMPORAL_ADDRESS": namespace,

@@ -1,4 +1,4 @@
-"""Questions before a run and its calls: inputs, the policy, and approval of the plan of a model."""
+"""Requests before a run and before its calls: inputs, calls that a policy asks about, and approval of a plan."""
 
 import re
 from pathlib import Path
@@ -23,7 +23,7 @@ def pay(to: str) -> str:
 
 @pytest.fixture
 def tools(tmp_path: Path) -> str:
-    """A file with the tool `pay`, which changes the world."""
+    """A file with the tool `pay`, with effects `write`."""
     path = tmp_path / "bank.py"
     path.write_text(_TOOLS, encoding="utf-8")
     return str(path)
@@ -41,26 +41,30 @@ async def test_detached_run_requests_its_inputs(own_command_line: CommandLine, w
     )
     started_result = await own_command_line("run", plan, "--id", "inputs-later", "--detach", "--json")
 
-    async def has_asked() -> bool:
-        waiting = (await own_command_line("status", "inputs-later", "--json")).document["waiting_for"]
-        return [(request["request_id"], request["type"]) for request in waiting] == [("inputs", "INFORMATION")]
+    async def has_requested_inputs() -> bool:
+        pending = (await own_command_line("status", "inputs-later", "--json")).document["waiting_for"]
+        return [(request["request_id"], request["type"]) for request in pending] == [("inputs", "INFORMATION")]
 
-    await eventually(has_asked)
-    waiting = await own_command_line("status", "inputs-later")
+    await eventually(has_requested_inputs)
+    status_result = await own_command_line("status", "inputs-later")
     invalid_result = await own_command_line("feedback", "inputs-later", "inputs", "--data", '{"left": "x"}')
-    given = await own_command_line("feedback", "inputs-later", "inputs", "--data", '{"left": 2}', "--by", "ann")
-    end = await own_command_line("watch", "inputs-later", "--json")
-    result = await own_command_line("status", "inputs-later")
+    feedback_result = await own_command_line(
+        "feedback", "inputs-later", "inputs", "--data", '{"left": 2}', "--by", "ann"
+    )
+    watch_result = await own_command_line("watch", "inputs-later", "--json")
+    final_status_result = await own_command_line("status", "inputs-later")
 
     started_result.check_success()
     assert started_result.document["message"].endswith(
         """; it waits for its inputs: `dagwright feedback inputs-later inputs --data '{"left": 1}'`"""
     )
-    assert """dagwright feedback inputs-later inputs --data '{"left": 1}'""" in waiting.stdout
-    assert (invalid_result.code, given.code, given.stdout) == (2, 0, "'inputs' is answered\n")
+    assert """dagwright feedback inputs-later inputs --data '{"left": 1}'""" in status_result.stdout
+    assert (invalid_result.code, feedback_result.code, feedback_result.stdout) == (2, 0, "'inputs' is answered\n")
     assert 'data/left: "x" is not of type "integer"' in invalid_result.stderr
-    assert (end.code, end.document["output"]) == (0, 7)
-    assert re.search(r"^inputs: answered by ann at \S+ \S+ \S+ through update$", result.stdout, re.MULTILINE)
+    assert (watch_result.code, watch_result.document["output"]) == (0, 7)
+    assert re.search(
+        r"^inputs: answered by ann at \S+ \S+ \S+ through update$", final_status_result.stdout, re.MULTILINE
+    )
 
 
 async def test_policy_of_a_file_asks_about_calls(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
@@ -69,11 +73,13 @@ async def test_policy_of_a_file_asks_about_calls(command_line: CommandLine, writ
     plan = write_plan(_pay("a", "ann"), _pay("b", "ben"), output="{{b.result}}")
     run = await command_line.start("run", plan, "--tools", tools, "--policy", str(policy), "--id", "policed")
     await line_with(run, "b waits for anyone: Approve 'pay'?")
-    no = await command_line("feedback", "policed", "a", "--reject", "--by", "cy")
-    yes = await command_line("feedback", "policed", "b", "--approve", "--arguments", '{"to": "bob"}', "--by", "cy")
+    reject_result = await command_line("feedback", "policed", "a", "--reject", "--by", "cy")
+    approve_result = await command_line(
+        "feedback", "policed", "b", "--approve", "--arguments", '{"to": "bob"}', "--by", "cy"
+    )
     result = await wait_for_exit(run)
 
-    assert [done.code for done in (no, yes, result)] == [0, 0, 1]
+    assert [each.code for each in (reject_result, approve_result, result)] == [0, 0, 1]
     assert "rejected by cy" in result.stdout
     assert result.stdout.endswith("paid bob\n")
 
@@ -81,19 +87,19 @@ async def test_policy_of_a_file_asks_about_calls(command_line: CommandLine, writ
 async def test_plan_is_approved_on_the_terminal(command_line: CommandLine, write_plan: Plans, tools: str) -> None:
     plan = write_plan(calculation("sum", "1 + 1"), {**_pay("a", "ann"), "depends_on": ["sum"]}, title="Pay ann")
     options = ("run", plan, "--tools", tools, "--approve-plan")
-    refused, words = await command_line.on_terminal(*options, "--id", "not-approved", answers="no\n")
+    rejected_code, rejected_screen = await command_line.on_terminal(*options, "--id", "not-approved", answers="no\n")
     code, screen = await command_line.on_terminal(*options, "--id", "approved", answers="maybe\nyes\n")
-    result = await command_line("list", "--json")
+    run_list = await command_line("list", "--json")
 
     entries = [
         "The plan 'Pay ann' has 2 nodes; 1 of them can change something.",
         "- sum: calculator (pure)",
         '! a: pay (write) with {"to":"ann"}, after sum',
     ]
-    assert [line in words.splitlines() for line in entries] == [True] * 3
-    assert (refused, "the plan was not approved; nothing has run" in words) == (2, True)
+    assert [line in rejected_screen.splitlines() for line in entries] == [True] * 3
+    assert (rejected_code, "the plan was not approved; nothing has run" in rejected_screen) == (2, True)
     assert (code, screen.count("Run this plan?"), "paid ann" in screen) == (0, 2, True)
-    ids = [run["run_id"] for run in result.document["runs"]]
+    ids = [run["run_id"] for run in run_list.document["runs"]]
     assert ("approved" in ids, "not-approved" in ids) == (True, False)
 
 
@@ -101,12 +107,15 @@ async def test_plan_approval_without_a_terminal(command_line: CommandLine, write
     plan = write_plan(_pay("a", "ann"))
     run = await command_line.start("run", plan, "--tools", tools, "--approve-plan", "--id", "asks-leave")
     line = await line_with(run, "plan waits for anyone: ")
-    why = await command_line("explain", "asks-leave", "--json")
+    explain_result = await command_line("explain", "asks-leave", "--json")
     code, screen = await command_line.on_terminal("feedback", "asks-leave", answers="yes\n")
     result = await wait_for_exit(run)
 
     assert "plan waits for anyone: The plan has 1 node; 1 of them can change something." in line
-    assert why.document["message"] == "plan waits for anyone: The plan has 1 node; 1 of them can change something."
+    assert (
+        explain_result.document["message"]
+        == "plan waits for anyone: The plan has 1 node; 1 of them can change something."
+    )
     assert re.search(r'^! a: pay \(write\) with {"to":"ann"}\r?$', screen, re.MULTILINE)
     assert (code, result.code) == (0, 0)
     document = (await command_line("result", "asks-leave", "--json")).document

@@ -14,7 +14,7 @@ from playwright.async_api import Browser, Locator, Page, Route, expect
 from dagwright.interfaces.http.api_keys import KeyFile
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.testing import ModelServer
-from tests.e2e.command import CommandLine, asking, line_with, wait_for_exit
+from tests.e2e.command import CommandLine, line_with, wait_for_exit, with_model
 from tests.e2e.conftest import ConsolePage, Serve, calculation, plan_of
 from tests.support.browser import DESKTOP, PHONE, accessibility_violations, open_page
 
@@ -45,7 +45,7 @@ def box(page: Page, name: str) -> Locator:
     return page.locator(f'.graph .box[data-key="{name}"]')
 
 
-async def test_run_is_seen_as_it_changes(chromium: Browser, serve: Serve) -> None:
+async def test_page_follows_the_changes_of_a_run(chromium: Browser, serve: Serve) -> None:
     async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
@@ -65,7 +65,7 @@ async def test_run_is_seen_as_it_changes(chromium: Browser, serve: Serve) -> Non
             await expect(page.locator("#status-line")).to_have_text("The run is completed with failures.")
 
 
-async def test_node_is_reported_with_everything_known(chromium: Browser, serve: Serve) -> None:
+async def test_detail_shows_arguments_result_error_and_items_of_nodes(chromium: Browser, serve: Serve) -> None:
     async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
@@ -93,7 +93,7 @@ async def test_node_is_reported_with_everything_known(chromium: Browser, serve: 
             await expect(detail.get_by_role("region", name="Result")).to_have_text("4")
 
 
-async def test_graph_is_gone_through_with_the_keyboard(chromium: Browser, serve: Serve) -> None:
+async def test_graph_is_navigated_with_the_keyboard(chromium: Browser, serve: Serve) -> None:
     async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
@@ -115,7 +115,7 @@ async def test_graph_is_gone_through_with_the_keyboard(chromium: Browser, serve:
 
 
 @pytest.mark.parametrize("colours", ["light", "dark"])
-async def test_pages_can_be_used_by_all(chromium: Browser, serve: Serve, colours: Any) -> None:
+async def test_pages_are_accessible_and_fit_a_phone(chromium: Browser, serve: Serve, colours: Any) -> None:
     async with serve() as live:
         run = await live.start(PLAN, inputs={"number": 21})
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=broken", colours=colours) as page:
@@ -144,7 +144,7 @@ async def test_runs_are_listed_with_their_current_state(chromium: Browser, serve
             await page.get_by_label("Title or id").fill(name)
             await expect(rows).to_have_count(1)
             await expect(rows.first).to_contain_text("waiting")
-            more = [await live.start({**PLAN, "title": f"{name} again"}, inputs={"number": n}) for n in range(2)]
+            later_runs = [await live.start({**PLAN, "title": f"{name} again"}, inputs={"number": n}) for n in range(2)]
             await expect(rows).to_have_count(3)
             await live.post(f"/v1/runs/{run}/cancel", {})
             await expect(page.locator(f'tr[data-run="{run}"]')).to_contain_text("cancelled")
@@ -152,7 +152,7 @@ async def test_runs_are_listed_with_their_current_state(chromium: Browser, serve
             await expect(rows).to_have_count(1)
             await rows.first.get_by_role("link").click()
             await expect(page.get_by_role("heading", level=1)).to_have_text(name)
-    assert len(set(more)) == 2
+    assert len(set(later_runs)) == 2
 
 
 async def test_pages_of_runs_follow_each_other(chromium: Browser, serve: Serve) -> None:
@@ -161,7 +161,7 @@ async def test_pages_of_runs_follow_each_other(chromium: Browser, serve: Serve) 
         plan = {"plan": 1, "title": name, "nodes": [calculation("one", "1")]}
         runs = [await live.start(plan) for _ in range(3)]
         async with open_page(chromium, f"{live.url}/console/") as page:
-            await page.route("**/v1/runs?*", _of_two)
+            await page.route("**/v1/runs?*", _limit_to_two)
             await page.get_by_label("Title or id").fill(name)
             rows = page.locator("tbody tr[data-run]")
             await expect(rows).to_have_count(2)
@@ -175,7 +175,7 @@ async def test_pages_of_runs_follow_each_other(chromium: Browser, serve: Serve) 
             await expect(page.get_by_text("1 node", exact=True)).to_be_visible()
 
 
-async def _of_two(route: Route) -> None:
+async def _limit_to_two(route: Route) -> None:
     await route.continue_(url=re.sub(r"limit=\d+", "limit=2", route.request.url))
 
 
@@ -201,7 +201,7 @@ MOMENTS = """async () => {
 }"""
 
 
-async def test_timeline_matches_the_graph_and_has_nothing_that_is_over(console_page: ConsolePage) -> None:
+async def test_timeline_matches_the_graph_and_ignores_an_older_snapshot(console_page: ConsolePage) -> None:
     async with console_page("plan") as page:
         await page.clock.install()
         await page.evaluate(MOMENTS)
@@ -212,16 +212,16 @@ async def test_timeline_matches_the_graph_and_has_nothing_that_is_over(console_p
         await page.evaluate("window.later_()")
         # The graph is drawn with the next frame.
         await page.clock.run_for(20)
-        seen = await row.get_by_role("img", name="completed").count()
+        completed_count = await row.get_by_role("img", name="completed").count()
         await expect(row).to_contain_text("8.0 s")
-        behind = await page.evaluate("window.read_('1-9')")
-        newer = await page.evaluate("window.read_('2-1')")
+        counts_after_older = await page.evaluate("window.read_('1-9')")
+        counts_after_newer = await page.evaluate("window.read_('2-1')")
     assert height > 5
-    assert seen == 1
-    assert (behind, newer) == ({"completed": 1, "pending": 1}, {"running": 1, "pending": 1})
+    assert completed_count == 1
+    assert (counts_after_older, counts_after_newer) == ({"completed": 1, "pending": 1}, {"running": 1, "pending": 1})
 
 
-async def test_long_words_leave_neither_their_boxes_nor_the_window(chromium: Browser, serve: Serve) -> None:
+async def test_long_titles_fit_their_boxes_and_the_window(chromium: Browser, serve: Serve) -> None:
     titles = ["Short", "o" * 120, "W" * 40, "\U0001f469\u200d\U0001f469\u200d\U0001f467" * 30, "i" * 300]
     nodes = [
         {"node_id": f"n{number}", "title": title, "status": "completed", "tool": "render_template"}
@@ -231,60 +231,60 @@ async def test_long_words_leave_neither_their_boxes_nor_the_window(chromium: Bro
     title = "A title that goes on and on, " * 12
     document = {"run_id": "words", "status": "running", "title": title, "nodes": {}, "waiting_for": [], "notes": []}
     async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/") as page:
-        await page.route(re.compile("/v1/runs/words"), _answering(graph, document))
+        await page.route(re.compile("/v1/runs/words"), _respond_with(graph, document))
         await page.goto(f"{live.url}/console/#/runs/words")
         await expect(page.locator(".graph .box rect.body")).to_have_count(len(nodes))
-        room: list[list[float]] = await page.locator(".graph .box text").evaluate_all(
+        widths: list[list[float]] = await page.locator(".graph .box text").evaluate_all(
             """texts => texts.map((text) => {
               const { x, width } = text.getBBox();
               return [x + width, text.parentNode.querySelector("rect.body").width.baseVal.value];
             })"""
         )
-        words = await page.locator(".graph .box text:nth-of-type(2)").all_text_contents()
-        place = await page.locator(".graph").bounding_box()
+        labels = await page.locator(".graph .box text:nth-of-type(2)").all_text_contents()
+        graph_box = await page.locator(".graph").bounding_box()
         height = await page.evaluate("document.documentElement.scrollHeight")
-    assert [each for each in room if each[0] > each[1]] == []
-    assert words[0] == "Short"
-    assert all(3 < len(word) < 100 and word.endswith("…") for word in words[1:])
-    assert place is not None
-    assert place["y"] + place["height"] <= height <= DESKTOP[1]
+    assert [each for each in widths if each[0] > each[1]] == []
+    assert labels[0] == "Short"
+    assert all(3 < len(label) < 100 and label.endswith("…") for label in labels[1:])
+    assert graph_box is not None
+    assert graph_box["y"] + graph_box["height"] <= height <= DESKTOP[1]
 
 
-async def test_page_comes_back_when_the_gateway_was_killed(chromium: Browser, own_command_line: CommandLine) -> None:
+async def test_page_recovers_after_the_gateway_was_killed(chromium: Browser, own_command_line: CommandLine) -> None:
     async with ModelServer() as models:
-        commands = asking(own_command_line, models)
+        commands = with_model(own_command_line, models)
         await commands("up", "--port", "0", "--json")
-        first = await commands.start("serve", "--port", "0", "--no-worker", "--json")
-        url = json.loads(await line_with(first, '"status"'))["url"].removesuffix("/v1")
+        gateway = await commands.start("serve", "--port", "0", "--no-worker", "--json")
+        url = json.loads(await line_with(gateway, '"status"'))["url"].removesuffix("/v1")
         async with httpx.AsyncClient(timeout=60) as client:
             run = (await client.post(f"{url}/v1/runs", json={"plan": WAITING})).json()["run_id"]
         async with open_page(chromium, f"{url}/console/#/runs/{run}") as page:
             await expect(box(page, "first")).to_have_attribute("data-state", "completed")
-            first.kill()
-            await wait_for_exit(first)
+            gateway.kill()
+            await wait_for_exit(gateway)
             await expect(page.locator(".offline")).to_contain_text("Runs continue")
             await commands("feedback", run, "check", "--approve")
-            again = await commands.start("serve", "--port", url.rpartition(":")[2], "--no-worker", "--json")
-            await line_with(again, '"status"')
+            second_gateway = await commands.start("serve", "--port", url.rpartition(":")[2], "--no-worker", "--json")
+            await line_with(second_gateway, '"status"')
             await expect(page.locator(".offline")).to_be_hidden()
             await expect(box(page, "last")).to_have_attribute("data-state", "completed")
             await expect(page.locator(".facts .state")).to_have_text("✓completed")
             await expect(page.locator(".timeline li")).to_have_count(3)
-        again.terminate()
-        await wait_for_exit(again)
+        second_gateway.terminate()
+        await wait_for_exit(second_gateway)
 
 
-async def test_key_is_asked_for_where_one_is_needed(chromium: Browser, serve: Serve, tmp_path: Path) -> None:
-    _, text = KeyFile(tmp_path / "keys.json").add("ann", list(KeyScope))
+async def test_page_requests_the_key_that_the_gateway_requires(chromium: Browser, serve: Serve, tmp_path: Path) -> None:
+    _, key = KeyFile(tmp_path / "keys.json").add("ann", list(KeyScope))
     async with serve(more={"api_keys": tmp_path / "keys.json"}) as live:
-        headers = {"Authorization": f"Bearer {text}"}
-        answer = await live.http.post("/v1/runs", json={"plan": PLAN, "inputs": {"number": 1}}, headers=headers)
-        run = answer.json()["run_id"]
+        headers = {"Authorization": f"Bearer {key}"}
+        response = await live.http.post("/v1/runs", json={"plan": PLAN, "inputs": {"number": 1}}, headers=headers)
+        run = response.json()["run_id"]
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_label("Key", exact=True).fill("dw-1-no")
             await page.get_by_role("button", name="Use the key").click()
             await expect(page.get_by_text("the key is not known")).to_be_visible()
-            await page.get_by_label("Key", exact=True).fill(text)
+            await page.get_by_label("Key", exact=True).fill(key)
             await page.get_by_role("button", name="Use the key").click()
             await expect(box(page, "check")).to_have_attribute("data-state", "waiting")
 
@@ -299,13 +299,13 @@ async def test_2000_nodes_are_drawn_and_move_with_the_pointer(chromium: Browser,
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await expect(page.locator(".graph .box")).to_have_count(2_000)
             await expect(page.locator('.graph .box[data-state="completed"]')).to_have_count(2_000)
-            frames = await _frames_of_a_drag(page)
+            frames_ms = await _frames_of_a_drag(page)
             await page.get_by_label("Find a node by title").fill("n1234")
             await page.keyboard.press("Enter")
             await expect(box(page, "n1234")).to_be_focused()
             assert await page.locator(".graph .box").count() < 500
-    # 60 movements of half a second each would freeze the picture for 30 s.
-    assert sorted(frames)[len(frames) // 2] < 250, frames
+    # 60 movements of half a second each would freeze the graph for 30 s.
+    assert sorted(frames_ms)[len(frames_ms) // 2] < 250, frames_ms
 
 
 async def _frames_of_a_drag(page: Page) -> list[float]:
@@ -318,39 +318,39 @@ async def _frames_of_a_drag(page: Page) -> list[float]:
         }"""
     )
     before = await page.locator(".graph svg > g").get_attribute("transform")
-    place = await page.locator(".graph svg").bounding_box()
-    assert place is not None
-    x, y = place["x"] + place["width"] / 2, place["y"] + place["height"] / 2
+    svg_box = await page.locator(".graph svg").bounding_box()
+    assert svg_box is not None
+    x, y = svg_box["x"] + svg_box["width"] / 2, svg_box["y"] + svg_box["height"] / 2
     await page.mouse.move(x, y)
     await page.mouse.down()
     for number in range(60):
         await page.mouse.move(x + 2 * number, y + number)
     await page.mouse.up()
     assert await page.locator(".graph svg > g").get_attribute("transform") != before
-    actual: list[float] = await page.evaluate("window.frames_")
-    return actual
+    frames_ms: list[float] = await page.evaluate("window.frames_")
+    return frames_ms
 
 
-def _answering(graph: Any, reported: Any) -> Callable[[Route], Awaitable[None]]:
+def _respond_with(graph: Any, document: Any) -> Callable[[Route], Awaitable[None]]:
 
     async def answer(route: Route) -> None:
         path = route.request.url.rpartition("/")[2]
         if path == "events":
             await route.fulfill(status=204)
         else:
-            await route.fulfill(json=graph if path == "graph" else reported)
+            await route.fulfill(json=graph if path == "graph" else document)
 
     return answer
 
 
-async def test_100000_nodes_are_shown_by_groups_that_open(chromium: Browser, serve: Serve) -> None:
+async def test_100000_nodes_are_shown_as_groups_that_open(chromium: Browser, serve: Serve) -> None:
     states = ["completed", "completed", "failed", "running", "pending"]
     nodes = [{"node_id": f"n{i}", "title": None, "status": states[i % 5], "tool": "calculator"} for i in range(100_000)]
     edges = [[f"n{i - 1_000}", f"n{i}"] for i in range(1_000, 100_000)]
     graph = {"run_id": "large", "cursor": "1-5", "nodes": nodes, "edges": edges, "notes": []}
     document = {"run_id": "large", "status": "running", "title": "Large", "nodes": {}, "waiting_for": [], "notes": []}
     async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/") as page:
-        await page.route(re.compile("/v1/runs/large"), _answering(graph, document))
+        await page.route(re.compile("/v1/runs/large"), _respond_with(graph, document))
         await page.goto(f"{live.url}/console/#/runs/large")
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
         first = page.locator(".graph .box").first
@@ -363,13 +363,13 @@ async def test_100000_nodes_are_shown_by_groups_that_open(chromium: Browser, ser
         await expect(box(page, "n77777")).to_be_focused()
         assert await page.locator(".graph .box").count() <= 2_000
         opened_groups = page.locator(".opened button")
-        for left in (2, 1, 0):
+        for remaining in (2, 1, 0):
             await opened_groups.last.click()
-            await expect(opened_groups).to_have_count(left)
+            await expect(opened_groups).to_have_count(remaining)
         await expect(page.get_by_text("100,000 nodes in 20 groups")).to_be_visible()
 
 
-async def test_nodes_of_a_round_are_folded_into_one(chromium: Browser, serve: Serve) -> None:
+async def test_nodes_of_a_round_fold_into_one_box(chromium: Browser, serve: Serve) -> None:
     node = {"title": None, "status": "completed", "tool": "find"}
     nodes: list[dict[str, Any]] = [
         {"node_id": f"{group}-{i}", "group": f"round {group}", **node} for group in (1, 2) for i in range(3)
@@ -380,7 +380,7 @@ async def test_nodes_of_a_round_are_folded_into_one(chromium: Browser, serve: Se
     graph = {"run_id": "rounds", "cursor": "1-5", "nodes": nodes, "edges": edges, "notes": []}
     document = {"run_id": "rounds", "status": "running", "title": "Two", "nodes": {}, "waiting_for": [], "notes": []}
     async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/") as page:
-        await page.route(re.compile("/v1/runs/rounds"), _answering(graph, document))
+        await page.route(re.compile("/v1/runs/rounds"), _respond_with(graph, document))
         await page.goto(f"{live.url}/console/#/runs/rounds")
         await expect(page.locator(".graph .box")).to_have_count(7)
         await expect(box(page, "1-0")).to_have_attribute("aria-label", "1-0: completed in part, find, round 1")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import CommandLine, asking
+from tests.e2e.command import CommandLine, with_model
 from tests.support.intents import fund, intents_answer, product
 
 pytestmark = pytest.mark.server
@@ -18,7 +18,9 @@ APEX = intents_answer(
 
 async def test_end_reports_the_explanation_and_the_result_of_each_intent(command_line: CommandLine) -> None:
     async with ModelServer(APEX) as server:
-        result = await asking(command_line, server)("ask", WORDS, "--profile", "intents", "--id", "intents-reported")
+        result = await with_model(command_line, server)(
+            "ask", WORDS, "--profile", "intents", "--id", "intents-reported"
+        )
     lines = result.stdout.splitlines()
     assert (result.code, result.stderr) == (0, "")
     first = lines.index("Makes Apex, with custody. (75% sure)")
@@ -31,7 +33,7 @@ async def test_end_reports_the_explanation_and_the_result_of_each_intent(command
 
 async def test_document_has_the_results_and_the_explanation_of_the_model(command_line: CommandLine) -> None:
     async with ModelServer(APEX, intents_answer(product("DEPOSITARY", "@cbu"))) as server:
-        commands = asking(command_line, server)
+        commands = with_model(command_line, server)
         first_result = await commands("ask", WORDS, "--profile", "intents", "--id", "intents-first", "--json")
         cbu = first_result.document["nodes"]["@result_1"]["result"]["id"]
         named = ("ask", "Depositary too.", "--profile", "intents", "--context", f"cbu={cbu}", "--id", "intents-second")
@@ -50,7 +52,7 @@ async def test_document_has_the_results_and_the_explanation_of_the_model(command
 
 async def test_plan_only_writes_intents_that_can_be_run(command_line: CommandLine) -> None:
     async with ModelServer(APEX) as server:
-        commands = asking(command_line, server)
+        commands = with_model(command_line, server)
         result = await commands("ask", WORDS, "--profile", "intents", "--plan-only", "--id", "intents-only")
     assert (result.code, result.stderr) == (0, "")
     assert result.document == json.loads(APEX)
@@ -60,7 +62,7 @@ async def test_plan_only_writes_intents_that_can_be_run(command_line: CommandLin
 
 async def test_unsure_plan_is_shown_and_approved_on_the_terminal(command_line: CommandLine) -> None:
     async with ModelServer(APEX) as server:
-        code, screen = await asking(command_line, server).on_terminal(
+        code, screen = await with_model(command_line, server).on_terminal(
             "ask", WORDS, "--profile", "intents", "--confidence", "0.8", answers="yes\n"
         )
     assert (code, "The model is 75% sure: “Makes Apex,\\nwith custody.”" in screen) == (0, True)

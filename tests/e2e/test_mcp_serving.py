@@ -16,7 +16,7 @@ from mcp.client.client import Client as McpClient
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, asking, line_with, wait_for_exit
+from tests.e2e.command import ROOT, TIMEOUT_S, CommandLine, line_with, wait_for_exit, with_model
 from tests.e2e.conftest import plan_of
 from tests.e2e.mcp_commands import OPTIONS, mcp_folder, serving_http
 from tests.support.goals import call, plan_text
@@ -55,7 +55,7 @@ async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands
     person = Person(lambda _: {"approved": True})
     async with (
         ModelServer(plan, "It is 3.", plan, "Three.") as model,
-        _by_stdio(asking(commands, model), mode, person) as tools,
+        _by_stdio(with_model(commands, model), mode, person) as tools,
     ):
         loud = await tools("loud", text="abc")
         result = await tools("ask", request="What is 1 + 2?")
@@ -171,7 +171,7 @@ async def test_starts_next_to_a_worker_of_others(server: LiveServer, tmp_path: P
     plan = plan_text(call("sum", "calculator", expression="1 + 2"))
     with (tmp_path / "stderr.txt").open("w+", encoding="utf-8") as errors:
         async with ModelServer(plan, "It is 3.") as model:
-            process = await asking(commands, model).start("serve", "--port", "0", "--json")
+            process = await with_model(commands, model).start("serve", "--port", "0", "--json")
             await line_with(process, '"status"')
             async with McpClient(stdio_client(program, errlog=errors), mode="legacy") as client:
                 asked = await Tools(client)("ask", request="What is 1 + 2?")

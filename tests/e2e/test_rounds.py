@@ -3,7 +3,7 @@
 import pytest
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import CommandLine, asking
+from tests.e2e.command import CommandLine, with_model
 from tests.support.rounds import continue_with, done_response, ref, sub_goal
 
 pytestmark = pytest.mark.server
@@ -37,9 +37,9 @@ async def test_rounds_are_reported_and_then_the_answer(command_line: CommandLine
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
     ask = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-reported")
     async with ModelServer(*SCRIPT) as server:
-        result = await asking(command_line, server)(*ask)
-        again = await asking(command_line, server)(*ask, "--json")
-        other = await asking(command_line, server)(*ask, "--max-rounds", "3", "--json")
+        result = await with_model(command_line, server)(*ask)
+        again = await with_model(command_line, server)(*ask, "--json")
+        other = await with_model(command_line, server)(*ask, "--max-rounds", "3", "--json")
     assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     first = lines.index("Interpretation: How many shipments does Maersk have?")
@@ -59,7 +59,7 @@ async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: Co
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
     ask = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-on-terminal")
     async with ModelServer(*SCRIPT) as server:
-        code, screen = await asking(command_line, server).on_terminal(*ask)
+        code, screen = await with_model(command_line, server).on_terminal(*ask)
     assert code == 0
     shown, _, left = screen.partition("completed")
     # How far it had come in the pictures before, only the time of each says.
@@ -87,7 +87,7 @@ async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(command_lin
     asked = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-forked", "--json")
     ask = (*asked, "--synthesis", "model")
     async with ModelServer(*SCRIPT, "It has 6.", *SCRIPT[2:], "It still has 6.") as server:
-        commands = asking(command_line, server)
+        commands = with_model(command_line, server)
         await commands(*ask)
         shown = await commands("fork", "rounds-forked", "--rerun", "sg1")
         result = await commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dagwright.testing import ModelServer
-from tests.e2e.command import CommandLine, asking, wait_for_exit
+from tests.e2e.command import CommandLine, wait_for_exit, with_model
 from tests.support.chaos_tools import FOLDER_VARIABLE
 from tests.support.eventually import eventually
 from tests.support.goals import call, plan_text
@@ -28,7 +28,7 @@ async def test_second_request_continues_with_the_fund_of_the_first(command_line:
         intents_answer(fund("Zenith")),
     )
     async with ModelServer(*answers) as server:
-        commands = asking(command_line, server)
+        commands = with_model(command_line, server)
         first_result = await commands(*_ASK, name, "Create the Apex fund.", "--json")
         second_result = await commands(*_ASK, name, "Add fund accounting too.")
         shown = await commands("session", name, "--json")
@@ -102,7 +102,7 @@ async def test_plan_runs_with_the_names_of_a_session_and_leaves_its_own(own_comm
 async def test_second_request_waits_or_is_refused(own_command_line: CommandLine) -> None:
     one, two = (plan_text(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
     async with ModelServer(one, "One.", two, "Two.") as server:
-        commands = asking(own_command_line, server)
+        commands = with_model(own_command_line, server)
         order = ("ask", "--session", "s", "First.", "--id", "first-turn", "--approve-plan", "--detach", "--json")
         first, same = await commands(*order), await commands(*order)
         assert (first.code, first.document["ok"], same.document) == (0, True, first.document)
@@ -132,7 +132,7 @@ async def test_second_request_waits_or_is_refused(own_command_line: CommandLine)
 async def test_turn_of_a_killed_command_is_one_run(command_line: CommandLine, point: str) -> None:
     session, run = f"killed-{point}", f"killed-turn-{point}"
     async with ModelServer(plan_text(call("a", "calculator", expression="1")), "One.") as server:
-        commands = asking(command_line, server)
+        commands = with_model(command_line, server)
         commands.environment[FOLDER_VARIABLE] = str(commands.folder)
         held = commands.folder / f"hold-{point}"
         held.touch()
@@ -177,5 +177,5 @@ async def _approve(commands: CommandLine, run: str) -> None:
 )
 async def test_invalid_session_is_refused(command_line: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as server:
-        result = await asking(command_line, server)(*arguments, "--json")
+        result = await with_model(command_line, server)(*arguments, "--json")
     assert (result.code, result.document["status"]) == (2, status)
