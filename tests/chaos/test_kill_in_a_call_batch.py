@@ -26,7 +26,7 @@ async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
 ) -> None:
     client = await own_server.start()
     await worker.stop()
-    await worker.start_and_serve()
+    await worker.start_and_wait_until_ready()
     chain = [f"c{number}" for number in range(_CHAIN)]
     leaves = [f"leaf{number}" for number in range(_LEAVES)]
     nodes = [_call(name, chain[position - 1] if position else None) for position, name in enumerate(chain)]
@@ -36,7 +36,7 @@ async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
         (folder / f"die-{name}").touch()
     handle = await start_run(client, {"nodes": [*nodes, last_node]}, workflow_id="short")
     for _ in range(2):
-        await worker.has_died()
+        await worker.wait_for_death()
         await worker.start()
     document = await result_within(handle, 120)
     names = [*chain, *leaves, "last"]

@@ -47,7 +47,7 @@ class Scene:
     async def kill_at(self, point: str) -> None:
         """Kill the worker at a fault point, after the start of the other worker."""
         await self.points.wait_for_point(point)
-        await self.other.start_and_serve()
+        await self.other.start_and_wait_until_ready()
         await self.worker.kill()
         self.points.release(point)
 

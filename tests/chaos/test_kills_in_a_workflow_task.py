@@ -17,7 +17,7 @@ from dagwright.server import local, open_connection
 from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos import DYING_WORKER, TOOLS, FaultPoints, effect, result_within, worker_process
 from tests.support.chaos_tools import effects_of
-from tests.support.dying_worker import DEATH
+from tests.support.dying_worker import DEATH_FILE
 from tests.support.runs import assert_replays, histories_of
 from tests.support.server import live_server
 
@@ -48,9 +48,9 @@ async def test_run_and_its_sub_plan_continue_within_seconds_after_a_worker_dies(
             started = await open_runs(connection, server.settings).start(StartRequest(compiled))
             for name in _DEATHS:
                 await points.wait_for_point(name)
-                (folder / DEATH).touch()
+                (folder / DEATH_FILE).touch()
                 points.release(name)
-                await worker.has_died()
+                await worker.wait_for_death()
                 await worker.start()
             handle = client.get_workflow_handle(started.workflow_id, run_id=started.run_id)
             document = await result_within(client.get_workflow_handle(handle.id), 240)

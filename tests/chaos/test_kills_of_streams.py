@@ -67,7 +67,7 @@ async def test_each_client_receives_the_whole_answer_once(own_server: LiveServer
         await wait_until_all(answer_clients, lambda each: each.streams > 1 and bool(each.answer))
         calls_before = count_answer_calls(model)
         await worker.kill()
-        await worker.start_and_serve()
+        await worker.start_and_wait_until_ready()
         await eventually(lambda: count_answer_calls(model) >= calls_before + RUNS, timeout_s=90)
         await restart(own_server)
         gate.set()

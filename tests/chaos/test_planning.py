@@ -22,7 +22,7 @@ from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Step, step, tool_call, tool_calls
 from dagwright.toolset.toolset import load_toolset
 from tests.chaos.building import assert_clean_and_replays
-from tests.support.answer_texts import CHUNK_CHARACTERS, Reader, held_answer, texts_of
+from tests.support.answer_texts import CHUNK_CHARACTERS, AnswerReader, held_answer, token_streams_of
 from tests.support.chaos import (
     QUICK_WORKER,
     RETRY,
@@ -254,16 +254,16 @@ async def test_streamed_answer_of_a_killed_worker_is_continued_or_replaced(
     async with ModelServer(*script) as model:
         client = await own_server.start()
         handle = await start_goal(client, "What is the weather?", "echo")
-        reader = Reader(texts_of(client), handle.id)
+        reader = AnswerReader(token_streams_of(client), handle.id)
         async with serving(own_server, folder, model) as worker:
             await eventually(lambda: reader.text == first_answer[: 3 * CHUNK_CHARACTERS])
             await worker.kill()
             # Text that the dead worker streamed is still available to new clients.
-            late_reader = Reader(texts_of(client), handle.id)
+            late_reader = AnswerReader(token_streams_of(client), handle.id)
             await eventually(lambda: late_reader.text == first_answer[: 3 * CHUNK_CHARACTERS])
             await worker.start()
             document = await result_within(handle, 240)
-        texts = [await each.end(second_answer) for each in (reader, late_reader)]
+        texts = [await each.complete_text(second_answer) for each in (reader, late_reader)]
     assert document["output"] == second_answer
     assert (
         texts

@@ -43,7 +43,7 @@ from tests.support.server import LiveServer, live_server
 
 PAGES = {page.relative_to(ROOT).as_posix(): page for page in pages()}
 BLOCKS = [block for page in PAGES.values() for block in blocks(page)]
-PAGES_WITH_COMMANDS = sorted({block.page for block in BLOCKS if block.language in COMMANDS and block.is_run})
+PAGES_WITH_COMMANDS = sorted({block.page for block in BLOCKS if block.language in COMMANDS and block.is_runnable})
 TUTORIAL = [
     "docs/tutorial/index.md",
     *(page for page in PAGES if page.startswith("docs/tutorial/") and "index" not in page),
@@ -108,7 +108,7 @@ def test_the_commands_of_the_tutorial_run_in_order(clone: Clone) -> None:
 def _run_commands(page: str, clone: Clone) -> None:
     for block in blocks(PAGES[page]):
         clone.save(block)
-        if block.language not in COMMANDS or not block.is_run:
+        if block.language not in COMMANDS or not block.is_runnable:
             continue
         ended = clone.run(block)
         assert ended.exit_code == block.exit_code, f"{block}\n{ended.output}"
@@ -183,11 +183,11 @@ def test_a_block_that_fails_is_one_command_so_that_its_exit_code_hides_no_earlie
 
 
 def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
-    not_run = [block for block in BLOCKS if not block.is_run]
+    not_run = [block for block in BLOCKS if not block.is_runnable]
     assert all(block.notes["not run"] for block in not_run)
     assert len([block for block in not_run if block.language in COMMANDS]) <= 4
     text = [block for block in of_language("text") if COMMAND_LINE.search(block.text)]
-    assert [str(block) for block in text if block.is_run] == []
+    assert [str(block) for block in text if block.is_runnable] == []
 
 
 def test_commands_in_text_name_commands_and_options_that_exist() -> None:
@@ -201,7 +201,7 @@ def test_commands_in_text_name_commands_and_options_that_exist() -> None:
     assert sorted(options - _known_options()) == []
 
 
-NOT_RUN = [block for block in BLOCKS if not block.is_run and block.language in COMMANDS]
+NOT_RUN = [block for block in BLOCKS if not block.is_runnable and block.language in COMMANDS]
 
 
 @pytest.mark.parametrize("block", NOT_RUN, ids=str)

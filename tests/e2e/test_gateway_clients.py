@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.testing import ANY_NUMBER, step
 from tests.e2e.conftest import calculation, plan_of
-from tests.support.foreign_clients import ANSWERED, ASK, SENT, Sent
+from tests.support.foreign_clients import CLIENT_REQUESTS, EARLIER_RESPONSE_ID, QUESTION, ClientRequest
 from tests.support.gateway import Gateway, assert_numbers_grow, events_of, gateway
 from tests.support.server import LiveServer
 
@@ -18,7 +18,7 @@ ECHO = plan_of(
     calculation("sum", "1 + 2"), inputs={"words": {"type": "string"}}, output="{{PLACEHOLDER_words}} {{sum.result}}"
 )
 """A plan that uses the last message of the user, and no other part of a request."""
-ANSWERS = {"plan/echo": f"{ASK} 3", "small": "Three."}
+ANSWERS = {"plan/echo": f"{QUESTION} 3", "small": "Three."}
 
 
 @pytest.fixture(scope="module")
@@ -30,12 +30,12 @@ async def live(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.parametrize("model", list(ANSWERS))
-@pytest.mark.parametrize("sent", SENT, ids=lambda sent: sent.client)
-async def test_request_of_a_client_is_answered(live: Gateway, sent: Sent, model: str) -> None:
+@pytest.mark.parametrize("sent", CLIENT_REQUESTS, ids=lambda sent: sent.client)
+async def test_request_of_a_client_is_answered(live: Gateway, sent: ClientRequest, model: str) -> None:
     body = json.dumps({"model": model, **sent.body})
-    if ANSWERED in body:
+    if EARLIER_RESPONSE_ID in body:
         before = (await live.post("/v1/responses", {"model": "plan/echo", "input": "Hi."})).json()
-        body = body.replace(ANSWERED, before["output"][0]["id"])
+        body = body.replace(EARLIER_RESPONSE_ID, before["output"][0]["id"])
     headers = {**sent.headers, "Content-Type": "application/json"}
     response = await live.http.post(sent.path, content=body, headers=headers)
     assert response.status_code == 200, response.text
@@ -45,7 +45,7 @@ async def test_request_of_a_client_is_answered(live: Gateway, sent: Sent, model:
     assert read(sent, response.text if sent.is_streamed else response.json()) == ANSWERS[model]
 
 
-def _whole(sent: Sent, answer: Any) -> str:
+def _whole(sent: ClientRequest, answer: Any) -> str:
     if sent.path.endswith("/responses"):
         assert (answer["object"], answer["status"]) == ("response", "completed")
         (message,) = [item for item in answer["output"] if item["type"] == "message"]
@@ -58,7 +58,7 @@ def _whole(sent: Sent, answer: Any) -> str:
     return str(choice["message"]["content"])
 
 
-def _read_stream(sent: Sent, text: str) -> str:
+def _read_stream(sent: ClientRequest, text: str) -> str:
     contents = [event.content for event in events_of(text) if event.comment is None]
     if sent.path.endswith("/responses"):
         kinds = [content["type"] for content in contents]

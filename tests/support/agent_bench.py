@@ -15,24 +15,24 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 
 def card_of(kind: str, **fields: Any) -> AgentCard:
-    """Return the card of an agent called `helper`."""
+    """Return the card of an agent named `helper`."""
     defaults = {"name": "helper", "description": "Helps", "objective_template": "Help with {what}", "type": kind}
     return AgentCard.model_validate(defaults | fields)
 
 
 def class_registry(agent_class: type[ClassAgent], **fields: Any) -> AgentRegistry:
-    """Return a registry with the agent `helper`, which is a class."""
+    """Return a registry with the class agent `helper`."""
     card = card_of("class", class_name="tests:Agent", **fields)
     return AgentRegistry.of(card, classes={card.name: agent_class})
 
 
 def service_registry(url: str, **fields: Any) -> AgentRegistry:
-    """Return a registry with the agent `helper`, which is a service."""
+    """Return a registry with the service agent `helper`."""
     return AgentRegistry.of(card_of("service", service_url=url, **fields))
 
 
 class AgentBench(ToolBench):
-    """Call the single agent of a registry, with the model of a scripted server."""
+    """Call the single agent of a registry, with a scripted model."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class AgentBench(ToolBench):
         server: ModelServer | None = None,
         *,
         allow_private: bool = True,
-        others: Sequence[AgentCard] = (),
+        stored_cards: Sequence[AgentCard] = (),
     ) -> None:
         environment = ToolEnvironment(Path(), allow_private_addresses=allow_private, secret={"DESK": SECRET}.get)
 
         async def find(name: str, version: str) -> AgentCard | None:
-            return next((card for card in others if (card.name, card.version) == (name, version)), None)
+            return next((card for card in stored_cards if (card.name, card.version) == (name, version)), None)
 
         models = clients_of(server) if server is not None else ModelClients(ModelSetup())
         super().__init__(agent_tools(agents, environment, find_card=find), environment, models)

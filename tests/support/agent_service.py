@@ -1,4 +1,4 @@
-"""A real HTTP server that responds like a service agent, or as a test requires."""
+"""A real HTTP server in the role of a service agent, with the responses that a test defines."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from tests.support.travel import serve_handler
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One response of the service; the status 0 closes the connection."""
+    """One response of the service; with status 0 the service closes the connection instead."""
 
     status: int = 200
     body: Any = None
@@ -36,7 +36,7 @@ class ReceivedRequest:
 
 
 class AgentService:
-    """A service that responds with `replies` in order, then always with the last one; `requests` are in order."""
+    """A service that sends `replies` in order and repeats the last reply; `requests` are the received requests."""
 
     def __init__(self, *replies: Reply) -> None:
         self.replies = list(replies)

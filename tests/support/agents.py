@@ -1,4 +1,4 @@
-"""Agents for tests: runs with a worker whose model is scripted, and comparable parts of them."""
+"""Agents for tests: runs with a scripted model, and the parts of runs that tests compare."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -23,7 +23,7 @@ from tests.support.tools import Bench
 
 
 def model_settings(server: ModelServer, folder: Path, **fields: Any) -> Settings:
-    """Return the settings of a worker whose model is scripted."""
+    """Return the settings of a worker with a scripted model."""
     return Settings(
         state_dir=folder,
         model="small",
@@ -34,7 +34,7 @@ def model_settings(server: ModelServer, folder: Path, **fields: Any) -> Settings
 
 
 def store_agents(url: str, *cards: AgentCard) -> None:
-    """Add agents to the database of agents at a URL."""
+    """Store agents in the database at a URL."""
     database = Database(url, AGENTS)
     StoredAgents(database).add([*cards])
     database.dispose()
@@ -44,7 +44,7 @@ def store_agents(url: str, *cards: AgentCard) -> None:
 async def agent_runs(
     client: Client, server: ModelServer, folder: Path, *, bench: Bench | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[Runs]:
-    """Serve runs with a scripted model; each is checked and replayed at the end of the block."""
+    """Serve runs with a scripted model; check and replay each run at the end of the block."""
     settings = model_settings(server, folder)
     registry = (bench or Bench()).registry()
     async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
@@ -53,13 +53,13 @@ async def agent_runs(
 
 
 def agent(runs: Runs, *tools: str, prompt: str = "You are helpful.", **fields: Any) -> CompiledPlan:
-    """Return the plan of an agent that may call some tools of the bench and has no context."""
+    """Return the plan of an agent that may call the named tools of the bench and has no context."""
     declared: Mapping[str, ToolDeclaration] = {name: runs.tools[name] for name in tools}
     return agent_plan(AgentSpec("helper", tools=declared, **fields), prompt=prompt, results={})
 
 
 async def checked_document(runs: Runs, handle: Handle) -> Document:
-    """Return the bare document of a run, after a check that its history alone yields the same."""
+    """Return the bare document of a run, after checking that its history alone yields the same document."""
     document = await document_of(handle)
     view = await RunReader(runs.client, handle.id).read()
     rebuilt = replace(view, closing_document=None, error=None).document()
@@ -68,7 +68,7 @@ async def checked_document(runs: Runs, handle: Handle) -> Document:
 
 
 def messages_of(call: ReceivedCall) -> list[tuple[str, Any]]:
-    """Return the messages of a model call: role and content, and for an assistant the names of its tool calls."""
+    """Return the messages of a model call: its role, and the names of its tool calls or its content."""
     return [
         (message["role"], [tool["function"]["name"] for tool in message["tool_calls"]])
         if message.get("tool_calls")
@@ -78,10 +78,10 @@ def messages_of(call: ReceivedCall) -> list[tuple[str, Any]]:
 
 
 def model_answer(text: str | None) -> Any:
-    return _Answer(text)
+    return _ChoiceWithText(text)
 
 
-class _Answer:
+class _ChoiceWithText:
     """Equal to each choice of a model response whose message has this text."""
 
     def __init__(self, text: str | None) -> None:
@@ -90,7 +90,7 @@ class _Answer:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, dict) and other["message"]["content"] == self._text
 
-    __hash__ = None  # type: ignore[assignment]  # it equals several messages
+    __hash__ = None  # type: ignore[assignment]  # it equals several choices
 
     def __repr__(self) -> str:
         return f"model_answer({self._text!r})"

@@ -1,4 +1,4 @@
-"""Readers of streamed answers, and answers that are streamed as slowly as a test requires."""
+"""Readers of streamed answers, and answers whose stream pauses until a test continues it."""
 
 import asyncio
 from contextlib import aclosing
@@ -16,26 +16,26 @@ CHUNK_CHARACTERS = 8
 """Size of the chunks of a slow answer."""
 
 
-def texts_of(client: Client) -> TokenStreams:
+def token_streams_of(client: Client) -> TokenStreams:
     return TokenStreams(client, RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id)))
 
 
 def held_answer(content: str, gate: asyncio.Event, *, after: int | str) -> Any:
-    """Return an answer that pauses after some chunks, or after a part of its text, until the gate is opened."""
-    chunks = after if isinstance(after, int) else -(-(content.index(after) + len(after)) // CHUNK_CHARACTERS)
-    return slow(text(content), characters=CHUNK_CHARACTERS, held_after=chunks, released=gate)
+    """Return an answer whose stream pauses until `gate` opens; `after` is a number of chunks or a part of the text."""
+    chunk_count = after if isinstance(after, int) else -(-(content.index(after) + len(after)) // CHUNK_CHARACTERS)
+    return slow(text(content), characters=CHUNK_CHARACTERS, held_after=chunk_count, released=gate)
 
 
-class Reader:
-    """Reader of a run's answer that collects the chunks."""
+class AnswerReader:
+    """Collect the chunks of a run's streamed answer."""
 
     def __init__(self, texts: TokenStreams, run: str) -> None:
-        self.streamed_texts = DeliveredText()
+        self.delivered_text = DeliveredText()
         self.chunks: list[TextPart] = []
-        self._reading = asyncio.create_task(self._read(texts, run))
+        self._read_task = asyncio.create_task(self._read(texts, run))
 
     async def _read(self, texts: TokenStreams, run: str) -> None:
-        async with aclosing(texts.parts(run, self.streamed_texts)) as chunks:
+        async with aclosing(texts.parts(run, self.delivered_text)) as chunks:
             async for chunk in chunks:
                 self.chunks.append(chunk)
 
@@ -43,9 +43,9 @@ class Reader:
     def text(self) -> str:
         return "".join(chunk.text for chunk in self.chunks)
 
-    async def end(self, answer: str) -> str:
-        """Wait for the end of the run; return the complete text of the stream."""
-        await self._reading
-        rest = self.streamed_texts.rest_of(answer)
+    async def complete_text(self, answer: str) -> str:
+        """Wait for the end of the stream, add the missing rest of `answer`, and return the text of all chunks."""
+        await self._read_task
+        rest = self.delivered_text.rest_of(answer)
         self.chunks += [rest] if rest is not None else []
         return self.text

@@ -1,4 +1,4 @@
-"""A worker that gives its calls half a second instead of ten to end when it stops.
+"""A worker whose calls have half a second instead of ten seconds to finish when the worker stops.
 
 Run it as a program instead of `worker.py`; it has the same options.
 """

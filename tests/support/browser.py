@@ -1,4 +1,4 @@
-"""A real Chromium for tests of the console: pages of a given size, and their errors.
+"""A real Chromium for tests of the console: pages of a given size, and checks for errors.
 
 Playwright is imported when it is used: every process of tests imports this module, and few start a browser.
 """
@@ -19,7 +19,7 @@ TIMEOUT_MS = 60_000
 
 @asynccontextmanager
 async def browser() -> AsyncIterator["Browser"]:
-    from playwright.async_api import async_playwright  # noqa: PLC0415 - see the module
+    from playwright.async_api import async_playwright  # noqa: PLC0415 - see the docstring of the module
 
     program = shutil.which("chromium")
     assert program is not None, "chromium is not installed; scripts/test-needs installs it"

@@ -30,7 +30,7 @@ from tests.support.server import LiveServer
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tests" / "support" / "chaos_tools.py"
 WRONG_WORKER = ROOT / "tests" / "support" / "wrong_worker.py"
-"""The program of a worker with other code than the worker that started the existing runs."""
+"""The program of a worker whose code differs from the worker that started the runs."""
 QUICK_WORKER = ROOT / "tests" / "support" / "quick_worker.py"
 """The program of a worker whose model calls are retried soon after its death."""
 HELD_WORKER = ROOT / "tests" / "support" / "held_worker.py"
@@ -41,10 +41,10 @@ DYING_WORKER = ROOT / "tests" / "support" / "dying_worker.py"
 """The program of a worker that dies in the middle of a workflow task when a test requires it."""
 
 HELD_STARTER = ROOT / "tests" / "support" / "held_starter.py"
-"""The program of a command line whose `fork` stops at fault points."""
+"""The program of a command line whose `fork` and session turns stop at fault points."""
 
 _EXIT_S = 60.0
-_STARTED = '"worker started"'
+_STARTED_LOG_TEXT = '"worker started"'
 
 
 RETRY = {"max_attempts": 10, "first_delay": "100ms", "factor": 1.0}
@@ -55,7 +55,7 @@ def effect(name: str, *after: str, heartbeat: str = "1s") -> dict[str, Any]:
     """Return a node that has an effect, is held after it, and is retried if its worker dies.
 
     Args:
-        heartbeat: heartbeat timeout. On a busy machine, calls of a living worker may miss one of a second.
+        heartbeat: heartbeat timeout. On a busy machine, 1 s may be too short for the calls of a running worker.
     """
     call = {"id": name, "tool": "effect_then_hold", "arguments": {"name": name}}
     return {**call, "depends_on": [*after], "retry": RETRY, "heartbeat": heartbeat}
@@ -125,10 +125,10 @@ class WorkerProcess:
                 stderr=log,
             )
 
-    async def start_and_serve(self) -> None:
-        started = self.log.count(_STARTED)
+    async def start_and_wait_until_ready(self) -> None:
+        start_count = self.log.count(_STARTED_LOG_TEXT)
         await self.start()
-        await eventually(lambda: self.log.count(_STARTED) > started)
+        await eventually(lambda: self.log.count(_STARTED_LOG_TEXT) > start_count)
 
     async def kill(self) -> None:
         assert self._process is not None
@@ -141,7 +141,7 @@ class WorkerProcess:
         await self.kill()
         await self.start()
 
-    async def has_died(self) -> None:
+    async def wait_for_death(self) -> None:
         assert self._process is not None
         await asyncio.wait_for(self._process.wait(), _EXIT_S)
 
@@ -188,7 +188,7 @@ class FaultPoints:
         await eventually(is_reached)
 
     def forget(self, name: str) -> None:
-        """Forget that a tool has reached the point, to detect the next time."""
+        """Forget that a tool has reached the point, to detect when a tool reaches it again."""
         (self._folder / f"reached-{name}").unlink(missing_ok=True)
 
 
@@ -207,7 +207,7 @@ async def start_workflow(
 ) -> Handle:
     """Start a workflow with the workflow task timeout of the command line.
 
-    The server's own timeout is 10 s, which a run waits for if its worker is killed in a workflow task.
+    The server's default is 10 s: a run would wait that long after a kill of its worker in a workflow task.
     """
     return await client.start_workflow(
         workflow_type,
@@ -224,7 +224,7 @@ async def start_run(
     """Start a plan.
 
     Args:
-        foreign: tools of other workers.
+        foreign: tools of workers that do not use Dagwright.
     """
     toolset = load_toolset(Settings(), [str(TOOLS)])
     compiled = prepare_plan(check_plan(plan, {**toolset.declarations(), **(foreign or {})}), {})
@@ -232,15 +232,15 @@ async def start_run(
 
 
 async def start_large_run(client: Client, plan: Any, *, workflow_id: str, folder: Path) -> Handle:
-    """Start a plan of any size, as `run` does: a plan too large for the input goes into the payload store."""
+    """Start a plan of any size, as the command `run` does: a large plan goes into the payload store."""
     toolset = load_toolset(Settings(state_dir=folder / "state"), [str(TOOLS)])
     compiled = prepare_plan(check_plan(plan, toolset.declarations()), {})
-    sent = await split_for_transfer(compiled, toolset.store)
-    return await start_workflow(client, RunInput(compiled=sent.plan, pages=sent.pages), workflow_id=workflow_id)
+    transfer = await split_for_transfer(compiled, toolset.store)
+    return await start_workflow(client, RunInput(compiled=transfer.plan, pages=transfer.pages), workflow_id=workflow_id)
 
 
 async def result_within(handle: Handle, seconds: float) -> dict[str, Any]:
-    """Return the document of a run that ends in time, with any status."""
+    """Return the document of a run with any status; raise TimeoutError if the run does not end in time."""
     async with asyncio.timeout(seconds):
         return await document_of(handle)
 
@@ -251,15 +251,15 @@ async def restart(server: LiveServer) -> None:
 
 
 def reactive_graph(size: int, *, seed: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return a random plan in which each value depends on earlier ones, and the expected value of every node."""
-    chance = random.Random(seed)
+    """Return a random plan in which values depend on earlier values, and the expected value of every node."""
+    generator = random.Random(seed)
     nodes: list[dict[str, Any]] = []
     values: dict[str, str] = {}
     for number in range(size):
         name = f"n{number}"
-        before = sorted(chance.sample(range(number), min(number, chance.randint(0, 3))))
+        dependencies = sorted(generator.sample(range(number), min(number, generator.randint(0, 3))))
         tool = "effect_then_hold" if number % 10 == 9 else "compute"
-        names = [f"n{earlier}" for earlier in before]
+        names = [f"n{earlier}" for earlier in dependencies]
         arguments: dict[str, Any] = {"name": name}
         if tool == "compute":
             arguments["values"] = [f"{{{{{earlier}.result}}}}" for earlier in names]

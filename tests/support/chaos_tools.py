@@ -24,7 +24,7 @@ from pydantic import AfterValidator
 from dagwright.tools import AskPerson, context, tool, worker_tool
 
 FOLDER_VARIABLE = "CHAOS_FOLDER"
-"""Environment variable of the worker process: the folder that test and tools share."""
+"""Environment variable of the worker process: the folder that the test and its tools share."""
 LIVING_OBJECTS = "living-objects.json"
 """File in that folder: the number of the worker's objects of each type."""
 
@@ -32,7 +32,7 @@ _POLL_S = 0.02
 
 
 def value_of(name: str, values: list[str]) -> str:
-    """Return the value of a node of a reactive graph: it depends on its name and on all its inputs."""
+    """Return the value of a node of a reactive graph, computed from its name and all its inputs."""
     return hashlib.sha256(json.dumps([name, values]).encode()).hexdigest()[:16]
 
 
@@ -49,7 +49,7 @@ def effects_of(folder: Path) -> list[str]:
 
 
 def attempts_of(folder: Path) -> list[str]:
-    """Return the name of the effect for each attempt to make one."""
+    """Return the effect name of each attempt to make an effect, sorted."""
     return _names(folder, "attempts")
 
 
@@ -82,13 +82,13 @@ def fault_point(name: str) -> None:
 
 
 def calls_of(folder: Path) -> Counter[str]:
-    """Count the calls of each name of `pure_compute` and `make_slot`."""
-    noted = folder / "calls"
-    return Counter(noted.read_text(encoding="utf-8").split()) if noted.exists() else Counter()
+    """Count the calls of `pure_compute` and `make_slot` by their argument `name`."""
+    calls_file = folder / "calls"
+    return Counter(calls_file.read_text(encoding="utf-8").split()) if calls_file.exists() else Counter()
 
 
-def _record(name: str, *, is_once: bool) -> None:
-    key = context().idempotency_key if is_once else f"{context().workflow_id}/{context().attempt}"
+def _record(name: str, *, has_key: bool) -> None:
+    key = context().idempotency_key if has_key else f"{context().workflow_id}/{context().attempt}"
     with closing(_connect(_folder())) as database, database:
         database.execute("INSERT INTO attempts VALUES (?, ?)", (key, name))
         database.execute("INSERT OR IGNORE INTO effects VALUES (?, ?)", (key, name))
@@ -103,7 +103,7 @@ async def compute(name: str, values: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """A call of `record_span`: its group, the process of its worker, start and end; no end if the worker died."""
+    """A call of `record_span`: its group, the process of its worker, and its times; `end` is None if the worker died."""
 
     group: str
     pid: int
@@ -113,8 +113,8 @@ class Span:
 
 def spans_of(folder: Path, group: str) -> list[Span]:
     """Return the calls of `record_span` in a group, by start."""
-    recorded = folder / "spans"
-    lines = [json.loads(line) for line in recorded.read_text().splitlines()] if recorded.exists() else []
+    spans_file = folder / "spans"
+    lines = [json.loads(line) for line in spans_file.read_text().splitlines()] if spans_file.exists() else []
     ends = {line["call"]: line["at"] for line in lines if line["is_end"]}
     spans = [
         Span(line["group"], line["pid"], line["at"], ends.get(line["call"]))
@@ -126,7 +126,7 @@ def spans_of(folder: Path, group: str) -> list[Span]:
 
 @tool(effects="read")
 async def record_span(name: str, group: str, pause_ms: float = 0.0) -> str:
-    """Record the start and the end of the call; between them is a pause, and the fault point of its name."""
+    """Record the start of the call, pause, wait at the fault point `name`, and record the end of the call."""
     call = f"{os.getpid()}/{name}/{context().attempt}"
 
     def record(*, is_end: bool) -> None:
@@ -153,7 +153,7 @@ def pure_compute(name: str, values: list[str], pause_ms: float) -> str:
 
 @worker_tool(outputs=["made"], goal_type="deliverable")
 async def make_slot(name: str) -> dict[str, str]:
-    """Record the call, and return a slot after its fault point."""
+    """Record the call, wait at its fault point, and return a slot."""
     with (_folder() / "calls").open("a", encoding="utf-8") as calls:
         calls.write(f"{name}\n")
     await _fault_point(name)
@@ -169,18 +169,18 @@ def long_text(name: str) -> str:
 @tool(effects="idempotent")
 async def effect_then_hold(name: str) -> str:
     """Make an effect and then wait at the fault point: a kill there causes a second attempt."""
-    _record(name, is_once=True)
+    _record(name, has_key=True)
     await _fault_point(name)
     return name
 
 
 @tool(effects="read", batch=True)
 def short_effect(name: str, before: Any = None) -> str:
-    """Make an effect, and kill the own worker after it if a test requires it: a held call would leave its batch."""
-    _record(name, is_once=True)
-    deadly = _folder() / f"die-{name}"
-    if deadly.exists():
-        deadly.unlink()
+    """Make an effect, and then kill this worker if `<folder>/die-<name>` exists: a held call would leave its batch."""
+    _record(name, has_key=True)
+    kill_file = _folder() / f"die-{name}"
+    if kill_file.exists():
+        kill_file.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
     return name
 
@@ -188,20 +188,20 @@ def short_effect(name: str, before: Any = None) -> str:
 @tool(effects="write")
 async def write_then_hold(name: str) -> str:
     """Make a change without a key and wait at the fault point."""
-    _record(name, is_once=False)
+    _record(name, has_key=False)
     await _fault_point(name)
     return name
 
 
-def _held_check(name: str) -> str:
+def _wait_and_validate(name: str) -> str:
     fault_point(name)
     return name
 
 
 @tool(effects="write")
-async def write_after_check(name: Annotated[str, AfterValidator(_held_check)]) -> str:
-    """Make a change without a key; the fault point is before the call, in the check of the argument."""
-    _record(name, is_once=False)
+async def write_after_check(name: Annotated[str, AfterValidator(_wait_and_validate)]) -> str:
+    """Make a change without a key; the fault point is before the call, in the validation of the argument."""
+    _record(name, has_key=False)
     return name
 
 
@@ -209,7 +209,7 @@ async def write_after_check(name: Annotated[str, AfterValidator(_held_check)]) -
 async def effect_then_ask(name: str) -> str:
     """Make an effect, ask a person for its name, and wait at the fault point after the answer."""
     if context().checkpoint is None:
-        _record(name, is_once=True)
+        _record(name, has_key=True)
         raise AskPerson(f"What is {name} called?", checkpoint={"made": name})
     await _fault_point(name)
     return str(context().answers[0]["text"])
@@ -230,7 +230,7 @@ def living_objects() -> int:
     """
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
-    # Not with `isinstance`, which makes objects of `openai` load all of its modules.
-    types = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())
+    # `isinstance` would make objects of `openai` load all modules of that package.
+    types = Counter(f"{type(entry).__module__}.{type(entry).__qualname__}" for entry in gc.get_objects())
     (_folder() / LIVING_OBJECTS).write_text(json.dumps(types), encoding="utf-8")
     return types.total()

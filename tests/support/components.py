@@ -1,4 +1,4 @@
-"""A scheduler with selected components only, for the tests of single components."""
+"""A scheduler with a single component, for the tests of that component."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -23,16 +23,18 @@ def state_of(
     return RunState(compiled_plan(plan_of(*nodes, **fields), tools=tools), {}, policy=policy, options=options)
 
 
-def alone(state: RunState, make: Callable[[Scheduler[Any]], Component]) -> tuple[Scheduler[Any], Component]:
-    """Return a scheduler with one component, and that component."""
+def single_component_scheduler(
+    state: RunState, make: Callable[[Scheduler[Any]], Component]
+) -> tuple[Scheduler[Any], Component]:
+    """Return a scheduler with a single component, and the component."""
     scheduler: Scheduler[Any] = Scheduler(state)
     component = make(scheduler)
     scheduler.attach(None, [component])
     return scheduler, component
 
 
-def started_ids(scheduler: Scheduler[Any], *, at: float = 0.0) -> list[str]:
-    """Start everything that may start now, and return the ids in order."""
+def start_ready_ids(scheduler: Scheduler[Any], *, at: float = 0.0) -> list[str]:
+    """Start all tasks that may start now, and return their ids in order."""
     actual: list[str] = []
     while (task := scheduler.next_task(at)) is not None:
         actual.append(task.id)
@@ -40,5 +42,5 @@ def started_ids(scheduler: Scheduler[Any], *, at: float = 0.0) -> list[str]:
 
 
 def statuses(scheduler: Scheduler[Any]) -> dict[str, str]:
-    """Return node id -> state."""
+    """Return node id -> status."""
     return {node.id: record.status.value for node, record in scheduler.state.visible_nodes()}

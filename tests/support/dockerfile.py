@@ -18,17 +18,17 @@ class Step:
         return shlex.split(self.text)
 
     def json_after(self, word: str = "") -> list[str]:
-        """Return the list in JSON form that ends the step, after `word`."""
+        """Return the JSON list after `word`, at the end of the step."""
         actual: list[str] = json.loads(self.text.partition(word)[2] if word else self.text)
         return actual
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """The steps of one image, after its `FROM`.
+    """The steps of one build stage, after its `FROM`.
 
     Args:
-        name: name by which later stages copy from it; may be empty.
+        name: name that later stages copy from; may be empty.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Stage:
 
 
 def read_stages(path: Path) -> list[Stage]:
-    """Return the stages in order; the last one is the image."""
+    """Return the stages in order; the last stage is the image."""
     actual: list[tuple[str, list[Step]]] = []
     for step in read_dockerfile(path):
         if step.instruction == "FROM":

@@ -1,7 +1,7 @@
 """The fenced blocks of the documentation, and a folder like a clone in which they are run.
 
 A block is a command (`bash`, `console`), a file (`yaml`, `json`, `python`) or neither (`mermaid`, `text`). A title, as
-in ```yaml title="price.yaml", is a file name that readers see: the block is saved under it, for the commands after it.
+in ```yaml title="price.yaml", is a file name: the block is saved in that file, for the commands after the block.
 The title of commands is text for readers. The commands of a page share their folder and exported variables, as in one
 shell. An HTML comment right before a block has instructions, separated by `;`:
 
@@ -36,12 +36,12 @@ COMMAND_TIMEOUT_S = 300
 _FENCE = re.compile(r'^```(\w*)(?: title="([^"\n]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!-- ([^>]*) -->\n\n?\Z")
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-_LINKED = ("starter.py", "worker.py", ".venv")
-_COPIED = ("examples", "docs")
-"""Names in the repository that commands use. Folders are copied, because file tools do not follow links."""
+_LINKED_NAMES = ("starter.py", "worker.py", ".venv")
+_COPIED_FOLDERS = ("examples", "docs")
+"""Parts of the repository that commands use. Folders are copied, because file tools do not follow links."""
 
-_TRANSIENT = re.compile(r"^(\d\d:\d\d:\d\d  (running|waiting|pending|retrying) |Temporal UI: )")
-_VARYING = (
+_TRANSIENT_LINE = re.compile(r"^(\d\d:\d\d:\d\d  (running|waiting|pending|retrying) |Temporal UI: )")
+_REPLACEMENTS = (
     (re.compile(r"\b\d\d:\d\d:\d\d\b"), "HH:MM:SS"),
     (re.compile(r"\b\d+(\.\d+)? (ms|s|min|h|d)\b( \d+ (s|min|h)\b)?"), "N s"),
     (re.compile(r"\brun-[0-9a-f]{12}\b"), "run-ID"),
@@ -54,15 +54,15 @@ _VARYING = (
     (re.compile(r"\b[\d,]+ tokens\b"), "N tokens"),
     # Columns are padded.
     (re.compile(r" {2,}"), "  "),
-    # Only the first line of a node names its tool; that line may be one of a transient state.
+    # Only the first line of a node names its tool; that line may show a transient state.
     (re.compile(r"^(HH:MM:SS  (?:completed|failed)  \S+)  .*?N s", re.MULTILINE), r"\1  N s"),
     (re.compile(r"\b(127\.0\.0\.1|localhost):\d+"), "HOST:PORT"),
     (re.compile(r"\b\d{4}-\d\d-\d\d\b"), "DATE"),
 )
-"""Patterns of text that differs between runs, and its replacement."""
+"""Patterns of text that differs between runs, each with its replacement."""
 
-_PORTS = ("8081", "8484")
-"""Ports of servers in the pages; other servers may listen there while tests run."""
+_PAGE_PORTS = ("8081", "8484")
+"""Ports of servers in the pages; other servers may listen on them while tests run."""
 
 _REPOSITORY_COMMANDS = ("make ", "python -m pytest ")
 """Commands that run in the root of the repository, with the state of the clone."""
@@ -73,8 +73,8 @@ class Block:
     """A fenced block.
 
     Args:
-        line: line number of its opening fence.
-        notes: instructions of the comment before it: text before the colon -> text after it.
+        line: line number of the opening fence.
+        notes: instructions of the comment before the block: text before the colon -> text after it.
     """
 
     page: str
@@ -86,7 +86,7 @@ class Block:
 
     @property
     def name(self) -> str | None:
-        """The file name of the block for commands."""
+        """The file in which the block is saved for commands."""
         return None if self.language in COMMANDS else self.title
 
     @property
@@ -94,8 +94,8 @@ class Block:
         return next((int(note.split()[-1]) for note in self.notes if note.startswith("exits with ")), 0)
 
     @property
-    def is_run(self) -> bool:
-        """Whether its commands can be run here."""
+    def is_runnable(self) -> bool:
+        """Whether tests can run the commands of the block."""
         return "not run" not in self.notes
 
     def __str__(self) -> str:
@@ -143,7 +143,7 @@ def state_of(folder: Path) -> Path:
 
 
 def environment(folder: Path, *programs: Path) -> dict[str, str]:
-    """Return the environment of commands in a folder; `programs` come first in its path."""
+    """Return the environment of commands in a folder; `programs` come first in its `PATH`."""
     path = os.pathsep.join([*map(str, programs), str(Path(sys.executable).parent), os.environ["PATH"]])
     return {**os.environ, "PATH": path, "DAGWRIGHT_STATE_DIR": str(state_of(folder))}
 
@@ -157,25 +157,25 @@ class CommandOutput:
 
 
 class Clone:
-    """A folder in which commands run as in a fresh clone, with a state folder of its own.
+    """A folder in which commands run as in a fresh clone, with a separate state folder.
 
     Args:
         folder: an empty folder.
         address: address of a running server, which replaces localhost:7233 in a page.
-        programs: a folder for the start of the path.
+        programs: a folder that comes first in `PATH`.
     """
 
     def __init__(self, folder: Path, *, address: str, programs: Path) -> None:
         self.folder = folder
-        # Programs that `make` starts are forked, too.
+        # `make` uses the programs of this folder, too.
         self._environment = {**environment(folder, programs), "MAKEFLAGS": f"BIN={programs}"}
         self._address = address
-        self._ports = dict(zip(_PORTS, map(str, free_ports(len(_PORTS))), strict=True))
+        self._ports = dict(zip(_PAGE_PORTS, map(str, free_ports(len(_PAGE_PORTS))), strict=True))
         self._background = ExitStack()
         self._session = folder.parent / f"{folder.name}-session"
-        for name in _LINKED:
+        for name in _LINKED_NAMES:
             (folder / name).symlink_to(ROOT / name)
-        for name in _COPIED:
+        for name in _COPIED_FOLDERS:
             shutil.copytree(ROOT / name, folder / name)
 
     def save(self, block: Block) -> None:
@@ -191,7 +191,7 @@ class Clone:
         if self._session.exists():
             script = f"source {shlex.quote(str(self._session / 'variables'))}\n{script}"
         if "background" in block.notes:
-            self._background.enter_context(self._running(script))
+            self._background.enter_context(self._run_in_background(script))
             return CommandOutput(0, "")
         is_repository_command = block.text.removeprefix("$ ").startswith(_REPOSITORY_COMMANDS)
         result = subprocess.run(
@@ -214,14 +214,14 @@ class Clone:
         return Path(folder.read_text(encoding="utf-8").strip()) if folder.exists() else self.folder
 
     def _with_session(self, script: str) -> str:
-        """Save folder and variables at the end of a script, except `PATH`, which the tests set."""
+        """Return a script that saves its folder and variables at its end, except `PATH`, which the tests set."""
         self._session.mkdir(exist_ok=True)
         folder = shlex.quote(str(self._session))
         save = f"export -p | grep -v '^declare -x PATH=' > {folder}/variables; pwd > {folder}/folder"
         return f"trap {shlex.quote(save)} EXIT\n{script}"
 
     @contextmanager
-    def _running(self, script: str) -> Iterator[None]:
+    def _run_in_background(self, script: str) -> Iterator[None]:
         with (self.folder / "background.log").open("ab") as log:
             process = subprocess.Popen(
                 ["bash", "-c", script],
@@ -255,10 +255,10 @@ def expected_output(block: Block) -> re.Pattern[str]:
 def normalize(output: str) -> str:
     """Return output without the text that differs between runs: times, generated IDs, addresses and transient states.
 
-    Views of a run are polled, so a line of a state such as `running` may be missing or come at another place.
+    Views of a run are polled, so a line of a state such as `running` may be missing or at another position.
     """
-    lines = [line.rstrip() for line in output.splitlines() if not _TRANSIENT.search(line)]
+    lines = [line.rstrip() for line in output.splitlines() if not _TRANSIENT_LINE.search(line)]
     text = "\n".join(lines)
-    for pattern, replacement in _VARYING:
+    for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
     return text

@@ -14,16 +14,16 @@ from dagwright.protocol.history_limits import HistoryUse
 from dagwright.workflows.engine import Engine
 from tests.support.chaos_tools import FOLDER_VARIABLE
 
-DEATH = "die-in-a-workflow-task"
-"""File in the folder of the tools that makes the worker die, once."""
+DEATH_FILE = "die-in-a-workflow-task"
+"""Name of a file in the folder of the tools that makes the worker die, once."""
 
 _dispatch = Engine._dispatch
 
 
 async def _dispatch_or_die(self: Engine, use: HistoryUse, at: float) -> HistoryUse:
-    wish = Path(os.environ[FOLDER_VARIABLE]) / DEATH
-    if not workflow.unsafe.is_replaying() and wish.exists():
-        wish.unlink()
+    death_file = Path(os.environ[FOLDER_VARIABLE]) / DEATH_FILE
+    if not workflow.unsafe.is_replaying() and death_file.exists():
+        death_file.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
     return await _dispatch(self, use, at)
 

@@ -14,8 +14,8 @@ async def eventually(condition: Callable[[], bool | Awaitable[bool]], *, timeout
     deadline = time.monotonic() + timeout_s
     pause_s = _FIRST_PAUSE_S
     while True:
-        answer = condition()
-        if answer if isinstance(answer, bool) else await answer:
+        holds = condition()
+        if holds if isinstance(holds, bool) else await holds:
             return
         if time.monotonic() > deadline:
             raise AssertionError(f"{getattr(condition, '__name__', condition)} did not hold in {timeout_s:g} s")

@@ -1,4 +1,4 @@
-"""Fixtures of all tests: an environment without the machine's settings, and the real server if a test asks for it."""
+"""Fixtures of all tests: an environment without the machine's settings, and the real server for tests that use it."""
 
 import functools
 import os
@@ -26,13 +26,13 @@ _FOREIGN_PREFIXES = ("DAGWRIGHT_", "TEMPORAL_", "OPENAI_", "LITELLM_", "SERPER_"
 
 
 def pytest_configure() -> None:
-    """Set the number of examples of property tests that do not set it."""
+    """Set the default number of examples of property tests."""
     settings.register_profile("repository", max_examples=examples(100), deadline=None)
     settings.load_profile("repository")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _isolated_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Remove variables and config profiles that would connect a test to a real server of the user."""
     empty = tmp_path_factory.mktemp("environment") / "temporal.toml"
     empty.write_text("", encoding="ascii")
@@ -47,14 +47,14 @@ def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
 
 @pytest.fixture(scope="session", autouse=True)
 def _plain_tracebacks() -> None:
-    """Without configured logging, structlog formats tracebacks with rich: seconds of CPU time per error."""
+    """Replace the default format of structlog, which renders tracebacks with rich: seconds of CPU time per error."""
     renderer = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], renderer])
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _one_tls_context() -> Iterator[None]:
-    """Each HTTP client would load all CA certificates again: 25 ms of CPU time."""
+def _shared_tls_context() -> Iterator[None]:
+    """Share a TLS context: each HTTP client would load all CA certificates again, in 25 ms of CPU time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
         yield
@@ -62,7 +62,7 @@ def _one_tls_context() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
-    """The server that all tests of a session share; a test that kills one starts its own with `live_server`."""
+    """The server that all tests of a session share; a test that kills a server starts a separate server."""
     async with live_server(tmp_path_factory.mktemp("server")) as live:
         yield live
 
@@ -77,7 +77,7 @@ async def client(server: LiveServer) -> AsyncIterator[Client]:
 @pytest.fixture(scope="session")
 async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["LiveSearch"]:
     """The search server that the tests of one process share; each process has its own."""
-    # OpenSearch's client takes a third of the start of a process, and few processes use it.
+    # Importing OpenSearch's client takes a third of the start of a process, and few processes use it.
     from tests.support.search import live_search  # noqa: PLC0415
 
     async with live_search(tmp_path_factory.mktemp("search")) as live:
@@ -86,7 +86,7 @@ async def search(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator["Liv
 
 @pytest.fixture(scope="session")
 async def maritime(search: "LiveSearch") -> "Maritime":
-    """10,000 shipments on it, read-only; a test that changes some loads its own with `load_maritime`."""
+    """10,000 read-only shipments on the search server; a test that changes shipments loads others: `load_maritime`."""
     from tests.support.search import load_maritime  # noqa: PLC0415
 
     return await load_maritime(search, "maritime")

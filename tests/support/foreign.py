@@ -29,7 +29,7 @@ async def _text(arguments: dict[str, Any]) -> RawValue:
 
 @activity.defn(name="foreign.echo")
 async def _echo(arguments: dict[str, Any]) -> RawValue:
-    """Return the arguments, with metadata that would make a result of Dagwright's own a reference."""
+    """Return the arguments, with the metadata that marks references to stored values in Dagwright's results."""
     data = json.dumps(arguments).encode()
     return RawValue(Payload(metadata={"encoding": b"json/plain", wire.METADATA_STORED: b"1"}, data=data))
 
@@ -47,13 +47,13 @@ async def _later(arguments: dict[str, Any]) -> None:
 
 
 @activity.defn(name="foreign.deaf")
-async def _deaf(arguments: dict[str, Any]) -> str:
-    """Ignore cancellation for a while: without heartbeats, it never learns of a cancellation."""
+async def _sleep_without_heartbeats(arguments: dict[str, Any]) -> str:
+    """Sleep without heartbeats, so that the worker never learns of a cancellation."""
     await asyncio.sleep(arguments["seconds"])
     return "done"
 
 
-_ACTIVITIES = (_text, _echo, _refuse, _later, _deaf)
+_ACTIVITIES = (_text, _echo, _refuse, _later, _sleep_without_heartbeats)
 _NAMES = ("foreign.text", "foreign.echo", "foreign.refuse", "foreign.later", "foreign.deaf")
 
 

@@ -1,8 +1,8 @@
 """Requests as known clients send them.
 
-Only the form is that of the clients; names, texts and values are ours. `source` is the origin of a form: most were
-recorded from the client itself, in the given version, with a server that stores its requests. With them, tests find
-changes of the gateway that a client would not understand, without installing all clients.
+Only the form of a request comes from its client; the names, texts and values are ours. `source` is the origin of the
+form: most forms were recorded from the given version of the client, with a server that stores requests. With these
+requests, tests find changes of the gateway that a client would not understand, without installing all clients.
 """
 
 from collections.abc import Mapping
@@ -15,20 +15,20 @@ WEATHER: Mapping[str, Any] = {
     "additionalProperties": False,
     "$schema": "http://json-schema.org/draft-07/schema#",
 }
-ASK = "What is 1 + 2?"
-ANSWERED = "msg_run-1"
+QUESTION = "What is 1 + 2?"
+EARLIER_RESPONSE_ID = "msg_run-1"
 """Placeholder for the ID of an earlier response."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class ClientRequest:
     """A request of a client.
 
     Args:
         client: the client.
-        source: its origin, with the version; quoted words are settings of the client.
-        body: without the model.
-        headers: in addition to those of every JSON request.
+        source: origin of the form, with the version; quoted words are settings of the client.
+        body: the body without the field `model`.
+        headers: headers in addition to those of every JSON request.
     """
 
     client: str
@@ -57,18 +57,18 @@ _CURL = {"Accept": "*/*", "User-Agent": "curl/7.88.1"}
 _USAGE = {"include_usage": True}
 
 _SYSTEM = {"role": "system", "content": "Be brief."}
-_USER = {"role": "user", "content": ASK}
+_USER = {"role": "user", "content": QUESTION}
 
 
 def _function(parameters: Mapping[str, Any], **more: object) -> dict[str, Any]:
     return {"type": "function", "function": {"name": "weather", "description": "It.", "parameters": parameters, **more}}
 
 
-def _chunk(*, logprobs: bool = False, **more: object) -> dict[str, Any]:
-    part: dict[str, Any] = {"type": "output_text", "text": "Four.", "annotations": []}
+def _answer_item(*, logprobs: bool = False, **more: object) -> dict[str, Any]:
+    content_part: dict[str, Any] = {"type": "output_text", "text": "Four.", "annotations": []}
     if logprobs:
-        part["logprobs"] = []
-    return {"type": "message", "id": ANSWERED, "role": "assistant", "content": [part], **more}
+        content_part["logprobs"] = []
+    return {"type": "message", "id": EARLIER_RESPONSE_ID, "role": "assistant", "content": [content_part], **more}
 
 
 _RECORDED_CURL = "headers recorded from curl 7.88.1; the body is what its user writes"
@@ -80,28 +80,36 @@ _RECORDED_COMPATIBLE = "recorded: @ai-sdk/openai-compatible 2.0.91 with ai 6.0.3
 _RECORDED_VERCEL = "recorded: @ai-sdk/openai 3.0.141 with ai 6.0.326 (npm)"
 _RECORDED_AGENTS = "recorded: openai-agents 0.20.0 (PyPI)"
 
-SENT = (
-    Sent("curl", _RECORDED_CURL, {"messages": [{"role": "developer", "content": "Be brief."}, _USER]}, headers=_CURL),
-    Sent(
+CLIENT_REQUESTS = (
+    ClientRequest(
+        "curl", _RECORDED_CURL, {"messages": [{"role": "developer", "content": "Be brief."}, _USER]}, headers=_CURL
+    ),
+    ClientRequest(
         "curl with the newer API",
         _RECORDED_CURL,
-        {"input": [{"role": "user", "content": [{"type": "input_text", "text": ASK}]}], "store": False},
+        {"input": [{"role": "user", "content": [{"type": "input_text", "text": QUESTION}]}], "store": False},
         path=_RESPONSES,
         headers=_CURL,
     ),
-    Sent("OpenAI Go, chat completions", _RECORDED_GO, {"messages": [_USER], "seed": 1, "stream": True}, headers=_GO),
-    Sent("OpenAI Go, responses", _RECORDED_GO, {"input": ASK}, path=_RESPONSES, headers=_GO),
-    Sent(
-        "OpenAI Go, responses as a stream", _RECORDED_GO, {"input": ASK, "stream": True}, path=_RESPONSES, headers=_GO
+    ClientRequest(
+        "OpenAI Go, chat completions", _RECORDED_GO, {"messages": [_USER], "seed": 1, "stream": True}, headers=_GO
     ),
-    Sent(
+    ClientRequest("OpenAI Go, responses", _RECORDED_GO, {"input": QUESTION}, path=_RESPONSES, headers=_GO),
+    ClientRequest(
+        "OpenAI Go, responses as a stream",
+        _RECORDED_GO,
+        {"input": QUESTION, "stream": True},
+        path=_RESPONSES,
+        headers=_GO,
+    ),
+    ClientRequest(
         "LangChain, Python, with functions and a conversation",
         f"{_RECORDED_LANGCHAIN}, `stream_usage`, `bind_tools` with `tool_choice` and `parallel_tool_calls`",
         {
             "messages": [
                 {"content": "And 2 + 2?", "role": "user"},
                 {"content": "Four.", "role": "assistant"},
-                {"content": [{"type": "text", "text": ASK}], "role": "user"},
+                {"content": [{"type": "text", "text": QUESTION}], "role": "user"},
             ],
             "parallel_tool_calls": False,
             "stream": True,
@@ -111,20 +119,20 @@ SENT = (
         },
         headers=_PYTHON,
     ),
-    Sent(
+    ClientRequest(
         "LangChain, Python, responses",
         f"{_RECORDED_LANGCHAIN}, `use_responses_api`",
         {"input": [{**_SYSTEM, "type": "message"}, {**_USER, "type": "message"}], "stream": False},
         path=_RESPONSES,
         headers=_PYTHON,
     ),
-    Sent(
+    ClientRequest(
         "LangChain, Python, responses, a second turn",
         f"{_RECORDED_LANGCHAIN}, `use_responses_api`",
         {
             "input": [
                 {"content": "And 2 + 2?", "role": "user", "type": "message"},
-                _chunk(),
+                _answer_item(),
                 {**_USER, "type": "message"},
             ],
             "stream": False,
@@ -132,7 +140,7 @@ SENT = (
         path=_RESPONSES,
         headers=_PYTHON,
     ),
-    Sent(
+    ClientRequest(
         "LangChain, JavaScript, as a stream with functions",
         f"{_RECORDED_LANGCHAIN_JS}, `bindTools`",
         {
@@ -142,31 +150,31 @@ SENT = (
             "messages": [
                 {"role": "user", "content": "And 2 + 2?"},
                 {"role": "assistant", "content": "Four."},
-                {"role": "user", "content": [{"type": "text", "text": ASK}]},
+                {"role": "user", "content": [{"type": "text", "text": QUESTION}]},
             ],
         },
         headers=_LANGCHAIN_JS,
     ),
-    Sent(
+    ClientRequest(
         "LangChain, JavaScript, responses",
         f"{_RECORDED_LANGCHAIN_JS}, `useResponsesApi`",
         {"input": [{**_SYSTEM, "type": "message"}, {**_USER, "type": "message"}], "stream": False, "text": {}},
         path=_RESPONSES,
         headers=_LANGCHAIN_JS,
     ),
-    Sent(
+    ClientRequest(
         "LiteLLM, with fields of the gateway",
         f"{_RECORDED_LITELLM}, `extra_body`, whose fields are in the body",
         {"messages": [_USER], "stream_progress": "content"},
         headers=_PYTHON,
     ),
-    Sent(
+    ClientRequest(
         "LiteLLM, a model of OpenAI's",
-        f"{_RECORDED_LITELLM}, openai/gpt-4o-mini; `metadata` stays with it",
+        f"{_RECORDED_LITELLM}, openai/gpt-4o-mini; LiteLLM does not forward `metadata`",
         {"messages": [_USER], "max_tokens": 256, "stream": True, "stream_options": _USAGE, "user": "ann"},
         headers=_PYTHON,
     ),
-    Sent(
+    ClientRequest(
         "Vercel AI SDK, compatible provider",
         _RECORDED_COMPATIBLE,
         {
@@ -175,38 +183,38 @@ SENT = (
         },
         headers={"Accept": "*/*"},
     ),
-    Sent(
+    ClientRequest(
         "Vercel AI SDK, OpenAI provider",
         f"{_RECORDED_VERCEL}, a model that it does not treat as a reasoning model",
         {
-            "input": [_SYSTEM, {"role": "user", "content": [{"type": "input_text", "text": ASK}]}],
+            "input": [_SYSTEM, {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]}],
             "max_output_tokens": 256,
             "stream": True,
         },
         path=_RESPONSES,
         headers={"Accept": "*/*"},
     ),
-    Sent(
+    ClientRequest(
         "Vercel AI SDK, OpenAI provider, a second turn",
         f"{_RECORDED_VERCEL}; the earlier answer is named by its ID only",
         {
             "input": [
                 {"role": "user", "content": [{"type": "input_text", "text": "And 2 + 2?"}]},
                 {"type": "item_reference", "id": "msg_run-1"},
-                {"role": "user", "content": [{"type": "input_text", "text": ASK}]},
+                {"role": "user", "content": [{"type": "input_text", "text": QUESTION}]},
             ]
         },
         path=_RESPONSES,
         headers={"Accept": "*/*"},
     ),
-    Sent(
+    ClientRequest(
         "OpenAI Agents SDK",
         _RECORDED_AGENTS,
         {"include": [], "input": [_USER], "instructions": "Be brief.", "tools": []},
         path=_RESPONSES,
         headers=_AGENTS,
     ),
-    Sent(
+    ClientRequest(
         "OpenAI Agents SDK, as a stream with functions",
         _RECORDED_AGENTS,
         {
@@ -227,19 +235,23 @@ SENT = (
         path=_RESPONSES,
         headers=_AGENTS,
     ),
-    Sent(
+    ClientRequest(
         "OpenAI Agents SDK, a second turn",
         f"{_RECORDED_AGENTS}, `to_input_list`",
         {
             "include": [],
-            "input": [{"content": "And 2 + 2?", "role": "user"}, _chunk(status="completed", logprobs=True), _USER],
+            "input": [
+                {"content": "And 2 + 2?", "role": "user"},
+                _answer_item(status="completed", logprobs=True),
+                _USER,
+            ],
             "instructions": "Be brief.",
             "tools": [],
         },
         path=_RESPONSES,
         headers=_AGENTS,
     ),
-    Sent(
+    ClientRequest(
         "Open WebUI",
         "read: open_webui 0.12.4 (PyPI) routers/openai.py, main.py, utils/payload.py, utils/headers.py; a model whose "
         "usage it asks for, a temperature set, `ENABLE_FORWARD_USER_INFO_HEADERS`",

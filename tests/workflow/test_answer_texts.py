@@ -8,7 +8,7 @@ from temporalio.client import Client
 
 from dagwright.core.model.agents import AgentCard, agent_declaration
 from dagwright.testing import Cut, json_text, slow, text, tool_call
-from tests.support.answer_texts import CHUNK_CHARACTERS, Reader, held_answer, texts_of
+from tests.support.answer_texts import CHUNK_CHARACTERS, AnswerReader, held_answer, token_streams_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, plan_text
 from tests.support.runs import bare, document_of
@@ -33,17 +33,17 @@ async def test_readers_receive_the_answer_while_the_model_writes(client: Client,
         slow(answer, characters=CHUNK_CHARACTERS, held_after=6, released=gate),
     )
     async with serve_script(*script) as (_, runs):
-        texts = texts_of(client)
+        texts = token_streams_of(client)
         handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo"))
-        early_reader = Reader(texts, handle.id)
+        early_reader = AnswerReader(texts, handle.id)
         await eventually(lambda: early_reader.text != "")
-        late_reader, remote_reader = Reader(texts, handle.id), Reader(texts_of(client), handle.id)
+        late_reader, remote_reader = AnswerReader(texts, handle.id), AnswerReader(token_streams_of(client), handle.id)
         first_part = WORDS[: 6 * CHUNK_CHARACTERS - len('{"answer": "')]
         await eventually(lambda: [late_reader.text, remote_reader.text] == [first_part, first_part])
         gate.set()
         document = bare(await document_of(handle))
         assert document["output"] == WORDS
-        complete_texts = [await reader.end(WORDS) for reader in (early_reader, late_reader, remote_reader)]
+        complete_texts = [await reader.complete_text(WORDS) for reader in (early_reader, late_reader, remote_reader)]
     assert complete_texts == [WORDS] * 3
     readers = (early_reader, late_reader, remote_reader)
     assert not any(chunk.restarts for reader in readers for chunk in reader.chunks)
@@ -64,11 +64,11 @@ async def test_text_of_an_agent_that_gives_the_output_is_streamed(client: Client
     async with serve_script(*script) as (_, runs):
         declaration = agent_declaration(card)
         handle = await runs.start(plan, tools={**runs.tools, declaration.name: declaration})
-        reader = Reader(texts_of(client), handle.id)
+        reader = AnswerReader(token_streams_of(client), handle.id)
         await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
         gate.set()
         assert bare(await document_of(handle))["output"] == WORDS
-        assert await reader.end(WORDS) == WORDS
+        assert await reader.complete_text(WORDS) == WORDS
     assert {chunk.node for chunk in reader.chunks if chunk.node} == {"guide/turn2"}
 
 
@@ -84,11 +84,11 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
     )
     async with serve_script(*script) as (server, runs):
         handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", replans=0))
-        reader = Reader(texts_of(client), handle.id)
+        reader = AnswerReader(token_streams_of(client), handle.id)
         await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
         gate.set()
         assert bare(await document_of(handle))["output"] == second_answer
-        result = await reader.end(second_answer)
+        result = await reader.complete_text(second_answer)
     # The reader may receive the fifth piece before the next attempt starts.
     assert result in (
         [WORDS] if second_answer == WORDS else [WORDS[: count * CHUNK_CHARACTERS] + second_answer for count in (4, 5)]
@@ -104,10 +104,10 @@ async def test_history_is_the_same_with_and_without_a_reader(client: Client, ser
     for has_reader in (True, False):
         async with serve_script(plan, answer) as (_, runs):
             handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", replans=0))
-            reader = Reader(texts_of(client), handle.id) if has_reader else None
+            reader = AnswerReader(token_streams_of(client), handle.id) if has_reader else None
             await document_of(handle)
             if reader is not None:
-                assert await reader.end(WORDS) == WORDS
+                assert await reader.complete_text(WORDS) == WORDS
                 assert len(reader.chunks) > 1
             events = [event.event_type for event in (await handle.fetch_history()).events]
             event_types.append(sorted(event for event in events if event in _EVENTS_OF_CALLS_AND_MESSAGES))

@@ -6,7 +6,7 @@ from typing import Any
 from dagwright.core.model.states import NodeError, NodeStatus, Task, TaskRef
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
 from dagwright.core.scheduler.scheduler import Scheduler
-from tests.support.components import alone, started_ids, state_of, statuses
+from tests.support.components import single_component_scheduler, start_ready_ids, state_of, statuses
 from tests.support.plan_building import node
 
 
@@ -43,7 +43,7 @@ def test_hooks_are_called_in_the_order_in_which_components_were_attached() -> No
     scheduler: Scheduler[Any] = Scheduler(state_of(node("a")))
     scheduler.attach(None, [Recorder(calls, "first"), WithoutHooks(calls, "never"), Recorder(calls, "second")])
     scheduler.start(0.0)
-    started_ids(scheduler)
+    start_ready_ids(scheduler)
     scheduler.complete("a", 1, at=1.0)
     events = ("ready 0", "quiescent", "start a", "end 0", "quiescent")
     assert calls == [f"{name} {event}" for event in events for name in ("first", "second")]
@@ -59,9 +59,9 @@ def test_component_that_ends_a_ready_node_keeps_it_from_the_queue() -> None:
             self.scheduler.propagation.end(ref, NodeStatus.COMPLETED, at)
             return True
 
-    scheduler, _ = alone(state_of(node("a"), node("b", "a")), PresetResult)
+    scheduler, _ = single_component_scheduler(state_of(node("a"), node("b", "a")), PresetResult)
     scheduler.start(0.0)
-    assert (started_ids(scheduler), scheduler.output()) == ([], ({"b": "known"}, None))
+    assert (start_ready_ids(scheduler), scheduler.output()) == ([], ({"b": "known"}, None))
 
 
 def test_component_that_reads_results_can_fail_a_node() -> None:
@@ -69,9 +69,9 @@ def test_component_that_reads_results_can_fail_a_node() -> None:
         def on_result(self, ref: TaskRef, value: Any) -> TaskResult | None:
             return TaskResult(None, NodeError("bad", "odd")) if value % 2 else TaskResult(value // 2, message="halved")
 
-    scheduler, _ = alone(state_of(node("a"), node("b")), lambda _: Strict())
+    scheduler, _ = single_component_scheduler(state_of(node("a"), node("b")), lambda _: Strict())
     scheduler.start(0.0)
-    started_ids(scheduler)
+    start_ready_ids(scheduler)
     scheduler.complete("a", 1, at=1.0)
     scheduler.complete("b", 2, at=1.0)
     assert statuses(scheduler) == {"a": "failed", "b": "completed"}

@@ -20,7 +20,7 @@ from dagwright.features.fork_reuse.reuse import ReusableResult, ReuseTable
 from dagwright.features.node_cancellation import NodeCancellation
 from dagwright.features.plan_edits.edits import checked_extension
 from dagwright.features.plan_extension.component import PlanExtension
-from tests.support.components import alone, started_ids, state_of, statuses
+from tests.support.components import single_component_scheduler, start_ready_ids, state_of, statuses
 from tests.support.plan_building import node
 
 
@@ -45,19 +45,19 @@ class OneNodeExtender:
 def test_extender_adds_nodes_when_nothing_can_run() -> None:
     state = state_of(node("a"))
     check_nodes = partial(checked_extension, state=state)
-    scheduler, extension = alone(state, partial(PlanExtension, check_nodes=check_nodes))
+    scheduler, extension = single_component_scheduler(state, partial(PlanExtension, check_nodes=check_nodes))
     extension.set_extender(OneNodeExtender())
     scheduler.start(0.0)
-    assert started_ids(scheduler) == ["a"]
+    assert start_ready_ids(scheduler) == ["a"]
     scheduler.complete("a", 1, at=1.0)
-    assert (started_ids(scheduler, at=1.0), scheduler.state.is_generated_id("more")) == (["more"], True)
+    assert (start_ready_ids(scheduler, at=1.0), scheduler.state.is_generated_id("more")) == (["more"], True)
     scheduler.complete("more", 1, at=2.0)
     assert scheduler.status() is RunStatus.COMPLETED_WITH_FAILURES
 
 
 def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
     state = state_of(node("a"), node("b"))
-    scheduler, reuse = alone(state, ForkReuse)
+    scheduler, reuse = single_component_scheduler(state, ForkReuse)
     produced_by = {"run_id": "other", "node_id": "a"}
     same_result = ReusableResult(fingerprint_of(state, TaskRef(0)), has_result=True, result=7, produced_by=produced_by)
     reuse.set_table(
@@ -71,9 +71,9 @@ def test_fork_reuses_a_result_with_the_same_fingerprint_only() -> None:
 
 
 def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
-    scheduler, cancellation = alone(state_of(node("a"), node("b")), NodeCancellation)
+    scheduler, cancellation = single_component_scheduler(state_of(node("a"), node("b")), NodeCancellation)
     scheduler.start(0.0)
-    started_ids(scheduler)
+    start_ready_ids(scheduler)
     cancellation.cancel("a", until=5.0)
     cancellation.cancel("b", until=6.0)
     scheduler.complete("b", 1, at=1.0)
@@ -86,7 +86,7 @@ def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
 def test_run_without_requests_has_no_hooks_for_its_nodes() -> None:
     state = state_of(node("a"))
     check_nodes = partial(checked_extension, state=state)
-    scheduler, feedback = alone(state, partial(HumanFeedback, check_nodes=check_nodes))
+    scheduler, feedback = single_component_scheduler(state, partial(HumanFeedback, check_nodes=check_nodes))
     scheduler.start(0.0)
     assert {*feedback.needed_hooks()} == {"items_may_open_requests", "on_node_failed", "on_rebuild", "on_stop"}
 
@@ -113,7 +113,7 @@ class FakeRequests:
 
 def _run(budget: Budget | None, requests: FakeRequests | None = None) -> tuple[Scheduler[Any], BudgetAdmission]:
     nodes = [node(name, tool="ask", arguments={"text": "x"}) for name in ("a", "b")]
-    scheduler, admission = alone(
+    scheduler, admission = single_component_scheduler(
         state_of(*nodes, node("c", tool="any"), tools={**_TOOLS, "any": ToolDeclaration("any", Effects.READ)}),
         lambda scheduler: BudgetAdmission(scheduler, requests),
     )
@@ -125,10 +125,10 @@ def _run(budget: Budget | None, requests: FakeRequests | None = None) -> tuple[S
 def test_call_beyond_the_budget_waits_and_starts_when_a_person_gives_more() -> None:
     requests = FakeRequests()
     scheduler, _ = _run(Budget({"calls": 1}), requests)
-    assert started_ids(scheduler) == ["a", "c"]
+    assert start_ready_ids(scheduler) == ["a", "c"]
     assert statuses(scheduler)["b"] == "waiting"
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, input_tokens=10)))
     assert requests.requested == ["budget"]
     requests.run_answers["budget"]({"more": {"calls": 1}}, Feedback("budget", {}), 2.0)
     scheduler.propagate(2.0)
-    assert (started_ids(scheduler, at=2.0), requests.requested) == (["b"], [])
+    assert (start_ready_ids(scheduler, at=2.0), requests.requested) == (["b"], [])
