@@ -22,7 +22,7 @@ from tests.support.chaos import (
 )
 from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.eventually import eventually
-from tests.support.held_starter import READ, STARTED
+from tests.support.held_starter import FORK_READ, FORK_STARTED
 from tests.support.people import wait_for_requests
 from tests.support.programs import Running, start_program
 from tests.support.runs import Handle
@@ -122,15 +122,15 @@ async def test_two_commands_after_kills_before_the_start_make_one_fork(
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-before-the-start")
     fork = Forker(own_server, folder, "cut-before-the-start")
-    points.hold(READ)
+    points.hold(FORK_READ)
     held_fork = await fork.start()
-    await points.wait_for_point(READ)
+    await points.wait_for_point(FORK_READ)
     await _kill(held_fork)
     await worker.kill()
     await restart(own_server)
     assert await _forks_of(own_server, "cut-before-the-start") == []
 
-    points.release(READ)
+    points.release(FORK_READ)
     points.release("cut")
     first, second = await asyncio.gather(fork.run(), fork.run())
     assert first["fork_run_id"] == second["fork_run_id"]
@@ -145,13 +145,13 @@ async def test_commands_that_survive_a_kill_of_the_server_make_one_fork(
 ) -> None:
     await _cancel_after_effect(own_server, points, "cut-during-the-command")
     fork = Forker(own_server, folder, "cut-during-the-command")
-    points.hold(READ)
+    points.hold(FORK_READ)
     commands = [await fork.start() for _ in range(2)]
-    await eventually(lambda: all((folder / f"{READ}-{command.pid}").exists() for command in commands))
+    await eventually(lambda: all((folder / f"{FORK_READ}-{command.pid}").exists() for command in commands))
     await worker.kill()
     await restart(own_server)
     points.release("cut")
-    points.release(READ)
+    points.release(FORK_READ)
     entries = [await output_of(command) for command in commands]
     assert entries[0]["fork_run_id"] == entries[1]["fork_run_id"]
     assert sorted("already" in entry["message"] for entry in entries) == [False, True]
@@ -165,12 +165,12 @@ async def test_command_after_kills_finds_the_fork_that_was_started(
     await _cancel_after_effect(own_server, points, "cut-after-the-start")
     fork = Forker(own_server, folder, "cut-after-the-start")
     await worker.kill()
-    points.hold(STARTED)
+    points.hold(FORK_STARTED)
     held_fork = await fork.start()
-    await points.wait_for_point(STARTED)
+    await points.wait_for_point(FORK_STARTED)
     await _kill(held_fork)
     await restart(own_server)
-    points.release(STARTED)
+    points.release(FORK_STARTED)
     points.release("cut")
     second_result = await fork.run()
     assert "was already forked" in second_result["message"]

@@ -12,7 +12,7 @@ from dagwright.core.model.document import Document
 from dagwright.dialects import to_document
 from tests.conformance.kit import DIALECTS, problems_of, value_at
 from tests.support.example_counts import examples
-from tests.support.json_places import places_of, replace_at
+from tests.support.json_paths import paths_of, replace_at
 
 ROOT_KEYS = ("plan", "nodes", "dag", "intents", "sub_goals", "steps", "action", "metadata")
 KEYS = sorted({*ROOT_KEYS, *(key for dialect in DIALECTS for key in dialect.keys)})
@@ -43,7 +43,7 @@ def test_problems_of_a_changed_document_have_existing_pointers_and_messages(data
     dialect = data.draw(st.sampled_from(DIALECTS))
     raw = dialect.write({1: [], 2: [1], 3: [1, 2]})
     for _ in range(data.draw(st.integers(1, 3))):
-        raw = replace_at(raw, data.draw(st.sampled_from(places_of(raw))), data.draw(values))
+        raw = replace_at(raw, data.draw(st.sampled_from(paths_of(raw))), data.draw(values))
     for problem in problems_of(raw, dialect=data.draw(st.sampled_from((None, dialect.name)))):
         value_at(raw, problem.pointer)
         assert problem.message

@@ -276,7 +276,7 @@ async def test_page_recovers_after_the_gateway_was_killed(chromium: Browser, own
 
 async def test_page_requests_the_key_that_the_gateway_requires(chromium: Browser, serve: Serve, tmp_path: Path) -> None:
     _, key = KeyFile(tmp_path / "keys.json").add("ann", list(KeyScope))
-    async with serve(more={"api_keys": tmp_path / "keys.json"}) as live:
+    async with serve(extra_settings={"api_keys": tmp_path / "keys.json"}) as live:
         headers = {"Authorization": f"Bearer {key}"}
         response = await live.http.post("/v1/runs", json={"plan": PLAN, "inputs": {"number": 1}}, headers=headers)
         run = response.json()["run_id"]

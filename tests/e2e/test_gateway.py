@@ -46,7 +46,7 @@ async def test_models_are_those_of_the_service_and_plans_agents_and_profiles(ser
 
 
 async def test_own_models_are_listed_while_the_service_does_not_answer(serve: Serve) -> None:
-    async with serve(service="http://127.0.0.1:9/v1", has_worker=False) as live:
+    async with serve(provider_url="http://127.0.0.1:9/v1", has_worker=False) as live:
         listed = [each.id async for each in await live.openai.models.list()]
     assert listed == ["small", "profile/plan", "profile/intents"]
 

@@ -133,8 +133,8 @@ async def test_examples_of_errors_are_what_comes(serve: Serve, tmp_path: Path) -
     more = {"api_keys": file, "api_requests": 20, "api_body_bytes": 10_000}
     broken = step(Raw(b"<html>"), times=ANY_NUMBER)
     async with (
-        serve(broken, plans={"failing": FAILING}, more=more) as live,
-        serve(service="http://127.0.0.1:9/v1") as alone,
+        serve(broken, plans={"failing": FAILING}, extra_settings=more) as live,
+        serve(provider_url="http://127.0.0.1:9/v1") as alone,
     ):
         document = (await live.http.get("/openapi.json")).json()
         live.http.headers["Authorization"] = f"Bearer {full}"

@@ -53,7 +53,7 @@ async def get(live: Gateway, key: str, path: str) -> httpx.Response:
 async def test_key_sees_its_own_runs_sessions_and_inbox_alone(serve: Serve, tmp_path: Path) -> None:
     keys = Keys(tmp_path)
     ann, bob, boss = keys.add("ann"), keys.add("bob"), keys.add(ALL_OWNERS)
-    async with serve(plans={"ask": ASKING}, more={"api_keys": keys.path}) as live:
+    async with serve(plans={"ask": ASKING}, extra_settings={"api_keys": keys.path}) as live:
 
         async def list_field(path: str, field: str) -> list[list[str]]:
             """Return a field of each item of a list as ann, bob and boss see it."""
@@ -102,7 +102,7 @@ async def test_runs_and_streams_are_limited_per_key(serve: Serve, tmp_path: Path
     keys = Keys(tmp_path)
     ann, bob = keys.add("ann"), keys.add("bob")
     more = {"api_keys": keys.path, "api_runs": 2, "api_streams": 1}
-    async with serve(more=more) as live, AsyncExitStack() as stack:
+    async with serve(extra_settings=more) as live, AsyncExitStack() as stack:
         body = {"plan": ASKING}
         run = (await post(live, ann, "/v1/runs", body, Idempotency_Key="1")).json()["run_id"]
         # Before the list of the server has them.
@@ -134,7 +134,7 @@ async def test_concurrent_streams_are_limited_per_key(serve: Serve, tmp_path: Pa
     node = {"id": "wait", "tool": "wait", "arguments": {"duration": "10m"}}
     plans = {"wait": {"plan": 1, "nodes": [node]}}
     asked = chat_body("plan/wait", stream=True)
-    async with serve(plans=plans, more=more) as live, AsyncExitStack() as stack:
+    async with serve(plans=plans, extra_settings=more) as live, AsyncExitStack() as stack:
 
         async def open_one() -> int:
             request = live.http.stream("POST", CHAT, json=asked, headers=bearer(ann))
@@ -172,9 +172,9 @@ async def test_file_tools_of_a_key_stay_in_the_folder_of_its_owner(serve: Serve,
         await eventually(has_ended)
         return (await get(live, key, f"/v1/runs/{run}")).json()
 
-    async with serve(more={"api_keys": keys.path, "files_root": root}) as live:
+    async with serve(extra_settings={"api_keys": keys.path, "files_root": root}) as live:
         hers, his = await run_to_end(live, ann, plan), await run_to_end(live, bob, reading)
-    async with serve(more={"api_keys": keys.path}) as live:
+    async with serve(extra_settings={"api_keys": keys.path}) as live:
         without = await run_to_end(live, ann, reading)
     assert (hers["status"], hers["output"]) == ("completed", "of ann")
     assert (root / keys.owner("ann") / "a.txt").read_text() == "of ann"
@@ -192,7 +192,7 @@ async def test_assignee_answers_with_its_key_and_others_need_operate(serve: Serv
     eve, operator = keys.add("eve"), keys.add("ann", KeyScope.OPERATE, KeyScope.ANSWER)
     name = keys.owner("boss")
     plan = plan_of(_assigned_approval("first", name), _assigned_approval("second", name), CHECK)
-    async with serve(more={"api_keys": keys.path}) as live:
+    async with serve(extra_settings={"api_keys": keys.path}) as live:
         run = (await post(live, ann, "/v1/runs", {"plan": plan})).json()["run_id"]
         path = f"/v1/runs/{run}/feedback"
 
@@ -232,7 +232,7 @@ async def test_key_of_all_owners_sets_and_removes_limits_across_runs(serve: Serv
     boss = keys.add(ALL_OWNERS)
     subject = f"owner:{keys.owner('ann')}"
     path = f"/v1/call-limits/{subject}"
-    async with serve(more={"api_keys": keys.path}) as live:
+    async with serve(extra_settings={"api_keys": keys.path}) as live:
 
         async def send(method: str, path: str, body: Any = None) -> httpx.Response:
             return await live.http.request(method, path, json=body, headers=bearer(boss))

@@ -11,7 +11,7 @@ from tests.e2e.command import CommandLine, wait_for_exit, with_model
 from tests.support.chaos_tools import FOLDER_VARIABLE
 from tests.support.eventually import eventually
 from tests.support.goals import call, plan_text
-from tests.support.held_starter import ENDED, SENT, UNSENT
+from tests.support.held_starter import TURN_ENDED, TURN_SENT, TURN_UNSENT
 from tests.support.intents import fund, intents_answer, product
 from tests.support.onboarding import intent
 
@@ -128,7 +128,7 @@ async def test_second_request_waits_or_is_refused(own_command_line: CommandLine)
     assert "Request: First.\\nResult: completed: One." in server.calls[2].text
 
 
-@pytest.mark.parametrize("point", [UNSENT, SENT, ENDED])
+@pytest.mark.parametrize("point", [TURN_UNSENT, TURN_SENT, TURN_ENDED])
 async def test_turn_of_a_killed_command_is_one_run(command_line: CommandLine, point: str) -> None:
     session, run = f"killed-{point}", f"killed-turn-{point}"
     async with ModelServer(plan_text(call("a", "calculator", expression="1")), "One.") as server:
@@ -144,7 +144,7 @@ async def test_turn_of_a_killed_command_is_one_run(command_line: CommandLine, po
         left = await commands("session", session, "--json")
         result = await commands(*order)
         shown = await commands("session", session, "--json")
-    if point == UNSENT:
+    if point == TURN_UNSENT:
         assert left.document["status"] == "not_found"
     else:
         assert [turn["run_id"] for turn in left.document["turns"]] == [run]

@@ -21,7 +21,7 @@ from tests.fuzz.values import (
     texts,
     usual_or_rare,
 )
-from tests.support.json_places import places_of, replace_at
+from tests.support.json_paths import paths_of, replace_at
 
 _MAX_DEPTH = 2
 _RETURNING_TOOLS = ("give", "give_async")
@@ -201,5 +201,5 @@ def plans(draw: st.DrawFn) -> Any:
     plan = draw(native_plans() | native_plans() | native_plans() | dialect_plans())
     if one_in_n(draw, 6):
         for _ in range(draw(st.integers(1, 3))):
-            plan = replace_at(plan, draw(st.sampled_from(places_of(plan))), draw(odd_values))
+            plan = replace_at(plan, draw(st.sampled_from(paths_of(plan))), draw(odd_values))
     return plan

@@ -23,7 +23,7 @@ from dagwright.settings import Settings
 from tests.fuzz.cases import DEADLINE, Case, Message, cases, json_payload, payload_of
 from tests.fuzz.checks import check_run
 from tests.fuzz.tools import registry
-from tests.support.json_places import places_of, replace_at
+from tests.support.json_paths import paths_of, replace_at
 from tests.support.runs import Handle, Runs, serving_runs
 
 MAX_CONCURRENT_CASES = 12
@@ -187,8 +187,8 @@ def _changed_plan(runs: Runs, case: Case) -> Any:
     except PlanInvalid:
         return None
     for fraction, value in case.content["changes"]:
-        places = places_of(compiled)
-        compiled = replace_at(compiled, places[int(fraction * len(places))], value)
+        paths = paths_of(compiled)
+        compiled = replace_at(compiled, paths[int(fraction * len(paths))], value)
     return compiled
 
 

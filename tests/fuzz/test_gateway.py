@@ -94,7 +94,7 @@ async def fuzzed_gateway(server: LiveServer, tmp_path_factory: pytest.TempPathFa
                 server,
                 folder=tmp_path_factory.mktemp("fuzz"),
                 plans={"ask": PLAN_WITH_APPROVAL},
-                service=models.base_url,
+                provider_url=models.base_url,
             ) as live,
         ):
             session = f"s-{uuid4().hex[:8]}"

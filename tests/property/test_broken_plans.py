@@ -17,7 +17,7 @@ from dagwright.protocol.compact_documents import compact_document
 from dagwright.protocol.documents import RunFacts, result_document
 from dagwright.protocol.run_input import compiled_plan, plan_of_pages
 from tests.support.example_counts import examples
-from tests.support.json_places import places_of
+from tests.support.json_paths import paths_of
 from tests.support.plan_building import check, node, plan_of
 
 _PLAN = plan_of(
@@ -38,7 +38,7 @@ _VALUES: tuple[Any, ...] = (
 def _mutate(encoded: Any, source: random.Random) -> Any:
     mutated_plan = copy.deepcopy(encoded)
     for _ in range(source.choice((1, 1, 2))):
-        *path, last_key = source.choice(places_of(mutated_plan)[1:])
+        *path, last_key = source.choice(paths_of(mutated_plan)[1:])
         container = mutated_plan
         for step in path:
             container = container[step]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dagwright_maritime.search.limits import Check, QueryLimits, QueryRefused
 from dagwright_maritime.search.read_only import parse_query
 from tests.support.example_counts import examples
-from tests.support.json_places import places_of, replace_at, value_at
+from tests.support.json_paths import paths_of, replace_at, value_at
 
 PREFIX = "goods"
 FIELDS = {"name": "keyword", "name.text": "text", "teu": "integer", "days": "float", "eta": "date"}
@@ -309,7 +309,7 @@ def test_valid_query_is_accepted() -> None:
 @pytest.mark.parametrize("word", DANGEROUS[:-9])
 def test_dangerous_key_is_rejected_unless_it_names_a_group(word: str) -> None:
     paths_of_names = {("aggs",), ("aggs", "by_name", "aggs"), ("aggs", "two", "filters", "filters")}
-    for path in places_of(VALID_BODY):
+    for path in paths_of(VALID_BODY):
         part = value_at(VALID_BODY, path)
         if isinstance(part, dict) and path not in paths_of_names:
             body = replace_at(VALID_BODY, path, {**part, word: {"source": "doc['teu'].value"}})
@@ -319,7 +319,7 @@ def test_dangerous_key_is_rejected_unless_it_names_a_group(word: str) -> None:
 @settings(max_examples=examples(100), deadline=None)
 @given(valid=VALID_BODIES | st.just(VALID_BODY), data=st.data())
 def test_query_changed_at_one_path_is_rejected_or_only_reads(valid: Any, data: st.DataObject) -> None:
-    path = data.draw(st.sampled_from(places_of(valid)))
+    path = data.draw(st.sampled_from(paths_of(valid)))
     part, new = value_at(valid, path), data.draw(ANY_JSON)
     new = {**part, **new} if isinstance(new, dict) and isinstance(part, dict) else new
     query = parse_or_none("goods-a", replace_at(valid, path, new))

@@ -4,8 +4,8 @@ Importing them takes two to four seconds of CPU, which tests would pay for each 
 process: it has its own environment, folder, standard streams, signals and exit code. `tests.support.programs` is the
 client of this program. Nothing here may start a thread or an event loop: a fork would copy them broken.
 
-Usage: python fork_server.py LISTENING_SOCKET [MODULE ...]; with modules it imports those instead of Dagwright. The
-server ends when its standard input is closed.
+Usage: python fork_server.py LISTENING_SOCKET [MODULE ...]; with modules, the server imports them instead of Dagwright.
+The server ends when its standard input is closed.
 """
 
 import gc
@@ -25,7 +25,7 @@ from typing import Any, Final
 
 ROOT: Final = str(Path(__file__).parents[2])
 LENGTH_BYTES: Final = 8
-"""A request is its length, then a JSON object; the descriptors of its standard streams come with the length."""
+"""Size of the length of a request, which is sent before its JSON, with the descriptors of the standard streams."""
 _PACKAGES: Final = ("dagwright.interfaces.cli", "dagwright.interfaces.http")
 _MODULES: Final = (
     *("worker", "uvloop", "cel", "anyio._backends._asyncio", "alembic.command", "alembic.config"),
@@ -36,8 +36,8 @@ _MODULES: Final = (
 def _import_modules() -> None:
     for name in _PACKAGES:
         package = importlib.import_module(name)
-        for actual in pkgutil.walk_packages(package.__path__, f"{name}."):
-            importlib.import_module(actual.name)
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+            importlib.import_module(module.name)
     for name in _MODULES:
         importlib.import_module(name)
     # The command tree and the first schema, condition and model call load more modules. Nothing is opened.
@@ -119,24 +119,24 @@ class _ForkServer:
                 client.sendall(b"%d\n" % pid)
         else:
             client.close()
-            self._leave_to_parent()
+            self._close_server_files()
             for target, stream in enumerate(streams):
                 os.dup2(stream, target, inheritable=True)
         for stream in streams:
             os.close(stream)
         return None if pid else request
 
-    def _leave_to_parent(self) -> None:
+    def _close_server_files(self) -> None:
         """Close the files of the server in the forked process, and reset the signal handlers to the defaults."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self._selector.close()
-        for owned in (self._listener, self._child_ended, self._wakeup, *self._clients.values()):
-            owned.close()
+        for resource in (self._listener, self._child_ended, self._wakeup, *self._clients.values()):
+            resource.close()
 
     def _kill(self, client: Any, *, pid: int) -> None:
-        """Kill the session of a process whose client has ended: a kill cannot be forwarded."""
+        """Kill the session of a process whose client has ended: the client cannot forward SIGKILL."""
         self._selector.unregister(client)
         # The process may have ended without starting its session.
         for kill in (os.killpg, os.kill):
@@ -147,11 +147,11 @@ class _ForkServer:
         with suppress(BlockingIOError):
             self._child_ended.recv(4096)
         with suppress(ChildProcessError):
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-                with self._clients.pop(ended[0]) as client, suppress(OSError):
+            while (child := os.waitpid(-1, os.WNOHANG))[0]:
+                with self._clients.pop(child[0]) as client, suppress(OSError):
                     if client in self._selector.get_map():
                         self._selector.unregister(client)
-                    client.sendall(b"%d\n" % os.waitstatus_to_exitcode(ended[1]))
+                    client.sendall(b"%d\n" % os.waitstatus_to_exitcode(child[1]))
 
 
 def _receive(client: socket.socket, size: int) -> bytes:
@@ -164,7 +164,7 @@ def _receive(client: socket.socket, size: int) -> bytes:
     return bytes(parts)
 
 
-def _become(request: dict[str, Any]) -> None:
+def _set_up_process(request: dict[str, Any]) -> None:
     """Give this process the environment, folder, terminal and module path of a new interpreter."""
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -175,17 +175,17 @@ def _become(request: dict[str, Any]) -> None:
         take_terminal()
     elif request["ends_with_client"]:
         os.setsid()
-    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]  # it is the interpreter's own
+    sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]  # nothing has replaced it
     program = request["program"]
-    first = request["folder"] if program[0] == "-m" else str(Path(program[0]).parent)
-    more = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
-    sys.path[:1] = [first, *more]
+    script_folder = request["folder"] if program[0] == "-m" else str(Path(program[0]).parent)
+    python_path = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    sys.path[:1] = [script_folder, *python_path]
     sys.argv = [*program[-1:], *request["arguments"]]
 
 
 def take_terminal() -> None:
     """Start a session whose terminal is standard input: Ctrl-C there interrupts this process."""
-    import fcntl  # noqa: PLC0415 - see the module
+    import fcntl  # noqa: PLC0415 - commands import this module, and few have a terminal
     import termios  # noqa: PLC0415
 
     os.setsid()
@@ -204,7 +204,7 @@ def main() -> None:
     request = _ForkServer(socket.socket(fileno=int(sys.argv[1]))).serve()
     if request is None:
         return
-    _become(request)
+    _set_up_process(request)
     if request["program"][0] == "-m":
         runpy.run_module(request["program"][1], run_name="__main__", alter_sys=True)
     else:

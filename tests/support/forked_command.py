@@ -3,8 +3,8 @@
 `write_commands` creates a folder for the start of `PATH`. A command there passes its program to the fork server, with
 its environment, folder, umask and standard streams, forwards signals to it, and ends with the same exit code; when the
 command is killed, so is the program. Programs that start `sys.executable`, such as background workers, start this
-`python`. For anything else it is the interpreter of the tests. The commands must not import packages, because each
-command would pay for it.
+`python`. For any other arguments, this `python` starts the interpreter of the tests. The commands must not import
+packages, because each command would pay for the import.
 """
 
 import os
@@ -26,7 +26,7 @@ from tests.support.forked_command import main
 main('{address}')
 " {name} "$@"
 """
-_MODULES: Final = ("examples.",)
+_FORKED_MODULE_PREFIXES: Final = ("examples.",)
 
 
 def write_commands(folder: Path, *, address: str) -> None:
@@ -48,7 +48,7 @@ def main(address: str) -> NoReturn:
         _run(address, [os.path.realpath(arguments[0])], arguments[1:])
     if arguments[:3] == ["-P", "-m", "dagwright"]:
         _run(address, [f"{ROOT}/starter.py"], arguments[3:])
-    if arguments[:1] == ["-m"] and arguments[1].startswith(_MODULES):
+    if arguments[:1] == ["-m"] and arguments[1].startswith(_FORKED_MODULE_PREFIXES):
         _run(address, arguments[:2], arguments[2:])
     os.execv(sys.executable, [sys.executable, *arguments])
 
@@ -66,13 +66,13 @@ def _run(address: str, program: list[str], arguments: list[str]) -> NoReturn:
         connection.connect(address)
         socket.send_fds(connection, [len(message).to_bytes(LENGTH_BYTES, "big")], [0, 1, 2])
         connection.sendall(message)
-        answers = connection.makefile("rb")
-        pid = int(answers.readline())
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, lambda received, _: _forward(received, pid))
-        code = int(answers.readline())
+        responses = connection.makefile("rb")
+        pid = int(responses.readline())
+        for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(signal_number, lambda received, _: _forward(received, pid))
+        code = int(responses.readline())
     if code < 0:
-        with suppress(OSError):  # SIGKILL has no handler.
+        with suppress(OSError):  # SIGKILL cannot have a handler.
             signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""Functions called as a worker calls tools, with secrets, without a server and a model."""
+"""Functions called as a worker calls tools, with secrets, but without a server or a model."""
 
 import json
 from collections.abc import Callable
@@ -17,8 +17,8 @@ from tests.support.activity_bench import ActivityBench
 from tests.support.memory_store import MemoryStore
 
 SECRETS = {"TOKEN": 'p@ss "word" é', "PIN": "12"}
-_ALLOWED = {"TOKEN": ("echo", "leak"), "PIN": ("l*",), "NOPE": ("*",)}
-BINDINGS = {name: SecretBinding(tools=tools) for name, tools in _ALLOWED.items()}
+_ALLOWED_TOOLS = {"TOKEN": ("echo", "leak"), "PIN": ("l*",), "NOPE": ("*",)}
+BINDINGS = {name: SecretBinding(tools=tools) for name, tools in _ALLOWED_TOOLS.items()}
 
 
 class FunctionBench(ActivityBench):
@@ -41,8 +41,8 @@ class FunctionBench(ActivityBench):
         return json.loads((await self.payload(*arguments, **headers)).data)
 
 
-def raising(error: BaseException, effects: EffectsName = "read") -> FunctionBench:
-    """Return a tool that fails with an error."""
+def failing_bench(error: BaseException, effects: EffectsName = "read") -> FunctionBench:
+    """Return the bench of a tool that raises an error."""
 
     @tool(effects=effects)
     def failing() -> NoReturn:

@@ -1,4 +1,4 @@
-"""A proxy to a server that a test can close or silence while the server itself keeps running."""
+"""A proxy to a server: a test can close or silence the proxy while the server keeps running."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -9,49 +9,49 @@ _READ_BYTES = 64 * 1024
 
 
 class Gate:
-    """A port that forwards to a server; the next `silent` connections get no response."""
+    """A port that forwards to a server; the next `silent_connections` connections get no response."""
 
     def __init__(self, target: str) -> None:
         parts = urlsplit(target)
         self._target = parts.hostname, parts.port
         self._port = 0
-        self._listening: asyncio.Server | None = None
+        self._listener: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        self.silent = 0
+        self.silent_connections = 0
 
     @property
     def address(self) -> str:
-        """The address; it stays the same while the gate is used."""
+        """The address, which is the same after `close` and `open`."""
         return f"http://127.0.0.1:{self._port}"
 
     async def open(self) -> None:
-        self._listening = await asyncio.start_server(self._take, "127.0.0.1", self._port)
-        self._port = self._listening.sockets[0].getsockname()[1]
+        self._listener = await asyncio.start_server(self._accept, "127.0.0.1", self._port)
+        self._port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
-        if self._listening is not None:
-            self._listening.close()
+        if self._listener is not None:
+            self._listener.close()
         for connection in self._connections:
             connection.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
         self._connections.clear()
 
-    def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections.add(asyncio.create_task(self._lead(reader, writer)))
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections.add(asyncio.create_task(self._forward(reader, writer)))
 
-    async def _lead(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with _broken_off(writer), suppress(OSError):
-            if self.silent:
-                self.silent -= 1
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with _abort_at_end(writer), suppress(OSError):
+            if self.silent_connections:
+                self.silent_connections -= 1
                 await reader.read(-1)
                 return
-            back, forth = await asyncio.open_connection(*self._target)
-            with _broken_off(forth):
-                await asyncio.gather(_copy(reader, forth), _copy(back, writer))
+            server_reader, server_writer = await asyncio.open_connection(*self._target)
+            with _abort_at_end(server_writer):
+                await asyncio.gather(_copy(reader, server_writer), _copy(server_reader, writer))
 
 
 @contextmanager
-def _broken_off(writer: asyncio.StreamWriter) -> Iterator[None]:
+def _abort_at_end(writer: asyncio.StreamWriter) -> Iterator[None]:
     try:
         yield
     finally:
@@ -59,8 +59,8 @@ def _broken_off(writer: asyncio.StreamWriter) -> Iterator[None]:
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while sent := await reader.read(_READ_BYTES):
-        writer.write(sent)
+    while content := await reader.read(_READ_BYTES):
+        writer.write(content)
         await writer.drain()
     writer.close()
 

@@ -33,7 +33,7 @@ def chat_body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A running gateway; `url` is without `/v1`, and the client of OpenAI does not retry."""
+    """A running gateway; `url` has no `/v1`, and the `openai` client does not retry."""
 
     url: str
     context: GatewayContext
@@ -43,14 +43,14 @@ class Gateway:
 
     async def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
         """Post JSON; underscores in header names become hyphens."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return await self.http.post(path, json=body, headers=named)
+        header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        return await self.http.post(path, json=body, headers=header_fields)
 
     async def start(self, plan: Any, **more: Any) -> str:
         """Start a run of a plan; return its ID."""
-        answer = await self.post("/v1/runs", {"plan": plan, **more})
-        assert answer.status_code == 201, answer.text
-        return str(answer.json()["run_id"])
+        response = await self.post("/v1/runs", {"plan": plan, **more})
+        assert response.status_code == 201, response.text
+        return str(response.json()["run_id"])
 
     async def chat(self, model: str, words: str = "{}", **more: Any) -> httpx.Response:
         """Post a chat completion without streaming; `more` are fields of its body."""
@@ -72,17 +72,17 @@ class Gateway:
         """Wait until a run has open requests and return them."""
         actual: list[dict[str, Any]] = []
 
-        async def has_asked() -> bool:
+        async def has_requests() -> bool:
             actual[:] = (await self.http.get(f"/v1/runs/{run}/feedback")).json()["data"]
             return bool(actual)
 
-        await eventually(has_asked)
+        await eventually(has_requests)
         return actual
 
     async def stream(self, path: str, body: Any, **headers: str) -> "list[Event]":
         """Post JSON and return the events of the response; none if it has no content (204)."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        async with self.http.stream("POST", path, json=body, headers=named) as response:
+        header_fields = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.http.stream("POST", path, json=body, headers=header_fields) as response:
             text = (await response.aread()).decode()
             assert response.is_success, text
         return events_of(text)
@@ -138,11 +138,11 @@ def events_of(text: str) -> list[Event]:
 
 
 def assert_numbers_grow(numbers: Sequence[tuple[int, bool]]) -> None:
-    """Assert that sequence numbers of events grow; progress events repeat the previous number."""
-    before = -1
+    """Assert that the sequence numbers of events increase; progress events repeat the previous number."""
+    previous = -1
     for number, is_progress in numbers:
-        assert number == before if is_progress else number > before, numbers
-        before = number
+        assert number == previous if is_progress else number > previous, numbers
+        previous = number
 
 
 @asynccontextmanager
@@ -156,49 +156,49 @@ async def gateway(
     queue: str | None = None,
     has_worker: bool = True,
     port: int = 0,
-    service: str | None = None,
+    provider_url: str | None = None,
     heartbeat_s: float = HEARTBEAT_S,
-    more: Mapping[str, Any] | None = None,
+    extra_settings: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway with a scripted model inside the block.
 
     Args:
-        folder: folder for its templates.
+        folder: folder for the templates.
         plans: templates: name -> plan.
         references: tools and agents, as returned by `references_of`.
         models: models of the provider.
-        queue: task queue of its runs, for two gateways of one worker.
-        port: listening port; 0 for any free one.
+        queue: task queue of its runs, to share a worker between gateways.
+        port: listening port; 0 for any free port.
         heartbeat_s: interval of keep-alive comments in a silent stream.
-        more: additional settings.
-        service: URL of a provider other than the scripted one.
+        extra_settings: additional settings.
+        provider_url: URL of the models, instead of the scripted server.
     """
-    published = folder / f"plans-{uuid4().hex[:8]}"
-    published.mkdir()
+    templates_folder = folder / f"plans-{uuid4().hex[:8]}"
+    templates_folder.mkdir()
     for name, plan in (plans or {}).items():
-        (published / f"{name}.json").write_text(json.dumps(plan), encoding="utf-8")
+        (templates_folder / f"{name}.json").write_text(json.dumps(plan), encoding="utf-8")
     async with ModelServer(*script, models=models) as model_server:
         settings = Settings(
             state_dir=server.settings.state_dir,
             task_queue=queue or f"gateway-{uuid4().hex[:8]}",
             model="small",
-            openai_base_url=service or model_server.base_url,
+            openai_base_url=provider_url or model_server.base_url,
             openai_api_key=SecretStr("key"),
-            **(more or {}),
+            **(extra_settings or {}),
         )
         toolset = load_toolset(settings, references)
-        templates = load_templates(published, toolset.declarations()) if plans else {}
+        templates = load_templates(templates_folder, toolset.declarations()) if plans else {}
         listener = open_socket("127.0.0.1", port)
         url = address_of(listener)
         async with (
-            # Without the keys of a test, which would disable the UI of the shared server.
+            # Without `extra_settings`: API keys would disable the UI of the shared server.
             open_connection(server.settings) as connection,
             _serving_worker(connection, toolset, settings=settings, has_worker=has_worker),
             open_context(settings, connection, toolset, templates=templates, heartbeat_s=heartbeat_s) as context,
             listening(create_app(context), listener, stop_event=context.stopping),
-            # Without certificates: loading those of the machine would take as long as the start of the gateway.
-            DefaultAsyncHttpxClient(verify=False) as plain,
-            AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=plain) as openai,
+            # Without certificates: loading them would take as long as the start of the gateway.
+            DefaultAsyncHttpxClient(verify=False) as openai_http,
+            AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0, http_client=openai_http) as openai,
             httpx.AsyncClient(base_url=url, timeout=60, verify=False) as http,
         ):
             yield Gateway(url, context, model_server, openai, http)

@@ -18,7 +18,7 @@ from tests.support.programs import Running, start_program
 QUICK_STARTER = ROOT / "tests" / "support" / "quick_starter.py"
 PAUSE_S = 0.3
 """Delay before a client reconnects."""
-_LOST = (httpx.TransportError, httpx.StreamError)
+_CONNECTION_ERRORS = (httpx.TransportError, httpx.StreamError)
 
 
 class GatewayProcess:
@@ -33,7 +33,7 @@ class GatewayProcess:
 
     @property
     def log(self) -> str:
-        """Its output so far."""
+        """Output of the process so far."""
         return self._log.read_text(errors="replace")
 
     async def start(self) -> None:
@@ -44,13 +44,13 @@ class GatewayProcess:
             )
         async with httpx.AsyncClient(base_url=self.url, timeout=10) as http:
 
-            async def answers() -> bool:
+            async def is_ready() -> bool:
                 try:
                     return (await http.get("/readyz")).status_code == 200
                 except httpx.TransportError:
                     return False
 
-            await eventually(answers)
+            await eventually(is_ready)
 
     async def kill(self) -> None:
         assert self._process is not None
@@ -77,7 +77,7 @@ async def gateway_process(
 
 
 class CompletionClient:
-    """Streams one completion, and resumes after the last received event until the answer is complete."""
+    """Client that streams one completion, and resumes after the last received event until the answer is complete."""
 
     def __init__(self, url: str, body: Mapping[str, Any], *, key: str) -> None:
         self._url = f"{url}/v1/chat/completions"
@@ -85,7 +85,7 @@ class CompletionClient:
         self._key = key
         self.answer = ""
         """The combined text of all streams."""
-        self._last: str | None = None
+        self._last_event_id: str | None = None
         self.runs: set[str] = set()
         self.streams = 0
         self.statuses: list[int] = []
@@ -98,7 +98,10 @@ class CompletionClient:
 
     async def _read(self, http: httpx.AsyncClient) -> bool:
         try:
-            headers = {"Idempotency-Key": self._key, **({"Last-Event-ID": self._last} if self._last else {})}
+            headers = {
+                "Idempotency-Key": self._key,
+                **({"Last-Event-ID": self._last_event_id} if self._last_event_id else {}),
+            }
             async with http.stream("POST", self._url, json=self._body, headers=headers) as response:
                 self.statuses.append(response.status_code)
                 if response.status_code != 200:
@@ -106,14 +109,14 @@ class CompletionClient:
                     return False
                 self.streams += 1
                 self.runs.add(response.headers["x-run-id"])
-                return await self._take(response)
-        except _LOST:
+                return await self._read_events(response)
+        except _CONNECTION_ERRORS:
             return False
 
-    async def _take(self, response: httpx.Response) -> bool:
+    async def _read_events(self, response: httpx.Response) -> bool:
         async for block in blocks_of(response):
             (event,) = events_of(block)
-            self._last = event.id or self._last
+            self._last_event_id = event.id or self._last_event_id
             if event.content == "[DONE]":
                 return True
             if isinstance(event.content, dict):
@@ -123,7 +126,7 @@ class CompletionClient:
 
 
 class EventClient:
-    """Client that reads the events of a run to its end, and resumes with the last received ID."""
+    """Client that reads the events of a run until the run ends, and resumes after the last received ID."""
 
     def __init__(self, url: str, run: str) -> None:
         self._url = f"{url}/v1/runs/{run}/events"
@@ -147,16 +150,16 @@ class EventClient:
         try:
             async with http.stream("GET", self._url, headers=headers) as response:
                 if response.status_code != 200:
-                    # Its run may not have started yet.
+                    # The run may not have started yet.
                     assert response.status_code in (404, 503), await response.aread()
                     return
                 self.streams += 1
                 async for block in blocks_of(response):
-                    # Errors on the way have no ID.
+                    # Error events have no ID to resume after.
                     self.events += [event for event in named_events_of(block) if event.name != "error"]
-        except _LOST:
+        except _CONNECTION_ERRORS:
             pass
 
 
-async def wait_until_all(clients: list[Any], is_so: Callable[[Any], bool]) -> None:
-    await eventually(lambda: all(map(is_so, clients)))
+async def wait_until_all(clients: list[Any], condition: Callable[[Any], bool]) -> None:
+    await eventually(lambda: all(map(condition, clients)))

@@ -1,4 +1,4 @@
-"""Requests in words for tests: the initial plan of their runs, and the messages to models."""
+"""Goals for tests: requests in natural language, the initial plans of their runs, and the calls of models."""
 
 import json
 from collections.abc import AsyncIterator
@@ -21,36 +21,36 @@ from tests.support.runs import Document, Handle, Runs, bare, document_of
 
 @asynccontextmanager
 async def scripted_runs(
-    client: Client, folder: Path, *script: Any, **served: Any
+    client: Client, folder: Path, *script: Any, **options: Any
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serve runs with a scripted model; `served` are arguments of `agent_runs`."""
-    async with ModelServer(*script) as server, agent_runs(client, server, folder, **served) as runs:
+    """Serve runs with a scripted model; `options` are arguments of `agent_runs`."""
+    async with ModelServer(*script) as server, agent_runs(client, server, folder, **options) as runs:
         yield server, runs
 
 
-def goal(runs: Runs, words: str, *tools: str, **asked: Any) -> CompiledPlan:
-    plan, _ = prepare_goal(words, {name: runs.tools[name] for name in tools}, PlanningOptions(**asked))
+def goal(runs: Runs, words: str, *tools: str, **options: Any) -> CompiledPlan:
+    plan, _ = prepare_goal(words, {name: runs.tools[name] for name in tools}, PlanningOptions(**options))
     assert plan.extender is not None
     assert plan.extender["kind"] == GOAL_KIND
     return plan
 
 
 async def checked_document(runs: Runs, handle: Handle) -> Document:
-    """Return the bare document of a run, after a check that its history alone yields the same.
+    """Return the bare document of a run, after checking that its history alone yields the same document.
 
-    For a failed run, the last event of its history has a separate error.
+    The last event in the history of a failed run contains the error outside of the document.
     """
-    written_by_run = bare(await document_of(handle))
+    reported = bare(await document_of(handle))
     view = await RunReader(runs.client, handle.id).read()
-    result = bare(replace(view, closing_document=None).document())
-    if written_by_run["status"] == "failed":
-        result["error"] = written_by_run.get("error")
-        result = {name: part for name, part in result.items() if part is not None or name == "output"}
-    for name, node in result["nodes"].items():
+    rebuilt = bare(replace(view, closing_document=None).document())
+    if reported["status"] == "failed":
+        rebuilt["error"] = reported.get("error")
+        rebuilt = {name: part for name, part in rebuilt.items() if part is not None or name == "output"}
+    for name, node in rebuilt["nodes"].items():
         if "result" in node:
             node["result"] = compact_value(node["result"], ref=f"node:{name}")
-    assert result == written_by_run
-    return written_by_run
+    assert rebuilt == reported
+    return reported
 
 
 def plan_text(*nodes: Any, **more: Any) -> str:

@@ -1,6 +1,7 @@
-"""A client script whose commands stop at fault points: `fork` when it has read the other run and started nothing, and
-when the new run exists without a report; a turn of a session before it is sent, when it was accepted and not yet
-followed, and when its run has ended.
+"""A client script whose commands stop at fault points.
+
+`fork` stops after it has read the original run, and again after the new run has started, before the command reports the
+new run. A turn of a session stops before it is sent, after it is accepted, and after its run has ended.
 
 Run it as a program instead of `starter.py`; it has the same commands.
 """
@@ -17,43 +18,43 @@ from dagwright.client.starts import Started
 from dagwright.protocol.run_input import RunInput
 from tests.support.chaos_tools import FOLDER_VARIABLE, fault_point
 
-READ = "fork-read"
-STARTED = "fork-started"
-UNSENT, SENT, ENDED = "turn-unsent", "turn-sent", "turn-ended"
+FORK_READ = "fork-read"
+FORK_STARTED = "fork-started"
+TURN_UNSENT, TURN_SENT, TURN_ENDED = "turn-unsent", "turn-sent", "turn-ended"
 
-_ready = Forks.create_run_input
+_create_run_input = Forks.create_run_input
 _start = Runs.start
 _send = Sessions._send
-_settled = Sessions.wait_for_turn_end
+_wait_for_turn_end = Sessions.wait_for_turn_end
 
 
-async def _held_ready(self: Forks, draft: ForkDraft) -> RunInput:
-    input_fields = await _ready(self, draft)
-    (Path(os.environ[FOLDER_VARIABLE]) / f"{READ}-{os.getpid()}").touch()
-    fault_point(READ)
-    return input_fields
+async def _held_create_run_input(self: Forks, draft: ForkDraft) -> RunInput:
+    run_input = await _create_run_input(self, draft)
+    (Path(os.environ[FOLDER_VARIABLE]) / f"{FORK_READ}-{os.getpid()}").touch()
+    fault_point(FORK_READ)
+    return run_input
 
 
 async def _held_start(self: Runs, *arguments: Any, **options: Any) -> Started:
     started = await _start(self, *arguments, **options)
-    fault_point(STARTED)
+    fault_point(FORK_STARTED)
     return started
 
 
 async def _held_send(self: Sessions, name: str, turn: PreparedTurn, **options: Any) -> None:
-    fault_point(UNSENT)
+    fault_point(TURN_UNSENT)
     await _send(self, name, turn, **options)
-    fault_point(SENT)
+    fault_point(TURN_SENT)
 
 
-async def _hold_turn_end(self: Sessions, name: str, run: str) -> None:
-    fault_point(ENDED)
-    await _settled(self, name, run)
+async def _held_wait_for_turn_end(self: Sessions, name: str, run: str) -> None:
+    fault_point(TURN_ENDED)
+    await _wait_for_turn_end(self, name, run)
 
 
 if __name__ == "__main__":
-    Forks.create_run_input = _held_ready  # type: ignore[method-assign]
+    Forks.create_run_input = _held_create_run_input  # type: ignore[method-assign]
     Runs.start = _held_start  # type: ignore[method-assign]
     Sessions._send = _held_send  # type: ignore[method-assign]
-    Sessions.wait_for_turn_end = _hold_turn_end  # type: ignore[method-assign]
+    Sessions.wait_for_turn_end = _held_wait_for_turn_end  # type: ignore[method-assign]
     runpy.run_path(str(Path(__file__).parents[2] / "starter.py"), run_name="__main__")

@@ -1,5 +1,5 @@
-"""A worker whose payload store stops at fault points: after it has written a file without a final name, and before it
-reads one.
+"""A worker whose payload store stops at fault points: after writing a file that still has a temporary name, and before
+reading a file.
 
 Run it as a program instead of `worker.py`; it has the same options.
 """
@@ -31,6 +31,6 @@ def _held_get(self: folder.FolderStore, ref: str) -> bytes:
 
 
 if __name__ == "__main__":
-    os.fsync = _held_sync  # type: ignore[assignment]  # the store gives numbers
+    os.fsync = _held_sync  # type: ignore[assignment]  # the store passes file descriptors
     folder.FolderStore._get = _held_get  # type: ignore[method-assign]
     runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")

@@ -1,4 +1,4 @@
-"""Requests in words that become intents, for tests: responses of models, and their runs."""
+"""Requests that models answer with intents, for tests: responses of models, and plans of the requests."""
 
 import json
 from typing import Any
@@ -15,8 +15,8 @@ def fund(name: str, **more: Any) -> dict[str, Any]:
     return intent("cbu.ensure", name=name, jurisdiction="LU", client_type="fund", **more)
 
 
-def product(name: str, of: str) -> dict[str, Any]:
-    return intent("cbu.add-product", product=name, refs={"cbu-id": of})
+def product(name: str, client_ref: str) -> dict[str, Any]:
+    return intent("cbu.add-product", product=name, refs={"cbu-id": client_ref})
 
 
 def answer(*intents: Any, **more: Any) -> dict[str, Any]:
@@ -31,14 +31,14 @@ def seed(name: str) -> Any:
     return onboarding.seed(name)["intents"]
 
 
-def intents_goal(runs: Runs, words: str = "Do it.", **asked: Any) -> CompiledPlan:
+def intents_goal(runs: Runs, words: str = "Do it.", **options: Any) -> CompiledPlan:
     """Return the plan of a request that may use the onboarding verbs."""
     verbs = {
         name: tool
         for name, tool in runs.tools.items()
         if name.startswith(("cbu.", "entity.", "onboarding.", *RESOLVER.tools()))
     }
-    return prepare_goal(words, verbs, PlanningOptions(profile="intents", **asked))[0]
+    return prepare_goal(words, verbs, PlanningOptions(profile="intents", **options))[0]
 
 
 def intent_statuses(document: Document) -> dict[str, str]:

@@ -7,37 +7,39 @@ from dagwright.tools import GiveUp, ToolRegistry, context, tool
 
 
 class Ledger:
-    """Changes made by the tools of a test; use unique names.
+    """Changes made by the tools of a test; names must be unique across tests.
 
     Args:
-        standing: key of each effective change -> its name.
+        effective_changes: key of each change that is not undone -> name of the change.
         steps: the steps in order: `+name`, and `-name` for an undo.
-        undo_arguments: name -> further arguments of its undo.
-        held: names of changes and undos (`-name`) that are in progress until a test releases them.
+        undo_arguments: name of a change -> further arguments of its undo.
+        entered: names of changes and undos (`-name`) that wait for a release, or have waited.
+        released: names of changes and undos that need not wait; a test adds them.
+        stuck: names of undos (`-name`) that fail; a test adds them.
     """
 
     def __init__(self) -> None:
-        self.standing: dict[str, str] = {}
+        self.effective_changes: dict[str, str] = {}
         self.steps: list[str] = []
         self.undo_arguments: dict[str, dict[str, Any]] = {}
         self.entered: list[str] = []
         self.released: set[str] = set()
         self.stuck: set[str] = set()
-        self._dead: set[str] = set()
+        self._undone_keys: set[str] = set()
 
-    def of(self, test: str) -> list[str]:
+    def steps_of(self, test: str) -> list[str]:
         return [step.replace(f"{test}:", "") for step in self.steps if f"{test}:" in step]
 
     def make(self, name: str) -> dict[str, str]:
         key = context().idempotency_key
-        if key not in self.standing and key not in self._dead:
-            self.standing[key] = name
+        if key not in self.effective_changes and key not in self._undone_keys:
+            self.effective_changes[key] = name
             self.steps.append(f"+{name}")
         return {"id": name}
 
     def undo(self, key: str, name: str) -> None:
-        self._dead.add(key)
-        if self.standing.pop(key, None) is not None:
+        self._undone_keys.add(key)
+        if self.effective_changes.pop(key, None) is not None:
             self.steps.append(f"-{name}")
 
     async def hold(self, name: str) -> None:
@@ -55,13 +57,13 @@ class Ledger:
         @tool(effects="idempotent", undo="unmake", max_attempts=1)
         def make_and_fail(name: str) -> None:
             self.make(name)
-            raise GiveUp("it was made, and nobody says so")
+            raise GiveUp("the change was made, but the call failed")
 
         @tool(effects="idempotent", undo="unmake")
         async def make_and_hold(name: str, after: Any = None) -> dict[str, str]:
-            made = self.make(name)
+            result = self.make(name)
             await self.hold(name)
-            return made
+            return result
 
         @tool(effects="write")
         def send(name: str) -> None:

@@ -1,4 +1,4 @@
-"""A worker that loses the leases of its calls, and gives up a limit that does not respond, within seconds.
+"""A worker with timeouts of seconds for the leases of its calls, and for limits that do not respond.
 
 Run it as a program instead of `worker.py`; it has the same options.
 """
@@ -15,6 +15,6 @@ RESPONSE_TIMEOUT_S = 1.0
 
 if __name__ == "__main__":
     for module in (limiter, limit_state):
-        setattr(module, "LEASE_S", LEASE_S)  # noqa: B010 - the limiter imports it
+        setattr(module, "LEASE_S", LEASE_S)  # noqa: B010 - the limiter imports the constant
     call_limits.RESPONSE_TIMEOUT_S = RESPONSE_TIMEOUT_S
     runpy.run_path(str(Path(__file__).parents[2] / "worker.py"), run_name="__main__")

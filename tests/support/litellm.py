@@ -40,22 +40,22 @@ class Proxy:
 
 @asynccontextmanager
 async def litellm_proxy(folder: Path) -> AsyncIterator[Proxy]:
-    """Run the proxy during the block. Its program must be on the path."""
+    """Run the proxy during the block. The program `litellm` must be on the path."""
     program = shutil.which("litellm")
     assert program is not None, "LiteLLM's proxy is not installed: run scripts/test-needs"
     port, upstream_port = free_ports(2)
     config = folder / "litellm.yaml"
     config.write_text(_CONFIG.format(port=upstream_port, key=UPSTREAM_KEY, proxy_key=PROXY_KEY), encoding="utf-8")
     log = folder / "litellm.log"
-    with log.open("wb") as written:
+    with log.open("wb") as log_file:
         process = await asyncio.create_subprocess_exec(
             program,
             *("--config", str(config), "--host", "127.0.0.1", "--port", str(port)),
-            # Prices come with the package; otherwise it would download newer ones.
+            # Use the prices in the package: by default, the proxy downloads newer prices.
             env={**os.environ, "LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"},
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=written,
-            stderr=written,
+            stdout=log_file,
+            stderr=log_file,
         )
     try:
         base_url = f"http://127.0.0.1:{port}"

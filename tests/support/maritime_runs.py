@@ -1,4 +1,4 @@
-"""Questions about real shipments, for tests: the workers of `dagwright_maritime`, a search server, a scripted model."""
+"""Questions about real shipments, for tests: worker tools of `dagwright_maritime`, a search server, a scripted model."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,20 +18,20 @@ from tests.support.rounds import continue_with, ref, sub_goal
 from tests.support.runs import Document, Handle, Runs, serving_runs
 from tests.support.search import Maritime
 
-WORKERS = "dagwright_maritime"
+_WORKER_TOOLS = "dagwright_maritime"
 SCRIPTS = Path(__file__).parents[2] / "examples" / "maritime"
 
 
 @asynccontextmanager
 async def maritime_runs(
-    client: Client, folder: Path, maritime: Maritime, *script: Any, more: ToolRegistry | None = None
+    client: Client, folder: Path, maritime: Maritime, *script: Any, more_tools: ToolRegistry | None = None
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serve questions about shipments with a scripted model; `worker_says` steps match anywhere in the script."""
-    of_workers = [each for each in script if isinstance(each, Step)]
-    others = [each for each in script if not isinstance(each, Step)]
+    """Serve questions about shipments with a scripted model; `worker_response` steps match anywhere in the script."""
+    worker_steps = [entry for entry in script if isinstance(entry, Step)]
+    other_steps = [entry for entry in script if not isinstance(entry, Step)]
     # A call takes the first matching step, and a step without a condition matches any call.
-    server = ModelServer(*of_workers, *others)
-    async with _runs_of(client, folder, maritime, server, more=more or ToolRegistry()) as runs:
+    server = ModelServer(*worker_steps, *other_steps)
+    async with _runs_of(client, folder, maritime, server, more_tools=more_tools or ToolRegistry()) as runs:
         yield server, runs
 
 
@@ -39,59 +39,59 @@ async def maritime_runs(
 async def scenario_runs(
     client: Client, folder: Path, maritime: Maritime, name: str
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serve questions whose models follow a script of `examples/maritime`, as in the example."""
+    """Serve questions with a scripted model that follows a script of `examples/maritime`."""
     server = read_script(SCRIPTS / f"{name}.yaml")
-    async with _runs_of(client, folder, maritime, server, more=ToolRegistry()) as runs:
+    async with _runs_of(client, folder, maritime, server, more_tools=ToolRegistry()) as runs:
         yield server, runs
 
 
 @asynccontextmanager
 async def _runs_of(
-    client: Client, folder: Path, maritime: Maritime, server: ModelServer, *, more: ToolRegistry
+    client: Client, folder: Path, maritime: Maritime, server: ModelServer, *, more_tools: ToolRegistry
 ) -> AsyncIterator[Runs]:
     async with server:
         settings = model_settings(server, folder)
-        registry = load_tools([WORKERS]).merge(more)
+        registry = load_tools([_WORKER_TOOLS]).merge(more_tools)
         async with serving_runs(client, registry, settings=maritime.settings(settings)) as runs:
             yield runs
             await runs.check_runs()
 
 
-async def start(runs: Runs, question: str, *, turns: Sequence[TurnSummary] = (), **asked: Any) -> Handle:
+async def start(runs: Runs, question: str, *, turns: Sequence[TurnSummary] = (), **options: Any) -> Handle:
     return await runs.start_compiled_plan(
-        prepare_rounds(question, runs.tools, RoundsOptions(turns=tuple(turns), **asked))[0]
+        prepare_rounds(question, runs.tools, RoundsOptions(turns=tuple(turns), **options))[0]
     )
 
 
-async def answer_question(runs: Runs, question: str, **asked: Any) -> Document:
-    handle = await start(runs, question, **asked)
+async def answer_question(runs: Runs, question: str, **options: Any) -> Document:
+    handle = await start(runs, question, **options)
     await checked_document(runs, handle)
     return await runs.read_document(handle, full=True)
 
 
-def worker_says(node: str, answer: Any, **when: Any) -> Step:
+def worker_response(node: str, answer: Any, **conditions: Any) -> Step:
     """Return the model response for one worker tool, for any number of calls; `answer` is JSON or text."""
     message = answer if isinstance(answer, str) else json_text(answer)
-    return step(message, metadata={"node_id": node, "purpose": "worker"}, **when)
+    return step(message, metadata={"node_id": node, "purpose": "worker"}, **conditions)
 
 
 def query(body: Mapping[str, Any], ambiguity: Mapping[str, Any] | None = None) -> dict[str, Any]:
     return {"body": dict(body), "ambiguity": ambiguity}
 
 
-def run_generated_query(number: int, generated: int) -> dict[str, Any]:
-    return sub_goal(number, "es_query_exec", es_query=ref(generated, "es_query"))
+def run_generated_query(number: int, generator: int) -> dict[str, Any]:
+    return sub_goal(number, "es_query_exec", es_query=ref(generator, "es_query"))
 
 
 def run_query(number: int, maritime: Maritime, body: Mapping[str, Any]) -> dict[str, Any]:
     return sub_goal(number, "es_query_exec", es_query={"index": maritime.indices.shipments, "body": dict(body)})
 
 
-def shows(number: int, results: int) -> dict[str, Any]:
-    return sub_goal(number, "show_results", es_results=ref(results, "es_results"))
+def show_query_results(number: int, query_run: int) -> dict[str, Any]:
+    return sub_goal(number, "show_results", es_results=ref(query_run, "es_results"))
 
 
-def one_round(*sub_goals: Mapping[str, Any]) -> str:
+def round_of(*sub_goals: Mapping[str, Any]) -> str:
     return continue_with(*sub_goals)
 
 

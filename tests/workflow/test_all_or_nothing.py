@@ -79,7 +79,7 @@ async def test_failed_run_compensates_its_calls_last_first(runs: Runs, ledger: L
     b["arguments"]["after"] = "{{a.result.id}}"
     handle = await runs.start(plan_of(make("a", unique_name), b, refuse("b")), compensate=True)
     document = await document_of(handle)
-    assert ledger.of(unique_name) == ["+a", "+b", "-b", "-a"]
+    assert ledger.steps_of(unique_name) == ["+a", "+b", "-b", "-a"]
     assert ledger.undo_arguments[f"{unique_name}:b"] == {
         "arguments": {"name": f"{unique_name}:b", "after": f"{unique_name}:a"},
         "result": {"id": f"{unique_name}:b"},
@@ -108,7 +108,7 @@ async def test_fail_fast_stops_calls_of_later_workflow_tasks(runs: Runs, ledger:
     plan = plan_of(make("a", unique_name), refuse("a"), *large_nodes, inputs={"large": {}}, on_failure="fail_fast")
     handle = await runs.start(plan, inputs={"large": "x" * 240_000}, compensate=True)
     await document_of(handle)
-    assert ledger.of(unique_name) == ["+a", "-a"]
+    assert ledger.steps_of(unique_name) == ["+a", "-a"]
     calls = [
         event.activity_task_scheduled_event_attributes.activity_type.name
         async for event in handle.fetch_history_events()
@@ -127,7 +127,7 @@ async def test_cancellation_through_temporal_ends_the_run_without_compensation(
     await handle.cancel()
     document = await document_of(handle)
     assert (document["status"], states(document)) == ("cancelled", {"a": "completed", "b": "cancelled"})
-    assert ledger.of(unique_name) == ["+a", "+b"]
+    assert ledger.steps_of(unique_name) == ["+a", "+b"]
     assert [note["message"] for note in document["notes"]][-2:] == [
         "'a' was not compensated: the run was stopped immediately",
         "'b' was not compensated: the run was stopped immediately",
@@ -148,7 +148,7 @@ async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: L
         compensate=True,
     )
     document = await document_of(handle)
-    assert ledger.of(unique_name) == ["+a", "+b", "+c", "+d", "-d", "-c", "-b", "-a"]
+    assert ledger.steps_of(unique_name) == ["+a", "+b", "+c", "+d", "-d", "-c", "-b", "-a"]
     assert [name for name in document["nodes"] if name.startswith("undo")] == ["undo d", "undo below", "undo a"]
     assert document["error"]["message"].endswith("compensated 3 calls")
     # The child reports its end to the parent before it closes.
@@ -161,7 +161,7 @@ async def test_calls_of_sub_plans_are_compensated_in_order(runs: Runs, ledger: L
 async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger: Ledger, unique_name: str) -> None:
     failing = sub_plan("below", make("b", unique_name), refuse("b"), needs=("a",))
     document = await document_of(await runs.start(plan_of(make("a", unique_name), failing), compensate=True))
-    assert ledger.of(unique_name) == ["+a", "+b", "-b", "-a"]
+    assert ledger.steps_of(unique_name) == ["+a", "+b", "-b", "-a"]
     assert states(document)["undo below"] == "completed"
     held_sub_plan = sub_plan(
         "held", make("x", unique_name), make("y", unique_name, "x", tool="make_and_hold", heartbeat="1s")
@@ -171,7 +171,7 @@ async def test_failed_and_cancelled_sub_plans_are_compensated(runs: Runs, ledger
     await handle.signal("cancel", {})
     assert (await document_of(handle))["status"] == "cancelled"
     assert end_of(await handle.fetch_history()) == "canceled"
-    assert ledger.of(unique_name)[4:] == ["+x", "+y", "-y", "-x"]
+    assert ledger.steps_of(unique_name)[4:] == ["+x", "+y", "-y", "-x"]
 
 
 async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, unique_name: str) -> None:
@@ -184,7 +184,7 @@ async def test_items_of_a_large_map_are_compensated(runs: Runs, ledger: Ledger, 
     }
     plan = plan_of(make("first", unique_name), item, refuse("m"))
     document = await document_of(await runs.start(plan, compensate=True))
-    first, *steps, last = ledger.of(unique_name)
+    first, *steps, last = ledger.steps_of(unique_name)
     assert (first, last) == ("+first", "-first")
     assert sorted(steps[:count]) == sorted(f"+{number}" for number in range(count))
     assert sorted(steps[count:]) == sorted(f"-{number}" for number in range(count))
@@ -214,7 +214,7 @@ async def test_failed_text_request_compensates_its_plan(
         document = await document_of(await runs.start_compiled_plan(plan_of_goal, compensate=True, policy=_MAKING))
         await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "not_completed")
-    assert ledger.of(unique_name) == ["+a", "+b", "-b", "-a"]
+    assert ledger.steps_of(unique_name) == ["+a", "+b", "-b", "-a"]
     assert [*document["nodes"]][-2:] == ["undo b", "undo a"]
 
 
@@ -236,7 +236,7 @@ async def test_compensation_continues_as_new(
     assert len(chain) > 3
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["failed"]
     assert document["error"]["message"] == "'refuse' failed: no; compensated 40 calls"
-    assert ledger.of("t") == [f"+{name}" for name in names] + [f"-{name}" for name in reversed(names)]
+    assert ledger.steps_of("t") == [f"+{name}" for name in names] + [f"-{name}" for name in reversed(names)]
     assert states(view.document_with_refs()) == states(document)
 
 
@@ -260,8 +260,8 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
             view = await view_of(runs, handle)
             await runs.check_runs()
     assert (document["status"], document["error"]["code"]) == ("failed", "store_refused")
-    made_names = [name.removeprefix("+") for name in ledger.of("t") if name.startswith("+")]
-    undone = [name.removeprefix("-") for name in ledger.of("t") if name.startswith("-")]
+    made_names = [name.removeprefix("+") for name in ledger.steps_of("t") if name.startswith("+")]
+    undone = [name.removeprefix("-") for name in ledger.steps_of("t") if name.startswith("-")]
     not_compensated = [note["node_id"] for note in document["notes"] if note["code"] == "not_compensated"]
     assert 20 < len(made_names) < 60
     assert (undone, not_compensated) == (made_names[::-1][: len(undone)], made_names[: len(made_names) - len(undone)])

@@ -20,14 +20,14 @@ from tests.support.maritime_runs import (
     SCRIPTS,
     answer_question,
     maritime_runs,
-    one_round,
     query,
+    round_of,
     run_generated_query,
     run_query,
-    shows,
+    show_query_results,
     slot,
     start,
-    worker_says,
+    worker_response,
 )
 from tests.support.rounds import done_response, failed_response, prompt_of, ref, results_of, sub_goal
 from tests.support.search import LiveSearch, Maritime, load_maritime
@@ -45,12 +45,12 @@ async def test_additional_worker_tool_explains_a_query_without_results(
     explanation = sub_goal(2, "explain_nothing_found", es_results=ref(1, "es_results"))
     script = (
         "Show shipments of Maersk to Houston.",
-        one_round(run_query(1, maritime, query)),
-        one_round(explanation),
+        round_of(run_query(1, maritime, query)),
+        round_of(explanation),
         done_response(why=ref(2, "why_nothing")),
     )
     more = load_tools([str(SCRIPTS / "why_nothing.py")])
-    async with maritime_runs(client, tmp_path, maritime, *script, more=more) as (server, runs):
+    async with maritime_runs(client, tmp_path, maritime, *script, more_tools=more) as (server, runs):
         document = await answer_question(runs, "Show shipments of Maersk to Houston")
         result = prompt_of(server, "plan")
     assert document["status"] == "completed"
@@ -72,7 +72,7 @@ async def test_missing_index_is_reported_to_the_planner_and_in_the_document(
         await direct.indices.delete(index=maritime.indices.shipments)
     script = (
         "Show shipments to Houston.",
-        one_round(run_query(1, maritime, {"query": TO_HOUSTON}), shows(2, 1)),
+        round_of(run_query(1, maritime, {"query": TO_HOUSTON}), show_query_results(2, 1)),
         failed_response("The shipments are not loaded."),
     )
     async with maritime_runs(client, tmp_path, maritime, *script) as (server, runs):
@@ -125,9 +125,9 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
     )
     script = (
         "Show shipments to Houston.",
-        one_round(generated, run_generated_query(2, 1), shows(3, 2)),
+        round_of(generated, run_generated_query(2, 1), show_query_results(3, 2)),
         done_response(table=ref(3, "formatted_results")),
-        worker_says("sg1", query(body), released=release_answer),
+        worker_response("sg1", query(body), released=release_answer),
     )
     async with gate_to(search.address) as gate:
         gated = GatedMaritime(loaded.search, loaded.indices, loaded.data, gate.address)
@@ -150,13 +150,13 @@ async def test_question_survives_an_outage_of_a_minute_and_a_response_that_times
             await gate.close()
             release_answer.set()
             await eventually(has_failed_for_a_minute)
-            gate.silent = 1
+            gate.silent_connections = 1
             await gate.open()
             await checked_document(runs, handle)
             document = await runs.read_document(handle, full=True)
     assert results_of(document)[0] == [(1, "success"), (2, "success"), (3, "success")]
     # The attempts of the outage, the attempt without a response, and the last attempt.
     assert document["nodes"]["sg1"]["attempts"] >= OUTAGE_ATTEMPTS + 2
-    assert (count_calls(), gate.silent) == (1, 0)
+    assert (count_calls(), gate.silent_connections) == (1, 0)
     assert slot(document, "sg2", "hit_count") == expected
     assert document["status"] == "completed"

@@ -138,7 +138,9 @@ async def test_agent_is_called_with_the_card_of_the_checked_plan() -> None:
         )
         unknown_card_failure = await AgentBench(service_registry(new.url)).failure(OBJECTIVE, **header)
         header = {HEADER_CHECKED_VERSION: class_card.version}
-        model_failure = await AgentBench(service_registry(new.url), stored_cards=[class_card]).failure(OBJECTIVE, **header)
+        model_failure = await AgentBench(service_registry(new.url), stored_cards=[class_card]).failure(
+            OBJECTIVE, **header
+        )
     assert (json.loads(payload.data), len(old.requests), new.requests) == ("old", 1, [])
     assert (unknown_card_failure.type, unknown_card_failure.non_retryable) == ("tool_changed", True)
     # The class agent ran: it failed at its model call, since this worker has no model configured.

@@ -11,7 +11,7 @@ import pytest
 from dagwright.tools import context, tool
 from dagwright.tools.errors import ArgumentNotLoaded, ResultNotStored
 from dagwright.tools.spec import EffectsName
-from tests.support.function_bench import FunctionBench, raising
+from tests.support.function_bench import FunctionBench, failing_bench
 from tests.support.memory_store import MemoryStore
 
 pytestmark = pytest.mark.waits
@@ -109,7 +109,7 @@ async def test_resources_of_a_tool_stay_while_its_result_waits_for_the_store() -
 async def test_tool_that_raises_the_errors_of_the_store_itself_is_not_called_without_limit(
     error: Exception, effects: EffectsName, expected: tuple[str, bool]
 ) -> None:
-    failure = await raising(error, effects).failure({})
+    failure = await failing_bench(error, effects).failure({})
     assert (failure.type, failure.non_retryable) == expected
     assert "unstored_bytes" not in failure.details[0]
 

@@ -23,7 +23,7 @@ from dagwright.protocol.attempts import read_attempt
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, context, tool
 from dagwright.tools.spec import EffectsName
-from tests.support.function_bench import SECRETS, FunctionBench, raising
+from tests.support.function_bench import SECRETS, FunctionBench, failing_bench
 
 
 @tool(name="shop.add")
@@ -229,7 +229,7 @@ def unprintable(raised: type[BaseException] = RuntimeError) -> Exception:
 async def test_each_failure_has_a_code_a_retry_decision_and_a_delay(
     error: BaseException, effects: EffectsName, expected: tuple[str, bool, float | None, str]
 ) -> None:
-    failure = await raising(error, effects).failure({})
+    failure = await failing_bench(error, effects).failure({})
     delay = failure.next_retry_delay
     assert (
         failure.type,
@@ -256,14 +256,14 @@ async def test_async_tool_may_raise_any_base_exception() -> None:
 @pytest.mark.parametrize("not_json", [float("nan"), "\ud800", object(), {1}], ids=["nan", "half", "object", "set"])
 async def test_request_to_a_person_that_is_not_json_fails_the_call(not_json: Any) -> None:
     for question in (AskPerson({"prompt": not_json}), AskPerson("Which?", checkpoint=[not_json])):
-        failure = await raising(question).failure({})
+        failure = await failing_bench(question).failure({})
         assert (failure.type, failure.non_retryable) == ("invalid_result", True)
         assert failure.message.startswith("AskPerson: request and checkpoint must be JSON: The value is not JSON at /")
         json.dumps(failure.details).encode()
 
 
 async def test_too_large_request_to_a_person_fails_the_call() -> None:
-    failure = await raising(AskPerson("Which?", checkpoint="x" * 65_536)).failure({})
+    failure = await failing_bench(AskPerson("Which?", checkpoint="x" * 65_536)).failure({})
     assert (failure.type, failure.message) == (
         "invalid_result",
         "request and checkpoint of AskPerson have 65,572 bytes as JSON, over the limit of 65,536",
@@ -272,7 +272,7 @@ async def test_too_large_request_to_a_person_fails_the_call() -> None:
 
 async def test_request_to_a_person_is_in_the_failure_details() -> None:
     question = AskPerson({"type": "SELECTION", "prompt": "Which?"}, checkpoint={"done": 3})
-    failure = await raising(question).failure({})
+    failure = await failing_bench(question).failure({})
     assert failure.details[0]["request"] == {"type": "SELECTION", "prompt": "Which?"}
     assert failure.details[0]["checkpoint"] == {"done": 3}
 

@@ -1,18 +1,18 @@
-"""The paths of a JSON value, and the value with a replacement at one of them, to break valid documents."""
+"""The paths in a JSON value, and replacement of the part at a path, to break valid documents."""
 
 from typing import Any
 
 
-def places_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    actual: list[tuple[Any, ...]] = []
-    _add_places(actual, value, path)
-    return actual
+def paths_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    paths: list[tuple[Any, ...]] = []
+    _add_paths(paths, value, path)
+    return paths
 
 
-def _add_places(found: list[tuple[Any, ...]], value: Any, path: tuple[Any, ...]) -> None:
-    found.append(path)
+def _add_paths(paths: list[tuple[Any, ...]], value: Any, path: tuple[Any, ...]) -> None:
+    paths.append(path)
     for key, child in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
-        _add_places(found, child, (*path, key))
+        _add_paths(paths, child, (*path, key))
 
 
 def value_at(value: Any, path: tuple[Any, ...]) -> Any:
