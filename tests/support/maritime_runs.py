@@ -1,4 +1,4 @@
-"""Questions about real shipments, for tests: worker tools of `dagwright_maritime`, a search server, a scripted model."""
+"""Questions about real shipments: worker tools of `dagwright_maritime`, a search server, and a scripted model."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
