@@ -8,7 +8,7 @@ from scripts import check_prose
 
 
 @pytest.mark.parametrize(
-    ("reported", "accepted"),
+    ("reported_sentence", "accepted_sentence"),
     [
         ("Invalid entries are left out.", "Invalid entries are omitted."),
         ("The list leaves all ended runs out.", "The list omits all ended runs."),
@@ -18,9 +18,11 @@ from scripts import check_prose
         ("The session refused an update.", "The model refused, which its response reports as `refusal`."),
     ],
 )
-def test_pattern_is_reported_and_its_replacement_is_not(reported: str, accepted: str, tmp_path: Path) -> None:
-    assert _count(reported, tmp_path) == 1
-    assert _count(accepted, tmp_path) == 0
+def test_pattern_is_reported_and_its_replacement_is_not(
+    reported_sentence: str, accepted_sentence: str, tmp_path: Path
+) -> None:
+    assert _count(reported_sentence, tmp_path) == 1
+    assert _count(accepted_sentence, tmp_path) == 0
 
 
 def _count(sentence: str, folder: Path) -> int:

@@ -20,10 +20,10 @@ from dagwright.settings import Settings
 @pytest.fixture(autouse=True)
 def _restored_logging() -> Iterator[None]:
     root, structlog_config = logging.getLogger(), structlog.get_config()
-    before = (root.handlers, root.level, {name: logging.getLogger(name).level for name in OWN_LOGGERS})
+    root_state = (root.handlers, root.level, {name: logging.getLogger(name).level for name in OWN_LOGGERS})
     configure_logging(Settings(log_format="json"))
     yield
-    root.handlers, level, levels = before
+    root.handlers, level, levels = root_state
     root.setLevel(level)
     for name, own_level in levels.items():
         logging.getLogger(name).setLevel(own_level)
@@ -101,11 +101,11 @@ def test_ordinary_failure_is_one_line_and_a_defect_has_its_traceback(capsys: pyt
     # The tool failure has no line here, because the wrapper of the tool logs it.
     result, defect = _lines(capsys)
     ids = {"run_id": "run-1", "attempt": 2, "activity": "compile_plan"}
-    rest = {"level": "warning", "logger": "temporalio.activity", **ids}
+    fields = {"level": "warning", "logger": "temporalio.activity", **ids}
     reason = {"code": "invalid", "is_final": True, "reason": "there is no tool 'x'"}
-    assert result == {"event": "compile_plan failed", **reason, **rest}
+    assert result == {"event": "compile_plan failed", **reason, **fields}
     assert str(defect.pop("exception")).endswith("KeyError: 'oops'")
-    assert defect == {"event": "Completing activity as failed", **rest}
+    assert defect == {"event": "Completing activity as failed", **fields}
 
 
 def test_level_applies_to_dagwright_loggers_and_other_loggers_log_warnings(capsys: pytest.CaptureFixture[str]) -> None:

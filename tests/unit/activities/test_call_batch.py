@@ -292,7 +292,7 @@ def _call() -> RunningCall:
     return RunningCall(asyncio.ensure_future(run()), BatchHeartbeats.__new__(BatchHeartbeats))
 
 
-async def test_call_of_a_later_attempt_replaces_the_earlier_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_call_of_a_later_attempt_replaces_the_call_of_an_earlier_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(detached_calls, "activity", SimpleNamespace(info=lambda: INFO))
     monkeypatch.setattr(detached_calls, "DETACHED_CALL_S", 0.01)
     detached, (first, second) = DetachedCalls(), (_call(), _call())

@@ -134,17 +134,17 @@ class Server:
 
 
 async def test_at_most_two_calls_are_recorded_but_not_yet_made() -> None:
-    server, called, max_uncalled = Server(), 0, 0
+    server, called_count, max_uncalled = Server(), 0, 0
     starts = CallStarts(cast(Client, server))
 
     async def call() -> None:
-        nonlocal called, max_uncalled
+        nonlocal called_count, max_uncalled
         await Heartbeats(ActivityEnvironment.default_info(), starts=starts).record_start()
-        max_uncalled = max(max_uncalled, server.recorded - called)
-        called += 1
+        max_uncalled = max(max_uncalled, server.recorded - called_count)
+        called_count += 1
 
     await asyncio.gather(*(call() for _ in range(20)))
-    assert (called, max_uncalled) == (20, MAX_OPEN_RECORDS)
+    assert (called_count, max_uncalled) == (20, MAX_OPEN_RECORDS)
 
 
 class PausingCalls:

@@ -106,20 +106,20 @@ class _NoAgents:
         """Find nothing."""
 
 
-@pytest.mark.parametrize(("called", "missing"), [("greet", "tool 'greet'"), ("agent.desk", "agent 'desk'")])
-async def test_call_that_the_worker_lacks_is_held(monkeypatch: pytest.MonkeyPatch, called: str, missing: str) -> None:
-    held: list[str] = []
+@pytest.mark.parametrize(("tool", "missing"), [("greet", "tool 'greet'"), ("agent.desk", "agent 'desk'")])
+async def test_call_that_the_worker_lacks_is_held(monkeypatch: pytest.MonkeyPatch, tool: str, missing: str) -> None:
+    pause_reasons: list[str] = []
 
     async def pause_call(*_: Any, reason: str) -> None:
-        held.append(reason)
+        pause_reasons.append(reason)
 
     monkeypatch.setattr(unknown_tools, "pause_call", pause_call)
     monkeypatch.setattr(stored_agents, "checked_version", lambda: "1")
     client = cast("Client", SimpleNamespace(identity="w"))
     call = unknown_tool_activity(client, stored_agent_activity(_NoAgents(), lambda spec: pytest.fail(spec.name)))
     environment = ActivityEnvironment()
-    environment.info = replace(environment.info, activity_type=called, task_queue="q")
+    environment.info = replace(environment.info, activity_type=tool, task_queue="q")
     with pytest.raises(ApplicationError) as caught:
         await environment.run(call, [])
     message = f"tool missing: the worker w serves the queue 'q' and has no {missing}"
-    assert (caught.value.type, caught.value.message, held) == ("tool_missing", message, [message])
+    assert (caught.value.type, caught.value.message, pause_reasons) == ("tool_missing", message, [message])

@@ -91,8 +91,8 @@ async def failures_of_activities(tool: str, kinds: Iterable[str]) -> dict[str, t
 
 def nodes_of_kinds(tool: str, kinds: Iterable[str]) -> list[dict[str, Any]]:
     """Return a node of the tool for each kind, and one valid node."""
-    odd = [{"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in kinds]
-    return [{"id": "good", "tool": "add", "arguments": {"left": 1, "right": 1}}, *odd]
+    nodes = [{"id": kind, "tool": tool, "arguments": {"kind": kind}} for kind in kinds]
+    return [{"id": "good", "tool": "add", "arguments": {"left": 1, "right": 1}}, *nodes]
 
 
 @pytest.mark.parametrize("tool", ["pure_failure", "pure_failure_async"])
@@ -114,7 +114,7 @@ async def test_result_of_a_pure_tool_that_is_not_json_fails_only_its_node() -> N
     assert {name: (error.code, error.message) for name, error in actual.items()} == expected
 
 
-def test_transient_failure_is_retried_at_once() -> None:
+def test_transient_failure_is_retried_immediately() -> None:
     nodes = [{"id": f"n{n}", "tool": "pure_flaky", "arguments": {"until": n}} for n in (2, 4)]
     actual = region_results(None, nodes=nodes, registry=BENCH)
     assert (actual["n2"], actual["n4"].message) == (2, "RuntimeError: attempt 3")

@@ -95,12 +95,12 @@ async def test_result_is_not_reused_for_another_key(bench: Bench) -> None:
 
 
 async def test_failure_is_never_reused(bench: Bench) -> None:
-    cache, wrong = bench.process(), ValueError("no")
+    cache, error = bench.process(), ValueError("no")
 
     async def fail() -> Outcome:
-        return Outcome(error=wrong)
+        return Outcome(error=error)
 
-    assert await cache.get_or_call(cache_lookup(), fail) == (Outcome(error=wrong), None)
+    assert await cache.get_or_call(cache_lookup(), fail) == (Outcome(error=error), None)
     assert await bench.ask(cache, "b") == ("b", None)
 
 
@@ -121,13 +121,13 @@ async def test_concurrent_equal_calls_are_made_once(bench: Bench) -> None:
     call, entered, released = held_call(Outcome(b'"first"'))
     first_task = asyncio.create_task(cache.get_or_call(cache_lookup("a"), call))
     await entered.wait()
-    others = [asyncio.create_task(bench.ask(cache, f"o{number}")) for number in range(20)]
+    waiters = [asyncio.create_task(bench.ask(cache, f"o{number}")) for number in range(20)]
     await asyncio.sleep(0)
-    others[0].cancel()
+    waiters[0].cancel()
     released.set()
     assert (await first_task)[1] is None
-    assert await asyncio.gather(*others[1:]) == [("first", "a")] * 19
-    assert others[0].cancelled()
+    assert await asyncio.gather(*waiters[1:]) == [("first", "a")] * 19
+    assert waiters[0].cancelled()
     assert bench.calls == []
 
 
@@ -312,7 +312,7 @@ def test_any_text_has_a_key(text: str) -> None:
     assert key(arguments={"a": text}) is not None
 
 
-def test_small_result_is_cached_inline_and_a_large_one_by_reference() -> None:
+def test_small_result_is_cached_inline_and_a_large_result_by_reference() -> None:
     form, large = from_stored_form(to_stored_form(SMALL)), from_stored_form(to_stored_form(LARGE))
     assert (form and form.result, form and form.ref) == (SMALL, None)
     assert large is not None
@@ -418,11 +418,11 @@ TTL = {HEADER_CACHE: 60.0}
 async def test_result_of_an_equal_call_is_reused() -> None:
     store = MemoryStore()
     bench = FunctionBench(count_calls, store=store)
-    first, again = await bench.payload({}, **TTL), await bench.payload({}, **TTL)
-    elsewhere = await FunctionBench(count_calls, store=store).payload({}, **TTL)
-    assert first.data == again.data == elsewhere.data == b'{"call":1,"text":""}'
+    first, second = await bench.payload({}, **TTL), await bench.payload({}, **TTL)
+    from_another_process = await FunctionBench(count_calls, store=store).payload({}, **TTL)
+    assert first.data == second.data == from_another_process.data == b'{"call":1,"text":""}'
     assert METADATA_CACHED not in first.metadata
-    entries = [json.loads(each.metadata[METADATA_CACHED]) for each in (again, elsewhere)]
+    entries = [json.loads(each.metadata[METADATA_CACHED]) for each in (second, from_another_process)]
     assert entries == [{"made_at": entries[0]["made_at"], "run_id": "test", "node_id": "n1"}] * 2
     assert datetime.now(UTC) - datetime.fromisoformat(entries[0]["made_at"]) < timedelta(minutes=1)
     assert json.loads((await bench.payload({"size": 1}, **TTL)).data)["call"] == 2

@@ -52,16 +52,16 @@ def test_cards_of_a_yaml_file_are_read_in_order(tmp_path: Path) -> None:
 def test_card_is_immutable_and_its_version_is_derived_from_its_content() -> None:
     card = AgentCard(name="writer", **WRITER)
     same = card_from_json(json.loads(json.dumps(card.to_json())))
-    other = AgentCard(name="writer", **{**WRITER, "prompt": "You write well."})
+    changed = AgentCard(name="writer", **{**WRITER, "prompt": "You write well."})
     assert (same, same.version) == (card, card.version)
-    assert other.version != card.version
+    assert changed.version != card.version
     with pytest.raises(ValidationError):
         card.prompt = "Other"  # type: ignore[misc] # the test expects the error
 
 
 def test_all_problems_of_a_file_are_reported_with_their_pointers(tmp_path: Path) -> None:
-    wrong = {"description": "", "objective_template": "x", "type": "robot"}
-    assert problems_of(tmp_path, a={**WRITER, "promt": "x", "tools": ["t", "t"]}, b=wrong, c=7) == (
+    invalid = {"description": "", "objective_template": "x", "type": "robot"}
+    assert problems_of(tmp_path, a={**WRITER, "promt": "x", "tools": ["t", "t"]}, b=invalid, c=7) == (
         "agents.json: /agents/a/tools: duplicate name 't'; /agents/a/promt: unknown key; did you mean 'prompt'?; "
         "/agents/b/description: String should have at least 1 character; "
         "/agents/b/type: expected 'llm', 'class' or 'service', not 'robot'; "

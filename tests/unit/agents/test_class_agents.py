@@ -51,15 +51,15 @@ async def test_class_receives_objective_and_context_and_reports_its_usage() -> N
     context = {"b": [1], "a": None}
     payload, result, server = await _call_agent(TwoQuestions, *steps, objective="Six times seven?", context=context)
     assert result == {"said": "42", "checked": {"ok": True}, "context": context, "calls": 1}
-    used = usage_from_json(json.loads(payload.metadata["dagwright-usage"]))
-    assert used == Usage(calls=2, prompt_tokens=13, completion_tokens=24, unpriced_calls=2)
+    usage = usage_from_json(json.loads(payload.metadata["dagwright-usage"]))
+    assert usage == Usage(calls=2, prompt_tokens=13, completion_tokens=24, unpriced_calls=2)
     assert [call.metadata for call in server.calls] == [{"run_id": "test", "node_id": "n1", "purpose": "agent"}] * 2
     registry = class_registry(TwoQuestions)
     for _ in range(2):
         async with ModelServer(text("a"), json_text({"ok": 1})) as server:
-            again = await AgentBench(registry, server).payload({"objective": "?"})
+            payload = await AgentBench(registry, server).payload({"objective": "?"})
         # Each call creates a new object.
-        assert json.loads(again.data)["calls"] == 1
+        assert json.loads(payload.data)["calls"] == 1
 
 
 @pytest.mark.parametrize(("effects", "is_final"), [("read", False), (None, True)])
@@ -159,10 +159,10 @@ async def test_reasoning_agent_fails_after_four_invalid_answers() -> None:
     steps = (text("First the coast."), json_text({"questions": []}), json_text({"parts": []}), text("Yes."))
     _, result, server = await _call_agent(ReasoningAgent, *steps, effects="read")
     assert result == {"answer": "Yes.", "steps": []}
-    before, last = server.calls[1].messages[-2:]
-    assert before == {"role": "assistant", "content": "First the coast."}
-    assert last["content"].startswith("That cannot be used. ")
-    assert last["content"].endswith("\nWrite the whole answer again.")
+    first_answer, repair_request = server.calls[1].messages[-2:]
+    assert first_answer == {"role": "assistant", "content": "First the coast."}
+    assert repair_request["content"].startswith("That cannot be used. ")
+    assert repair_request["content"].endswith("\nWrite the whole answer again.")
     async with ModelServer(*[text("No.")] * 4) as server:
         failure = await AgentBench(class_registry(ReasoningAgent, effects="read"), server).failure({"objective": "?"})
     assert (failure.type, failure.non_retryable) == ("tool_failed", True)

@@ -47,8 +47,8 @@ def test_scores_of_recorded_plans_match_manual_counts() -> None:
 
 
 def test_unknown_tools_count_only_without_a_list_of_tools() -> None:
-    known = ["search", "calculator", "read_file", "summarize", "send_mail"]
-    assert score(PAIRS, known_tools=known).nodes == Score(matched=4, predicted=4, expected=6)
+    tools = ["search", "calculator", "read_file", "summarize", "send_mail"]
+    assert score(PAIRS, known_tools=tools).nodes == Score(matched=4, predicted=4, expected=6)
 
 
 def test_repeated_calls_count_once_and_equal_plans_of_two_dialects_have_equal_facts() -> None:

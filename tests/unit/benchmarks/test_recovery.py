@@ -12,10 +12,10 @@ def history_of(*ends: tuple[str, int]) -> list[HistoryEvent]:
     for number, (name, second) in enumerate(ends):
         scheduled = HistoryEvent(event_id=2 * number, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED)
         scheduled.activity_task_scheduled_event_attributes.activity_id = name
-        ended = HistoryEvent(event_id=2 * number + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
-        ended.activity_task_completed_event_attributes.scheduled_event_id = 2 * number
-        ended.event_time.FromSeconds(second)
-        events += [scheduled, ended]
+        completed = HistoryEvent(event_id=2 * number + 1, event_type=EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED)
+        completed.activity_task_completed_event_attributes.scheduled_event_id = 2 * number
+        completed.event_time.FromSeconds(second)
+        events += [scheduled, completed]
     return events
 
 

@@ -157,16 +157,16 @@ def test_ambiguous_generated_reference_is_rejected() -> None:
 def test_taskbench_arguments_are_positional_or_named() -> None:
     first: Any = {"task": "search", "arguments": ["q"]}
     second: Any = {"task": "math", "arguments": ["twice <node-0>", ["<node-0>"]]}
-    positional: Any = {"task_steps": ["Find it", "Say it"], "task_nodes": [first, second]}
+    positional_document: Any = {"task_steps": ["Find it", "Say it"], "task_nodes": [first, second]}
     arguments = {"problem": "twice {{node-0.result}}", "context": ["{{node-0.result}}"]}
-    assert to_document(positional, tools=TOOLS).plan["nodes"] == [
+    assert to_document(positional_document, tools=TOOLS).plan["nodes"] == [
         node("node-0", "search", {"query": "q"}, title="Find it"),
         node("node-1", "math", arguments, title="Say it"),
     ]
     first = {"task": "search", "arguments": [{"name": "query", "value": "q"}]}
     second = {"task": "math", "arguments": [{"name": "problem", "value": "search"}, {"name": "unit", "value": 7}]}
-    named: Any = {"task_nodes": [first, second], "task_links": [{"source": "search", "target": "math"}]}
-    assert to_document(named).plan["nodes"][1] == node(
+    named_document: Any = {"task_nodes": [first, second], "task_links": [{"source": "search", "target": "math"}]}
+    assert to_document(named_document).plan["nodes"][1] == node(
         "node-1", "math", {"problem": "{{node-0.result}}", "unit": 7}, depends_on=["node-0"]
     )
 

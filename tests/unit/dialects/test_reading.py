@@ -93,7 +93,7 @@ def test_plan_file_is_read_and_plan_lines_have_line_numbers(tmp_path: Path) -> N
     assert problems[0].message.endswith("expecting ':' delimiter at line 4, column 6")
 
 
-def test_files_that_cannot_be_read_are_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_plan_path_is_reported_as_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     missing, large = tmp_path / "none.json", tmp_path / "large.json"
     large.write_text("[      ]")
     assert problems_of(read_plan_file, missing) == [("unreadable", "", f"there is no file {missing}")]
@@ -116,11 +116,11 @@ def test_sub_plan_files_are_relative_to_the_including_file(tmp_path: Path) -> No
     (tmp_path / "deep" / "leaf.json").write_text(json.dumps({"dag": []}))
     (tmp_path / "deep" / "middle.yaml").write_text("plan: 1\nnodes:\n - {id: x, plan: leaf.json}\n")
     document = plan_of("deep/middle.yaml", plan_of("deep/leaf.json"), {"dag": []})
-    before = json.dumps(document)
+    document_before = json.dumps(document)
     leaf: Any = {"dag": []}
     middle = {"plan": 1, "nodes": [{"id": "x", "plan": leaf}]}
     assert inline_files(document, base=tmp_path) == plan_of(middle, plan_of(leaf), leaf)
-    assert json.dumps(document) == before
+    assert json.dumps(document) == document_before
 
 
 def test_all_invalid_files_are_reported_at_their_nodes(tmp_path: Path) -> None:

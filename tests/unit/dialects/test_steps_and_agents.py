@@ -119,11 +119,11 @@ def test_sub_goal_becomes_a_worker_node() -> None:
         "inputs": {"found": ref("plain"), "all": [ref("odd slot"), ref("plain")]},
         **{"outputs": ["es_query"], "goal_type": "support"},
     }
-    plain = "{{sg1.result.plain}}"
+    plain_reference = "{{sg1.result.plain}}"
     document = to_document({"sub_goals": [entry, SOURCE]})
     assert document.plan["nodes"][0] == {
         **{"id": "sg12", "title": "Write the query", "tool": "es_query_gen"},
-        "arguments": {"size": 5, "found": plain, "all": ['{{sg1.result["odd slot"]}}', plain]},
+        "arguments": {"size": 5, "found": plain_reference, "all": ['{{sg1.result["odd slot"]}}', plain_reference]},
         "metadata": {"outputs": ["es_query"], "goal_type": "support"},
     }
 

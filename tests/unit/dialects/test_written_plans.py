@@ -21,8 +21,8 @@ TOOLS = {name: ToolDeclaration(name) for name in ("read_file", "read_files", "se
 
 
 def value_and_codes(text: str) -> tuple[Any, list[str]]:
-    written = read_written_json(text)
-    return written.value, [repair.code for repair in written.repairs]
+    parsed = read_written_json(text)
+    return parsed.value, [repair.code for repair in parsed.repairs]
 
 
 def problems_of(text: str, **options: Any) -> list[tuple[str, str]]:
@@ -156,8 +156,8 @@ def test_number_in_a_reference_counts_from_zero_or_one_or_is_part_of_an_id() -> 
     # With two nodes, the number 2 is only valid if nodes are counted from one.
     document, _ = read_written_plan(plan_of(node("a"), node("b"), output="$2"))
     assert (document.plan["output"], list(document.problems)) == ("{{b.result}}", [])
-    named = nodes_of(plan_of(node("step1"), node("step2"), node("step3", x="$1")))
-    assert named[2] == node("step3", x="{{step1.result}}")
+    nodes = nodes_of(plan_of(node("step1"), node("step2"), node("step3", x="$1")))
+    assert nodes[2] == node("step3", x="{{step1.result}}")
 
 
 def test_ids_and_dependencies_may_be_numbers() -> None:

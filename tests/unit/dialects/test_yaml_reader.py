@@ -31,8 +31,8 @@ def problems_of(text: str) -> list[tuple[str, str, str]]:
 def test_yaml_that_pyyaml_writes_is_read(value: Any) -> None:
     # PyYAML writes YAML 1.1, in which 0E0 and 0o7 are text, so it does not quote them.
     assume(not re.search(r'"([-+]?[0-9.]+[eE][-+]?[0-9]+|0o[0-7]+)"', json.dumps(value)))
-    written = yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True)
-    assert read_yaml(written, name="x") == value
+    text = yaml.dump(value, Dumper=yaml.CSafeDumper, allow_unicode=True)
+    assert read_yaml(text, name="x") == value
 
 
 @pytest.mark.parametrize(

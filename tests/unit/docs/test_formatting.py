@@ -41,13 +41,13 @@ def test_each_sentence_has_a_line_and_formatting_is_idempotent(text: str, format
     assert format_markdown(formatted) == formatted
 
 
-def test_generated_part_replaces_the_text_between_its_marks_only() -> None:
+def test_generated_part_replaces_only_the_text_between_its_marks() -> None:
     page = "# Page\n\n<!-- generated: run states -->\n\nold\n\n<!-- end of generated -->\n\nAfter.\n"
-    written = with_generated_parts(page)
-    assert written.startswith("# Page\n\n<!-- generated: run states -->\n\n| State of a run |")
-    assert written.endswith("\n\n<!-- end of generated -->\n\nAfter.\n")
-    assert "old" not in written
-    assert with_generated_parts(written) == written
+    result = with_generated_parts(page)
+    assert result.startswith("# Page\n\n<!-- generated: run states -->\n\n| State of a run |")
+    assert result.endswith("\n\n<!-- end of generated -->\n\nAfter.\n")
+    assert "old" not in result
+    assert with_generated_parts(result) == result
 
 
 def test_mark_with_an_unknown_name_is_an_error() -> None:

@@ -139,17 +139,17 @@ def test_wait_marks_are_shown_and_removed() -> None:
     def item_states() -> list[tuple[str, str | None]]:
         return [(item.record.status, item.record.reason) for item in scheduler.records[2].items]
 
-    before = states()
+    states_before = states()
     marks = WaitMarks()
     reason = waiting_reason(_call("a"))
     marks.put(scheduler, dict.fromkeys(("a", "each[0]", "each[1]", "half[1]", "nobody"), reason))
-    waiting, running = ("waiting", "no worker for mark"), ("running", None)
-    assert (states(), item_states()) == ([waiting, waiting, running], [running, waiting])
+    waiting_state, running_state = ("waiting", "no worker for mark"), ("running", None)
+    assert (states(), item_states()) == ([waiting_state, waiting_state, running_state], [running_state, waiting_state])
     marks.put(scheduler, {"half[1]": reason})
     assert scheduler.records[0].status == "running"
     marks.clear()
     scheduler.complete("half[1]", 1, at=1.0)
-    assert (states(), item_states()[1]) == (before, ("completed", None))
+    assert (states(), item_states()[1]) == (states_before, ("completed", None))
 
 
 _TOOL = "from dagwright.tools import tool\n\n\n@tool(effects='read')\ndef {name}() -> int:\n    return 1\n"
@@ -194,10 +194,10 @@ def test_chosen_queue_serves_all_tools_and_is_in_the_references(tmp_path: Path) 
 
 
 def _queue_of(*nodes: dict[str, Any], **tools: ToolDeclaration) -> str | None:
-    known = {"a": ToolDeclaration("a", task_queue="qa"), "b": ToolDeclaration("b", task_queue="qb"), **tools}
-    known["plain"] = ToolDeclaration("plain")
-    known["foreign"] = ToolDeclaration("foreign", task_queue="elsewhere", is_foreign=True)
-    return queue_of_plan(prepare_plan(check_plan({"plan": 1, "nodes": [*nodes]}, known), {}))
+    declarations = {"a": ToolDeclaration("a", task_queue="qa"), "b": ToolDeclaration("b", task_queue="qb"), **tools}
+    declarations["plain"] = ToolDeclaration("plain")
+    declarations["foreign"] = ToolDeclaration("foreign", task_queue="elsewhere", is_foreign=True)
+    return queue_of_plan(prepare_plan(check_plan({"plan": 1, "nodes": [*nodes]}, declarations), {}))
 
 
 def test_queue_of_a_plan_is_the_queue_of_most_nodes() -> None:

@@ -169,13 +169,16 @@ def test_retried_lookups_are_noted_with_attempt_and_reason() -> None:
     lookups = {name: {"search_text": name, "entity_type": "person"} for name in ("Ann", "Bob", "Cy", "Dee")}
     plan = {"intents": [{"verb": "pay", "params": {}, "refs": {}, "lookups": lookups}]}
     scheduler = create_scheduler(prepare_plan(check_plan(plan, {}, allow_unknown_tools=True), {}), {})
-    refused, locked = Failure(message="the database refuses: connection refused"), Failure(message="locked")
+    refused_failure, locked_failure = (
+        Failure(message="the database refuses: connection refused"),
+        Failure(message="locked"),
+    )
     raw = _pending(
-        PendingActivityInfo(activity_id="lookup:person:Ann", attempt=2, last_failure=refused),
-        PendingActivityInfo(activity_id="lookup:person:Bob", attempt=3, last_failure=refused),
+        PendingActivityInfo(activity_id="lookup:person:Ann", attempt=2, last_failure=refused_failure),
+        PendingActivityInfo(activity_id="lookup:person:Bob", attempt=3, last_failure=refused_failure),
         PendingActivityInfo(activity_id="lookup:person:Cy", attempt=1),
-        PendingActivityInfo(activity_id="lookup:person:Dee", attempt=2, last_failure=locked),
-        PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=refused),
+        PendingActivityInfo(activity_id="lookup:person:Dee", attempt=2, last_failure=locked_failure),
+        PendingActivityInfo(activity_id="@result_1", attempt=2, last_failure=refused_failure),
     )
     projection = cast("HistoryReplay", SimpleNamespace(task_of=str, tasks_of=lambda name: [name], scheduler=scheduler))
     assert lookup_notes(raw, projection) == [
@@ -235,8 +238,8 @@ async def test_sub_plan_that_does_not_stop_in_time_is_left_running() -> None:
 
 async def test_result_of_a_sub_plan_that_is_not_an_object_fails_its_node() -> None:
     child, result = WorkflowExecution(workflow_id="run-1/sub"), Payloads(payloads=[_payload(b"7")])
-    done = _event(6, "child_workflow_execution_completed", workflow_execution=child, result=result)
-    view = await _view(*_started_events(_WITH_SUB_PLAN), done, *_task(7))
+    completed = _event(6, "child_workflow_execution_completed", workflow_execution=child, result=result)
+    view = await _view(*_started_events(_WITH_SUB_PLAN), completed, *_task(7))
     message = "the sub-plan failed: the result of a sub-plan must be an object"
     error = {"code": "sub_plan_failed", "message": message, "retryable": False}
     assert view.document()["nodes"]["sub"]["error"] == error

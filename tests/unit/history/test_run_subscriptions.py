@@ -102,7 +102,7 @@ async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
     assert [str(update.position) for update in updates] == ["1-9", "1-11"]
 
 
-async def test_calls_that_waited_for_a_worker_are_sent_again() -> None:
+async def test_state_of_a_call_that_waited_for_a_worker_is_sent_again() -> None:
     # The client received the state `waiting` of `a`. In the history, and now, `a` is running.
     views = (view(5, is_closed=True, a=RUNNING, b=COMPLETED),)
     seen = {"a": RUNNING, "b": COMPLETED}

@@ -102,16 +102,16 @@ async def _read(texts: TokenStreams, pieces: list[TextPart]) -> None:
 async def test_readers_of_a_run_share_the_polls() -> None:
     server = _Server()
     texts = server.texts()
-    entries: list[list[TextPart]] = [[] for _ in range(50)]
-    reading = [asyncio.create_task(_read(texts, pieces)) for pieces in entries]
+    parts: list[list[TextPart]] = [[] for _ in range(50)]
+    reading = [asyncio.create_task(_read(texts, pieces)) for pieces in parts]
     server.stream("Oslo")
-    await eventually(lambda: all(entries))
+    await eventually(lambda: all(parts))
     server.stream("Oslo has")
-    await eventually(lambda: all(len(pieces) == 2 for pieces in entries))
+    await eventually(lambda: all(len(pieces) == 2 for pieces in parts))
     polls = server.poll_count
     server.ended.set()
     await asyncio.gather(*reading)
-    assert entries == [[TextPart("answer", 1, 0, "Oslo"), TextPart("answer", 1, 4, " has")]] * 50
+    assert parts == [[TextPart("answer", 1, 0, "Oslo"), TextPart("answer", 1, 4, " has")]] * 50
     assert server.readers == 1
     # Polls are shared: even on a slow machine there are fewer polls than readers.
     assert polls < 50
@@ -210,11 +210,11 @@ async def test_poll_pause_grows_with_the_number_of_readers() -> None:
 
 def test_newest_model_call_with_text_is_found() -> None:
     text = {"text": "x", "from": 0, "attempt": 1}
-    others = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, kind="echo")]
-    assert newest_text_call(others) is None
+    other_calls = [_call("plan", None, None, {"usage": {}}), _call("tool", *[text] * 4, kind="echo")]
+    assert newest_text_call(other_calls) is None
     newest = ("answer#2", HeartbeatText(1, 0, ""))
     assert (
-        newest_text_call([*others, _pending_activity("answer", "Os"), _pending_activity("answer#2", "", at_s=2)])
+        newest_text_call([*other_calls, _pending_activity("answer", "Os"), _pending_activity("answer#2", "", at_s=2)])
         == newest
     )
     call = _pending_activity("answer", "Os")
@@ -265,7 +265,7 @@ def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
     # The result of a later call of the node is also compared.
     assert is_superseded(view, "turn1#2", _mark_of("Let me"))
     assert is_superseded(view, "turn2", _mark_of("Fi"))
-    # A result in the payload store is compared only if it is the answer.
+    # The text of a stored result is unknown. Only the stored result of the last turn supersedes the text.
     stored = StoredValue("v1/ref")
     assert is_superseded(_ended_agent_run(stored), "turn1", _mark_of("I will"))
     assert not is_superseded(_ended_agent_run(stored, stored), "turn1", _mark_of("I will"))
@@ -295,8 +295,8 @@ async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str,
     assert read_runs == (["run-1"] if "turn" in path else [])
 
 
-def _pieces(reported: DeliveredText, *seen: PartialText) -> list[TextPart]:
-    return [piece for written in seen if (piece := reported.next_part(written)) is not None]
+def _pieces(delivered: DeliveredText, *texts: PartialText) -> list[TextPart]:
+    return [piece for text in texts if (piece := delivered.next_part(text)) is not None]
 
 
 def _partial_texts(attempt: int, *texts: str) -> list[PartialText]:

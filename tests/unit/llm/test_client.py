@@ -214,16 +214,16 @@ async def test_concurrent_calls_are_not_mixed_and_leak_no_memory() -> None:
 
     async def answer(client: ModelClient, number: int) -> None:
         actual = await read_response(client, echo(number), is_streamed=number % 4 == 0)
-        used = (actual.model, actual.usage.prompt_tokens)
-        assert (actual.text, used) == (answer_text(number), (f"model-{number % 2}", number))
+        model_and_tokens = (actual.model, actual.usage.prompt_tokens)
+        assert (actual.text, model_and_tokens) == (answer_text(number), (f"model-{number % 2}", number))
 
     steps = [step(answer_of(number), metadata={"node_id": f"n{number}"}, times=3) for number in range(CALLS)]
     async with ModelServer(*steps) as server, client_of(server, prices=PriceTable()) as client:
         await asyncio.gather(*(answer(client, number) for number in range(CALLS)))
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        memory_before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         for _ in range(2):
             await asyncio.gather(*(answer(client, number) for number in range(CALLS)))
-        grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory_before_kib
     received = [(call.metadata["node_id"], call.text, call.model, call.body["seed"]) for call in server.calls]
     assert sorted(received) == sorted(3 * [(f"n{n}", f"What is {n}?", f"model-{n % 2}", n) for n in range(CALLS)])
     assert grown_kib < 64 * 1024

@@ -189,13 +189,13 @@ CUT = text("one two three", tokens=Tokens(5, 3))
     ("cut", "error"), [(Cut.RESET, E.UNAVAILABLE), (Cut.CLOSE, E.UNAVAILABLE), (Cut.END, E.ANSWER_BROKEN)]
 )
 async def test_interrupted_stream_is_reported_and_keeps_the_received_text(cut: Cut, error: ModelError) -> None:
-    entries = []
+    pieces = []
     async with ModelServer(slow(CUT, cut_after=1, cut=cut)) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:  # noqa: PT012 - the stream raises while it is read
             async with client.stream(model_call()) as stream:
                 async for words in stream:
-                    entries.append(words)
-    assert (caught.value.error, caught.value.partial, entries) == (error, "one two ", ["one two "])
+                    pieces.append(words)
+    assert (caught.value.error, caught.value.partial, pieces) == (error, "one two ", ["one two "])
 
 
 def sse(*chunks: Any) -> Raw:
@@ -230,6 +230,6 @@ async def test_unusable_answer_has_a_cost() -> None:
     cut = await failure_of(text("So it", finish_reason="length", tokens=Tokens(5, 3)))
     output = OutputSchema("answer", {"type": "object"})
     invalid = await failure_of(text("no JSON", tokens=Tokens(4, 2)), call=model_call(output=output))
-    used = Usage(calls=1, prompt_tokens=5, completion_tokens=3, unpriced_calls=1)
-    assert (cut.partial, cut.usage) == ("So it", used)
+    usage = Usage(calls=1, prompt_tokens=5, completion_tokens=3, unpriced_calls=1)
+    assert (cut.partial, cut.usage) == ("So it", usage)
     assert (invalid.partial, invalid.usage.tokens) == ("no JSON", 6)

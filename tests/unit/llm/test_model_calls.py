@@ -144,8 +144,8 @@ def test_included_price_table_is_valid() -> None:
 def test_cost_is_exact_and_cached_tokens_cost_as_much_as_other_prompt_tokens_by_default(
     content: str, tmp_path: Path
 ) -> None:
-    used = read_prices(save_prices(tmp_path, content)).add_cost(USAGE, "m")
-    assert (used.money, used.cost) == (Decimal("0.3"), Decimal("0.3"))
+    usage = read_prices(save_prices(tmp_path, content)).add_cost(USAGE, "m")
+    assert (usage.money, usage.cost) == (Decimal("0.3"), Decimal("0.3"))
 
 
 def test_user_prices_override_included_prices(tmp_path: Path) -> None:
@@ -159,10 +159,10 @@ def test_user_prices_override_included_prices(tmp_path: Path) -> None:
 
 def test_sum_of_usages_has_no_cost_if_a_cost_is_unknown() -> None:
     table = PriceTable({"m": Price(Decimal(1), Decimal("0.5"), Decimal(2))})
-    known, unknown = table.add_cost(USAGE, "m"), table.add_cost(USAGE, "other")
+    priced, unpriced = table.add_cost(USAGE, "m"), table.add_cost(USAGE, "other")
     uncounted = table.add_cost(Usage(calls=1, uncounted_calls=1), "m")
-    assert (known.cost, unknown.cost, uncounted.cost) == (Decimal("1.0"), None, None)
-    total = sum([known, unknown, uncounted, known], Usage())
+    assert (priced.cost, unpriced.cost, uncounted.cost) == (Decimal("1.0"), None, None)
+    total = sum([priced, unpriced, uncounted, priced], Usage())
     tokens = {"prompt_tokens": 3_000_000, "completion_tokens": 300_000, "cached_tokens": 1_200_000}
     assert total == Usage(calls=4, money=Decimal("2.0"), unpriced_calls=1, uncounted_calls=1, **tokens)
     assert (total.cost, total.tokens, total.to_json()["money"]) == (None, 3_300_000, "2.0")

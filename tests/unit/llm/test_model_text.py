@@ -59,10 +59,10 @@ def test_question_to_a_person_is_not_streamed_as_text(marker: str) -> None:
 @given(st.text(), st.lists(st.integers(1, 5)), st.sampled_from(["", "answer"]))
 def test_visible_text_only_grows_until_it_equals_the_answer(words: str, sizes: list[int], field: str) -> None:
     words = words.replace("[", "(").strip()
-    written = words if not field else json.dumps({"missing": ["a"], "answer": words, "more": 1})
-    actual = _visible_texts(field, *_cut(written, sizes))
+    response_text = words if not field else json.dumps({"missing": ["a"], "answer": words, "more": 1})
+    actual = _visible_texts(field, *_cut(response_text, sizes))
     assert actual[-1] == words
-    assert all(after.startswith(before) for before, after in pairwise(actual))
+    assert all(longer.startswith(shorter) for shorter, longer in pairwise(actual))
 
 
 @given(st.lists(st.characters(), max_size=20), st.lists(st.integers(1, 3)))

@@ -41,11 +41,11 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
         "value": {"anyOf": [{"type": "integer"}, {"type": "string"}, NULL]},
         "tags": {"anyOf": [{"type": "array", "title": "Tags", "maxItems": 3, "items": {"type": "string"}}, NULL]},
     }
-    written = {
+    answer = {
         **{"kind": None, "left": WRITTEN_LEAF | {"value": "7"}, "named": '{"x": {"kind": "leaf"}}'},
         **{"anything": "[1, 2]", "pair": None, "note": "ok"},
     }
-    actual = strict.restore(written)
+    actual = strict.restore(answer)
     assert actual == {
         "left": {"kind": "leaf", "value": "7"},
         "named": {"x": {"kind": "leaf"}},
@@ -157,10 +157,10 @@ def _to_strict(value: Any, schema: Any) -> Any:
 
 
 @given(_objects(_SCHEMAS).flatmap(lambda schema: st.tuples(st.just(schema), _values(schema))))
-def test_every_value_is_restored_from_its_strict_form(found: tuple[Any, Any]) -> None:
-    schema, value = found
+def test_every_value_is_restored_from_its_strict_form(schema_and_value: tuple[Any, Any]) -> None:
+    schema, value = schema_and_value
     strict_schema = StrictSchema(schema)
-    written = _to_strict(value, schema)
+    strict_value = _to_strict(value, schema)
     assert strict_schema_problem(strict_schema.schema) == ""
-    assert validator_of(strict_schema.schema).is_valid(written)
-    assert strict_schema.restore(written) == value
+    assert validator_of(strict_schema.schema).is_valid(strict_value)
+    assert strict_schema.restore(strict_value) == value

@@ -56,10 +56,10 @@ def modes(server: ModelServer) -> list[str]:
 
 
 async def test_strict_schema_is_requested_and_the_answer_is_restored() -> None:
-    written = {"name": "Ann", "age": None, "more": '{"likes": ["tea"]}'}
-    async with ModelServer(json_text(written)) as server:
+    strict_answer = {"name": "Ann", "age": None, "more": '{"likes": ["tea"]}'}
+    async with ModelServer(json_text(strict_answer)) as server:
         answer = await ask(server, model_call(output=PERSON_OUTPUT))
-    assert (answer.output, json.loads(answer.text)) == (ANN, written)
+    assert (answer.output, json.loads(answer.text)) == (ANN, strict_answer)
     null, as_json = {"type": "null"}, {"type": "string", "description": "The value as a text of JSON."}
     age, more = {"anyOf": [{"type": "integer"}, null]}, {"anyOf": [as_json, null]}
     schema = {

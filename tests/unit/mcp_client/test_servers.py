@@ -94,9 +94,9 @@ async def servers(folder: Path) -> AsyncIterator[LoadedServers]:
 
 def test_tools_are_named_after_their_server_and_have_its_effects(servers: LoadedServers) -> None:
     effects = {spec.name: spec.declaration.effects for spec in servers.registry}
-    read = ("say", "count", "picture", "environment", "refuse", "die", "slow", "change", "order")
-    others = {"srv.key": Effects.IDEMPOTENT, "srv.write": Effects.WRITE}
-    assert effects == {**{f"srv.{name}": Effects.READ for name in read}, **others}
+    read_tools = ("say", "count", "picture", "environment", "refuse", "die", "slow", "change", "order")
+    writing_tools = {"srv.key": Effects.IDEMPOTENT, "srv.write": Effects.WRITE}
+    assert effects == {**{f"srv.{name}": Effects.READ for name in read_tools}, **writing_tools}
     assert servers.registry["srv.say"].declaration.description.startswith("Return the text.")
 
 
@@ -120,10 +120,10 @@ async def test_failure_has_the_text_of_the_tool_and_invalid_calls_are_not_sent(
 ) -> None:
     failed = await _failure(servers, "srv.refuse", reason="out of paper")
     assert str(failed) == "Error executing tool refuse: out of paper"
-    before = len(calls_of(folder / "did"))
+    calls_before = len(calls_of(folder / "did"))
     failure = await _failure(servers, "srv.say", InvalidArguments, text=1)
     assert str(failure) == 'Invalid arguments: arguments/text: 1 is not of type "string"'
-    assert len(calls_of(folder / "did")) == before
+    assert len(calls_of(folder / "did")) == calls_before
 
 
 async def test_a_cancelled_call_is_cancelled_on_the_server(servers: LoadedServers, folder: Path) -> None:

@@ -143,15 +143,15 @@ def test_effects_come_from_the_file_or_the_annotations(annotations: Any, rules: 
 
 def test_tool_is_declared_with_its_schema_description_and_rules() -> None:
     server = _server(timeout="5s", max_parallel=3, result="text")
-    [listed] = listed_tools(server, [_tool(description="Gets.", title="Get")])
-    assert (listed.name, listed.reads_json) == ("get", False)
+    [found_tool] = listed_tools(server, [_tool(description="Gets.", title="Get")])
+    assert (found_tool.name, found_tool.reads_json) == ("get", False)
     limits = {"timeout_s": 5.0, "max_parallel": 3, "max_attempts": 3}
-    fields: Any = {"version": listed.declaration.version, "is_pinned": True, "description": "Gets.", **limits}
-    assert listed.declaration == ToolDeclaration("srv.get", Effects.WRITE, _SCHEMA, **fields)
+    fields: Any = {"version": found_tool.declaration.version, "is_pinned": True, "description": "Gets.", **limits}
+    assert found_tool.declaration == ToolDeclaration("srv.get", Effects.WRITE, _SCHEMA, **fields)
     # An invalid schema accepts any arguments.
     remote = {"$ref": "https://example.com/schema.json"}
     tools = [_tool(inputSchema=remote), _tool("b", inputSchema={"type": 7})]
-    assert [listed.declaration.input_schema for listed in listed_tools(_server(), tools)] == [None, None]
+    assert [found_tool.declaration.input_schema for found_tool in listed_tools(_server(), tools)] == [None, None]
 
 
 def test_version_depends_only_on_arguments_result_and_effects() -> None:

@@ -84,8 +84,8 @@ def test_document_of_a_repaired_plan_is_parsed_to_the_same_plan() -> None:
     first = parse(f"Here it is:\n```json\n{json.dumps(answer({**FUND, 'verb': 'cbu.ensur'}, CUSTODY))}\n```")
     assert first.document == answer(FUND, CUSTODY)
     assert [note.code for note in first.notes] == ["fence", "tool"] or [note.code for note in first.notes][-1] == "tool"
-    again = parse(dict(first.document))
-    assert (again.planned, again.summary) == (first.planned, first.summary)
+    second = parse(dict(first.document))
+    assert (second.planned, second.summary) == (first.planned, first.summary)
 
 
 def test_summary_of_a_plan_has_the_explanation_in_one_line_and_the_nodes_in_order() -> None:
@@ -333,7 +333,7 @@ def test_request_has_all_fields_of_the_profile() -> None:
     assert (goal.profile, goal.confidence, goal.replans, goal.streams) == ("intents", 0.8, 0, False)
     assert goal.context == {"cbu": {"id": "prt_1"}, "manco": manco}
     assert goal_from_json(goal.to_json()) == goal
-    # Session names may also be passed separately; names in the request take precedence.
+    # Session names may also be passed separately. Names in the request override them.
     document = {"goal": "Do it.", "profile": "intents", "context": {"cbu": "prt_1"}}
     plan = goal_from_document(document, VERBS, context={"cbu": "prt_2", "manco": "prt_3"})
     assert goal_from_json(plan.extender).context == {"cbu": {"id": "prt_1"}, "manco": {"id": "prt_3"}}
@@ -365,8 +365,8 @@ def test_invalid_field_of_a_request_is_reported_with_its_pointer(document: Any, 
 
 
 def test_plan_is_not_streamed_if_it_may_need_approval() -> None:
-    def streams(**asked: Any) -> bool:
-        plan, _ = prepare_goal("Look.", {"look": ToolDeclaration("look", Effects.READ)}, PlanningOptions(**asked))
+    def streams(**options: Any) -> bool:
+        plan, _ = prepare_goal("Look.", {"look": ToolDeclaration("look", Effects.READ)}, PlanningOptions(**options))
         return goal_from_json(plan.extender).streams
 
     assert streams()

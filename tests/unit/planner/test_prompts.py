@@ -165,7 +165,7 @@ def test_plan_in_the_response_format_is_valid() -> None:
 
 def test_response_format_is_published_strict_and_reversible() -> None:
     strict = StrictSchema(response_schema())
-    written = {"id": "find", "tool": "search", "arguments": '{"query": "x"}'}
-    node = dict.fromkeys(strict.schema["$defs"]["Node"]["properties"]) | written
+    fields = {"id": "find", "tool": "search", "arguments": '{"query": "x"}'}
+    node = dict.fromkeys(strict.schema["$defs"]["Node"]["properties"]) | fields
     assert strict.restore({"title": None, "nodes": [node]}) == {"nodes": [PLAN["nodes"][0]]}
     assert RESPONSE_FILE.read_text(encoding="utf-8") == text_of(response_schema())

@@ -174,9 +174,12 @@ def test_pending_sub_goals_are_kept_until_their_dependency_is_retried() -> None:
 
 def retry_while_planning(command: RetryNode) -> tuple[Question, list[Task], list[Task]]:
     """Retry sub-goal 1 manually while the planner starts sub-goals 1 and 5. Return the planner and retried tasks."""
-    more = sub_goal(5, "pick", name="MSC")
+    new_sub_goal = sub_goal(5, "pick", name="MSC")
     question = Question(
-        continue_with(PICK, ASK), continue_with(PICK, more), done_response(all=ref(9, "clarification")), workers=FAILS
+        continue_with(PICK, ASK),
+        continue_with(PICK, new_sub_goal),
+        done_response(all=ref(9, "clarification")),
+        workers=FAILS,
     )
     planning = question.planning()
     question.workers = {}
@@ -221,8 +224,13 @@ def _results(question: Question) -> list[list[tuple[int, str]]]:
 
 def test_results_are_in_the_round_that_started_the_sub_goal() -> None:
     workers: dict[str, Any] = {"sg1": NodeError("tool_failed", "no"), "sg1#2": NodeError("tool_failed", "no")}
-    other = {**SUM, "inputs": {"numbers": ref(2, "numbers")}}
-    answers = (continue_with(PICK, SUM, ASK), continue_with(PICK, OTHER), continue_with(other), failed_response("no"))
+    other_sum = {**SUM, "inputs": {"numbers": ref(2, "numbers")}}
+    answers = (
+        continue_with(PICK, SUM, ASK),
+        continue_with(PICK, OTHER),
+        continue_with(other_sum),
+        failed_response("no"),
+    )
     question = Question(*answers, workers=workers)
     question.run()
     expected = [[(1, "failed"), (9, "success")], [(1, "failed"), (2, "success")], [(3, "success")], []]

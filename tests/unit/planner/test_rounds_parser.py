@@ -120,7 +120,7 @@ _ANSWER = '{"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "par
 
 
 @pytest.mark.parametrize(
-    "written",
+    "answer",
     [
         f"Here it is:\n```json\n{_ANSWER[:-3]},}}]}}```",
         _ANSWER.replace("1", '"sg1"').replace('{"name": "M"}', json.dumps('{"name": "M"}')),
@@ -130,8 +130,8 @@ _ANSWER = '{"action": "continue", "sub_goals": [{"id": 1, "worker": "pick", "par
     ],
     ids=["fenced", "texts in fields", "a text"],
 )
-def test_unambiguous_answer_is_parsed_in_every_form(written: str) -> None:
-    (actual,) = parse(written)["sub_goals"]
+def test_unambiguous_answer_is_parsed_in_every_form(answer: str) -> None:
+    (actual,) = parse(answer)["sub_goals"]
     assert (actual["id"], actual["params"]) == (1, {"name": "M"})
 
 

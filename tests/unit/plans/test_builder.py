@@ -44,14 +44,14 @@ def test_example_of_the_documentation_builds_a_valid_plan() -> None:
 def test_node_document_has_every_option() -> None:
     plan = Plan()
     first = plan.add(stock, item="lamp")
-    every = plan.add(articles, shop="north")
+    all_articles = plan.add(articles, shop="north")
     plan.add(
         order,
         id="all",
         title="Order all",
         needs=[first, "stock"],
-        for_each=every,
-        key=every.item["name"],
+        for_each=all_articles,
+        key=all_articles.item["name"],
         max_parallel=2,
         join=1,
         retry={"max_attempts": 2, "first_delay": timedelta(seconds=90)},
@@ -62,8 +62,8 @@ def test_node_document_has_every_option() -> None:
         priority=1,
         cache="off",
         metadata={"team": "shop"},
-        item=every.item["name"],
-        amount=every.index,
+        item=all_articles.item["name"],
+        amount=all_articles.index,
     )
     assert nodes(plan)[-1] == {
         "id": "all",
@@ -189,10 +189,10 @@ def rejection_of(operation: Callable[[Plan], object]) -> tuple[str, str, str | N
     plan = Plan()
     plan.add(stock, item="lamp")
     plan.add(articles, shop="north")
-    before = plan.to_yaml()
+    yaml_before = plan.to_yaml()
     with pytest.raises(PlanInvalid) as caught:
         operation(plan)
-    assert plan.to_yaml() == before
+    assert plan.to_yaml() == yaml_before
     [problem] = caught.value.problems
     return problem.pointer, problem.message, problem.hint
 

@@ -225,11 +225,11 @@ TYPES: list[tuple[Operation, str]] = [
 @pytest.mark.parametrize(("operation", "message"), TYPES)
 def test_value_of_another_type_is_rejected(operation: Operation, message: str) -> None:
     sample = SamplePlan()
-    before = sample.plan.to_yaml()
+    yaml_before = sample.plan.to_yaml()
     with pytest.raises(PlanInvalid) as caught:
         operation(sample)
     assert message in str(caught.value)
-    assert sample.plan.to_yaml() == before
+    assert sample.plan.to_yaml() == yaml_before
 
 
 def test_sub_plan_input_named_like_an_option_is_passed_in_arguments() -> None:

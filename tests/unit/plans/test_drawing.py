@@ -87,12 +87,18 @@ def test_cycle_has_no_layout() -> None:
 
 def plan_with_all_kinds() -> Plan:
     plan = Plan(f"Refill {HOSTILE[:30]}")
-    every = plan.add(articles, shop="north")
-    each = plan.add(stock, for_each=every, item=every.item["name"], id=HOSTILE[:-4], title=HOSTILE[:-4])
-    plan.add(ask_human("Order?"), id="approve", needs=[each])
+    all_articles = plan.add(articles, shop="north")
+    each_stock = plan.add(
+        stock, for_each=all_articles, item=all_articles.item["name"], id=HOSTILE[:-4], title=HOSTILE[:-4]
+    )
+    plan.add(ask_human("Order?"), id="approve", needs=[each_stock])
     plan.add_agent("Write", prompt="x", needs=["approve"])
     plan.add(
-        order, item="lamp", amount=1, id="a node with an ID that is far too long to be shown in a box", needs=[each]
+        order,
+        item="lamp",
+        amount=1,
+        id="a node with an ID that is far too long to be shown in a box",
+        needs=[each_stock],
     )
     return plan
 

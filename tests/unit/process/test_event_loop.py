@@ -114,10 +114,10 @@ def test_interrupt_waits_until_the_coroutine_has_cleaned_up() -> None:
             events.append("cleaned up")
 
     # Background processes ignore SIGINT by default.
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    previous_handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with LoopThread() as loop, pytest.raises(KeyboardInterrupt):
             loop.run(long())
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, previous_handler)
     assert events == ["cleaned up"]

@@ -55,10 +55,10 @@ async def test_blocked_event_loop_fails_liveness(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(health, "LOOP_TIMEOUT_S", 0.2)
     async with _serving(_pass_check) as port:
         # This call blocks the event loop until the probe ends.
-        blocked = _probe(port, "/livez")
-        free = await asyncio.to_thread(_probe, port, "/livez")
-    assert (blocked.returncode, blocked.stderr) == (1, "status 503\n")
-    assert (free.returncode, free.stderr) == (0, "")
+        probe_while_blocked = _probe(port, "/livez")
+        probe_while_free = await asyncio.to_thread(_probe, port, "/livez")
+    assert (probe_while_blocked.returncode, probe_while_blocked.stderr) == (1, "status 503\n")
+    assert (probe_while_free.returncode, probe_while_free.stderr) == (0, "")
 
 
 async def test_process_with_a_hanging_check_or_draining_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,15 +37,15 @@ class _UppercaseConverter(DefaultPayloadConverter):
         return [Payload(metadata={"encoding": b"text/loud"}, data=str(value).upper().encode()) for value in values]
 
 
-def test_composed_converter_keeps_the_parts_of_the_given_converter() -> None:
+def test_composed_converter_keeps_the_parts_of_a_user_converter() -> None:
     codec = XorCodec()
-    given = replace(
+    converter = replace(
         DataConverter.default,
         payload_converter_class=_UserConverter,
         payload_codec=codec,
         failure_converter_class=DefaultFailureConverterWithEncodedAttributes,
     )
-    composed = compose_converter(given)
+    composed = compose_converter(converter)
     assert composed.payload_codec is codec
     assert issubclass(composed.payload_converter_class, _UserConverter)
     assert issubclass(composed.failure_converter_class, DefaultFailureConverterWithEncodedAttributes)

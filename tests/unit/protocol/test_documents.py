@@ -99,12 +99,12 @@ def test_result_document_has_the_documented_fields() -> None:
 
 
 def test_lineage_names_the_call_that_computed_a_cached_result() -> None:
-    made = {"made_at": "2026-01-01T00:00:00.000Z", "run_id": "run-1", "node_id": "x"}
+    provenance = {"made_at": "2026-01-01T00:00:00.000Z", "run_id": "run-1", "node_id": "x"}
     scheduler = started_run(node("a"))
-    metadata = {"encoding": b"json/plain", METADATA_CACHED: pydantic_core.to_json(made)}
+    metadata = {"encoding": b"json/plain", METADATA_CACHED: pydantic_core.to_json(provenance)}
     apply_result(scheduler, "a", Payload(metadata=metadata, data=b"5"), at=1.0)
     document = result_document(scheduler, FACTS)["nodes"]["a"]
-    assert (document["result"], document["lineage"]["cached"]) == (5, made)
+    assert (document["result"], document["lineage"]["cached"]) == (5, provenance)
     assert end_from_json(end_to_json(scheduler.records[0])) == scheduler.records[0]
 
 
@@ -304,7 +304,7 @@ def test_invalid_report_of_a_sub_plan_is_rejected() -> None:
             sub_plan_end_from_json(wrong)
 
 
-def test_schemas_accept_valid_files_and_reject_invalid_ones() -> None:
+def test_schemas_accept_valid_documents_and_reject_invalid_documents() -> None:
     validator = jsonschema_rs.Draft202012Validator(agents_schema())
     valid_agent = {"description": "Writes", "objective_template": "Write {what}", "type": "llm", "prompt": "Write!"}
     invalid_values: list[Any] = [

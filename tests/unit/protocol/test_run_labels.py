@@ -38,7 +38,7 @@ _MEMO = {
         {f"t{number}": "x" for number in range(MAX_TAGS + 1)},
     ],
 )
-def test_tags_keep_their_order_and_invalid_ones_are_rejected(tags: dict[str, object]) -> None:
+def test_tags_keep_their_order_and_invalid_tags_are_rejected(tags: dict[str, object]) -> None:
     assert list(checked_tags({"team": "blue", "env": ""}).items()) == [("team", "blue"), ("env", "")]
     with pytest.raises(TagsInvalid):
         checked_tags(tags)
@@ -84,7 +84,7 @@ def test_tags_with_too_large_json_are_rejected() -> None:
     ):
         checked_tags(tags)
     assert checked_tags({"k": "я" * 250}) == {"k": "я" * 250}
-    # The limit applies to the JSON with escaped quotes.
+    # The limit applies to the written tags, in which "'" is replaced by a character that takes 6 bytes in JSON.
     with pytest.raises(TagsInvalid, match="have 2,"):
         checked_tags({f"k{number}": "'" * 100 for number in range(4)})
 

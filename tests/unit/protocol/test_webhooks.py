@@ -35,12 +35,15 @@ def test_signature_matches_the_example_of_the_standard() -> None:
 
 
 def test_id_of_a_notification_depends_only_on_its_event() -> None:
-    opened, answered = Notification("opened", _request(), 1.5), Notification("answered", _request(), 2.0)
-    other = Notification("opened", _request("check#2"), 1.5)
+    opened_event, answered_event = Notification("opened", _request(), 1.5), Notification("answered", _request(), 2.0)
+    other_request_event = Notification("opened", _request("check#2"), 1.5)
     escalated = _request()
     escalated.assignee = "eve"
-    assert _ids(opened) == _ids(Notification("opened", escalated, 1.5))
-    assert len(set(_ids(opened, answered, other, Notification("reminded", _request(), 2.0)))) == 4
+    assert _ids(opened_event) == _ids(Notification("opened", escalated, 1.5))
+    assert (
+        len(set(_ids(opened_event, answered_event, other_request_event, Notification("reminded", _request(), 2.0))))
+        == 4
+    )
 
 
 def test_notification_has_a_shortened_request_and_its_closing() -> None:

@@ -176,7 +176,9 @@ def _install_go(folder: Path, body: str) -> None:
 
 
 @pytest.mark.usefixtures("no_download")
-async def test_go_builds_once(tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_server_program_is_built_once_with_go(
+    tmp_path: Path, path_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     builds, program = tmp_path / "builds", _program(tmp_path / "made", "1.29.1")
     _install_go(path_folder, f'echo "$*" >>{builds}\ncp {program} "$GOBIN/temporal"')
     actual = await asyncio.gather(*(get_binary(tmp_path, preferred_version=None) for _ in range(2)))

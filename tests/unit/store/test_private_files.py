@@ -18,9 +18,9 @@ from tests.support.eventually import eventually
 
 @pytest.fixture(autouse=True)
 def _open_umask() -> Iterator[None]:
-    before = os.umask(0o022)
+    umask_before = os.umask(0o022)
     yield
-    os.umask(before)
+    os.umask(umask_before)
 
 
 def _mode(path: Path) -> int:

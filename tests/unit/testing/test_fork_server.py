@@ -70,8 +70,8 @@ async def test_command_in_a_shell_script_behaves_like_a_fresh_process(script: Pa
         environment = {**report["environment"], "PWD": report["folder"]}
         report |= {"arguments": report["arguments"][1:], "environment": environment}
         reports.append((report, stderr, process.returncode))
-    fresh, forked = reports
-    assert forked == fresh
+    fresh_report, forked_report = reports
+    assert forked_report == fresh_report
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL])

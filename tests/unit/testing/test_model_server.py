@@ -223,11 +223,11 @@ async def test_unused_step_is_reported_and_added_to_an_earlier_error_as_a_note()
 async def test_models_and_keys_are_configured_on_the_server() -> None:
     async with ModelServer("Hi", models=["small", "large"], api_keys=["right"]) as server:
         async with httpx.AsyncClient() as client:
-            listed = (await client.get(f"{server.base_url}/models")).json()
+            model_list = (await client.get(f"{server.base_url}/models")).json()
         wrong_key = await ask(server, key="wrong")
         unknown_model = await ask(server, key="right", model="huge")
         assert message_of(await ask(server, key="right"))["content"] == "Hi"
-    assert [model["id"] for model in listed["data"]] == ["small", "large"]
+    assert [model["id"] for model in model_list["data"]] == ["small", "large"]
     assert (wrong_key.status_code, wrong_key.json()["error"]["code"]) == (401, "invalid_api_key")
     assert (unknown_model.status_code, unknown_model.json()["error"]["code"]) == (404, "model_not_found")
 

@@ -172,13 +172,13 @@ async def test_a_number_of_the_text_is_a_result() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reason", "reported"), [("it asks\nfor a   poem", "it asks for a poem"), ("", "the model found none in it")]
+    ("reason", "message"), [("it asks\nfor a   poem", "it asks for a poem"), ("", "the model found none in it")]
 )
-async def test_invalid_calculation_is_a_clear_error(reason: str, reported: str) -> None:
+async def test_invalid_calculation_is_a_clear_error(reason: str, message: str) -> None:
     async with ModelServer(no_calculation(reason)) as server:
         with pytest.raises(ValueError, match="is not a calculation") as caught:
             await calculate(server, "Write a poem")
-    assert str(caught.value) == f"'Write a poem' is not a calculation: {reported}"
+    assert str(caught.value) == f"'Write a poem' is not a calculation: {message}"
 
 
 async def test_division_by_zero_is_an_error() -> None:

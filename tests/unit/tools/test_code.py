@@ -84,7 +84,7 @@ def test_two_functions_of_one_file_have_different_fingerprints(tmp_path: Path, m
 
 @dataclass
 class Location:
-    place: Path
+    path: Path
     token: str = field(default="", repr=False)
 
 

@@ -110,7 +110,7 @@ def test_a_too_deep_model_is_rejected_without_a_crash() -> None:
 
 
 @pytest.mark.parametrize(
-    ("location", "shown"),
+    ("location", "expected"),
     [
         ("notes/tea.txt", "notes/tea.txt"),
         ("https://x.example/a/b", "https://x.example/a/b"),
@@ -123,8 +123,8 @@ def test_a_too_deep_model_is_rejected_without_a_crash() -> None:
         ("a\nb\x1b[2J.txt", "a�b�[2J.txt"),
     ],
 )
-def test_a_url_is_reported_without_its_secrets(location: str, shown: str) -> None:
-    assert Redaction().location(location) == shown
+def test_a_url_is_reported_without_its_secrets(location: str, expected: str) -> None:
+    assert Redaction().location(location) == expected
 
 
 def test_a_secret_of_the_call_is_redacted_everywhere_in_a_url() -> None:

@@ -129,9 +129,9 @@ def test_reserved_names_are_neither_listed_nor_found(tools: Tools) -> None:
 
 
 def test_a_root_inside_the_state_folder_is_rejected(settings: Settings) -> None:
-    inside = settings.model_copy(update={"files_root": settings.state_dir / "files"})
+    settings_inside = settings.model_copy(update={"files_root": settings.state_dir / "files"})
     with tool_context(), pytest.raises(GiveUp, match="The files folder is inside a folder of Dagwright"):
-        tools_in(environment_of(inside))["write_file"](path="a.txt", content="x")
+        tools_in(environment_of(settings_inside))["write_file"](path="a.txt", content="x")
 
 
 def test_files_that_another_command_protects_in_the_state_folder_are_rejected(
@@ -202,8 +202,10 @@ def test_invalid_temporal_configuration_is_rejected(
 
 
 def test_queue_references_protect_no_paths(settings: Settings) -> None:
-    plain, queued = (environment_of(settings, each).protected_paths for each in ((), (queue_reference("a/b.py"),)))
-    assert (queued.paths, queued.modules) == (plain.paths, ())
+    without_queue, with_queue = (
+        environment_of(settings, each).protected_paths for each in ((), (queue_reference("a/b.py"),))
+    )
+    assert (with_queue.paths, with_queue.modules) == (without_queue.paths, ())
 
 
 def test_a_pipe_is_not_a_file(tools: Tools, project: Path) -> None:

@@ -165,7 +165,7 @@ async def test_private_address_is_rejected_in_every_notation(service: Service, c
     assert service.received == []
 
 
-async def test_one_private_address_among_public_ones_is_rejected(call: RecordedCall) -> None:
+async def test_private_address_among_public_addresses_is_rejected(call: RecordedCall) -> None:
     with pytest.raises(AddressRefused):
         await http_request(False, {"svc.example": ["93.184.216.34", "10.0.0.1"]})("http://svc.example/")
 

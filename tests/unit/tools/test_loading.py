@@ -91,7 +91,7 @@ def test_tool_with_the_name_of_an_internal_activity_is_rejected(tmp_path: Path) 
         load_tools([write_file(tmp_path, "one.py", module)], base=tmp_path)
 
 
-def test_two_files_with_one_tool_name_are_rejected(tmp_path: Path) -> None:
+def test_two_files_with_the_same_tool_name_are_rejected(tmp_path: Path) -> None:
     names = [write_file(tmp_path, "one.py", TWO_TOOLS), write_file(tmp_path, "two.py", TWO_TOOLS)]
     with pytest.raises(ToolLoadError, match=r"Duplicate tool 'price': in one\.py and in two\.py"):
         load_tools(names, base=tmp_path)

@@ -17,7 +17,7 @@ STORE = {"items": [{"name": "a", "price": 5}, {"name": "b", "price": 20}], "a.b"
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         ("$.items[?@.price < 10].name", ["a"]),
         ("$..price", [5, 20]),
@@ -28,8 +28,8 @@ STORE = {"items": [{"name": "a", "price": 5}, {"name": "b", "price": 20}], "a.b"
         ("$.items[?match(@.name, '[b-z]')].price", [20]),
     ],
 )
-def test_a_query_returns_all_matches_in_order(path: str, found: list[Any]) -> None:
-    assert json_query(STORE, path) == found
+def test_a_query_returns_all_matches_in_order(path: str, expected: list[Any]) -> None:
+    assert json_query(STORE, path) == expected
 
 
 @pytest.mark.parametrize("path", ["items", "$.", "$[", "", "$.items[?@.price ~ 1]", "$" + "[?@" * 2000])

@@ -73,7 +73,7 @@ async def test_error_names_an_unreachable_service() -> None:
         await tools("nowhere")[1]("q")
 
 
-async def test_without_a_key_or_a_query_no_request_is_sent() -> None:
+async def test_no_request_is_sent_without_a_key_or_a_query() -> None:
     async with SearchServer({}) as server:
         for index, name in enumerate(("serper_web_search", "web_search")):
             with pytest.raises(GiveUp, match=f"{name} needs a key: set SERPER_API_KEY"):
@@ -134,27 +134,27 @@ FLIGHT = {"origin": "San Francisco", "destination": "Paris", "depart": "2026-06-
 HOTEL = {"city": "Paris", "check_in": "2026-06-12", "check_out": "2026-06-15"}
 
 
-async def test_flights_come_cheapest_first_and_the_same_each_time(travel: str) -> None:
+async def test_flights_are_sorted_by_price_and_repeatable(travel: str) -> None:
     one_way = await ask(travel, "flight_search", **FLIGHT)
     assert one_way == await ask(travel, "flight_search", **FLIGHT)
-    both = await ask(travel, "flight_search", **FLIGHT, return_on="2026-06-15")
-    assert [each["price"] for each in both] == [2 * each["price"] for each in one_way]
+    result = await ask(travel, "flight_search", **FLIGHT, return_on="2026-06-15")
+    assert [each["price"] for each in result] == [2 * each["price"] for each in one_way]
     assert [each["price"] for each in one_way] == sorted(each["price"] for each in one_way)
-    assert {each["returns_on"] for each in both} == {"2026-06-15"}
+    assert {each["returns_on"] for each in result} == {"2026-06-15"}
     cheapest = one_way[0]["price"]
     assert await ask(travel, "flight_search", **FLIGHT, max_price=cheapest) == one_way[:1]
 
 
-async def test_hotels_have_the_price_of_a_night_and_of_all(travel: str) -> None:
+async def test_hotel_offer_has_the_price_per_night_and_in_total(travel: str) -> None:
     offers = await ask(travel, "hotel_search", **HOTEL, max_price=200, guests=2)
     assert offers
     assert all(offer["total"] == 3 * offer["price"] <= 600 for offer in offers)
 
 
-async def test_activities_are_chosen_by_interest(travel: str) -> None:
-    everything = await ask(travel, "activity_search", city="Paris")
+async def test_activities_are_filtered_by_interest_and_day(travel: str) -> None:
+    activities = await ask(travel, "activity_search", city="Paris")
     food = await ask(travel, "activity_search", city="Paris", interest="food")
-    assert (len(everything), food) == (6, [each for each in everything if each["interest"] == "food"])
+    assert (len(activities), food) == (6, [each for each in activities if each["interest"] == "food"])
     assert len(await ask(travel, "activity_search", city="Paris", day="2026-06-13")) < 6
 
 
@@ -173,7 +173,7 @@ async def test_invalid_request_is_reported_before_or_by_the_service(travel: str)
         await ask(f"{travel}/v1", "hotel_search", **HOTEL)
 
 
-async def test_without_a_service_the_error_names_the_setting() -> None:
+async def test_error_without_a_travel_service_names_the_setting() -> None:
     with pytest.raises(GiveUp, match="set DAGWRIGHT_SEARCH_URL for the worker; examples/travel has a server"):
         await ask(None, "flight_search", **FLIGHT)
     with pytest.raises(GiveUp, match="DAGWRIGHT_SEARCH_URL of the worker is not a valid URL"):
@@ -181,8 +181,8 @@ async def test_without_a_service_the_error_names_the_setting() -> None:
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"{}", b'{"results": {}}', b'{"results": [1]}'])
-async def test_a_response_in_another_format_is_retried(body: bytes) -> None:
-    class Other(BaseHTTPRequestHandler):
+async def test_invalid_response_is_retried(body: bytes) -> None:
+    class InvalidFormat(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
@@ -191,11 +191,14 @@ async def test_a_response_in_another_format_is_retried(body: bytes) -> None:
         def log_message(self, format: str, *values: Any) -> None:
             pass
 
-    with serve_handler(Other) as address, pytest.raises(RetryLater, match="Invalid response of the travel service"):
+    with (
+        serve_handler(InvalidFormat) as address,
+        pytest.raises(RetryLater, match="Invalid response of the travel service"),
+    ):
         await ask(address, "activity_search", city="Paris")
 
 
-async def test_a_busy_travel_service_is_retried_after_its_retry_after() -> None:
+async def test_busy_travel_service_is_retried_after_the_requested_delay() -> None:
     class Busy(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(429)

@@ -405,12 +405,12 @@ async def test_an_async_tool_cannot_suppress_its_cancellation() -> None:
 async def test_cancelled_sync_tool_detects_its_cancellation_and_finishes() -> None:
     started_event = asyncio.Event()
     loop = asyncio.get_running_loop()
-    ended: list[bool] = []
+    was_cancelled: list[bool] = []
 
     @tool
     def slow() -> str:
         loop.call_soon_threadsafe(started_event.set)
-        ended.append(context().wait_for_cancellation(10))
+        was_cancelled.append(context().wait_for_cancellation(10))
         return "cleaned up"
 
     bench = FunctionBench(slow)
@@ -419,7 +419,7 @@ async def test_cancelled_sync_tool_detects_its_cancellation_and_finishes() -> No
     bench.temporal.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    assert ended == [True]
+    assert was_cancelled == [True]
 
 
 async def test_a_sync_tool_that_ignores_its_cancellation_keeps_its_result() -> None:

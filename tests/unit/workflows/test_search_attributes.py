@@ -58,8 +58,8 @@ async def test_first_request_is_written_immediately_and_later_requests_after_a_p
     attributes = SearchAttributes()
     _publish(attributes, scheduler, 0.0)
     assert fake.written[0] == {"Awaiting": ["anyone"], "Progress": "0/3"}
-    listed = requests_from_json(fake.written[1][wire.MEMO_REQUESTS])
-    assert (listed.title, listed.count, [name for name, _ in listed.shown]) == ("Plan", 1, ["later"])
+    requests = requests_from_json(fake.written[1][wire.MEMO_REQUESTS])
+    assert (requests.title, requests.count, [name for name, _ in requests.shown]) == ("Plan", 1, ["later"])
     scheduler.complete("work", None, at=1.0)
     _publish(attributes, scheduler, 1.0)
     assert len(fake.written) == 2
@@ -117,9 +117,9 @@ async def test_sub_plan_writes_no_progress(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_memo_has_small_requests_and_the_beginning_of_large_requests() -> None:
-    large = requests_to_json(started_run(_human("ask", prompt="é" * 5_000)), title=None)
-    [shown] = large["shown"]
+    large_request = requests_to_json(started_run(_human("ask", prompt="é" * 5_000)), title=None)
+    [shown] = large_request["shown"]
     assert (shown["request"]["shortened"], len(shown["request"]["prompt"].encode()) <= 512) == (True, True)
-    many = requests_to_json(started_run(*(_human(f"ask{number}") for number in range(80))), title=None)
-    assert many["count"] == 80
-    assert 30 <= len(many["shown"]) <= 50
+    many_requests = requests_to_json(started_run(*(_human(f"ask{number}") for number in range(80))), title=None)
+    assert many_requests["count"] == 80
+    assert 30 <= len(many_requests["shown"]) <= 50
