@@ -10,7 +10,7 @@ from dagwright.server import local
 from tests.support.chaos import reactive_graph, result_within, start_run, worker_process
 from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, assert_clean, assert_replays, chain_of, end_of
+from tests.support.runs import Handle, chain_of, check_history, end_of
 from tests.support.server import live_server
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -37,8 +37,7 @@ async def test_values_and_effects_survive_a_kill_after_each_continue_as_new(tmp_
     assert [end_of(history) for history in chain] == ["continued"] * (len(chain) - 1) + ["completed"]
     assert len(chain) > _KILLS
     for history in chain:
-        assert_clean(history)
-        await assert_replays(history)
+        await check_history(history)
 
 
 async def _next_execution(client: Client, handle: Handle, run_id: str) -> str:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import WorkerProcess, result_within, start_run
 from tests.support.chaos_tools import attempts_of, effects_of
+from tests.support.runs import check_history
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -51,4 +51,4 @@ async def test_calls_without_a_recorded_result_are_repeated_after_a_kill(
     assert attempts["leaf5"] == 2
     assert max(attempts.values()) == 2
     assert attempts["last"] == 1
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())

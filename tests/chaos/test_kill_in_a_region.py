@@ -16,7 +16,7 @@ from dagwright.store import open_store
 from tests.support.chaos import HELD_WORKER, FaultPoints, WorkerProcess, result_within, start_large_run, worker_process
 from tests.support.chaos_tools import calls_of, value_of
 from tests.support.held_worker import READING, WRITING
-from tests.support.runs import Handle, assert_clean, assert_replays, events_of
+from tests.support.runs import Handle, check_history, events_of
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -140,8 +140,7 @@ async def test_unreported_nodes_run_again_after_a_kill_in_a_region_batch(
     }
     history = await handle.fetch_history()
     assert _retry_wait_s(history, "run_region") <= _CONTINUES_WITHIN_S
-    assert_clean(history)
-    await assert_replays(history)
+    await check_history(history)
 
 
 async def test_plan_page_is_loaded_again_after_a_kill(scene: Scene) -> None:
@@ -156,8 +155,7 @@ async def test_plan_page_is_loaded_again_after_a_kill(scene: Scene) -> None:
     assert document["nodes_ref"]["counts"] == {"completed": 1, "skipped": len(names)}
     history = await handle.fetch_history()
     assert _retry_wait_s(history, "load_plan") <= _CONTINUES_WITHIN_S
-    assert_clean(history)
-    await assert_replays(history)
+    await check_history(history)
 
 
 async def test_result_is_stored_again_after_a_kill_during_the_write(scene: Scene) -> None:
@@ -180,5 +178,4 @@ async def test_result_is_stored_again_after_a_kill_during_the_write(scene: Scene
     assert document["nodes"]["long"]["attempts"] == 2
     history = await handle.fetch_history()
     assert _retry_wait_s(history, "long_text") <= _CONTINUES_WITHIN_S
-    assert_clean(history)
-    await assert_replays(history)
+    await check_history(history)

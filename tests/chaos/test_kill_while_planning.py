@@ -13,9 +13,9 @@ from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, slow, text
 from dagwright.toolset.toolset import load_toolset
-from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import TOOLS, FaultPoints, model_environment, result_within, start_workflow, worker_process
 from tests.support.goals import call, plan_text
+from tests.support.runs import check_history
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -51,4 +51,4 @@ async def test_next_attempt_of_the_model_call_completes_the_partial_plan(
     repair_message = server.calls[1].messages[-1]["content"]
     assert repair_message.startswith("Your last answer ended before the plan was complete.")
     assert json.dumps(first_node) in repair_message
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())

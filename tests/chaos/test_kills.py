@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import (
     RETRY,
     FaultPoints,
@@ -18,7 +17,7 @@ from tests.support.chaos import (
     start_run,
 )
 from tests.support.chaos_tools import attempts_of, effects_of
-from tests.support.runs import assert_clean, assert_replays, bare, completed_node, failed_node
+from tests.support.runs import assert_clean, assert_replays, bare, check_history, completed_node, failed_node
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -165,4 +164,4 @@ async def test_graph_has_correct_values_after_kills_of_worker_and_server(
     output = (await handle.query("status"))["output"]
     assert (document["status"], output) == ("completed", values)
     assert effects_of(folder) == sorted(name for name in values if name.endswith("9"))
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from dagwright.core.boundary import wire
-from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import FaultPoints, WorkerProcess, effect, killed_at, restart, result_within, start_run
 from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.people import wait_for_requests
-from tests.support.runs import Handle
+from tests.support.runs import Handle, check_history
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -29,7 +28,7 @@ async def _assert_answered_once(handle: Handle, document: dict[str, Any], node: 
     answers = document["nodes"][node]["lineage"]["answers"]
     assert [(answer["request_id"], answer["answer"], answer["by"]) for answer in answers] == [(node, "approved", "ann")]
     assert (document["waiting_for"], document["notes"]) == ([], [])
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())
 
 
 async def test_answer_after_kills_of_worker_and_server_completes_the_run(
@@ -86,4 +85,4 @@ async def test_request_of_a_tool_survives_kills_before_and_after_its_answer(
     document = await result_within(handle, 240)
     assert document["nodes"]["effect"]["result"] == "Fred"
     assert attempts_of(folder) == ["effect"]
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from dagwright.core.boundary import wire
-from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import (
     HELD_STARTER,
     ROOT,
@@ -25,7 +24,7 @@ from tests.support.eventually import eventually
 from tests.support.held_starter import FORK_READ, FORK_STARTED
 from tests.support.people import wait_for_requests
 from tests.support.programs import Running, start_program
-from tests.support.runs import Handle
+from tests.support.runs import Handle, check_history
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -114,7 +113,7 @@ async def _assert_fork_finishes_the_run(server: LiveServer, folder: Path, fork: 
     assert effects_of(folder) == ["cut", "done", "first", "last"]
     assert set(attempts_of(folder)) == {"cut", "done", "first", "last"}
     assert [attempts_of(folder).count(name) for name in ("done", "first", "last")] == [1, 1, 1]
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())
 
 
 async def test_two_commands_after_kills_before_the_start_make_one_fork(
@@ -218,7 +217,7 @@ async def test_run_and_its_fork_complete_after_kills_before_their_answers(
         answers = document["nodes"]["check"]["lineage"]["answers"]
         assert [(answer["request_id"], answer["by"]) for answer in answers] == [("check", "ann")]
         assert (document["status"], document["waiting_for"]) == ("completed", [])
-        await assert_clean_and_replays(run)
+        await check_history(await run.fetch_history())
     # The run and its fork both execute the node that had not started, with the same idempotency key.
     assert effects_of(folder) == ["first", "shared"]
     assert attempts_of(folder) == ["first", "shared", "shared"]

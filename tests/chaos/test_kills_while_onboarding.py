@@ -21,7 +21,6 @@ from dagwright_onboarding.database import EntityDatabase
 from dagwright_onboarding.models import Effect
 from dagwright_onboarding.overview import Overview, read_overview
 from dagwright_onboarding.party_loading import load_parties
-from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import (
     ROOT,
     FaultPoints,
@@ -35,7 +34,7 @@ from tests.support.eventually import eventually
 from tests.support.onboarding import FULL, PARTIES, intent, rows_since, seed
 from tests.support.onboarding_worker import AFTER, BEFORE, INSIDE
 from tests.support.people import answer, wait_for_requests
-from tests.support.runs import Handle, document_of
+from tests.support.runs import Handle, check_history, document_of
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -106,7 +105,7 @@ async def test_each_intent_is_applied_once_if_its_worker_is_killed(
     assert (document["status"], [*document["nodes"]]) == ("completed", [*FULL])
     assert all(node["attempts"] >= 2 and node["result"]["created"] for node in document["nodes"].values())
     store.assert_has(*added, effects=len(FULL))
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())
 
 
 async def test_director_is_created_once_if_the_worker_is_killed_around_the_answer(
@@ -133,7 +132,7 @@ async def test_director_is_created_once_if_the_worker_is_killed_around_the_answe
     assert [(lookup["created"], lookup["entity"]["name"]) for lookup in document["lookups"]] == [(True, NEW)]
     rows = [row.replace("John Smith (GB)", NEW) for rows in FULL.values() for row in rows]
     store.assert_has(person, *rows, effects=1 + len(FULL))
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())
 
 
 @asynccontextmanager
@@ -195,4 +194,4 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
     # The failed call is compensated too, because its effect is unknown.
     assert {document["nodes"][node]["status"] for node in undos} == {"completed"}
     store.assert_has(effects=0)
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())

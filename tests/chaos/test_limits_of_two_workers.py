@@ -22,11 +22,10 @@ from dagwright.server.call_limits import set_limit
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from dagwright.toolset.toolset import load_toolset
-from tests.chaos.building import assert_clean_and_replays
 from tests.support.chaos import LIMITED_WORKER, TOOLS, FaultPoints, result_within, worker_process
 from tests.support.chaos_tools import Span, spans_of
 from tests.support.eventually import eventually
-from tests.support.runs import Handle
+from tests.support.runs import Handle, check_history
 from tests.support.server import LiveServer
 
 pytestmark = pytest.mark.server
@@ -90,7 +89,7 @@ def _max_concurrency(spans: Sequence[Span]) -> int:
 
 async def _status_and_attempts(handle: Handle) -> tuple[str, set[int]]:
     document = await result_within(handle, 240)
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())
     return document["status"], {node["attempts"] for node in document["nodes"].values()}
 
 
@@ -137,7 +136,7 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
         assert (await result_within(first, 240))["status"] == "failed"
         # A call that waited in a slot of the killed worker has another attempt.
         assert (await result_within(waiting_run, 240))["status"] == "completed"
-        await assert_clean_and_replays(waiting_run)
+        await check_history(await waiting_run.fetch_history())
         assert (len(spans_of(folder, "others")), _max_concurrency(spans_of(folder, "others"))) == (4, 1)
 
 

@@ -21,7 +21,6 @@ from dagwright.protocol.run_input import RunInput
 from dagwright.settings import Settings
 from dagwright.testing import ModelServer, Step, step, tool_call, tool_calls
 from dagwright.toolset.toolset import load_toolset
-from tests.chaos.building import assert_clean_and_replays
 from tests.support.answer_texts import CHUNK_CHARACTERS, AnswerReader, held_answer, token_streams_of
 from tests.support.chaos import (
     QUICK_WORKER,
@@ -38,7 +37,7 @@ from tests.support.chaos_tools import effects_of
 from tests.support.eventually import eventually
 from tests.support.goals import call, plan_text
 from tests.support.quick_worker import HEARTBEAT_S
-from tests.support.runs import Handle
+from tests.support.runs import Handle, check_history
 from tests.support.server import LiveServer
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -150,7 +149,7 @@ async def test_worker_killed_at_each_step_of_a_request_repeats_only_unanswered_c
         "answer",
     ]
     assert _LOST not in json.dumps(document)
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())
 
 
 async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
@@ -200,7 +199,7 @@ async def test_worker_killed_during_a_replan_repeats_only_unanswered_calls(
         "answer",
     ]
     assert _LOST not in json.dumps(document)
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())
 
 
 async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_calls(
@@ -238,7 +237,7 @@ async def test_worker_killed_at_each_step_of_an_agent_repeats_only_unanswered_ca
     assert Counter(received.metadata["node_id"] for received in model.calls) == {"turn1": 2, "turn2": 2, "turn3": 2}
     entries = [message for message in model.calls[-1].messages if message["role"] == "tool"]
     assert [message["content"] for message in entries] == ["one", "two", '{"n":3}']
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())
 
 
 @pytest.mark.parametrize("second_answer", ["Oslo has rain today. Bergen has more of it.", "Bergen has sun."])
@@ -270,4 +269,4 @@ async def test_streamed_answer_of_a_killed_worker_is_continued_or_replaced(
         == [first_answer if second_answer == first_answer else first_answer[: 3 * CHUNK_CHARACTERS] + second_answer] * 2
     )
     assert {chunk.restarts for chunk in reader.chunks} == {False, second_answer != first_answer}
-    await assert_clean_and_replays(handle)
+    await check_history(await handle.fetch_history())

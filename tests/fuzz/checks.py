@@ -15,7 +15,7 @@ from dagwright.history.run_reader import RunReader
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
 from dagwright.protocol.compact_documents import reference_to
 from dagwright.protocol.conversion import data_converter
-from tests.support.runs import Document, Handle, assert_clean, assert_replays, document_of, histories_of
+from tests.support.runs import Document, Handle, check_history, document_of, histories_of
 
 _FINAL = {"completed", "failed", "skipped", "blocked", "cancelled", "superseded"}
 _PASSED = {"completed", "skipped", "superseded"}
@@ -42,8 +42,7 @@ async def check_run(client: Client, handle: Handle, *, may_be_bug: bool) -> str:
     """
     histories = await histories_of(client, handle)
     for history in histories:
-        assert_clean(history)
-        await assert_replays(history)
+        await check_history(history)
     if may_be_bug and _is_bug(histories[0]):
         return wire.ERROR_BUG
     document = await document_of(handle)

@@ -166,9 +166,7 @@ class Runs:
         """Check every run started since the last check; task failures whose reason contains `forgiven` may occur."""
         started, self._started = self._started, []
         for handle in started:
-            for history in await histories_of(self.client, handle):
-                assert_clean(history, forgiven=forgiven)
-                await assert_replays(history)
+            await check_histories(self.client, handle, forgiven=forgiven)
 
 
 @asynccontextmanager
@@ -335,6 +333,18 @@ def assert_clean(history: WorkflowHistory, *, forgiven: str | None = None) -> No
     wrong = [failure for failure in _task_failures(history) if forgiven is None or forgiven not in failure]
     assert not wrong, f"{history.workflow_id}: {wrong}"
     assert end_of(history) in ("completed", "failed", "canceled", "continued")
+
+
+async def check_history(history: WorkflowHistory, *, forgiven: str | None = None) -> None:
+    """Check that a history is clean and replays."""
+    assert_clean(history, forgiven=forgiven)
+    await assert_replays(history)
+
+
+async def check_histories(client: Client, handle: Handle, *, forgiven: str | None = None) -> None:
+    """Check all histories of a run and its sub-plans."""
+    for history in await histories_of(client, handle):
+        await check_history(history, forgiven=forgiven)
 
 
 def _task_failures(history: WorkflowHistory) -> list[str]:

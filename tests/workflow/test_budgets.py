@@ -14,7 +14,7 @@ from tests.support.agents import checked_document
 from tests.support.eventually import eventually
 from tests.support.goals import call, goal, plan_text, purposes
 from tests.support.people import view_of
-from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, histories_of
+from tests.support.runs import Handle, Runs, check_histories, document_of
 from tests.workflow.building import Scripted
 
 pytestmark = pytest.mark.server
@@ -151,9 +151,7 @@ async def test_child_of_a_terminated_run_ends_without_its_waiting_call(
         reason = fields["nodes"]["turn1"]["reason"]
         assert reason == "not started: the parent run, which holds the budget, no longer exists"
         assert document["error"]["message"].startswith("'turn1' was skipped: not started: the parent run")
-        for history in await histories_of(runs.client, child):
-            assert_clean(history)
-            await assert_replays(history)
+        await check_histories(runs.client, child)
 
 
 async def test_oversized_budget_report_is_rejected_with_a_note(serve_script: Scripted) -> None:

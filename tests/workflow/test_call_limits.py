@@ -27,7 +27,7 @@ from dagwright.testing import ModelServer, Tokens, text, tool_call
 from dagwright.tools import ToolRegistry, context, tool
 from tests.support.eventually import eventually
 from tests.support.people import view_of
-from tests.support.runs import Runs, assert_clean, assert_replays, document_of, events_of, serving_runs
+from tests.support.runs import Runs, check_history, document_of, events_of, serving_runs
 
 pytestmark = [pytest.mark.server, pytest.mark.waits, pytest.mark.usefixtures("uncached_limits")]
 
@@ -158,9 +158,7 @@ async def test_limit_deletes_its_earlier_executions(short_history_client: Client
         assert json.loads(deleted_run_id) == next(iter(executions))
         await remove_limit(short_history_client, subject)
         await handle.result()
-        history = await handle.fetch_history()
-        assert_clean(history)
-        await assert_replays(history)
+        await check_history(await handle.fetch_history())
 
 
 async def test_two_clients_can_remove_a_limit_concurrently_without_a_worker(

@@ -21,7 +21,13 @@ from dagwright.worker import missing_tools
 from dagwright.worker import serving as worker
 from dagwright.worker.serving import serving
 from tests.support.eventually import eventually
-from tests.support.runs import Handle, Runs, assert_clean, assert_replays, document_of, events_of, histories_of
+from tests.support.runs import (
+    Handle,
+    Runs,
+    check_histories,
+    document_of,
+    events_of,
+)
 
 pytestmark = pytest.mark.server
 
@@ -74,9 +80,7 @@ class Deployment:
     async def checked_document(self, handle: Handle) -> dict[str, Any]:
         """Return the document of a run, after a check that its histories replay."""
         document = await document_of(handle)
-        for history in await histories_of(self._client, handle):
-            assert_clean(history)
-            await assert_replays(history)
+        await check_histories(self._client, handle)
         return document
 
 
