@@ -175,6 +175,12 @@ class ErrorCode(DescribedCode):
         _IS_RETRYABLE,
     )
     NO_KEY = ("no_key", 503, "The gateway has no key for the model service.", "Set `OPENAI_API_KEY` of the gateway.")
+    NO_OPEN_REQUEST = (
+        "no_open_request",
+        409,
+        "The run has no open request.",
+        "List the open requests with `GET /v1/inbox`.",
+    )
     NO_TOOLS = ("no_tools", 400, "There is no tool for the request.", "Name tools or agents that the gateway has.")
     NOT_FOUND = (
         "not_found",
@@ -190,12 +196,6 @@ class ErrorCode(DescribedCode):
         _IS_RETRYABLE,
     )
     NOT_STARTED = ("not_started", 409, "The run of the turn could not be started.", "Retry.", _IS_RETRYABLE)
-    NOTHING_ASKED = (
-        "nothing_asked",
-        409,
-        "The run has no open request.",
-        "List the open requests with `GET /v1/inbox`.",
-    )
     OUTPUT_INVALID = (
         "output_invalid",
         RUN_FAILED_STATUS,

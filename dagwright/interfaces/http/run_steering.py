@@ -177,7 +177,7 @@ def _target(requests: Sequence[OpenRequest], body: AnswerBody, *, run: str) -> A
     try:
         return find_target(run, requests, body.request_id, for_all=body.all)
     except NoOpenRequest:
-        raise ApiError(ErrorCode.NOTHING_ASKED, f"the run {run!r} has no open requests") from None
+        raise ApiError(ErrorCode.NO_OPEN_REQUEST, f"the run {run!r} has no open requests") from None
     except AnswerUnclear as error:
         message = f"the run {run!r} has {len(requests):,} open requests; name one in `request_id`: {error}"
         raise _invalid_answer_error(message, param="request_id") from None
