@@ -226,9 +226,9 @@ _CALLED = [None, None, {"started": 3}]
 def test_outcome_of_a_lost_write_is_unknown_only_if_the_write_may_have_started(
     kind: TimeoutType, details: list[Any], state: RetryState, *, has_not_started: bool, records_starts: bool
 ) -> None:
-    called = CompiledNode("w", tool="mail")
+    compiled_node = CompiledNode("w", tool="mail")
     failure, _ = read_failure(
-        _timeout_failure(kind, details, state), called, Effects.WRITE, records_starts=records_starts
+        _timeout_failure(kind, details, state), compiled_node, Effects.WRITE, records_starts=records_starts
     )
     expected = "not_started" if has_not_started and records_starts else "outcome_unknown"
     assert (failure.code, failure.retryable) == (expected, expected == "not_started")

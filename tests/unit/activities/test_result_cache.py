@@ -137,14 +137,14 @@ async def test_callers_that_waited_for_a_failed_call_call_the_tool(bench: Bench,
     call, entered, released = held_call(Outcome(error=ValueError("no")))
     first_task = asyncio.create_task(cache.get_or_call(cache_lookup("a"), call))
     await entered.wait()
-    others = [asyncio.create_task(bench.ask(cache, name)) for name in ("b", "c")]
+    waiters = [asyncio.create_task(bench.ask(cache, name)) for name in ("b", "c")]
     await asyncio.sleep(0)
     if is_cancelled:
         first_task.cancel()
     else:
         released.set()
     await asyncio.wait({first_task})
-    assert await asyncio.gather(*others) == [("b", None), ("c", None)]
+    assert await asyncio.gather(*waiters) == [("b", None), ("c", None)]
     assert first_task.cancelled() == is_cancelled
 
 
@@ -438,9 +438,9 @@ async def test_large_reused_result_is_stored_again_if_it_was_deleted() -> None:
     for is_in_memory in (False, True):
         bench = FunctionBench(count_calls, store=store)
         for _ in range(2 if is_in_memory else 1):
-            again = await bench.payload({"size": 10_000}, **TTL, **{HEADER_PROJECTIONS: [[["call"], "value"]]})
-        assert json.loads(again.data) == {**json.loads(first.data), "projections": [[["call"], {"value": 1}]]}
-        assert (store.contents, METADATA_CACHED in again.metadata) == (contents, True)
+            payload = await bench.payload({"size": 10_000}, **TTL, **{HEADER_PROJECTIONS: [[["call"], "value"]]})
+        assert json.loads(payload.data) == {**json.loads(first.data), "projections": [[["call"], {"value": 1}]]}
+        assert (store.contents, METADATA_CACHED in payload.metadata) == (contents, True)
     store.contents.clear()
     assert METADATA_CACHED in (await bench.payload({"size": 10_000}, **TTL)).metadata
     assert store.contents == contents

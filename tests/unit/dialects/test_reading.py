@@ -11,9 +11,9 @@ from dagwright.dialects import reading
 from dagwright.dialects.reading import inline_files, read_plan_file, read_plan_lines, read_text
 
 
-def problems_of(read: Any, *arguments: Any, **named: Any) -> list[tuple[str, str, str]]:
+def problems_of(function: Any, *arguments: Any, **options: Any) -> list[tuple[str, str, str]]:
     with pytest.raises(PlanInvalid) as caught:
-        read(*arguments, **named)
+        function(*arguments, **options)
     return [(problem.code, problem.pointer, problem.message) for problem in caught.value.problems]
 
 

@@ -36,7 +36,7 @@ def test_yaml_that_pyyaml_writes_is_read(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "value"),
+    ("text", "value"),
     [
         *(
             (text, text)
@@ -59,8 +59,8 @@ def test_yaml_that_pyyaml_writes_is_read(value: Any) -> None:
         ("|\n  a\n  b\n", "a\nb\n"),
     ],
 )
-def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(written: str, value: Any) -> None:
-    (actual,) = dict(read_yaml(f"key: {written}", name="x")).values()  # type: ignore[arg-type]  # it is an object
+def test_plain_scalars_follow_the_core_schema_of_yaml_1_2(text: str, value: Any) -> None:
+    (actual,) = dict(read_yaml(f"key: {text}", name="x")).values()  # type: ignore[arg-type]  # it is an object
     assert actual == value
     assert type(actual) is type(value)
 

@@ -32,13 +32,13 @@ def _tasks(states: States) -> dict[str, TaskState]:
 
 
 class Feed:
-    def __init__(self, views: Sequence[RunView], seen: States, *, reached: Cursor) -> None:
+    def __init__(self, views: Sequence[RunView], known_states: States, *, reached_cursor: Cursor) -> None:
         self._views = views
-        self._seen = seen
-        self._reached = reached
+        self._known_states = known_states
+        self._reached_cursor = reached_cursor
 
     async def states_and_cursor_at(self, _: Cursor) -> tuple[Mapping[str, TaskState], Cursor]:
-        return _tasks(self._seen), self._reached
+        return _tasks(self._known_states), self._reached_cursor
 
     async def follow(self) -> AsyncGenerator[RunView, None]:
         for view in self._views:
@@ -59,10 +59,12 @@ def use_states_as_schedulers(monkeypatch: pytest.MonkeyPatch) -> None:
 async def updates_of(
     *views: RunView,
     after: Cursor | SubscriptionCursor | None = None,
-    seen: States | None = None,
-    reached: Cursor = START,
+    known_states: States | None = None,
+    reached_cursor: Cursor = START,
 ) -> list[RunUpdate]:
-    subscriptions = RunSubscriptions(lambda _: cast("RunReader", Feed(views, seen or {}, reached=reached)))
+    subscriptions = RunSubscriptions(
+        lambda _: cast("RunReader", Feed(views, known_states or {}, reached_cursor=reached_cursor))
+    )
     return [update async for update in subscriptions.subscribe("run-1", after=after)]
 
 
@@ -81,7 +83,7 @@ async def test_update_has_the_states_at_its_position() -> None:
 
 async def test_slow_subscriber_receives_the_final_update() -> None:
     views = view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)
-    subscriptions = RunSubscriptions(lambda _: cast("RunReader", Feed(views, {}, reached=START)))
+    subscriptions = RunSubscriptions(lambda _: cast("RunReader", Feed(views, {}, reached_cursor=START)))
     positions = []
     async for update in subscriptions.subscribe("run-1"):
         positions.append(str(update.position))
@@ -97,7 +99,9 @@ async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
         view(9, a=COMPLETED, b=COMPLETED),
         view(11, is_closed=True, a=COMPLETED, b=COMPLETED),
     )
-    updates = await updates_of(*views, after=Cursor(1, 9), seen={"a": COMPLETED, "b": COMPLETED}, reached=Cursor(1, 9))
+    updates = await updates_of(
+        *views, after=Cursor(1, 9), known_states={"a": COMPLETED, "b": COMPLETED}, reached_cursor=Cursor(1, 9)
+    )
     assert [update.changed for update in updates] == [(), ()]
     assert [str(update.position) for update in updates] == ["1-9", "1-11"]
 
@@ -105,10 +109,10 @@ async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
 async def test_state_of_a_call_that_waited_for_a_worker_is_sent_again() -> None:
     # The client received the state `waiting` of `a`. In the history, and now, `a` is running.
     views = (view(5, is_closed=True, a=RUNNING, b=COMPLETED),)
-    seen = {"a": RUNNING, "b": COMPLETED}
+    known_states = {"a": RUNNING, "b": COMPLETED}
     for has_marks, changed in ((True, ("a",)), (False, ())):
         after = SubscriptionCursor(Cursor(1, 5), has_marks=has_marks)
-        updates = await updates_of(*views, after=after, seen=seen, reached=Cursor(1, 5))
+        updates = await updates_of(*views, after=after, known_states=known_states, reached_cursor=Cursor(1, 5))
         assert [update.changed for update in updates] == [changed]
     updates = await updates_of(view(5, has_marks=True, a=WAITING), view(5, is_closed=True, a=COMPLETED))
     assert [str(update.position) for update in updates] == ["1-5w", "1-5"]
@@ -116,7 +120,9 @@ async def test_state_of_a_call_that_waited_for_a_worker_is_sent_again() -> None:
 
 async def test_derived_value_of_an_update_is_computed_once() -> None:
     subscriptions = RunSubscriptions(
-        lambda _: cast("RunReader", Feed([view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)], {}, reached=START))
+        lambda _: cast(
+            "RunReader", Feed([view(5, a=RUNNING), view(9, is_closed=True, a=COMPLETED)], {}, reached_cursor=START)
+        )
     )
     computed: list[str] = []
 

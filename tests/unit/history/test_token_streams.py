@@ -295,7 +295,7 @@ async def test_superseded_text_is_looked_up_only_for_turns_of_the_run(path: str,
     assert read_runs == (["run-1"] if "turn" in path else [])
 
 
-def _pieces(delivered: DeliveredText, *texts: PartialText) -> list[TextPart]:
+def _parts_of(delivered: DeliveredText, *texts: PartialText) -> list[TextPart]:
     return [piece for text in texts if (piece := delivered.next_part(text)) is not None]
 
 
@@ -308,7 +308,7 @@ FOUR = TextPart("", 0, 0, "Four.", restarts=True)
 
 
 @pytest.mark.parametrize(
-    ("seen", "pieces", "rests"),
+    ("polled_texts", "expected", "rests"),
     [
         (
             _partial_texts(1, "", "Os", "Os", "Oslo ", "Oslo has"),
@@ -329,10 +329,10 @@ FOUR = TextPart("", 0, 0, "Four.", restarts=True)
     ],
 )
 def test_polled_texts_are_converted_to_pieces(
-    seen: list[PartialText], pieces: list[TextPart], rests: list[tuple[str, TextPart | None]]
+    polled_texts: list[PartialText], expected: list[TextPart], rests: list[tuple[str, TextPart | None]]
 ) -> None:
     result = DeliveredText()
-    assert _pieces(result, *seen) == pieces
+    assert _parts_of(result, *polled_texts) == expected
     assert [result.rest_of(answer) for answer, _ in rests] == [rest for _, rest in rests]
 
 
@@ -344,10 +344,10 @@ def _polled_texts(answer: str, first: list[int], second: list[int]) -> list[Part
     return [*seen, *_partial_texts(2, *(answer[:end] for end in sorted(second)))]
 
 
-def _read_to_end(text: str, reported: DeliveredText, poll_count: list[PartialText], answer: str) -> str:
+def _read_to_end(text: str, delivered: DeliveredText, polled_texts: list[PartialText], answer: str) -> str:
     """Return the text that a reader receives: all pieces and the remaining text."""
-    actual = _pieces(reported, *poll_count)
-    rest = reported.rest_of(answer)
+    actual = _parts_of(delivered, *polled_texts)
+    rest = delivered.rest_of(answer)
     for piece in [*actual, *([rest] if rest is not None else [])]:
         text = "" if piece.restarts else text
         assert (piece.offset, piece.text != "") == (len(text), True)
@@ -366,8 +366,8 @@ def test_text_of_a_resumed_reader_equals_the_answer(
 ) -> None:
     polls = _polled_texts(answer, first, second)
     result, text = DeliveredText(), ""
-    for written in polls[:resumed_at]:
-        piece = result.next_part(written)
+    for polled in polls[:resumed_at]:
+        piece = result.next_part(polled)
         text = text if piece is None else piece.text if piece.restarts else text + piece.text
     mark = result.mark if is_known else replace(result.mark, node="", check=result.mark.check & 0x7FF, bits=11)
     resumed = DeliveredText(mark)

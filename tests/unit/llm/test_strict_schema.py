@@ -57,7 +57,7 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("schema", "strict", "written", "value"),
+    ("schema", "strict", "answer", "value"),
     [
         ({}, JSON_TEXT, "[1]", [1]),
         (True, JSON_TEXT, "no JSON", "no JSON"),
@@ -80,11 +80,11 @@ def test_pydantic_model_becomes_strict_and_is_restored() -> None:
         ),
     ],
 )
-def test_schema_keyword_is_converted_to_its_strict_form(schema: Any, strict: Any, written: Any, value: Any) -> None:
+def test_schema_keyword_is_converted_to_its_strict_form(schema: Any, strict: Any, answer: Any, value: Any) -> None:
     strict_schema = StrictSchema({"type": "object", "properties": {"x": schema}, "required": ["x"]})
     assert strict_schema.schema["properties"]["x"] == strict
     assert strict_schema_problem(strict_schema.schema) == ""
-    assert strict_schema.restore({"x": written}) == {"x": value}
+    assert strict_schema.restore({"x": answer}) == {"x": value}
 
 
 def test_all_of_and_references_are_resolved() -> None:

@@ -173,11 +173,11 @@ async def test_killed_server_is_restarted(tmp_path: Path) -> None:
 @pytest.fixture
 def delayed_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     """Delay the reading of standard error of servers, as on a busy machine."""
-    read = StderrTail._read
+    original_read = StderrTail._read
 
     def read_late(words: StderrTail, descriptor: int) -> None:
         time.sleep(0.5)
-        read(words, descriptor)
+        original_read(words, descriptor)
 
     monkeypatch.setattr(StderrTail, "_read", read_late)
 

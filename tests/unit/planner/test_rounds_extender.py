@@ -44,10 +44,10 @@ class Question:
     """
 
     def __init__(
-        self, *planner: Any, workers: Answers | None = None, max_rounds: int = 10, asked: RoundsOptions | None = None
+        self, *planner: Any, workers: Answers | None = None, max_rounds: int = 10, options: RoundsOptions | None = None
     ) -> None:
         tools = Workers().registry().declarations()
-        self.plan = prepare_rounds("Compare.", tools, asked or RoundsOptions(limits=RoundsLimits(max_rounds)))[0]
+        self.plan = prepare_rounds("Compare.", tools, options or RoundsOptions(limits=RoundsLimits(max_rounds)))[0]
         self.scheduler = self._scheduler()
         self.scheduler.start(0.0)
         self.at = 0.0
@@ -93,9 +93,9 @@ class Question:
         message, self.planner = self.planner[0], self.planner[1:]
         if isinstance(message, NodeError):
             return message
-        asked = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round"])))
-        self.known[node] = [each.id for each in asked.known]
-        return {**_answer(message), "read": parse_round(None, message, asked)}
+        context = ROUND_CONTEXTS.decode(json.loads(json.dumps(arguments["round"])))
+        self.known[node] = [each.id for each in context.known]
+        return {**_answer(message), "read": parse_round(None, message, context)}
 
     @staticmethod
     def _slots(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def test_document_has_the_documented_fields() -> None:
     question = Question(
         continue_with(PICK, ASK, reasoning="First."),
         done_response(all=ref(9, "clarification")),
-        asked=RoundsOptions(turns=turns),
+        options=RoundsOptions(turns=turns),
     )
     question.run()
     actual = _document(question)

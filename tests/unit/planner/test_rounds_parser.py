@@ -219,8 +219,8 @@ def test_unknown_worker_tool_does_not_hide_other_problems_of_the_round() -> None
 def test_deliverable_inputs_must_come_from_worker_tools() -> None:
     existing = known_sub_goal(1, "pick", name="x")
     values: list[Any] = [{"found": 7}, {}, [], ""]
-    for written in values:
-        answer = continue_with({**sub_goal(2, "tell"), "params": {"all_results": written}})
+    for value in values:
+        answer = continue_with({**sub_goal(2, "tell"), "params": {"all_results": value}})
         assert problems_of(answer, existing) == [("precondition_missing", "/sub_goals/0/params/all_results")]
     assert parse(continue_with(sub_goal(2, "tell", all_results=ref(1, "numbers"))), existing)["valid"] is True
     # A support worker tool accepts literal values, such as names from the request.
