@@ -11,8 +11,8 @@ class MemoryStore(PayloadStore):
 
     Args:
         contents: reference -> content.
-        cached: key -> content and expiry time.
-        asked: the requested cache keys, in order.
+        cached_contents: key -> content and expiry time.
+        read_keys: the requested cache keys, in order.
         is_down: whether every use fails.
     """
 

@@ -27,7 +27,7 @@ from dagwright.llm import (
     user,
 )
 from dagwright.testing import Completion, ModelServer, Pace, Raw, Silence, Tokens, step, text, tool_calls
-from tests.unit.llm.asking import KEY, ask, client_of, failure_of, model_call, read_response
+from tests.unit.llm.scripted_calls import KEY, client_of, complete, failure_of, model_call, read_response
 
 pytestmark = pytest.mark.waits
 
@@ -58,7 +58,7 @@ async def test_request_has_only_the_fields_that_are_set() -> None:
 
 async def test_answer_has_its_model_and_usage() -> None:
     async with ModelServer(Completion(text="Hi", model="gpt-4o-2024-08-06", tokens=TOKENS)) as server:
-        answer = await ask(server, model_call(config=ModelConfig(model="gpt-4o")))
+        answer = await complete(server, model_call(config=ModelConfig(model="gpt-4o")))
     assert (answer.model, answer.finish_reason) == ("gpt-4o-2024-08-06", "stop")
     # Per million tokens: 60 uncached at 2.50, 40 cached at 1.25, and 20 completion tokens at 10.00.
     tokens = {"prompt_tokens": 100, "completion_tokens": 20, "cached_tokens": 40, "reasoning_tokens": 5}
@@ -112,7 +112,7 @@ OTHER = OfferedTool("weather_now")
 async def test_original_names_of_called_tools_are_restored(is_streamed: bool) -> None:
     call = model_call(tools=(WEATHER, OTHER), tool_choice="weather.now")
     async with ModelServer("?") as server:
-        await ask(server, call)
+        await complete(server, call)
     sent_names = server.calls[0].tools
     assert (sent_names[0][:12], len(sent_names[0]), sent_names[1]) == ("weather_now_", 20, "weather_now")
     assert server.calls[0].body["tool_choice"] == {"type": "function", "function": {"name": sent_names[0]}}
@@ -132,7 +132,7 @@ async def test_conversation_continues_with_the_results_of_tools() -> None:
     async with ModelServer("Cold.") as server:
         message = Message(role="assistant", tool_calls=(call,))
         messages = (*model_call().messages, message, tool_result(call, "-4"))
-        answer = await ask(server, ModelCall(messages, tools=(WEATHER,)))
+        answer = await complete(server, ModelCall(messages, tools=(WEATHER,)))
     assert answer.text == "Cold."
     function = {"name": "weather_now", "arguments": '{"at": "Oslo"}'}
     assert server.calls[0].messages[1:] == [

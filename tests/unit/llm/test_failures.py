@@ -25,7 +25,7 @@ from dagwright.testing import (
     text,
     tool_call,
 )
-from tests.unit.llm.asking import KEY, client_of, failure_of, model_call, read_response
+from tests.unit.llm.scripted_calls import KEY, client_of, failure_of, model_call, read_response
 
 pytestmark = pytest.mark.waits
 

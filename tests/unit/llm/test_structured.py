@@ -29,7 +29,7 @@ from dagwright.testing import (
     text,
     tool_call,
 )
-from tests.unit.llm.asking import ask, client_of, failure_of, model_call, read_response
+from tests.unit.llm.scripted_calls import client_of, complete, failure_of, model_call, read_response
 
 PERSON = {
     "type": "object",
@@ -58,7 +58,7 @@ def modes(server: ModelServer) -> list[str]:
 async def test_strict_schema_is_requested_and_the_answer_is_restored() -> None:
     strict_answer = {"name": "Ann", "age": None, "more": '{"likes": ["tea"]}'}
     async with ModelServer(json_text(strict_answer)) as server:
-        answer = await ask(server, model_call(output=PERSON_OUTPUT))
+        answer = await complete(server, model_call(output=PERSON_OUTPUT))
     assert (answer.output, json.loads(answer.text)) == (ANN, strict_answer)
     null, as_json = {"type": "null"}, {"type": "string", "description": "The value as a text of JSON."}
     age, more = {"anyOf": [{"type": "integer"}, null]}, {"anyOf": [as_json, null]}
@@ -101,7 +101,7 @@ async def test_unexpected_call_of_a_scripted_model_is_not_sent_in_another_mode()
 async def test_schema_is_in_the_prompt_if_the_mode_has_no_schema() -> None:
     call = ModelCall((system("Be brief."), user("Who?")), output=PERSON_OUTPUT)
     async with ModelServer(NO_SCHEMA, json_text(ANN)) as server:
-        await ask(server, call)
+        await complete(server, call)
     first, second = server.calls[1].messages
     assert second == {"role": "user", "content": "Who?"}
     assert first["content"].startswith("Be brief.\n\nAnswer with JSON only")
@@ -180,7 +180,7 @@ async def test_rejected_optional_fields_are_omitted_or_renamed() -> None:
 async def test_answer_that_is_not_an_object_is_wrapped(rejections: list[HttpError], answer: Any) -> None:
     response = json_text(answer) if answer is not None else tool_call("numbers", value=[1, 2])
     async with ModelServer(*rejections, response) as server:
-        actual = await ask(server, model_call(output=NUMBERS))
+        actual = await complete(server, model_call(output=NUMBERS))
     assert actual.output == [1, 2]
 
 
@@ -208,7 +208,7 @@ LOOK = OfferedTool("look.up")
 async def test_model_may_call_tools_before_it_answers() -> None:
     call = model_call(output=PERSON_OUTPUT, tools=(LOOK,))
     async with ModelServer(tool_call("look_up", who="Ann")) as server:
-        answer = await ask(server, call)
+        answer = await complete(server, call)
     assert (answer.output, [call.name for call in answer.message.tool_calls]) == (None, ["look.up"])
     tool_and_answer = Completion(tool_calls=(ScriptedToolCall("look_up"), ScriptedToolCall("person", ANN)))
     async with (
@@ -224,7 +224,7 @@ async def test_model_may_call_tools_before_it_answers() -> None:
 async def test_invalid_schema_is_rejected_without_a_call() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="not a valid JSON Schema"):
-            await ask(server, model_call(output=OutputSchema("odd", {"type": 7})))
+            await complete(server, model_call(output=OutputSchema("odd", {"type": 7})))
 
 
 @pytest.mark.parametrize("depth", [91, 200, 900])
@@ -232,5 +232,5 @@ async def test_too_deeply_nested_answer_is_not_parsed(depth: int) -> None:
     anything = OutputSchema("plan", {"type": "object"}, is_enforced=False)
     deep = json.dumps({"a": json.loads("[" * (depth - 1) + "]" * (depth - 1))})
     async with ModelServer(deep) as server:
-        answer = await ask(server, model_call(output=anything))
+        answer = await complete(server, model_call(output=anything))
     assert (answer.output, answer.text) == (None, deep)

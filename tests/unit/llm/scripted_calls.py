@@ -19,7 +19,7 @@ def model_call(words: str = "Hello?", *, config: ModelConfig | None = None, **fi
     return ModelCall((user(words),), config=config or ModelConfig(), **fields)
 
 
-async def ask(server: ModelServer, call: ModelCall | None = None, **options: Any) -> ModelResponse:
+async def complete(server: ModelServer, call: ModelCall | None = None, **options: Any) -> ModelResponse:
     """Call a model with a new client, which has no stored capabilities of the server."""
     async with client_of(server, **options) as client:
         return await client.complete(call or model_call())
@@ -38,5 +38,5 @@ async def read_response(client: ModelClient, call: ModelCall, *, is_streamed: bo
 async def failure_of(*steps: Any, call: ModelCall | None = None, **options: Any) -> ModelFailure:
     async with ModelServer(*steps) as server:
         with pytest.raises(ModelFailure) as caught:
-            await ask(server, call, **options)
+            await complete(server, call, **options)
     return caught.value
