@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from tests.support.people import hold, view_of
 from tests.support.runs import Document, Handle, Runs, bare, completed_node, document_of, serving_runs
 from tests.support.tools import Bench, digest_of
 from tests.workflow.building import value_of
-from tests.workflow.test_insides import COUNT, full_of, node_of, plan
+from tests.workflow.test_insides import COUNT, full_of, node_of
+from tests.workflow.test_insides import plan as region_plan
 
 pytestmark = pytest.mark.server
 
@@ -60,9 +61,9 @@ def outage(folder: Path) -> Iterator[None]:
 
 def held_plan(name: str) -> Document:
     """Return a plan whose large region starts when the gate `name` is opened."""
-    region_plan = plan(COUNT)
-    region_plan["nodes"][0]["depends_on"] = ["hold"]
-    return {**region_plan, "nodes": [hold("hold", name), *region_plan["nodes"]]}
+    plan = region_plan(COUNT)
+    plan["nodes"][0]["depends_on"] = ["hold"]
+    return {**plan, "nodes": [hold("hold", name), *plan["nodes"]]}
 
 
 async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
@@ -71,22 +72,26 @@ async def notes_of(runs: Runs, handle: Handle) -> list[tuple[str | None, str]]:
     return [(note["node_id"], note["message"]) for note in view.notes if note["code"] == "store_unavailable"]
 
 
-async def wait_for_note(runs: Runs, handle: Handle) -> None:
+@asynccontextmanager
+async def run_in_outage(runs: Runs, bench: Bench, folder: Path, plan: Document, *, gate: str) -> AsyncIterator[Handle]:
+    """Make the store unavailable while a node of a new run is at a gate; then wait for the note of the run."""
+    handle = await runs.start(plan)
+    await eventually(lambda: gate in bench.entered)
+
     async def has_note() -> bool:
         return bool(await notes_of(runs, handle))
 
-    await eventually(has_note, timeout_s=30)
+    with outage(folder):
+        bench.open(gate)
+        await eventually(has_note, timeout_s=30)
+        yield handle
 
 
 async def test_region_continues_when_the_store_responds(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    handle = await outage_runs.start(held_plan(unique_name))
-    await eventually(lambda: unique_name in bench.entered)
-    with outage(tmp_path):
-        bench.open(unique_name)
-
-        await wait_for_note(outage_runs, handle)
+    plan = held_plan(unique_name)
+    async with run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
         ((node, message),) = await notes_of(outage_runs, handle)
         assert node is None
         assert message.startswith(f"a group of pure nodes waits for the payload store: the payload store {tmp_path}")
@@ -100,12 +105,8 @@ async def test_region_continues_when_the_store_responds(
 async def test_region_that_waits_for_the_store_can_be_cancelled(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    handle = await outage_runs.start(held_plan(unique_name))
-    await eventually(lambda: unique_name in bench.entered)
-    with outage(tmp_path):
-        bench.open(unique_name)
-
-        await wait_for_note(outage_runs, handle)
+    plan = held_plan(unique_name)
+    async with run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert document["status"] == "cancelled"
@@ -122,12 +123,8 @@ async def test_call_waits_for_the_store_with_a_note_and_without_an_attempt(
     }
     digest = {**_DIGEST, "retry": {"max_attempts": 1}}
     nodes = [_TABLE, hold("hold", unique_name, "table"), digest_of_parts, digest]
-    handle = await outage_runs.start({"nodes": nodes, "output": "{{digest.result}}"})
-    await eventually(lambda: unique_name in bench.entered)
-    with outage(tmp_path):
-        bench.open(unique_name)
-
-        await wait_for_note(outage_runs, handle)
+    plan = {"nodes": nodes, "output": "{{digest.result}}"}
+    async with run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
         ((node, message),) = await notes_of(outage_runs, handle)
         assert node == "digest"
         assert message.startswith(f"digest waits for the payload store: the payload store {tmp_path}")
@@ -141,12 +138,8 @@ async def test_call_waits_for_the_store_with_a_note_and_without_an_attempt(
 async def test_call_that_waits_for_the_store_can_be_cancelled(
     outage_runs: Runs, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
-    handle = await outage_runs.start({"nodes": [_TABLE, hold("hold", unique_name, "table"), _DIGEST]})
-    await eventually(lambda: unique_name in bench.entered)
-    with outage(tmp_path):
-        bench.open(unique_name)
-
-        await wait_for_note(outage_runs, handle)
+    plan = {"nodes": [_TABLE, hold("hold", unique_name, "table"), _DIGEST]}
+    async with run_in_outage(outage_runs, bench, tmp_path, plan, gate=unique_name) as handle:
         await handle.signal("cancel", {"reason": "enough"})
         document = await document_of(handle)
     assert (document["status"], document["nodes"]["digest"]["status"]) == ("cancelled", "cancelled")
@@ -180,7 +173,7 @@ async def test_missing_or_damaged_region_fails_its_nodes(
 
 
 async def test_document_has_a_note_about_missing_or_unavailable_values(outage_runs: Runs, tmp_path: Path) -> None:
-    handle = await outage_runs.start(plan())
+    handle = await outage_runs.start(region_plan())
     await document_of(handle)
     view = await view_of(outage_runs, handle)
     with outage(tmp_path):
