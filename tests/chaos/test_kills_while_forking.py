@@ -23,7 +23,7 @@ from tests.support.chaos_tools import attempts_of, effects_of
 from tests.support.eventually import eventually
 from tests.support.held_starter import FORK_READ, FORK_STARTED
 from tests.support.people import wait_for_requests
-from tests.support.programs import Running, start_program
+from tests.support.programs import RunningProcess, start_program
 from tests.support.runs import Handle, check_history
 from tests.support.server import LiveServer
 
@@ -52,7 +52,7 @@ class Forker:
         self._folder = folder
         self._run = run_id
 
-    async def start(self) -> Running:
+    async def start(self) -> RunningProcess:
         return await start_program(
             (str(HELD_STARTER),),
             ("fork", self._run, "--yes", "--json"),
@@ -66,7 +66,7 @@ class Forker:
         return await output_of(await self.start())
 
 
-async def output_of(process: Running) -> dict[str, Any]:
+async def output_of(process: RunningProcess) -> dict[str, Any]:
     """Return the output of a command that succeeded."""
     stdout, stderr = await asyncio.wait_for(process.communicate(), 240)
     assert process.returncode == 0, stderr.decode()
@@ -75,7 +75,7 @@ async def output_of(process: Running) -> dict[str, Any]:
     return actual
 
 
-async def _kill(process: Running) -> None:
+async def _kill(process: RunningProcess) -> None:
     process.kill()
     await process.communicate()
 

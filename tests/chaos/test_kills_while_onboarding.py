@@ -31,7 +31,7 @@ from tests.support.chaos import (
     worker_process,
 )
 from tests.support.eventually import eventually
-from tests.support.onboarding import FULL, PARTIES, intent, rows_since, seed
+from tests.support.onboarding import FULL_ONBOARDING_ROWS, PARTIES, intent, rows_since, seed
 from tests.support.onboarding_worker import AFTER, BEFORE, INSIDE
 from tests.support.people import answer, wait_for_requests
 from tests.support.runs import Handle, check_history, document_of
@@ -84,13 +84,13 @@ async def test_each_intent_is_applied_once_if_its_worker_is_killed(
     own_server: LiveServer, folder: Path, points: FaultPoints, store: Store
 ) -> None:
     client = await own_server.start()
-    for node in FULL:
+    for node in FULL_ONBOARDING_ROWS:
         points.hold(f"{node}-{BEFORE}")
     async with worker_process(own_server.address, folder, program=WORKER) as worker:
         plan = retried_plan(seed("onboarding"), store.settings)
         handle = await start(client, plan, workflow_id="onboarding-killed")
         added: list[str] = []
-        for number, (node, rows) in enumerate(FULL.items()):
+        for number, (node, rows) in enumerate(FULL_ONBOARDING_ROWS.items()):
             for where in (INSIDE, AFTER):
                 points.hold(f"{node}-{where}")
             points.release(f"{node}-{BEFORE}")
@@ -102,9 +102,9 @@ async def test_each_intent_is_applied_once_if_its_worker_is_killed(
                 added += rows
                 store.assert_has(*added, effects=number + 1)
         document = await result_within(handle, 240)
-    assert (document["status"], [*document["nodes"]]) == ("completed", [*FULL])
+    assert (document["status"], [*document["nodes"]]) == ("completed", [*FULL_ONBOARDING_ROWS])
     assert all(node["attempts"] >= 2 and node["result"]["created"] for node in document["nodes"].values())
-    store.assert_has(*added, effects=len(FULL))
+    store.assert_has(*added, effects=len(FULL_ONBOARDING_ROWS))
     await check_history(await handle.fetch_history())
 
 
@@ -130,8 +130,8 @@ async def test_director_is_created_once_if_the_worker_is_killed_around_the_answe
         document = await result_within(handle, 240)
     assert document["status"] == "completed"
     assert [(lookup["created"], lookup["entity"]["name"]) for lookup in document["lookups"]] == [(True, NEW)]
-    rows = [row.replace("John Smith (GB)", NEW) for rows in FULL.values() for row in rows]
-    store.assert_has(person, *rows, effects=1 + len(FULL))
+    rows = [row.replace("John Smith (GB)", NEW) for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
+    store.assert_has(person, *rows, effects=1 + len(FULL_ONBOARDING_ROWS))
     await check_history(await handle.fetch_history())
 
 
@@ -156,10 +156,10 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
     last_intent = intent("cbu.ensure", name="Apex Capital Fund", jurisdiction="LU", client_type="trust")
     plan["intents"].append(last_intent | {"refs": {"related-to": "@result_2"}})
     points.hold("@result_7-before")
-    rows_of = {f"undo {node}": rows for node, rows in FULL.items()}
+    rows_of = {f"undo {node}": rows for node, rows in FULL_ONBOARDING_ROWS.items()}
     for node in rows_of:
         points.hold(f"{node}-{BEFORE}")
-    remaining = [row for rows in FULL.values() for row in rows]
+    remaining = [row for rows in FULL_ONBOARDING_ROWS.values() for row in rows]
     async with worker_process(own_server.address, folder, program=WORKER) as worker:
         handle = await start(
             client, retried_plan(plan, store.settings), workflow_id="onboarding-undone", compensate=True
@@ -183,10 +183,10 @@ async def test_compensation_is_complete_if_the_worker_is_killed_in_each_undo(
             is_killed_inside = number % 2 == 0
             async with stopped_at(f"{node}-{INSIDE}", points, worker, is_killed=is_killed_inside):
                 if is_killed_inside:
-                    store.assert_has(*remaining, effects=len(FULL) + 1 - number)
+                    store.assert_has(*remaining, effects=len(FULL_ONBOARDING_ROWS) + 1 - number)
             async with stopped_at(f"{node}-{AFTER}", points, worker, is_killed=not is_killed_inside):
                 remaining = [row for row in remaining if row not in rows_of[node]]
-                store.assert_has(*remaining, effects=len(FULL) - number)
+                store.assert_has(*remaining, effects=len(FULL_ONBOARDING_ROWS) - number)
         async with asyncio.timeout(240):
             document = await document_of(handle)
     assert document["status"] == "failed"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dagwright.testing import ModelServer
-from tests.support.programs import Running, start_program
+from tests.support.programs import RunningProcess, start_program
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240.0
@@ -49,7 +49,7 @@ class ProcessResult:
 class Terminal:
     """A command on a pseudo-terminal that a test reads and types into."""
 
-    def __init__(self, process: Running, master: int) -> None:
+    def __init__(self, process: RunningProcess, master: int) -> None:
         self.process = process
         self.screen = ""
         """All output so far."""
@@ -108,7 +108,7 @@ class CommandLine:
         self.is_fresh = is_fresh
         self.environment = dict(environment)
 
-    async def start(self, *arguments: str, program: tuple[str, ...] | None = None) -> Running:
+    async def start(self, *arguments: str, program: tuple[str, ...] | None = None) -> RunningProcess:
         environment = {**self.environment, "PYTHONPATH": str(ROOT)}
         return await start_program(
             program or (self.script,), arguments, folder=self.folder, environment=environment, is_fresh=self.is_fresh
@@ -138,7 +138,7 @@ class CommandLine:
     async def terminal(self, *arguments: str) -> Terminal:
         return Terminal(*await self._on_terminal(*arguments, program=(self.script,)))
 
-    async def _on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[Running, int]:
+    async def _on_terminal(self, *arguments: str, program: tuple[str, ...]) -> tuple[RunningProcess, int]:
         """Start a command on a terminal; return the process and the master end of the terminal."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
@@ -159,14 +159,14 @@ class CommandLine:
         return process, master
 
 
-async def wait_for_exit(process: Running, *, text: str | None = None) -> ProcessResult:
+async def wait_for_exit(process: RunningProcess, *, text: str | None = None) -> ProcessResult:
     stdin = None if text is None else text.encode()
     stdout, stderr = await asyncio.wait_for(process.communicate(stdin), TIMEOUT_S)
     assert process.returncode is not None
     return ProcessResult(process.returncode, stdout.decode(), stderr.decode())
 
 
-async def line_with(process: Running, words: str) -> str:
+async def line_with(process: RunningProcess, words: str) -> str:
     """Read the process's stdout up to the line that holds `words`, and return that line."""
     assert process.stdout is not None
     lines = []

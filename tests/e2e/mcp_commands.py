@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.e2e.command import TIMEOUT_S, CommandLine
-from tests.support.programs import Running
+from tests.support.programs import RunningProcess
 from tests.support.server import LiveServer
 
 _NOISY = """
@@ -35,7 +35,7 @@ def mcp_folder(server: LiveServer, folder: Path) -> CommandLine:
 
 
 @asynccontextmanager
-async def serving_http(commands: CommandLine) -> AsyncIterator[tuple[Running, str]]:
+async def serving_http(commands: CommandLine) -> AsyncIterator[tuple[RunningProcess, str]]:
     """Start a server, yield its process and address, and terminate it if it still runs."""
     process = await commands.start(*OPTIONS, "--http", "--port", "0")
     assert process.stderr is not None

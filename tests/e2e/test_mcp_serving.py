@@ -64,7 +64,7 @@ async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands
     assert (loud["status"], loud["output"]) == ("completed", "ABC")
     assert (result["status"], result["output"]) == ("completed", "It is 3.")
     assert (in_session["status"], in_session["output"]) == ("completed", "Three.")
-    assert (approved["status"], [words for words, _ in person.seen]) == ("completed", ["Go on?"])
+    assert (approved["status"], [words for words, _ in person.forms]) == ("completed", ["Go on?"])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -76,7 +76,7 @@ async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str)
         approved = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
         progress = [message for _, _, message in tools.progress]
     assert (loud["status"], loud["output"]) == ("completed", "ABC")
-    assert (approved["status"], len(person.seen)) == ("completed", 1)
+    assert (approved["status"], len(person.forms)) == ("completed", 1)
     assert "a completed" in progress
     assert "check completed" in progress
 

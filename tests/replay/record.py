@@ -29,7 +29,7 @@ from tests.replay.model_scenarios import MODEL_STEPS
 from tests.replay.scenarios import CONTINUE_AS_NEW_AFTER_EVENTS, SCENARIOS
 from tests.support.agents import model_settings
 from tests.support.ledger import Ledger
-from tests.support.rounds import Workers
+from tests.support.rounds import WorkerTools
 from tests.support.runs import histories_of, serving_runs
 from tests.support.server import live_server
 from tests.support.tools import Bench
@@ -63,8 +63,8 @@ async def _record_on_server(names: Sequence[str]) -> None:
             database = EntityDatabase(settings.database_url)
             load_parties(database, _PARTIES)
             database.dispose()
-            workers = Workers(bench)
-            workers.failing["Maersk"] = 1
+            workers = WorkerTools(bench)
+            workers.remaining_failures["Maersk"] = 1
             registry = bench.registry().merge(Ledger().registry(), workers.registry())
             async with serving_runs(client, registry, settings=settings) as runs:
                 for name in names:

@@ -23,7 +23,7 @@ from dagwright.testing import ModelServer
 from dagwright.toolset.toolset import load_toolset
 from tests.support.chaos_tools import FOLDER_VARIABLE, value_of
 from tests.support.eventually import eventually
-from tests.support.programs import Running, start_program
+from tests.support.programs import RunningProcess, start_program
 from tests.support.runs import Handle, document_of
 from tests.support.server import LiveServer
 
@@ -92,7 +92,7 @@ class WorkerProcess:
         self._folder = folder
         self._program = program
         self._environment = {**environment_of(address, folder), **(environment or {})}
-        self._process: Running | None = None
+        self._process: RunningProcess | None = None
 
     @property
     def log(self) -> str:

@@ -13,7 +13,7 @@ from tests.support.chaos import ROOT, TOOLS, environment_of
 from tests.support.eventually import eventually
 from tests.support.gateway import NamedEvent, blocks_of, events_of, named_events_of
 from tests.support.ports import free_port
-from tests.support.programs import Running, start_program
+from tests.support.programs import RunningProcess, start_program
 
 QUICK_STARTER = ROOT / "tests" / "support" / "quick_starter.py"
 PAUSE_S = 0.3
@@ -27,7 +27,7 @@ class GatewayProcess:
     def __init__(self, address: str, folder: Path, *, environment: Mapping[str, str]) -> None:
         self._log = folder / "gateway.log"
         self._environment = {**environment_of(address, folder), **environment}
-        self._process: Running | None = None
+        self._process: RunningProcess | None = None
         self._port = free_port()
         self.url = f"http://127.0.0.1:{self._port}"
 

@@ -1,4 +1,4 @@
-"""Report failures of tests when they happen: a run that is killed prints no summary."""
+"""Report failures of tests when they happen: a test run that is killed prints no summary."""
 
 import sys
 
@@ -9,15 +9,15 @@ class LiveReport:
     """Plugin that prints one line per failure, and the test that an interrupt stopped."""
 
     def __init__(self) -> None:
-        self._running: dict[str, None] = {}
+        self._running_tests: dict[str, None] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Record the start of a test."""
-        self._running[nodeid] = None
+        self._running_tests[nodeid] = None
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Record the end of a test."""
-        self._running.pop(nodeid, None)
+        self._running_tests.pop(nodeid, None)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Print the name and the error of a failed test."""
@@ -31,11 +31,11 @@ class LiveReport:
 
     def pytest_keyboard_interrupt(self) -> None:
         """Print the tests that were running."""
-        for nodeid in self._running:
+        for nodeid in self._running_tests:
             self._print(f"INTERRUPTED {nodeid}")
 
     def _print(self, line: str) -> None:
-        # Output that `scripts/run_tests.py` buffers in a file is shown at once.
+        # `scripts/run_tests.py` writes standard output to a file; standard error is visible immediately.
         sys.stderr.write(f"\n{line}\n")
         sys.stderr.flush()
 

@@ -13,7 +13,7 @@ from mcp.server.lowlevel.server import Server
 
 from dagwright.client.feedback.answer_sending import answer_request
 from dagwright.client.feedback.open_requests import Answer
-from dagwright.client.runs import Runs as StartedRuns
+from dagwright.client.runs import Runs as ClientRuns
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
 from dagwright.interfaces.mcp.server import create_server
@@ -26,7 +26,7 @@ from tests.support.templates import load_templates
 from tests.support.tools import Bench
 
 MODES = ("legacy", "2026-07-28")
-"""Modes of a client: with a handshake and server requests, or each call by itself."""
+"""Modes of a client: with a handshake and requests of the server, or with independent calls."""
 
 
 @dataclass
@@ -34,12 +34,12 @@ class Person:
     """The person at a client; `fill` returns the content of the form for a message, or None to decline."""
 
     fill: Callable[[str], Mapping[str, Any] | None]
-    seen: list[tuple[str, Any]] = field(default_factory=list)
+    forms: list[tuple[str, Any]] = field(default_factory=list)
     """Message and schema of each form."""
 
     async def elicit(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
         assert isinstance(params, types.ElicitRequestFormParams)
-        self.seen.append((params.message, params.requested_schema))
+        self.forms.append((params.message, params.requested_schema))
         content = self.fill(params.message)
         if content is None:
             return types.ElicitResult(action="decline")
@@ -47,18 +47,18 @@ class Person:
 
 
 class McpBench:
-    """An MCP server for the runs of the workers of this process; `folder` has templates and state."""
+    """An MCP server for runs on the workers of this process; `folder` has templates and state."""
 
     def __init__(self, runs: Runs, bench: Bench, folder: Path) -> None:
         self.runs = runs
         connection = Connection(runs.client, TemporalServer("here", runs.client.namespace), frozenset())
-        self.started = StartedRuns(connection, task_queue=runs.task_queue, store=runs.store)
+        self.client_runs = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
         toolset = load_toolset(Settings(state_dir=folder))
         toolset = with_tools(toolset, bench.registry(), queue=f"{runs.task_queue}-tools")
         templates = load_templates(folder / "plans", toolset.declarations()) if (folder / "plans").exists() else {}
         self.server: Server[Any] = create_server(
-            runs=self.started,
-            sessions=Sessions(connection, self.started, task_queue=runs.task_queue),
+            runs=self.client_runs,
+            sessions=Sessions(connection, self.client_runs, task_queue=runs.task_queue),
             steering=Steering(connection),
             toolset=toolset,
             templates=templates,
@@ -66,18 +66,18 @@ class McpBench:
 
     @asynccontextmanager
     async def client(self, mode: str, person: Person | None = None) -> AsyncIterator["Tools"]:
-        """Connect a client; without a person it shows no forms."""
-        elicit = person.elicit if person is not None else None
+        """Connect a client, which shows no forms without a person."""
+        elicit_callback = person.elicit if person is not None else None
         info = types.Implementation(name="probe", version="1")
-        async with McpClient(self.server, mode=mode, elicitation_callback=elicit, client_info=info) as client:
+        async with McpClient(self.server, mode=mode, elicitation_callback=elicit_callback, client_info=info) as client:
             yield Tools(client, self)
 
     async def answer(self, run: str, request: str, content: Any) -> str:
-        return await answer_request(self.started.feedback, run, request, Answer(content, "ann"))
+        return await answer_request(self.client_runs.feedback, run, request, Answer(content, "ann"))
 
 
 class Tools:
-    """Call the tools of a server; the runs of a `bench` are checked at the end of the test."""
+    """Call the tools of a server; with a `bench`, the started runs are checked at the end of the test."""
 
     def __init__(self, client: McpClient, bench: McpBench | None = None) -> None:
         self.client = client
@@ -99,10 +99,10 @@ class Tools:
     async def result(self, tool: str, /, **arguments: Any) -> types.CallToolResult:
         """Return the result of a call, and register its run for the checks at the end of the test."""
 
-        async def note(progress: float, total: float | None, message: str | None) -> None:
+        async def record_progress(progress: float, total: float | None, message: str | None) -> None:
             self.progress.append((progress, total, message))
 
-        result = await self.client.call_tool(tool, arguments, progress_callback=note)
+        result = await self.client.call_tool(tool, arguments, progress_callback=record_progress)
         run = (result.structured_content or {}).get("run_id")
         if self._bench is not None and run is not None and tool not in ("get_run", "answer_feedback", "cancel"):
             self._bench.runs.take(self._bench.runs.client.get_workflow_handle(run))

@@ -1,7 +1,7 @@
 """A real MCP server for tests, written with the official SDK: `python mcp_server.py FOLDER [PORT]`.
 
 It uses stdio, or streamable HTTP with a port. All its actions are recorded in `FOLDER/calls`, one JSON document per
-line. A file `FOLDER/other` gives `order` other arguments from the next start on; the tool `change` does so at once.
+line. If the file `FOLDER/other` exists at the start, `order` has other arguments; the tool `change` does the same.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ READ = mcp_types.ToolAnnotations(read_only_hint=True)
 server = MCPServer("test", log_level="ERROR")
 
 
-def note(**reported: Any) -> None:
+def record(**reported: Any) -> None:
     with (FOLDER / "calls").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"pid": os.getpid(), **reported}) + "\n")
 
@@ -33,7 +33,7 @@ def say(text: str) -> str:
     Args:
         text: what to say
     """
-    note(say=text)
+    record(say=text)
     return text
 
 
@@ -67,14 +67,14 @@ def key(context: Context) -> str:
 @server.tool(annotations=READ, structured_output=False)
 def refuse(reason: str) -> str:
     """Fails."""
-    note(refuse=reason)
+    record(refuse=reason)
     raise ToolError(reason)
 
 
 @server.tool(structured_output=False)
 def write(text: str) -> str:
     """Writes, and dies in the middle if the text is `die`."""
-    note(write=text)
+    record(write=text)
     if text == "die":
         sys.stderr.write("the disk is full\n")
         os._exit(3)
@@ -84,7 +84,7 @@ def write(text: str) -> str:
 @server.tool(annotations=READ, structured_output=False)
 def die(times: int) -> str:
     """Die the given number of times, and then return."""
-    note(die=times)
+    record(die=times)
     if sum("die" in json.loads(line) for line in (FOLDER / "calls").read_text().splitlines()) <= times:
         sys.stderr.write("no more memory\n")
         os._exit(3)
@@ -94,13 +94,13 @@ def die(times: int) -> str:
 @server.tool(annotations=READ, structured_output=False)
 async def slow(seconds: float, context: Context) -> str:
     """Works for long, and notes if it is cancelled."""
-    note(slow="started")
+    record(slow="started")
     try:
         for done in range(round(seconds * 10)):
             await context.report_progress(done, round(seconds * 10))
             await asyncio.sleep(0.1)
     except asyncio.CancelledError:
-        note(slow="cancelled")
+        record(slow="cancelled")
         raise
     return "done"
 
@@ -109,7 +109,7 @@ async def slow(seconds: float, context: Context) -> str:
 async def change(context: Context) -> str:
     """Change the arguments of `order`, and notify the client."""
     server.remove_tool("order")
-    server.tool(name="order", annotations=READ, structured_output=False)(order_other)
+    server.tool(name="order", annotations=READ, structured_output=False)(order_amount)
     await context.session.send_tool_list_changed()
     await context.notify_tools_changed()
     return "changed"
@@ -117,25 +117,25 @@ async def change(context: Context) -> str:
 
 def order(item: str) -> str:
     """Orders an item."""
-    note(order=item)
+    record(order=item)
     return f"one {item}"
 
 
-def order_other(item: str, amount: int) -> str:
+def order_amount(item: str, amount: int) -> str:
     """Orders some of an item."""
-    note(order=item, amount=amount)
+    record(order=item, amount=amount)
     return f"{amount} {item}"
 
 
 server.tool(name="order", annotations=READ, structured_output=False)(
-    order_other if (FOLDER / "other").exists() else order
+    order_amount if (FOLDER / "other").exists() else order
 )
 
 
-def refusing(app: Any) -> Any:
+def with_status_of_file(app: Any) -> Any:
     """Respond to tool calls with the status in `FOLDER/status`, if that file exists, like a gateway."""
 
-    async def answer(scope: Any, receive: Any, send: Any) -> None:
+    async def respond(scope: Any, receive: Any, send: Any) -> None:
         status = FOLDER / "status"
         if scope["type"] != "http" or dict(scope["headers"]).get(b"mcp-method") != b"tools/call" or not status.exists():
             await app(scope, receive, send)
@@ -144,11 +144,11 @@ def refusing(app: Any) -> Any:
         await send({"type": "http.response.start", "status": int(status.read_text()), "headers": headers})
         await send({"type": "http.response.body", "body": b"no"})
 
-    return answer
+    return respond
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 2:
-        uvicorn.run(refusing(server.streamable_http_app()), port=int(sys.argv[2]), log_level="error")
+        uvicorn.run(with_status_of_file(server.streamable_http_app()), port=int(sys.argv[2]), log_level="error")
     else:
         server.run("stdio")

@@ -1,4 +1,4 @@
-"""A payload store in memory, which a test can take down."""
+"""A payload store in memory that a test can make unavailable."""
 
 from collections.abc import AsyncIterator
 from datetime import datetime
@@ -7,13 +7,13 @@ from dagwright.store import CacheEntry, PayloadMissing, PayloadStore, StoredPayl
 
 
 class MemoryStore(PayloadStore):
-    """A store of one test, without clean-up.
+    """The payload store of a test, without clean-up.
 
     Args:
         contents: reference -> content.
-        cached_contents: key -> content and expiry time.
-        read_keys: the requested cache keys, in order.
-        is_down: whether every use fails.
+        cached_contents: cache key -> content and expiry time.
+        read_keys: the cache keys that were read, in order.
+        is_down: whether every method fails.
     """
 
     def __init__(self) -> None:

@@ -33,43 +33,43 @@ class AskModelsWorkflow:
     @workflow.run
     async def run(self, message: dict[str, Any]) -> list[Any]:
         """Call the models one after the other."""
-        return [await self._ask(message, place) for place in range(len(message["requests"]))]
+        return [await self._call_model(message, index) for index in range(len(message["requests"]))]
 
-    async def _ask(self, message: dict[str, Any], place: int) -> Any:
-        name = f"ask{place}"
+    async def _call_model(self, message: dict[str, Any], index: int) -> Any:
+        name = f"ask{index}"
         retry = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
         try:
-            answer = await _start_model_call(
-                request_from_json(message["requests"][place]),
+            outcome = await _start_model_call(
+                request_from_json(message["requests"][index]),
                 name,
-                summary=f"question {place}",
+                summary=f"question {index}",
                 task_queue=message.get("task_queue"),
                 bindings=message.get("bindings", ()),
                 retry=retry,
             )
-            value, _ = read_result(answer.payload, name=name)
+            value, _ = read_result(outcome.payload, name=name)
             return response_facts(summarize_response(value))
         except RequestTooLarge as error:
             return {"refused": str(error)}
         except ActivityError as error:
             if is_cancellation(error):
                 raise
-            failed = error.__cause__
-            assert isinstance(failed, ApplicationError)
+            cause = error.__cause__
+            assert isinstance(cause, ApplicationError)
             return {
-                "code": failed.type,
-                "action": failed.details[0]["action"],
-                "message": failed.message,
-                "calls": reported_usage(failed.details[0]).calls,
+                "code": cause.type,
+                "action": cause.details[0]["action"],
+                "message": cause.message,
+                "calls": reported_usage(cause.details[0]).calls,
             }
 
 
-def response_facts(answer: ResponseSummary) -> dict[str, Any]:
-    """Return a response as the workflow sees it; parts outside of the run as their references."""
+def response_facts(response: ResponseSummary) -> dict[str, Any]:
+    """Return a response as the workflow sees it, with references in place of stored parts."""
     return {
-        **{"text": _value_to_json(answer.text), "output": _value_to_json(answer.output)},
-        **{"tools": [call.name for call in answer.tool_calls], "model": answer.model},
-        **{"calls": answer.usage.calls, "conversation": answer.conversation},
+        **{"text": _value_to_json(response.text), "output": _value_to_json(response.output)},
+        **{"tools": [call.name for call in response.tool_calls], "model": response.model},
+        **{"calls": response.usage.calls, "conversation": response.conversation},
     }
 
 
@@ -80,7 +80,7 @@ def _value_to_json(value: Any) -> Any:
 
 
 class RequestTooLarge(ValueError):
-    """The messages to a model are too large for history; the text has the fix."""
+    """The messages to a model are too large for history; the error message has the fix."""
 
 
 def _start_model_call(
@@ -96,8 +96,8 @@ def _start_model_call(
     encoded = pydantic_core.to_json(request_to_json(request))
     if len(encoded) > limits.ARGUMENTS_LIMIT_BYTES:
         raise RequestTooLarge(
-            f"what is said to the model has {len(encoded):,} bytes; at most {limits.ARGUMENTS_LIMIT_BYTES:,} can stand "
-            "in history: hand on large values by reference"
+            f"the messages to the model have {len(encoded):,} bytes; history allows {limits.ARGUMENTS_LIMIT_BYTES:,}: "
+            "pass large values by reference"
         )
     headers = {wire.HEADER_BINDINGS: json_payload(pydantic_core.to_json(list(bindings)))} if bindings else {}
     return workflow.start_activity(

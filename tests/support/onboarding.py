@@ -1,4 +1,4 @@
-"""Plans of onboarding on the real server, with the real verbs and a separate store, and the rows they leave there."""
+"""Plans of onboarding on the real server, with the real verbs and a separate store, and the rows they add."""
 
 import json
 import threading
@@ -32,11 +32,11 @@ Sarah Chen,person,HK,,1987-05-17
 BlackRock ManCo,company,IE,,
 Apex Fund,fund,KY,,
 """
-"""Parties that the plans look up, each by a name with one hit, and two persons of one name."""
+"""Parties that the plans look up, each by a name with one hit, and two persons with the same name."""
 
 MANCO = "Apex ManCo S.à r.l. (LU)"
 FUND = "Apex Capital Fund (LU)"
-FULL = {
+FULL_ONBOARDING_ROWS = {
     "@result_1": ["Apex ManCo S.à r.l.: LU, active"],
     "@result_2": ["Apex Capital Fund: LU, fund, active", f"{FUND}: is managed by {MANCO}"],
     "@result_3": [f"{MANCO}: DIRECTOR: John Smith (GB)"],
@@ -48,7 +48,7 @@ FULL = {
 
 
 def seed(name: str) -> Any:
-    """Return a plan of the seed, as `tests/conformance` checks it."""
+    """Return a seed plan of `tests/conformance`."""
     return json.loads((_SEEDS / f"intents-{name}.json").read_text(encoding="utf-8"))["document"]
 
 
@@ -58,17 +58,17 @@ def example(name: str) -> Any:
 
 
 def intent(verb: str, *, refs: dict[str, str] | None = None, lookups: Any = None, **params: str) -> dict[str, Any]:
-    """Return an intent; `_` in the names of its params is written as `-`."""
-    named = {name.replace("_", "-"): value for name, value in params.items()}
-    return {"verb": verb, "params": named, "refs": refs or {}, "lookups": lookups}
+    """Return an intent; `_` in the names of params becomes `-`."""
+    params_by_name = {name.replace("_", "-"): value for name, value in params.items()}
+    return {"verb": verb, "params": params_by_name, "refs": refs or {}, "lookups": lookups}
 
 
-def looked_up(text: str, entity_type: str = "person") -> dict[str, str]:
+def entity_lookup(text: str, entity_type: str = "person") -> dict[str, str]:
     return {"search_text": text, "entity_type": entity_type}
 
 
 def rows_since(before: Overview, database: EntityDatabase) -> list[str]:
-    """Return the rows that were added to a store: `subject: detail` of each, sorted; nothing else may have changed."""
+    """Return the rows that were added to a store: `subject: detail`, sorted; nothing else may change."""
     changes = changed_rows(before, read_overview(database))
     assert {change.change.value for change in changes} <= {"added"}
     return sorted(f"{change.row.subject}: {change.row.detail}" for change in changes)
@@ -76,18 +76,18 @@ def rows_since(before: Overview, database: EntityDatabase) -> list[str]:
 
 @dataclass(slots=True)
 class Onboarding:
-    """Runs of onboarding plans, their store, and its rows at the start of the test."""
+    """Runs of onboarding plans, their store, and the initial overview of the store."""
 
     runs: Runs
     database: EntityDatabase
-    before: Overview = field(init=False)
+    initial_overview: Overview = field(init=False)
 
     def __post_init__(self) -> None:
-        self.before = read_overview(self.database)
+        self.initial_overview = read_overview(self.database)
 
     def added_rows(self) -> list[str]:
-        """Return the new rows of the store: `subject: detail` of each, sorted."""
-        return rows_since(self.before, self.database)
+        """Return the new rows of the store: `subject: detail`, sorted."""
+        return rows_since(self.initial_overview, self.database)
 
 
 @asynccontextmanager
@@ -97,9 +97,9 @@ async def onboarding(
     """Serve onboarding plans on a store with `parties` as CSV; all runs are replayed at the end of the block."""
     settings = Settings(state_dir=folder)
     database = EntityDatabase(settings.database_url)
-    loaded = folder / "parties.csv"
-    loaded.write_text(parties, encoding="utf-8")
-    report = load_parties(database, loaded)
+    parties_file = folder / "parties.csv"
+    parties_file.write_text(parties, encoding="utf-8")
+    report = load_parties(database, parties_file)
     assert not report.refused, report.refused
     try:
         async with serving_runs(client, ToolRegistry.of(), settings=settings, workflow_cache=workflow_cache) as runs:
@@ -109,12 +109,12 @@ async def onboarding(
         database.dispose()
 
 
-def scheduled_together(history: WorkflowHistory) -> list[list[str]]:
+def calls_by_workflow_task(history: WorkflowHistory) -> list[list[str]]:
     """Return the ids of the calls of a run in order, grouped by the workflow task that scheduled them."""
     actual: defaultdict[int, list[str]] = defaultdict(list)
     for event in events_of(history, EventType.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED):
-        asked = event.activity_task_scheduled_event_attributes
-        actual[asked.workflow_task_completed_event_id].append(asked.activity_id)
+        attributes = event.activity_task_scheduled_event_attributes
+        actual[attributes.workflow_task_completed_event_id].append(attributes.activity_id)
     return list(actual.values())
 
 
@@ -124,7 +124,7 @@ def calls_of(history: WorkflowHistory) -> list[str]:
 
 
 class StoreGates:
-    """Hold verbs right before their transaction, by the ID of their node, in this process."""
+    """Hold verbs in this process right before their transaction, by the ID of the node that calls the verb."""
 
     def __init__(self) -> None:
         self.reached: list[str] = []

@@ -1,7 +1,7 @@
 """A worker whose onboarding verbs stop at fault points named after the node of the call, with short heartbeat timeouts.
 
-`NODE-before` is right before the transaction, `NODE-inside` at its end before the commit, and `NODE-after` after it,
-before the result is reported.
+`NODE-before` is right before the transaction, `NODE-inside` at the end of the transaction before the commit, and
+`NODE-after` after the commit, before the result is reported.
 
 Run it as a program instead of `worker.py`; it has the same options.
 """

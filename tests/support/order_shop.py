@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
 
 @workflow.defn
 class OrderWorkflow:
-    """Runs a plan with its inputs; the two arguments must arrive unchanged."""
+    """Run a plan with inputs; the two arguments must arrive unchanged."""
 
     @workflow.run
     async def run(self, plan: Any, inputs: dict[str, Any]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ class OrderWorkflow:
 
 @workflow.defn
 class PassingOrderWorkflow:
-    """Fails with the failure of its plan."""
+    """Run a plan, and fail with the failure of the plan."""
 
     @workflow.run
     async def run(self, plan: Any) -> Any:
@@ -45,7 +45,7 @@ class PassingOrderWorkflow:
 
 @workflow.defn
 class NotifyingOrderWorkflow:
-    """Calls its own activity `notify`, and runs a plan on another queue."""
+    """Call the application's activity `notify`, and run a plan on another queue."""
 
     @workflow.run
     async def run(self, plan: Any, plan_queue: str) -> Any:
@@ -90,7 +90,7 @@ async def notify(text: str) -> str:
 
 
 class XorCodec(PayloadCodec):
-    """Encrypts sufficiently for a test."""
+    """Encryption that is sufficient for a test."""
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Encrypt payloads."""

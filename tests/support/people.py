@@ -17,12 +17,12 @@ from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
 from tests.support.runs import Handle, Runs
 
-_ANSWERED_WITHIN_S = 60.0
+_ANSWER_TIMEOUT_S = 60.0
 """Much longer than an answer takes on a busy machine; the SDK would wait without a limit."""
 
 
-def human(node: str, kind: str = "APPROVAL", **question: Any) -> dict[str, Any]:
-    return {"id": node, "human": {"type": kind, "prompt": f"What of {node}?", **question}}
+def human(node: str, kind: str = "APPROVAL", **fields: Any) -> dict[str, Any]:
+    return {"id": node, "human": {"type": kind, "prompt": f"What of {node}?", **fields}}
 
 
 def after(node: str, *needs: str) -> dict[str, Any]:
@@ -47,7 +47,7 @@ async def wait_for_node(runs: Runs, handle: Handle, node_id: str, status: str) -
 
 
 async def wait_for_requests(client: Client, run_id: str, *requests: str) -> None:
-    """Wait until these are the open requests of a run, in this order; the run needs no worker."""
+    """Wait until exactly these requests of a run are open, in this order; works without a worker."""
 
     async def has_requests() -> bool:
         open_requests = (await RunReader(client, run_id).read()).document()["waiting_for"]
@@ -58,10 +58,10 @@ async def wait_for_requests(client: Client, run_id: str, *requests: str) -> None
 
 async def wait_for_requests_of_children(runs: Runs, handle: Handle, *requests: str) -> None:
     connection = Connection(runs.client, Server("here", runs.client.namespace), frozenset({wire.SEARCH_AWAITING}))
-    people = NamespaceRequests(connection, partial(RunReader, runs.client))
+    requests_of_namespace = NamespaceRequests(connection, partial(RunReader, runs.client))
 
     async def has_requests() -> bool:
-        return [request.id for request in await people.requests_of(handle.id)] == list(requests)
+        return [request.id for request in await requests_of_namespace.requests_of(handle.id)] == list(requests)
 
     await eventually(has_requests)
 
@@ -72,7 +72,7 @@ async def has_notes(runs: Runs, handle: Handle, count: int) -> bool:
 
 async def answer(handle: Handle, request: str, content: Any, **more: Any) -> Any:
     message = {"request_id": request, "answer": content, "by": "ann", **more}
-    async with asyncio.timeout(_ANSWERED_WITHIN_S):
+    async with asyncio.timeout(_ANSWER_TIMEOUT_S):
         return await handle.execute_update(wire.UPDATE_SUBMIT_FEEDBACK, message)
 
 
@@ -81,12 +81,13 @@ async def signal(handle: Handle, request: str, content: Any, **more: Any) -> Non
 
 
 async def refusal_of(handle: Handle, message: Any, *, update: str = wire.UPDATE_SUBMIT_FEEDBACK) -> str:
-    before = await _updates_in_history(handle)
+    """Send an update that the run must reject without an event in history, and return the error message."""
+    update_events = await _updates_in_history(handle)
     with pytest.raises(WorkflowUpdateFailedError) as error:
         await handle.execute_update(update, message)
     assert isinstance(error.value.cause, ApplicationError)
     assert error.value.cause.type == wire.ERROR_REFUSED
-    assert await _updates_in_history(handle) == before
+    assert await _updates_in_history(handle) == update_events
     return error.value.cause.message
 
 

@@ -1,4 +1,4 @@
-"""Short ways to a plan for the tests of the plan core: from nodes to problems, compiled plans and schedulers."""
+"""Builders for the tests of the plan core: from nodes to problems, compiled plans and schedulers."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -41,16 +41,15 @@ TOOLS: Mapping[str, ToolDeclaration] = {
 
 def node(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
     """Return a node of the tool `any` unless it has another tool, an agent, a question or a sub-plan."""
-    made: dict[str, Any] = {"id": node_id}
+    document: dict[str, Any] = {"id": node_id}
     if not fields.keys() & {"tool", "agent", "human", "plan"}:
-        made["tool"] = "any"
+        document["tool"] = "any"
     if needs:
-        made["depends_on"] = list(needs)
-    return made | fields
+        document["depends_on"] = list(needs)
+    return document | fields
 
 
 def plan_of(*nodes: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
-
     return {"plan": 1, "nodes": list(nodes), **fields}
 
 
@@ -99,7 +98,7 @@ def started_scheduler(
     at: float = 0.0,
     **options: Any,
 ) -> RunScheduler:
-    """Return a started scheduler.
+    """Return the scheduler of a started run.
 
     Args:
         setup: settings from the input of the run: `budget`, `deadline`, `reuse` and fields of `RunOptions`.
@@ -160,13 +159,13 @@ def has_new_limits(scheduler: RunScheduler) -> bool:
 
 
 def overrides_of(scheduler: RunScheduler, task_id: str) -> list[dict[str, Any]]:
-    """Return what people did to a node or item, in order."""
-    actual = scheduler.state.overrides.get(task_id)
-    return actual.commands if actual is not None else []
+    """Return the commands with which people overrode a node or item, in order."""
+    override = scheduler.state.overrides.get(task_id)
+    return override.commands if override is not None else []
 
 
 def work_of(scheduler: RunScheduler) -> int:
-    """Return the used part of the compute budget at the last moment."""
+    """Return the work that the last activation of the run has done."""
     return MAX_WORK - scheduler.state.compute_budget.remaining
 
 
@@ -180,10 +179,10 @@ def restored_scheduler(
     **options: Any,
 ) -> RunScheduler:
     """Return the scheduler of the next execution, with the state restored from JSON."""
-    following = configure(create_scheduler(plan or scheduler.plan, inputs or {}, **options), **(setup or {}))
-    following.features.extension.set_extender(extender)
-    restore_state(following, json.loads(json.dumps(state_to_json(scheduler))))
-    return following
+    next_scheduler = configure(create_scheduler(plan or scheduler.plan, inputs or {}, **options), **(setup or {}))
+    next_scheduler.features.extension.set_extender(extender)
+    restore_state(next_scheduler, json.loads(json.dumps(state_to_json(scheduler))))
+    return next_scheduler
 
 
 def record_of(scheduler: RunScheduler, task_id: str) -> Record:
@@ -214,7 +213,6 @@ def started_run(*nodes: Mapping[str, Any], **fields: Any) -> RunScheduler:
 
 
 def ids_of(tasks: Sequence[Task]) -> list[str]:
-
     return [task.id for task in tasks]
 
 

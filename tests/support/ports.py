@@ -11,7 +11,7 @@ _numbers = itertools.count(os.getpid() * 61)
 def free_port() -> int:
     """Return a port that this process has not returned before.
 
-    The port is below 32,768: the kernel assigns higher ports to clients and to servers that ask for any port, and
+    The port is below 32,768: the kernel assigns higher ports to clients and to servers that request any port, and
     PostgreSQL stores ports in two signed bytes.
     """
     for number in itertools.islice(_numbers, _END - _FIRST):
@@ -26,5 +26,5 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return different free ports."""
+    """Return distinct free ports."""
     return [free_port() for _ in range(count)]

@@ -1,6 +1,6 @@
 """A private PostgreSQL cluster for tests, with its own folder, port, socket and password, removed afterwards.
 
-`initdb` and the server do not run as root, so under root they run as another user of the machine.
+`initdb` and the server do not run as root, so under root they run as an unprivileged user of the machine.
 """
 
 import os
@@ -26,12 +26,12 @@ _UNPRIVILEGED_USERS = ("postgres", "nobody")
 
 @dataclass(frozen=True, slots=True)
 class PostgresCluster:
-    """A running cluster; each `new_database` is empty and private."""
+    """A running cluster; `new_database` creates a separate empty database."""
 
     folder: Path
     port: int
     password: str
-    numbers: Iterator[int]
+    database_numbers: Iterator[int]
 
     @property
     def user(self) -> str:
@@ -39,14 +39,14 @@ class PostgresCluster:
 
     @property
     def pid(self) -> int:
-        """Return the process ID of the server, the parent of a process for each connection."""
+        """Process ID of the server, which has a child process for each connection."""
         return int((self.folder / "data/postmaster.pid").read_text(encoding="ascii").split()[0])
 
     def url(self, database: str = "postgres") -> str:
         return f"postgresql+psycopg://{_USER}:{self.password}@127.0.0.1:{self.port}/{database}"
 
     def new_database(self) -> str:
-        name = f"entities_{next(self.numbers)}"
+        name = f"entities_{next(self.database_numbers)}"
         engine = create_engine(self.url(), isolation_level="AUTOCOMMIT")
         try:
             with engine.connect() as connection:
@@ -69,9 +69,9 @@ def private_postgres(*, fsync: str = "off") -> Iterator[PostgresCluster]:
     try:
         password_file = folder / "password"
         password_file.write_text(cluster.password)
-        _hand_over(folder)
-        make = [initdb, "-D", f"{folder}/data", "-U", _USER, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
-        _run([*make, "--auth=scram-sha-256", f"--pwfile={password_file}"], folder)
+        _change_owner(folder)
+        create = [initdb, "-D", f"{folder}/data", "-U", _USER, "-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
+        _run([*create, "--auth=scram-sha-256", f"--pwfile={password_file}"], folder)
         options = f"-p {cluster.port} -k {folder} -c listen_addresses=127.0.0.1 -c fsync={fsync}"
         log = f"{folder}/log"
         start = [pg_ctl, "-D", f"{folder}/data", "-l", log, "-o", options, "-w", "-t", str(_START_TIMEOUT_S)]
@@ -85,9 +85,9 @@ def private_postgres(*, fsync: str = "off") -> Iterator[PostgresCluster]:
 
 
 def _program(name: str) -> str:
-    actual = shutil.which(name)
-    if actual is not None:
-        return actual
+    program = shutil.which(name)
+    if program is not None:
+        return program
     # Debian keeps the server's programs off the path, in one folder per version.
     versions = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     if not versions:
@@ -95,25 +95,25 @@ def _program(name: str) -> str:
     return str(versions[-1])
 
 
-def _other_user() -> pwd.struct_passwd | None:
-    """Return the user to run as, None if this process can run PostgreSQL itself."""
+def _unprivileged_user() -> pwd.struct_passwd | None:
+    """Return the user that runs PostgreSQL, or None if the user of this process can run it."""
     if os.geteuid() != 0:
         return None
-    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    users = {entry.pw_name: entry for entry in pwd.getpwall()}
     for name in _UNPRIVILEGED_USERS:
-        if name in known:
-            return known[name]
+        if name in users:
+            return users[name]
     raise RuntimeError("PostgreSQL refuses root, and there is no user postgres or nobody to run it as")
 
 
-def _hand_over(folder: Path) -> None:
-    if (user := _other_user()) is not None:
+def _change_owner(folder: Path) -> None:
+    if (user := _unprivileged_user()) is not None:
         for path in (folder, *folder.iterdir()):
             os.chown(path, user.pw_uid, user.pw_gid)
 
 
 def _run(command: Sequence[str], folder: Path) -> None:
-    user = _other_user()
+    user = _unprivileged_user()
     # The server keeps its standard output open, so a pipe would never end: the output goes to a file.
     output = folder / "commands.log"
     with output.open("ab") as sink:

@@ -1,4 +1,4 @@
-"""The programs of Temporal's container images, built once with Go into the user's cache, and the files beside them."""
+"""The programs of Temporal's container images, built once with Go into the user's cache, and files of their module."""
 
 import json
 import os
@@ -31,7 +31,7 @@ class ServerPrograms:
 
 
 def server_programs(cache_home: Path) -> ServerPrograms:
-    """Return the programs of the server, building them if they are not in the cache (about 3 minutes)."""
+    """Return the programs of the server, and build missing programs, which takes about 3 minutes."""
     folder = cache_home / "dagwright" / f"server-{SERVER_VERSION}"
     folder.mkdir(parents=True, exist_ok=True)
     for package, name in (("cmd/server", "temporal-server"), ("cmd/tools/sql", "temporal-sql-tool")):
@@ -39,8 +39,8 @@ def server_programs(cache_home: Path) -> ServerPrograms:
             path, _, version = _MODULE.partition("@")
             _output(["go", "install", f"{path}/{package}@{version}"], {"GOBIN": str(folder)})
             (folder / Path(package).name).rename(folder / name)
-    described = json.loads(_output(["go", "mod", "download", "-json", _MODULE], {}))
-    return ServerPrograms(folder, Path(described["Dir"]))
+    module_description = json.loads(_output(["go", "mod", "download", "-json", _MODULE], {}))
+    return ServerPrograms(folder, Path(module_description["Dir"]))
 
 
 def _output(command: list[str], environment: Mapping[str, str]) -> str:

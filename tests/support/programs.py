@@ -1,6 +1,6 @@
 """Processes of Dagwright's programs: forked from a process with the modules imported, or started by a new interpreter.
 
-The forked ones cost hundredths of a CPU second instead of seconds (`tests.support.fork_server`).
+A forked process costs hundredths of a CPU second instead of seconds (`tests.support.fork_server`).
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from tests.support.forked_command import write_commands
 
 ROOT: Final = Path(__file__).parents[2]
 _SERVER: Final = ROOT / "tests" / "support" / "fork_server.py"
-_READ_AT_START: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
-"""Variables that the interpreter reads at its start; a forked process has those of this process."""
+_INTERPRETER_VARIABLES: Final = ("PYTHON", "LC_", "LANG", "LD_", "TZ")
+"""Prefixes of variables that the interpreter reads at its start; a forked process has the values of this process."""
 SHARED_FORK_SERVER: Final = "TEST_FORK_SERVER"
-"""Folder of the fork server that `scripts/run_tests.py` runs for all its processes."""
+"""Environment variable: folder of the fork server that `scripts/run_tests.py` runs for all its processes."""
 
 
-class Forked:
+class ForkedProcess:
     """A process of the fork server, with the methods of `asyncio.subprocess.Process`."""
 
     def __init__(self, pid: int, status: StreamReader, connection: StreamWriter) -> None:
@@ -42,12 +42,12 @@ class Forked:
         self.stderr: StreamReader | None = None
         self._status = status
         self._connection = connection
-        self._ended = asyncio.create_task(self._read_status())
+        self._exit_task = asyncio.create_task(self._read_status())
         _RUNNING.add(self)
 
     async def wait(self) -> int:
         """Wait for the end of the process and return its exit code, or the negative number of the signal."""
-        return await asyncio.shield(self._ended)
+        return await asyncio.shield(self._exit_task)
 
     async def communicate(self, text: bytes | None = None) -> tuple[bytes, bytes]:
         """Write `text` to standard input, read everything and wait for the end."""
@@ -82,23 +82,23 @@ class Forked:
             assert line, "the fork server has ended"
             self.returncode = int(line)
         finally:
-            # The event loop ends before the process.
+            # Also if the event loop ends before the process.
             self.kill()
             self._connection.close()
             _RUNNING.discard(self)
         return self.returncode
 
 
-_RUNNING: Final[set[Forked]] = set()
+_RUNNING: Final[set[ForkedProcess]] = set()
 """Processes that have not ended: a failed test may leave some of them."""
 
 
-def running_programs() -> frozenset[Forked]:
+def running_programs() -> frozenset[ForkedProcess]:
     """Return the forked processes that have not ended."""
     return frozenset(_RUNNING)
 
 
-async def end_programs(programs: Iterable[Forked]) -> None:
+async def end_programs(programs: Iterable[ForkedProcess]) -> None:
     """Kill forked processes and wait for their ends."""
     for program in programs:
         program.kill()
@@ -109,7 +109,7 @@ async def _read(stream: StreamReader | None) -> bytes:
     return b"" if stream is None else await stream.read()
 
 
-Running: TypeAlias = Process | Forked
+RunningProcess: TypeAlias = Process | ForkedProcess
 """A process, however it was started."""
 
 
@@ -124,19 +124,19 @@ async def start_program(
     stderr: Any = PIPE,
     has_terminal: bool = False,
     is_fresh: bool = False,
-) -> Running:
+) -> RunningProcess:
     """Start a program of this repository.
 
     Args:
         program: `(script,)` or `("-m", module)`; a script is relative to the repository.
-        stdin: as for `asyncio.create_subprocess_exec`, as are `stdout` and `stderr`.
-        has_terminal: whether standard input is to be the terminal of the process.
-        is_fresh: start a new interpreter.
+        stdin: as for `asyncio.create_subprocess_exec`, like `stdout` and `stderr`.
+        has_terminal: whether standard input becomes the terminal of the process.
+        is_fresh: whether to start a new interpreter.
     """
-    actual = [str(ROOT / part) if part.endswith(".py") else part for part in program]
-    if is_fresh or _has_own_interpreter_settings(environment):
+    resolved_program = [str(ROOT / part) if part.endswith(".py") else part for part in program]
+    if is_fresh or _changes_interpreter_settings(environment):
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, *actual, *arguments),
+            *(sys.executable, *resolved_program, *arguments),
             cwd=folder,
             env=environment,
             stdin=stdin,
@@ -145,7 +145,7 @@ async def start_program(
             preexec_fn=take_terminal if has_terminal else None,
         )
     message = encode_request(
-        program=actual,
+        program=resolved_program,
         arguments=arguments,
         folder=str(folder),
         environment=environment,
@@ -155,43 +155,43 @@ async def start_program(
     return await _fork(message, streams=(stdin, stdout, stderr))
 
 
-def _has_own_interpreter_settings(environment: Mapping[str, str]) -> bool:
+def _changes_interpreter_settings(environment: Mapping[str, str]) -> bool:
     def settings(variables: Mapping[str, str]) -> dict[str, str]:
-        named = {name: value for name, value in variables.items() if name.startswith(_READ_AT_START)}
+        named = {name: value for name, value in variables.items() if name.startswith(_INTERPRETER_VARIABLES)}
         return {name: value for name, value in named.items() if name != "PYTHONPATH"}
 
     return settings(environment) != settings(os.environ)
 
 
-async def _fork(message: bytes, *, streams: tuple[Any, Any, Any]) -> Forked:
-    theirs: list[int] = []
-    ours: list[int | None] = []
+async def _fork(message: bytes, *, streams: tuple[Any, Any, Any]) -> ForkedProcess:
+    their_ends: list[int] = []
+    our_ends: list[int | None] = []
     try:
         for number, stream in enumerate(streams):
-            their_end, our_end = _ends(stream, is_input=number == 0)
-            theirs.append(their_end)
-            ours.append(our_end)
+            their_end, our_end = _descriptors_of(stream, is_input=number == 0)
+            their_ends.append(their_end)
+            our_ends.append(our_end)
         connection = socket.socket(socket.AF_UNIX)
         connection.setblocking(False)
         connection.connect(str(_fork_server() / "socket"))
-        socket.send_fds(connection, [len(message).to_bytes(LENGTH_BYTES, "big")], theirs)
+        socket.send_fds(connection, [len(message).to_bytes(LENGTH_BYTES, "big")], their_ends)
         reader, writer = await asyncio.open_unix_connection(sock=connection)
         writer.write(message)
         pid = await reader.readline()
         assert pid, "the fork server has ended"
     finally:
-        for descriptor in theirs:
+        for descriptor in their_ends:
             os.close(descriptor)
-    forked = Forked(int(pid), reader, writer)
-    stdin, stdout, stderr = ours
+    forked = ForkedProcess(int(pid), reader, writer)
+    stdin, stdout, stderr = our_ends
     forked.stdin = None if stdin is None else await _writer(stdin)
     forked.stdout = None if stdout is None else await _reader(stdout)
     forked.stderr = None if stderr is None else await _reader(stderr)
     return forked
 
 
-def _ends(stream: Any, *, is_input: bool) -> tuple[int, int | None]:
-    """Return the descriptor for the process, and this side's descriptor if the stream is a pipe."""
+def _descriptors_of(stream: Any, *, is_input: bool) -> tuple[int, int | None]:
+    """Return the descriptor for the process, and the descriptor for this process if the stream is a pipe."""
     if stream == DEVNULL:
         return os.open(os.devnull, os.O_RDWR), None
     if stream != PIPE:
@@ -220,18 +220,18 @@ def forked_programs(*modules: str) -> Path:
     """Return a folder with the programs `dagwright` and `python`, which the fork server runs.
 
     Args:
-        modules: modules that a fork server of its own imports instead of Dagwright.
+        modules: modules that a separate fork server imports instead of Dagwright.
     """
     return _fork_server(*modules) / "bin"
 
 
 @cache
 def _fork_server(*modules: str) -> Path:
-    """Return the folder of the fork server of all processes, or else of one that ends with this process."""
+    """Return the folder of the shared fork server, or of a new fork server that ends with this process."""
     if not modules and (shared := os.environ.get(SHARED_FORK_SERVER)):
         return Path(shared)
     folder = Path(tempfile.mkdtemp(prefix="fork-server-"))
-    atexit.register(_end, _start_fork_server(folder, *modules), folder)
+    atexit.register(_end_fork_server, _start_fork_server(folder, *modules), folder)
     return folder
 
 
@@ -252,7 +252,7 @@ def _start_fork_server(folder: Path, *modules: str) -> "subprocess.Popen[bytes]"
     return server
 
 
-def _end(server: "subprocess.Popen[bytes]", folder: Path) -> None:
+def _end_fork_server(server: "subprocess.Popen[bytes]", folder: Path) -> None:
     server.communicate()
     shutil.rmtree(folder)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from dagwright.client.run import Run
-from dagwright.client.runs import Runs as StartedRuns
+from dagwright.client.runs import Runs as ClientRuns
 from dagwright.client.services import Services
 from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
@@ -15,21 +15,21 @@ from tests.support.tools import Bench
 
 
 def services_of(runs: Runs, folder: Path) -> Services:
-    """Return the use cases of a separate connection, as another process would have it.
+    """Return services with a separate connection, as in another process.
 
     Args:
         folder: state folder of the client.
     """
     settings = Settings(state_dir=folder, task_queue=runs.task_queue)
     connection = Connection(runs.client, Server("nowhere", runs.client.namespace), frozenset())
-    started = StartedRuns(connection, task_queue=runs.task_queue, store=runs.store)
+    client_runs = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
     return Services(
         connection=connection,
         settings=settings,
         store=runs.store,
-        runs=started,
+        runs=client_runs,
         steering=Steering(connection),
-        sessions=Sessions(connection, started, task_queue=runs.task_queue),
+        sessions=Sessions(connection, client_runs, task_queue=runs.task_queue),
     )
 
 
@@ -58,8 +58,8 @@ class PythonRuns:
         self._bench = bench
         self._folder = folder
 
-    def of(self, started: Handle | str) -> Run:
-        """Return a handle of a client that shares only the server and the store with others."""
+    def of(self, run: Handle | str) -> Run:
+        """Return a handle of a new client that shares only the server and the store with other clients."""
         services = services_of(self.runs, self._folder)
-        run_id = started if isinstance(started, str) else started.id
+        run_id = run if isinstance(run, str) else run.id
         return Run(lambda: services, run_id, tools=BenchTools(self._bench, services))

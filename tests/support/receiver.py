@@ -1,4 +1,4 @@
-"""A real HTTP server that receives webhook requests, and behaves as a test requires."""
+"""A real HTTP server that receives webhook requests, and responds as a test requires."""
 
 import base64
 import hashlib
@@ -26,46 +26,46 @@ class Delivery:
     status: int
 
     @property
-    def notice(self) -> Any:
-        """The notification."""
+    def notification(self) -> Any:
+        """The notification in the body."""
         return json.loads(self.body)
 
     @property
     def name(self) -> str:
         """Request and kind of the notification: `check opened`."""
-        return f"{self.notice['request']['request_id']} {self.notice['kind']}"
+        return f"{self.notification['request']['request_id']} {self.notification['kind']}"
 
     @property
     def id(self) -> str:
-        """The ID that identifies duplicates."""
+        """The ID, which is the same in duplicates."""
         return self.headers["webhook-id"]
 
     @property
     def is_signed(self) -> bool:
         key = base64.b64decode(SECRET.removeprefix("whsec_"))
-        signed = b".".join([self.id.encode(), self.headers["webhook-timestamp"].encode(), self.body])
-        expected = base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+        signed_content = b".".join([self.id.encode(), self.headers["webhook-timestamp"].encode(), self.body])
+        expected = base64.b64encode(hmac.digest(key, signed_content, hashlib.sha256)).decode()
         return self.headers["webhook-signature"] == f"v1,{expected}"
 
 
 class Receiver:
-    """Requests to the webhook in order; `answer` returns the status for a name, and 0 never responds."""
+    """Requests to the webhook in order; `status_of` returns the response status for a name, or 0 for no response."""
 
     def __init__(self) -> None:
-        self.answer: Callable[[str], int] = lambda name: 204
+        self.status_of: Callable[[str], int] = lambda name: 204
         self.deliveries: list[Delivery] = []
         self.url = ""
         self.release = threading.Event()
         """Set at the end of the test, so that no request hangs."""
 
     @property
-    def accepted(self) -> list[str]:
+    def accepted_names(self) -> list[str]:
         """Names of the accepted notifications."""
         return [delivery.name for delivery in self.deliveries if delivery.status == 204]
 
     def handle(self, headers: dict[str, str], body: bytes) -> int:
-        notice = json.loads(body)
-        status = self.answer(f"{notice['request']['request_id']} {notice['kind']}")
+        notification = json.loads(body)
+        status = self.status_of(f"{notification['request']['request_id']} {notification['kind']}")
         self.deliveries.append(Delivery(headers, body, status))
         return status
 
@@ -97,7 +97,7 @@ def serve_posts(handle: Callable[[dict[str, str], bytes], int], *, release: thre
 
 
 @contextmanager
-def receiving() -> Iterator[Receiver]:
+def webhook_receiver() -> Iterator[Receiver]:
     receiver = Receiver()
     with serve_posts(receiver.handle, release=receiver.release) as address:
         receiver.url = f"{address}/hook?token=hidden"

@@ -1,4 +1,4 @@
-"""Questions that are answered in rounds, for tests: small worker tools, planner responses, and their runs."""
+"""Questions that are answered in rounds, for tests: small worker tools, planner responses, and runs."""
 
 import json
 from collections import Counter
@@ -21,13 +21,13 @@ from tests.support.tools import Bench
 NUMBERS = {"Maersk": [3, 4], "Evergreen": [5, 6]}
 
 
-class Workers:
-    """The worker tools of the tests, calls per tool, and how often `pick` still fails for a name."""
+class WorkerTools:
+    """Worker tools of the tests; `remaining_failures` is how often `pick` still fails for a name."""
 
     def __init__(self, bench: Bench | None = None) -> None:
         self.bench = bench or Bench()
         self.calls: Counter[str] = Counter()
-        self.failing: Counter[str] = Counter()
+        self.remaining_failures: Counter[str] = Counter()
 
     def registry(self) -> ToolRegistry:
         return ToolRegistry.of(
@@ -46,8 +46,8 @@ class Workers:
         async def pick(name: str) -> dict[str, Any]:
             """Return the numbers of a carrier."""
             self.calls["pick"] += 1
-            if self.failing[name]:
-                self.failing[name] -= 1
+            if self.remaining_failures[name]:
+                self.remaining_failures[name] -= 1
                 raise GiveUp(f"the numbers of {name} are not there")
             return {"numbers": NUMBERS[name]}
 
@@ -86,8 +86,10 @@ class Workers:
         async def part(names: list[str]) -> WorkerResult:
             """Return the available results for some names."""
             self.calls["part"] += 1
-            there = [name for name in names if name in NUMBERS]
-            return WorkerResult(status="partial", outputs={"found": there}, message=f"{len(there)} of {len(names)}")
+            available = [name for name in names if name in NUMBERS]
+            return WorkerResult(
+                status="partial", outputs={"found": available}, message=f"{len(available)} of {len(names)}"
+            )
 
         return part
 
@@ -120,12 +122,12 @@ class Workers:
 
 @asynccontextmanager
 async def rounds_runs(
-    client: Client, folder: Path, *script: Any, workers: Workers | None = None, workflow_cache: bool = True
+    client: Client, folder: Path, *script: Any, workers: WorkerTools | None = None, workflow_cache: bool = True
 ) -> AsyncIterator[tuple[ModelServer, Runs]]:
-    """Serve questions with a scripted model; each run is checked and replayed at the end."""
+    """Serve questions with a scripted model; check and replay each run at the end of the block."""
     async with ModelServer(*script) as server:
         settings = model_settings(server, folder)
-        registry = (workers or Workers()).registry()
+        registry = (workers or WorkerTools()).registry()
         async with serving_runs(client, registry, settings=settings, workflow_cache=workflow_cache) as runs:
             yield server, runs
             await runs.check_runs()
@@ -155,10 +157,10 @@ def failed_response(reasoning: str) -> str:
     return json.dumps({"reasoning": reasoning, "action": "failed"})
 
 
-def sub_goal(number: int, worker: str, description: str = "", **given: Any) -> dict[str, Any]:
-    """Return a sub-goal; `given` are its params, and its inputs if they are `ref`s."""
-    inputs = {name: value for name, value in given.items() if is_ref(value)}
-    params = {name: value for name, value in given.items() if not is_ref(value)}
+def sub_goal(number: int, worker: str, description: str = "", **arguments: Any) -> dict[str, Any]:
+    """Return a sub-goal; `arguments` are its params, or its inputs if they are `ref`s."""
+    inputs = {name: value for name, value in arguments.items() if is_ref(value)}
+    params = {name: value for name, value in arguments.items() if not is_ref(value)}
     return {"id": number, "worker": worker, "description": description, "inputs": inputs, "params": params}
 
 

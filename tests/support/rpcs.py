@@ -1,4 +1,4 @@
-"""Counting of the requests that a client sends to its server."""
+"""Count the requests that a client sends to its server."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from temporalio.client import Client
 
 @contextmanager
 def counted_rpcs(client: Client) -> Iterator[list[str]]:
-    """Record the name of each request in the block, including each page of a list; polls of workers are not counted."""
+    """Record the name of each request in the block, also for each page of a list, but not for the polls of workers."""
     service = cast(Any, client.service_client)
     names: list[str] = []
     send = service._rpc_call

@@ -18,7 +18,7 @@ from dagwright_onboarding.party_loading import load_parties
 from tests.support import onboarding
 from tests.support.goals import checked_document, purposes, scripted_runs
 from tests.support.intents import fund, intent_statuses, intents_answer, intents_goal, product
-from tests.support.onboarding import intent, looked_up
+from tests.support.onboarding import entity_lookup, intent
 from tests.support.people import answer as submit_answer
 from tests.support.people import view_of, wait_for_requests
 from tests.support.runs import Handle, Runs, bare, document_of
@@ -132,7 +132,7 @@ async def serve_intents(
 
 def director(lookup: str, of: str = "@result_1") -> dict[str, Any]:
     """Return an intent that makes a person a director."""
-    return intent("cbu.assign-role", role="DIRECTOR", refs={"cbu-id": of}, lookups={"entity-id": looked_up(lookup)})
+    return intent("cbu.assign-role", role="DIRECTOR", refs={"cbu-id": of}, lookups={"entity-id": entity_lookup(lookup)})
 
 
 async def request_of(runs: Runs, handle: Handle, name: str) -> dict[str, Any]:

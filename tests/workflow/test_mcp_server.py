@@ -112,7 +112,7 @@ async def test_person_answers_in_a_form_of_the_client(mcp: McpBench, mode: str) 
     async with mcp.client(mode, person) as call:
         result = await call("run_plan", plan=plan)
     assert (result["status"], result["output"]) == ("completed", {"approved": True, "reason": "fine"})
-    assert person.seen == [
+    assert person.forms == [
         (
             "What of check?",
             {
@@ -125,7 +125,7 @@ async def test_person_answers_in_a_form_of_the_client(mcp: McpBench, mode: str) 
             },
         )
     ]
-    view = await mcp.started.reader(result["run_id"]).read()
+    view = await mcp.client_runs.reader(result["run_id"]).read()
     [answer] = view.document()["nodes"]["check"]["lineage"]["answers"]
     assert answer["by"] == "probe (MCP)"
 
@@ -184,7 +184,7 @@ async def test_invalid_answer_is_reported_and_the_request_stays_open(mcp: McpBen
         assert result["status"] == "waiting"
         assert result["message"].startswith("The answer to 'form' was rejected: ")
         final_result = await call("answer_feedback", run_id=result["run_id"], data={"amount": 4})
-    assert (final_result["status"], len(person.seen)) == ("completed", 1)
+    assert (final_result["status"], len(person.forms)) == ("completed", 1)
 
 
 async def test_plan_with_effects_needs_an_approval(mcp: McpBench, mode: str) -> None:
@@ -196,7 +196,7 @@ async def test_plan_with_effects_needs_an_approval(mcp: McpBench, mode: str) -> 
     assert checked["approve_plan"] is True
     assert result.is_error
     assert result.structured_content["status"] in ("failed", "cancelled")
-    assert "send" in person.seen[0][0]
+    assert "send" in person.forms[0][0]
 
 
 async def test_call_with_a_limited_wait_returns_before_the_end_of_the_run(

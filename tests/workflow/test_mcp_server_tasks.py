@@ -223,7 +223,7 @@ async def test_request_of_a_sub_plan_is_shown_in_a_form(mcp: McpBench, mode: str
     plan = {"plan": 1, "nodes": [{"id": "below", "plan": _plan_with_request()}], "output": "{{below.result}}"}
     async with mcp.client(mode, person) as call:
         result = await call("run_plan", plan=plan)
-    assert (result["status"], result["output"], len(person.seen)) == ("completed", True, 1)
+    assert (result["status"], result["output"], len(person.forms)) == ("completed", True, 1)
 
 
 async def test_call_can_continue_on_another_server(
@@ -263,6 +263,6 @@ async def test_other_nodes_run_while_a_form_is_open(mcp: McpBench, mode: str, be
     plan = _plan_with_request(hold("long", unique_name))
     async with mcp.client(mode, person) as call:
         call_task = asyncio.create_task(call("run_plan", plan=plan))
-        await eventually(lambda: len(person.seen) == 1)
+        await eventually(lambda: len(person.forms) == 1)
         bench.open(unique_name)
         assert (await call_task)["status"] == "completed"

@@ -18,7 +18,7 @@ from dagwright.settings import Settings
 from dagwright.workflows import notifying
 from tests.support.eventually import eventually
 from tests.support.people import answer, human, view_of
-from tests.support.receiver import SECRET, Receiver, receiving
+from tests.support.receiver import SECRET, Receiver, webhook_receiver
 from tests.support.runs import Handle, Runs, bare, completed_node, document_of, events_of, serving_runs
 from tests.support.tools import Bench
 from tests.workflow.building import ended_document
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    with receiving() as receiver:
+    with webhook_receiver() as receiver:
         yield receiver
 
 
@@ -51,7 +51,7 @@ async def _answer(handle: Handle, request: str) -> None:
 
 async def _wait_for_notifications(receiver: Receiver, *names: str) -> None:
     """Wait until the webhook has accepted exactly these notifications, in any order."""
-    await eventually(lambda: sorted(receiver.accepted) == sorted(names))
+    await eventually(lambda: sorted(receiver.accepted_names) == sorted(names))
 
 
 async def _webhook_notes(handle: Handle, runs: Runs) -> list[str]:
@@ -70,7 +70,7 @@ async def test_webhook_receives_signed_notifications_of_requests_and_answers(
     request = (await handle.query(wire.QUERY_PENDING))[0]
     run_id = handle.first_execution_run_id
     page = f"https://temporal.example.com/namespaces/default/workflows/{handle.id}/{run_id}/history"
-    assert first_delivery.notice == {
+    assert first_delivery.notification == {
         "kind": "opened",
         "at": request["opened_at"],
         "run_id": handle.id,
@@ -80,10 +80,10 @@ async def test_webhook_receives_signed_notifications_of_requests_and_answers(
         "closing": None,
         "links": {"answer": f"dagwright feedback {handle.id} check", "run": page},
     }
-    assert second_delivery.notice["links"]["answer"] == f"dagwright feedback {handle.id} 'odd id'"
+    assert second_delivery.notification["links"]["answer"] == f"dagwright feedback {handle.id} 'odd id'"
     await _answer(handle, "check")
     await _wait_for_notifications(receiver, "check opened", "odd id opened", "check answered")
-    notification = receiver.deliveries[-1].notice
+    notification = receiver.deliveries[-1].notification
     requested_at = notification["closing"].pop("requested_at")
     assert requested_at <= notification["at"]
     assert notification["closing"] == {
@@ -93,7 +93,7 @@ async def test_webhook_receives_signed_notifications_of_requests_and_answers(
     await handle.signal(wire.CANCEL)
     await document_of(handle)
     # A request that ends with the run is notified before the run closes.
-    assert receiver.accepted[-1] == "odd id closed"
+    assert receiver.accepted_names[-1] == "odd id closed"
     assert all(delivery.is_signed for delivery in receiver.deliveries)
     assert Counter(delivery.id for delivery in receiver.deliveries).most_common(1)[0][1] == 1
 
@@ -105,21 +105,21 @@ async def test_reminders_escalations_and_expired_requests_are_notified(
     handle = await notifying_runs.start(
         {"nodes": [human("late", **deadline_fields), human("slow", reminder="500ms")]}, notifies=True
     )
-    await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.accepted))
+    await eventually(lambda: {"late expired", "slow reminded"} <= set(receiver.accepted_names))
     await _answer(handle, "slow")
     await document_of(handle)
-    late_notifications = [delivery.notice for delivery in receiver.deliveries if delivery.name.startswith("late")]
+    late_notifications = [delivery.notification for delivery in receiver.deliveries if delivery.name.startswith("late")]
     expected = [("opened", "ann"), ("escalated", "eve"), ("expired", "eve")]
     assert [(notice["kind"], notice["request"]["assignee"]) for notice in late_notifications] == expected
     assert late_notifications[-1]["closing"]["outcome"] == "expired"
-    kinds = [delivery.notice["kind"] for delivery in receiver.deliveries if delivery.name.startswith("slow")]
+    kinds = [delivery.notification["kind"] for delivery in receiver.deliveries if delivery.name.startswith("slow")]
     assert kinds == ["opened", *["reminded"] * (len(kinds) - 2), "answered"]
     assert len({delivery.id for delivery in receiver.deliveries}) == len(receiver.deliveries)
 
 
 async def test_rejected_notifications_are_repeated_with_the_same_id(notifying_runs: Runs, receiver: Receiver) -> None:
     statuses = {"b opened": [500, 503]}
-    receiver.answer = lambda name: statuses[name].pop(0) if statuses.get(name) else 204
+    receiver.status_of = lambda name: statuses[name].pop(0) if statuses.get(name) else 204
     handle = await notifying_runs.start({"nodes": [human("a"), human("b"), human("c")]}, notifies=True)
     await _wait_for_notifications(receiver, "a opened", "b opened", "c opened")
     names = [delivery.name for delivery in receiver.deliveries]
@@ -133,7 +133,7 @@ async def test_rejected_notifications_are_repeated_with_the_same_id(notifying_ru
 
 async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_runs: Runs, receiver: Receiver) -> None:
     with patch.object(limits, "NOTIFY_GRACE_S", 0.5):
-        receiver.answer = lambda name: 0
+        receiver.status_of = lambda name: 0
         handle = await notifying_runs.start(
             {"nodes": [human("check"), {"id": "beside", "tool": "echo"}]}, notifies=True
         )
@@ -158,7 +158,7 @@ def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("one_attempt")
 async def test_webhook_that_is_gone_becomes_a_note_of_the_run(notifying_runs: Runs, receiver: Receiver) -> None:
-    receiver.answer = lambda name: 410
+    receiver.status_of = lambda name: 410
     handle = await notifying_runs.start({"nodes": [human("check"), human("other")]}, notifies=True)
     message = "check opened and 1 more: the webhook at 127.0.0.1 responds 410"
 
@@ -166,13 +166,13 @@ async def test_webhook_that_is_gone_becomes_a_note_of_the_run(notifying_runs: Ru
         return await _webhook_notes(handle, notifying_runs) == [message]
 
     await eventually(is_noted)
-    receiver.answer = lambda name: 204
+    receiver.status_of = lambda name: 204
     await _answer(handle, "check")
     await _answer(handle, "other")
     document = await ended_document(notifying_runs, handle)
     assert [note["message"] for note in document["notes"]] == [message]
     assert "hidden" not in str(document)
-    assert sorted(receiver.accepted) == ["check answered", "other answered"]
+    assert sorted(receiver.accepted_names) == ["check answered", "other answered"]
 
 
 @pytest.mark.usefixtures("one_attempt")
@@ -199,10 +199,10 @@ async def test_sub_plans_of_a_raw_plan_notify_the_webhook(notifying_runs: Runs, 
     sub_plan_node = {"id": "archive", "plan": {"nodes": [human("check")]}}
     handle = await notifying_runs.start_raw({"plan": {"nodes": [sub_plan_node]}})
     await _wait_for_notifications(receiver, "check opened")
-    assert receiver.deliveries[0].notice["run_id"] == f"{handle.id}/archive"
+    assert receiver.deliveries[0].notification["run_id"] == f"{handle.id}/archive"
     await _answer(handle, "archive/check")
     await document_of(handle)
-    assert receiver.accepted == ["check opened", "check answered"]
+    assert receiver.accepted_names == ["check opened", "check answered"]
 
 
 async def _wait_and_answer(handle: Handle, request: str) -> None:
@@ -216,7 +216,7 @@ async def _wait_and_answer(handle: Handle, request: str) -> None:
 async def test_unsent_notifications_are_sent_with_the_same_id_after_continue_as_new(
     notifying_runs: Runs, receiver: Receiver
 ) -> None:
-    receiver.answer = lambda name: 500
+    receiver.status_of = lambda name: 500
     handle = await notifying_runs.start({"nodes": [human("check")]}, notifies=True)
     await eventually(lambda: bool(receiver.deliveries))
     with patch.object(limits, "DRAIN_AT_SIGNALS", 1):
@@ -227,10 +227,12 @@ async def test_unsent_notifications_are_sent_with_the_same_id_after_continue_as_
             return (await newest.describe()).run_id != handle.first_execution_run_id
 
         await eventually(has_continued)
-        receiver.answer = lambda name: 204
+        receiver.status_of = lambda name: 204
         await _wait_for_notifications(receiver, "check opened")
         assert len({delivery.id for delivery in receiver.deliveries}) == 1
-        assert receiver.deliveries[-1].notice["execution_id"] != receiver.deliveries[0].notice["execution_id"]
+        assert (
+            receiver.deliveries[-1].notification["execution_id"] != receiver.deliveries[0].notification["execution_id"]
+        )
         await _wait_and_answer(newest, "check")
         await document_of(handle)
         await notifying_runs.check_runs()

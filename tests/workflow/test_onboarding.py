@@ -11,15 +11,15 @@ from temporalio.client import Client
 from dagwright_onboarding.database import EntityDatabase
 from tests.support.eventually import eventually
 from tests.support.onboarding import (
-    FULL,
+    FULL_ONBOARDING_ROWS,
     FUND,
     Onboarding,
     StoreGates,
+    calls_by_workflow_task,
     calls_of,
+    entity_lookup,
     intent,
-    looked_up,
     onboarding,
-    scheduled_together,
     seed,
 )
 from tests.support.people import view_of
@@ -27,7 +27,7 @@ from tests.support.runs import bare, document_of
 
 pytestmark = pytest.mark.server
 
-ALL = sorted(row for rows in FULL.values() for row in rows)
+ALL = sorted(row for rows in FULL_ONBOARDING_ROWS.values() for row in rows)
 """Rows that the full onboarding adds to the store."""
 
 
@@ -86,7 +86,7 @@ async def test_intents_with_the_same_dependency_start_in_one_workflow_task(desk:
     assert calls_of(history).count("find_party") == 1
     stages = [
         sorted(intents)
-        for stage in scheduled_together(history)
+        for stage in calls_by_workflow_task(history)
         if (intents := [activity_id for activity_id in stage if activity_id[0] == "@"])
     ]
     assert stages[0] == ["@result_1"]
@@ -121,7 +121,7 @@ async def test_intents_use_references_lookups_and_session_names(desk: Onboarding
                 "cbu.assign-role",
                 role="DIRECTOR",
                 refs={"cbu-id": "@result_1"},
-                lookups={"entity-id": looked_up("John Smith")},
+                lookups={"entity-id": entity_lookup("John Smith")},
             ),
             # A name of the session.
             intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}),

@@ -10,7 +10,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.testing import ANY_NUMBER, Completion, HttpError, ScriptedToolCall, step
 from tests.support.goals import checked_document, purposes
 from tests.support.rounds import (
-    Workers,
+    WorkerTools,
     continue_with,
     done_response,
     prompt_of,
@@ -42,7 +42,7 @@ async def test_question_is_planned_round_by_round_and_answered(client: Client, t
         done_response(comparison=ref(5, "comparison")),
         "Maersk has 7 and Evergreen 11.",
     )
-    workers = Workers()
+    workers = WorkerTools()
     async with rounds_runs(client, tmp_path, *script, workers=workers) as (server, runs):
         document = await checked_document(runs, await runs.start_compiled_plan(question(runs, synthesis="model")))
     assert (document["status"], document["output"]) == ("completed", "Maersk has 7 and Evergreen 11.")

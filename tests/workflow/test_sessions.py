@@ -194,7 +194,7 @@ async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: 
     assert f"belongs to a run of the session {owner!r}, not to a run of the session {names[2]!r}" in str(error.value)
     plan = {"plan": 1, "nodes": [node]}
     compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
-    await bench.started.start(StartRequest(compiled, plan, workflow_id=separate_run))
+    await bench.client_runs.start(StartRequest(compiled, plan, workflow_id=separate_run))
     with pytest.raises(RunIdInUse) as error:
         await start_turn(owner, separate_run)
     assert f"belongs to a run outside of sessions, not to a run of the session {owner!r}" in str(error.value)
@@ -338,7 +338,7 @@ async def test_run_of_a_turn_has_title_template_and_tags_of_its_start(bench: Ses
         compiled = prepare_plan(check_plan(plan, bench.runs.tools), {})
         options = RunStartOptions(tags={"team": "blue", "env": "test"})
         start = StartRequest(compiled, plan, options=options, template="nightly")
-        return PreparedTurn("Do it.", await bench.started.encode(start))
+        return PreparedTurn("Do it.", await bench.client_runs.encode(start))
 
     started_turn = await bench.sessions.start_turn(unique_name, prepare)
     await bench.wait_for_turn_end(unique_name, started_turn.workflow_id)
@@ -391,9 +391,9 @@ async def test_session_ends_after_its_turn_and_restarts_without_names(bench: Ses
 async def test_client_rejects_a_run_with_the_id_of_a_session(bench: SessionBench, unique_name: str) -> None:
     prepared = prepare_plan(check_plan({"nodes": [call("a", "echo", value=1)]}, bench.runs.tools), {})
     with pytest.raises(RunIdInvalid, match="starts with 'session-', which is reserved for sessions: choose another ID"):
-        await bench.started.start(StartRequest(prepared, workflow_id=session_id(unique_name)))
+        await bench.client_runs.start(StartRequest(prepared, workflow_id=session_id(unique_name)))
     # A Temporal client can start such a run.
-    encoded = await bench.started.encode(StartRequest(prepared))
+    encoded = await bench.client_runs.encode(StartRequest(prepared))
     await bench.client.start_workflow(
         encoded.workflow, encoded.content, id=session_id(unique_name), task_queue=bench.runs.task_queue
     )
@@ -501,7 +501,9 @@ async def test_turn_without_a_worker_is_rejected_and_its_repeat_starts_once(
         prepare = bench.turn(call("a", "name_fund", name="Apex"))
         queue = bench.runs.task_queue
         unserved_sessions = sessions.Sessions(
-            Connection(client, Server("nowhere", "default"), frozenset()), bench.started, task_queue=f"{queue}-absent"
+            Connection(client, Server("nowhere", "default"), frozenset()),
+            bench.client_runs,
+            task_queue=f"{queue}-absent",
         )
         with pytest.raises(TurnRejected, match="no worker serves the session") as error:
             await unserved_sessions.start_turn(unique_name, prepare, run=f"{unique_name} run")

@@ -9,7 +9,7 @@ from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
 from tests.support.eventually import eventually
 from tests.support.people import answer, view_of
-from tests.support.plugged import toy_app
+from tests.support.plugin_replacement import toy_app
 from tests.support.runs import document_of, serving_runs
 
 pytestmark = pytest.mark.server

@@ -18,7 +18,7 @@ from dagwright.planner.verbs import intent_verbs
 from dagwright.plans.preparation import check_plan
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import environment_of, load_toolset
-from tests.support.plugged import TOY_APP, entry_points_in, toy_app, using_plugins
+from tests.support.plugin_replacement import TOY_APP, entry_points_in, toy_app, using_plugins
 
 
 @pytest.fixture

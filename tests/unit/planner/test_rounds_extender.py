@@ -25,7 +25,7 @@ from dagwright.protocol.run_start import extender_of
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json
 from tests.support.docs import ROOT
 from tests.support.plan_building import start_ready_tasks, with_extender
-from tests.support.rounds import Workers, continue_with, done_response, failed_response, ref, sub_goal
+from tests.support.rounds import WorkerTools, continue_with, done_response, failed_response, ref, sub_goal
 
 PAGE = (ROOT / "docs/reference/documents.md").read_text(encoding="utf-8").partition("\n## Rounds\n")[2]
 PICK, OTHER = sub_goal(1, "pick", name="Maersk"), sub_goal(2, "pick", name="Evergreen")
@@ -46,7 +46,7 @@ class Question:
     def __init__(
         self, *planner: Any, workers: Answers | None = None, max_rounds: int = 10, options: RoundsOptions | None = None
     ) -> None:
-        tools = Workers().registry().declarations()
+        tools = WorkerTools().registry().declarations()
         self.plan = prepare_rounds("Compare.", tools, options or RoundsOptions(limits=RoundsLimits(max_rounds)))[0]
         self.scheduler = self._scheduler()
         self.scheduler.start(0.0)

@@ -13,14 +13,14 @@ from dagwright.planner.rounds_start import rounds_from_document
 from dagwright.planning.rounds.rounds_spec import RoundsLimits, rounds_from_json
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import Toolset, load_toolset
-from tests.support.rounds import Workers
+from tests.support.rounds import WorkerTools
 
 DEFAULT_LIMITS = RoundsLimits(7, 30.0, 600.0)
 
 
 def limits_of(**message: Any) -> RoundsLimits:
     document = {"goal": "How many?", "profile": "rounds", **message}
-    plan = rounds_from_document(document, Workers().registry().declarations(), limits=DEFAULT_LIMITS)
+    plan = rounds_from_document(document, WorkerTools().registry().declarations(), limits=DEFAULT_LIMITS)
     assert plan.extender is not None
     rounds = rounds_from_json(plan.extender)
     return RoundsLimits(rounds.max_rounds, rounds.worker_timeout_s, plan.deadline_s)
@@ -54,7 +54,7 @@ def test_invalid_limit_is_reported_with_its_location(name: str, value: Any) -> N
 def toolset(tmp_path: Path) -> Toolset:
     """The toolset of a process whose settings have limits."""
     settings = Settings(state_dir=tmp_path, max_rounds=7, worker_timeout_s=30, question_timeout_s=600)
-    return replace(load_toolset(settings), user_tools=Workers().registry())
+    return replace(load_toolset(settings), user_tools=WorkerTools().registry())
 
 
 def _prepare_rounds(toolset: Toolset, **message: Any) -> StartRequest:

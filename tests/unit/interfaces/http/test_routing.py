@@ -18,7 +18,7 @@ from dagwright.interfaces.http.targets import Kind, Target, profiles_of, target_
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import load_toolset
-from tests.support.rounds import Workers
+from tests.support.rounds import WorkerTools
 
 DIRECT, RUN, AUTO = RoutingMode.DIRECT, RoutingMode.ORCHESTRATION, RoutingMode.AUTO
 
@@ -77,7 +77,7 @@ def _context(folder: Path, worker_tools: ToolRegistry | None = None) -> GatewayC
 
 
 async def test_rounds_are_a_model_only_with_worker_tools(tmp_path: Path) -> None:
-    without_tools, with_tools = _context(tmp_path), _context(tmp_path, Workers().registry())
+    without_tools, with_tools = _context(tmp_path), _context(tmp_path, WorkerTools().registry())
     assert (profiles_of(without_tools), profiles_of(with_tools)) == (["plan", "intents"], ["plan", "intents", "rounds"])
     with pytest.raises(ApiError, match="rounds requires worker tools in --tools") as error:
         await retrieve_model("profile/rounds", without_tools)

@@ -26,7 +26,7 @@ from dagwright.plans.templates import Template
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry
 from dagwright.toolset.toolset import load_toolset
-from tests.support.rounds import Workers
+from tests.support.rounds import WorkerTools
 from tests.support.templates import load_templates
 
 _NO_OPTIONS, _DEFAULT_SETTINGS = GatewayOptions(), AnswerSettings(ModelConfig())
@@ -49,7 +49,7 @@ def _start(
 
 
 def _prepare(folder: Path, target: Target, options: GatewayOptions) -> StartRequest:
-    start = _start(_context(folder, Workers().registry()), target, Conversation("Compare."), options)
+    start = _start(_context(folder, WorkerTools().registry()), target, Conversation("Compare."), options)
     return cast("StartRequest", start.prepare(None))
 
 

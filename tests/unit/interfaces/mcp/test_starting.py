@@ -16,7 +16,7 @@ from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
 from dagwright.interfaces.mcp.tool_definitions import _ask
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
-from tests.support.rounds import Workers
+from tests.support.rounds import WorkerTools
 from tests.support.templates import load_templates
 
 
@@ -30,7 +30,7 @@ class _Runs:
 
 def _starter(folder: Path) -> tuple[RunStarter, _Runs]:
     settings = Settings(state_dir=folder, model="small", openai_api_key=SecretStr("key"))
-    toolset, runs = replace(load_toolset(settings), user_tools=Workers().registry()), _Runs()
+    toolset, runs = replace(load_toolset(settings), user_tools=WorkerTools().registry()), _Runs()
     return RunStarter(cast("Any", runs), cast("Any", SimpleNamespace()), toolset), runs
 
 

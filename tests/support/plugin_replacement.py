@@ -1,4 +1,4 @@
-"""Plugins for tests: the installed ones are replaced inside a block."""
+"""Replace the installed plugins inside a block."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,8 +15,8 @@ TOY_APP = Path(__file__).parent / "toy_app"
 
 def entry_points_in(folder: Path) -> list[EntryPoint]:
     """Return the plugins of the distributions with metadata in a folder."""
-    actual: list[Distribution] = [*distributions(path=[str(folder)])]
-    return [point for each in actual for point in each.entry_points if point.group == plugins.GROUP]
+    found: list[Distribution] = [*distributions(path=[str(folder)])]
+    return [point for distribution in found for point in distribution.entry_points if point.group == plugins.GROUP]
 
 
 @contextmanager
@@ -24,7 +24,7 @@ def using_plugins(points: Sequence[EntryPoint], *folders: Path) -> Iterator[None
     """Use only these plugins inside the block.
 
     Args:
-        folders: folders with modules of the plugins.
+        folders: folders with the modules of the plugins.
     """
     with pytest.MonkeyPatch.context() as patch:
         for folder in folders:
