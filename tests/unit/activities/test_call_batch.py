@@ -38,7 +38,7 @@ from tests.support.memory_store import MemoryStore
 
 @dataclass
 class Records:
-    """Records in memory; with `is_down`, no record can be written."""
+    """Records in memory. With `is_down`, no record can be written."""
 
     recorded_ids: list[list[str]] = field(default_factory=list)
     earlier: CallBatchResult = field(default_factory=CallBatchResult)
@@ -104,7 +104,7 @@ class Scene:
         return [short, hold]
 
     def message(self, *nodes: dict[str, Any], parallel: int = 9) -> dict[str, Any]:
-        """Return the input of the batch that a run of these nodes starts."""
+        """Return the batch input that a run of these nodes sends."""
         plan = prepare_plan(check_plan({"nodes": list(nodes)}, self._registry.declarations()), {})
         scheduler = create_scheduler(plan, {})
         scheduler.start(1.0)

@@ -120,7 +120,7 @@ async def test_tool_is_not_called_if_its_start_record_is_rejected(
 
 
 class Server:
-    """Fake client of a worker; heartbeats take a moment."""
+    """Fake client of a worker, whose heartbeats take a moment."""
 
     def __init__(self) -> None:
         self.recorded = 0

@@ -100,7 +100,7 @@ def test_tool_paused_is_retried_for_all_effects(effects: Effects) -> None:
 
 
 class _NoAgents:
-    """A database to which no agent was added."""
+    """A database without agents."""
 
     def spec(self, name: str, version: str | None) -> None:
         """Find nothing."""

@@ -23,7 +23,7 @@ CASES = read_cases()
 
 
 def expected_plan(index: int) -> dict[str, Any]:
-    """Return the expected plan of a request as a response of a model."""
+    """Return the expected plan of a request in the form of a model response."""
     return {"nodes": CASES.requests[index].plan["nodes"]}
 
 

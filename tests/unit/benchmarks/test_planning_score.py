@@ -30,13 +30,13 @@ def test_facts_of_a_plan_name_tools_instead_of_ids() -> None:
 
 def test_scores_of_recorded_plans_match_manual_counts() -> None:
     scores = score(PAIRS)
-    # Tools: 2 of 2, then read_file and send_mail of 3 with an unexpected one, then none of 1.
+    # Tools: plan 1 matches 2 of 2. Plan 2 matches 2 of 3 and predicts an unexpected tool. Plan 3 matches 0 of 1.
     assert scores.nodes == Score(matched=4, predicted=5, expected=6)
-    # Edges: 1 of 1; the second plan has read → send → translate, so none of read → sum → send.
+    # Edges: plan 1 matches 1 of 1. Plan 2 predicts read → send → translate and matches none of read → sum → send.
     assert scores.edges == Score(matched=1, predicted=3, expected=3)
-    # Names: 2; then path, to and body of 4, with an unexpected subject and text; then none of 1.
+    # Names: plan 1 matches 2. Plan 2 matches path, to and body of 4, with an unexpected subject and text. Plan 3: 0.
     assert scores.argument_names == Score(matched=5, predicted=7, expected=7)
-    # Values: 2; then only the path.
+    # Values: plan 1 matches 2. Plan 2 matches only the path.
     assert scores.argument_values == Score(matched=3, predicted=7, expected=7)
     assert (scores.answers, scores.valid) == (3, 2)
     assert scores.to_json() == {
@@ -85,7 +85,7 @@ def test_expected_plan_has_to_be_valid() -> None:
     )
 )
 def test_f1_equals_the_f1_of_flags_over_the_union(sets: list[tuple[frozenset[str], frozenset[str]]]) -> None:
-    """TaskBench makes two flags for each member of the union of both sets, and takes the binary F1 of all flags."""
+    """TaskBench computes the binary F1 of two flags (expected, predicted) for each member of the union of both sets."""
     flags = [(name in expected, name in predicted) for expected, predicted in sets for name in expected | predicted]
     true_positives = sum(expected and predicted for expected, predicted in flags)
     mismatches = sum(expected != predicted for expected, predicted in flags)

@@ -262,7 +262,7 @@ def test_text_is_superseded_if_the_result_of_its_turn_is_another_text() -> None:
     assert is_superseded(view, "turn1", _mark_of("I will"))
     # The node has not ended.
     assert not is_superseded(view_of(node("turn1")), "turn1", _mark_of("I will"))
-    # The result of a later call of the node is also compared.
+    # Only the text of the last call of a node can be current. Here the last call is not `turn1#2`.
     assert is_superseded(view, "turn1#2", _mark_of("Let me"))
     assert is_superseded(view, "turn2", _mark_of("Fi"))
     # The text of a stored result is unknown. Only the stored result of the last turn supersedes the text.
@@ -378,7 +378,7 @@ def test_text_of_a_resumed_reader_equals_the_answer(
 
 def test_reader_resumed_from_a_mark_continues_matching_text_and_restarts_different_text() -> None:
     result = DeliveredText(TextMark("answer#2", 7, text_checksum("Oslo ha")))
-    # Another attempt of the same call has the same key; another call does not.
+    # A retried call (`answer#3`) continues the text. Another call (`turn2`) restarts the text.
     assert result.next_part(PartialText("answer#3", 1, "Oslo")) is None
     assert result.next_part(PartialText("answer#3", 1, "Oslo has")) == TextPart("answer#3", 1, 7, "s")
     turn_text = DeliveredText(TextMark("turn1", 7, text_checksum("Oslo ha")))

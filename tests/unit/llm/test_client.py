@@ -142,7 +142,7 @@ async def test_conversation_continues_with_the_results_of_tools() -> None:
 
 
 async def failure_of_call(endpoint: Endpoint, call: ModelCall | None = None) -> ModelFailure:
-    """Return the failure of a call to an unreachable server, or of a call that is not sent."""
+    """Return the failure of a call to an endpoint."""
     async with ModelClient(endpoint, model="m") as client:
         with pytest.raises(ModelFailure) as caught:
             await client.complete(call or model_call())

@@ -34,14 +34,16 @@ def make_node(node_id: str, *dependencies: int, join: str = "all", expected: int
     ("replaced", "expected"),
     [
         ([], ("a", "b", "x", "y", "z", "t")),
-        # Nodes that need both of them are dropped, and so are their dependents.
+        # `x` also needs the failed node `b`, and `z` needs `x`.
         (["a"], ("b", "x", "z")),
         (["a", "b"], ()),
-        # A superseded blocked node drops its dependents.
+        # A replaced blocked node no longer blocks its dependents.
         (["a", "x"], ("b",)),
     ],
 )
-def test_unreachable_nodes_depend_on_the_replaced_nodes(replaced: list[str], expected: tuple[str, ...]) -> None:
+def test_unreachable_nodes_are_failed_nodes_and_nodes_that_need_them(
+    replaced: list[str], expected: tuple[str, ...]
+) -> None:
     state = state_of(
         (make_node("a"), F),
         (make_node("b"), F),

@@ -46,7 +46,7 @@ def test_marker_of_every_request_type_is_parsed(marker: str, question: dict[str,
     message = parse_answer(f"Before. {marker} after", AGENT)
     assert (message.question, message.problem) == (question, "")
     assert (message.text[:7], message.text[-6:], "amount" in message.text) == ("Before.", " after", False)
-    # The marker is found in an answer of any length, too.
+    # The marker is also found in a very long answer.
     found_marker = find_marker("x" * 100_000 + marker)
     assert found_marker is not None
     assert parse_answer(found_marker, AGENT).question == question

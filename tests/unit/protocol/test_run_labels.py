@@ -53,7 +53,7 @@ def test_run_starts_with_search_attributes_only_if_all_are_registered() -> None:
         "DagwrightOwner": "ann",
         "DagwrightTags": ["team=blue", "env=test"],
     }
-    # If one attribute may be missing on the server, the start sets no attribute.
+    # If an attribute is missing in the namespace, the start sets no attributes.
     assert not attributes_at_start(_MEMO, missing={wire.SEARCH_OWNER}).search_attributes
 
 

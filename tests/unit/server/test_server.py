@@ -58,7 +58,7 @@ signal.signal(signal.SIGTERM, let_go)
 Path(sys.argv[1], "ready").touch()
 signal.pause()
 """
-"""Program of a worker that acquires the start lock before it ends, as a worker that uses the server does."""
+"""Program of a worker that acquires the start lock before it ends, like a worker that uses the server."""
 
 
 async def test_workers_release_the_server_before_the_server_stops(tmp_path: Path) -> None:

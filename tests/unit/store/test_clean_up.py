@@ -49,7 +49,7 @@ BY_OLDEST_RUN = RemovalBound(LONG_AGO - MARGIN, "the run 'a' is still listed, an
         ([ListedRun("a", "1", "1", NOW - timedelta(days=5))], BY_AGE),
         ([ListedRun("a", "1", "1", NOW - RETENTION)], BY_AGE),
         ([ListedRun("b", "2", "2", NOW), OLDEST_RUN], BY_OLDEST_RUN),
-        # The start of a continued run is that of its first execution. The start of a sub-plan is that of its root.
+        # A continued run counts from the start of its first execution, and a sub-plan from the start of its root run.
         ([ListedRun("a", "2", "1", NOW, chain_started_at=LONG_AGO)], BY_OLDEST_RUN),
         ([OLDEST_RUN, ListedRun("a", "2", "1", NOW)], BY_OLDEST_RUN),
         ([ListedRun("a/b", "2", "2", NOW, root_id="a"), OLDEST_RUN], BY_OLDEST_RUN),
