@@ -167,7 +167,7 @@ def test_graph_has_a_group_for_each_round() -> None:
         continue_with(comparison),
         done_response(a=ref(5, "comparison")),
         workers={"sg5": {"comparison": "7 and 11"}},
-        asked=RoundsOptions(limits=RoundsLimits(synthesis="model")),
+        options=RoundsOptions(limits=RoundsLimits(synthesis="model")),
     )
     question.run()
     diagram = diagram_of(question.scheduler)
