@@ -30,7 +30,7 @@ FORM = {
     "required": ["name", "amount", "urgent"],
 }
 CHECK = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Publish <b>this</b>?"}}
-ASKING = plan_of(
+REQUESTS_PLAN = plan_of(
     CHECK,
     {"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM}},
     {"id": "way", "human": {"type": "SELECTION", "prompt": "Which way?", "options": ["by sea", "by air"]}},
@@ -42,7 +42,7 @@ ASKING = plan_of(
 
 async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
-        run = await live.start(ASKING)
+        run = await live.start(REQUESTS_PLAN)
         await live.start({"plan": 1, "nodes": [CHECK]})
         await live.wait_for_requests(run)
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
@@ -81,8 +81,8 @@ async def test_all_kinds_of_questions_are_answered_in_the_inbox(serve: Serve, ch
             await expect(words.locator(".confirmation")).to_contain_text("words")
             result = await live.wait_for_end(run)
     assert result["nodes"]["check"]["result"] == {"approved": False, "reason": "it is late"}
-    given = {"name": "Grace", "amount": 3, "urgent": True, "kind": "parcel", "tags": ["fragile"]}
-    assert result["nodes"]["facts"]["result"]["data"] == given
+    parcel = {"name": "Grace", "amount": 3, "urgent": True, "kind": "parcel", "tags": ["fragile"]}
+    assert result["nodes"]["facts"]["result"]["data"] == parcel
     assert result["nodes"]["way"]["result"] == {"selected": ["by air"]}
     assert result["nodes"]["words"]["result"] == {"text": "Hopper"}
     assert result["nodes"]["words"]["lineage"]["answers"][0]["by"] == "ann"
@@ -130,18 +130,18 @@ EACH = {"plan": 1, "nodes": [{"id": "each", "for_each": [1, 2, 3], "human": _RIG
 async def test_all_items_are_answered_at_once(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
         run = await live.start(EACH)
-        other = await live.start({"plan": 1, "nodes": [CHECK]})
+        other_run = await live.start({"plan": 1, "nodes": [CHECK]})
         async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
             cards = page.locator(f'[data-run="{run}"]')
             await expect(cards).to_have_count(3)
-            elsewhere = page.locator(f'[data-run="{other}"]')
-            await elsewhere.get_by_label("Reason").fill("I am still writing")
-            await live.post(f"/v1/runs/{other}/feedback", {"answer": "yes"})
-            await expect(elsewhere.get_by_text("is closed")).to_be_visible()
-            await expect(elsewhere.get_by_label("Reason")).to_have_value("I am still writing")
-            await expect(elsewhere.get_by_role("button", name="Approve")).to_have_count(0)
-            await elsewhere.get_by_role("button", name="Close").click()
-            await expect(elsewhere).to_have_count(0)
+            other_card = page.locator(f'[data-run="{other_run}"]')
+            await other_card.get_by_label("Reason").fill("I am still writing")
+            await live.post(f"/v1/runs/{other_run}/feedback", {"answer": "yes"})
+            await expect(other_card.get_by_text("is closed")).to_be_visible()
+            await expect(other_card.get_by_label("Reason")).to_have_value("I am still writing")
+            await expect(other_card.get_by_role("button", name="Approve")).to_have_count(0)
+            await other_card.get_by_role("button", name="Close").click()
+            await expect(other_card).to_have_count(0)
             await cards.first.get_by_label("Answer all 3").check()
             await cards.first.get_by_role("button", name="Approve").click()
             await expect(page.locator(f'[data-run="{run}"] form')).to_have_count(0)
@@ -151,12 +151,12 @@ async def test_all_items_are_answered_at_once(serve: Serve, chromium: Browser) -
 
 _NUMBER = {"number": {"type": "integer"}}
 _DOUBLED = calculation("double", "{{PLACEHOLDER_number}} * 2")
-GOING = plan_of(_DOUBLED, pause("long", "1h"), title="Something long", inputs=_NUMBER)
+LONG_PLAN = plan_of(_DOUBLED, pause("long", "1h"), title="Something long", inputs=_NUMBER)
 
 
-async def test_run_is_paused_grows_continues_and_is_cancelled(serve: Serve, chromium: Browser) -> None:
+async def test_run_is_paused_resumed_extended_and_cancelled(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
-        run = await live.start(GOING, inputs={"number": 2})
+        run = await live.start(LONG_PLAN, inputs={"number": 2})
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}") as page:
             await page.get_by_role("button", name="Pause").click()
             await page.get_by_role("dialog").get_by_label("Reason").fill("too early")
@@ -181,7 +181,7 @@ async def test_run_is_paused_grows_continues_and_is_cancelled(serve: Serve, chro
     assert any("too early" in note["message"] for note in result["notes"])
 
 
-MENDED = plan_of(
+FAILING_PLAN = plan_of(
     calculation("broken", "1 / 0"),
     calculation("lost", "2 / 0"),
     calculation("sum", "{{broken.result}} + {{lost.result}}"),
@@ -190,15 +190,15 @@ MENDED = plan_of(
 )
 
 
-async def test_nodes_are_tried_again_given_results_and_cancelled(serve: Serve, chromium: Browser) -> None:
+async def test_nodes_are_retried_set_and_cancelled(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
-        run = await live.start(MENDED)
+        run = await live.start(FAILING_PLAN)
 
-        async def are_broken() -> bool:
+        async def have_failed() -> bool:
             nodes = (await live.document(run))["nodes"]
             return bool(nodes) and nodes["broken"]["status"] == nodes["lost"]["status"] == "failed"
 
-        await eventually(are_broken)
+        await eventually(have_failed)
         async with open_page(chromium, f"{live.url}/console/#/runs/{run}?node=broken") as page:
             dialog = page.get_by_role("dialog")
             await page.get_by_role("group", name="Steer broken").get_by_role("button", name="Try again").click()
@@ -244,7 +244,7 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
             await expect(dialog.get_by_text("Reused (1)")).to_be_visible()
             await dialog.get_by_label("Nodes to execute again").fill("one")
             await expect(dialog.get_by_text("The options have changed")).to_be_visible()
-            # A change that was not shown yet is shown, and not started.
+            # After a change of the options, the button first shows the difference instead of starting the fork.
             await dialog.get_by_role("button", name="Start the fork").click()
             await expect(dialog.get_by_role("row", name="one")).to_contain_text("again")
             await dialog.get_by_role("button", name="Start the fork").click()
@@ -255,7 +255,7 @@ async def test_fork_shows_its_difference_before_it_starts(serve: Serve, chromium
     assert "reused" not in result["nodes"]["one"]["lineage"]
 
 
-async def test_fork_reports_what_a_model_replans(serve: Serve, chromium: Browser) -> None:
+async def test_fork_shows_the_nodes_that_a_model_replans(serve: Serve, chromium: Browser) -> None:
     difference = {"reused": ["one"], "runs": [], "undecided": [], "later": [], "omitted": ["search", "tell"]}
     async with serve() as live:
         run = await live.start(DOUBLE, inputs={"number": 2})
@@ -280,7 +280,7 @@ GREET = plan_of(
 )
 
 
-WORDS = "Oslo has rain today, and Bergen has more of it."
+ANSWER_TEXT = "Oslo has rain today, and Bergen has more of it."
 
 
 async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Browser) -> None:
@@ -313,9 +313,9 @@ async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Brow
 
 
 async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: Browser) -> None:
-    bare = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
+    plan_without_inputs = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
     async with (
-        serve(plans={"double": DOUBLE, "bare": bare}) as live,
+        serve(plans={"double": DOUBLE, "bare": plan_without_inputs}) as live,
         open_page(chromium, f"{live.url}/console/#/chat") as page,
     ):
         answers = page.locator(".turn-answer .answer-text")
@@ -328,10 +328,10 @@ async def test_chat_has_a_form_for_the_inputs_of_a_plan(serve: Serve, chromium: 
         await expect(answers.last).to_have_text("2")
 
 
-async def test_chat_with_a_model_that_answers_has_the_earlier_messages(serve: Serve, chromium: Browser) -> None:
-    by_itself = json_text({"route": "direct"})
+async def test_chat_with_a_model_sends_the_earlier_messages(serve: Serve, chromium: Browser) -> None:
+    direct_route = json_text({"route": "direct"})
     async with (
-        serve(by_itself, "Hello.", by_itself, "Ada.") as live,
+        serve(direct_route, "Hello.", direct_route, "Ada.") as live,
         open_page(chromium, f"{live.url}/console/#/chat") as page,
     ):
         await page.get_by_label("For", exact=True).select_option("small")
@@ -340,19 +340,21 @@ async def test_chat_with_a_model_that_answers_has_the_earlier_messages(serve: Se
             await page.get_by_role("button", name="Send").click()
             await expect(page.locator(".turn-answer .answer-text").last).to_have_text(answer)
             await expect(page.get_by_role("button", name="Send")).to_be_enabled()
-        message = [(message["role"], message["content"]) for message in live.models.calls[-1].body["messages"]]
+        messages = [(message["role"], message["content"]) for message in live.models.calls[-1].body["messages"]]
         await page.reload()
         await expect(page.get_by_text("There is no session with this name")).to_be_visible()
-    assert message == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
+    assert messages == [("user", "I am Ada."), ("assistant", "Hello."), ("user", "Who am I?")]
 
 
-async def test_chat_shows_refusals_of_a_model(serve: Serve, chromium: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_chat_shows_errors_of_a_model_and_retries_a_rate_limit(
+    serve: Serve, chromium: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(direct, "START_WAIT_S", 0.01)
-    by_itself = json_text({"route": "direct"})
+    direct_route = json_text({"route": "direct"})
     script = (
         HttpError(401, "No.", code="invalid_api_key"),
-        *(busy(), by_itself, "Hello."),
-        *(by_itself, HttpError(429, "The month is spent.", code="insufficient_quota", first_s=0.3)),
+        *(busy(), direct_route, "Hello."),
+        *(direct_route, HttpError(429, "The month is spent.", code="insufficient_quota", first_s=0.3)),
     )
     async with serve(*script) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
         turn = page.locator(".exchange").last
@@ -366,45 +368,45 @@ async def test_chat_shows_refusals_of_a_model(serve: Serve, chromium: Browser, m
         await expect(turn.get_by_role("alert")).to_contain_text("key")
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
         assert len(live.models.calls) == 1
-        words = page.get_by_text("This page tries again by itself.")
+        retry_notice = page.get_by_text("This page tries again by itself.")
         await send()
-        await expect(words).to_contain_text("Rate limit reached")
+        await expect(retry_notice).to_contain_text("Rate limit reached")
         await expect(turn.locator(".turn-answer .answer-text")).to_have_text("Hello.")
-        await expect(words).to_be_hidden()
+        await expect(retry_notice).to_be_hidden()
         await send()
         await expect(turn.get_by_role("alert")).to_contain_text("The month is spent")
         assert len(live.models.calls) == len(script)
 
 
-async def test_chat_continues_after_its_gateway_is_gone(serve: Serve, chromium: Browser) -> None:
+async def test_chat_continues_after_its_gateway_stopped(serve: Serve, chromium: Browser) -> None:
     queue = f"gateway-{uuid4().hex[:8]}"
     released = asyncio.Event()
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    answer = slow(json_text({"answer": WORDS, "missing": []}), characters=8, held_after=5, released=released)
-    async with AsyncExitStack() as kept, AsyncExitStack() as gone:
-        # The worker is that of another gateway, which stays.
-        other = await kept.enter_async_context(serve(plan, answer, queue=queue))
-        live = await gone.enter_async_context(serve(queue=queue, has_worker=False))
-        page = await kept.enter_async_context(open_page(chromium, f"{live.url}/console/#/chat"))
+    answer = slow(json_text({"answer": ANSWER_TEXT, "missing": []}), characters=8, held_after=5, released=released)
+    async with AsyncExitStack() as stack, AsyncExitStack() as gateway_stack:
+        # The worker belongs to another gateway, which keeps running.
+        worker_gateway = await stack.enter_async_context(serve(plan, answer, queue=queue))
+        live = await gateway_stack.enter_async_context(serve(queue=queue, has_worker=False))
+        page = await stack.enter_async_context(open_page(chromium, f"{live.url}/console/#/chat"))
         await page.get_by_label("For", exact=True).select_option("profile/plan")
         await page.get_by_label("Request", exact=True).fill("What is the weather?")
         await page.get_by_role("button", name="Send").click()
-        result = page.locator(".turn-answer .answer-text")
-        # As it is written.
-        await expect(result).to_have_text(WORDS[:28])
-        await gone.aclose()
+        answer_text = page.locator(".turn-answer .answer-text")
+        # The page shows the answer while the model writes it.
+        await expect(answer_text).to_have_text(ANSWER_TEXT[:28])
+        await gateway_stack.aclose()
         await expect(page.get_by_text("The gateway does not respond")).to_be_visible()
         released.set()
         port = int(live.url.rpartition(":")[2])
-        await kept.enter_async_context(serve(queue=queue, has_worker=False, port=port))
-        await expect(result).to_have_text(WORDS)
+        await stack.enter_async_context(serve(queue=queue, has_worker=False, port=port))
+        await expect(answer_text).to_have_text(ANSWER_TEXT)
         session = page.url.rpartition("/")[2]
-        turns = (await other.http.get(f"/v1/sessions/{session}")).json()["turns"]
-    # It was sent again, and is one run.
+        turns = (await worker_gateway.http.get(f"/v1/sessions/{session}")).json()["turns"]
+    # The page sent the request again, but the session has one run.
     assert [turn["request"] for turn in turns] == ["What is the weather?"]
 
 
-FOUND = """\
+MISSPELLED_PLAN = """\
 plan: 1
 nodes:
   - id: sum
@@ -413,18 +415,18 @@ nodes:
 """
 
 
-async def test_plan_is_checked_as_it_is_written_and_started_with_inputs(serve: Serve, chromium: Browser) -> None:
+async def test_plan_is_checked_while_it_is_typed_and_started_with_inputs(serve: Serve, chromium: Browser) -> None:
     async with serve(plans={"double": DOUBLE}) as live, open_page(chromium, f"{live.url}/console/#/plan") as page:
         text = page.get_by_label("Plan, as YAML or JSON")
         await expect(page.get_by_role("status").first).to_contain_text("Valid")
-        await text.fill(FOUND)
+        await text.fill(MISSPELLED_PLAN)
         problem = page.get_by_role("list", name="Problems").get_by_role("listitem")
         await expect(problem).to_contain_text("calculator")
         await expect(page.locator(".gutter strong")).to_have_text("✗ 4")
         await expect(page.get_by_role("button", name="Start the plan")).to_be_disabled()
         await problem.get_by_role("button", name="Line 4").click()
-        chosen = await text.evaluate("text => text.value.slice(text.selectionStart, text.selectionEnd)")
-        assert chosen == "    tool: calculater"
+        selected_text = await text.evaluate("text => text.value.slice(text.selectionStart, text.selectionEnd)")
+        assert selected_text == "    tool: calculater"
         await text.fill("plan: [1")
         await expect(problem).to_contain_text("not valid YAML")
         await page.get_by_label("Open a published plan").select_option("double")
@@ -443,22 +445,22 @@ async def width_of(page: Page) -> int:
     return int(await page.evaluate("document.documentElement.scrollWidth"))
 
 
-LOOKS: list[Any] = [(PHONE, "dark"), (DESKTOP, "light")]
+VARIANTS: list[Any] = [(PHONE, "dark"), (DESKTOP, "light")]
 
 
-@pytest.mark.parametrize(("size", "colours"), LOOKS)
-async def test_views_fit_and_have_alternatives(
+@pytest.mark.parametrize(("size", "colours"), VARIANTS)
+async def test_views_fit_the_window_and_are_accessible(
     serve: Serve, chromium: Browser, size: tuple[int, int], colours: Any
 ) -> None:
     widths: dict[str, int] = {}
     errors: list[str] = []
 
-    async def look(page: Page, name: str) -> None:
+    async def check_view(page: Page, name: str) -> None:
         widths[name] = await width_of(page)
         errors.extend(f"{name}: {violation}" for violation in await accessibility_violations(page))
 
     async with serve(plans={"greet": GREET}) as live:
-        run = await live.start(ASKING)
+        run = await live.start(REQUESTS_PLAN)
         await live.wait_for_requests(run)
         async with open_page(chromium, f"{live.url}/console/#/inbox", size=size, colours=colours) as page:
             cards = page.locator(f'[data-run="{run}"]')
@@ -466,28 +468,28 @@ async def test_views_fit_and_have_alternatives(
             await cards.first.get_by_role("button", name="Reject").click()
             await cards.nth(1).get_by_role("button", name="Add an item").click()
             await cards.nth(1).get_by_role("button", name="Answer").click()
-            await look(page, "inbox")
+            await check_view(page, "inbox")
             await page.goto(f"{live.url}/console/#/chat")
             await page.get_by_label("For", exact=True).select_option("plan/greet")
             await page.get_by_label("Request", exact=True).fill("Ada")
             await page.keyboard.press("Enter")
             await expect(page.locator('[data-request="check"]')).to_be_visible()
-            await look(page, "chat")
+            await check_view(page, "chat")
             await page.goto(f"{live.url}/console/#/plan")
-            await page.get_by_label("Plan, as YAML or JSON").fill(FOUND)
+            await page.get_by_label("Plan, as YAML or JSON").fill(MISSPELLED_PLAN)
             await expect(page.locator(".gutter strong")).to_be_visible()
-            await look(page, "plan")
+            await check_view(page, "plan")
             await page.goto(f"{live.url}/console/#/runs/{run}")
             await page.get_by_role("group", name="Steer the run").get_by_role("button", name="Fork").click()
             await page.get_by_role("button", name="Show the difference").click()
             await expect(page.get_by_role("dialog").get_by_role("table")).to_be_visible()
-            await look(page, "fork")
+            await check_view(page, "fork")
             await page.keyboard.press("Escape")
             await expect(page.get_by_role("dialog")).to_have_count(0)
             await expect(page.get_by_role("button", name="Fork")).to_be_focused()
-            ground = await page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+            background = await page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
         await live.post(f"/v1/runs/{run}/cancel", {})
     assert widths == dict.fromkeys(widths, size[0])
     assert errors == []
-    brightest = max(map(int, ground.removeprefix("rgb(").rstrip(")").split(",")))
+    brightest = max(map(int, background.removeprefix("rgb(").rstrip(")").split(",")))
     assert brightest < 60 if colours == "dark" else brightest > 200

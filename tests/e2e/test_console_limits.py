@@ -18,7 +18,7 @@ LIMITED = plan_of(
 )
 
 
-async def test_limit_is_raised_where_a_node_waits_for_it(serve: Serve, chromium: Browser) -> None:
+async def test_limit_is_raised_at_the_node_that_waits_for_it(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
         run = await live.start(LIMITED)
         assert (await live.post(f"/v1/runs/{run}/limits", {"max_parallel": 1})).json()["ok"]
@@ -40,6 +40,6 @@ async def test_limit_is_raised_where_a_node_waits_for_it(serve: Serve, chromium:
             await dialog.get_by_role("button", name="Set them").click()
             await expect(page.get_by_text("the run now has max_parallel 2")).to_be_attached()
             await expect(page.get_by_role("group", name="Steer next").get_by_text("Raise a limit")).to_have_count(0)
-            next_one = (await live.http.get(f"/v1/runs/{run}/nodes/next")).json()
+            next_node = (await live.http.get(f"/v1/runs/{run}/nodes/next")).json()
             await live.post(f"/v1/runs/{run}/cancel", {})
-    assert next_one["status"] == "running"
+    assert next_node["status"] == "running"

@@ -1,4 +1,4 @@
-"""The console renders Markdown of answers and questions, and nothing in it runs, loads or leads to a script."""
+"""The console renders Markdown of answers and questions without running or linking to scripts or loading files."""
 
 import pytest
 from playwright.async_api import Browser, Page, expect
@@ -50,10 +50,10 @@ async def _ask(page: Page, words: str) -> None:
 
 async def _assert_harmless(page: Page) -> None:
     assert await page.evaluate("window.hacked") is None
-    place = page.locator("main")
+    main = page.locator("main")
     dangerous = "script, img, iframe, style, form[action], [onerror], [onclick], [onmouseover], [style]"
-    await expect(place.locator(dangerous)).to_have_count(0)
-    links = await place.locator(".markdown a").evaluate_all("all => all.map(a => [a.getAttribute('href'), a.rel])")
+    await expect(main.locator(dangerous)).to_have_count(0)
+    links = await main.locator(".markdown a").evaluate_all("all => all.map(a => [a.getAttribute('href'), a.rel])")
     assert {href for href, _ in links if href is not None} <= {
         *("https://tracker.example/b.gif", "https://example.com/%22onmouseover=%22window.hacked=6"),
         *("https://example.com", "https://tracker.example/a.gif", "https://tracker.example/", "https://x.example"),
@@ -63,8 +63,10 @@ async def _assert_harmless(page: Page) -> None:
 
 async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve: Serve, chromium: Browser) -> None:
     async with serve(plans={"echo": ECHO}) as live, open_page(chromium, f"{live.url}/console/#/chat") as page:
-        elsewhere: list[str] = []
-        page.on("request", lambda asked: None if asked.url.startswith(live.url) else elsewhere.append(asked.url))
+        foreign_urls: list[str] = []
+        page.on(
+            "request", lambda request: None if request.url.startswith(live.url) else foreign_urls.append(request.url)
+        )
         await _ask(page, HOSTILE)
         card = page.locator('[data-request="check"]')
         await expect(card.get_by_role("heading")).to_have_text("Is this right?")
@@ -85,13 +87,13 @@ async def test_markdown_is_rendered_and_hostile_markdown_is_harmless(serve: Serv
         await card.last.get_by_label("Answer", exact=True).fill(ANSWER)
         await card.last.get_by_role("button", name="Answer").click()
         await expect(answer).to_have_count(2)
-        last = answer.last
-        await expect(last.get_by_role("heading", level=3)).to_have_text("Report")
-        await expect(last.locator("strong")).to_have_text("42")
-        link = last.get_by_role("link", name="the source")
+        last_answer = answer.last
+        await expect(last_answer.get_by_role("heading", level=3)).to_have_text("Report")
+        await expect(last_answer.locator("strong")).to_have_text("42")
+        link = last_answer.get_by_role("link", name="the source")
         attributes = [await link.get_attribute(name) for name in ("href", "rel", "target")]
         assert attributes == ["https://example.com/a?b=1&c=2", "noopener noreferrer nofollow", "_blank"]
-        await expect(last.locator("td").last).to_have_attribute("align", "right")
-        await expect(last.locator("pre")).to_have_text('print("<b>42</b>")')
+        await expect(last_answer.locator("td").last).to_have_attribute("align", "right")
+        await expect(last_answer.locator("pre")).to_have_text('print("<b>42</b>")')
         assert await accessibility_violations(page) == []
-        assert elsewhere == []
+        assert foreign_urls == []

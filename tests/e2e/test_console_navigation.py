@@ -1,4 +1,4 @@
-"""Dialogs and status texts of the console belong to the open page: they end with a navigation."""
+"""Navigation in the console closes dialogs and clears status texts, since they belong to the open page."""
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -16,28 +16,28 @@ SHORT = {"plan": 1, "nodes": [calculation("sum", "1 + 1")]}
 
 async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
-        first = await live.start({**LONG, "title": "The first run"})
-        second = await live.start({**LONG, "title": "The second run"})
-        ended = await live.start(SHORT)
-        async with open_page(chromium, f"{live.url}/console/#/runs/{first}") as page:
+        first_run = await live.start({**LONG, "title": "The first run"})
+        second_run = await live.start({**LONG, "title": "The second run"})
+        ended_run = await live.start(SHORT)
+        async with open_page(chromium, f"{live.url}/console/#/runs/{first_run}") as page:
             dialog = page.get_by_role("dialog")
             heading = page.get_by_role("heading", level=1)
             cancel = page.get_by_role("button", name="Cancel the run")
             await expect(heading).to_have_text("The first run")
-            await page.goto(f"{live.url}/console/#/runs/{second}")
+            await page.goto(f"{live.url}/console/#/runs/{second_run}")
             await expect(heading).to_have_text("The second run")
             await cancel.click()
             await expect(dialog).to_contain_text("The second run")
-            await expect(dialog).to_contain_text(second)
+            await expect(dialog).to_contain_text(second_run)
             await page.go_back()
             await expect(heading).to_have_text("The first run")
             await expect(dialog).to_have_count(0)
 
-            # A dialog that first reads something must not open on a later page.
+            # A dialog that loads data before it opens must not open on a later page.
             async with page.expect_response("**/limits"):
                 await page.route("**/limits", lambda route: route.continue_())
                 await page.get_by_role("button", name="Limits").click()
-                await page.evaluate(f"location.hash = '#/runs/{second}'")
+                await page.evaluate(f"location.hash = '#/runs/{second_run}'")
             await expect(heading).to_have_text("The second run")
             await cancel.click()
             await expect(dialog).to_have_count(1)
@@ -45,7 +45,7 @@ async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, 
             await page.go_back()
             await expect(dialog).to_have_count(0)
 
-            await page.goto(f"{live.url}/console/#/runs/{ended}")
+            await page.goto(f"{live.url}/console/#/runs/{ended_run}")
             status = page.locator("#status-line")
             await page.get_by_role("button", name="Fork").click()
             await dialog.get_by_role("button", name="Show the difference").click()
@@ -56,5 +56,5 @@ async def test_navigation_closes_dialogs_and_removes_status_texts(serve: Serve, 
             await page.get_by_role("link", name="Chat").click()
             await expect(page.get_by_role("heading", level=1)).to_have_text("New chat")
             await expect(status).to_be_empty()
-        statuses = [(await live.http.get(f"/v1/runs/{run}")).json()["status"] for run in (first, second)]
+        statuses = [(await live.http.get(f"/v1/runs/{run}")).json()["status"] for run in (first_run, second_run)]
     assert statuses == ["running", "running"]

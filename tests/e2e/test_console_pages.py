@@ -26,13 +26,13 @@ FORM = {
     },
     "required": ["kind", "from"],
 }
-SENT = plan_of(
+FORM_PLAN = plan_of(
     {"id": "facts", "human": {"type": "INFORMATION", "prompt": "What is sent?", "schema": FORM}},
     title="Send something",
     output="{{facts.result}}",
 )
-TWO = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
-NEEDS = """\
+SUM_PLAN = {"plan": 1, "nodes": [calculation("one", "1 + 1")], "output": "{{one.result}}"}
+PLAN_WITH_INPUTS = """\
 plan: 1
 inputs:
   whose: {type: string}
@@ -40,7 +40,7 @@ inputs:
 nodes:
   - {id: double, tool: calculator, arguments: {expression: "{{PLACEHOLDER_many}} * 2"}}
 """
-TRIED_AGAIN = """async () => {
+SHOW_RETRIED_NODE = """async () => {
   const { Detail } = await import("/console/js/detail.js");
   const node = { node_id: "one", status: "running", attempts: 2, started_at: "2026-01-05T09:30:00Z" };
   const step = { node_id: "one", message: "waits: attempt 2 failed: no line", until: "2026-01-05T09:31:00Z" };
@@ -52,7 +52,7 @@ TRIED_AGAIN = """async () => {
   document.body.append(detail.element);
   detail.show("one");
 }"""
-LEFT = """async () => {
+RETRY_AFTER_LEAVING = """async () => {
   const { retryUntilSuccess } = await import("/console/js/events.js");
   const leaving = new AbortController();
   let attempts = 0;
@@ -64,13 +64,13 @@ LEFT = """async () => {
   const errorName = await retryUntilSuccess(once, asks).catch((error) => error.name);
   return [errorName, attempts];
 }"""
-ASKED = """() => {
+SEND_CHAT_REQUEST = """() => {
   import("/console/js/chat_stream.js").then(({ chatRequest, follow }) => {
     const on = { offline() {} };
     return follow(chatRequest({ model: "small", messages: [] }, "key-1"), { on, signal: new AbortController().signal });
   });
 }"""
-OLDER = """async () => {
+LOAD_OLDER_GRAPH = """async () => {
   const { Model } = await import("/console/js/model.js");
   const model = new Model();
   const node = { node_id: "one", title: "One", group: "round 1" };
@@ -89,7 +89,7 @@ FORMATS = """async () => {
   const { formatText, inputOf } = await import("/console/js/formats.js");
   return ["constructor", "date", "uuid"].map((format) => [formatText(format), inputOf(format, "").type]);
 }"""
-CHOOSING = """async () => {
+SHOW_SELECTION = """async () => {
   const { requestCard } = await import("/console/js/answers.js");
   const options = ["by sea", "by air"];
   const request = { run_id: "run-1", request_id: "way", type: "SELECTION", options, allow_text: true };
@@ -102,37 +102,37 @@ CHOOSING = """async () => {
 PAGES = {"runs": "Runs", "inbox": "Inbox", "chat": "Chat", "plan": "Plan"}
 
 
-async def test_every_page_has_its_name_and_leads_to_temporal(serve: Serve, chromium: Browser) -> None:
-    async with serve(plans={"two": TWO}) as live:
-        run = await live.start(SENT)
+async def test_every_page_has_a_title_and_links_to_temporal(serve: Serve, chromium: Browser) -> None:
+    async with serve(plans={"two": SUM_PLAN}) as live:
+        run = await live.start(FORM_PLAN)
         await live.wait_for_requests(run)
-        of_run = re.compile(rf"/namespaces/[^/]+/workflows/{run}$")
+        run_url = re.compile(rf"/namespaces/[^/]+/workflows/{run}$")
         async with open_page(chromium, f"{live.url}/console/") as page:
-            head = page.get_by_role("banner").get_by_role("link", name="Temporal UI")
+            header_link = page.get_by_role("banner").get_by_role("link", name="Temporal UI")
             for path, name in PAGES.items():
                 await page.goto(f"{live.url}/console/#/{path}")
                 await expect(page).to_have_title(f"{name} · Dagwright")
-                await expect(head).to_have_attribute("href", re.compile("/namespaces/[^/]+/workflows$"))
+                await expect(header_link).to_have_attribute("href", re.compile("/namespaces/[^/]+/workflows$"))
             await page.goto(f"{live.url}/console/#/inbox")
             card = page.locator(f'[data-run="{run}"]')
             await expect(card.get_by_role("link", name="Send something")).to_be_visible()
             await expect(card.locator(".facts")).to_contain_text(run)
-            await expect(card.get_by_role("link", name="Temporal UI")).to_have_attribute("href", of_run)
+            await expect(card.get_by_role("link", name="Temporal UI")).to_have_attribute("href", run_url)
             await page.get_by_label("Find", exact=True).fill("send SOMETHING")
             await expect(card).to_be_visible()
             await page.goto(f"{live.url}/console/#/runs/{run}?node=facts")
             await expect(page).to_have_title("Send something · Dagwright")
             await expect(page.locator(".facts").get_by_role("link", name="asks 1 question")).to_be_visible()
             link = page.locator(".detail").get_by_role("link", name="Temporal UI")
-            await expect(link).to_have_attribute("href", of_run)
+            await expect(link).to_have_attribute("href", run_url)
             await page.goto(f"{live.url}/console/#/chat")
             await expect(page.get_by_text("Write a request below")).to_be_visible()
             await page.get_by_label("For", exact=True).select_option("plan/two")
             await page.get_by_role("button", name="Send").click()
             turn = page.locator(".turn-answer")
             await expect(turn.locator(".answer-text")).to_have_text("2")
-            of_turn = re.compile("/workflows/[^/]+$")
-            await expect(turn.get_by_role("link", name="Temporal UI")).to_have_attribute("href", of_turn)
+            turn_url = re.compile("/workflows/[^/]+$")
+            await expect(turn.get_by_role("link", name="Temporal UI")).to_have_attribute("href", turn_url)
             await expect(page.get_by_text("Write a request below")).to_have_count(0)
 
 
@@ -147,8 +147,8 @@ async def test_unknown_address_is_reported(console_page: ConsolePage) -> None:
 
 async def test_empty_list_explains_how_to_start(serve: Serve, chromium: Browser) -> None:
     async with serve(has_worker=False) as live, open_page(chromium, f"{live.url}/console/#/plan") as page:
-        nothing: dict[str, Any] = {"object": "list", "data": [], "next": None, "ui_url": None}
-        await page.route("**/v1/runs?*", lambda route: route.fulfill(json=nothing))
+        empty_list: dict[str, Any] = {"object": "list", "data": [], "next": None, "ui_url": None}
+        await page.route("**/v1/runs?*", lambda route: route.fulfill(json=empty_list))
         await page.goto(f"{live.url}/console/#/runs")
         table = page.get_by_role("table", name="Runs")
         await expect(table.get_by_role("link", name="Chat")).to_be_visible()
@@ -159,7 +159,7 @@ async def test_empty_list_explains_how_to_start(serve: Serve, chromium: Browser)
 
 async def test_form_describes_its_fields(serve: Serve, chromium: Browser) -> None:
     async with serve() as live:
-        run = await live.start(SENT)
+        run = await live.start(FORM_PLAN)
         await live.wait_for_requests(run)
         async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
             card = page.locator(f'[data-run="{run}"]')
@@ -169,29 +169,35 @@ async def test_form_describes_its_fields(serve: Serve, chromium: Browser) -> Non
             await expect(card).not_to_contain_text("date-time")
             assert await accessibility_violations(page) == []
             await card.get_by_label("from").fill("2026-01-05T09:30")
-            zone = await page.evaluate("new Date('2026-01-05T09:30').toISOString()")
+            expected_time = await page.evaluate("new Date('2026-01-05T09:30').toISOString()")
             await card.get_by_role("button", name="Answer").click()
             await expect(card.locator(".confirmation")).to_contain_text("facts")
             data = (await live.wait_for_end(run))["output"]["data"]
-            same = await page.evaluate("text => new Date(text).toISOString()", data["from"])
+            sent_time = await page.evaluate("text => new Date(text).toISOString()", data["from"])
     assert data["kind"] == "parcel"
     assert re.fullmatch(r"2026-01-05T09:30:00[+-]\d\d:\d\d", data["from"])
-    assert same == zone
+    assert sent_time == expected_time
 
 
-async def test_form_of_a_plan_marks_what_the_run_asks_for(console_page: ConsolePage) -> None:
+async def test_form_of_a_plan_marks_requested_and_optional_inputs(console_page: ConsolePage) -> None:
     async with console_page("plan") as page:
-        await page.get_by_label("Plan, as YAML or JSON").fill(NEEDS)
+        await page.get_by_label("Plan, as YAML or JSON").fill(PLAN_WITH_INPUTS)
         form = page.get_by_role("form", name="Start")
         whose = form.locator("label").filter(has_text="whose")
         await expect(whose).to_have_text("whose (the run asks for it if empty)")
         await expect(form.locator("label").filter(has_text="many")).to_have_text("many (optional)")
 
 
-async def test_inbox_filter_reports_that_it_knows_loaded_requests_only(console_page: ConsolePage) -> None:
-    asked = {"run_id": "run-1", "request_id": "way", "node_id": "way", "type": "CLARIFICATION", "prompt": "Which way?"}
+async def test_inbox_filter_reports_that_it_searches_loaded_requests_only(console_page: ConsolePage) -> None:
+    request = {
+        "run_id": "run-1",
+        "request_id": "way",
+        "node_id": "way",
+        "type": "CLARIFICATION",
+        "prompt": "Which way?",
+    }
     document: dict[str, Any] = {
-        **asked,
+        **request,
         "title": "Trip",
         "assignee": None,
         "opened_at": "2026-01-05T09:30:00.000Z",
@@ -202,8 +208,8 @@ async def test_inbox_filter_reports_that_it_knows_loaded_requests_only(console_p
         async def answer(route: Route) -> None:
             is_first = "cursor" not in route.request.url
             requests = [document] if is_first else [{**document, "request_id": f"way-{number}"} for number in range(50)]
-            listed = {"object": "list", "data": requests, "next": "1", "has_more": True, "omitted": []}
-            await route.fulfill(json=listed)
+            inbox = {"object": "list", "data": requests, "next": "1", "has_more": True, "omitted": []}
+            await route.fulfill(json=inbox)
 
         await page.route("**/v1/inbox?*", answer)
         await page.goto(page.url.replace("#/plan", "#/inbox"))
@@ -216,47 +222,47 @@ async def test_inbox_filter_reports_that_it_knows_loaded_requests_only(console_p
 
 async def test_retried_node_reports_when_and_why(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
-        await page.evaluate(TRIED_AGAIN)
+        await page.evaluate(SHOW_RETRIED_NODE)
         detail = page.get_by_role("region", name="Node")
         await expect(detail).to_contain_text("Last attempt started")
         await expect(detail).to_contain_text(re.compile(r"attempt 2 failed: no line, until .*:31:00"))
 
 
-async def test_nothing_is_sent_for_a_page_that_was_left(console_page: ConsolePage) -> None:
+async def test_request_is_not_retried_after_its_page_was_left(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
-        assert await page.evaluate(LEFT) == ["AbortError", 1]
+        assert await page.evaluate(RETRY_AFTER_LEAVING) == ["AbortError", 1]
 
 
-async def test_model_that_thinks_for_long_is_asked_once(console_page: ConsolePage) -> None:
+async def test_slow_model_is_called_once(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
-        asked: list[Route] = []
+        routes: list[Route] = []
         await page.clock.install()
         # The request stays open.
-        await page.route("**/v1/chat/completions", lambda route: asked.append(route))  # noqa: PLW0108 - it marks what it is given
-        await page.evaluate(ASKED)
-        await eventually(lambda: len(asked) == 1)
+        await page.route("**/v1/chat/completions", lambda route: routes.append(route))  # noqa: PLW0108 - Playwright marks the handler
+        await page.evaluate(SEND_CHAT_REQUEST)
+        await eventually(lambda: len(routes) == 1)
         for _ in range(10):
             await page.clock.run_for(10_000)
-        assert len(asked) == 1
-        # The browser's library waits for the end of each held request, even after its page was closed.
-        await asked[0].abort()
+        assert len(routes) == 1
+        # Playwright waits for the end of each open request, even after the page was closed.
+        await routes[0].abort()
 
 
 async def test_older_graph_does_not_revert_newer_events(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
-        result = await page.evaluate(OLDER)
+        result = await page.evaluate(LOAD_OLDER_GRAPH)
     assert result == [["One again", "running", 2, None, "round 1"], ["One", "waiting", 1, None, "round 1"]]
 
 
-async def test_unknown_format_is_a_text(console_page: ConsolePage) -> None:
+async def test_unknown_format_has_a_text_field(console_page: ConsolePage) -> None:
     async with console_page("inbox") as page:
         result = await page.evaluate(FORMATS)
     assert result == [["constructor", "text"], ["", "date"], ["such as 123e4567-e89b-42d3-a456-426614174000", "text"]]
 
 
-async def test_option_and_own_text_decide_which_is_the_answer(console_page: ConsolePage) -> None:
+async def test_later_choice_of_option_or_text_is_the_answer(console_page: ConsolePage) -> None:
     async with console_page("plan") as page:
-        await page.evaluate(CHOOSING)
+        await page.evaluate(SHOW_SELECTION)
         card = page.locator('[data-request="way"]')
         await card.get_by_role("button", name="Answer").click()
         await expect(card.get_by_role("alert")).to_have_text("choose one")
@@ -272,18 +278,18 @@ async def test_option_and_own_text_decide_which_is_the_answer(console_page: Cons
         assert await page.evaluate("window.given") == {"selected": ["by air"]}
 
 
-async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Serve, chromium: Browser) -> None:
-    asks = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
-    plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0", on_error="skip"), asks]}
+async def test_node_of_an_ended_run_offers_only_a_fork(serve: Serve, chromium: Browser) -> None:
+    approval = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
+    plan = {"plan": 1, "nodes": [calculation("broken", "1 / 0", on_error="skip"), approval]}
     async with serve() as live:
         run = await live.start(plan)
         async with open_page(chromium, f"{live.url}/console/#/inbox") as page:
-            last = {"run_id": run, "status": "completed_with_failures", "error": None, "output": None}
+            end_event = {"run_id": run, "status": "completed_with_failures", "error": None, "output": None}
             final_event = asyncio.Event()
 
             async def fulfill_end(route: Route) -> None:
                 await final_event.wait()
-                message = f"event: run.completed\ndata: {json.dumps(last)}\n\n"
+                message = f"event: run.completed\ndata: {json.dumps(end_event)}\n\n"
                 await route.fulfill(body=message, content_type="text/event-stream")
 
             await page.route(f"**/v1/runs/{run}/events", fulfill_end)
@@ -299,13 +305,13 @@ async def test_node_offers_no_more_than_a_fork_once_its_run_has_ended(serve: Ser
             await expect(actions.get_by_role("button")).to_have_text(["Fork from here"])
 
 
-MAY_BE_LEFT_OUT = {
+OPTIONAL_FIELDS = {
     "name": {"type": "string"},
     "address": {"type": "object", "properties": {"zip": {"type": "string"}}, "required": ["zip"]},
     "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1},
     "several": {"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 1},
 }
-ROUND: list[tuple[Any, Any]] = [
+ROUND_TRIPS: list[tuple[Any, Any]] = [
     (
         {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": ["number", "null"]}}},
         {"a": "x", "b": 1.5},
@@ -320,7 +326,7 @@ ROUND: list[tuple[Any, Any]] = [
         },
         {"from": {"city": "Oslo"}},
     ),
-    ({"type": "object", "properties": MAY_BE_LEFT_OUT, "required": ["name"]}, {"name": "Ann"}),
+    ({"type": "object", "properties": OPTIONAL_FIELDS, "required": ["name"]}, {"name": "Ann"}),
     ({"type": "array", "items": {"enum": ["a", "b", "c"]}}, ["a", "c"]),
     ({"type": "array", "items": {"type": "object", "properties": {"n": {"type": "integer"}}}}, [{"n": 1}, {"n": 2}]),
     ({"anyOf": [{"type": "string"}, {"type": "array"}]}, ["x", {"y": 1}]),
@@ -330,7 +336,7 @@ ROUND: list[tuple[Any, Any]] = [
     ({"enum": [1, "1", None, {"x": 1}]}, {"x": 1}),
     ({"type": "string", "maxLength": 500}, "two\nlines"),
 ]
-READ = """async ([schema, value]) => {
+READ_FORM = """async ([schema, value]) => {
   const { schemaForm } = await import("/console/js/forms.js");
   const form = schemaForm(schema, { value });
   document.body.append(form.element);
@@ -341,14 +347,14 @@ READ = """async ([schema, value]) => {
 }"""
 
 
-async def test_form_reads_what_it_was_given(console_page: ConsolePage) -> None:
-    parts = {"a": {"type": "integer", "maximum": 3}, "b": {}, "c": {"type": "number", "default": "12,5"}}
-    wrong = {"type": "object", "properties": parts, "required": ["a", "b"]}
+async def test_form_returns_its_initial_value(console_page: ConsolePage) -> None:
+    properties = {"a": {"type": "integer", "maximum": 3}, "b": {}, "c": {"type": "number", "default": "12,5"}}
+    strict_schema = {"type": "object", "properties": properties, "required": ["a", "b"]}
     async with console_page("plan") as page:
-        actual = [await page.evaluate(READ, [schema, value]) for schema, value in ROUND]
-        result = await page.evaluate(READ, [wrong, {"a": 4}])
-    assert actual == [{"value": value, "problems": [], "marked": []} for _, value in ROUND]
-    assert result["problems"] == [
+        actual = [await page.evaluate(READ_FORM, [schema, value]) for schema, value in ROUND_TRIPS]
+        invalid_result = await page.evaluate(READ_FORM, [strict_schema, {"a": 4}])
+    assert actual == [{"value": value, "problems": [], "marked": []} for _, value in ROUND_TRIPS]
+    assert invalid_result["problems"] == [
         {"path": ["a"], "message": "write 3 or less"},
         {"path": ["b"], "message": "this field is required"},
         {"path": ["c"], "message": "write a number, such as 12.5"},

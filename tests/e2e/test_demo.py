@@ -1,4 +1,4 @@
-"""`make demo`: an order is killed in the middle, continues, and each lamp is packed once; so is the next order."""
+"""`make demo`: an order continues after a kill; each lamp is packed once, also in the next order."""
 
 import re
 import signal
@@ -21,19 +21,21 @@ def shop_log(stdout: str) -> list[str]:
 
 async def test_demo_kills_an_order_and_continues_it(own_commands_without_server: CommandLine) -> None:
     program = await demo_of_make("demo")
-    done = (await wait_for_exit(await own_commands_without_server.start(program=program))).check_success()
-    before, killed, after = done.stdout.partition("\n$ kill -9 ")
-    assert killed
+    result = (await wait_for_exit(await own_commands_without_server.start(program=program))).check_success()
+    before, separator, after = result.stdout.partition("\n$ kill -9 ")
+    assert separator
     assert ["completed" in before, "run demo-order-1 already exists with the same plan; continuing it\n" in after] == [
         True
     ] * 2
     assert "demo-order-1 (Lamp order): completed in " not in before
     assert "demo-order-1 (Lamp order): completed in " in after
-    assert shop_log(done.stdout) == SHOP
+    assert shop_log(result.stdout) == SHOP
     assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_persistent()
 
 
-async def test_an_interrupted_demo_continues_and_the_next_is_new(own_commands_without_server: CommandLine) -> None:
+async def test_interrupted_demo_continues_and_the_next_demo_starts_a_new_order(
+    own_commands_without_server: CommandLine,
+) -> None:
     program = await demo_of_make("demo")
     first = await own_commands_without_server.start(program=program)
     await line_with(first, "run demo-order-1 already exists")

@@ -1,4 +1,4 @@
-"""`make demo-human`: the run asks, is answered from a second terminal with the printed commands, and continues."""
+"""`make demo-human`: the run requests two answers, gets them by the printed commands, and continues."""
 
 import asyncio
 import shlex
@@ -18,26 +18,26 @@ async def test_demo_continues_after_the_shown_commands_are_run(own_command_line:
     assert program == ".venv/bin/dagwright"
     run = await own_command_line.start(*(str(ROOT / word) if "/" in word else word for word in arguments))
 
-    # One is asked at once, the other when the total is known.
-    asked = [await line_with(run, "asked "), await line_with(run, "answer ")]
-    asked += [await line_with(run, "asked "), await line_with(run, "answer ")]
-    assert [line.rstrip().partition("  ")[2].partition(" dagwright feedback run-")[0] for line in asked] == [
+    # The first request opens at once, the second when the total is known.
+    request_lines = [await line_with(run, "asked "), await line_with(run, "answer ")]
+    request_lines += [await line_with(run, "asked "), await line_with(run, "answer ")]
+    assert [line.rstrip().partition("  ")[2].partition(" dagwright feedback run-")[0] for line in request_lines] == [
         "asked      channels waits for anyone: Where shall it be published?",
         "answer    ",
         "asked      check waits for ann: The total is 860. Publish it?",
         "answer    ",
     ]
-    assert asked[1].rstrip().endswith(" channels --select web  (or print, mail; repeatable)")
-    assert asked[3].rstrip().endswith(" check --approve  (or --reject)")
-    selected = await own_command_line(*_command(asked[1]), "--select", "mail")
-    approved = await own_command_line(*_command(asked[3]), "--by", "ann")
+    assert request_lines[1].rstrip().endswith(" channels --select web  (or print, mail; repeatable)")
+    assert request_lines[3].rstrip().endswith(" check --approve  (or --reject)")
+    select_result = await own_command_line(*_command(request_lines[1]), "--select", "mail")
+    approve_result = await own_command_line(*_command(request_lines[3]), "--by", "ann")
 
-    assert [(end.code, end.stderr) for end in (selected, approved)] == [(0, ""), (0, "")]
+    assert [(each.code, each.stderr) for each in (select_result, approve_result)] == [(0, ""), (0, "")]
     result = await wait_for_exit(run)
     assert (result.code, result.stderr) == (0, "")
     assert result.stdout.endswith("Published by web and mail: the total is 860.\n")
 
 
 def _command(line: str) -> list[str]:
-    """Return the words behind `dagwright` in a line that shows a command."""
+    """Return the words after `dagwright` in a line that shows a command."""
     return shlex.split(line.partition("dagwright ")[2].partition("  (")[0])

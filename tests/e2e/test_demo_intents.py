@@ -26,8 +26,8 @@ async def test_demo_continues_after_a_kill_and_then_changes_nothing(own_commands
     assert "after:  person 15, company 12, fund 7, role 2, product 2, relation 1\n" in second_result.stdout
     assert "Apex Capital Fund (LU)    DIRECTOR: John Smith (GB)" in second_result.stdout
 
-    third = await wait_for_exit(await own_commands_without_server.start("--pace", "0", program=_DEMO))
-    third.check_success()
-    assert "onboarding-demo-2: completed in " in third.stdout
-    assert "nothing changed: every step was already done\n" in third.stdout
+    third_result = await wait_for_exit(await own_commands_without_server.start("--pace", "0", program=_DEMO))
+    third_result.check_success()
+    assert "onboarding-demo-2: completed in " in third_result.stdout
+    assert "nothing changed: every step was already done\n" in third_result.stdout
     assert LocalServer(Settings(state_dir=own_commands_without_server.folder / "state")).is_persistent()

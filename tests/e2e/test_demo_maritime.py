@@ -1,4 +1,4 @@
-"""`make demo-maritime`: two carriers are compared on a real search server, which is gone when the demo is."""
+"""`make demo-maritime`: two carriers are compared on a real search server, which stops with the demo."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -16,21 +16,21 @@ CARRIERS = ("MAERSK", "EVERGREEN")
 
 def last_quarter(today: date) -> tuple[date, date]:
     """Return the first and the last day of the quarter that has ended most recently."""
-    this = date(today.year, today.month - (today.month - 1) % 3, 1)
-    last = this - timedelta(days=1)
-    return date(last.year, last.month - 2, 1), last
+    quarter_start = date(today.year, today.month - (today.month - 1) % 3, 1)
+    last_day = quarter_start - timedelta(days=1)
+    return date(last_day.year, last_day.month - 2, 1), last_day
 
 
 def volumes(data: DataSet) -> dict[str, tuple[int, int]]:
-    """Return the figures that the answer must have, by the data alone: carrier -> TEU and number of shipments."""
+    """Compute the expected figures from the data alone: carrier -> TEU and number of shipments."""
     first, last = (day.isoformat() for day in last_quarter(data.today))
-    found = dict.fromkeys(CARRIERS, (0, 0))
+    volume_by_carrier = dict.fromkeys(CARRIERS, (0, 0))
     for shipment in data.shipments():
         if shipment["destination_port_code"] == "USLAX" and first <= shipment["departure_date"] <= last:
-            teu, number = found.get(shipment["carrier_name"], (0, 0))
-            if shipment["carrier_name"] in found:
-                found[shipment["carrier_name"]] = (teu + shipment["teu"], number + 1)
-    return found
+            teu, number = volume_by_carrier.get(shipment["carrier_name"], (0, 0))
+            if shipment["carrier_name"] in volume_by_carrier:
+                volume_by_carrier[shipment["carrier_name"]] = (teu + shipment["teu"], number + 1)
+    return volume_by_carrier
 
 
 async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_command_line: CommandLine) -> None:
@@ -40,24 +40,24 @@ async def test_demo_compares_two_carriers_by_the_figures_of_the_shipments(own_co
     assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     assert lines[0] == "no OPENAI_API_KEY is set, so a script plays the model"
-    # Not into the data of the user.
-    loaded = "loaded 10,000 shipments in demo-maritime-* on the search server at http://127.0.0.1:"
-    assert any(line.startswith(loaded) for line in lines)
+    # The demo loads its shipments into indices of its own, not into those of the user.
+    load_message = "loaded 10,000 shipments in demo-maritime-* on the search server at http://127.0.0.1:"
+    assert any(line.startswith(load_message) for line in lines)
     workers = [line.split()[1] for line in lines if line.startswith("  sg")]
     assert workers == [*["metadata_lookup:"] * 2, *["es_query_gen:"] * 2, *["es_query_exec:"] * 2, "analyze_results:"]
-    # At midnight the demo and this test may have two days.
+    # Around midnight, the demo and this test may have different dates.
     expected = [volumes(DataSet(day)) for day in {today, datetime.now(UTC).date()}]
     rows = [{cell.strip() for cell in line.strip("| ").split("|")} for line in lines if line.startswith("| ")]
     assert any(
         all(any({name, f"{figures[name][0]:,}", f"{figures[name][1]:,}"} <= row for row in rows) for name in CARRIERS)
         for figures in expected
     ), result.stdout
-    # The files and the page that the output names exist.
+    # The commands that the output shows succeed.
     run = next(line.split()[1] for line in lines if line.startswith("run demo-maritime-"))
-    shown = [line for line in lines if ".venv/bin/dagwright " in line and run in line]
-    graph, node = (line.split("dagwright ")[1].split() for line in shown)
-    looked = [await own_command_line(*graph), await own_command_line(*node)]
-    assert [(each.code, each.stderr) for each in looked] == [(0, ""), (0, "")]
-    assert "metadata_lookup" in looked[0].stdout
-    assert "analysis_result" in looked[1].stdout
+    command_lines = [line for line in lines if ".venv/bin/dagwright " in line and run in line]
+    graph, node = (line.split("dagwright ")[1].split() for line in command_lines)
+    results = [await own_command_line(*graph), await own_command_line(*node)]
+    assert [(each.code, each.stderr) for each in results] == [(0, ""), (0, "")]
+    assert "metadata_lookup" in results[0].stdout
+    assert "analysis_result" in results[1].stdout
     assert LocalSearch.of(Settings(state_dir=own_command_line.folder / "state")).find() is None

@@ -1,4 +1,4 @@
-"""`make demo-onboarding`: which of two directors is meant is asked once, and the fund is there once it is said."""
+"""`make demo-onboarding`: the run asks once which of two directors is meant, and creates the fund after the answer."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ from tests.support.eventually import eventually
 
 pytestmark = pytest.mark.server
 
-ANSWERED = "no terminal, so a second process answers: dagwright feedback which-director-"
+SECOND_PROCESS_ANSWERS = "no terminal, so a second process answers: dagwright feedback which-director-"
 PARTIES = str(ROOT / "examples" / "onboarding" / "parties.csv")
 
 
@@ -42,11 +42,11 @@ def rows_with(director: str) -> list[str]:
 @pytest.mark.fresh
 async def test_demo_answers_itself_without_a_terminal(own_command_line: CommandLine) -> None:
     program = await program_of_demo()
-    loaded = await own_command_line("entities", "load", PARTIES)
+    load_result = await own_command_line("entities", "load", PARTIES)
     result = await wait_for_exit(await own_command_line.start(program=program))
-    assert (loaded.code, result.code, result.stderr) == (0, 0, "")
+    assert (load_result.code, result.code, result.stderr) == (0, 0, "")
     lines = result.stdout.splitlines()
-    assert len([line for line in lines if line.startswith(ANSWERED)]) == 1
+    assert len([line for line in lines if line.startswith(SECOND_PROCESS_ANSWERS)]) == 1
     assert rows_of(result.stdout) == rows_with("Maria García (ES)")
 
 
@@ -54,18 +54,20 @@ async def test_demo_continues_when_it_is_answered_from_a_second_terminal(own_com
     program = await program_of_demo()
     await own_command_line("entities", "load", PARTIES)
     demo = asyncio.create_task(own_command_line.on_terminal(program=program))
-    asked: list[dict[str, Any]] = []
+    requests: list[dict[str, Any]] = []
 
-    async def asks() -> bool:
+    async def has_requests() -> bool:
         inbox = await own_command_line("inbox", "--json")
-        asked[:] = inbox.document["requests"] if inbox.code == 0 else []
-        return bool(asked)
+        requests[:] = inbox.document["requests"] if inbox.code == 0 else []
+        return bool(requests)
 
-    await eventually(asks)
-    (request,) = asked
-    (other,) = [option["id"] for option in request["options"] if "María Garcia" in option["label"]]
-    answered = await own_command_line("feedback", request["run_id"], request["request_id"], "--select", other)
+    await eventually(has_requests)
+    (request,) = requests
+    (option_id,) = [option["id"] for option in request["options"] if "María Garcia" in option["label"]]
+    feedback_result = await own_command_line(
+        "feedback", request["run_id"], request["request_id"], "--select", option_id
+    )
     code, screen = await demo
-    assert (request["type"], answered.code, code) == ("SELECTION", 0, 0)
-    assert ANSWERED not in screen
+    assert (request["type"], feedback_result.code, code) == ("SELECTION", 0, 0)
+    assert SECOND_PROCESS_ANSWERS not in screen
     assert rows_of(screen) == rows_with("María Garcia (LU)")

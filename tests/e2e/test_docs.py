@@ -50,15 +50,15 @@ TUTORIAL = [
 ]
 """Pages that continue with the files of the page before."""
 OTHER_PROGRAMS = re.compile(r"`(?:dagwright temporal|temporal|docker compose up) [^`\n]+`")
-"""Commands within a sentence whose options are those of another program."""
+"""Inline commands of other programs, whose options Dagwright does not have."""
 COMMAND_LINE = re.compile(r"^(\$ )?(dagwright|python|pip|make|docker|export|curl) ", re.MULTILINE)
-"""A line of text that readers could run."""
+"""A line of a text block that readers could run."""
 MAX_WORDS_OF_DECISION = 750
 """A page and a half in print."""
-ONLY = frozenset({"only-light", "only-dark"})
+COLOUR_SCHEME_ANCHORS = frozenset({"only-light", "only-dark"})
 """Anchors of a picture that the site shows in one colour scheme."""
 MAX_WORDS_OF_PAGE = 1_200
-"""A page that is read in five minutes; code does not count."""
+"""Words that are read in five minutes; code does not count."""
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 
 
@@ -75,7 +75,7 @@ async def other_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterato
 
 @pytest.fixture
 async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone]:
-    """A clone whose server runs already, so that not each command has to start and end one."""
+    """A clone with a running server, so that no command has to start and stop one."""
     folder = tmp_path / "clone"
     folder.mkdir()
     clone = Clone(folder, address=other_server.address, programs=forked_programs())
@@ -88,7 +88,7 @@ async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone
 @pytest.mark.server
 @pytest.mark.parametrize(
     "page",
-    # The commands of these pages have tests of their own.
+    # The pages of the tutorial continue each other, so they have a test of their own.
     [
         pytest.param(page, marks=pytest.mark.slow if page in ("README.md", "docs/contributing/testing.md") else ())
         for page in PAGES_WITH_COMMANDS
@@ -110,14 +110,14 @@ def _run_commands(page: str, clone: Clone) -> None:
         clone.save(block)
         if block.language not in COMMANDS or not block.is_runnable:
             continue
-        ended = clone.run(block)
-        assert ended.exit_code == block.exit_code, f"{block}\n{ended.output}"
+        result = clone.run(block)
+        assert result.exit_code == block.exit_code, f"{block}\n{result.output}"
         if block.language == "console":
-            assert expected_output(block).search(normalize(ended.output)), f"{block}\n{ended.output}"
+            assert expected_output(block).search(normalize(result.output)), f"{block}\n{result.output}"
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in of_language("yaml", "json")}))
-def test_every_plan_of_a_page_is_as_the_page_describes(page: str, tmp_path: Path) -> None:
+def test_plans_of_a_page_are_valid_unless_marked_invalid(page: str, tmp_path: Path) -> None:
     plans = [block for block in blocks(PAGES[page]) if block.language in ("yaml", "json")]
     files = [tmp_path / (block.name or f"{block.line}.{block.language}") for block in plans]
     for file, block in zip(files, plans, strict=True):
@@ -177,7 +177,8 @@ def test_every_block_is_of_a_kind_that_a_test_knows() -> None:
     assert unknown == []
 
 
-def test_a_block_that_fails_is_one_command_so_that_its_exit_code_hides_no_earlier_failure() -> None:
+def test_failing_block_has_a_single_command() -> None:
+    # The exit code of a block hides failures of all commands but the last.
     failing = [block for block in BLOCKS if block.exit_code]
     assert all(len(block.text.splitlines()) == 1 or block.text.count("$ ") == 1 for block in failing)
 
@@ -217,7 +218,7 @@ def test_blocks_that_are_not_run_name_make_targets_files_and_options_that_exist(
             assert words[1] in _known_commands()
             assert {word for word in words if word.startswith("--")} <= _known_options()
         else:
-            assert not words, f"{block}: nobody checks {line!r}"
+            assert not words, f"{block}: no check for {line!r}"
 
 
 def test_every_option_that_a_page_names_exists() -> None:
@@ -276,15 +277,15 @@ def test_every_variable_of_the_page_on_settings_is_a_setting() -> None:
     rows = re.findall(
         r"^\| (`[A-Z]+_.*?`) \|", PAGES["docs/reference/settings.md"].read_text(encoding="utf-8"), re.MULTILINE
     )
-    named = {name.strip("`") for row in rows for name in row.split(", ")}
+    documented_names = {name.strip("`") for row in rows for name in row.split(", ")}
     fields = Settings.model_fields | MaritimeSettings.model_fields
-    known = {field.validation_alias or f"DAGWRIGHT_{name}".upper() for name, field in fields.items()}
+    setting_names = {field.validation_alias or f"DAGWRIGHT_{name}".upper() for name, field in fields.items()}
     secrets = {f"DAGWRIGHT_SECRET_NAME{end}" for end in ("", "_TOOLS", "_HOSTS")}
-    assert named - known == secrets
+    assert documented_names - setting_names == secrets
 
 
 @pytest.mark.parametrize("name", sorted(PAGES))
-def test_every_link_within_the_repository_leads_somewhere(name: str) -> None:
+def test_every_link_within_the_repository_has_a_target(name: str) -> None:
     page = PAGES[name]
     for link in links(page):
         if link.startswith("https://"):
@@ -293,7 +294,9 @@ def test_every_link_within_the_repository_leads_somewhere(name: str) -> None:
         path = (page.parent / target).resolve() if target else page
         assert path.exists(), f"{name}: {link}"
         is_picture = path.suffix == ".png"
-        assert not anchor or (anchor in ONLY if is_picture else anchor in anchors(path)), f"{name}: {link}"
+        assert not anchor or (anchor in COLOUR_SCHEME_ANCHORS if is_picture else anchor in anchors(path)), (
+            f"{name}: {link}"
+        )
 
 
 @pytest.mark.server
@@ -318,15 +321,15 @@ def test_a_decision_is_short_and_has_all_four_parts(path: Path) -> None:
 
 
 def test_no_code_in_a_table_has_an_escaped_pipe() -> None:
-    """The site shows the backslash."""
+    """The site would show the backslash."""
     code = [(name, span) for name, page in PAGES.items() for span in re.findall(r"`[^`\n]+`", _without_blocks(page))]
     assert [(name, span) for name, span in code if r"\|" in span] == []
 
 
 def test_guides_and_pages_on_deployment_are_short() -> None:
-    short = {name: page for name, page in PAGES.items() if name.startswith(("docs/guides/", "docs/deploy/"))}
-    words = {name: len(re.findall(r"\S*\w\S*", _without_blocks(page))) for name, page in short.items()}
-    assert {name: count for name, count in words.items() if count > MAX_WORDS_OF_PAGE} == {}
+    checked_pages = {name: page for name, page in PAGES.items() if name.startswith(("docs/guides/", "docs/deploy/"))}
+    word_counts = {name: len(re.findall(r"\S*\w\S*", _without_blocks(page))) for name, page in checked_pages.items()}
+    assert {name: count for name, count in word_counts.items() if count > MAX_WORDS_OF_PAGE} == {}
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:
@@ -345,6 +348,6 @@ def test_the_glossary_is_a_short_sorted_list_with_each_kind_of_effects() -> None
     assert [word for word in Effects if f"`{word}`" not in glossary] == []
 
 
-def test_the_changelog_has_what_is_not_released_on_top() -> None:
+def test_changelog_starts_with_unreleased_changes() -> None:
     headings = re.findall(r"^## (.*)$", PAGES["CHANGELOG.md"].read_text(encoding="utf-8"), re.MULTILINE)
     assert headings[0] == "Unreleased"

@@ -34,13 +34,15 @@ def _mark(name: str, **fields: Any) -> dict[str, Any]:
 
 
 def _marks(folder: Path) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    keys_by_name: dict[str, list[str]] = {}
     for line in (folder / "marks.txt").read_text().splitlines():
-        found.setdefault(line.split()[0], []).append(line.split()[1])
-    return found
+        keys_by_name.setdefault(line.split()[0], []).append(line.split()[1])
+    return keys_by_name
 
 
-async def test_fork_shows_its_plan_starts_once(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
+async def test_fork_shows_its_difference_and_starts_once(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
     (tmp_path / "marks.py").write_text(_TOOLS)
     works = {"works": "{{PLACEHOLDER_works}}"}
     plan = write_plan(
@@ -49,10 +51,10 @@ async def test_fork_shows_its_plan_starts_once(command_line: CommandLine, write_
         _mark("third", depends_on=["second"]),
         inputs={"works": {"type": "boolean"}},
     )
-    ran = await command_line("run", plan, "--tools", "marks.py", "--input", "works=false", "--id", "forked")
-    unasked = await command_line("fork", "forked", "--input", "works=true", "--json")
-    assert (ran.code, unasked.code) == (1, 2)
-    assert unasked.document == {
+    run_result = await command_line("run", plan, "--tools", "marks.py", "--input", "works=false", "--id", "forked")
+    preview_result = await command_line("fork", "forked", "--input", "works=true", "--json")
+    assert (run_result.code, preview_result.code) == (1, 2)
+    assert preview_result.document == {
         "run_id": "forked",
         "ok": False,
         "message": "nothing was started; --yes starts the fork",
@@ -65,36 +67,39 @@ async def test_fork_shows_its_plan_starts_once(command_line: CommandLine, write_
         },
     }
 
-    killed = await command_line.start("fork", "forked", "--input", "works=true", "--yes")
-    killed.send_signal(signal.SIGKILL)
-    await killed.wait()
-    again = ("fork", "forked", "--input", "works=true", "--yes", "--json")
-    forks = await asyncio.gather(*(command_line(*again) for _ in range(2)))
+    fork_process = await command_line.start("fork", "forked", "--input", "works=true", "--yes")
+    fork_process.send_signal(signal.SIGKILL)
+    await fork_process.wait()
+    arguments = ("fork", "forked", "--input", "works=true", "--yes", "--json")
+    forks = await asyncio.gather(*(command_line(*arguments) for _ in range(2)))
     name = forks[0].document["fork_run_id"]
-    assert [(end.code, end.document["ok"], end.document["fork_run_id"]) for end in forks] == [(0, True, name)] * 2
-    watched = await command_line("watch", name, "--json")
+    assert [(each.code, each.document["ok"], each.document["fork_run_id"]) for each in forks] == [(0, True, name)] * 2
+    watch_result = await command_line("watch", name, "--json")
     expected = (0, {"first": "completed", "second": "completed", "third": "completed"})
-    assert (watched.code, {node: each["status"] for node, each in watched.document["nodes"].items()}) == expected
+    assert (
+        watch_result.code,
+        {node: each["status"] for node, each in watch_result.document["nodes"].items()},
+    ) == expected
     marks = _marks(tmp_path)
     assert {mark: len(keys) for mark, keys in marks.items()} == {"first": 1, "second": 2, "third": 1}
-    result = await command_line("node", name, "first")
-    assert "reused from: first of the run forked" in result.stdout
-    why = await command_line("explain", name, "--node", "first", "--json")
-    assert why.document["chain"][0]["reused"] == {"run_id": "forked", "node_id": "first"}
+    node_result = await command_line("node", name, "first")
+    assert "reused from: first of the run forked" in node_result.stdout
+    explain_result = await command_line("explain", name, "--node", "first", "--json")
+    assert explain_result.document["chain"][0]["reused"] == {"run_id": "forked", "node_id": "first"}
 
 
 async def test_impossible_fork_is_reported(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan({"id": "a", "tool": "calculator", "arguments": {"expression": "{{PLACEHOLDER_x}} + 1"}})
     await command_line("run", plan, "--input", "x=1", "--id", "unforked")
-    wrong, strange, nowhere, terminal = await asyncio.gather(
+    unknown_input, unknown_node, unknown_run, terminal = await asyncio.gather(
         command_line("fork", "unforked", "--input", "y=1", "--yes", "--json"),
         command_line("fork", "unforked", "--rerun", "b", "--yes", "--json"),
         command_line("fork", "nowhere", "--yes", "--json"),
         command_line.on_terminal("fork", "unforked", "--input", "x=2", answers="n\n"),
     )
-    assert [end.code for end in (wrong, strange, nowhere)] == [2, 2, 2]
-    assert wrong.document["errors"][0]["message"] == "the plan has no input 'y'"
-    assert strange.document == {"status": "refused", "message": "rerun 'b': the fork has no such node or item"}
-    assert nowhere.document["message"].startswith("there is no run 'nowhere'")
+    assert [each.code for each in (unknown_input, unknown_node, unknown_run)] == [2, 2, 2]
+    assert unknown_input.document["errors"][0]["message"] == "the plan has no input 'y'"
+    assert unknown_node.document == {"status": "refused", "message": "rerun 'b': the fork has no such node or item"}
+    assert unknown_run.document["message"].startswith("there is no run 'nowhere'")
     assert terminal[0] == 2
     assert "Start the fork? [y/N]" in terminal[1]

@@ -25,96 +25,100 @@ DOUBLE = plan_of(
     inputs={"number": {"type": "integer", "prompt": "Which number?"}},
     output="{{double.result}}",
 )
-ASKING = plan_of(CHECK, output="{{check.result}}")
+APPROVAL_PLAN = plan_of(CHECK, output="{{check.result}}")
 
 
-async def test_models_are_those_of_the_service_and_plans_agents_and_profiles(serve: Serve) -> None:
+async def test_models_of_the_service_plans_and_profiles_are_listed(serve: Serve) -> None:
     async with serve(plans={"double": DOUBLE}, models=["small", "large"]) as live:
-        listed = [each.id async for each in await live.openai.models.list()]
+        model_ids = [each.id async for each in await live.openai.models.list()]
         plan = (await live.openai.models.retrieve("plan/double")).model_dump()
-        large = await live.openai.models.retrieve("large")
+        large_model = await live.openai.models.retrieve("large")
         with pytest.raises(openai.NotFoundError, match="GET /v1/models lists all models"):
             await live.openai.models.retrieve("plan/triple")
         with pytest.raises(openai.NotFoundError, match="does not exist"):
             await live.openai.models.retrieve("huge")
-    assert listed == ["small", "large", "plan/double", "profile/plan", "profile/intents"]
-    about = plan["dagwright"]
-    assert (plan["owned_by"], about["kind"], about["title"]) == ("dagwright", "plan", "Double a number")
+    assert model_ids == ["small", "large", "plan/double", "profile/plan", "profile/intents"]
+    details = plan["dagwright"]
+    assert (plan["owned_by"], details["kind"], details["title"]) == ("dagwright", "plan", "Double a number")
     assert plan["dagwright"]["description"] == "Doubles a number."
     assert plan["dagwright"]["inputs"]["required"] == ["number"]
-    assert large.owned_by == "service"
+    assert large_model.owned_by == "service"
 
 
-async def test_own_models_are_listed_while_the_service_does_not_answer(serve: Serve) -> None:
+async def test_configured_models_are_listed_if_the_service_does_not_respond(serve: Serve) -> None:
     async with serve(provider_url="http://127.0.0.1:9/v1", has_worker=False) as live:
-        listed = [each.id async for each in await live.openai.models.list()]
-    assert listed == ["small", "profile/plan", "profile/intents"]
+        model_ids = [each.id async for each in await live.openai.models.list()]
+    assert model_ids == ["small", "profile/plan", "profile/intents"]
 
 
-async def test_model_of_the_service_answers_itself(serve: Serve) -> None:
+async def test_model_of_the_service_answers_without_a_run(serve: Serve) -> None:
     async with serve("It is 3.") as live:
-        raw = await live.openai.chat.completions.with_raw_response.create(
+        raw_response = await live.openai.chat.completions.with_raw_response.create(
             model="small",
             messages=[{"role": "user", "content": "1 + 2?"}],
             temperature=0.5,
             metadata={"routing_mode": "direct", "trace": "7"},
         )
-        answer = raw.parse()
+        completion = raw_response.parse()
         (call,) = live.models.calls
-    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("It is 3.", "stop")
-    assert (raw.headers["x-routing-mode"], "x-run-id" in raw.headers) == ("direct", False)
-    assert answer.usage is not None
-    assert answer.usage.total_tokens > 0
+    assert (completion.choices[0].message.content, completion.choices[0].finish_reason) == ("It is 3.", "stop")
+    assert (raw_response.headers["x-routing-mode"], "x-run-id" in raw_response.headers) == ("direct", False)
+    assert completion.usage is not None
+    assert completion.usage.total_tokens > 0
     assert (call.body["temperature"], call.body["metadata"]) == (0.5, {"trace": "7"})
 
 
 async def test_run_answers_a_model_of_the_service_with_routing_mode_orchestration(serve: Serve) -> None:
     async with serve(SUM, "It is 3.") as live:
-        raw = await live.openai.chat.completions.with_raw_response.create(
+        raw_response = await live.openai.chat.completions.with_raw_response.create(
             model="large",
             messages=[{"role": "user", "content": "1 + 2?"}],
             extra_body={"routing_mode": "orchestration"},
         )
-        answer = raw.parse()
-        view = await live.context.runs.reader(raw.headers["x-run-id"]).read()
-        call = {call.model for call in live.models.calls}
-    about: Any = answer.model_dump()["dagwright"]
-    assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("It is 3.", "stop")
-    assert (answer.model, call) == ("large", {"large"})
-    assert (about["run_id"], about["status"], about["session_id"]) == (view.workflow_id, "completed", None)
-    assert (view.status, raw.headers["x-routing-mode"]) == ("completed", "orchestration")
-    assert answer.usage is not None
+        completion = raw_response.parse()
+        view = await live.context.runs.reader(raw_response.headers["x-run-id"]).read()
+        called_models = {call.model for call in live.models.calls}
+    run_details: Any = completion.model_dump()["dagwright"]
+    assert (completion.choices[0].message.content, completion.choices[0].finish_reason) == ("It is 3.", "stop")
+    assert (completion.model, called_models) == ("large", {"large"})
+    assert (run_details["run_id"], run_details["status"], run_details["session_id"]) == (
+        view.workflow_id,
+        "completed",
+        None,
+    )
+    assert (view.status, raw_response.headers["x-routing-mode"]) == ("completed", "orchestration")
+    assert completion.usage is not None
     assert view.scheduler is not None
-    assert answer.usage.total_tokens == view.scheduler.state.totals.usage.total.tokens > 0
+    assert completion.usage.total_tokens == view.scheduler.state.totals.usage.total.tokens > 0
 
 
 @pytest.mark.parametrize(("route", "answer", "calls"), [("direct", "Hello.", 2), ("orchestration", "It is 3.", 3)])
-async def test_auto_asks_the_model_who_answers(serve: Serve, route: str, answer: str, calls: int) -> None:
+async def test_auto_lets_the_model_choose_the_route(serve: Serve, route: str, answer: str, calls: int) -> None:
     script = {"direct": ["Hello."], "orchestration": [SUM, "It is 3."]}[route]
     async with serve(json_text({"route": route}), *script) as live:
         response = await live.post(CHAT, chat_body("small", "Do it."), X_Routing_Mode="auto")
-        call = [call.metadata.get("purpose") for call in live.models.calls]
+        purposes = [call.metadata.get("purpose") for call in live.models.calls]
     assert response.json()["choices"][0]["message"]["content"] == answer
-    assert (response.headers["x-routing-mode"], call[0], len(call)) == (route, "route", calls)
+    assert (response.headers["x-routing-mode"], purposes[0], len(purposes)) == (route, "route", calls)
 
 
-async def test_picture_is_passed_on_where_a_run_could_not_take_it(serve: Serve) -> None:
+async def test_picture_is_passed_to_the_model_and_rejected_for_a_run(serve: Serve) -> None:
     picture = [{"type": "text", "text": "What is it?"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
     body = chat_body("small") | {"messages": [{"role": "user", "content": picture}]}
     async with serve("A cat.", "A cat.") as live:
-        plain = await live.post(CHAT, body)
-        auto = await live.post(CHAT, {**body, "routing_mode": "auto"})
-        run = await live.post(CHAT, {**body, "routing_mode": "orchestration"})
-        call = live.models.calls[0].body["messages"][0]["content"]
-    assert (plain.status_code, auto.status_code, call) == (200, 200, picture)
-    assert (run.status_code, run.json()["error"]["code"]) == (400, "unsupported_content")
+        default_response = await live.post(CHAT, body)
+        auto_response = await live.post(CHAT, {**body, "routing_mode": "auto"})
+        run_response = await live.post(CHAT, {**body, "routing_mode": "orchestration"})
+        content = live.models.calls[0].body["messages"][0]["content"]
+    assert (default_response.status_code, auto_response.status_code, content) == (200, 200, picture)
+    assert (run_response.status_code, run_response.json()["error"]["code"]) == (400, "unsupported_content")
 
 
-async def test_plan_is_a_model_with_inputs_in_the_message_or_apart(serve: Serve) -> None:
+async def test_plan_is_a_model_with_inputs_in_the_message_or_metadata(serve: Serve) -> None:
     async with serve(plans={"double": DOUBLE}) as live:
         create = live.openai.chat.completions.create
-        text = await create(model="plan/double", messages=[{"role": "user", "content": '{"number": 21}'}])
-        apart = await create(
+        message_completion = await create(model="plan/double", messages=[{"role": "user", "content": '{"number": 21}'}])
+        metadata_completion = await create(
             model="plan/double", messages=[{"role": "user", "content": "Please."}], metadata={"inputs": '{"number": 4}'}
         )
         with pytest.raises(openai.BadRequestError, match="takes its inputs"):
@@ -125,7 +129,10 @@ async def test_plan_is_a_model_with_inputs_in_the_message_or_apart(serve: Serve)
             await create(
                 model="plan/double", messages=[{"role": "user", "content": "{}"}], extra_body={"routing_mode": "direct"}
             )
-    assert (text.choices[0].message.content, apart.choices[0].message.content) == ("42", "8")
+    assert (message_completion.choices[0].message.content, metadata_completion.choices[0].message.content) == (
+        "42",
+        "8",
+    )
 
 
 async def test_agent_is_a_model_that_gets_the_conversation(serve: Serve, tmp_path: Path) -> None:
@@ -134,7 +141,7 @@ async def test_agent_is_a_model_that_gets_the_conversation(serve: Serve, tmp_pat
     (tmp_path / "agents.json").write_text(json.dumps(cards), encoding="utf-8")
     file = f"agents:{tmp_path / 'agents.json'}"
     async with serve("Dear tea.", references=[file]) as live:
-        answer = await live.openai.chat.completions.create(
+        completion = await live.openai.chat.completions.create(
             model="agent/writer",
             messages=[
                 {"role": "user", "content": "Do you write?"},
@@ -143,56 +150,59 @@ async def test_agent_is_a_model_that_gets_the_conversation(serve: Serve, tmp_pat
             ],
         )
         (call,) = live.models.calls
-    assert answer.choices[0].message.content == "Dear tea."
-    result = call.messages[-1]["content"]
-    assert "Assistant: I do." in result
-    assert "Write to {{tea.result}}." in result
+    assert completion.choices[0].message.content == "Dear tea."
+    prompt = call.messages[-1]["content"]
+    assert "Assistant: I do." in prompt
+    assert "Write to {{tea.result}}." in prompt
 
 
-async def test_turns_of_a_session_follow_each_other(serve: Serve) -> None:
+async def test_concurrent_turns_of_a_session_run_in_sequence(serve: Serve) -> None:
     async with serve(SUM, "It is 3.", SUM, "Still 3.") as live:
-        both = await asyncio.gather(
+        responses = await asyncio.gather(
             *(live.chat("profile/plan", words, session_id="gateway-turns") for words in ("1 + 2?", "And again?"))
         )
         session = (await live.context.sessions.read("gateway-turns")).session
-        planned = [call for call in live.models.calls if call.metadata["purpose"] == "plan"]
-    assert sorted(each.json()["choices"][0]["message"]["content"] for each in both) == ["It is 3.", "Still 3."]
-    assert {each.headers["x-session-id"] for each in both} == {"gateway-turns"}
-    assert {turn.run for turn in session.turns} == {each.headers["x-run-id"] for each in both}
+        plan_calls = [call for call in live.models.calls if call.metadata["purpose"] == "plan"]
+    assert sorted(each.json()["choices"][0]["message"]["content"] for each in responses) == ["It is 3.", "Still 3."]
+    assert {each.headers["x-session-id"] for each in responses} == {"gateway-turns"}
+    assert {turn.run for turn in session.turns} == {each.headers["x-run-id"] for each in responses}
     assert [turn.status for turn in session.turns] == ["completed", "completed"]
-    # The plan of the second one used the answer of the first one.
-    assert "It is 3." in planned[1].text
+    # The second turn was planned with the answer of the first turn.
+    assert "It is 3." in plan_calls[1].text
 
 
 async def test_idempotency_key_gives_the_same_run(serve: Serve) -> None:
     async with serve(SUM, "It is 3.") as live:
-        first, again, other = [
+        first_response, repeated_response, different_response = [
             await live.post(CHAT, chat_body("profile/plan", words), Idempotency_Key="gateway-key-1")
             for words in ("1 + 2?", "1 + 2?", "2 + 2?")
         ]
         calls = len(live.models.calls)
-    assert first.json()["choices"] == again.json()["choices"]
-    assert (first.headers["x-run-id"], calls) == (again.headers["x-run-id"], 2)
-    assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_in_use")
-    assert other.headers["x-should-retry"] == "false"
+    assert first_response.json()["choices"] == repeated_response.json()["choices"]
+    assert (first_response.headers["x-run-id"], calls) == (repeated_response.headers["x-run-id"], 2)
+    assert (different_response.status_code, different_response.json()["error"]["code"]) == (
+        409,
+        "idempotency_key_in_use",
+    )
+    assert different_response.headers["x-should-retry"] == "false"
 
 
-async def test_one_key_in_two_concurrent_sessions_is_the_run_of_one(serve: Serve) -> None:
+async def test_idempotency_key_in_two_concurrent_sessions_starts_one_run(serve: Serve) -> None:
     names, key = [f"{uuid4().hex[:8]}-{each}" for each in "pq"], uuid4().hex
-    async with serve(plans={"ask": ASKING}) as live:
+    async with serve(plans={"ask": APPROVAL_PLAN}) as live:
 
         async def ask(session: str) -> httpx.Response:
             return await live.post(CHAT, chat_body("plan/ask", session_id=session), Idempotency_Key=key)
 
-        answers = await asyncio.gather(*map(ask, names))
-        taken, refused = sorted(answers, key=lambda each: each.status_code)
-        run = taken.headers["x-run-id"]
-        other = names[answers.index(refused)]
-        cancel = await live.post(f"/v1/sessions/{other}/cancel", {})
-        left = await live.http.get(f"/v1/sessions/{other}")
+        responses = await asyncio.gather(*map(ask, names))
+        accepted, rejected = sorted(responses, key=lambda each: each.status_code)
+        run = accepted.headers["x-run-id"]
+        rejected_session = names[responses.index(rejected)]
+        cancel = await live.post(f"/v1/sessions/{rejected_session}/cancel", {})
+        session_response = await live.http.get(f"/v1/sessions/{rejected_session}")
         status = (await live.http.get(f"/v1/runs/{run}")).json()["status"]
-    assert (taken.status_code, refused.status_code, cancel.status_code) == (200, 409, 404)
-    assert (left.json().get("turns", []), status) == ([], "waiting")
+    assert (accepted.status_code, rejected.status_code, cancel.status_code) == (200, 409, 404)
+    assert (session_response.json().get("turns", []), status) == ([], "waiting")
 
 
 def message(model: str = "small", **fields: Any) -> str:
@@ -214,25 +224,34 @@ async def test_errors_have_the_shape_that_openai_documents(serve: Serve) -> None
         ("POST", CHAT, json.dumps(chat_body("profile/plan", " "))): (400, "empty_goal"),
         ("POST", CHAT, message(model="profile/plan", session_id="\0")): (400, "invalid_session_id"),
     }
-    as_json, form = {"content-type": "application/json"}, {"content-type": "application/x-www-form-urlencoded"}
+    json_headers, form_headers = (
+        {"content-type": "application/json"},
+        {"content-type": "application/x-www-form-urlencoded"},
+    )
     async with serve(has_worker=False) as live:
-        answers = [
-            await live.http.request(method, path, content=body, headers=as_json if body else {})
+        responses = [
+            await live.http.request(method, path, content=body, headers=json_headers if body else {})
             for method, path, body in rows
         ]
-        not_json = [answers[2], answers[3], await live.http.post(CHAT, content='{"messages": []}', headers=form)]
-    errors = [answer.json()["error"] for answer in answers]
-    actual = [(answer.status_code, error["code"]) for answer, error in zip(answers, errors, strict=True)]
+        wrong_type_responses = [
+            responses[2],
+            responses[3],
+            await live.http.post(CHAT, content='{"messages": []}', headers=form_headers),
+        ]
+    errors = [response.json()["error"] for response in responses]
+    actual = [(response.status_code, error["code"]) for response, error in zip(responses, errors, strict=True)]
     assert actual == [*rows.values()]
     assert all(set(error) == {"message", "type", "param", "code"} and error["message"] for error in errors)
-    assert all("Content-Type: application/json" in answer.json()["error"]["message"] for answer in not_json)
+    assert all(
+        "Content-Type: application/json" in response.json()["error"]["message"] for response in wrong_type_responses
+    )
 
 
-async def test_health_and_document_of_the_api(serve: Serve) -> None:
+async def test_health_endpoints_and_api_document_are_served(serve: Serve) -> None:
     async with serve(has_worker=False) as live:
-        alive = await live.http.get("/livez")
-        ready = await live.http.get("/readyz")
+        livez = await live.http.get("/livez")
+        readyz = await live.http.get("/readyz")
         document = (await live.http.get("/openapi.json")).json()
-    assert (alive.status_code, alive.json()) == (200, {"status": "ok"})
-    assert (ready.status_code, ready.json()) == (200, {"status": "ok", "checks": {"temporal": "ok", "store": "ok"}})
+    assert (livez.status_code, livez.json()) == (200, {"status": "ok"})
+    assert (readyz.status_code, readyz.json()) == (200, {"status": "ok", "checks": {"temporal": "ok", "store": "ok"}})
     assert {"/v1/models", "/v1/chat/completions", "/livez", "/readyz"} <= set(document["paths"])

@@ -1,4 +1,4 @@
-"""Requests as known clients send them: each is answered by a run, and by the model itself, in the form it reads."""
+"""Requests in the form of known clients: a run or the model answers in the form that the client reads."""
 
 import json
 from collections.abc import AsyncIterator
@@ -25,28 +25,30 @@ ANSWERS = {"plan/echo": f"{QUESTION} 3", "small": "Three."}
 async def live(server: LiveServer, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gateway]:
     script = step("Three.", times=ANY_NUMBER)
     folder = tmp_path_factory.mktemp("clients")
-    async with gateway(server, script, folder=folder, plans={"echo": ECHO}) as found:
-        yield found
+    async with gateway(server, script, folder=folder, plans={"echo": ECHO}) as running_gateway:
+        yield running_gateway
 
 
 @pytest.mark.parametrize("model", list(ANSWERS))
-@pytest.mark.parametrize("sent", CLIENT_REQUESTS, ids=lambda sent: sent.client)
-async def test_request_of_a_client_is_answered(live: Gateway, sent: ClientRequest, model: str) -> None:
-    body = json.dumps({"model": model, **sent.body})
+@pytest.mark.parametrize("client_request", CLIENT_REQUESTS, ids=lambda client_request: client_request.client)
+async def test_request_of_a_client_is_answered(live: Gateway, client_request: ClientRequest, model: str) -> None:
+    body = json.dumps({"model": model, **client_request.body})
     if EARLIER_RESPONSE_ID in body:
-        before = (await live.post("/v1/responses", {"model": "plan/echo", "input": "Hi."})).json()
-        body = body.replace(EARLIER_RESPONSE_ID, before["output"][0]["id"])
-    headers = {**sent.headers, "Content-Type": "application/json"}
-    response = await live.http.post(sent.path, content=body, headers=headers)
+        earlier_response = (await live.post("/v1/responses", {"model": "plan/echo", "input": "Hi."})).json()
+        body = body.replace(EARLIER_RESPONSE_ID, earlier_response["output"][0]["id"])
+    headers = {**client_request.headers, "Content-Type": "application/json"}
+    response = await live.http.post(client_request.path, content=body, headers=headers)
     assert response.status_code == 200, response.text
-    kind = "text/event-stream" if sent.is_streamed else "application/json"
-    assert response.headers["content-type"].partition(";")[0] == kind
-    read = _read_stream if sent.is_streamed else _whole
-    assert read(sent, response.text if sent.is_streamed else response.json()) == ANSWERS[model]
+    content_type = "text/event-stream" if client_request.is_streamed else "application/json"
+    assert response.headers["content-type"].partition(";")[0] == content_type
+    read_answer = _read_stream if client_request.is_streamed else _read_whole
+    assert (
+        read_answer(client_request, response.text if client_request.is_streamed else response.json()) == ANSWERS[model]
+    )
 
 
-def _whole(sent: ClientRequest, answer: Any) -> str:
-    if sent.path.endswith("/responses"):
+def _read_whole(client_request: ClientRequest, answer: Any) -> str:
+    if client_request.path.endswith("/responses"):
         assert (answer["object"], answer["status"]) == ("response", "completed")
         (message,) = [item for item in answer["output"] if item["type"] == "message"]
         (part,) = message["content"]
@@ -58,9 +60,9 @@ def _whole(sent: ClientRequest, answer: Any) -> str:
     return str(choice["message"]["content"])
 
 
-def _read_stream(sent: ClientRequest, text: str) -> str:
+def _read_stream(client_request: ClientRequest, text: str) -> str:
     contents = [event.content for event in events_of(text) if event.comment is None]
-    if sent.path.endswith("/responses"):
+    if client_request.path.endswith("/responses"):
         kinds = [content["type"] for content in contents]
         assert (kinds[0], kinds[-1]) == ("response.created", "response.completed")
         assert_numbers_grow([(content["sequence_number"], "dagwright" in content) for content in contents])
@@ -70,9 +72,9 @@ def _read_stream(sent: ClientRequest, text: str) -> str:
     choices = [choice for chunk in chunks for choice in chunk["choices"]]
     assert {choice["index"] for choice in choices} == {0}
     assert [choice["finish_reason"] for choice in choices if choice["finish_reason"]] == ["stop"]
-    wants_usage = (sent.body.get("stream_options") or {}).get("include_usage")
-    entries = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
-    assert len(entries) == (1 if wants_usage else 0)
-    # Usage comes in a chunk of its own, without a choice, as the last one.
+    wants_usage = (client_request.body.get("stream_options") or {}).get("include_usage")
+    usages = [chunk["usage"] for chunk in chunks if chunk.get("usage")]
+    assert len(usages) == (1 if wants_usage else 0)
+    # Usage is in the last chunk, which has no choices.
     assert not wants_usage or chunks[-1]["choices"] == []
     return "".join(choice["delta"].get("content") or "" for choice in choices)

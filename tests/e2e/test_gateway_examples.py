@@ -36,29 +36,29 @@ REPORT = plan_of(
 """The plan that examples of requests name."""
 NODES = {"/cancel": "check", "/retry": "broken", "/result": "broken"}
 """Nodes to test operations with: the end of a path -> node."""
-PLANNED = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
+PLAN_RESPONSE = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}
 SCRIPT = (
-    step(json_text(PLANNED), metadata={"purpose": "plan"}, times=ANY_NUMBER),
+    step(json_text(PLAN_RESPONSE), metadata={"purpose": "plan"}, times=ANY_NUMBER),
     step(json_text({"answer": "It is 3.", "missing": []}), metadata={"purpose": "answer"}, times=ANY_NUMBER),
 )
 
 
-async def turn_of(live: Gateway) -> tuple[str, str]:
-    """Return a session and its run, which has a node of each kind and waits for an answer."""
+async def start_turn(live: Gateway) -> tuple[str, str]:
+    """Start a turn; return its session and its run, which has a failed node and waits for an answer."""
     session = f"s-{uuid4().hex[:8]}"
     message = {"role": "user", "content": '{"number": 21}'}
     body = {"model": "plan/everything", "messages": [message], "session_id": session}
     run = (await live.post("/v1/chat/completions", body)).json()["dagwright"]["run_id"]
 
-    async def is_broken() -> bool:
+    async def has_failed() -> bool:
         nodes = (await live.http.get(f"/v1/runs/{run}")).json()["nodes"]
         return bool(nodes.get("broken", {}).get("status") == "failed")
 
-    await eventually(is_broken)
+    await eventually(has_failed)
     return session, run
 
 
-async def test_examples_are_taken_and_answers_are_as_described(serve: Serve) -> None:
+async def test_request_examples_are_accepted_and_responses_fit_the_schema(serve: Serve) -> None:
     plans = {"everything": PLAN, "report": REPORT}
     async with serve(*SCRIPT, plans=plans) as live:
         document = (await live.http.get("/openapi.json")).json()
@@ -68,17 +68,17 @@ async def test_examples_are_taken_and_answers_are_as_described(serve: Serve) -> 
             for method, operation in operations.items()
             for body in bodies_of(operation, document)
         ]
-        # Each has a run of its own.
-        answers = await asyncio.gather(
+        # Each example gets a run of its own.
+        problem_lists = await asyncio.gather(
             *(send_example(live, method, path, body, document) for path, method, body in examples)
         )
-    wrong = [
+    problems = [
         f"{method} {path}: {each}"
-        for (path, method, _), result in zip(examples, answers, strict=True)
-        for each in result
+        for (path, method, _), found in zip(examples, problem_lists, strict=True)
+        for each in found
     ]
     assert examples
-    assert not wrong
+    assert not problems
 
 
 def bodies_of(operation: Any, document: Any) -> list[Any]:
@@ -89,83 +89,85 @@ def bodies_of(operation: Any, document: Any) -> list[Any]:
 
 
 async def send_example(live: Gateway, method: str, path: str, body: Any, document: Any) -> list[str]:
-    session, run = await turn_of(live)
+    session, run = await start_turn(live)
     node = next((name for end, name in NODES.items() if path.endswith(end)), "double")
     subject = f"owner:{session}"
-    named = {
+    path_values = {
         "subject": subject,
         "name": "everything",
         "model": "plan/everything",
         "response_id": ResponseRef(run, "plan/everything").id,
     }
-    address = path.format(session_id=session, run_id=run, node=node, **named)
+    address = path.format(session_id=session, run_id=run, node=node, **path_values)
     if path.endswith("/events"):
         await live.post(f"/v1/runs/{run}/cancel", {})
     if path.endswith("/resume"):
         await live.post(f"/v1/runs/{run}/pause", {})
     if (method, "call-limits" in path) == ("delete", True):
         await live.http.put(address, json={"limit": "1/s"})
-    answer = await live.http.request(method, address, json=body)
-    if not answer.is_success:
-        return [f"{answer.status_code} {answer.text}"]
+    response = await live.http.request(method, address, json=body)
+    if not response.is_success:
+        return [f"{response.status_code} {response.text}"]
     content = document["paths"][path][method]["responses"]["200"]["content"]
     if path.endswith("/events"):
         stream = content["text/event-stream"]
-        documented = {each["properties"]["event"]["const"] for each in stream["itemSchema"]["oneOf"]}
-        sent, shown = ({event.name for event in named_events_of(text)} for text in (answer.text, stream["example"]))
-        return [] if sent and sent | shown <= documented else [answer.text]
+        documented_names = {each["properties"]["event"]["const"] for each in stream["itemSchema"]["oneOf"]}
+        sent_names, example_names = (
+            {event.name for event in named_events_of(text)} for text in (response.text, stream["example"])
+        )
+        return [] if sent_names and sent_names | example_names <= documented_names else [response.text]
     if path.endswith("/answer"):
         # The run waits for an answer, so its stream ends with the question.
-        return [] if '"finish_reason":"tool_calls"' in answer.text and "[DONE]" in answer.text else [answer.text]
+        return [] if '"finish_reason":"tool_calls"' in response.text and "[DONE]" in response.text else [response.text]
     schema = {**content["application/json"]["schema"], "components": document["components"]}
     example = content["application/json"]["example"]
-    missing = [f"no {name!r}, which the example has" for name in example if name not in answer.json()]
-    return [*missing, *(error.message for error in jsonschema_rs.iter_errors(schema, answer.json()))]
+    missing = [f"no {name!r}, which the example has" for name in example if name not in response.json()]
+    return [*missing, *(error.message for error in jsonschema_rs.iter_errors(schema, response.json()))]
 
 
 FAILING = {"plan": 1, "nodes": [calculation("broken", "1 / 0")], "output": "{{broken.result}}"}
 
 
-async def test_examples_of_errors_are_what_comes(serve: Serve, tmp_path: Path) -> None:
+async def test_error_examples_match_the_errors_of_the_gateway(serve: Serve, tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     keys = KeyFile(file)
-    full, looks = keys.add("ann", list(KeyScope))[1], keys.add("ann", [])[1]
-    more = {"api_keys": file, "api_requests": 20, "api_body_bytes": 10_000}
+    full_key, read_key = keys.add("ann", list(KeyScope))[1], keys.add("ann", [])[1]
+    gateway_settings = {"api_keys": file, "api_requests": 20, "api_body_bytes": 10_000}
     broken = step(Raw(b"<html>"), times=ANY_NUMBER)
     async with (
-        serve(broken, plans={"failing": FAILING}, extra_settings=more) as live,
-        serve(provider_url="http://127.0.0.1:9/v1") as alone,
+        serve(broken, plans={"failing": FAILING}, extra_settings=gateway_settings) as live,
+        serve(provider_url="http://127.0.0.1:9/v1") as gateway_without_service,
     ):
         document = (await live.http.get("/openapi.json")).json()
-        live.http.headers["Authorization"] = f"Bearer {full}"
+        live.http.headers["Authorization"] = f"Bearer {full_key}"
 
-        def asks(model: str, **more: Any) -> Any:
+        def chat_request(model: str, **more: Any) -> Any:
             return {"model": model, "messages": [{"role": "user", "content": "Hello"}], **more}
 
         chat = "/v1/chat/completions"
         key = uuid4().hex
         await live.post("/v1/runs", {"template": "failing"}, Idempotency_Key=key)
-        answers = {
-            400: await live.post(chat, asks("small", stream_progress="all")),
-            401: await live.post(chat, asks("small"), Authorization=""),
-            403: await live.post(chat, asks("small"), Authorization=f"Bearer {looks}"),
+        responses = {
+            400: await live.post(chat, chat_request("small", stream_progress="all")),
+            401: await live.post(chat, chat_request("small"), Authorization=""),
+            403: await live.post(chat, chat_request("small"), Authorization=f"Bearer {read_key}"),
             404: await live.http.get("/v1/runs/nobody"),
             409: await live.post("/v1/runs", {"plan": PLAN}, Idempotency_Key=key),
-            413: await live.post(chat, asks("small", more="x" * 20_000)),
-            422: await live.post(chat, asks("plan/failing")),
-            502: await live.post(chat, asks("small")),
+            413: await live.post(chat, chat_request("small", more="x" * 20_000)),
+            422: await live.post(chat, chat_request("plan/failing")),
+            502: await live.post(chat, chat_request("small")),
         }
-        # More than a key may ask within a minute.
+        # More requests than a key may send within a minute.
         for _ in range(40):
-            answers[429] = await live.http.get("/v1/runs/nobody")
-            if answers[429].status_code != 404:
+            responses[429] = await live.http.get("/v1/runs/nobody")
+            if responses[429].status_code != 404:
                 break
-        answers[503] = await alone.post(chat, asks("small"))
-    documented = document["paths"][chat]["post"]["responses"]
-    assert set(map(str, answers)) == {status for status in documented if status >= "400"}
-    for status, answer in answers.items():
-        assert answer.status_code == status, answer.text
-        example, result = ERRORS[status]["error"], answer.json()["error"]
-        assert [result[name] for name in ("type", "param")] == [example[name] for name in ("type", "param")], status
-        assert result["code"] == example["code"] or status in (422, 503), status
-        assert set(result) == set(example)
+        responses[503] = await gateway_without_service.post(chat, chat_request("small"))
+    documented_responses = document["paths"][chat]["post"]["responses"]
+    assert set(map(str, responses)) == {status for status in documented_responses if status >= "400"}
+    for status, response in responses.items():
+        assert response.status_code == status, response.text
+        example, error = ERRORS[status]["error"], response.json()["error"]
+        assert [error[name] for name in ("type", "param")] == [example[name] for name in ("type", "param")], status
+        assert error["code"] == example["code"] or status in (422, 503), status
+        assert set(error) == set(example)

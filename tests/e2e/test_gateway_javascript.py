@@ -14,7 +14,7 @@ from tests.e2e.conftest import CHECK, Serve, calculation, plan_of
 pytestmark = [pytest.mark.server, pytest.mark.node]
 
 CHAIN = plan_of(calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2"), output="{{more.result}}")
-ASKING = plan_of(CHECK, output="{{check.result.approved}}")
+APPROVAL_PLAN = plan_of(CHECK, output="{{check.result.approved}}")
 CLIENT = ROOT / "tests" / "support" / "openai_client" / "client.mjs"
 
 
@@ -34,10 +34,10 @@ async def _install_client(folder: Path) -> tuple[str, str]:
 
 async def test_client_for_javascript_gets_answers_streams_questions_and_errors(serve: Serve, tmp_path: Path) -> None:
     node, program = await _install_client(tmp_path)
-    async with serve(plans={"chain": CHAIN, "asking": ASKING}) as live:
-        ran = await asyncio.create_subprocess_exec(node, program, f"{live.url}/v1", stdout=PIPE, stderr=PIPE)
-        result, wrong = await ran.communicate()
-    assert (ran.returncode, wrong.decode()) == (0, "")
+    async with serve(plans={"chain": CHAIN, "asking": APPROVAL_PLAN}) as live:
+        process = await asyncio.create_subprocess_exec(node, program, f"{live.url}/v1", stdout=PIPE, stderr=PIPE)
+        result, errors = await process.communicate()
+    assert (process.returncode, errors.decode()) == (0, "")
     actual = json.loads(result)
     streams = actual.pop("streams")
     assert [stream["text"] for stream in streams.values()] == ["6", "6", "6"]

@@ -21,61 +21,61 @@ SUM = plan_text(call("sum", "calculator", expression="1 + 2"))
 CHAIN = plan_of(calculation("sum", "1 + 2"), calculation("more", "{{sum.result}} * 2"))
 BROKEN = plan_of(calculation("broken", "1 / 0"))
 LONG = plan_of(pause("long", "1h"))
-ASKING = plan_of(CHECK, output="{{check.result.approved}}")
+APPROVAL_PLAN = plan_of(CHECK, output="{{check.result.approved}}")
 
 
 async def test_response_is_the_answer_of_a_run_and_can_be_fetched_later(serve: Serve) -> None:
     async with serve(SUM, "It is 3.") as live:
         response = await live.openai.responses.create(model="profile/plan", input="1 + 2?", instructions="Be brief.")
-        later = await live.openai.responses.retrieve(response.id)
-        result = live.models.calls[0].text
+        fetched = await live.openai.responses.retrieve(response.id)
+        prompt = live.models.calls[0].text
     assert (response.output_text, response.status, response.model) == ("It is 3.", "completed", "profile/plan")
-    fields = [(each.id, each.output_text, each.status, each.model, each.usage) for each in (response, later)]
+    fields = [(each.id, each.output_text, each.status, each.model, each.usage) for each in (response, fetched)]
     assert fields[0] == fields[1]
     assert response.usage is not None
     assert response.usage.total_tokens > 0
-    assert "Be brief." in result
+    assert "Be brief." in prompt
 
 
-async def test_response_in_the_background_is_fetched_until_it_is_there(serve: Serve) -> None:
+async def test_response_in_the_background_is_fetched_until_completed(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN}) as live:
         response = await live.openai.responses.create(model="plan/chain", input="{}", background=True)
-        actual: list[Response] = []
+        fetched: list[Response] = []
 
-        async def exists() -> bool:
-            actual.append(await live.openai.responses.retrieve(response.id))
-            return actual[-1].status == "completed"
+        async def is_completed() -> bool:
+            fetched.append(await live.openai.responses.retrieve(response.id))
+            return fetched[-1].status == "completed"
 
-        await eventually(exists)
+        await eventually(is_completed)
     assert (response.status, response.background, response.output) == ("in_progress", True, [])
-    assert json.loads(actual[-1].output_text) == {"more": 6}
+    assert json.loads(fetched[-1].output_text) == {"more": 6}
 
 
-async def test_cancelled_response_reports_it(serve: Serve) -> None:
+async def test_cancelled_response_has_status_cancelled(serve: Serve) -> None:
     async with serve(plans={"long": LONG}) as live:
         response = await live.openai.responses.create(model="plan/long", input="{}", background=True)
-        cancelled = await live.openai.responses.cancel(response.id)
-        again = await live.openai.responses.cancel(response.id)
-    assert (cancelled.status, again.status) == ("cancelled", "cancelled")
+        first_cancel = await live.openai.responses.cancel(response.id)
+        second_cancel = await live.openai.responses.cancel(response.id)
+    assert (first_cancel.status, second_cancel.status) == ("cancelled", "cancelled")
 
 
-async def test_run_without_an_answer_is_an_error_or_later_a_failed_response(serve: Serve) -> None:
+async def test_failed_run_is_an_error_or_a_failed_background_response(serve: Serve) -> None:
     async with serve(plans={"broken": BROKEN}) as live:
         with pytest.raises(openai.UnprocessableEntityError, match="'broken' failed") as caught:
             await live.openai.responses.create(model="plan/broken", input="{}")
-        started = await live.openai.responses.create(model="plan/broken", input="{}", background=True)
-        stream = await live.openai.responses.retrieve(started.id, stream=True)
-        last = [each async for each in stream][-1]
-        fetched = await live.openai.responses.retrieve(started.id)
+        background_response = await live.openai.responses.create(model="plan/broken", input="{}", background=True)
+        stream = await live.openai.responses.retrieve(background_response.id, stream=True)
+        last_event = [each async for each in stream][-1]
+        fetched = await live.openai.responses.retrieve(background_response.id)
     assert (caught.value.type, caught.value.code) == ("run_error", "node_failed")
-    assert last.type == "response.failed"
-    for response in (last.response, fetched):
+    assert last_event.type == "response.failed"
+    for response in (last_event.response, fetched):
         result = response.model_dump()
         assert (result["status"], result["error"]["code"]) == ("failed", "node_failed")
         assert "'broken' failed" in result["error"]["message"]
 
 
-async def test_stream_of_a_response_brings_the_answer_and_progress(serve: Serve) -> None:
+async def test_stream_of_a_response_has_the_answer_and_progress(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN}) as live:
         stream = await live.openai.responses.create(
             model="plan/chain", input="{}", stream=True, extra_body={"stream_progress": "progress"}
@@ -94,39 +94,45 @@ async def test_stream_of_a_response_brings_the_answer_and_progress(serve: Serve)
     assert json.loads(final.output_text) == {"more": 6}
 
 
-async def test_question_is_a_function_call_and_its_output_the_answer(serve: Serve) -> None:
-    async with serve(plans={"asking": ASKING}) as live:
+async def test_question_is_a_function_call_answered_by_its_output(serve: Serve) -> None:
+    async with serve(plans={"asking": APPROVAL_PLAN}) as live:
         create = live.openai.responses.create
         first_response = await create(model="plan/asking", input="{}")
-        asked = next(item for item in first_response.output if item.type == "function_call")
-        result: Any = {"type": "function_call_output", "call_id": asked.call_id, "output": '{"approved": true}'}
+        function_call = next(item for item in first_response.output if item.type == "function_call")
+        call_output: Any = {
+            "type": "function_call_output",
+            "call_id": function_call.call_id,
+            "output": '{"approved": true}',
+        }
         # With the whole conversation, and with the new messages only.
-        message: list[Any] = [{"role": "user", "content": "{}"}, asked.model_dump(), result]
-        whole = await create(model="plan/asking", input=message)
-        short = await create(model="plan/asking", input=[result], previous_response_id=first_response.id)
-    assert (first_response.status, first_response.output_text, asked.name) == (
+        conversation: list[Any] = [{"role": "user", "content": "{}"}, function_call.model_dump(), call_output]
+        from_conversation = await create(model="plan/asking", input=conversation)
+        from_new_message = await create(
+            model="plan/asking", input=[call_output], previous_response_id=first_response.id
+        )
+    assert (first_response.status, first_response.output_text, function_call.name) == (
         "completed",
         "Publish?",
         "answer_feedback",
     )
-    assert (whole.output_text, short.output_text) == ("true", "true")
+    assert (from_conversation.output_text, from_new_message.output_text) == ("true", "true")
 
 
-async def test_response_that_follows_another_knows_it(serve: Serve) -> None:
+async def test_response_with_previous_id_gets_the_earlier_conversation(serve: Serve) -> None:
     async with serve(*[SUM, "It is 3."] * 4) as live:
         create = live.openai.responses.create
         first_response = await create(model="profile/plan", input="How much is 1 + 2?")
         await create(model="profile/plan", input="And again?", previous_response_id=first_response.id)
         session: Any = {"session_id": "gateway-responses"}
         response = await create(model="profile/plan", input="How much is 1 + 2?", extra_body=session)
-        next_one = await create(model="profile/plan", input="And again?", previous_response_id=response.id)
-        planned = [call.text for call in live.models.calls if call.metadata["purpose"] == "plan"]
-    assert ["It is 3." in each for each in planned] == [False, True, False, True]
-    assert "How much is 1 + 2?" in planned[1]
-    assert next_one.model_dump()["dagwright"]["session_id"] == "gateway-responses"
+        next_response = await create(model="profile/plan", input="And again?", previous_response_id=response.id)
+        plan_prompts = [call.text for call in live.models.calls if call.metadata["purpose"] == "plan"]
+    assert ["It is 3." in each for each in plan_prompts] == [False, True, False, True]
+    assert "How much is 1 + 2?" in plan_prompts[1]
+    assert next_response.model_dump()["dagwright"]["session_id"] == "gateway-responses"
 
 
-async def test_model_itself_answers_a_response_too(serve: Serve) -> None:
+async def test_model_answers_a_response_without_a_run(serve: Serve) -> None:
     async with serve("Hello.", "Hello.") as live:
         response = await live.openai.responses.create(model="small", input="Hi.")
         stream = await live.openai.responses.create(model="small", input="Hi.", stream=True)
@@ -139,7 +145,7 @@ async def test_model_itself_answers_a_response_too(serve: Serve) -> None:
     assert response.usage is not None
 
 
-async def test_client_that_leaves_a_background_response_cancels_nothing(serve: Serve) -> None:
+async def test_disconnect_from_a_background_response_cancels_nothing(serve: Serve) -> None:
     async with serve(plans={"long": LONG}) as live:
         body = {"model": "plan/long", "input": "{}", "stream": True, "background": True, "cancel_on_disconnect": True}
         async with live.http.stream("POST", "/v1/responses", json=body) as response:
@@ -152,7 +158,7 @@ async def test_client_that_leaves_a_background_response_cancels_nothing(serve: S
         await live.context.steering.cancel(run)
 
 
-async def test_response_is_sent_as_it_is_written(serve: Serve) -> None:
+async def test_response_is_streamed_while_the_model_writes_it(serve: Serve) -> None:
     released = asyncio.Event()
     words = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
@@ -174,7 +180,7 @@ async def test_response_is_sent_as_it_is_written(serve: Serve) -> None:
 
 
 class Person(BaseModel):
-    """Output item of a request to a person."""
+    """Type of a structured answer."""
 
     name: str
     age: int
@@ -183,7 +189,7 @@ class Person(BaseModel):
 PERSON = plan_of(calculation("age", "15 * 2"), output={"name": "Ann", "age": "{{age.result}}"})
 
 
-async def test_answer_with_a_schema_is_written_for_it_checked_and_streamed_whole(serve: Serve) -> None:
+async def test_structured_answer_follows_its_schema_in_each_api(serve: Serve) -> None:
     plan, answer = json_text({"nodes": [calculation("age", "15 * 2")]}), {"name": "Ann", "age": 30}
     messages: list[Any] = [{"role": "user", "content": "{}"}]
     schema = {"name": "final", "parameters": Person.model_json_schema()}
@@ -192,12 +198,12 @@ async def test_answer_with_a_schema_is_written_for_it_checked_and_streamed_whole
         plan, step(json_text(answer), response_format="json_schema"), plans={"person": PERSON, "chain": CHAIN}
     ) as live:
         chat = live.openai.chat.completions
-        parsed = await chat.parse(model="profile/plan", messages=messages, response_format=Person)
+        completion = await chat.parse(model="profile/plan", messages=messages, response_format=Person)
         async with live.openai.responses.stream(model="plan/person", input="{}", text_format=Person) as helper:
-            streamed = await helper.get_final_response()
+            streamed_response = await helper.get_final_response()
         tools = [{"type": "function", **function["function"]}]
-        choice: dict[str, Any] = {"tools": tools, "tool_choice": "required"}
-        called = await live.openai.responses.create(model="plan/person", input="{}", **choice)
+        tool_fields: dict[str, Any] = {"tools": tools, "tool_choice": "required"}
+        tool_response = await live.openai.responses.create(model="plan/person", input="{}", **tool_fields)
         async with chat.stream(
             model="plan/person",
             messages=messages,
@@ -209,8 +215,8 @@ async def test_answer_with_a_schema_is_written_for_it_checked_and_streamed_whole
         with pytest.raises(openai.UnprocessableEntityError, match='"name" is a required property') as caught:
             await chat.parse(model="plan/chain", messages=messages, response_format=Person, extra_headers=key)
     ann = Person(name="Ann", age=30)
-    assert (parsed.choices[0].message.parsed, streamed.output_parsed) == (ann, ann)
-    (item,) = called.output
+    assert (completion.choices[0].message.parsed, streamed_response.output_parsed) == (ann, ann)
+    (item,) = tool_response.output
     assert (item.type, json.loads(getattr(item, "arguments", ""))) == ("function_call", answer)
     (call,) = final.message.tool_calls or []
     assert (final.finish_reason, final.message.content, call.function.name) == ("stop", "", "final")

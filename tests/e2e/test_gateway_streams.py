@@ -1,4 +1,4 @@
-"""Streams of the gateway: chunks as OpenAI's clients read them, progress, heartbeats, clients that leave, questions."""
+"""Streams of the gateway: chunks as OpenAI's clients read them, progress, heartbeats, disconnects, questions."""
 
 import asyncio
 import json
@@ -25,15 +25,15 @@ def chain(rest: str) -> dict[str, Any]:
 CHAIN = chain("1ms")
 BROKEN = plan_of(calculation("broken", "1 / 0"), calculation("next", "{{broken.result}} + 1"))
 LONG = plan_of(pause("long", "1h"))
-ASKING = plan_of(
+REQUESTS_PLAN = plan_of(
     CHECK,
     {"id": "name", "human": {"type": "CLARIFICATION", "prompt": "Under which name?"}},
     output={"approved": "{{check.result.approved}}", "name": "{{name.result}}"},
 )
 
 
-def body(model: str, words: str = "{}", **more: Any) -> dict[str, Any]:
-    return chat_body(model, words, stream=True, **more)
+def body(model: str, words: str = "{}", **fields: Any) -> dict[str, Any]:
+    return chat_body(model, words, stream=True, **fields)
 
 
 def named_events(events: list[Event]) -> list[tuple[str, str | None]]:
@@ -50,16 +50,16 @@ def content_of(events: list[Event]) -> str:
     return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
 
 
-async def test_naive_reader_of_a_stream_gets_the_answer_whatever_is_shown(serve: Serve) -> None:
+async def test_reader_of_content_gets_the_answer_with_each_progress_option(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN}) as live:
-        for shown in ("content", "progress", "full"):
+        for option in ("content", "progress", "full"):
             stream = await live.openai.chat.completions.create(
                 model="plan/chain",
                 messages=[{"role": "user", "content": "{}"}],
                 stream=True,
-                extra_body={"stream_progress": shown},
+                extra_body={"stream_progress": option},
             )
-            # As most programs read it, without parsing the chunk.
+            # Most programs read only the content of the deltas.
             pieces = [chunk.choices[0].delta.content or "" async for chunk in stream]
             assert "".join(pieces) == "6"
 
@@ -79,26 +79,26 @@ async def test_chunks_have_ids_role_reason_and_usage(serve: Serve) -> None:
     assert len({chunk.content["id"] for chunk in chunks}) == 1
 
 
-async def test_progress_has_each_node_and_full_its_result(serve: Serve) -> None:
+async def test_progress_reports_each_node_and_full_adds_its_result(serve: Serve) -> None:
     async with serve(plans={"chain": CHAIN, "broken": BROKEN}) as live:
-        plain = await live.stream(CHAT, body("plan/chain"))
-        progress = await live.stream(CHAT, body("plan/chain", stream_progress="progress"))
-        full = await live.stream(CHAT, body("plan/chain", metadata={"stream_progress": "full"}))
-        broken = await live.stream(CHAT, body("plan/broken"), X_Stream_Progress="progress")
-    assert (named_events(plain), content_of(plain), content_of(full)) == ([], "6", "6")
+        default_events = await live.stream(CHAT, body("plan/chain"))
+        progress_events = await live.stream(CHAT, body("plan/chain", stream_progress="progress"))
+        full_events = await live.stream(CHAT, body("plan/chain", metadata={"stream_progress": "full"}))
+        broken_events = await live.stream(CHAT, body("plan/broken"), X_Stream_Progress="progress")
+    assert (named_events(default_events), content_of(default_events), content_of(full_events)) == ([], "6", "6")
     for node in ("sum", "rest", "more"):
-        kinds = [kind for kind, each in named_events(progress) if each == node and kind != "node.ready"]
+        kinds = [kind for kind, each in named_events(progress_events) if each == node and kind != "node.ready"]
         assert (kinds[0], kinds[-1]) == ("node.started", "node.completed")
-    assert named_events(progress)[-1] == ("run.completed", None)
-    results = {each["node_id"]: each["data"].get("result") for each in progress_of(full)}
+    assert named_events(progress_events)[-1] == ("run.completed", None)
+    results = {each["node_id"]: each["data"].get("result") for each in progress_of(full_events)}
     assert (results["sum"], results["more"]) == (3, 6)
-    assert {("node.failed", "broken"), ("node.blocked", "next")} <= set(named_events(broken))
-    *_, error, done = [each.content for each in broken]
+    assert {("node.failed", "broken"), ("node.blocked", "next")} <= set(named_events(broken_events))
+    *_, error, done = [each.content for each in broken_events]
     assert "'broken' failed" in error["error"]["message"]
     assert done == "[DONE]"
 
 
-async def test_error_after_the_beginning_reaches_the_client_as_an_error(serve: Serve) -> None:
+async def test_error_within_a_stream_is_raised_by_the_client(serve: Serve) -> None:
     async with serve(plans={"broken": BROKEN}) as live:
         stream = await live.openai.chat.completions.create(
             model="plan/broken", messages=[{"role": "user", "content": "{}"}], stream=True
@@ -107,113 +107,123 @@ async def test_error_after_the_beginning_reaches_the_client_as_an_error(serve: S
             [chunk async for chunk in stream]
 
 
-async def test_silence_is_broken_by_heartbeats(serve: Serve) -> None:
+async def test_heartbeats_are_sent_while_no_text_arrives(serve: Serve) -> None:
     released = asyncio.Event()
-    slow = text("Done.", pace=Pace(held_after=0, released=released))
+    slow_response = text("Done.", pace=Pace(held_after=0, released=released))
     async with (
-        serve(slow, heartbeat_s=0.05) as live,
+        serve(slow_response, heartbeat_s=0.05) as live,
         live.http.stream("POST", CHAT, json=body("small", "Wait.")) as response,
     ):
-        seen = ""
+        received = ""
         async for part in response.aiter_text():
-            seen += part
-            if seen.count(": heartbeat\n\n") >= 2:
+            received += part
+            if received.count(": heartbeat\n\n") >= 2:
                 released.set()
-    assert seen.endswith("data: [DONE]\n\n")
+    assert received.endswith("data: [DONE]\n\n")
 
 
-async def _leave(live: Gateway, **headers: str) -> str:
+async def _disconnect(live: Gateway, **headers: str) -> str:
     """Start a stream of a long run and disconnect; return the run."""
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    async with live.http.stream("POST", CHAT, json=body("plan/long"), headers=named) as response:
+    request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with live.http.stream("POST", CHAT, json=body("plan/long"), headers=request_headers) as response:
         async for part in response.aiter_text():
             assert "assistant" in part
             break
         return response.headers["x-run-id"]
 
 
-async def test_client_that_leaves_cancels_only_if_it_asked_for_that(serve: Serve) -> None:
+async def test_disconnect_cancels_the_run_only_if_requested(serve: Serve) -> None:
     key = "gateway-left-whole"
     async with serve(plans={"long": LONG}) as live:
-        continues, ends = await _leave(live), await _leave(live, X_Cancel_On_Disconnect="true")
-        not_streamed = chat_body("plan/long", cancel_on_disconnect=True)
-        asking = asyncio.create_task(live.post(CHAT, not_streamed, Idempotency_Key=key))
+        continued_run, cancelled_run = await _disconnect(live), await _disconnect(live, X_Cancel_On_Disconnect="true")
+        whole_body = chat_body("plan/long", cancel_on_disconnect=True)
+        request_task = asyncio.create_task(live.post(CHAT, whole_body, Idempotency_Key=key))
 
-        async def has(run: str, status: str) -> bool:
+        async def has_status(run: str, status: str) -> bool:
             return (await live.document(run)).get("status") == status
 
-        await eventually(lambda: has(run_id_of_key(key), "running"))
-        asking.cancel()
-        for run in (ends, run_id_of_key(key)):
-            await eventually(partial(has, run, "cancelled"))
-        assert await has(continues, "running")
-        await live.context.steering.cancel(continues)
+        await eventually(lambda: has_status(run_id_of_key(key), "running"))
+        request_task.cancel()
+        for run in (cancelled_run, run_id_of_key(key)):
+            await eventually(partial(has_status, run, "cancelled"))
+        assert await has_status(continued_run, "running")
+        await live.context.steering.cancel(continued_run)
 
 
-async def test_gateway_that_ends_lets_streams_go_and_runs_stay(serve: Serve) -> None:
+async def test_stopping_gateway_ends_streams_and_keeps_runs(serve: Serve) -> None:
     async with serve(plans={"long": LONG}) as live:
         request = live.http.stream("POST", CHAT, json=body("plan/long"), headers={"x-cancel-on-disconnect": "true"})
         async with request as response:
             run = response.headers["x-run-id"]
             live.context.stopping.set()
-            seen = (await response.aread()).decode()
-        assert "[DONE]" not in seen
+            received = (await response.aread()).decode()
+        assert "[DONE]" not in received
         assert (await live.context.runs.reader(run).read()).status == "running"
         await live.context.steering.cancel(run)
 
 
-async def test_question_to_a_person_is_a_tool_call_and_its_result_the_answer(serve: Serve) -> None:
-    async with serve(plans={"asking": ASKING}) as live:
+async def test_question_to_a_person_is_a_tool_call_answered_by_its_result(serve: Serve) -> None:
+    async with serve(plans={"asking": REQUESTS_PLAN}) as live:
         create = live.openai.chat.completions.create
         messages: list[Any] = [{"role": "user", "content": "{}"}]
         first_response = await create(model="plan/asking", messages=messages, user="ann")
-        asked = first_response.choices[0].message
-        calls: list[Any] = asked.tool_calls or []
-        assert (first_response.choices[0].finish_reason, asked.content) == ("tool_calls", "Publish?\nUnder which name?")
+        question = first_response.choices[0].message
+        calls: list[Any] = question.tool_calls or []
+        assert (first_response.choices[0].finish_reason, question.content) == (
+            "tool_calls",
+            "Publish?\nUnder which name?",
+        )
         arguments = [json.loads(call.function.arguments) for call in calls]
-        asked_for = [(argument["request_id"], argument["type"]) for argument in arguments]
-        assert asked_for == [("check", "APPROVAL"), ("name", "CLARIFICATION")]
+        requests = [(argument["request_id"], argument["type"]) for argument in arguments]
+        assert requests == [("check", "APPROVAL"), ("name", "CLARIFICATION")]
         assert arguments[0]["schema"]["required"] == ["approved"]
 
-        messages.append(asked.model_dump(exclude_none=True))
+        messages.append(question.model_dump(exclude_none=True))
         results = ['{"approved": true, "reason": "fine"}', "Apex"]
         for call, result in zip(calls, results, strict=True):
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
-        last = await create(model="plan/asking", messages=messages, user="ann")
-        # Sent again it changes nothing.
+        answered_response = await create(model="plan/asking", messages=messages, user="ann")
+        # The same messages, sent again, change nothing.
         repeated_response = await create(model="plan/asking", messages=messages, user="ann")
-        run = last.model_dump()["dagwright"]["run_id"]
+        run = answered_response.model_dump()["dagwright"]["run_id"]
         document = await live.context.runs.document(await live.context.runs.reader(run).read())
-    assert (last.choices[0].finish_reason, repeated_response.choices[0].message) == ("stop", last.choices[0].message)
-    answer = json.loads(last.choices[0].message.content or "")
+    assert (answered_response.choices[0].finish_reason, repeated_response.choices[0].message) == (
+        "stop",
+        answered_response.choices[0].message,
+    )
+    answer = json.loads(answered_response.choices[0].message.content or "")
     assert answer["approved"] is True
     assert "Apex" in json.dumps(answer["name"])
-    (answered,) = document["nodes"]["check"]["lineage"]["answers"]
-    assert (answered["by"], answered["through"]) == ("ann", "tool_result")
+    (answer_record,) = document["nodes"]["check"]["lineage"]["answers"]
+    assert (answer_record["by"], answer_record["through"]) == ("ann", "tool_result")
 
 
-async def test_question_is_not_a_call_for_a_client_that_would_reply_automatically(serve: Serve) -> None:
+async def test_question_is_text_if_the_client_sends_tools_or_tool_choice_none(serve: Serve) -> None:
     weather = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
     chat = {"type": "function", "function": {"name": "get_weather", "parameters": weather["parameters"]}}
-    async with serve(plans={"asking": ASKING}) as live:
-        asked = (await live.chat("plan/asking", tools=[chat])).json()
+    async with serve(plans={"asking": REQUESTS_PLAN}) as live:
+        first_response = (await live.chat("plan/asking", tools=[chat])).json()
         events = await live.stream(CHAT, body("plan/asking", tool_choice="none"))
         chunks = [event.content for event in events if isinstance(event.content, dict)]
         fields: dict[str, Any] = {"model": "plan/asking", "input": "{}", "extra_body": {"tools": [weather]}}
         response = await live.openai.responses.create(**fields)
         fetched = await live.openai.responses.retrieve(response.id)
-        runs = [asked["dagwright"]["run_id"], chunks[-1]["dagwright"]["run_id"], response.model_dump()["dagwright"]]
+        runs = [
+            first_response["dagwright"]["run_id"],
+            chunks[-1]["dagwright"]["run_id"],
+            response.model_dump()["dagwright"],
+        ]
         for run in (*runs[:2], runs[2]["run_id"]):
             await live.context.steering.cancel(run)
-    (choice,) = asked["choices"]
+    (choice,) = first_response["choices"]
     assert (choice["finish_reason"], "tool_calls" in choice["message"]) == ("stop", False)
     assert choice["message"]["content"].startswith("Publish?\nUnder which name?\n\n(The run 'run-")
-    waiting = asked["dagwright"]["waiting_for"]
-    assert [(each["request_id"], each["type"], each["run_id"]) for each in waiting] == [
+    requests = first_response["dagwright"]["waiting_for"]
+    assert [(each["request_id"], each["type"], each["run_id"]) for each in requests] == [
         ("check", "APPROVAL", runs[0]),
         ("name", "CLARIFICATION", runs[0]),
     ]
-    assert waiting[0]["answer_schema"]["required"] == ["approved"]
+    assert requests[0]["answer_schema"]["required"] == ["approved"]
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
     assert not any("tool_calls" in chunk["choices"][0]["delta"] for chunk in chunks)
     assert [item.type for item in response.output] == [item.type for item in fetched.output] == ["message"]
@@ -221,7 +231,7 @@ async def test_question_is_not_a_call_for_a_client_that_would_reply_automaticall
 
 
 async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) -> None:
-    async with serve(plans={"asking": ASKING}) as live:
+    async with serve(plans={"asking": REQUESTS_PLAN}) as live:
         events = await live.stream(CHAT, body("plan/asking", stream_progress="progress"))
         chunks = [event.content for event in events if isinstance(event.content, dict)]
         calls = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls", [])]
@@ -231,15 +241,15 @@ async def test_streamed_question_comes_as_deltas_of_a_tool_call(serve: Serve) ->
     assert ("feedback.requested", "check") in named_events(events)
 
 
-async def test_missing_inputs_are_asked_for(serve: Serve) -> None:
+async def test_missing_inputs_are_requested_by_a_tool_call(serve: Serve) -> None:
     plan = plan_of(
         calculation("double", "{{PLACEHOLDER_number}} * 2"),
         inputs={"number": {"type": "integer", "prompt": "Which number?"}},
         output="{{double.result}}",
     )
     async with serve(plans={"double": plan}) as live:
-        first = (await live.chat("plan/double")).json()
-        message = first["choices"][0]["message"]
+        first_completion = (await live.chat("plan/double")).json()
+        message = first_completion["choices"][0]["message"]
         (call,) = message["tool_calls"]
         result = {"role": "tool", "tool_call_id": call["id"], "content": '{"number": 4}'}
         messages = [{"role": "user", "content": "{}"}, message, result]
@@ -248,21 +258,21 @@ async def test_missing_inputs_are_asked_for(serve: Serve) -> None:
     assert response.json()["choices"][0]["message"]["content"] == "8"
 
 
-async def test_answer_continues_in_the_middle_of_the_text_of_a_model(serve: Serve) -> None:
+async def test_stream_continues_in_the_middle_of_an_answer(serve: Serve) -> None:
     released = asyncio.Event()
     words = "Oslo has rain today, and Bergen has more of it."
     plan = json_text({"nodes": [calculation("sum", "1 + 2")]})
-    held = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
-    sent = body("profile/plan", "What is the weather?")
-    async with serve(plan, held) as live:
-        text, last = "", ""
-        async with live.http.stream("POST", CHAT, json=sent) as response:
+    slow_answer = slow(json_text({"answer": words, "missing": []}), characters=8, held_after=5, released=released)
+    request = body("profile/plan", "What is the weather?")
+    async with serve(plan, slow_answer) as live:
+        received, last_event_id = "", ""
+        async with live.http.stream("POST", CHAT, json=request) as response:
             async for part in response.aiter_text():
                 for event in events_of(part):
-                    text, last = text + content_of([event]), event.id or last
-                if text:
+                    received, last_event_id = received + content_of([event]), event.id or last_event_id
+                if received:
                     break
         released.set()
-        rest = await live.stream(CHAT, sent, Last_Event_ID=last)
-    assert text + content_of(rest) == words
-    assert 0 < len(text) < len(words)
+        later_events = await live.stream(CHAT, request, Last_Event_ID=last_event_id)
+    assert received + content_of(later_events) == words
+    assert 0 < len(received) < len(words)

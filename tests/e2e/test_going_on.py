@@ -1,4 +1,4 @@
-"""Runs outlive the command that started them: watched, cancelled, interrupted, killed, left to the background."""
+"""Runs outlive the command that started them: watched, cancelled, interrupted, killed, detached."""
 
 import signal
 from pathlib import Path
@@ -30,19 +30,19 @@ def _mark(name: str, **fields: Any) -> dict[str, Any]:
     return {"id": name, "tool": "mark", "arguments": {"name": name}, **fields}
 
 
-async def test_one_terminal_runs_another_watches_a_third_cancels(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_run_is_watched_and_cancelled_from_other_terminals(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(calculation("first", "1 + 1"), pause("long", "10m", depends_on=["first"]))
-    running = await command_line.start("run", plan, "--id", "steered")
-    await line_with(running, "running    long")
-    watching = await command_line.start("watch", "steered", "--no-worker")
-    await line_with(watching, "completed  first")
+    run_process = await command_line.start("run", plan, "--id", "steered")
+    await line_with(run_process, "running    long")
+    watch_process = await command_line.start("watch", "steered", "--no-worker")
+    await line_with(watch_process, "completed  first")
 
-    cancelled = await command_line("cancel", "steered", "--reason", "changed my mind", "--by", "ann", "--json")
-    ends = [await wait_for_exit(running), await wait_for_exit(watching)]
+    cancel_result = await command_line("cancel", "steered", "--reason", "changed my mind", "--by", "ann", "--json")
+    results = [await wait_for_exit(run_process), await wait_for_exit(watch_process)]
     document = (await command_line("result", "steered", "--json")).document
 
-    assert (cancelled.code, cancelled.document["ok"]) == (0, True)
-    assert [end.code for end in ends] == [3, 3]
+    assert (cancel_result.code, cancel_result.document["ok"]) == (0, True)
+    assert [each.code for each in results] == [3, 3]
     states = {name: node["status"] for name, node in document["nodes"].items()}
     assert states == {"first": "completed", "long": "cancelled"}
     assert [note["message"] for note in document["notes"]] == ["cancelled by ann: changed my mind"]
@@ -55,16 +55,16 @@ async def test_one_terminal_runs_another_watches_a_third_cancels(command_line: C
 
 async def test_same_command_finishes_an_interrupted_run(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(calculation("first", "1 + 1"), pause("long", "3s", depends_on=["first"]))
-    running = await command_line.start("run", plan, "--id", "interrupted")
-    await line_with(running, "completed  first")
-    running.send_signal(signal.SIGINT)
-    result = await wait_for_exit(running)
-    status = await command_line("status", "interrupted", "--json")
+    run_process = await command_line.start("run", plan, "--id", "interrupted")
+    await line_with(run_process, "completed  first")
+    run_process.send_signal(signal.SIGINT)
+    result = await wait_for_exit(run_process)
+    status_result = await command_line("status", "interrupted", "--json")
 
     assert result.code == 130
     assert result.stderr.startswith("the run interrupted is not ended: `dagwright watch interrupted` continues it")
     assert "Traceback" not in result.stderr
-    assert (status.code, status.document["nodes"]["first"]["status"]) == (0, "completed")
+    assert (status_result.code, status_result.document["nodes"]["first"]["status"]) == (0, "completed")
 
     repeated_result = await command_line("run", plan, "--id", "interrupted", "--json")
     assert (repeated_result.code, repeated_result.document["status"]) == (0, "completed")
@@ -74,18 +74,18 @@ async def test_renamed_tool_keeps_its_runs(command_line: CommandLine, write_plan
     (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")
     plan = write_plan(_mark("only"))
     first_result = await command_line("run", plan, "--id", "renamed", "--tools", "marking.py")
-    renamed = _TOOLS.replace("def mark", "def record").replace('"idempotent"', '"idempotent", aliases=["mark"]')
-    (tmp_path / "marking.py").write_text(renamed, encoding="utf-8")
+    renamed_tools = _TOOLS.replace("def mark", "def record").replace('"idempotent"', '"idempotent", aliases=["mark"]')
+    (tmp_path / "marking.py").write_text(renamed_tools, encoding="utf-8")
 
     repeated_result = await command_line("run", plan, "--id", "renamed", "--tools", "marking.py", "--json")
-    other = await command_line("run", plan, "--id", "not-renamed", "--tools", "marking.py")
+    new_run_result = await command_line("run", plan, "--id", "not-renamed", "--tools", "marking.py")
 
     assert (first_result.code, repeated_result.code, repeated_result.document["nodes"]["only"]["result"]) == (
         0,
         0,
         "only",
     )
-    assert (other.code, "there is no tool 'mark'" in other.stderr) == (2, True)
+    assert (new_run_result.code, "there is no tool 'mark'" in new_run_result.stderr) == (2, True)
     assert (tmp_path / "marks.txt").read_text(encoding="utf-8") == "only\n"
 
 
@@ -95,69 +95,77 @@ async def test_detached_run_ends_before_down(
 ) -> None:
     (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")
     plan = write_plan(_mark("only"))
-    left = await own_commands_without_server("run", plan, "--id", "left", "--detach", "--tools", "marking.py", "--json")
-    assert (left.code, left.document["run_id"], left.document["ok"]) == (0, "left", True)
+    run_result = await own_commands_without_server(
+        "run", plan, "--id", "left", "--detach", "--tools", "marking.py", "--json"
+    )
+    assert (run_result.code, run_result.document["run_id"], run_result.document["ok"]) == (0, "left", True)
 
-    # The first command and the worker that it starts are new interpreters; these need not be.
-    forked = CommandLine(tmp_path, own_commands_without_server.environment)
+    # The first command and its worker are new interpreters; the next commands may be forked.
+    forked_commands = CommandLine(tmp_path, own_commands_without_server.environment)
     await eventually((tmp_path / "marks.txt").exists)
-    watched = await forked("watch", "left", "--no-worker", "--json")
-    assert (watched.code, watched.document["output"], watched.stderr) == (0, {"only": "only"}, "")
+    watch_result = await forked_commands("watch", "left", "--no-worker", "--json")
+    assert (watch_result.code, watch_result.document["output"], watch_result.stderr) == (0, {"only": "only"}, "")
 
-    # Any process can be the search server here; the tests with a real server check its requests.
+    # Any process can stand in for the search server here; the tests with a real server check its requests.
     search = Daemon(own_commands_without_server.folder / "state", "search")
     await search.start(["sleep", "600"])
-    down = await forked("down", "--json")
-    down.check_success()
-    assert [name.partition("-")[0] for name in down.document["ended"]] == ["worker", "server", "search"]
+    down_result = await forked_commands("down", "--json")
+    down_result.check_success()
+    assert [name.partition("-")[0] for name in down_result.document["ended"]] == ["worker", "server", "search"]
     assert not search.is_running()
-    again = await forked("down")
-    assert (again.code, again.stdout) == (0, "nothing was running here\n")
+    second_down = await forked_commands("down")
+    assert (second_down.code, second_down.stdout) == (0, "nothing was running here\n")
 
 
-async def test_up_is_idempotent_and_down_ends_it(own_commands_without_server: CommandLine, write_plan: Plans) -> None:
+async def test_up_is_idempotent_and_down_stops_the_server(
+    own_commands_without_server: CommandLine, write_plan: Plans
+) -> None:
     first_result = await own_commands_without_server("up", "--json")
     second_result = await own_commands_without_server("up", "--json")
     assert (first_result.code, first_result.document["status"]) == (0, "up")
     assert second_result.document == first_result.document
 
-    run = await own_commands_without_server("run", write_plan(calculation("a", "2 + 2")), "--json")
-    assert (run.code, run.document["output"]) == (0, {"a": 4})
+    run_result = await own_commands_without_server("run", write_plan(calculation("a", "2 + 2")), "--json")
+    assert (run_result.code, run_result.document["output"]) == (0, {"a": 4})
 
-    # The worker would do it on its own database.
-    elsewhere = f"sqlite:///{own_commands_without_server.folder / 'other.db'}"
-    other = CommandLine(
+    # The running worker would execute the run on its own database.
+    other_url = f"sqlite:///{own_commands_without_server.folder / 'other.db'}"
+    commands_with_other_database = CommandLine(
         own_commands_without_server.folder,
-        {**own_commands_without_server.environment, "DAGWRIGHT_DATABASE_URL": elsewhere},
+        {**own_commands_without_server.environment, "DAGWRIGHT_DATABASE_URL": other_url},
     )
     for command in (["run", write_plan(calculation("a", "1"))], ["up"]):
-        rejected_result = await other(*command, "--json")
+        rejected_result = await commands_with_other_database(*command, "--json")
         assert (rejected_result.code, rejected_result.document["status"]) == (2, "other_settings")
         assert "another value of DAGWRIGHT_DATABASE_URL" in rejected_result.document["message"]
-    # There is nothing to serve.
-    assert (await other("watch", run.document["run_id"], "--json")).document["output"] == {"a": 4}
+    # An ended run needs no worker.
+    assert (await commands_with_other_database("watch", run_result.document["run_id"], "--json")).document[
+        "output"
+    ] == {"a": 4}
 
     await own_commands_without_server("down")
-    result = await own_commands_without_server("list", "--json")
-    assert [item["run_id"] for item in result.document["runs"]] == [run.document["run_id"]]
-    assert result.stderr == "no server was running, so one was started for this command; it ends with the command\n"
+    list_result = await own_commands_without_server("list", "--json")
+    assert [item["run_id"] for item in list_result.document["runs"]] == [run_result.document["run_id"]]
+    assert (
+        list_result.stderr == "no server was running, so one was started for this command; it ends with the command\n"
+    )
 
 
 async def test_step_of_a_killed_worker_is_retried(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(pause("long", "4s", title="Take a while", heartbeat="6s"), title="Killed in a step")
-    running = await command_line.start("run", plan, "--id", "lost")
-    await line_with(running, "running    long  wait · Take a while")
-    running.send_signal(signal.SIGKILL)
-    await wait_for_exit(running)
+    run_process = await command_line.start("run", plan, "--id", "lost")
+    await line_with(run_process, "running    long  wait · Take a while")
+    run_process.send_signal(signal.SIGKILL)
+    await wait_for_exit(run_process)
 
     repeated_result = await command_line("run", plan, "--id", "lost")
 
     repeated_result.check_success()
     assert repeated_result.stdout.startswith("run lost already exists with the same plan; continuing it\n")
-    words = "waiting    long was running when its worker died; it is retried at the latest in "
-    assert words in repeated_result.stdout
+    waiting_text = "waiting    long was running when its worker died; it is retried at the latest in "
+    assert waiting_text in repeated_result.stdout
     assert "running    long (attempt 2: its worker died or hung)\n" in repeated_result.stdout
     assert "Heartbeat timeout" not in repeated_result.stdout
 
-    once_more = await command_line("run", plan, "--id", "lost")
-    assert once_more.stdout.startswith("run lost has already ended\nlost (Killed in a step): completed in ")
+    final_result = await command_line("run", plan, "--id", "lost")
+    assert final_result.stdout.startswith("run lost has already ended\nlost (Killed in a step): completed in ")

@@ -1,4 +1,4 @@
-"""`ask --profile intents`: from words to parties, with the scripted model."""
+"""`ask --profile intents`: from a request in words to parties, with the scripted model."""
 
 import json
 
@@ -27,8 +27,8 @@ async def test_end_reports_the_explanation_and_the_result_of_each_intent(command
     assert lines[first + 1].startswith('@result_1 cbu.ensure: {"id": "fund_')
     assert lines[first + 2].startswith('@result_2 cbu.add-product: {"id": ')
     assert lines[first + 3].startswith(f"intents-reported ({WORDS}): completed in ")
-    watched = await command_line("watch", "intents-reported")
-    assert {*lines[first : first + 3]} <= {*watched.stdout.splitlines()}
+    watch_result = await command_line("watch", "intents-reported")
+    assert {*lines[first : first + 3]} <= {*watch_result.stdout.splitlines()}
 
 
 async def test_document_has_the_results_and_the_explanation_of_the_model(command_line: CommandLine) -> None:
@@ -36,16 +36,25 @@ async def test_document_has_the_results_and_the_explanation_of_the_model(command
         commands = with_model(command_line, server)
         first_result = await commands("ask", WORDS, "--profile", "intents", "--id", "intents-first", "--json")
         cbu = first_result.document["nodes"]["@result_1"]["result"]["id"]
-        named = ("ask", "Depositary too.", "--profile", "intents", "--context", f"cbu={cbu}", "--id", "intents-second")
-        second_result = await commands(*named, "--json")
-        repeated_result = await commands(*named, "--json")
-        other = await commands(*[part.replace(cbu, "other") for part in named], "--json")
-    result = first_result.document["nodes"]["read"]["result"]
+        arguments = (
+            "ask",
+            "Depositary too.",
+            "--profile",
+            "intents",
+            "--context",
+            f"cbu={cbu}",
+            "--id",
+            "intents-second",
+        )
+        second_result = await commands(*arguments, "--json")
+        repeated_result = await commands(*arguments, "--json")
+        different_result = await commands(*[part.replace(cbu, "other") for part in arguments], "--json")
+    parsed_response = first_result.document["nodes"]["read"]["result"]
     assert (first_result.code, first_result.document["output"]["@result_2"]["product"]) == (0, "CUSTODY")
-    assert (result["explanation"], result["confidence"]) == ("Makes Apex,\nwith custody.", 0.75)
+    assert (parsed_response["explanation"], parsed_response["confidence"]) == ("Makes Apex,\nwith custody.", 0.75)
     assert second_result.document["output"]["@result_1"]["cbu_id"] == cbu
     assert repeated_result.document == second_result.document
-    assert (other.code, other.document["status"]) == (2, "id_in_use")
+    assert (different_result.code, different_result.document["status"]) == (2, "id_in_use")
     assert '{"ref": "@cbu"}' in server.calls[1].text
     assert cbu not in json.dumps(server.calls[1].messages)
 
@@ -56,8 +65,8 @@ async def test_plan_only_writes_intents_that_can_be_run(command_line: CommandLin
         result = await commands("ask", WORDS, "--profile", "intents", "--plan-only", "--id", "intents-only")
     assert (result.code, result.stderr) == (0, "")
     assert result.document == json.loads(APEX)
-    ran = await command_line("run", "-", "--json", "--id", "intents-only-run", text=result.stdout)
-    assert (ran.code, [*ran.document["nodes"]]) == (0, ["@result_1", "@result_2"])
+    run_result = await command_line("run", "-", "--json", "--id", "intents-only-run", text=result.stdout)
+    assert (run_result.code, [*run_result.document["nodes"]]) == (0, ["@result_1", "@result_2"])
 
 
 async def test_unsure_plan_is_shown_and_approved_on_the_terminal(command_line: CommandLine) -> None:

@@ -1,4 +1,4 @@
-"""Commands that look at a run of thousands of pure nodes: bounded pictures, and every node to be had."""
+"""Commands that read a run of thousands of pure nodes: bounded output, and access to every node."""
 
 import asyncio
 
@@ -12,11 +12,13 @@ pytestmark = pytest.mark.server
 COUNT = 2_500
 
 
-async def test_every_node_of_a_large_plan_can_be_looked_at(command_line: CommandLine, write_plan: Plans) -> None:
-    wide = [calculation(f"n{number}", f"{{{{first.result}}}} + {number}") for number in range(COUNT)]
-    plan = write_plan(calculation("first", "1"), *wide, calculation("bad", "1 / {{n0.result}} - x"), name="large.json")
-    ran = await command_line("run", plan, "--id", "large", "--json")
-    shown, full, node, graph, drawn, words = await asyncio.gather(
+async def test_every_node_of_a_large_plan_can_be_read(command_line: CommandLine, write_plan: Plans) -> None:
+    middle_nodes = [calculation(f"n{number}", f"{{{{first.result}}}} + {number}") for number in range(COUNT)]
+    plan = write_plan(
+        calculation("first", "1"), *middle_nodes, calculation("bad", "1 / {{n0.result}} - x"), name="large.json"
+    )
+    run_result = await command_line("run", plan, "--id", "large", "--json")
+    short_result, full_result, node, graph, diagram, text_result = await asyncio.gather(
         command_line("result", "large", "--json"),
         command_line("result", "large", "--full", "--json"),
         command_line("node", "large", "n77"),
@@ -25,19 +27,19 @@ async def test_every_node_of_a_large_plan_can_be_looked_at(command_line: Command
         command_line("result", "large"),
     )
 
-    assert (ran.code, ran.document["status"]) == (1, "completed_with_failures")
+    assert (run_result.code, run_result.document["status"]) == (1, "completed_with_failures")
     note = (
         "the plan has no `output`, and the results of its 2,499 final nodes are too many for this document; "
         "read them from the nodes, with `dagwright result RUN --full --json` or `run.nodes()` in Python, "
         "or add an `output` to the plan"
     )
-    assert ran.document["notes"] == [{"code": "output_omitted", "node_id": None, "message": note}]
-    assert shown.document == ran.document
-    assert list(shown.document["nodes"]) == ["bad"]
-    assert f"note: {note}" in words.stdout.splitlines()
-    assert [line for line in words.stdout.splitlines() if line.startswith("failed: bad: ")]
+    assert run_result.document["notes"] == [{"code": "output_omitted", "node_id": None, "message": note}]
+    assert short_result.document == run_result.document
+    assert list(short_result.document["nodes"]) == ["bad"]
+    assert f"note: {note}" in text_result.stdout.splitlines()
+    assert [line for line in text_result.stdout.splitlines() if line.startswith("failed: bad: ")]
 
-    document = full.document
+    document = full_result.document
     assert {name: node["result"] for name, node in document["nodes"].items() if node["status"] == "completed"} == {
         "first": 1,
         **{f"n{number}": number + 1 for number in range(COUNT)},
@@ -56,5 +58,5 @@ async def test_every_node_of_a_large_plan_can_be_looked_at(command_line: Command
     }
     edges = [*(["first", f"n{number}"] for number in range(COUNT)), ["n0", "bad"]]
     assert sorted(graph.document["edges"]) == sorted(edges)
-    assert drawn.stdout.splitlines()[1].endswith('<br/>calculator<br/>2,501 completed, 1 failed"]:::failed')
-    assert drawn.stderr.startswith("2,502 nodes are drawn as 1 box; `dagwright graph large --format json` lists ")
+    assert diagram.stdout.splitlines()[1].endswith('<br/>calculator<br/>2,501 completed, 1 failed"]:::failed')
+    assert diagram.stderr.startswith("2,502 nodes are drawn as 1 box; `dagwright graph large --format json` lists ")

@@ -45,53 +45,59 @@ async def proxy(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Proxy
 
 
 @pytest.fixture
-async def asker(proxy: Proxy) -> AsyncIterator[ModelClient]:
+async def model_client(proxy: Proxy) -> AsyncIterator[ModelClient]:
     async with ModelClient(Endpoint(proxy.base_url, PROXY_KEY), model="small") as client:
         yield client
 
 
-async def test_answers_come_whole_and_streamed_with_their_usage(proxy: Proxy, asker: ModelClient) -> None:
+async def test_complete_and_streamed_answers_have_their_usage(proxy: Proxy, model_client: ModelClient) -> None:
     answer = text("one two three", tokens=Tokens(100, 20, cached=40, reasoning=5))
     async with proxy.upstream(answer, answer) as upstream:
-        whole = await asker.complete(HI)
-        async with asker.stream(HI) as stream:
+        complete_answer = await model_client.complete(HI)
+        async with model_client.stream(HI) as stream:
             pieces = [words async for words in stream]
-    assert (whole.text, "".join(pieces), stream.answer.text) == ("one two three",) * 3
-    for usage in (whole.usage, stream.answer.usage):
-        cached = (usage.cached_tokens, usage.reasoning_tokens)
-        assert (usage.prompt_tokens, usage.completion_tokens, *cached) == (100, 20, 40, 5)
+    assert (complete_answer.text, "".join(pieces), stream.answer.text) == ("one two three",) * 3
+    for usage in (complete_answer.usage, stream.answer.usage):
+        details = (usage.cached_tokens, usage.reasoning_tokens)
+        assert (usage.prompt_tokens, usage.completion_tokens, *details) == (100, 20, 40, 5)
     assert {call.api_key for call in upstream.calls} == {UPSTREAM_KEY}
     assert {call.model for call in upstream.calls} == {"scripted-model"}
 
 
-async def test_tools_are_called_concurrently_with_and_without_streaming(proxy: Proxy, asker: ModelClient) -> None:
+async def test_tools_are_called_concurrently_with_and_without_streaming(
+    proxy: Proxy, model_client: ModelClient
+) -> None:
     call = ModelCall((user("Hi"),), tools=(OfferedTool("look.up"),))
     expected = tool_calls(("look_up", {"at": 1}), ("look_up", {"at": 2}))
     async with proxy.upstream(expected, expected):
-        whole = await asker.complete(call)
-        async with asker.stream(call) as stream:
+        complete_answer = await model_client.complete(call)
+        async with model_client.stream(call) as stream:
             assert [words async for words in stream] == []
-    for answer in (whole, stream.answer):
+    for answer in (complete_answer, stream.answer):
         assert [(call.name, call.arguments) for call in answer.message.tool_calls] == [
             ("look.up", '{"at": 1}'),
             ("look.up", '{"at": 2}'),
         ]
 
 
-async def test_structured_answers_and_every_field_of_a_config_go_through(proxy: Proxy, asker: ModelClient) -> None:
+async def test_output_schema_and_every_field_of_a_config_reach_the_service(
+    proxy: Proxy, model_client: ModelClient
+) -> None:
     config = ModelConfig(temperature=0.5, max_tokens=9, top_p=0.5, seed=1, reasoning_effort="low")
     async with proxy.upstream(json_text({"n": 1})) as upstream:
-        answer = await asker.complete(ModelCall((user("Hi"),), config=config, output=NUMBER))
+        answer = await model_client.complete(ModelCall((user("Hi"),), config=config, output=NUMBER))
     assert answer.output == {"n": 1}
-    sent = upstream.calls[0].body
-    assert {name: sent[name] for name in config.to_json()} == config.to_json()
+    body = upstream.calls[0].body
+    assert {name: body[name] for name in config.to_json()} == config.to_json()
     assert upstream.calls[0].response_format == "json_schema"
 
 
-async def test_request_refused_by_the_proxied_service_is_sent_in_another_form(proxy: Proxy, asker: ModelClient) -> None:
-    refusal = HttpError(400, "response_format of type json_schema is not supported with this model")
-    async with proxy.upstream(refusal, json_text({"n": 1})) as upstream:
-        answer = await asker.complete(ModelCall((user("Hi"),), output=NUMBER))
+async def test_request_rejected_by_the_proxied_service_is_sent_in_another_form(
+    proxy: Proxy, model_client: ModelClient
+) -> None:
+    rejection = HttpError(400, "response_format of type json_schema is not supported with this model")
+    async with proxy.upstream(rejection, json_text({"n": 1})) as upstream:
+        answer = await model_client.complete(ModelCall((user("Hi"),), output=NUMBER))
     assert answer.output == {"n": 1}
     assert [call.response_format for call in upstream.calls] == ["json_schema", "json_object"]
 
@@ -111,34 +117,36 @@ async def test_request_refused_by_the_proxied_service_is_sent_in_another_form(pr
     ],
     ids=lambda value: value.value if isinstance(value, ModelError) else "",
 )
-async def test_failures_keep_their_meaning(answer: Answer, error: ModelError, proxy: Proxy, asker: ModelClient) -> None:
+async def test_failures_have_the_same_error_through_the_proxy(
+    answer: Answer, error: ModelError, proxy: Proxy, model_client: ModelClient
+) -> None:
     async with proxy.upstream(answer):
         with pytest.raises(ModelFailure) as caught:
-            await asker.complete(HI)
+            await model_client.complete(HI)
     assert caught.value.error is error
     if error is ModelError.BUSY:
         assert (caught.value.action, caught.value.delay and caught.value.delay.total_seconds()) == (Action.RETRY, 3)
 
 
-async def test_a_stream_that_breaks_off_after_the_proxy_fails(proxy: Proxy, asker: ModelClient) -> None:
+async def test_stream_cut_by_the_service_is_retryable(proxy: Proxy, model_client: ModelClient) -> None:
     async with proxy.upstream(slow(text("one two three four five six"), cut_after=2)):
         with pytest.raises(ModelFailure) as caught:
-            await read(asker, HI)
+            await read(model_client, HI)
     assert caught.value.action is Action.RETRY
 
 
-async def read(asker: ModelClient, call: ModelCall) -> Any:
-    async with asker.stream(call) as stream:
+async def read(model_client: ModelClient, call: ModelCall) -> Any:
+    async with model_client.stream(call) as stream:
         return [words async for words in stream]
 
 
-async def test_the_proxy_itself_refuses_wrong_keys_and_unknown_models(proxy: Proxy, asker: ModelClient) -> None:
-    async with proxy.upstream(), ModelClient(Endpoint(proxy.base_url, "sk-wrong"), model="small") as stranger:
-        with pytest.raises(ModelFailure) as caught:
-            await stranger.complete(HI)
-        with pytest.raises(ModelFailure) as unknown:
-            await asker.complete(ModelCall((user("Hi"),), config=ModelConfig(model="huge")))
-    assert (caught.value.error, unknown.value.error) == (ModelError.KEY_REFUSED, ModelError.MODEL_UNKNOWN)
+async def test_proxy_rejects_wrong_keys_and_unknown_models(proxy: Proxy, model_client: ModelClient) -> None:
+    async with proxy.upstream(), ModelClient(Endpoint(proxy.base_url, "sk-wrong"), model="small") as wrong_key_client:
+        with pytest.raises(ModelFailure) as wrong_key:
+            await wrong_key_client.complete(HI)
+        with pytest.raises(ModelFailure) as unknown_model:
+            await model_client.complete(ModelCall((user("Hi"),), config=ModelConfig(model="huge")))
+    assert (wrong_key.value.error, unknown_model.value.error) == (ModelError.KEY_REFUSED, ModelError.MODEL_UNKNOWN)
 
 
 @pytest.mark.server
@@ -164,10 +172,10 @@ async def test_streamed_plan_runs_and_its_agent_calls_tools(proxy: Proxy, client
     key = SecretStr(PROXY_KEY)
     settings = Settings(state_dir=tmp_path, model="small", openai_base_url=proxy.base_url, openai_api_key=key)
     async with proxy.upstream(*steps) as upstream, serving_runs(client, bench.registry(), settings=settings) as runs:
-        known = {**runs.tools, (declared := agent_declaration(card)).name: declared}
-        compiled, _ = prepare_goal("Read my mail.", known, PlanningOptions())
+        known_tools = {**runs.tools, (declaration := agent_declaration(card)).name: declaration}
+        compiled, _ = prepare_goal("Read my mail.", known_tools, PlanningOptions())
         handle = await runs.start_compiled_plan(compiled)
-        # The proxy hands the stream on piece by piece: the first tool runs while the model still writes.
+        # The proxy forwards the stream piece by piece: the first tool runs while the model still writes.
         await eventually(lambda: bench.entered == ["first"])
         released.set()
         bench.open("first")

@@ -22,60 +22,60 @@ def _say(text: str, tool: str = "srv.say") -> dict[str, Any]:
 
 
 @pytest.fixture
-def did(tmp_path: Path) -> Path:
+def calls_file(tmp_path: Path) -> Path:
     return tmp_path / "did"
 
 
 @pytest.fixture
-def servers(tmp_path: Path, did: Path) -> str:
-    """A file of one server, as commands in the folder of the test name it."""
-    return write_servers(tmp_path, srv=server_entry(did)).name
+def servers(tmp_path: Path, calls_file: Path) -> str:
+    """Name of a file with one server, in the folder of the test."""
+    return write_servers(tmp_path, srv=server_entry(calls_file)).name
 
 
 async def test_run_calls_and_ends_a_server(
-    command_line: CommandLine, write_plan: Plans, servers: str, did: Path
+    command_line: CommandLine, write_plan: Plans, servers: str, calls_file: Path
 ) -> None:
     result = await command_line("run", write_plan(_say("hello")), "--tools", servers, "--json")
     assert (result.code, result.document["output"]) == (0, {"say": "hello"})
-    [call] = calls_of(did)
+    [call] = calls_of(calls_file)
     with pytest.raises(ProcessLookupError):
         os.kill(call["pid"], 0)
 
 
-async def test_background_serves_them(
-    own_command_line: CommandLine, write_plan: Plans, servers: str, did: Path
+async def test_detached_run_calls_a_server(
+    own_command_line: CommandLine, write_plan: Plans, servers: str, calls_file: Path
 ) -> None:
-    run = ("run", write_plan(_say("hello")), "--tools", servers, "--id", "mcp-detached", "--detach", "--json")
-    started_result = await own_command_line(*run)
+    arguments = ("run", write_plan(_say("hello")), "--tools", servers, "--id", "mcp-detached", "--detach", "--json")
+    started_result = await own_command_line(*arguments)
     started_result.check_success()
-    watched = await own_command_line("watch", "mcp-detached", "--no-worker", "--json")
-    assert (watched.code, watched.document["output"]) == (0, {"say": "hello"})
-    assert len(calls_of(did)) == 1
+    watch_result = await own_command_line("watch", "mcp-detached", "--no-worker", "--json")
+    assert (watch_result.code, watch_result.document["output"]) == (0, {"say": "hello"})
+    assert len(calls_of(calls_file)) == 1
 
 
 async def test_a_server_ends_when_its_worker_is_killed_and_the_run_continues_with_another(
-    command_line: CommandLine, write_plan: Plans, servers: str, did: Path
+    command_line: CommandLine, write_plan: Plans, servers: str, calls_file: Path
 ) -> None:
     plan = write_plan({"id": "slow", "tool": "srv.slow", "arguments": {"seconds": 1}})
     run = await command_line.start("run", plan, "--tools", servers, "--id", "mcp-killed", "--json")
-    await eventually(lambda: len(calls_of(did)) == 1)
-    server = calls_of(did)[0]["pid"]
+    await eventually(lambda: len(calls_of(calls_file)) == 1)
+    server = calls_of(calls_file)[0]["pid"]
     run.kill()
     await run.wait()
 
-    def is_gone() -> bool:
+    def has_ended() -> bool:
         # An ended process that was not waited for yet is a zombie.
         result = subprocess.run(["ps", "-o", "stat=", "-p", str(server)], capture_output=True, text=True, check=False)
         return result.stdout.strip()[:1] in ("", "Z")
 
-    await eventually(is_gone)
-    watched = await command_line("watch", "mcp-killed", "--json")
-    assert (watched.code, watched.document["output"]) == (0, {"slow": "done"})
-    started = [call["pid"] for call in calls_of(did) if call["slow"] == "started"]
-    assert (started[0], len(set(started))) == (server, 2)
+    await eventually(has_ended)
+    watch_result = await command_line("watch", "mcp-killed", "--json")
+    assert (watch_result.code, watch_result.document["output"]) == (0, {"slow": "done"})
+    started_pids = [call["pid"] for call in calls_of(calls_file) if call["slow"] == "started"]
+    assert (started_pids[0], len(set(started_pids))) == (server, 2)
 
 
-def test_the_sdk_is_not_imported_where_no_server_is_named() -> None:
+def test_mcp_sdk_is_not_imported_without_servers() -> None:
     program = (
         "import json, sys\nimport dagwright.__main__, dagwright.worker.serving\n"
         "from dagwright.settings import Settings\n"

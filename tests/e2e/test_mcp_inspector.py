@@ -27,8 +27,11 @@ def _inspector() -> list[str]:
     command = [str(ROOT / "scripts" / "test-packages"), "mcp_inspector"]
     result = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
     modules = Path(result.stdout.strip()) / "node_modules"
-    own = next(iter(modules.glob("node-linux-*/bin/node")), None)
-    return [str(own or "node"), str(modules / "@modelcontextprotocol/inspector/clients/launcher/build/index.js")]
+    bundled_node = next(iter(modules.glob("node-linux-*/bin/node")), None)
+    return [
+        str(bundled_node or "node"),
+        str(modules / "@modelcontextprotocol/inspector/clients/launcher/build/index.js"),
+    ]
 
 
 @pytest.fixture
@@ -71,9 +74,9 @@ def _by_stdio(commands: CommandLine) -> dict[str, Any]:
 
 
 async def test_inspector_accepts_the_tools(commands: CommandLine) -> None:
-    ended = await _inspect(commands, "--method", "tools/list", "--strict", entry=_by_stdio(commands))
-    ended.check_success()
-    names = [tool["name"] for tool in ended.document["result"]["tools"]]
+    result = await _inspect(commands, "--method", "tools/list", "--strict", entry=_by_stdio(commands))
+    result.check_success()
+    names = [tool["name"] for tool in result.document["result"]["tools"]]
     assert names == ["run_plan", "check_plan", "ask", "get_run", "list_runs", "answer_feedback", "cancel", "loud"]
 
 
@@ -82,6 +85,6 @@ async def test_inspector_runs_a_plan_over_http(commands: CommandLine, era: str) 
     arguments = json.dumps({"plan": _PLAN})
     call = ("--method", "tools/call", "--tool-name", "run_plan", "--tool-args-json", arguments, "--protocol-era", era)
     async with serving_http(commands) as (_, address):
-        ended = await _inspect(commands, *call, entry={"type": "http", "url": address})
-    ended.check_success()
-    assert ended.document["result"]["structuredContent"]["output"] == "ABC"
+        result = await _inspect(commands, *call, entry={"type": "http", "url": address})
+    result.check_success()
+    assert result.document["result"]["structuredContent"]["output"] == "ABC"

@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 async def servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LoadedServers]:
-    found = await asyncio.to_thread(
+    loaded = await asyncio.to_thread(
         load,
         tmp_path_factory.mktemp("mcp"),
         filesystem={"command": node_server("mcp-server-filesystem"), "args": [str(folder)]},
@@ -46,8 +46,8 @@ async def servers(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Asy
         time={"command": python_server("mcp-server-time")},
         fetch={"command": python_server("mcp-server-fetch"), "args": ["--allow-private-ips"]},
     )
-    yield found
-    await found.close()
+    yield loaded
+    await loaded.close()
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ async def test_a_plan_writes_reads_and_moves_files(mcp_runs: Runs, folder: Path)
     assert (folder / "second.txt").read_text() == "two\nlines more"
 
 
-async def test_refusal_of_a_server_is_the_error_of_the_node(mcp_runs: Runs) -> None:
+async def test_error_of_a_server_is_the_error_of_the_node(mcp_runs: Runs) -> None:
     plan = _plan({**_node("n", "filesystem.move_file", source="/etc/hostname", destination="/etc/x")})
     node = (await mcp_runs.run(plan))["nodes"]["n"]
     assert node["status"] == "failed"
@@ -137,15 +137,15 @@ async def test_times_are_reported_and_a_local_page_is_fetched(mcp_runs: Runs) ->
 def _page(text: str) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            found = self.path == "/"
-            self.send_response(200 if found else 404)
+            exists = self.path == "/"
+            self.send_response(200 if exists else 404)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
-            if found:
+            if exists:
                 self.wfile.write(text.encode())
 
         def log_message(self, *_: Any) -> None:
-            """Return nothing."""
+            """Log nothing."""
 
     with serve_handler(Handler) as address:
         yield f"{address}/"
@@ -164,14 +164,14 @@ async def test_a_server_on_node_is_reached_by_its_address(tmp_path: Path) -> Non
             assert result == "Long running operation completed. Duration: 1 seconds, Steps: 4."
             assert [(step.done, step.total) for step in recorded.progress][-1] == (4, 4)
 
-            work = "web.trigger-long-running-operation"
-            slow = asyncio.create_task(call_tool(servers, work, duration=600, steps=6000))
-            started = RecordedCall()
-            other = asyncio.create_task(call_tool(servers, work, started, duration=1, steps=4))
-            await other
-            slow.cancel()
+            operation = "web.trigger-long-running-operation"
+            long_call = asyncio.create_task(call_tool(servers, operation, duration=600, steps=6000))
+            short_record = RecordedCall()
+            short_call = asyncio.create_task(call_tool(servers, operation, short_record, duration=1, steps=4))
+            await short_call
+            long_call.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await slow
+                await long_call
             assert await call_tool(servers, "web.echo", message="there") == "Echo: there"
         finally:
             await servers.close()

@@ -1,4 +1,4 @@
-"""`mcp` as a program: clients of the official SDK over stdio and HTTP, what stdout holds, and how it ends."""
+"""`mcp` as a program: clients of the official SDK over stdio and HTTP, the content of stdout, and the exit."""
 
 import asyncio
 import json
@@ -57,14 +57,14 @@ async def test_client_runs_a_template_asks_a_model_and_answers_by_stdio(commands
         ModelServer(plan, "It is 3.", plan, "Three.") as model,
         _by_stdio(with_model(commands, model), mode, person) as tools,
     ):
-        loud = await tools("loud", text="abc")
-        result = await tools("ask", request="What is 1 + 2?")
-        in_session = await tools("ask", request="And again?", session_id=commands.folder.name)
-        approved = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
-    assert (loud["status"], loud["output"]) == ("completed", "ABC")
-    assert (result["status"], result["output"]) == ("completed", "It is 3.")
-    assert (in_session["status"], in_session["output"]) == ("completed", "Three.")
-    assert (approved["status"], [words for words, _ in person.forms]) == ("completed", ["Go on?"])
+        template_result = await tools("loud", text="abc")
+        ask_result = await tools("ask", request="What is 1 + 2?")
+        session_result = await tools("ask", request="And again?", session_id=commands.folder.name)
+        plan_result = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
+    assert (template_result["status"], template_result["output"]) == ("completed", "ABC")
+    assert (ask_result["status"], ask_result["output"]) == ("completed", "It is 3.")
+    assert (session_result["status"], session_result["output"]) == ("completed", "Three.")
+    assert (plan_result["status"], [words for words, _ in person.forms]) == ("completed", ["Go on?"])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -72,16 +72,16 @@ async def test_client_runs_and_answers_by_http(commands: CommandLine, mode: str)
     check = {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}}
     person = Person(lambda _: {"approved": True})
     async with serving_http(commands) as (_, address), _by_http(address, mode, person) as tools:
-        loud = await tools("loud", text="abc")
-        approved = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
+        template_result = await tools("loud", text="abc")
+        plan_result = await tools("run_plan", plan={"plan": 1, "nodes": [check]})
         progress = [message for _, _, message in tools.progress]
-    assert (loud["status"], loud["output"]) == ("completed", "ABC")
-    assert (approved["status"], len(person.forms)) == ("completed", 1)
+    assert (template_result["status"], template_result["output"]) == ("completed", "ABC")
+    assert (plan_result["status"], len(person.forms)) == ("completed", 1)
     assert "a completed" in progress
     assert "check completed" in progress
 
 
-async def test_run_continues_when_its_server_is_killed_and_a_new_one_fetches_it(commands: CommandLine) -> None:
+async def test_run_continues_after_its_server_was_killed_and_a_new_server_reads_it(commands: CommandLine) -> None:
     plan = plan_of(
         {"id": "pause", "tool": "wait", "arguments": {"duration": "3s"}},
         {"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?"}},
@@ -113,7 +113,7 @@ def _call(number: int, tool: str, **arguments: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ending", ["stdin", "SIGTERM"])
-async def test_stdout_holds_the_protocol_alone_until_the_client_ends(commands: CommandLine, ending: str) -> None:
+async def test_stdout_has_only_protocol_messages_until_the_client_ends(commands: CommandLine, ending: str) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "starter.py"),
@@ -125,10 +125,10 @@ async def test_stdout_holds_the_protocol_alone_until_the_client_ends(commands: C
         stderr=PIPE,
         start_new_session=True,
     )
-    about = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    client_fields = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
     await _send_messages(
         process,
-        {"id": 1, "method": "initialize", "params": about},
+        {"id": 1, "method": "initialize", "params": client_fields},
         {"method": "notifications/initialized"},
         _call(2, "loud", text="abc"),
     )
@@ -139,8 +139,8 @@ async def test_stdout_holds_the_protocol_alone_until_the_client_ends(commands: C
         while not lines or lines[-1].get("id") != 2:
             lines.append(json.loads(await process.stdout.readline()))
     # A run that continues does not delay the exit.
-    wait = {"plan": 1, "nodes": [{"id": "a", "human": {"type": "APPROVAL", "prompt": "?"}}]}
-    await _send_messages(process, _call(3, "run_plan", plan=wait), {"id": 4, "method": "ping"})
+    approval_plan = {"plan": 1, "nodes": [{"id": "a", "human": {"type": "APPROVAL", "prompt": "?"}}]}
+    await _send_messages(process, _call(3, "run_plan", plan=approval_plan), {"id": 4, "method": "ping"})
     async with asyncio.timeout(TIMEOUT_S):
         while lines[-1].get("id") not in (3, 4):
             lines.append(json.loads(await process.stdout.readline()))
@@ -148,53 +148,60 @@ async def test_stdout_holds_the_protocol_alone_until_the_client_ends(commands: C
         process.stdin.close()
     else:
         process.terminate()
-    rest, errors = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
-    assert [json.loads(line)["jsonrpc"] for line in rest.splitlines()] == ["2.0"] * len(rest.splitlines())
+    remaining_output, errors = await asyncio.wait_for(process.communicate(), TIMEOUT_S)
+    assert [json.loads(line)["jsonrpc"] for line in remaining_output.splitlines()] == ["2.0"] * len(
+        remaining_output.splitlines()
+    )
     assert await process.wait() == (0 if ending == "stdin" else 130)
     assert lines[1]["result"]["structuredContent"]["output"] == "ABC"
     assert b"printed while imported" in errors
     assert b"printed while called" in errors
-    # Whatever it had started was in its group.
+    # The processes that it had started were in its process group.
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
 
 
 @pytest.mark.parametrize("options", [[], ["--no-worker"]])
-async def test_starts_next_to_a_worker_of_others(server: LiveServer, tmp_path: Path, options: list[str]) -> None:
+async def test_server_starts_beside_a_worker_of_another_process(
+    server: LiveServer, tmp_path: Path, options: list[str]
+) -> None:
     commands = mcp_folder(server, tmp_path)
-    # As clients start it: in a folder of their own, with the one documented variable.
-    (elsewhere := tmp_path / "elsewhere").mkdir()
+    # Clients start the server in a folder of their own, with only the documented variables.
+    (client_folder := tmp_path / "elsewhere").mkdir()
     documented = {"DAGWRIGHT_STATE_DIR", "DAGWRIGHT_TASK_QUEUE"}
-    bare = {key: value for key, value in commands.environment.items() if key in {*documented, "PATH", "HOME"}}
+    variables = {key: value for key, value in commands.environment.items() if key in {*documented, "PATH", "HOME"}}
     command = str(forked_programs() / "dagwright")
-    program = StdioServerParameters(command=command, args=["mcp", *options], env=bare, cwd=elsewhere)
+    program = StdioServerParameters(command=command, args=["mcp", *options], env=variables, cwd=client_folder)
     plan = plan_text(call("sum", "calculator", expression="1 + 2"))
     with (tmp_path / "stderr.txt").open("w+", encoding="utf-8") as errors:
         async with ModelServer(plan, "It is 3.") as model:
             process = await with_model(commands, model).start("serve", "--port", "0", "--json")
             await line_with(process, '"status"')
             async with McpClient(stdio_client(program, errlog=errors), mode="legacy") as client:
-                asked = await Tools(client)("ask", request="What is 1 + 2?")
+                answer = await Tools(client)("ask", request="What is 1 + 2?")
             process.terminate()
             await wait_for_exit(process)
         errors.seek(0)
-        result = errors.read()
-    assert (asked["status"], asked["output"]) == ("completed", "It is 3.")
-    assert (result == "") == bool(options)
+        error_output = errors.read()
+    assert (answer["status"], answer["output"]) == ("completed", "It is 3.")
+    assert (error_output == "") == bool(options)
     if not options:
-        assert result.startswith(
+        assert error_output.startswith(
             "starting without a worker, the other process does the work: a command that serves runs"
         )
         names = "DAGWRIGHT_FILES_ROOT (not set here, so it is the current folder, "
-        assert f"another value of {names}{elsewhere}), DAGWRIGHT_MODEL, OPENAI_API_KEY and OPENAI_BASE_URL" in result
+        assert (
+            f"another value of {names}{client_folder}), DAGWRIGHT_MODEL, OPENAI_API_KEY and OPENAI_BASE_URL"
+            in error_output
+        )
 
 
-async def test_problems_are_reported_before_there_is_a_server(commands: CommandLine) -> None:
+async def test_invalid_plan_files_and_options_are_reported(commands: CommandLine) -> None:
     (commands.folder / "plans" / "bad.yaml").write_text("plan: 1\nnodes: [{id: a, tool: nobody}]", encoding="utf-8")
-    bad = await commands(*OPTIONS)
-    alone = await commands("mcp", "--port", "1")
-    # It is reported, and the other plans are served until standard input ends.
-    assert (bad.code, bad.stdout) == (0, "")
-    assert "bad.yaml: unknown_tool at /nodes/0/tool" in bad.stderr
-    assert (alone.code, alone.stdout) == (2, "")
-    assert "--host and --port need --http" in alone.stderr
+    bad_plan_result = await commands(*OPTIONS)
+    bad_option_result = await commands("mcp", "--port", "1")
+    # The invalid plan is reported, and the other plans are served until standard input ends.
+    assert (bad_plan_result.code, bad_plan_result.stdout) == (0, "")
+    assert "bad.yaml: unknown_tool at /nodes/0/tool" in bad_plan_result.stderr
+    assert (bad_option_result.code, bad_option_result.stdout) == (2, "")
+    assert "--host and --port need --http" in bad_option_result.stderr

@@ -1,4 +1,4 @@
-"""The workers that ask a model, on a real search server; only the model is scripted."""
+"""Worker tools that call a model, on a real search server; only the model is scripted."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -29,12 +29,12 @@ async def call_with_model(
     maritime: Maritime, server: ModelServer, worker: Callable[..., Any], **arguments: Any
 ) -> WorkerResult:
     async with maritime.tools() as environment, ModelClient(Endpoint(server.base_url), model="small") as client:
-        given: dict[str, Any] = {"description": "what the planner wants", "environment": environment}
-        return await call_worker(worker, arguments, ask=client.complete, **given)
+        options: dict[str, Any] = {"description": "what the planner wants", "environment": environment}
+        return await call_worker(worker, arguments, ask=client.complete, **options)
 
 
-def data_of(server: ModelServer, place: int = 0) -> str:
-    return str(server.calls[place].messages[1]["content"])
+def data_of(server: ModelServer, call_index: int = 0) -> str:
+    return str(server.calls[call_index].messages[1]["content"])
 
 
 # metadata_lookup
@@ -57,7 +57,7 @@ def name(text: str, kind: str, field: str | None = None) -> dict[str, Any]:
     return {"text": text, "kind": kind, "field": field}
 
 
-async def test_names_become_what_the_data_call_them(maritime: Maritime) -> None:
+async def test_names_are_resolved_to_values_of_the_data(maritime: Maritime) -> None:
     answer = reading(names=[name("Maersk", "shipper", "shipper_name"), name("LA", "port", "destination_port")])
     async with ModelServer(step(answer, metadata={"purpose": "worker"})) as server:
         result = await call_with_model(maritime, server, metadata_lookup, question="Show me Maersk shipments to LA")
@@ -96,7 +96,7 @@ async def test_periods_are_computed_from_the_day_of_the_data(maritime: Maritime)
     assert analysis["fields"] == ["carrier_name", "departure_date", "teu"]
 
 
-async def test_a_date_that_may_be_two_fields_stays_open(maritime: Maritime) -> None:
+async def test_date_that_fits_two_fields_stays_open(maritime: Maritime) -> None:
     period = {"words": "yesterday", "fields": ["arrival_date", "eta_date"]}
     async with ModelServer(reading(period=period)) as server:
         result = await call_with_model(maritime, server, metadata_lookup, question="shipments arrived yesterday")
@@ -123,7 +123,7 @@ async def test_a_misspelt_name_is_accepted_and_reported(maritime: Maritime) -> N
     assert result.outputs["analysis_result"]["entities"][0]["value"] == "MAERSK"
 
 
-async def test_values_of_conditions_are_those_of_the_data(maritime: Maritime) -> None:
+async def test_values_of_conditions_are_converted_to_values_of_the_data(maritime: Maritime) -> None:
     conditions = [
         {"field": "status", "op": "is", "values": ["In Transit"]},
         {"field": "commodity", "op": "in", "values": ["Furniture", "Toys"]},
@@ -142,14 +142,14 @@ async def test_values_of_conditions_are_those_of_the_data(maritime: Maritime) ->
         ("missing", None),
         ("is", "SH-00000042"),
     ]
-    wrong = [{"field": "status", "op": "is", "values": ["lost"]}]
-    async with ModelServer(reading(conditions=wrong)) as server:
+    invalid_conditions = [{"field": "status", "op": "is", "values": ["lost"]}]
+    async with ModelServer(reading(conditions=invalid_conditions)) as server:
         result = await call_with_model(maritime, server, metadata_lookup, question="lost shipments")
     assert (result.status, "status has no value 'lost'; it has " in (result.error or "")) == ("failed", True)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "problem"),
+    ("invalid_fields", "problem"),
     [
         ({"names": [name("Hapag", "carrier")]}, "'Hapag' is not in the question, or is not a name"),
         ({"metrics": [{"op": "avg", "field": "status"}]}, "avg needs a numeric field, but status is keyword"),
@@ -163,8 +163,8 @@ async def test_values_of_conditions_are_those_of_the_data(maritime: Maritime) ->
         ({"top": 0}, "expected a number from 1, or null"),
     ],
 )
-async def test_invalid_reading_is_repaired(maritime: Maritime, wrong: Mapping[str, Any], problem: str) -> None:
-    async with ModelServer(reading(**wrong), step(reading(fields=["teu"]), last=problem)) as server:
+async def test_invalid_reading_is_repaired(maritime: Maritime, invalid_fields: Mapping[str, Any], problem: str) -> None:
+    async with ModelServer(reading(**invalid_fields), step(reading(fields=["teu"]), last=problem)) as server:
         result = await call_with_model(maritime, server, metadata_lookup, question="What is soon?")
     assert result.outputs["analysis_result"]["fields"] == ["teu"]
 
@@ -187,13 +187,13 @@ async def test_the_helpdesk_answers_from_articles_and_names_them(maritime: Marit
     assert 2 <= len(articles) <= 5
 
 
-async def test_an_answer_without_one_of_the_articles_is_repaired(maritime: Maritime) -> None:
-    good = article_answer("Twenty feet.", "what-is-teu")
-    for wrong, problem in (
+async def test_answer_that_names_no_found_article_is_repaired(maritime: Maritime) -> None:
+    valid_answer = article_answer("Twenty feet.", "what-is-teu")
+    for invalid_answer, problem in (
         (article_answer("Made up.", "no-such"), "there is no article 'no-such' among"),
         (article_answer("Made up."), "article_ids is empty"),
     ):
-        async with ModelServer(wrong, step(good, last=problem)) as server:
+        async with ModelServer(invalid_answer, step(valid_answer, last=problem)) as server:
             result = await call_with_model(maritime, server, common_helpdesk, question="What is a TEU?")
         assert result.outputs["answer"].startswith("Twenty feet.")
 
@@ -204,7 +204,7 @@ async def test_a_question_without_a_matching_article_is_reported_as_unanswered(m
         result = await call_with_model(maritime, server, common_helpdesk, question="Who won the shipment of 1986?")
     assert (result.status, result.outputs["answer"]) == ("partial", message)
     async with ModelServer() as server:
-        # Nothing is found, so there is no question.
+        # No article is found, so the model is not called.
         result = await call_with_model(maritime, server, common_helpdesk, question="qwertyuiop")
     assert (result.status, result.message) == ("partial", "no help article answers the question")
 
@@ -212,7 +212,7 @@ async def test_a_question_without_a_matching_article_is_reported_as_unanswered(m
 # clarify_question
 
 
-async def test_options_are_all_there_whatever_the_model_writes(maritime: Maritime) -> None:
+async def test_clarification_lists_all_options(maritime: Maritime) -> None:
     options = ["Acme Corp LLC", "Acme Corporation", "Acme Co", "Acme Co"]
     async with ModelServer(json_text({"message": "Several companies fit.\nWhich one did you mean?"})) as server:
         question = "Acme Corp may be three companies"
@@ -222,11 +222,11 @@ async def test_options_are_all_there_whatever_the_model_writes(maritime: Maritim
     )
 
 
-async def test_open_parts_of_a_query_are_asked(maritime: Maritime) -> None:
+async def test_ambiguity_of_a_query_becomes_a_question(maritime: Maritime) -> None:
     ambiguity = {"question": "Which date is meant?", "options": ["arrival_date", "eta_date"]}
-    good = json_text({"message": "Do you mean the day of arrival or the expected one?"})
+    valid_answer = json_text({"message": "Do you mean the day of arrival or the expected one?"})
     async with ModelServer(
-        json_text({"message": "I took one."}), step(good, last="must end with a question")
+        json_text({"message": "I took one."}), step(valid_answer, last="must end with a question")
     ) as server:
         result = await call_with_model(maritime, server, clarify_question, ambiguity=ambiguity)
     assert result.outputs["clarification_message"].endswith("\n\n1. arrival_date\n2. eta_date")
@@ -236,16 +236,18 @@ async def test_open_parts_of_a_query_are_asked(maritime: Maritime) -> None:
 # explain_metadata
 
 
-async def test_fields_are_explained_with_how_many_documents_have_them(maritime: Maritime) -> None:
-    arrived = sum("arrival_date" in shipment for shipment in maritime.shipments())
+async def test_fields_are_explained_with_their_number_of_documents(maritime: Maritime) -> None:
+    arrived_count = sum("arrival_date" in shipment for shipment in maritime.shipments())
     metadata = {
         "index": maritime.indices.shipments,
         "fields": [{"name": each, "type": "date"} for each in ("arrival_date", "eta_date")],
     }
     words = "`arrival_date` is when it did arrive, `eta_date` when it was expected."
-    wrong = [json_text({"explanation": text}) for text in ("See `arrived_on`.", "About 12,345 have none.")]
-    good = step(json_text({"explanation": words}), last="no line has these figures: 12,345")
-    async with ModelServer(wrong[0], step(wrong[1], last="there is no field 'arrived_on'"), good) as server:
+    invalid_answers = [json_text({"explanation": text}) for text in ("See `arrived_on`.", "About 12,345 have none.")]
+    valid_answer = step(json_text({"explanation": words}), last="no line has these figures: 12,345")
+    async with ModelServer(
+        invalid_answers[0], step(invalid_answers[1], last="there is no field 'arrived_on'"), valid_answer
+    ) as server:
         result = await call_with_model(
             maritime, server, explain_metadata, metadata_results=metadata, question="arrival or ETA?"
         )
@@ -253,28 +255,28 @@ async def test_fields_are_explained_with_how_many_documents_have_them(maritime: 
     assert explanation.startswith(words)
     assert explanation.splitlines()[2:] == [
         "- `arrival_date` (date): Day on which the shipment actually arrived; missing until then. "
-        f"({arrived:,} of 10,000 documents have it)",
+        f"({arrived_count:,} of 10,000 documents have it)",
         "- `eta_date` (date): Day on which the shipment is expected to arrive, as estimated at departure; never "
         "missing. (all documents have it)",
     ]
 
 
 async def test_fields_of_any_name_and_number_are_explained(maritime: Maritime) -> None:
-    other = replace(maritime, indices=Indices("odd"))
+    other_data = replace(maritime, indices=Indices("odd"))
     names = ["@timestamp", "arrival-date", "größe", "with blank", *(f"f{number}" for number in range(30))]
     mappings = {"properties": {name: {"type": "keyword"} for name in names}, "_meta": {"fields": ["f1"], "loaded": 3}}
     async with client_of(maritime.search.address) as client:
-        await client.indices.create(index=other.indices.shipments, body={"mappings": mappings})
-        for place, name in enumerate(names[:3]):
-            await client.index(index=other.indices.shipments, id=str(place), body={name: "a"}, refresh=True)
+        await client.indices.create(index=other_data.indices.shipments, body={"mappings": mappings})
+        for number, name in enumerate(names[:3]):
+            await client.index(index=other_data.indices.shipments, id=str(number), body={name: "a"}, refresh=True)
     async with ModelServer(step(json_text({"explanation": "All of them."}))) as server:
-        metadata = {"index": other.indices.shipments, "fields": []}
-        result = await call_with_model(other, server, explain_metadata, metadata_results=metadata)
+        metadata = {"index": other_data.indices.shipments, "fields": []}
+        result = await call_with_model(other_data, server, explain_metadata, metadata_results=metadata)
     lines = result.outputs["explanation"].splitlines()
     counts = {name: 1 if name in names[:3] else 0 for name in names}
-    says = "The mapping has no description."
+    description = "The mapping has no description."
     assert sorted(lines[2:]) == sorted(
-        f"- `{name}` (keyword): {says} ({count} of 3 documents have it)" for name, count in counts.items()
+        f"- `{name}` (keyword): {description} ({count} of 3 documents have it)" for name, count in counts.items()
     )
 
 
@@ -310,9 +312,9 @@ async def test_results_are_compared_in_figures_of_the_data(maritime: Maritime) -
     first, second = volumes(maritime)
     results = [await results_of(maritime, carrier) for carrier in ("MAERSK", "EVERGREEN")]
     words = f"MAERSK carried {first:,} TEU, {first - second:,} more than EVERGREEN ({100 * first / second:.1f} %)."
-    invalid_text = json_text({"text": f"MAERSK carried {first + 1:,} TEU."})
-    good = step(json_text({"text": words}), last=f"no line has these figures of your text: {first + 1:,}")
-    async with ModelServer(invalid_text, good) as server:
+    invalid_answer = json_text({"text": f"MAERSK carried {first + 1:,} TEU."})
+    valid_answer = step(json_text({"text": words}), last=f"no line has these figures of your text: {first + 1:,}")
+    async with ModelServer(invalid_answer, valid_answer) as server:
         result = await call_with_model(
             maritime, server, analyze_results, es_results=results, question="Who carried more to LA?"
         )
@@ -324,7 +326,7 @@ async def test_results_are_compared_in_figures_of_the_data(maritime: Maritime) -
     assert row.startswith(f"| volume | {first:,} | {second:,} | {first - second:,} | ")
 
 
-async def test_figures_without_words_are_given_where_the_model_makes_figures_up(maritime: Maritime) -> None:
+async def test_figures_are_reported_without_text_if_the_model_invents_numbers(maritime: Maritime) -> None:
     results = await results_of(maritime, "ZIM")
     async with ModelServer(step(json_text({"text": "Some 77,777 TEU."}), times=MAX_ANSWERS)) as server:
         result = await call_with_model(maritime, server, analyze_results, es_results=results, question="How much?")
@@ -334,14 +336,14 @@ async def test_figures_without_words_are_given_where_the_model_makes_figures_up(
     assert result.outputs["analysis"].endswith("transit has no value.")
 
 
-async def test_nothing_is_reported_about_nothing(maritime: Maritime) -> None:
+async def test_empty_results_are_reported_without_a_model_call(maritime: Maritime) -> None:
     results = await results_of(maritime, "NOBODY")
     async with ModelServer() as server:
         result = await call_with_model(maritime, server, analyze_results, es_results=results)
     assert result.outputs["analysis"] == "Nothing matches, so there is nothing to compare."
 
 
-async def test_labels_have_to_be_one_for_each_result(maritime: Maritime) -> None:
+async def test_number_of_labels_must_equal_the_number_of_results(maritime: Maritime) -> None:
     results = [await results_of(maritime, "ZIM")] * 2
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="labels has 1 texts for 2 results"):

@@ -12,14 +12,14 @@ EXAMPLES = ROOT / "examples" / "onboarding"
 
 async def test_invalid_request_starts_no_run(command_line: CommandLine) -> None:
     plan = SEEDS / "intents_session.json"
-    result = await command_line("run", str(plan), "--id", "wrong-session")
-    there = await command_line("status", "wrong-session", "--json")
-    assert (result.code, result.stdout) == (2, "")
-    assert result.stderr == (
+    run_result = await command_line("run", str(plan), "--id", "wrong-session")
+    status_result = await command_line("status", "wrong-session", "--json")
+    assert (run_result.code, run_result.stdout) == (2, "")
+    assert run_result.stderr == (
         f"{plan}: missing_context at /intents/0/refs/cbu-id: intent 1: 'cbu-id' is @cbu, which the session does not "
         "have (give it in the context: cbu=ID)\n"
     )
-    assert (there.code, there.document["status"]) == (2, "not_found")
+    assert (status_result.code, status_result.document["status"]) == (2, "not_found")
 
 
 async def test_unknown_party_in_an_answer_is_asked_for_again(own_command_line: CommandLine) -> None:
@@ -28,14 +28,14 @@ async def test_unknown_party_in_an_answer_is_asked_for_again(own_command_line: C
     run = await own_command_line.start("run", str(EXAMPLES / "which_director.json"), "--id", "again")
     await line_with(run, f"{maria} waits for anyone: Which person is meant by 'Maria Garcia'?")
     invalid_result = await own_command_line("feedback", "again", maria, "--text", "Nobody Whoever")
-    given = await own_command_line("feedback", "again", f"{maria}#2", "--text", "Sarah Chen")
-    result = await wait_for_exit(run)
+    feedback_result = await own_command_line("feedback", "again", f"{maria}#2", "--text", "Sarah Chen")
+    run_result = await wait_for_exit(run)
     message = f"{maria!r} is answered; new request: {maria}#2 waits for anyone: No party found for person "
     assert (invalid_result.code, invalid_result.stdout.startswith(message)) == (0, True)
-    assert (given.code, given.stdout) == (0, f"{maria + '#2'!r} is answered\n")
-    status, why = [await own_command_line(command, "again") for command in ("status", "explain")]
-    for shown in (result, status, why):
-        shown.check_success()
-        assert "'Maria Garcia' is Sarah Chen (person, HK, " in shown.stdout
+    assert (feedback_result.code, feedback_result.stdout) == (0, f"{maria + '#2'!r} is answered\n")
+    status, explanation = [await own_command_line(command, "again") for command in ("status", "explain")]
+    for each in (run_result, status, explanation):
+        each.check_success()
+        assert "'Maria Garcia' is Sarah Chen (person, HK, " in each.stdout
     # The fund is in no output, because other tests continue with it.
-    assert "cbu.ensure: " in result.stdout
+    assert "cbu.ensure: " in run_result.stdout
