@@ -1,4 +1,4 @@
-"""People answer a run: `feedback`, `inbox` and the output of commands while it waits."""
+"""People answer a run: `feedback`, `inbox` and the output of commands while the run waits."""
 
 import json
 import re
@@ -16,12 +16,12 @@ from tests.support.eventually import eventually
 pytestmark = pytest.mark.server
 
 
-def _asking(node_id: str = "check", **human: Any) -> dict[str, Any]:
+def _human_node(node_id: str = "check", **human: Any) -> dict[str, Any]:
     return {"id": node_id, "human": {"prompt": f"Is {node_id} right?", "assignee": "ann", **human}}
 
 
 async def _inbox_of(command_line: CommandLine, workflow_id: str, *options: str) -> list[dict[str, Any]]:
-    """Return the open requests of one run; other tests have runs on the same server."""
+    """Return the open requests of a run; other tests have runs on the same server."""
     result = await command_line("inbox", "--run", workflow_id, "--json", *options)
     requests: list[dict[str, Any]] = result.check_success().document["requests"]
     return requests
@@ -41,20 +41,22 @@ async def _wait_for_requests(command_line: CommandLine, workflow_id: str, count:
 async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(
         calculation("sum", "2 + 3"),
-        _asking(prompt="Total {{sum.result}}. Publish?", deadline="2d"),
+        _human_node(prompt="Total {{sum.result}}. Publish?", deadline="2d"),
         calculation("after", "7", when="check.result.approved"),
     )
     run = await command_line.start("run", plan, "--id", "asks")
     await line_with(run, "check waits for ann: Total 5. Publish?")
     [request] = await _wait_for_requests(command_line, "asks")
-    waiting = await command_line("status", "asks")
+    status_text = await command_line("status", "asks")
     status = await command_line("status", "asks", "--json")
     inbox = await command_line("inbox", "--assignee", "ann", "--type", "approval")
-    recent = await _inbox_of(command_line, "asks", "--older-than", "1d")
-    late = await command_line("inbox", "--run", "asks", "--type", "selection", "--wait", "1s", "--json")
+    old_requests = await _inbox_of(command_line, "asks", "--older-than", "1d")
+    late_inbox = await command_line("inbox", "--run", "asks", "--type", "selection", "--wait", "1s", "--json")
     invalid_result = await command_line("feedback", "asks", "check", "--select", "x", "--json")
-    given = await command_line("feedback", "asks", "check", "--approve", "--reason", "fine", "--by", "ben", "--json")
-    end = await wait_for_exit(run)
+    feedback_result = await command_line(
+        "feedback", "asks", "check", "--approve", "--reason", "fine", "--by", "ben", "--json"
+    )
+    run_result = await wait_for_exit(run)
     repeated_result = await command_line("feedback", "asks", "check", "--approve", "--json")
 
     assert {name: request[name] for name in ("request_id", "node_id", "type", "prompt", "options", "assignee")} == {
@@ -62,97 +64,112 @@ async def test_run_waits_for_an_answer_and_reports_its_actor(command_line: Comma
         **{"options": None, "assignee": "ann"},
     }
     assert (status.document["status"], status.document["waiting_for"]) == ("waiting", [request])
-    assert "check waits for ann: Total 5. Publish? (until " in waiting.stdout
-    assert "  dagwright feedback asks check --approve  (or --reject)\n" in waiting.stdout
-    assert ("asks  check  APPROVAL for ann, open for " in inbox.stdout, recent) == (True, [])
-    assert (late.code, late.document["status"]) == (1, "no_request")
-    assert late.document["message"].startswith("no request has arrived within 1s; `dagwright explain asks` shows")
+    assert "check waits for ann: Total 5. Publish? (until " in status_text.stdout
+    assert "  dagwright feedback asks check --approve  (or --reject)\n" in status_text.stdout
+    assert ("asks  check  APPROVAL for ann, open for " in inbox.stdout, old_requests) == (True, [])
+    assert (late_inbox.code, late_inbox.document["status"]) == (1, "no_request")
+    assert late_inbox.document["message"].startswith("no request has arrived within 1s; `dagwright explain asks` shows")
     assert (invalid_result.code, invalid_result.document["ok"]) == (2, False)
     assert "unknown key 'selected'" in invalid_result.document["message"]
-    assert (given.code, given.document["ok"]) == (0, True)
-    assert (end.code, end.stderr) == (0, "")
-    ended_already = {"run_id": "asks", "ok": False, "message": "the run 'asks' has ended"}
-    assert (repeated_result.code, repeated_result.document) == (2, ended_already)
+    assert (feedback_result.code, feedback_result.document["ok"]) == (0, True)
+    assert (run_result.code, run_result.stderr) == (0, "")
+    rejection = {"run_id": "asks", "ok": False, "message": "the run 'asks' has ended"}
+    assert (repeated_result.code, repeated_result.document) == (2, rejection)
     result = await command_line("result", "asks", "--json")
     assert result.document["nodes"]["check"]["result"] == {"approved": True, "reason": "fine"}
     assert result.document["waiting_for"] == []
 
 
 async def test_answer_without_a_worker_is_sent_by_signal(command_line: CommandLine, write_plan: Plans) -> None:
-    run = await command_line.start("run", write_plan(_asking()), "--id", "asks-alone")
+    run = await command_line.start("run", write_plan(_human_node()), "--id", "asks-alone")
     await line_with(run, "check waits for ann")
     run.send_signal(signal.SIGKILL)
     await wait_for_exit(run)
-    result = await command_line("feedback", "asks-alone", "check", "--text", "yes")
-    left = await command_line("feedback", "asks-alone", "check", "--approve", "--by", "ann")
+    invalid_result = await command_line("feedback", "asks-alone", "check", "--text", "yes")
+    accepted_result = await command_line("feedback", "asks-alone", "check", "--approve", "--by", "ann")
     second_result = await command_line("feedback", "asks-alone", "check", "--reject", "--by", "ben")
-    watched = await command_line("watch", "asks-alone", "--json")
+    watch_result = await command_line("watch", "asks-alone", "--json")
 
-    assert result.code == 2
-    assert "unknown key 'text'" in result.stderr
-    assert (left.code, left.stdout) == (
+    assert invalid_result.code == 2
+    assert "unknown key 'text'" in invalid_result.stderr
+    assert (accepted_result.code, accepted_result.stdout) == (
         0,
         "no worker responded within 3 s, so the answer was sent as a signal; it is applied as soon as a worker serves "
         "the run; `dagwright watch asks-alone` starts a worker\n",
     )
     assert second_result.code == 2
     assert re.fullmatch(r"'check' was answered by ann at \S+ \(approved, through signal\)\n", second_result.stderr)
-    assert (watched.code, watched.document["nodes"]["check"]["result"]["approved"]) == (0, True)
+    assert (watch_result.code, watch_result.document["nodes"]["check"]["result"]["approved"]) == (0, True)
 
 
 async def test_one_answer_for_all_sub_plans_of_a_node(command_line: CommandLine, write_plan: Plans) -> None:
-    inner = {"plan": 1, "inputs": {"x": {}}, "nodes": [_asking()], "output": "{{check.result.reason}}"}
-    each = {"id": "each", "for_each": ["a", "b", "c"], "key": "{{item}}", "plan": inner, "arguments": {"x": "{{item}}"}}
-    run = await command_line.start("run", write_plan(each, _asking("own"), output="{{each.result}}"), "--id", "all")
+    sub_plan = {"plan": 1, "inputs": {"x": {}}, "nodes": [_human_node()], "output": "{{check.result.reason}}"}
+    map_node = {
+        "id": "each",
+        "for_each": ["a", "b", "c"],
+        "key": "{{item}}",
+        "plan": sub_plan,
+        "arguments": {"x": "{{item}}"},
+    }
+    run = await command_line.start(
+        "run", write_plan(map_node, _human_node("own"), output="{{each.result}}"), "--id", "all"
+    )
     requests = await _wait_for_requests(command_line, "all", 4)
-    unclear = await command_line("feedback", "all", "--all", "--approve")
+    ambiguous_result = await command_line("feedback", "all", "--all", "--approve")
     invalid_result = await command_line("feedback", "all", "each/check", "--all", "--text", "yes", "--json")
-    no_item = await command_line("feedback", "all", "each/check", "--approve")
-    given = await command_line("feedback", "all", "each/check", "--all", "--approve", "--reason", "fine")
+    missing_item = await command_line("feedback", "all", "each/check", "--approve")
+    feedback_result = await command_line("feedback", "all", "each/check", "--all", "--approve", "--reason", "fine")
     repeated_result = await command_line("feedback", "all", "each/check", "--all", "--approve")
-    own = await command_line("feedback", "all", "--all", "--approve")
-    end = await wait_for_exit(run)
+    last_feedback = await command_line("feedback", "all", "--all", "--approve")
+    run_result = await wait_for_exit(run)
 
     expected = ["each[a]/check", "each[b]/check", "each[c]/check", "own"]
     assert sorted(request["request_id"] for request in requests) == expected
-    assert [done.code for done in (unclear, invalid_result, given, repeated_result, own, end)] == [2, 2, 0, 2, 0, 0]
-    assert unclear.stderr.startswith("the run 'all' has 4 open requests; name one: ")
+    assert [
+        each.code
+        for each in (ambiguous_result, invalid_result, feedback_result, repeated_result, last_feedback, run_result)
+    ] == [2, 2, 0, 2, 0, 0]
+    assert ambiguous_result.stderr.startswith("the run 'all' has 4 open requests; name one: ")
     assert invalid_result.document["message"].startswith(
         "answered in 0 of 3 sub-plans: 'each/check': unknown key 'text'"
     )
-    assert no_item.code == 2
+    assert missing_item.code == 2
     assert re.fullmatch(
         r"'each' has a sub-plan for each of its items: name one, as each\[key\]/check; "
         r"open requests are each\[.\]/check, each\[.\]/check, each\[.\]/check; `--all` answers all of them\n",
-        no_item.stderr,
+        missing_item.stderr,
     )
-    assert given.stdout == "answered in 3 of 3 sub-plans: 'each/check' is answered\n"
+    assert feedback_result.stdout == "answered in 3 of 3 sub-plans: 'each/check' is answered\n"
     assert repeated_result.stderr.startswith("the run 'all' has no open request 'each/check'")
     result = await command_line("result", "all", "--json")
     assert result.document["output"] == ["fine", "fine", "fine"]
 
 
-async def test_without_a_terminal_an_answer_must_be_given(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_feedback_without_a_terminal_requires_an_answer(command_line: CommandLine, write_plan: Plans) -> None:
     form = {"type": "object", "properties": {"size": {"enum": ["S", "L"]}, "hat": {}}, "required": ["size"]}
-    asking = [_asking("a"), _asking("b", type="GUIDANCE"), _asking("c", type="INFORMATION", schema=form)]
-    run = await command_line.start("run", write_plan(*asking), "--id", "must-give")
+    human_nodes = [
+        _human_node("a"),
+        _human_node("b", type="GUIDANCE"),
+        _human_node("c", type="INFORMATION", schema=form),
+    ]
+    run = await command_line.start("run", write_plan(*human_nodes), "--id", "must-give")
     await line_with(run, "c waits for ann")
-    fields = await command_line("feedback", "must-give", "c")
-    result = await command_line("status", "must-give")
-    missing = await command_line("feedback", "must-give", "b")
-    unclear = await command_line("feedback", "must-give", "--approve")
-    unknown = await command_line("feedback", "must-give", "aa", "--approve", "--json")
-    nowhere = await command_line("feedback", "nowhere", "a", "--approve", "--json")
+    form_result = await command_line("feedback", "must-give", "c")
+    status_result = await command_line("status", "must-give")
+    missing_answer = await command_line("feedback", "must-give", "b")
+    ambiguous_request = await command_line("feedback", "must-give", "--approve")
+    unknown_request = await command_line("feedback", "must-give", "aa", "--approve", "--json")
+    unknown_run = await command_line("feedback", "nowhere", "a", "--approve", "--json")
 
-    assert [end.code for end in (missing, unclear, unknown, nowhere)] == [2, 2, 2, 2]
-    assert missing.stderr == "b waits for ann: Is b right? (give --text TEXT)\n"
-    assert fields.stderr == (
+    assert [each.code for each in (missing_answer, ambiguous_request, unknown_request, unknown_run)] == [2, 2, 2, 2]
+    assert missing_answer.stderr == "b waits for ann: Is b right? (give --text TEXT)\n"
+    assert form_result.stderr == (
         "c waits for ann: Is c right? (give --data JSON; its fields: size (S or L); hat (optional))\n"
     )
-    assert "\n  size (S or L)\n  hat (optional)\n" in result.stdout
-    assert unclear.stderr == "the run 'must-give' has 3 open requests; name one: a, b, c\n"
-    assert unknown.document["message"] == "there is no request 'aa'; did you mean 'a'?"
-    assert nowhere.document["message"].startswith("there is no run 'nowhere'")
+    assert "\n  size (S or L)\n  hat (optional)\n" in status_result.stdout
+    assert ambiguous_request.stderr == "the run 'must-give' has 3 open requests; name one: a, b, c\n"
+    assert unknown_request.document["message"] == "there is no request 'aa'; did you mean 'a'?"
+    assert unknown_run.document["message"].startswith("there is no run 'nowhere'")
     await command_line("cancel", "must-give")
     assert (await wait_for_exit(run)).code == 3
     assert await _inbox_of(command_line, "must-give") == []
@@ -160,46 +177,52 @@ async def test_without_a_terminal_an_answer_must_be_given(command_line: CommandL
 
 async def test_default_at_the_deadline_and_pause_are_noted(command_line: CommandLine, write_plan: Plans) -> None:
     default = {"default": {"approved": True, "reason": "by the plan"}}
-    plan = write_plan(_asking("late", deadline="1s", on_timeout=default), _asking("open"))
+    plan = write_plan(_human_node("late", deadline="1s", on_timeout=default), _human_node("open"))
     run = await command_line.start("run", plan, "--id", "deadline")
     await _wait_for_requests(command_line, "deadline", 1)
-    paused = await command_line("pause", "deadline")
+    pause_result = await command_line("pause", "deadline")
 
     async def is_noted() -> bool:
         notes = (await command_line("status", "deadline", "--json")).document["notes"]
-        by = f"paused by {account_name()}"
-        return [note["message"] for note in notes] == [by, f"nothing new starts: {by}"]
+        pause_note = f"paused by {account_name()}"
+        return [note["message"] for note in notes] == [pause_note, f"nothing new starts: {pause_note}"]
 
     await eventually(is_noted)
-    why = await command_line("explain", "deadline", "--node", "late")
+    explanation = await command_line("explain", "deadline", "--node", "late")
     await command_line("cancel", "deadline")
 
-    assert (paused.code, (await wait_for_exit(run)).code) == (0, 3)
+    assert (pause_result.code, (await wait_for_exit(run)).code) == (0, 3)
     assert re.search(
-        r"\n  +approved at .+: no answer, default applied at the deadline; requested from ann at .+\n", why.stdout
-    ), why.stdout
+        r"\n  +approved at .+: no answer, default applied at the deadline; requested from ann at .+\n",
+        explanation.stdout,
+    ), explanation.stdout
 
 
 async def test_guidance_takes_nodes_from_a_file(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
-    plan = write_plan(calculation("sum", "2 + 3"), _asking("hint", type="GUIDANCE"))
+    plan = write_plan(calculation("sum", "2 + 3"), _human_node("hint", type="GUIDANCE"))
     run = await command_line.start("run", plan, "--id", "guided")
     await line_with(run, "hint waits for ann")
-    more = tmp_path / "more.json"
-    more.write_text(json.dumps([calculation("bad", "1", depends_on=["som"]), {"id": "x", "tool": "calculater"}]))
-    invalid_result = await command_line("feedback", "guided", "hint", "--nodes", str(more), "--json")
-    beside = await command_line("feedback", "guided", "hint", "--nodes", str(more), "--approve")
-    more.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
-    given = await command_line("feedback", "guided", "--nodes", str(more), "--text", "ten times", "--by", "ann")
-    result = await wait_for_exit(run)
+    nodes_file = tmp_path / "more.json"
+    nodes_file.write_text(json.dumps([calculation("bad", "1", depends_on=["som"]), {"id": "x", "tool": "calculater"}]))
+    invalid_result = await command_line("feedback", "guided", "hint", "--nodes", str(nodes_file), "--json")
+    conflicting_result = await command_line("feedback", "guided", "hint", "--nodes", str(nodes_file), "--approve")
+    nodes_file.write_text(json.dumps({"plan": 1, "nodes": [calculation("more", "{{sum.result}} * 10")]}))
+    feedback_result = await command_line(
+        "feedback", "guided", "--nodes", str(nodes_file), "--text", "ten times", "--by", "ann"
+    )
+    run_result = await wait_for_exit(run)
 
     assert invalid_result.code == 2
     assert [(error["code"], error["pointer"]) for error in invalid_result.document["errors"]] == [
         ("unknown_tool", "/nodes/1/tool"),
         ("unknown_dependency", "/nodes/0/depends_on/0"),
     ]
-    assert (beside.code, beside.stderr) == (2, "--approve and --nodes contradict each other: give one answer\n")
-    assert (given.code, given.stdout) == (0, "'hint' is answered\n")
-    result.check_success()
+    assert (conflicting_result.code, conflicting_result.stderr) == (
+        2,
+        "--approve and --nodes contradict each other: give one answer\n",
+    )
+    assert (feedback_result.code, feedback_result.stdout) == (0, "'hint' is answered\n")
+    run_result.check_success()
     nodes = (await command_line("result", "guided", "--json")).document["nodes"]
     expected = {"sum": 5, "hint": {"text": "ten times", "nodes": ["more"]}, "more": 50}
     assert {name: node["result"] for name, node in nodes.items()} == expected

@@ -32,10 +32,10 @@ async def test_approved_orders_are_loaded_and_a_killed_run_ends(command_line: Co
     address = (await api.stdout.readline()).decode().strip()
     database = tmp_path / "orders.db"
     options = ("--api", address, "--database", str(database), "--id", f"etl-{tmp_path.name}")
-    first = await command_line.start(*options, program=("examples/python/etl.py",))
-    await line_with(first, "feedback.requested approve")
-    first.kill()
-    await wait_for_exit(first)
+    first_process = await command_line.start(*options, program=("examples/python/etl.py",))
+    await line_with(first_process, "feedback.requested approve")
+    first_process.kill()
+    await wait_for_exit(first_process)
     second_result = await wait_for_exit(
         await command_line.start(*options, "--yes", program=("examples/python/etl.py",))
     )
@@ -57,30 +57,30 @@ async def test_application_starts_runs_streams_their_events_and_takes_answers(co
     options = ("--app-dir", str(EXAMPLES), "fastapi_app:app", "--port", str(port))
     server = await command_line.start(*options, program=("-m", "uvicorn"))
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
-        await eventually(lambda: _answers(http))
+        await eventually(lambda: _responds(http))
         run_id = (await http.post("/refills", json={"item": "lamp", "amount": 20})).json()["run_id"]
         cursor = await _cursor_at(http, run_id, "feedback.requested")
         answer = {"approved": True, "reason": "low"}
-        approved = await http.post(f"/refills/{run_id}/approval", json=answer)
-        assert approved.status_code == httpx.codes.OK
-        seen = [event async for event in _events(http, run_id, after=cursor)]
-        assert [each["type"] for each in seen][-1] == "run.completed"
-        assert "feedback.requested" not in [each["type"] for each in seen]
+        response = await http.post(f"/refills/{run_id}/approval", json=answer)
+        assert response.status_code == httpx.codes.OK
+        later_events = [event async for event in _events(http, run_id, after=cursor)]
+        assert [each["type"] for each in later_events][-1] == "run.completed"
+        assert "feedback.requested" not in [each["type"] for each in later_events]
         status = (await http.get(f"/refills/{run_id}")).json()
         assert status == {"run_id": run_id, "status": "completed", "output": "ordered 20 x lamp"}
         assert (await http.post(f"/refills/{run_id}/approval", json=answer)).status_code == httpx.codes.CONFLICT
-        rejected = (await http.post("/refills", json={"item": "lamp", "amount": 9})).json()["run_id"]
-        await _cursor_at(http, rejected, "feedback.requested")
-        await http.post(f"/refills/{rejected}/approval", json={"approved": False})
-        await _cursor_at(http, rejected, "run.completed")
-        assert (await http.get(f"/refills/{rejected}")).json()["output"] is None
-        for unknown in ("/refills/none", "/refills/none/events"):
-            assert (await http.get(unknown)).status_code == httpx.codes.NOT_FOUND
+        rejected_run = (await http.post("/refills", json={"item": "lamp", "amount": 9})).json()["run_id"]
+        await _cursor_at(http, rejected_run, "feedback.requested")
+        await http.post(f"/refills/{rejected_run}/approval", json={"approved": False})
+        await _cursor_at(http, rejected_run, "run.completed")
+        assert (await http.get(f"/refills/{rejected_run}")).json()["output"] is None
+        for path in ("/refills/none", "/refills/none/events"):
+            assert (await http.get(path)).status_code == httpx.codes.NOT_FOUND
     server.terminate()
     await wait_for_exit(server)
 
 
-async def _answers(http: httpx.AsyncClient) -> bool:
+async def _responds(http: httpx.AsyncClient) -> bool:
     with suppress(httpx.ConnectError):
         return (await http.get("/openapi.json")).is_success
     return False

@@ -1,4 +1,4 @@
-"""The workers that query shipments, on a real search server; only the model is scripted."""
+"""Worker tools that query shipments, on a real search server; only the model is scripted."""
 
 import json
 from collections import Counter
@@ -29,7 +29,7 @@ def query_of(maritime: Maritime, **body: Any) -> EsQuery:
     return EsQuery(index=maritime.indices.shipments, body=body)
 
 
-async def ran(maritime: Maritime, query: EsQuery) -> WorkerResult:
+async def run_query(maritime: Maritime, query: EsQuery) -> WorkerResult:
     async with maritime.call(node="sg3"):
         return await es_query_exec(query)
 
@@ -37,10 +37,10 @@ async def ran(maritime: Maritime, query: EsQuery) -> WorkerResult:
 # es_query_exec
 
 
-async def test_documents_come_with_how_many_match(maritime: Maritime) -> None:
+async def test_documents_are_returned_with_the_number_of_matches(maritime: Maritime) -> None:
     expected = [shipment["shipment_id"] for shipment in maritime.shipments() if shipment["carrier_name"] == "MAERSK"]
     query = query_of(maritime, query={"term": {"carrier_name": "MAERSK"}}, sort=["shipment_id"], size=3)
-    result = await ran(maritime, query)
+    result = await run_query(maritime, query)
     assert (result.status, result.message) == ("success", f"{len(expected):,} documents match.")
     assert result.outputs["hit_count"] == len(expected) > 100
     results = EsResults.model_validate(result.outputs["es_results"])
@@ -57,30 +57,30 @@ async def test_documents_come_with_how_many_match(maritime: Maritime) -> None:
 )
 async def test_query_is_checked_before_it_runs(maritime: Maritime, body: dict[str, Any], problem: str) -> None:
     with pytest.raises(QueryRefused) as caught:
-        await ran(maritime, query_of(maritime, **body))
+        await run_query(maritime, query_of(maritime, **body))
     assert caught.value.problems[0].startswith(problem)
 
 
 async def test_missing_index_is_reported_with_a_remedy(maritime: Maritime) -> None:
-    with pytest.raises(GiveUp) as failed:
-        await ran(maritime, EsQuery(index=f"{maritime.indices.prefix}-gone", body={}))
-    assert str(failed.value) == (
+    with pytest.raises(GiveUp) as caught:
+        await run_query(maritime, EsQuery(index=f"{maritime.indices.prefix}-gone", body={}))
+    assert str(caught.value) == (
         f"There is no index '{maritime.indices.prefix}-gone' on the search server: load the data with `python -m "
         "dagwright_maritime load`, or set DAGWRIGHT_OPENSEARCH_PREFIX to the prefix of the index names"
     )
 
 
-async def test_query_that_the_server_does_not_take_fails_with_its_reason(maritime: Maritime) -> None:
-    with pytest.raises(RequestFailed, match=r"failed to parse date field \[soon\]") as failed:
-        await ran(maritime, query_of(maritime, query={"range": {"eta_date": {"gte": "soon"}}}))
-    assert not isinstance(failed.value, AccessRefused)
+async def test_query_that_the_server_rejects_fails_with_its_reason(maritime: Maritime) -> None:
+    with pytest.raises(RequestFailed, match=r"failed to parse date field \[soon\]") as caught:
+        await run_query(maritime, query_of(maritime, query={"range": {"eta_date": {"gte": "soon"}}}))
+    assert not isinstance(caught.value, AccessRefused)
 
 
 # page_query
 
 
 async def pages_of(maritime: Maritime, query: EsQuery, page_size: int, offset: Any = None) -> list[dict[str, Any]]:
-    """Return the outputs of all pages from one on; offsets travel as JSON."""
+    """Return the outputs of all pages from an offset on; each offset is serialized as JSON."""
     pages = []
     for _ in range(50):
         async with maritime.call(node="sg4"):
@@ -100,7 +100,7 @@ _BY_DAYS = [{"transit_days": {"missing": "_first"}}]
 @pytest.mark.parametrize(
     "sort", [None, [{"carrier_name": "asc"}], [{"arrival_date": "desc"}, "teu"], _BY_DAYS, ["_score"]]
 )
-async def test_pages_fit_together_whatever_the_order(maritime: Maritime, sort: Any) -> None:
+async def test_pages_have_each_document_once_with_any_sort(maritime: Maritime, sort: Any) -> None:
     expected = [shipment["shipment_id"] for shipment in maritime.shipments() if shipment["status"] != "arrived"]
     query = {"bool": {"must_not": [{"term": {"status": "arrived"}}]}}
     pages = await pages_of(maritime, query_of(maritime, query=query, **({"sort": sort} if sort else {})), page_size=300)
@@ -116,12 +116,12 @@ async def test_page_may_start_at_a_number_and_its_documents_are_shown(maritime: 
         page = await page_query(query_of(maritime, sort=["shipment_id"], size=1, **{"from": 3}), offset=40, page_size=2)
     assert [hit["shipment_id"] for hit in page.outputs["page_results"]["hits"]] == expected[40:42]
     assert (page.outputs["has_more"], page.outputs["next_offset"]) == (True, [expected[41]])
-    shown = show_results(EsResults.model_validate(page.outputs["page_results"]))["formatted_results"]
-    assert shown.splitlines()[2].startswith(f"| {expected[40]} | ")
-    of_page = (
+    table = show_results(EsResults.model_validate(page.outputs["page_results"]))["formatted_results"]
+    assert table.splitlines()[2].startswith(f"| {expected[40]} | ")
+    summary = (
         f"2 of the 2 documents of this page are shown. {len(expected):,} match in all. More follow on the next page."
     )
-    assert of_page in shown
+    assert summary in table
 
 
 async def test_helpdesk_has_pages_and_groups_have_none(maritime: Maritime) -> None:
@@ -142,12 +142,12 @@ SEARCH = AnalysisResult(intent_type="search", question="shipments that arrived y
 
 
 def metadata_of(maritime: Maritime) -> MetadataResults:
-    described = FieldDescription(name="teu", type="integer", description="Volume.")
-    return MetadataResults(index=maritime.indices.shipments, fields=[described])
+    field = FieldDescription(name="teu", type="integer", description="Volume.")
+    return MetadataResults(index=maritime.indices.shipments, fields=[field])
 
 
 def query_answer(body: Any, ambiguity: Any = None) -> Any:
-    """Return an answer of the model; the body is a text of JSON, as the strict schema wants it."""
+    """Return a response of the model; its body is a JSON string, as the strict schema requires."""
     return json_text({"body": json.dumps(body), "ambiguity": ambiguity})
 
 
@@ -162,7 +162,7 @@ async def generate_query(
         return await es_query_gen(analysis, sub_goal=SUB_GOAL, **slots)
 
 
-async def test_query_is_what_the_model_wrote_bounded_and_known_to_run(maritime: Maritime) -> None:
+async def test_query_of_the_model_is_limited_and_runs(maritime: Maritime) -> None:
     values = [[ValueResult(text="LA", field="destination_port_code", value="USLAX", kind="port")]]
     async with ModelServer(step(query_answer(VOLUME), metadata={"purpose": "worker"})) as server:
         result = await generate_query(maritime, server, value_results=values)
@@ -175,7 +175,7 @@ async def test_query_is_what_the_model_wrote_bounded_and_known_to_run(maritime: 
     assert {"name": "teu", "type": "integer", "description": "Volume."} in document["fields"]
     assert document["values"] == [{"text": "LA", "field": "destination_port_code", "value": "USLAX", "kind": "port"}]
     expected = sum(shipment["teu"] for shipment in maritime.shipments() if shipment["destination_port_code"] == "USLAX")
-    assert (await ran(maritime, query)).outputs["es_results"]["aggregations"]["volume"]["value"] == expected
+    assert (await run_query(maritime, query)).outputs["es_results"]["aggregations"]["volume"]["value"] == expected
 
 
 SCRIPT = {"aggs": {"a": {"scripted_metric": {"map_script": "1"}}}}
@@ -185,7 +185,7 @@ BAD_DATE = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "aggs": VOLU
 
 
 @pytest.mark.parametrize(
-    ("wrong", "problem"),
+    ("invalid_response", "problem"),
     [
         (query_answer(SCRIPT), "/aggs/a/scripted_metric: unknown aggregation"),
         (query_answer(UNKNOWN), "/aggs/a/sum/field: there is no field 'volume_teu'"),
@@ -196,8 +196,10 @@ BAD_DATE = {"query": {"range": {"eta_date": {"gte": "last week"}}}, "aggs": VOLU
         (json_text({"query": {}}), "does not fit the schema"),
     ],
 )
-async def test_model_gets_its_problems_and_answers_again(maritime: Maritime, wrong: Any, problem: str) -> None:
-    async with ModelServer(wrong, step(query_answer(VOLUME), last=problem)) as server:
+async def test_model_gets_the_problems_and_repairs_its_response(
+    maritime: Maritime, invalid_response: Any, problem: str
+) -> None:
+    async with ModelServer(invalid_response, step(query_answer(VOLUME), last=problem)) as server:
         result = await generate_query(maritime, server)
     assert result.outputs["es_query"]["body"]["aggs"] == VOLUME["aggs"]
 
@@ -211,7 +213,7 @@ async def test_search_has_no_aggregations(maritime: Maritime) -> None:
     assert result.outputs["es_query"]["body"]["size"] == 5
 
 
-async def test_no_model_is_called_when_there_is_nothing_to_query(maritime: Maritime) -> None:
+async def test_no_model_is_called_without_a_single_allowed_index(maritime: Maritime) -> None:
     async with ModelServer() as server:
         with pytest.raises(GiveUp, match="load the data with"):
             await generate_query(
@@ -219,6 +221,6 @@ async def test_no_model_is_called_when_there_is_nothing_to_query(maritime: Marit
             )
         with pytest.raises(QueryRefused, match="/index: "):
             await generate_query(maritime, server, metadata_results=MetadataResults(index="secret"))
-        two = [MetadataResults(index=maritime.indices.names), metadata_of(maritime)]
+        two_indices = [MetadataResults(index=maritime.indices.names), metadata_of(maritime)]
         with pytest.raises(ValueError, match="A query needs one index"):
-            await generate_query(maritime, server, metadata_results=two)
+            await generate_query(maritime, server, metadata_results=two_indices)

@@ -38,55 +38,60 @@ def _write_tools(folder: Path, name: str) -> Path:
     return path
 
 
-def _own_queue(tools: Path) -> str:
+def _queue_of(tools: Path) -> str:
     [queue] = load_toolset(Settings(), [str(tools)]).user_queues
     return queue
 
 
 async def _status_when_waiting(command_line: CommandLine, run: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    document: dict[str, Any] = {}
 
     async def is_waiting() -> bool:
-        found.update((await command_line("status", run, "--json")).document)
-        return bool(found["status"] == "waiting")
+        document.update((await command_line("status", run, "--json")).document)
+        return bool(document["status"] == "waiting")
 
     await eventually(is_waiting)
-    return found
+    return document
 
 
 async def test_two_terminals_with_different_tools(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
-    # The same tool name, other code: with one queue for both, each would do half of the other's work.
+    # The same tool name with different code: on a shared queue, each worker would execute calls of the other run.
     left, right = _write_tools(tmp_path / "left", "mark"), _write_tools(tmp_path / "right", "mark")
     right.write_text(right.read_text().replace("mark of", "the other of"), encoding="utf-8")
     nodes = [{"id": f"n{number}", "tool": "mark", "arguments": {"name": f"{number}"}} for number in range(20)]
     plan = write_plan(*nodes)
     for tools in (left, right):
         (tools.parent / "hold").touch()
-    running = [
+    processes = [
         await command_line.start("run", plan, "--id", f"two-{number}", "--tools", str(tools), "--json")
         for number, tools in enumerate((left, right))
     ]
 
     async def are_running() -> bool:
-        looks = [await command_line("status", f"two-{number}", "--json") for number in range(2)]
-        if any(look.document.get("status") != "running" for look in looks):
+        results = [await command_line("status", f"two-{number}", "--json") for number in range(2)]
+        if any(each.document.get("status") != "running" for each in results):
             return False
-        return all(node["status"] == "running" for look in looks for node in look.document["nodes"].values())
+        return all(node["status"] == "running" for each in results for node in each.document["nodes"].values())
 
     await eventually(are_running)
     for tools in (left, right):
         (tools.parent / "hold").unlink()
-    first_result, second_result = await asyncio.gather(*(wait_for_exit(process) for process in running))
+    first_result, second_result = await asyncio.gather(*(wait_for_exit(process) for process in processes))
 
     assert (first_result.code, second_result.code) == (0, 0)
     assert first_result.document["output"] == {f"n{number}": f"mark of {number}" for number in range(20)}
     assert second_result.document["output"] == {f"n{number}": f"the other of {number}" for number in range(20)}
-    attempts = [node["attempts"] for end in (first_result, second_result) for node in end.document["nodes"].values()]
+    attempts = [node["attempts"] for each in (first_result, second_result) for node in each.document["nodes"].values()]
     assert attempts == [1] * 40
 
 
-async def test_node_without_a_worker_explains_it(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
-    served, tools = _write_tools(tmp_path / "served", "mark"), _write_tools(tmp_path / "my tools", "stamp")
+async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
+    command_line: CommandLine, write_plan: Plans, tmp_path: Path
+) -> None:
+    served_tools, unserved_tools = (
+        _write_tools(tmp_path / "served", "mark"),
+        _write_tools(tmp_path / "my tools", "stamp"),
+    )
     # The run is on the queue of the file that it calls most, so the other file is not needed to continue.
     plan = write_plan(
         {"id": "begin", "tool": "mark", "arguments": {"name": "x"}},
@@ -95,27 +100,30 @@ async def test_node_without_a_worker_explains_it(command_line: CommandLine, writ
         {"id": "last", "tool": "mark", "arguments": {"name": "x"}, "depends_on": ["own"]},
         title="Waits",
     )
-    both = ["--tools", str(served), "--tools", str(tools)]
-    running = await command_line.start("run", plan, "--id", "no-worker", *both)
-    await line_with(running, "running    first")
-    running.send_signal(signal.SIGKILL)
-    await wait_for_exit(running)
-    plain = await command_line.start("--tools", str(served), "--json", program=("worker.py",))
+    tool_options = ["--tools", str(served_tools), "--tools", str(unserved_tools)]
+    run_process = await command_line.start("run", plan, "--id", "no-worker", *tool_options)
+    await line_with(run_process, "running    first")
+    run_process.send_signal(signal.SIGKILL)
+    await wait_for_exit(run_process)
+    first_worker = await command_line.start("--tools", str(served_tools), "--json", program=("worker.py",))
     try:
-        serving = json.loads(await line_with(plain, "serving"))
-        assert (serving["status"], serving["task_queues"]) == ("serving", ["dagwright", _own_queue(served)])
+        worker_document = json.loads(await line_with(first_worker, "serving"))
+        assert (worker_document["status"], worker_document["task_queues"]) == (
+            "serving",
+            ["dagwright", _queue_of(served_tools)],
+        )
         document = await _status_when_waiting(command_line, "no-worker")
-        shown, node, listed, graph = await asyncio.gather(
+        status_result, node, list_result, graph = await asyncio.gather(
             command_line("status", "no-worker"),
             command_line("node", "no-worker", "own"),
             command_line("list", "--json"),
             command_line("graph", "no-worker", "--format", "json"),
         )
-        watching = await command_line.start("watch", "no-worker", "--no-worker")
-        assert "waiting    own" in await line_with(watching, "no worker for stamp")
-        command = shlex.join(["dagwright", "worker", *both])
+        watch_process = await command_line.start("watch", "no-worker", "--no-worker")
+        assert "waiting    own" in await line_with(watch_process, "no worker for stamp")
+        command = shlex.join(["dagwright", "worker", *tool_options])
         note = (
-            f"no worker serves the queue {_own_queue(tools)!r} of stamp; start one with "
+            f"no worker serves the queue {_queue_of(unserved_tools)!r} of stamp; start one with "
             f"`dagwright watch no-worker` or `{command}`"
         )
         assert [(name, item["status"], item["reason"]) for name, item in document["nodes"].items()] == [
@@ -125,21 +133,25 @@ async def test_node_without_a_worker_explains_it(command_line: CommandLine, writ
             ("last", "pending", None),
         ]
         assert document["notes"] == [{"code": "no_worker", "node_id": "own", "message": note}]
-        assert shown.stdout.startswith("no-worker (Waits): waiting")
-        assert f"note: {note}\n" in shown.stdout
+        assert status_result.stdout.startswith("no-worker (Waits): waiting")
+        assert f"note: {note}\n" in status_result.stdout
         assert (node.code, node.stdout.splitlines()[0]) == (0, "own: waiting")
         assert node.stdout.endswith(f"waits for: no worker for stamp\nnote: {note}\n")
-        mine = next(run for run in listed.check_success().document["runs"] if run["run_id"] == "no-worker")
+        listed_run = next(run for run in list_result.check_success().document["runs"] if run["run_id"] == "no-worker")
         # Lists show the progress that the run wrote last, at most twice a minute.
-        assert (mine["status"], mine["nodes_done"] in (0, 2), mine["nodes_total"]) == ("running", True, 4)
+        assert (listed_run["status"], listed_run["nodes_done"] in (0, 2), listed_run["nodes_total"]) == (
+            "running",
+            True,
+            4,
+        )
         assert [item["status"] for item in graph.document["nodes"]] == ["completed", "completed", "waiting", "pending"]
 
-        # Exactly the reported command.
-        worker = await command_line.start(*shlex.split(command)[1:])
-        watched = await wait_for_exit(watching)
-        worker.terminate()
-        await wait_for_exit(worker)
+        # Start exactly the reported command.
+        second_worker = await command_line.start(*shlex.split(command)[1:])
+        watch_result = await wait_for_exit(watch_process)
+        second_worker.terminate()
+        await wait_for_exit(second_worker)
     finally:
-        plain.terminate()
-        await wait_for_exit(plain)
-    assert (watched.code, "completed  own" in watched.stdout) == (0, True)
+        first_worker.terminate()
+        await wait_for_exit(first_worker)
+    assert (watch_result.code, "completed  own" in watch_result.stdout) == (0, True)

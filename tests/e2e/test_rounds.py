@@ -29,17 +29,17 @@ SCRIPT = (
     continue_with(sub_goal(3, "show", total=ref(1, "total")), reasoning="Show it."),
     done_response(reasoning="There it is.", table=ref(3, "table")),
 )
-OF_ROUNDS = ("--profile", "rounds", "--tools", "workers.py")
+ROUNDS_OPTIONS = ("--profile", "rounds", "--tools", "workers.py")
 ANSWER = ["| 6.0 |", "", "Incomplete:", "- count: partial: of this year alone"]
 
 
 async def test_rounds_are_reported_and_then_the_answer(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    ask = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-reported")
+    ask = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-reported")
     async with ModelServer(*SCRIPT) as server:
         result = await with_model(command_line, server)(*ask)
-        again = await with_model(command_line, server)(*ask, "--json")
-        other = await with_model(command_line, server)(*ask, "--max-rounds", "3", "--json")
+        repeated_result = await with_model(command_line, server)(*ask, "--json")
+        different_result = await with_model(command_line, server)(*ask, "--max-rounds", "3", "--json")
     assert (result.code, result.stderr) == (0, "")
     lines = result.stdout.splitlines()
     first = lines.index("Interpretation: How many shipments does Maersk have?")
@@ -49,31 +49,35 @@ async def test_rounds_are_reported_and_then_the_answer(command_line: CommandLine
         *("  sg3 show: success", "Round 3 (done): There it is."),
     ]
     assert lines[first + 7 : first + 11] == ANSWER
-    assert (again.code, again.document["rounds"]["final_response"]) == (0, "\n".join(ANSWER))
-    assert again.document["rounds"]["max_rounds"] == 10
-    # Another number of rounds is another question.
-    assert (other.code, other.document["status"]) == (2, "id_in_use")
+    assert (repeated_result.code, repeated_result.document["rounds"]["final_response"]) == (0, "\n".join(ANSWER))
+    assert repeated_result.document["rounds"]["max_rounds"] == 10
+    # A request with another number of rounds is a different request.
+    assert (different_result.code, different_result.document["status"]) == (2, "id_in_use")
 
 
 async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    ask = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-on-terminal")
+    ask = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-on-terminal")
     async with ModelServer(*SCRIPT) as server:
         code, screen = await with_model(command_line, server).on_terminal(*ask)
     assert code == 0
-    shown, _, left = screen.partition("completed")
-    # How far it had come in the pictures before, only the time of each says.
-    assert "How many?" in shown
-    # The last picture has no more, and all rounds are listed after it.
-    assert [left.count(words) for words in ("Round 1 (continue): Count both.", "Round 1", "sg3 show")] == [1, 1, 1]
-    assert left.index("Round 3 (done)") < left.index("| 6.0 |")
+    frames, _, end_of_screen = screen.partition("completed")
+    # What the frames before the last one show depends on timing.
+    assert "How many?" in frames
+    # The last frame shows no round; after this frame, each round is listed once.
+    assert [end_of_screen.count(words) for words in ("Round 1 (continue): Count both.", "Round 1", "sg3 show")] == [
+        1,
+        1,
+        1,
+    ]
+    assert end_of_screen.index("Round 3 (done)") < end_of_screen.index("| 6.0 |")
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         (["--profile", "rounds"], "there is no worker; name a module or file of functions with @worker_tool"),
-        ([*OF_ROUNDS, "--plan-only"], "--plan-only: not available with --profile rounds"),
+        ([*ROUNDS_OPTIONS, "--plan-only"], "--plan-only: not available with --profile rounds"),
     ],
 )
 async def test_invalid_options_start_no_rounds(command_line: CommandLine, options: list[str], words: str) -> None:
@@ -84,19 +88,19 @@ async def test_invalid_options_start_no_rounds(command_line: CommandLine, option
 
 async def test_fork_that_repeats_a_sub_goal_replans_the_later_rounds(command_line: CommandLine) -> None:
     (command_line.folder / "workers.py").write_text(WORKERS, encoding="utf-8")
-    asked = ("ask", "How many?", *OF_ROUNDS, "--id", "rounds-forked", "--json")
-    ask = (*asked, "--synthesis", "model")
+    common_arguments = ("ask", "How many?", *ROUNDS_OPTIONS, "--id", "rounds-forked", "--json")
+    ask = (*common_arguments, "--synthesis", "model")
     async with ModelServer(*SCRIPT, "It has 6.", *SCRIPT[2:], "It still has 6.") as server:
         commands = with_model(command_line, server)
         await commands(*ask)
-        shown = await commands("fork", "rounds-forked", "--rerun", "sg1")
-        result = await commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
-        forked = await commands("watch", result.document["fork_run_id"], "--json")
-        made = [(str(call.metadata["node_id"]), str(call.metadata["purpose"])) for call in server.calls[5:]]
+        preview_result = await commands("fork", "rounds-forked", "--rerun", "sg1")
+        fork_result = await commands("fork", "rounds-forked", "--rerun", "sg1", "--yes", "--json")
+        watch_result = await commands("watch", fork_result.document["fork_run_id"], "--json")
+        new_calls = [(str(call.metadata["node_id"]), str(call.metadata["purpose"])) for call in server.calls[5:]]
     omitted = ["plan#2", "sg3", "plan#3", "answer"]
-    assert shown.stdout.splitlines()[-1] == (f"planned again by a model, instead of {', '.join(omitted)}")
-    assert result.document["difference"]["omitted"] == omitted
-    assert (forked.code, forked.document["output"]) == (0, "It still has 6.")
-    # Output before the sub-goal stays.
-    assert made == [("plan#2", "planner"), ("plan#3", "planner"), ("answer", "answer")]
-    assert forked.document["rounds"]["phase"] == "done"
+    assert preview_result.stdout.splitlines()[-1] == (f"planned again by a model, instead of {', '.join(omitted)}")
+    assert fork_result.document["difference"]["omitted"] == omitted
+    assert (watch_result.code, watch_result.document["output"]) == (0, "It still has 6.")
+    # Calls before the sub-goal are not repeated.
+    assert new_calls == [("plan#2", "planner"), ("plan#3", "planner"), ("answer", "answer")]
+    assert watch_result.document["rounds"]["phase"] == "done"

@@ -99,24 +99,24 @@ async def test_same_id_attaches_to_the_plan(command_line: CommandLine, write_pla
     first_result = await command_line("run", plan, "--id", "mine", "--json")
     repeated_result = await command_line("run", plan, "--id", "mine", "--json")
     other_tools = await command_line("run", plan, "--id", "mine", "--json", "--tools", "calculating.py")
-    model = await command_line("run", plan, "--id", "mine", "--model", "large", "--json")
-    other = await command_line("run", write_plan(calculation("a", "6 * 8")), "--id", "mine", "--json")
+    other_model = await command_line("run", plan, "--id", "mine", "--model", "large", "--json")
+    other_plan = await command_line("run", write_plan(calculation("a", "6 * 8")), "--id", "mine", "--json")
     with_input = write_plan(calculation("a", "6 * {{PLACEHOLDER_count}}"), inputs={"count": {"type": "integer"}})
     await command_line("run", with_input, "--id", "mine-of-7", "--input", "count=7", "--json")
     other_input = await command_line("run", with_input, "--id", "mine-of-7", "--input", "count=8", "--json")
-    both = await command_line("run", with_input, "--id", "mine", "--input", "count=8", "--json")
+    other_plan_and_input = await command_line("run", with_input, "--id", "mine", "--input", "count=8", "--json")
 
     assert (first_result.code, repeated_result.code, other_tools.code) == (0, 0, 0)
     assert repeated_result.document == first_result.document == other_tools.document
-    assert other.code == 2
-    assert other.document["status"] == "id_in_use"
-    assert [end.document["message"] for end in (other, other_input, both, model)] == [
+    assert other_plan.code == 2
+    assert other_plan.document["status"] == "id_in_use"
+    assert [each.document["message"] for each in (other_plan, other_input, other_plan_and_input, other_model)] == [
         "the id 'mine' belongs to a run with another plan; choose another id",
         "the id 'mine-of-7' belongs to a run with other inputs ('count'); choose another id",
         "the id 'mine' belongs to a run with another plan and other inputs ('count'); choose another id",
         "the id 'mine' belongs to a run with another model; choose another id",
     ]
-    assert other.stderr.strip() == other.document["message"]
+    assert other_plan.stderr.strip() == other_plan.document["message"]
 
 
 async def test_deadline_of_the_command_ends_the_run(command_line: CommandLine, write_plan: Plans) -> None:
@@ -128,7 +128,7 @@ async def test_deadline_of_the_command_ends_the_run(command_line: CommandLine, w
     assert result.document["nodes"]["long"]["status"] == "cancelled"
 
 
-async def test_terminal_is_asked_and_shows_the_picture(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_terminal_prompts_for_inputs_and_shows_progress(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(
         calculation("double", "{{PLACEHOLDER_n}} * 2"),
         calculation("fan", "{{item}} + {{double.result}}", for_each=[1, 2, 3]),
@@ -148,15 +148,15 @@ async def test_terminal_is_asked_and_shows_the_picture(command_line: CommandLine
     assert (len(links), screen.count("http://")) == (1, 1)
 
 
-async def test_colours_are_off_when_asked(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_colours_are_off_by_option_and_by_variable(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(calculation("a", "1 + 1"))
-    _, by_option = await command_line.on_terminal("run", plan, "--no-color")
+    _, option_screen = await command_line.on_terminal("run", plan, "--no-color")
     command_line.environment["NO_COLOR"] = "1"
-    _, by_variable = await command_line.on_terminal("run", plan)
+    _, variable_screen = await command_line.on_terminal("run", plan)
 
-    assert "✓" in by_option
-    assert "✓" in by_variable
-    assert re.findall(r"\x1b\[3\dm", by_option + by_variable) == []
+    assert "✓" in option_screen
+    assert "✓" in variable_screen
+    assert re.findall(r"\x1b\[3\dm", option_screen + variable_screen) == []
 
 
 async def test_unreachable_server_is_reported_in_one_sentence(command_line: CommandLine, write_plan: Plans) -> None:
@@ -178,26 +178,28 @@ async def test_repaired_plan_runs_and_notes_its_repairs(command_line: CommandLin
     message = "the tool 'calculatr' was read as 'calculator'"
     assert result.stderr == f"repaired: {message}\n"
     assert result.document["notes"] == [{"code": "tool", "node_id": "1", "message": f"repaired: {message}"}]
-    shown = await command_line("status", result.document["run_id"], "--json")
-    assert shown.document["notes"] == result.document["notes"]
+    status_result = await command_line("status", result.document["run_id"], "--json")
+    assert status_result.document["notes"] == result.document["notes"]
 
 
-def _lines(folder: Path, *plans: object) -> str:
+def _write_batch(folder: Path, *plans: object) -> str:
     text = "\n".join(plan if isinstance(plan, str) else json.dumps(plan) for plan in plans)
     (folder / "batch.jsonl").write_text(text + "\n", encoding="utf-8")
     return "batch.jsonl"
 
 
-async def test_each_line_of_a_batch_is_a_run_and_one_that_fails_stops_no_other(command_line: CommandLine) -> None:
-    one, two, three = (
+async def test_each_line_of_a_batch_is_a_run_and_a_failed_line_stops_no_other(command_line: CommandLine) -> None:
+    first_plan, failing_plan, last_plan = (
         {"plan": 1, "title": expression, "nodes": [calculation("a", expression)]}
         for expression in ("1 + 1", "1 / 0", "3")
     )
-    file = _lines(command_line.folder, one, "", two, three)
+    file = _write_batch(command_line.folder, first_plan, "", failing_plan, last_plan)
     result = await command_line("run", file, "--id", "batch", "--json")
     repeated_result = await command_line("run", file, "--id", "batch")
     # An id that another plan has is an error of its line; the other lines continue.
-    other = await command_line("run", _lines(command_line.folder, three, "", "", three), "--id", "batch", "--json")
+    conflicting_result = await command_line(
+        "run", _write_batch(command_line.folder, last_plan, "", "", last_plan), "--id", "batch", "--json"
+    )
     documents = [json.loads(line) for line in result.stdout.splitlines()]
     expected = [(1, "batch-1", "completed"), (3, "batch-3", "failed"), (4, "batch-4", "completed")]
     assert [(document["line"], document["run_id"], document["status"]) for document in documents] == expected
@@ -205,22 +207,22 @@ async def test_each_line_of_a_batch_is_a_run_and_one_that_fails_stops_no_other(c
     assert repeated_result.code == 1
     assert repeated_result.stdout.splitlines()[0] == "line 1:"
     assert repeated_result.stdout.splitlines()[-1] == "3 runs: 2 completed, 1 failed"
-    entries = [json.loads(line) for line in other.stdout.splitlines()]
-    assert (other.code, [(entry["line"], entry["status"]) for entry in entries]) == (
+    entries = [json.loads(line) for line in conflicting_result.stdout.splitlines()]
+    assert (conflicting_result.code, [(entry["line"], entry["status"]) for entry in entries]) == (
         2,
         [(1, "id_in_use"), (4, "completed")],
     )
 
 
-async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: CommandLine) -> None:
+async def test_each_plan_of_a_batch_gets_the_inputs_that_it_declares(command_line: CommandLine) -> None:
     net, gross = (
         {"plan": 1, "inputs": {name: {"type": "number"}}, "nodes": [calculation("a", f"{{{{PLACEHOLDER_{name}}}}}")]}
         for name in ("net", "gross")
     )
-    run = ("run", _lines(command_line.folder, net, gross), "--input", "net=1", "--input", "gross=2")
-    result = await command_line(*run, "--json")
-    invalid_result = await command_line(*run, "--input", "nett=3")
-    in_session = await command_line(*run, "--session", "s")
+    arguments = ("run", _write_batch(command_line.folder, net, gross), "--input", "net=1", "--input", "gross=2")
+    result = await command_line(*arguments, "--json")
+    invalid_result = await command_line(*arguments, "--input", "nett=3")
+    session_result = await command_line(*arguments, "--session", "s")
     assert [json.loads(line)["output"] for line in result.stdout.splitlines()] == [{"a": 1}, {"a": 2}]
     assert (invalid_result.code, invalid_result.stderr.splitlines()) == (
         2,
@@ -230,19 +232,19 @@ async def test_each_plan_of_a_batch_gets_the_inputs_that_it_has(command_line: Co
             "no run was started",
         ],
     )
-    assert (in_session.code, "a .jsonl file has one run per line" in in_session.stderr) == (2, True)
+    assert (session_result.code, "a .jsonl file has one run per line" in session_result.stderr) == (2, True)
 
 
 async def test_detached_batch_names_its_runs(own_command_line: CommandLine) -> None:
     plan = {"plan": 1, "nodes": [calculation("a", "1 + 1")]}
     result = await own_command_line(
-        "run", _lines(own_command_line.folder, plan, plan), "--detach", "--id", "d", "--json"
+        "run", _write_batch(own_command_line.folder, plan, plan), "--detach", "--id", "d", "--json"
     )
     entries = [json.loads(line) for line in result.stdout.splitlines()]
-    started = [(entry["line"], entry["run_id"], entry["ok"]) for entry in entries]
-    assert (result.code, started) == (0, [(1, "d-1", True), (2, "d-2", True)])
-    watched = await own_command_line("watch", "d-2", "--json")
-    assert (watched.code, watched.document["output"]) == (0, {"a": 2})
+    reported_runs = [(entry["line"], entry["run_id"], entry["ok"]) for entry in entries]
+    assert (result.code, reported_runs) == (0, [(1, "d-1", True), (2, "d-2", True)])
+    watch_result = await own_command_line("watch", "d-2", "--json")
+    assert (watch_result.code, watch_result.document["output"]) == (0, {"a": 2})
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,7 @@ async def test_detached_batch_names_its_runs(own_command_line: CommandLine) -> N
 async def test_invalid_line_of_a_batch_starts_nothing(
     command_line: CommandLine, lines: tuple[object, ...], errors: list[tuple[int, str]]
 ) -> None:
-    result = await command_line("run", _lines(command_line.folder, *lines), "--id", "refused", "--json")
+    result = await command_line("run", _write_batch(command_line.folder, *lines), "--id", "refused", "--json")
     documents = [json.loads(line) for line in result.stdout.splitlines()]
     assert (result.code, [(document["line"], document["errors"][0]["code"]) for document in documents]) == (2, errors)
     assert result.stderr.splitlines()[-1] == "no run was started"

@@ -33,44 +33,44 @@ def commands(tmp_path: Path) -> CommandLine:
     return CommandLine(tmp_path, {**os.environ, "DAGWRIGHT_STATE_DIR": str(tmp_path / "state")})
 
 
-async def test_server_is_started_once_by_two_and_found_again_after_a_kill_on_its_port(commands: CommandLine) -> None:
+async def test_concurrent_starts_share_a_server_and_a_restart_uses_its_port(commands: CommandLine) -> None:
     settings = MaritimeSettings(state_dir=commands.folder / "state")
     local = LocalSearch.of(settings)
     try:
-        both = [await commands.start("up", program=_SERVER) for _ in range(2)]
-        first_result, second_result = [await wait_for_exit(process) for process in both]
+        processes = [await commands.start("up", program=_SERVER) for _ in range(2)]
+        first_result, second_result = [await wait_for_exit(process) for process in processes]
         assert (first_result.code, second_result.code) == (0, 0)
         address = find_address(settings)
         assert (first_result.stdout, second_result.stdout) == (f"{address}\n", f"{address}\n")
-        started = local.find()
-        assert started is not None
+        first_server = local.find()
+        assert first_server is not None
 
-        loaded = await wait_for_exit(await commands.start("load", "--documents", "500", program=_DATA))
-        assert (loaded.code, loaded.stderr) == (0, "")
-        assert loaded.stdout.startswith("loaded 500 shipments of ")
-        assert f" (seed 20260101) into maritime-* at {address} in " in loaded.stdout
+        load_result = await wait_for_exit(await commands.start("load", "--documents", "500", program=_DATA))
+        assert (load_result.code, load_result.stderr) == (0, "")
+        assert load_result.stdout.startswith("loaded 500 shipments of ")
+        assert f" (seed 20260101) into maritime-* at {address} in " in load_result.stdout
 
-        os.kill(started.pid, signal.SIGKILL)
+        os.kill(first_server.pid, signal.SIGKILL)
         await eventually(lambda: local.find() is None)
-        lost = await wait_for_exit(await commands.start("load", program=_DATA))
-        assert (lost.code, lost.stdout) == (4, "")
-        assert "no search server runs in" in lost.stderr
+        failed_load = await wait_for_exit(await commands.start("load", program=_DATA))
+        assert (failed_load.code, failed_load.stdout) == (4, "")
+        assert "no search server runs in" in failed_load.stderr
 
         repeated_result = await wait_for_exit(await commands.start("up", program=_SERVER))
         assert (repeated_result.code, repeated_result.stdout) == (0, f"{address}\n")
-        restarted = local.find()
-        assert restarted is not None
-        assert restarted.pid != started.pid
+        second_server = local.find()
+        assert second_server is not None
+        assert second_server.pid != first_server.pid
         async with client_of(find_address(settings)) as client:
             assert (await client.count(index="maritime-shipments"))["count"] == 500
     finally:
-        down = await wait_for_exit(await commands.start("down", program=_SERVER))
-    assert (down.code, down.stdout) == (0, "the search server was stopped\n")
-    down = await wait_for_exit(await commands.start("down", program=_SERVER))
-    assert down.stdout == f"no search server runs in {settings.state_dir}\n"
+        down_result = await wait_for_exit(await commands.start("down", program=_SERVER))
+    assert (down_result.code, down_result.stdout) == (0, "the search server was stopped\n")
+    down_result = await wait_for_exit(await commands.start("down", program=_SERVER))
+    assert down_result.stdout == f"no search server runs in {settings.state_dir}\n"
 
 
-async def test_server_that_is_held_ends_with_the_block_that_started_it(tmp_path: Path) -> None:
+async def test_held_server_ends_with_the_block_that_started_it(tmp_path: Path) -> None:
     local = LocalSearch(tmp_path, Settings().cache_home)
     async with local.hold() as first:
         async with local.hold() as second:
@@ -101,15 +101,15 @@ async def test_mapping_on_the_server_describes_the_fields(maritime: Maritime) ->
     assert "expected to arrive" in mapping["_meta"]["fields"]["eta_date"]["description"]
 
 
-@pytest.mark.parametrize("written", ["l.a.", "LA", "Los Angeles", "LOS ANGELES", "port of la"])
-async def test_names_are_found_however_they_are_written(written: str, maritime: Maritime) -> None:
-    exact = [{"term": {field: written}} for field in ("name.folded", "aliases.folded")]
+@pytest.mark.parametrize("spelling", ["l.a.", "LA", "Los Angeles", "LOS ANGELES", "port of la"])
+async def test_names_are_found_in_any_spelling(spelling: str, maritime: Maritime) -> None:
+    clauses = [{"term": {field: spelling}} for field in ("name.folded", "aliases.folded")]
     async with maritime.client() as client:
-        actual = await client.search(index=maritime.indices.names, body={"query": {"dis_max": {"queries": exact}}})
+        actual = await client.search(index=maritime.indices.names, body={"query": {"dis_max": {"queries": clauses}}})
     assert [hit["_source"]["code"] for hit in actual["hits"]["hits"]] == ["USLAX"]
 
 
-async def test_load_builds_the_indices_again_and_leaves_others_alone(search: LiveSearch) -> None:
+async def test_load_rebuilds_its_indices_and_rejects_foreign_indices(search: LiveSearch) -> None:
     indices, day = Indices("anew"), date(2026, 2, 10)
     async with client_of(search.address) as client:
         await load(client, indices, DataSet(day, 300))
@@ -123,31 +123,31 @@ async def test_load_builds_the_indices_again_and_leaves_others_alone(search: Liv
         assert not await client.indices.exists(index=foreign.shipments)
 
 
-async def test_load_that_was_broken_off_shows(search: LiveSearch) -> None:
+async def test_interrupted_load_is_not_reported_as_loaded(search: LiveSearch) -> None:
     indices, expected = Indices("broken"), DataSet(date(2026, 2, 10), 20_000)
 
-    class BrokenOff(Exception):
-        """The command was killed."""
+    class Interrupted(Exception):
+        """The load was interrupted."""
 
-    def break_off(sent: int) -> None:
-        raise BrokenOff
+    def interrupt(sent: int) -> None:
+        raise Interrupted
 
     async with client_of(search.address) as client:
-        with pytest.raises(BrokenOff):
-            await load(client, indices, expected, on_progress=break_off)
+        with pytest.raises(Interrupted):
+            await load(client, indices, expected, on_progress=interrupt)
         assert not await is_loaded(client, indices, expected)
         await load(client, indices, expected)
         assert await is_loaded(client, indices, expected)
 
 
-async def test_load_refuses_what_it_can_not_use(commands: CommandLine) -> None:
-    for arguments, words in [
+async def test_load_rejects_invalid_options(commands: CommandLine) -> None:
+    for arguments, message in [
         (("--prefix", "*"), "invalid index prefix '*'"),
         (("--documents", "0"), "must be 1 to 10,000,000"),
         (("--today", "yesterday"), "'yesterday' is not a date; write it like 2026-03-31"),
     ]:
         result = await wait_for_exit(await commands.start("load", *arguments, program=_DATA))
-        assert (result.code, words in result.stderr) == (2, True), result.stderr
+        assert (result.code, message in result.stderr) == (2, True), result.stderr
 
 
 async def test_unreachable_server_is_reported_without_its_password(commands: CommandLine) -> None:
@@ -158,7 +158,7 @@ async def test_unreachable_server_is_reported_without_its_password(commands: Com
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    _, words = await process.communicate()
+    _, errors = await process.communicate()
     assert process.returncode == 4
-    assert "loading into the search server at http://127.0.0.1:9 failed: " in words.decode()
-    assert "hidden" not in words.decode()
+    assert "loading into the search server at http://127.0.0.1:9 failed: " in errors.decode()
+    assert "hidden" not in errors.decode()

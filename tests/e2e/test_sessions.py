@@ -1,4 +1,4 @@
-"""`ask --session` and `session`: several requests that know of each other, with the scripted model."""
+"""`ask --session` and `session`: requests that share names and earlier turns, with the scripted model."""
 
 import asyncio
 import json
@@ -22,34 +22,36 @@ _ASK = ("ask", "--profile", "intents", "--session")
 
 async def test_second_request_continues_with_the_fund_of_the_first(command_line: CommandLine) -> None:
     name = "Fonds für Ann/1"
-    answers = (
+    script = (
         intents_answer(fund("Apex")),
         intents_answer(product("FUND_ACCOUNTING", "@cbu")),
         intents_answer(fund("Zenith")),
     )
-    async with ModelServer(*answers) as server:
+    async with ModelServer(*script) as server:
         commands = with_model(command_line, server)
         first_result = await commands(*_ASK, name, "Create the Apex fund.", "--json")
         second_result = await commands(*_ASK, name, "Add fund accounting too.")
-        shown = await commands("session", name, "--json")
-        listed = await commands("session", "--json")
-        runs = await commands("list", "--json")
-        words = await commands("session", name)
+        session_result = await commands("session", name, "--json")
+        session_list = await commands("session", "--json")
+        run_list = await commands("list", "--json")
+        session_text = await commands("session", name)
         table = await commands("list")
-        no_run = [await commands(*order, f"session-{name}") for order in (("status",), ("watch",), ("cancel",))]
-        closed = await commands("session", name, "--end", "--json")
-        third = await commands(*_ASK, name, "Create the Zenith fund.", "--json")
-        restarted = await commands("session", name, "--json")
+        run_command_results = [
+            await commands(*command, f"session-{name}") for command in (("status",), ("watch",), ("cancel",))
+        ]
+        end_result = await commands("session", name, "--end", "--json")
+        third_result = await commands(*_ASK, name, "Create the Zenith fund.", "--json")
+        new_session = await commands("session", name, "--json")
     assert (first_result.code, second_result.code, second_result.stderr) == (0, 0, "")
-    made = first_result.document["nodes"]["@result_1"]["result"]
-    assert first_result.document["context"] == {"cbu": {"id": made["id"], "name": "Apex", "kind": "fund"}}
-    run = shown.document["turns"][1]["run_id"]
+    created_fund = first_result.document["nodes"]["@result_1"]["result"]
+    assert first_result.document["context"] == {"cbu": {"id": created_fund["id"], "name": "Apex", "kind": "fund"}}
+    run = session_result.document["turns"][1]["run_id"]
     assert f"run {run} in the session {name}" in second_result.stdout
-    result = server.calls[1].text
-    assert '{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in result
-    assert "Request: Create the Apex fund.\\nPlan: Does it.\\nIt set @cbu (Apex).\\nResult: completed" in result
-    assert made["id"] not in result
-    document = shown.document
+    prompt = server.calls[1].text
+    assert '{"ref": "@cbu", "kind": "fund", "name": "Apex"}' in prompt
+    assert "Request: Create the Apex fund.\\nPlan: Does it.\\nIt set @cbu (Apex).\\nResult: completed" in prompt
+    assert created_fund["id"] not in prompt
+    document = session_result.document
     assert (document["session_id"], document["status"], document["context"]) == (
         name,
         "idle",
@@ -59,71 +61,85 @@ async def test_second_request_continues_with_the_fund_of_the_first(command_line:
         (1, "Create the Apex fund.", "completed", "Does it."),
         (2, "Add fund accounting too.", "completed", "Does it."),
     ]
-    (line,) = [session for session in listed.check_success().document["sessions"] if session["session_id"] == name]
-    assert (line["turns"], line["last_request"], line["last_run_id"]) == (2, "Add fund accounting too.", run)
-    assert {each["session_id"] for each in runs.document["runs"] if each["run_id"] == run} == {name}
-    assert f"session {name}: idle" in words.stdout
+    (listed_session,) = [
+        session for session in session_list.check_success().document["sessions"] if session["session_id"] == name
+    ]
+    assert (listed_session["turns"], listed_session["last_request"], listed_session["last_run_id"]) == (
+        2,
+        "Add fund accounting too.",
+        run,
+    )
+    assert {each["session_id"] for each in run_list.document["runs"] if each["run_id"] == run} == {name}
+    assert f"session {name}: idle" in session_text.stdout
     assert name in table.stdout
-    assert [end.code for end in no_run] == [2, 2, 2]
-    assert [f"`dagwright session {name}` shows it" in end.stderr for end in no_run] == [True, True, True]
-    assert f"@cbu: Apex (fund, {made['id']})" in words.stdout
+    assert [each.code for each in run_command_results] == [2, 2, 2]
+    assert [f"`dagwright session {name}` shows it" in each.stderr for each in run_command_results] == [True, True, True]
+    assert f"@cbu: Apex (fund, {created_fund['id']})" in session_text.stdout
     ending = "ends as soon as a worker serves it"
-    assert closed.document == {"run_id": f"session-{name}", "ok": True, "message": ending}
-    third.check_success()
+    assert end_result.document == {"run_id": f"session-{name}", "ok": True, "message": ending}
+    third_result.check_success()
     assert "The session has no names." in server.calls[2].text
-    assert [turn["request"] for turn in restarted.document["turns"]] == ["Create the Zenith fund."]
+    assert [turn["request"] for turn in new_session.document["turns"]] == ["Create the Zenith fund."]
 
 
-async def test_plan_runs_with_the_names_of_a_session_and_leaves_its_own(own_command_line: CommandLine) -> None:
+async def test_plan_reads_and_adds_names_of_a_session(own_command_line: CommandLine) -> None:
     def plan(name: str, *intents: Any) -> str:
         path = own_command_line.folder / f"{name}.json"
         path.write_text(json.dumps({"intents": intents}), encoding="utf-8")
         return str(path)
 
-    made = plan("made", intent("cbu.ensure", name="Apex", jurisdiction="LU"))
-    more = plan("more", intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}))
+    create_plan = plan("made", intent("cbu.ensure", name="Apex", jurisdiction="LU"))
+    extend_plan = plan("more", intent("cbu.add-product", product="CUSTODY", refs={"cbu-id": "@cbu"}))
     commands = own_command_line
-    alone = await commands("run", more, "--json")
-    early = await commands("run", more, "--session", "plans", "--json")
-    first_result = await commands("run", made, "--session", "plans", "--json")
-    order = ("run", more, "--session", "plans", "--id", "plans-second", "--json")
-    second, again = await commands(*order), await commands(*order)
-    result = await commands("session", "plans", "--json")
-    fund = first_result.document["context"]["cbu"]["id"]
-    assert (alone.code, early.code, alone.document["errors"][0]["code"]) == (2, 2, early.document["errors"][0]["code"])
-    assert [end.code for end in (first_result, second, again)] == [0, 0, 0]
-    assert second.document["nodes"]["@result_1"]["lineage"] is not None
-    assert fund in json.dumps(second.document["nodes"]["@result_1"]["result"])
-    assert again.document["run_id"] == second.document["run_id"]
+    without_session = await commands("run", extend_plan, "--json")
+    in_empty_session = await commands("run", extend_plan, "--session", "plans", "--json")
+    first_result = await commands("run", create_plan, "--session", "plans", "--json")
+    arguments = ("run", extend_plan, "--session", "plans", "--id", "plans-second", "--json")
+    second_result, repeated_result = await commands(*arguments), await commands(*arguments)
+    session_result = await commands("session", "plans", "--json")
+    fund_id = first_result.document["context"]["cbu"]["id"]
+    assert (without_session.code, in_empty_session.code, without_session.document["errors"][0]["code"]) == (
+        2,
+        2,
+        in_empty_session.document["errors"][0]["code"],
+    )
+    assert [each.code for each in (first_result, second_result, repeated_result)] == [0, 0, 0]
+    assert second_result.document["nodes"]["@result_1"]["lineage"] is not None
+    assert fund_id in json.dumps(second_result.document["nodes"]["@result_1"]["result"])
+    assert repeated_result.document["run_id"] == second_result.document["run_id"]
     expected = [("(the plan made.json)", "completed"), ("(the plan more.json)", "completed")]
-    assert [(turn["request"], turn["status"]) for turn in result.document["turns"]] == expected
+    assert [(turn["request"], turn["status"]) for turn in session_result.document["turns"]] == expected
 
 
-async def test_second_request_waits_or_is_refused(own_command_line: CommandLine) -> None:
-    one, two = (plan_text(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
-    async with ModelServer(one, "One.", two, "Two.") as server:
+async def test_second_request_waits_or_is_rejected_with_detach(own_command_line: CommandLine) -> None:
+    first_plan, second_plan = (plan_text(call("a", "calculator", expression=expression)) for expression in ("1", "2"))
+    async with ModelServer(first_plan, "One.", second_plan, "Two.") as server:
         commands = with_model(own_command_line, server)
-        order = ("ask", "--session", "s", "First.", "--id", "first-turn", "--approve-plan", "--detach", "--json")
-        first, same = await commands(*order), await commands(*order)
-        assert (first.code, first.document["ok"], same.document) == (0, True, first.document)
-        refused = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
-        assert (refused.code, refused.document["status"]) == (2, "session_busy")
-        # With other tools it would be another worker, which other commands would not find.
+        arguments = ("ask", "--session", "s", "First.", "--id", "first-turn", "--approve-plan", "--detach", "--json")
+        first_result, repeated_result = await commands(*arguments), await commands(*arguments)
+        assert (first_result.code, first_result.document["ok"], repeated_result.document) == (
+            0,
+            True,
+            first_result.document,
+        )
+        rejected_result = await commands("ask", "--session", "s", "Second.", "--detach", "--json")
+        assert (rejected_result.code, rejected_result.document["status"]) == (2, "session_busy")
+        # With other tools the command would start another worker, which other commands would not find.
         with_tools = ("--detach", "--json", "--tools", "tests.support.chaos_tools")
-        other = await commands("ask", "--session", "s", "Second.", *with_tools)
-        assert (other.code, other.document["status"]) == (2, "session_busy")
+        other_tools_result = await commands("ask", "--session", "s", "Second.", *with_tools)
+        assert (other_tools_result.code, other_tools_result.document["status"]) == (2, "session_busy")
         assert len([*(own_command_line.folder / "state" / "workers").glob("*.lock")]) == 1
-        waiting = await commands.start("ask", "--session", "s", "Second.")
-        assert waiting.stderr is not None
-        line = (await asyncio.wait_for(waiting.stderr.readline(), 120)).decode()
+        waiting_process = await commands.start("ask", "--session", "s", "Second.")
+        assert waiting_process.stderr is not None
+        line = (await asyncio.wait_for(waiting_process.stderr.readline(), 120)).decode()
         assert line.startswith(
             "the session s is running first-turn (First.); this request waits for the end of that run: "
         )
         await _approve(commands, "first-turn")
-        result = await wait_for_exit(waiting)
-        shown = await commands("session", "s", "--json")
+        result = await wait_for_exit(waiting_process)
+        session_result = await commands("session", "s", "--json")
     assert (result.code, "Two." in result.stdout.splitlines()) == (0, True)
-    turns = [(turn["request"], turn["outcome"]) for turn in shown.document["turns"]]
+    turns = [(turn["request"], turn["outcome"]) for turn in session_result.document["turns"]]
     assert turns == [("First.", "One."), ("Second.", "Two.")]
     assert "Request: First.\\nResult: completed: One." in server.calls[2].text
 
@@ -134,37 +150,37 @@ async def test_turn_of_a_killed_command_is_one_run(command_line: CommandLine, po
     async with ModelServer(plan_text(call("a", "calculator", expression="1")), "One.") as server:
         commands = with_model(command_line, server)
         commands.environment[FOLDER_VARIABLE] = str(commands.folder)
-        held = commands.folder / f"hold-{point}"
-        held.touch()
-        order = ("ask", "--session", session, "First.", "--id", run, "--json")
-        killed = await commands.start(*order, program=("tests/support/held_starter.py",))
+        hold_file = commands.folder / f"hold-{point}"
+        hold_file.touch()
+        arguments = ("ask", "--session", session, "First.", "--id", run, "--json")
+        process = await commands.start(*arguments, program=("tests/support/held_starter.py",))
         await eventually((commands.folder / f"reached-{point}").exists)
-        killed.kill()
-        await wait_for_exit(killed)
-        left = await commands("session", session, "--json")
-        result = await commands(*order)
-        shown = await commands("session", session, "--json")
+        process.kill()
+        await wait_for_exit(process)
+        session_after_kill = await commands("session", session, "--json")
+        result = await commands(*arguments)
+        final_session = await commands("session", session, "--json")
     if point == TURN_UNSENT:
-        assert left.document["status"] == "not_found"
+        assert session_after_kill.document["status"] == "not_found"
     else:
-        assert [turn["run_id"] for turn in left.document["turns"]] == [run]
+        assert [turn["run_id"] for turn in session_after_kill.document["turns"]] == [run]
     assert (result.code, result.document["output"]) == (0, "One.")
-    turns = [(turn["run_id"], turn["status"], turn["outcome"]) for turn in shown.document["turns"]]
-    assert (turns, shown.document["status"]) == ([(run, "completed", "One.")], "idle")
+    turns = [(turn["run_id"], turn["status"], turn["outcome"]) for turn in final_session.document["turns"]]
+    assert (turns, final_session.document["status"]) == ([(run, "completed", "One.")], "idle")
 
 
 async def _wait_for_request(commands: CommandLine, run: str, request: str = "approve") -> None:
-    async def asks() -> bool:
+    async def has_request() -> bool:
         inbox = await commands("inbox", "--json")
         return (run, request) in [(request["run_id"], request["request_id"]) for request in inbox.document["requests"]]
 
-    await eventually(asks)
+    await eventually(has_request)
 
 
 async def _approve(commands: CommandLine, run: str) -> None:
     await _wait_for_request(commands, run)
-    approved = await commands("feedback", run, "approve", "--approve")
-    assert (approved.code, approved.stderr) == (0, "")
+    feedback_result = await commands("feedback", run, "approve", "--approve")
+    assert (feedback_result.code, feedback_result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -175,7 +191,7 @@ async def _approve(commands: CommandLine, run: str) -> None:
         (["session", "nobody has it", "--end"], "not_found"),
     ],
 )
-async def test_invalid_session_is_refused(command_line: CommandLine, arguments: list[str], status: str) -> None:
+async def test_invalid_session_is_rejected(command_line: CommandLine, arguments: list[str], status: str) -> None:
     async with ModelServer() as server:
         result = await with_model(command_line, server)(*arguments, "--json")
     assert (result.code, result.document["status"]) == (2, status)

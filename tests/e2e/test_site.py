@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.chromium, pytest.mark.waits]
 PAGE = ROOT / "docs/reference/states.md"
 
 
-class _Quiet(SimpleHTTPRequestHandler):
+class _QuietHandler(SimpleHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Write no access log."""
 
@@ -32,7 +32,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the built site."""
     folder = tmp_path_factory.mktemp("site")
     subprocess.run([sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(folder)], cwd=ROOT, check=True)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_Quiet, directory=str(folder)))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(_QuietHandler, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
@@ -41,7 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     server.server_close()
 
 
-async def test_diagrams_are_drawn_without_another_host(site: str, chromium: "Browser") -> None:
+async def test_diagrams_are_drawn_without_requests_to_other_hosts(site: str, chromium: "Browser") -> None:
     expected = sum(block.language == "mermaid" for block in blocks(PAGE))
     assert expected > 0
     hosts: set[str | None] = set()
