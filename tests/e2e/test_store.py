@@ -1,4 +1,4 @@
-"""`store show` and `store prune` on a real server, and what commands say if the store cannot be used."""
+"""`store show` and `store prune` on a real server, and the errors of commands if the store cannot be used."""
 
 import os
 from datetime import UTC, datetime, timedelta
@@ -38,14 +38,16 @@ async def test_clean_up_removes_only_unneeded_payloads(own_command_line: Command
     await FolderStore(folder).put_cache_entry("a" * 64, b"old", expires_at=_days_ago(1))
     await FolderStore(folder).put_cache_entry("b" * 64, b"new!", expires_at=_days_ago(-1))
 
-    unused = await own_command_line("store", "prune", "--yes", "--json")
-    assert (unused.code, unused.document["status"]) == (1, "need_unknown")
-    assert unused.document["message"].startswith("nothing is removed: no worker of the namespace default (")
+    prune_without_worker = await own_command_line("store", "prune", "--yes", "--json")
+    assert (prune_without_worker.code, prune_without_worker.document["status"]) == (1, "need_unknown")
+    assert prune_without_worker.document["message"].startswith(
+        "nothing is removed: no worker of the namespace default ("
+    )
 
     await own_command_line("up", "--json")
     assert (await own_command_line("run", write_plan(calculation("a", "1 + 1", cache="off")), "--json")).code == 0
-    before = {**(await own_command_line("store", "show", "--json")).document, "renewed_before": None}
-    assert before == {
+    shown_store = {**(await own_command_line("store", "show", "--json")).document, "renewed_before": None}
+    assert shown_store == {
         "store": str(folder),
         "payloads": 4,
         "bytes": 600,
@@ -55,34 +57,34 @@ async def test_clean_up_removes_only_unneeded_payloads(own_command_line: Command
         "reason": "the namespace default retains runs for 90 days, and a day is added",
         "cached": {"results": 2, "bytes": 7, "expired": {"results": 1, "bytes": 3}},
     }
-    dry = (await own_command_line("store", "prune", "--json")).document
-    nothing = {"removed": {"payloads": 0, "bytes": 0}, "removed_results": {"results": 0, "bytes": 0}}
-    assert {**dry, "renewed_before": None} == {**before, **nothing, "status": "dry_run"}
+    dry_run = (await own_command_line("store", "prune", "--json")).document
+    nothing_removed = {"removed": {"payloads": 0, "bytes": 0}, "removed_results": {"results": 0, "bytes": 0}}
+    assert {**dry_run, "renewed_before": None} == {**shown_store, **nothing_removed, "status": "dry_run"}
     assert len(await _stored_refs(folder)) == 4
 
-    cleaned = (await own_command_line("store", "prune", "--yes", "--json")).document
+    pruned_store = (await own_command_line("store", "prune", "--yes", "--json")).document
     removed = {"removed": {"payloads": 2, "bytes": 450}, "removed_results": {"results": 1, "bytes": 3}}
-    assert {**cleaned, "renewed_before": None} == {**before, **removed, "status": "cleaned"}
+    assert {**pruned_store, "renewed_before": None} == {**shown_store, **removed, "status": "cleaned"}
     assert await _stored_refs(folder) == {ref_of(b"x" * days) for days in (90, 60)}
 
-    shown = await own_command_line("store", "prune")
+    second_prune = await own_command_line("store", "prune")
     lines = ["cache: 1 cached result, 4 bytes; 0 expired", "can be removed: nothing"]
-    assert shown.stdout.splitlines()[1:3] == lines
+    assert second_prune.stdout.splitlines()[1:3] == lines
 
 
-async def test_store_is_shown_even_if_no_server_can_be_had(command_line: CommandLine) -> None:
+async def test_store_is_shown_even_if_no_server_is_reachable(command_line: CommandLine) -> None:
     folder = command_line.folder / "payloads"
     await _put(folder, b"x" * 2_500, renewed_at=_days_ago(300))
     command_line.environment |= {"DAGWRIGHT_PAYLOAD_STORE": "payloads", "TEMPORAL_ADDRESS": "127.0.0.1:9"}
 
-    result = await command_line("store", "show")
-    cleaned = await command_line("store", "prune", "--yes", "--json")
+    show_result = await command_line("store", "show")
+    prune_result = await command_line("store", "prune", "--yes", "--json")
 
-    first, second = result.stdout.splitlines()
-    assert (result.code, cleaned.code) == (0, 1)
+    first, second = show_result.stdout.splitlines()
+    assert (show_result.code, prune_result.code) == (0, 1)
     assert first.startswith(f"{folder}: 1 payload, 2.5 kB, the oldest written or renewed on ")
     assert second.startswith("it is unknown how much can be removed: the Temporal server at 127.0.0.1:9 ")
-    assert cleaned.document["status"] == "need_unknown"
+    assert prune_result.document["status"] == "need_unknown"
     assert len(await _stored_refs(folder)) == 1
 
 
@@ -91,31 +93,31 @@ async def test_unusable_store_starts_no_run(command_line: CommandLine, write_pla
     command_line.environment["DAGWRIGHT_PAYLOAD_STORE"] = "file/payloads"
     plan = write_plan(calculation("a", "1 + 1"))
 
-    ran = await command_line("run", plan, "--id", "no-store", "--json")
-    result = await command_line("status", "no-store", "--json")
-    shown = await command_line("store", "show", "--json")
+    run_result = await command_line("run", plan, "--id", "no-store", "--json")
+    status_result = await command_line("status", "no-store", "--json")
+    show_result = await command_line("store", "show", "--json")
 
-    assert (ran.code, ran.document["status"]) == (1, "no_store")
-    assert ran.document["message"].startswith(
+    assert (run_result.code, run_result.document["status"]) == (1, "no_store")
+    assert run_result.document["message"].startswith(
         f"the payload store {command_line.folder}/file/payloads is not a folder ({command_line.folder}/file"
     )
-    assert (result.code, result.document["status"]) == (2, "not_found")
-    assert (shown.code, shown.document["status"]) == (1, "no_store")
+    assert (status_result.code, status_result.document["status"]) == (2, "not_found")
+    assert (show_result.code, show_result.document["status"]) == (1, "no_store")
 
 
-async def test_processes_with_another_store_are_refused(own_command_line: CommandLine, write_plan: Plans) -> None:
+async def test_processes_with_another_store_are_rejected(own_command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(calculation("a", "1 + 1"))
     assert (await own_command_line("run", plan, "--json", "--keep-server")).code == 0
     own_command_line.environment["DAGWRIGHT_PAYLOAD_STORE"] = "other"
     worker = await wait_for_exit(await own_command_line.start("--json", program=("worker.py",)))
     gateway = await own_command_line("serve", "--no-worker", "--port", "0", "--json")
-    looked = await own_command_line("store", "adopt", "--json")
-    for refused in (worker, gateway):
-        assert (refused.code, refused.document["status"]) == (2, "other_store")
-        assert "set DAGWRIGHT_PAYLOAD_STORE to the same store" in refused.document["message"]
-    assert looked.document["before"]["store"] == str(own_command_line.folder / "state" / "payloads")
+    preview = await own_command_line("store", "adopt", "--json")
+    for each in (worker, gateway):
+        assert (each.code, each.document["status"]) == (2, "other_store")
+        assert "set DAGWRIGHT_PAYLOAD_STORE to the same store" in each.document["message"]
+    assert preview.document["before"]["store"] == str(own_command_line.folder / "state" / "payloads")
 
-    adopted = await own_command_line("store", "adopt", "--yes", "--json")
-    assert (adopted.code, adopted.document["status"]) == (0, "adopted")
+    adopt_result = await own_command_line("store", "adopt", "--yes", "--json")
+    assert (adopt_result.code, adopt_result.document["status"]) == (0, "adopted")
     assert (await own_command_line("run", plan, "--json")).code == 0
     await own_command_line("down")

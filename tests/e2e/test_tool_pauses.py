@@ -1,4 +1,4 @@
-"""`tool pause` and `tool resume`: messages, and that a pause survives a kill of worker and server."""
+"""`tool pause` and `tool resume`: their messages, and a pause that survives a kill of worker and server."""
 
 import asyncio
 import signal
@@ -39,11 +39,11 @@ def _write_tools(folder: Path) -> tuple[str, str]:
     return str(path), name
 
 
-async def _waits(command_line: CommandLine, run: str) -> None:
-    async def does() -> bool:
+async def _wait_until_waiting(command_line: CommandLine, run: str) -> None:
+    async def is_waiting() -> bool:
         return bool((await command_line("status", run, "--json")).document.get("status") == "waiting")
 
-    await eventually(does)
+    await eventually(is_waiting)
 
 
 async def test_commands_show_the_paused_tool(command_line: CommandLine, write_plan: Plans, tmp_path: Path) -> None:
@@ -53,18 +53,18 @@ async def test_commands_show_the_paused_tool(command_line: CommandLine, write_pl
         calculation("beside", "1 + 1"),
         calculation("after", "2 + 2", depends_on=["send"]),
     )
-    parked = await command_line(
+    pause_result = await command_line(
         "tool", "pause", name, "--tools", tools, "--by", "ann", "--reason", "it loses mail", "--json"
     )
-    assert parked.document == {
+    assert pause_result.document == {
         "tool": name,
         "ok": True,
         "message": f"{name} is paused: running calls finish, no new calls start; "
         f"`dagwright tool resume {name}` resumes it",
     }
-    running = await command_line.start("run", plan, "--id", f"r-{name}", "--tools", tools, "--json")
-    await _waits(command_line, f"r-{name}")
-    shown, node, why, listed, again, all_paused = await asyncio.gather(
+    process = await command_line.start("run", plan, "--id", f"r-{name}", "--tools", tools, "--json")
+    await _wait_until_waiting(command_line, f"r-{name}")
+    status_result, node, explanation, list_result, second_pause, pause_list = await asyncio.gather(
         command_line("status", f"r-{name}"),
         command_line("node", f"r-{name}", "send"),
         command_line("explain", f"r-{name}"),
@@ -73,40 +73,40 @@ async def test_commands_show_the_paused_tool(command_line: CommandLine, write_pl
         command_line("tool", "list", "--json"),
     )
     hint = f"`dagwright tool resume {name}` resumes it"
-    for text in (shown.stdout, node.stdout, why.stdout):
+    for text in (status_result.stdout, node.stdout, explanation.stdout):
         assert "tool paused by ann at 20" in text
         assert "it loses mail" in text
         assert hint in text
-    assert f"{name} paused by ann since " in listed.stdout
-    assert f"`dagwright tool resume {name}`" in listed.stdout
+    assert f"{name} paused by ann since " in list_result.stdout
+    assert f"`dagwright tool resume {name}`" in list_result.stdout
     # The worker of the run has published its tools.
-    assert again.document["message"].startswith(f"{name} is already paused: tool paused by ann at 20")
-    mine = [(each["by"], each["reason"]) for each in all_paused.document if each["tool"] == name]
-    assert mine == [("ann", "it loses mail")]
+    assert second_pause.document["message"].startswith(f"{name} is already paused: tool paused by ann at 20")
+    pauses = [(each["by"], each["reason"]) for each in pause_list.document if each["tool"] == name]
+    assert pauses == [("ann", "it loses mail")]
     assert not (tmp_path / "sent").exists()
 
-    released = await command_line("tool", "resume", name, "--ramp", "500ms", "--json")
+    resume_result = await command_line("tool", "resume", name, "--ramp", "500ms", "--json")
     message = f"{name} is resumed; 1 call of 1 run starts within 500 ms"
-    assert released.document == {"tool": name, "ok": True, "message": message}
-    result = await wait_for_exit(running)
+    assert resume_result.document == {"tool": name, "ok": True, "message": message}
+    result = await wait_for_exit(process)
     assert (result.code, result.document["output"]) == (0, {"beside": 2, "after": 4})
     assert (tmp_path / "sent").read_text() == "hello\n"
-    twice = await command_line("tool", "resume", name, "--json")
+    second_resume = await command_line("tool", "resume", name, "--json")
     message = f"{name} is not paused, and none of its calls waits"
-    assert (twice.code, twice.document) == (2, {"tool": name, "ok": False, "message": message})
+    assert (second_resume.code, second_resume.document) == (2, {"tool": name, "ok": False, "message": message})
 
 
-async def test_tool_that_cannot_be_paused_is_refused(command_line: CommandLine, tmp_path: Path) -> None:
+async def test_invalid_pause_or_ramp_is_rejected(command_line: CommandLine, tmp_path: Path) -> None:
     tools, name = _write_tools(tmp_path)
-    pure, unknown, bad = await asyncio.gather(
+    pure_tool, unknown_tool, invalid_ramp = await asyncio.gather(
         command_line("tool", "pause", f"double_{name}", "--tools", tools, "--json"),
         command_line("tool", "pause", "http_reqest", "--json"),
         command_line("tool", "resume", name, "--ramp", "soon", "--json"),
     )
-    assert [end.code for end in (pure, unknown, bad)] == [2, 2, 2]
-    assert pure.document["message"].startswith(f"'double_{name}' cannot be paused: it is pure, so ")
-    assert unknown.document["message"] == "there is no tool 'http_reqest'; did you mean 'http_request'?"
-    assert bad.document["message"].startswith("--ramp must be a duration such as 2m: ")
+    assert [each.code for each in (pure_tool, unknown_tool, invalid_ramp)] == [2, 2, 2]
+    assert pure_tool.document["message"].startswith(f"'double_{name}' cannot be paused: it is pure, so ")
+    assert unknown_tool.document["message"] == "there is no tool 'http_reqest'; did you mean 'http_request'?"
+    assert invalid_ramp.document["message"].startswith("--ramp must be a duration such as 2m: ")
 
 
 async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: Plans, tmp_path: Path) -> None:
@@ -115,25 +115,25 @@ async def test_tool_stays_paused_after_worker_and_server_are_killed(write_plan: 
     async with live_server(tmp_path / "state") as live:
         command_line = CommandLine(tmp_path, live.environment())
         await command_line("tool", "pause", name, "--tools", tools, "--by", "ann")
-        running = await command_line.start("run", plan, "--id", "parked-killed", "--tools", tools)
-        await _waits(command_line, "parked-killed")
-        running.send_signal(signal.SIGKILL)
-        await wait_for_exit(running)
+        process = await command_line.start("run", plan, "--id", "parked-killed", "--tools", tools)
+        await _wait_until_waiting(command_line, "parked-killed")
+        process.send_signal(signal.SIGKILL)
+        await wait_for_exit(process)
         await live.kill()
         await live.start()
         document = (await command_line("status", "parked-killed", "--json")).document
         assert (document["status"], document["nodes"]["send"]["status"]) == ("waiting", "waiting")
         assert document["nodes"]["send"]["reason"].startswith("tool paused by ann at 20")
-        watching = await command_line.start("watch", "parked-killed", "--json")
-        other = await wait_for_exit(
+        watch_process = await command_line.start("watch", "parked-killed", "--json")
+        detached_result = await wait_for_exit(
             await command_line.start("run", plan, "--id", "other", "--tools", tools, "--detach")
         )
-        other.check_success()
-        await _waits(command_line, "other")
+        detached_result.check_success()
+        await _wait_until_waiting(command_line, "other")
         assert not (tmp_path / "sent").exists()
-        released = await command_line("tool", "resume", name, "--ramp", "100ms", "--json")
-        assert "; 2 calls of 2 runs start within " in released.document["message"]
-        result = await wait_for_exit(watching)
+        resume_result = await command_line("tool", "resume", name, "--ramp", "100ms", "--json")
+        assert "; 2 calls of 2 runs start within " in resume_result.document["message"]
+        result = await wait_for_exit(watch_process)
         assert (result.code, result.document["status"]) == (0, "completed")
 
         async def has_ended() -> bool:

@@ -49,11 +49,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def collector() -> Iterator[Collector]:
-    with Collector() as running:
-        thread = threading.Thread(target=running.serve_forever, args=(0.05,))
+    with Collector() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
-        yield running
-        running.shutdown()
+        yield server
+        server.shutdown()
         thread.join()
 
 
@@ -63,8 +63,8 @@ async def test_run_and_its_calls_are_one_trace(command_line: CommandLine, collec
     command_line.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
     result = await command_line("run", "plan.yaml", "--id", "traced")
     assert (result.code, result.stderr) == (0, "")
-    started = next(span for span in collector.spans if span.name == "StartWorkflow:RunPlan")
-    trace = {span.name: span for span in collector.spans if span.trace_id == started.trace_id}
+    start_span = next(span for span in collector.spans if span.name == "StartWorkflow:RunPlan")
+    trace = {span.name: span for span in collector.spans if span.trace_id == start_span.trace_id}
     # Pure calls run together in one activity.
     assert sorted(trace) == [
         "CompleteWorkflow:RunPlan",

@@ -78,8 +78,8 @@ asyncio.run(main())
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
-    """An sdist, and the wheel that was built from it."""
+class Distributions:
+    """An sdist, and the wheel that was built from the sdist."""
 
     sdist: Path
     wheel: Path
@@ -95,7 +95,7 @@ class Built:
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class Installation:
     """A virtual environment with the base install, beside a project of a user."""
 
     python: Path
@@ -129,16 +129,16 @@ def _copy_sources(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def distributions(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """The sdist of the sources, and the wheel that it builds."""
+def distributions(tmp_path_factory: pytest.TempPathFactory) -> Distributions:
+    """The sdist of the sources, and the wheel that was built from the sdist."""
     sources, dist = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("dist")
     _copy_sources(sources)
     _call(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, sources)
-    return Built(*sorted(dist.iterdir(), key=lambda file: file.suffix))
+    return Distributions(*sorted(dist.iterdir(), key=lambda file: file.suffix))
 
 
 @pytest.fixture(scope="module")
-def installation(distributions: Built, tmp_path_factory: pytest.TempPathFactory) -> Installed:
+def installation(distributions: Distributions, tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """The wheel with the locked packages of the base install."""
     folder = tmp_path_factory.mktemp("installed")
     _call(sys.executable, "-m", "venv", "--without-pip", folder / "venv")
@@ -161,20 +161,20 @@ def installation(distributions: Built, tmp_path_factory: pytest.TempPathFactory)
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    return Installed(python, folder / "venv" / "lib" / version / "site-packages", folder / "project")
+    return Installation(python, folder / "venv" / "lib" / version / "site-packages", folder / "project")
 
 
-def test_wheel_holds_the_package_alone(distributions: Built) -> None:
+def test_wheel_has_only_the_package(distributions: Distributions) -> None:
     files = distributions.files()
-    tops = {PurePosixPath(file).parts[0] for file in files}
-    assert tops == {"dagwright", f"dagwright-{dagwright.__version__}.dist-info"}
-    # The links of the checkout are folders here.
+    top_folders = {PurePosixPath(file).parts[0] for file in files}
+    assert top_folders == {"dagwright", f"dagwright-{dagwright.__version__}.dist-info"}
+    # The sdist has folders in place of the symbolic links of the checkout.
     with tarfile.open(distributions.sdist) as archive:
         assert not [member.name for member in archive if member.issym() or member.islnk()]
     assert {"dagwright/workflows/run_plan.py", "dagwright/activities/call_tool.py", "dagwright/py.typed"} <= {*files}
 
 
-def test_wheel_holds_every_file_of_the_sources(distributions: Built) -> None:
+def test_wheel_holds_every_file_of_the_sources(distributions: Distributions) -> None:
     sources = {
         path.relative_to(ROOT).as_posix()
         for folder in (ROOT / "dagwright", ROOT / "dagwright/workflows", ROOT / "dagwright/activities")
@@ -184,7 +184,7 @@ def test_wheel_holds_every_file_of_the_sources(distributions: Built) -> None:
     assert {file for file in distributions.files() if file.startswith("dagwright/")} == sources
 
 
-def test_metadata_names_version_license_and_extras(distributions: Built) -> None:
+def test_metadata_names_version_license_and_extras(distributions: Distributions) -> None:
     metadata = distributions.metadata()
     assert metadata["Version"] == PROJECT["version"] == dagwright.__version__
     assert metadata["License-Expression"] == "MIT"
@@ -195,35 +195,35 @@ def test_metadata_names_version_license_and_extras(distributions: Built) -> None
     assert len(metadata.get_all("Project-URL", [])) == len(PROJECT["urls"])
 
 
-def test_base_install_is_small(installation: Installed) -> None:
+def test_base_install_is_small(installation: Installation) -> None:
     packages = [*installation.packages.glob("*.dist-info")]
     assert len(packages) <= MAX_PACKAGES
     size_bytes = sum(file.lstat().st_blocks * 512 for file in installation.packages.rglob("*"))
     assert size_bytes <= MAX_BYTES
 
 
-async def test_command_line_is_installed(installation: Installed) -> None:
+async def test_command_line_is_installed(installation: Installation) -> None:
     version = f"dagwright {dagwright.__version__}\n"
     assert await installation.run("-m", "dagwright", "--version") == version
     assert await installation.run(str(installation.python.with_name("dagwright")), "-V") == version
     assert "Run a worker until" in await installation.run("-m", "dagwright", "worker", "--help")
 
 
-async def test_import_is_fast_and_loads_no_library(installation: Installed) -> None:
+async def test_import_loads_no_library(installation: Installation) -> None:
     script = "import sys, dagwright; print(any(name in sys.modules for name in ('temporalio', 'pydantic', 'typer')))"
     assert await installation.run("-c", script) == "False\n"
 
 
 async def test_plan_runs_next_to_a_project_with_modules_of_the_same_names(
-    installation: Installed, server: LiveServer
+    installation: Installation, server: LiveServer
 ) -> None:
     arguments = ("run", "plan.yaml", "--tools", "tools.py", "--input", "net=100")
     assert (await installation.run("-m", "dagwright", *arguments, server=server)).rstrip().endswith("119")
 
 
-async def test_script_runs_a_plan(installation: Installed, server: LiveServer) -> None:
+async def test_script_runs_a_plan(installation: Installation, server: LiveServer) -> None:
     assert await installation.run("script.py", server=server) == "119\n"
 
 
-async def test_console_is_served_from_the_wheel(installation: Installed) -> None:
+async def test_console_is_served_from_the_wheel(installation: Installation) -> None:
     await installation.run("-c", CONSOLE_SCRIPT, sysconfig.get_path("purelib"))

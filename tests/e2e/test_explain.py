@@ -10,7 +10,7 @@ from tests.e2e.conftest import Plans, calculation
 pytestmark = pytest.mark.server
 
 
-async def test_why_reports_ends_and_their_causes(command_line: CommandLine, write_plan: Plans) -> None:
+async def test_explain_reports_how_nodes_ended_and_why(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan(
         calculation("a", "{{PLACEHOLDER_count}} + 1"),
         calculation("bad", "1 / 0", depends_on=["a"]),
@@ -21,7 +21,7 @@ async def test_why_reports_ends_and_their_causes(command_line: CommandLine, writ
         inputs={"count": {"type": "integer"}},
     )
     await command_line("run", plan, "--input", "count=2", "--id", "asked-why", "--json")
-    whole, document, after, off, good, made, unknown = await asyncio.gather(
+    text_result, document, after, off, good, made, unknown_node = await asyncio.gather(
         command_line("explain", "asked-why"),
         command_line("explain", "asked-why", "--json"),
         command_line("explain", "asked-why", "--node", "after"),
@@ -31,8 +31,8 @@ async def test_why_reports_ends_and_their_causes(command_line: CommandLine, writ
         command_line("explain", "asked-why", "--node", "goood", "--json"),
     )
 
-    assert [end.code for end in (whole, document, after, off, good, unknown)] == [0, 0, 0, 0, 0, 2]
-    lines = whole.stdout.splitlines()
+    assert [each.code for each in (text_result, document, after, off, good, unknown_node)] == [0, 0, 0, 0, 0, 2]
+    lines = text_result.stdout.splitlines()
     assert lines[0] == "asked-why is completed with failures"
     assert lines[1].startswith("bad failed at ")
     assert lines[1].endswith("; 1 node is blocked by it")
@@ -42,10 +42,10 @@ async def test_why_reports_ends_and_their_causes(command_line: CommandLine, writ
     assert ", which failed at " in after.stdout.splitlines()[0]
     assert "off was skipped at " in off.stdout
     assert "(its condition is false: a.result > 5)" in off.stdout
-    shown = good.stdout.splitlines()
-    assert shown[0].startswith("good completed at ")
-    parts = [line for line in shown if line.startswith(("  from", "  result", "  input"))]
+    good_lines = good.stdout.splitlines()
+    assert good_lines[0].startswith("good completed at ")
+    parts = [line for line in good_lines if line.startswith(("  from", "  result", "  input"))]
     assert parts == ["  from a", "  result: 6", "  input count: 2", "  result: 3"]
     assert made.stdout.splitlines()[-1] == """  result: [[true, null, "é"]]"""
     message = "the run 'asked-why' has no node 'goood'; did you mean 'good'?"
-    assert unknown.document == {"status": "not_found", "message": message}
+    assert unknown_node.document == {"status": "not_found", "message": message}
