@@ -18,7 +18,7 @@ from tests.support.ports import free_port
 from tests.support.runs import Runs, bare, completed_node, document_of, serving_runs
 from tests.support.tool_servers import (
     call_tool,
-    listening,
+    listening_process,
     load,
     node_server,
     python_server,
@@ -155,7 +155,7 @@ async def test_a_server_on_node_is_reached_by_its_address(tmp_path: Path) -> Non
     port = free_port()
     file = write_servers(tmp_path, web={"type": "http", "url": f"http://127.0.0.1:{port}/mcp"})
     program = node_server("mcp-server-everything")
-    async with listening(program, "streamableHttp", port=port, PORT=str(port)):
+    async with listening_process(program, "streamableHttp", port=port, PORT=str(port)):
         servers = await asyncio.to_thread(load_servers, [file], variables())
         try:
             assert await call_tool(servers, "web.get-sum", a=1, b=2) == "The sum of 1 and 2 is 3."

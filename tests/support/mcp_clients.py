@@ -105,5 +105,5 @@ class Tools:
         result = await self.client.call_tool(tool, arguments, progress_callback=record_progress)
         run = (result.structured_content or {}).get("run_id")
         if self._bench is not None and run is not None and tool not in ("get_run", "answer_feedback", "cancel"):
-            self._bench.runs.take(self._bench.runs.client.get_workflow_handle(run))
+            self._bench.runs.include_in_checks(self._bench.runs.client.get_workflow_handle(run))
         return result

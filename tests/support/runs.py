@@ -66,8 +66,8 @@ Document = dict[str, Any]
 without_cache = pytest.mark.parametrize("workflow_cache", [False], ids=["uncached"], indirect=True)
 """Run a test on a worker without a workflow cache: each workflow task replays the whole history.
 
-For some tests of messages, cancellation and continue-as-new, in which the order of events depends on eviction. All
-others run with a cache: `Runs.check_runs` replays the history of each run."""
+Use it for tests of messages, cancellation and continue-as-new in which the order of events depends on eviction. All
+other tests run with a cache: `Runs.check_runs` replays the history of each run."""
 
 _END_EVENTS = {
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED: "completed",
@@ -85,8 +85,8 @@ _HARMLESS_TASK_FAILURES = (
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_UNHANDLED_COMMAND,
     WorkflowTaskFailedCause.WORKFLOW_TASK_FAILED_CAUSE_FORCE_CLOSE_COMMAND,
 )
-"""Causes of failed workflow tasks that the server repeats: a signal arrived at the end of the run, or over 2 MB of
-results at once."""
+"""Causes after which the server repeats a failed workflow task: a signal arrived at the end of the run, or the task had
+over 2 MB of results."""
 
 
 DEADLOCK = "[TMPRL1101]"
@@ -123,8 +123,8 @@ class Runs:
     ) -> Handle:
         checked = check_plan(plan, tools or self.tools, dialect=dialect, context=context)
         compiled = prepare_plan(checked, inputs or {})
-        sent = await split_for_transfer(compiled, self.store)
-        run_input = RunInput(compiled=sent.plan, pages=sent.pages, inputs=inputs or {}, **options)
+        transfer = await split_for_transfer(compiled, self.store)
+        run_input = RunInput(compiled=transfer.plan, pages=transfer.pages, inputs=inputs or {}, **options)
         return await self.start_raw(run_input_to_json(run_input), memo=memo)
 
     async def start_compiled_plan(
@@ -146,27 +146,27 @@ class Runs:
         return bare(await document_of(await self.start(plan, **options)))
 
     async def run_raw(self, *arguments: Any, **options: Any) -> Document:
-        """Run the workflow with these arguments to its end and return its bare document."""
+        """Run the workflow with these arguments, wait for its end, and return the bare document."""
         return bare(await document_of(await self.start_raw(*arguments, **options)))
 
     async def read_document(self, handle: Handle, *, full: bool = False) -> Document:
-        """Return the document of a run as commands show it, with its large values loaded."""
+        """Return the document of a run as commands show it, with large values loaded."""
         view = await RunReader(self.client, handle.id).read()
         return await hydrated_document(view, self.store, full=full)
 
-    def take(self, handle: Handle) -> None:
+    def include_in_checks(self, handle: Handle) -> None:
         """Include a run or session that was started elsewhere in `check_runs`."""
         self._started.append(handle)
 
-    def forget(self, handle: Handle) -> None:
+    def exclude_from_checks(self, handle: Handle) -> None:
         """Exclude a run from `check_runs`, because the test terminates a part of it."""
         self._started.remove(handle)
 
-    async def check_runs(self, *, forgiven: str | None = None) -> None:
-        """Check every run started since the last check; task failures whose reason contains `forgiven` may occur."""
+    async def check_runs(self, *, allowed_failure: str | None = None) -> None:
+        """Check all runs since the last check; tasks may fail with a reason that contains `allowed_failure`."""
         started, self._started = self._started, []
         for handle in started:
-            await check_histories(self.client, handle, forgiven=forgiven)
+            await check_histories(self.client, handle, allowed_failure=allowed_failure)
 
 
 @asynccontextmanager
@@ -182,23 +182,23 @@ async def serving_runs(
     """Serve the tools of `registry` and plans on separate queues.
 
     Args:
-        workflow_cache: whether the workers cache workflows; without, each workflow task replays the whole execution.
+        workflow_cache: whether the workers cache workflows; if not, each workflow task replays the whole execution.
         deadlock_detection: whether a workflow task of over two seconds fails. Off, because the SDK measures elapsed
             time, and on a busy machine half a second of work takes two.
-        queue: name of the queues, for successive workers; by default a new one.
+        queue: name of the queues, for successive workers; by default a new name.
     """
     task_queue = queue or f"test-{uuid4().hex}"
     toolset = with_tools(load_toolset(settings), registry, queue=f"{task_queue}-tools")
-    kind = partial(Worker, debug_mode=not deadlock_detection)
+    worker_class = partial(Worker, debug_mode=not deadlock_detection)
     if not workflow_cache:
-        kind = partial(kind, max_cached_workflows=0)
+        worker_class = partial(worker_class, max_cached_workflows=0)
     async with AsyncExitStack() as stack:
         models = await stack.enter_async_context(ModelClients(toolset.models))
         stack.push_async_callback(toolset.environment.resources.close)
-        with patch.object(worker, "Worker", kind):
+        with patch.object(worker, "Worker", worker_class):
             workers = worker.create_workers(client, toolset, task_queue=task_queue, models=models)
-        for each in workers:
-            await stack.enter_async_context(each)
+        for running_worker in workers:
+            await stack.enter_async_context(running_worker)
         yield Runs(client, task_queue=task_queue, tools=toolset.declarations(), store=toolset.store)
 
 
@@ -211,19 +211,19 @@ def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Tools
 
 
 async def document_of(handle: Handle) -> Document:
-    """Return the document of a run with any outcome and with its nodes; a run ended by the server has none."""
+    """Return the document of a run with any outcome, including nodes; a run that the server ended has no document."""
     try:
         await _result_of(handle)
     except WorkflowFailureError as failure:
         cause = failure.cause
         if not isinstance(cause, CancelledError):
-            assert isinstance(cause, ApplicationError), f"{cause!r} is no end of a plan"
+            assert isinstance(cause, ApplicationError), f"{cause!r} is not the end of a plan"
             assert cause.type == wire.ERROR_PLAN_FAILED, f"{cause.type}: {cause.message}"
     return cast("Document", await handle.query(wire.QUERY_STATUS))
 
 
 def with_run_error(document: Document) -> Document:
-    """Return the document of a run as readers show it, with an error that is derived from its nodes if it has none."""
+    """Return the document of a run as readers show it: a missing error is derived from the nodes."""
     return {**document, "error": run_error_of(document)}
 
 
@@ -284,29 +284,29 @@ def cancelled_node(reason: str | None = None) -> Document:
 
 
 async def histories_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
-    """Return the histories of a run, one for each execution, and those of its sub-plans, once they have ended."""
+    """Wait for the end of a run, and return the history of each execution of the run and its sub-plans."""
     histories = await chain_of(client, handle)
     for event in [event for history in histories for event in history.events]:
         if event.event_type == EventType.EVENT_TYPE_CHILD_WORKFLOW_EXECUTION_STARTED:
             started = event.child_workflow_execution_started_event_attributes
             if started.workflow_type.name not in wire.WORKFLOWS:
-                # The workflow of another worker, which a node calls.
+                # A node calls the workflow of another worker.
                 continue
             child = started.workflow_execution
-            below = client.get_workflow_handle(child.workflow_id, run_id=child.run_id)
-            histories += await histories_of(client, below)
+            child_handle = client.get_workflow_handle(child.workflow_id, run_id=child.run_id)
+            histories += await histories_of(client, child_handle)
     return histories
 
 
 async def chain_of(client: Client, handle: Handle) -> list[WorkflowHistory]:
-    """Return the history of each execution of a run, from that of the handle to the last, once that has ended."""
+    """Wait for the end of a run, and return the history of each execution, from the execution of the handle."""
     await _end_of(handle)
     run_id = handle.run_id or handle.first_execution_run_id
     actual: list[WorkflowHistory] = []
     while run_id or not actual:
         actual.append(await client.get_workflow_handle(handle.id, run_id=run_id).fetch_history())
-        last = actual[-1].events[-1].workflow_execution_continued_as_new_event_attributes
-        run_id = last.new_execution_run_id or None
+        continuation = actual[-1].events[-1].workflow_execution_continued_as_new_event_attributes
+        run_id = continuation.new_execution_run_id or None
     return actual
 
 
@@ -328,23 +328,25 @@ async def _result_of(handle: Handle) -> Any:
         raise AssertionError(f"{handle.id} is stuck: {_task_failures(history)}") from None
 
 
-def assert_clean(history: WorkflowHistory, *, forgiven: str | None = None) -> None:
-    """Check that no workflow task failed, except forgiven ones, and that the run ended by itself."""
-    wrong = [failure for failure in _task_failures(history) if forgiven is None or forgiven not in failure]
-    assert not wrong, f"{history.workflow_id}: {wrong}"
+def assert_clean(history: WorkflowHistory, *, allowed_failure: str | None = None) -> None:
+    """Check that no workflow task failed, except for `allowed_failure`, and that the run ended by itself."""
+    failures = [
+        failure for failure in _task_failures(history) if allowed_failure is None or allowed_failure not in failure
+    ]
+    assert not failures, f"{history.workflow_id}: {failures}"
     assert end_of(history) in ("completed", "failed", "canceled", "continued")
 
 
-async def check_history(history: WorkflowHistory, *, forgiven: str | None = None) -> None:
+async def check_history(history: WorkflowHistory, *, allowed_failure: str | None = None) -> None:
     """Check that a history is clean and replays."""
-    assert_clean(history, forgiven=forgiven)
+    assert_clean(history, allowed_failure=allowed_failure)
     await assert_replays(history)
 
 
-async def check_histories(client: Client, handle: Handle, *, forgiven: str | None = None) -> None:
+async def check_histories(client: Client, handle: Handle, *, allowed_failure: str | None = None) -> None:
     """Check all histories of a run and its sub-plans."""
     for history in await histories_of(client, handle):
-        await check_history(history, forgiven=forgiven)
+        await check_history(history, allowed_failure=allowed_failure)
 
 
 def _task_failures(history: WorkflowHistory) -> list[str]:
@@ -377,7 +379,7 @@ def result_of(history: WorkflowHistory) -> Any:
 
 
 class _Capture(Interceptor):
-    """Records the result, the error or the snapshot of a workflow during its replay, and the document of a run."""
+    """Record during a replay how each execution ends (result, error details or snapshot), and documents of the run."""
 
     def __init__(self) -> None:
         self.ends: list[Any] = []
@@ -412,13 +414,13 @@ class _Capture(Interceptor):
 
 
 async def replay(history: WorkflowHistory) -> tuple[Exception | None, list[Any]]:
-    """Replay a history without a server; return the failure, and the ends that the workflow reached."""
+    """Replay a history without a server; return the failure, and the captured `ends`."""
     capture = _Capture()
     return await _replay(history, capture), capture.ends
 
 
 async def replayed_document(history: WorkflowHistory) -> Document:
-    """Return the document of a run at the end of its replay, with its nodes, which its result does not have."""
+    """Return the document of a run at the end of its replay, with the nodes, which the result omits."""
     capture = _Capture()
     assert await _replay(history, capture) is None
     return capture.documents[-1]
@@ -441,7 +443,7 @@ async def assert_replays(history: WorkflowHistory) -> None:
     """Check that a history replays to the same document.
 
     If a workflow task without commands is directly followed by one with an update, a worker without cache receives both
-    as one, with the time of the second; a replay, which sees the accepted update, receives two (the SDK's
+    as one task, with the time of the second; a replay, which sees the accepted update, receives two tasks (the SDK's
     `find_end_index_of_next_wft_seq`). In such a history only the times may differ.
     """
     failure, ends = await replay(history)
@@ -449,14 +451,14 @@ async def assert_replays(history: WorkflowHistory) -> None:
     if end_of(history) != "canceled":
         with_times = not _has_adjacent_tasks(history)
         result, actual = (_as_text(value, with_times=with_times) for value in ([result_of(history)], ends))
-        differing = "\n".join(unified_diff(result, actual, "run", "replay", lineterm="", n=2))
-        assert not differing, f"{history.workflow_id} replays to another end:\n{differing}"
+        difference = "\n".join(unified_diff(result, actual, "run", "replay", lineterm="", n=2))
+        assert not difference, f"{history.workflow_id} replays to a different end:\n{difference}"
 
 
 def _has_adjacent_tasks(history: WorkflowHistory) -> bool:
-    kinds = [event.event_type for event in history.events]
-    joined = (EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED)
-    return joined in pairwise(kinds)
+    event_types = [event.event_type for event in history.events]
+    adjacent_types = (EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED, EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED)
+    return adjacent_types in pairwise(event_types)
 
 
 def _as_text(value: Any, *, with_times: bool) -> list[str]:
@@ -472,5 +474,5 @@ def raw(data: bytes, encoding: str = "json/plain") -> RawValue:
     return RawValue(Payload(metadata={"encoding": encoding.encode()}, data=data))
 
 
-def search_attributes(handle_description: Any) -> TypedSearchAttributes:
-    return cast("TypedSearchAttributes", handle_description.typed_search_attributes)
+def search_attributes(description: Any) -> TypedSearchAttributes:
+    return cast("TypedSearchAttributes", description.typed_search_attributes)

@@ -64,12 +64,12 @@ PLAN: dict[str, Any] = {
 }
 
 
-async def take(folder: Path) -> None:
+async def take_screenshots(folder: Path) -> None:
     with TemporaryDirectory() as temporary:
-        place = Path(temporary)
+        state_folder = Path(temporary)
         async with (
-            live_server(place / "server") as server,
-            gateway(server, folder=place) as live,
+            live_server(state_folder / "server") as server,
+            gateway(server, folder=state_folder) as live,
             browser() as chromium,
         ):
             run = (await live.post("/v1/runs", {"plan": PLAN, "inputs": {"rate": 0.92}})).json()["run_id"]
@@ -87,7 +87,7 @@ async def take(folder: Path) -> None:
 
 def main(folder: Path = FOLDER) -> int:
     folder.mkdir(parents=True, exist_ok=True)
-    asyncio.run(take(folder))
+    asyncio.run(take_screenshots(folder))
     return 0
 
 

@@ -32,7 +32,7 @@ RUN = "run-1"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A moment of the run: its last event, status and attempts of the nodes, and open requests."""
+    """A moment of the run: its last event, the status and attempts of each node, and the open requests."""
 
     event: int
     states: Mapping[str, tuple[NodeStatus, int]]
@@ -45,46 +45,46 @@ class ScriptedRun:
     """The run as one gateway sees it.
 
     Args:
-        steps: its moments; the last one is its end or a request.
-        texts: the partial answers, poll by poll.
-        answer: its output.
-        first: the first moment that this gateway sees.
-        looks: number of polls of the answer before this gateway.
-        delivered: results of an agent's turns.
+        steps: the moments of the run; at the last moment, the run has ended or has a request.
+        texts: the partial answer at each poll.
+        answer: the output of the run.
+        first_step: index of the first step that this gateway sees.
+        skipped_polls: number of polls of the answer before this gateway starts.
+        turn_results: node ID of an agent's turn -> result of the turn.
     """
 
     steps: Sequence[Step]
     texts: Sequence[PartialText]
     answer: str
-    first: int = 0
-    looks: int = 0
+    first_step: int = 0
+    skipped_polls: int = 0
     started: list[str] = field(default_factory=list)
-    delivered: Mapping[str, str] = field(default_factory=dict)
+    turn_results: Mapping[str, str] = field(default_factory=dict)
 
     async def subscribe(self, run: str, *, after: SubscriptionCursor | None = None) -> AsyncGenerator[RunUpdate, None]:
-        seen = self._states(self._step_at(after.cursor)) if after is not None else {}
-        reached = self.steps.index(self._step_at(after.cursor)) if after is not None else 0
-        for number in range(max(self.first, reached), len(self.steps)):
+        known_states = self._states(self._step_at(after.cursor)) if after is not None else {}
+        resume_step = self.steps.index(self._step_at(after.cursor)) if after is not None else 0
+        for number in range(max(self.first_step, resume_step), len(self.steps)):
             states = self._states(self.steps[number])
-            changed = tuple(task for task, state in states.items() if seen.get(task) != state)
+            changed = tuple(task for task, state in states.items() if known_states.get(task) != state)
             yield RunUpdate(self._view(number), changed, {task: states[task] for task in changed})
-            seen = states
+            known_states = states
             await asyncio.sleep(0)
 
-    async def parts(self, run: str, reported: DeliveredText) -> AsyncIterator[TextPart]:
-        for written in self.texts[self.looks :]:
-            if (piece := reported.next_part(written)) is not None:
-                yield piece
+    async def parts(self, run: str, delivered_text: DeliveredText) -> AsyncIterator[TextPart]:
+        for partial_text in self.texts[self.skipped_polls :]:
+            if (part := delivered_text.next_part(partial_text)) is not None:
+                yield part
             await asyncio.sleep(0)
 
     async def was_superseded(self, run: str, mark: TextMark) -> bool:
-        return mark.node in self.delivered and not mark.is_prefix_of(self.delivered[mark.node])
+        return mark.node in self.turn_results and not mark.is_prefix_of(self.turn_results[mark.node])
 
     def reader(self, run: str) -> Any:
         return self
 
-    async def started_tasks_at(self, offset: Cursor) -> set[str]:
-        step = self._step_at(offset)
+    async def started_tasks_at(self, cursor: Cursor) -> set[str]:
+        step = self._step_at(cursor)
         states = self._states(step)
         return {task for task, state in states.items() if has_started(state, _record(step, task))}
 
@@ -109,7 +109,7 @@ class ScriptedRun:
 
     @property
     def feedback(self) -> Any:
-        """Its requests, which are never answered."""
+        """The requests of the run, which are never answered."""
         return SimpleNamespace(requests_of=self._requests_of)
 
     def requests_at(self, view: RunView) -> list[Mapping[str, Any]]:
@@ -120,7 +120,7 @@ class ScriptedRun:
 
     def _view(self, number: int) -> RunView:
         step, newest = self.steps[number], self.steps[min(number + 1, len(self.steps) - 1)]
-        # The reader is ahead of the reported events.
+        # The reader may be one step ahead of the reported events.
         scheduler = SimpleNamespace(
             record_of=lambda task: _record(newest, task),
             plan=CompiledPlan(()),
@@ -134,9 +134,9 @@ class ScriptedRun:
         view = RunView(RUN, "first", step.status, "Told", cast("Any", scheduler), {}, 1.0, None, is_closed=is_closed)
         return replace(view, cursor=Cursor(1, step.event))
 
-    def _step_at(self, offset: Cursor) -> Step:
-        known = [step for step in self.steps if step.event <= offset.event]
-        return known[-1] if known else Step(0, {})
+    def _step_at(self, cursor: Cursor) -> Step:
+        past_steps = [step for step in self.steps if step.event <= cursor.event]
+        return past_steps[-1] if past_steps else Step(0, {})
 
     def _states(self, step: Step) -> dict[str, TaskState]:
         return {task: TaskState(status, attempts, None) for task, (status, attempts) in step.states.items()}

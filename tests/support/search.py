@@ -1,4 +1,4 @@
-"""The only place where tests start a real search server, and its shipments."""
+"""The only module in which tests start a real search server and load shipments."""
 
 import os
 import signal
@@ -24,7 +24,7 @@ from dagwright_maritime.shipments import DataSet, Shipment
 from tests.support.eventually import eventually
 
 TODAY = date(2026, 2, 10)
-"""The day of the tests' shipments: the last quarter is October to December 2025, yesterday is 9 February."""
+"""The current day for the tests' shipments: the last quarter is October to December 2025, yesterday is 9 February."""
 
 
 class LiveSearch:
@@ -35,16 +35,16 @@ class LiveSearch:
 
     @property
     def running(self) -> RunningSearch:
-        actual = self._local.find()
-        assert actual is not None, "the search server does not run"
-        return actual
+        found = self._local.find()
+        assert found is not None, "the search server does not run"
+        return found
 
     @property
     def address(self) -> str:
         return self.running.address
 
     async def start(self) -> None:
-        """Start the server; after `kill` on the same port and with the same documents."""
+        """Start the server; after `kill`, the port and the documents are the same."""
         await self._local.start()
 
     async def kill(self) -> None:
@@ -73,18 +73,18 @@ class Maritime:
     data: DataSet
 
     def shipments(self) -> Iterator[Shipment]:
-        """Yield the loaded shipments, generated again: answers are checked against them."""
+        """Generate the loaded shipments again, to check answers."""
         return self.data.shipments()
 
     def settings(self, settings: Settings) -> MaritimeSettings:
-        where = {"opensearch_url": self.search.address, "opensearch_prefix": self.indices.prefix}
-        return settings_as(MaritimeSettings, settings).model_copy(update=where)
+        search_settings = {"opensearch_url": self.search.address, "opensearch_prefix": self.indices.prefix}
+        return settings_as(MaritimeSettings, settings).model_copy(update=search_settings)
 
     @asynccontextmanager
-    async def call(self, **given: Any) -> AsyncIterator[RecordedCall]:
-        """Make the shipments available to a worker tool, as in a separate process; `given` is for `tool_context`."""
+    async def call(self, **fields: Any) -> AsyncIterator[RecordedCall]:
+        """Make the shipments available to a worker tool, as in a separate process; `fields` are for `tool_context`."""
         async with self.tools() as environment:
-            with tool_context(environment=environment, **given) as recorded:
+            with tool_context(environment=environment, **fields) as recorded:
                 yield recorded
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""The only place where tests start a real Temporal server; it is the server that Dagwright itself starts."""
+"""The only module in which tests start a real Temporal server; it is the server that Dagwright itself starts."""
 
 import asyncio
 import os
@@ -24,9 +24,9 @@ class LiveServer:
 
     @property
     def server(self) -> Server:
-        actual = self._local.find()
-        assert actual is not None, "the server does not run"
-        return actual
+        found = self._local.find()
+        assert found is not None, "the server does not run"
+        return found
 
     @property
     def address(self) -> str:
@@ -47,7 +47,7 @@ class LiveServer:
         await eventually(lambda: self._local.find() is None)
 
     async def kill_all(self) -> None:
-        """Kill the background workers and the server, so that the end of a test does not wait for them."""
+        """Kill the background workers and the server, so that the end of a test does not wait for these processes."""
         await asyncio.gather(*(worker.stop(grace_s=0) for worker in self._local.workers()))
         if self._local.find() is not None:
             await self.kill()

@@ -1,4 +1,4 @@
-"""Sessions in tests: served by the workers of this process, with tools that set a name."""
+"""Sessions in tests: served by the workers of this process, with a tool that sets a name."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -7,7 +7,7 @@ from typing import Any
 
 from temporalio.client import Client
 
-from dagwright.client.runs import Runs as StartedRuns
+from dagwright.client.runs import Runs as ClientRuns
 from dagwright.client.sessions import PreparedTurn, PrepareTurn, Sessions
 from dagwright.client.starts import StartRequest
 from dagwright.core.model.policy import Policy
@@ -22,7 +22,7 @@ from tests.support.tools import Bench
 
 @tool(effects="idempotent", sets="cbu")
 def name_fund(*, name: str, padding: int = 0) -> dict[str, Any]:
-    """Make a fund; `padding` makes its result large."""
+    """Make a fund; `padding` makes the result large."""
     return {"id": f"id-{name}", "name": name, "kind": "fund", "more": "x" * padding}
 
 
@@ -34,8 +34,8 @@ class SessionBench:
         self.runs = runs
         self.bench = bench
         connection = Connection(client, Server("nowhere", "default"), frozenset())
-        self.started = StartedRuns(connection, task_queue=runs.task_queue, store=runs.store)
-        self.sessions = Sessions(connection, self.started, task_queue=runs.task_queue)
+        self.client_runs = ClientRuns(connection, task_queue=runs.task_queue, store=runs.store)
+        self.sessions = Sessions(connection, self.client_runs, task_queue=runs.task_queue)
 
     def turn(
         self, *nodes: Mapping[str, Any], request: str = "Do it.", policy: Policy | None = None, output: Any = None
@@ -43,11 +43,11 @@ class SessionBench:
         """Return a function that prepares a turn with a plan of these nodes, in which `@cbu` is the ID of the fund."""
 
         async def prepare(session: SessionRecord) -> PreparedTurn:
-            known = {name: str(actual["id"]) for name, actual in session.names.items()}
-            plan: dict[str, Any] = {"plan": 1, "nodes": [_fill_arguments(node, known) for node in nodes]}
+            ids = {name: str(entity["id"]) for name, entity in session.names.items()}
+            plan: dict[str, Any] = {"plan": 1, "nodes": [_fill_arguments(node, ids) for node in nodes]}
             plan |= {} if output is None else {"output": output}
             compiled = prepare_plan(check_plan(plan, self.runs.tools), {})
-            return PreparedTurn(request, await self.started.encode(StartRequest(compiled, plan)), policy)
+            return PreparedTurn(request, await self.client_runs.encode(StartRequest(compiled, plan)), policy)
 
         return prepare
 
@@ -63,13 +63,13 @@ class SessionBench:
     async def close(self, name: str) -> Handle:
         await self.sessions.end(name)
         handle = self.client.get_workflow_handle(session_id(name))
-        self.runs.take(handle)
+        self.runs.include_in_checks(handle)
         return handle
 
 
-def _fill_arguments(node: Mapping[str, Any], known: Mapping[str, str]) -> dict[str, Any]:
+def _fill_arguments(node: Mapping[str, Any], ids: Mapping[str, str]) -> dict[str, Any]:
     arguments = {
-        key: known.get(value.removeprefix("@"), value) if isinstance(value, str) else value
+        key: ids.get(value.removeprefix("@"), value) if isinstance(value, str) else value
         for key, value in node.get("arguments", {}).items()
     }
     return {**node, "arguments": arguments}
@@ -77,7 +77,7 @@ def _fill_arguments(node: Mapping[str, Any], known: Mapping[str, str]) -> dict[s
 
 @asynccontextmanager
 async def session_bench(client: Client, folder: Path, *, workflow_cache: bool = True) -> AsyncIterator[SessionBench]:
-    """Serve sessions; closed ones are checked and replayed at the end of the block."""
+    """Serve sessions; check and replay closed sessions at the end of the block."""
     bench = Bench()
     registry = ToolRegistry.of(*bench.registry(), name_fund)
     async with serving_runs(

@@ -23,8 +23,8 @@ class SharedFiles:
     """Plugin that runs files or tests from a list; processes with the same list share the work.
 
     Args:
-        list_file: has a file or test in each line, and after a tab optionally the name of a group, whose files one
-            process runs. A folder with the suffix `.claimed` has an entry for each claimed file or group.
+        list_file: each line is a file or test, optionally followed by a tab and a group; one process runs all files
+            of a group. A folder with the suffix `.claimed` has an entry for each claimed file or group.
     """
 
     def __init__(self, list_file: Path) -> None:
@@ -55,9 +55,9 @@ class SharedFiles:
             items = [*session.genitems(node)]
             session.config.hook.pytest_collection_modifyitems(session=session, config=session.config, items=items)
             collected += len(items)
-            # Fixtures of the session outlive the file; the others end with it.
-            for item, following in pairwise([*items, cast(pytest.Item, session)]):
-                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            # Fixtures of the session outlive the file; all other fixtures end with it.
+            for item, next_item in pairwise([*items, cast(pytest.Item, session)]):
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
         session.testscollected = collected
         return True
 

@@ -1,4 +1,4 @@
-"""Serves the workflow and the activity of the order shop, and declares them as tools."""
+"""Serve the workflow and the activity of the order shop, and declare both as tools."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,7 +14,7 @@ from tests.support.order_shop import ShipmentWorkflow, reserve
 
 @asynccontextmanager
 async def shop_worker(client: Client) -> AsyncIterator[Mapping[str, ToolDeclaration]]:
-    """Serve them with a worker without Dagwright; yield the declarations for plans."""
+    """Serve workflow and activity with a worker that does not use Dagwright; yield the declarations for plans."""
     queue = f"foreign-{uuid4().hex}"
     specs = [
         declare_workflow("ship", queue, workflow="ShipmentWorkflow"),

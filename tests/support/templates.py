@@ -1,4 +1,4 @@
-"""Templates of a folder in which every file is valid."""
+"""Load the templates of a folder in which every file is valid."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +9,7 @@ from dagwright.plans.templates import TemplateFolder, Templates, TemplatesUnread
 
 def load_templates(folder: Path, tools: Mapping[str, ToolDeclaration]) -> Templates:
     """Return the templates of a folder, or raise `TemplatesUnreadable` with every problem."""
-    published = TemplateFolder(folder, tools).read()
-    if published.problems:
-        raise TemplatesUnreadable("; ".join(published.lines))
-    return published.templates
+    folder_templates = TemplateFolder(folder, tools).read()
+    if folder_templates.problems:
+        raise TemplatesUnreadable("; ".join(folder_templates.lines))
+    return folder_templates.templates

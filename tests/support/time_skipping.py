@@ -1,6 +1,6 @@
 """Temporal's time-skipping test server, a Java program: a month of waiting passes in a second.
 
-Maven downloads it once from Maven Central into the user's cache. It lists no workflows and has no custom search
+Maven downloads it once from Maven Central into the user's cache. The server lists no workflows and has no custom search
 attributes, so tests must use queries.
 """
 
@@ -17,7 +17,7 @@ from temporalio.testing import WorkflowEnvironment
 from dagwright.protocol.conversion import data_converter
 from dagwright.settings import Settings
 from tests.support.ports import free_port
-from tests.support.tool_servers import listening
+from tests.support.tool_servers import listening_process
 
 VERSION = "1.32.0"
 _FETCH_TIMEOUT_S = 600
@@ -39,12 +39,12 @@ exec {java} -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xmx256m \\
     io.temporal.testserver.TestServer "$@"
 """
 _ARCHIVE = "classes.jsa"
-"""Classes of the server, loaded: a start takes half of the CPU time. The SDK waits only 5 s for a start."""
+"""Archive of loaded classes, which halves the CPU time of a start. The SDK waits only 5 s for a start."""
 
 
 @asynccontextmanager
 async def time_skipping() -> AsyncIterator[WorkflowEnvironment]:
-    """Run a server whose clock jumps whenever all work waits for a timer."""
+    """Run a server whose clock skips ahead whenever all workflows wait for timers."""
     script = _fetch_script()
     await _archive_classes(script)
     async with await WorkflowEnvironment.start_time_skipping(
@@ -58,12 +58,12 @@ async def _archive_classes(script: Path) -> None:
     if archive.exists():
         return
     with tempfile.TemporaryDirectory(dir=script.parent) as folder:
-        port, made = free_port(), Path(folder) / _ARCHIVE
-        written = f"-XX:ArchiveClassesAtExit={made}"
-        async with listening(str(script), str(port), port=port, JAVA_ARCHIVE=written) as server:
+        port, new_archive = free_port(), Path(folder) / _ARCHIVE
+        archive_option = f"-XX:ArchiveClassesAtExit={new_archive}"
+        async with listening_process(str(script), str(port), port=port, JAVA_ARCHIVE=archive_option) as server:
             server.terminate()
             await server.wait()
-        made.rename(archive)
+        new_archive.rename(archive)
 
 
 def _fetch_script() -> Path:
@@ -71,9 +71,9 @@ def _fetch_script() -> Path:
     script = folder / "test-server"
     if not script.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as made:
-            _fetch(Path(made))
-            jars = Path(made) / "jars"
+        with tempfile.TemporaryDirectory(dir=folder.parent) as temporary_folder:
+            _fetch(Path(temporary_folder))
+            jars = Path(temporary_folder) / "jars"
             (jars / script.name).write_text(
                 _SCRIPT.format(java=_program("java"), folder=folder, archive=_ARCHIVE), encoding="utf-8"
             )
@@ -104,7 +104,7 @@ def _fetch(folder: Path) -> None:
 
 
 def _program(name: str) -> str:
-    actual = shutil.which(name)
-    if actual is None:
+    program = shutil.which(name)
+    if program is None:
         raise RuntimeError(f"{name} is not on the path; install Java and Maven to run the tests marked java")
-    return actual
+    return program

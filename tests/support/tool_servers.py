@@ -1,4 +1,4 @@
-"""Files of MCP servers for tests, and the recorded actions of `mcp_server.py`."""
+"""Configuration files of MCP servers for tests, and the recorded actions of `mcp_server.py`."""
 
 import asyncio
 import functools
@@ -73,7 +73,7 @@ def python_server(name: str) -> str:
 
 
 @asynccontextmanager
-async def listening(program: str, *arguments: str, port: int, **environment: str) -> AsyncIterator[Process]:
+async def listening_process(program: str, *arguments: str, port: int, **environment: str) -> AsyncIterator[Process]:
     process = await asyncio.create_subprocess_exec(
         program, *arguments, env={**os.environ, **environment}, stdout=DEVNULL, stderr=DEVNULL
     )
@@ -101,10 +101,10 @@ async def call_tool(
     """Call a tool outside of any run, and append its reports to `recorded`."""
     spec = servers.registry[tool]
     assert spec.function is not None
-    with tool_context() as call:
+    with tool_context() as recorded_call:
         try:
             return await spec.function(**spec.bind(arguments))
         finally:
             if recorded is not None:
-                recorded.heartbeats += call.heartbeats
-                recorded.progress += call.progress
+                recorded.heartbeats += recorded_call.heartbeats
+                recorded.progress += recorded_call.progress

@@ -1,6 +1,6 @@
-"""Tools of the engine's tests: small, with every kind of effects, and held or released by the test.
+"""Small tools for the tests of the engine, with every value of `effects`; a test holds and releases some of them.
 
-A `Bench` belongs to one process, so a test and its tools share it; no tool waits for a clock.
+A test and its tools run in one process and share a `Bench`, so held tools wait for the test and not for a clock.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Any
 
 from dagwright.tools import AskPerson, GiveUp, RetryLater, ToolRegistry, context, tool
 
-_LONG_TIMEOUT = timedelta(seconds=30)
-"""Timeout of pure tools instead of 1 s: on a busy machine even an empty one may take longer."""
+_PURE_TIMEOUT = timedelta(seconds=30)
+"""Timeout of pure tools instead of 1 s: on a busy machine even an empty tool may take longer."""
 
 Function = Callable[..., Any]
 
@@ -70,9 +70,9 @@ class Bench:
     """State shared by tests and their tools.
 
     Args:
-        effects: name -> the idempotency key of every execution of the effect, in order.
-        entered: names that `hold` was called with.
-        threads: name -> the event that releases a `pure_hold` of that name.
+        effects: name -> the idempotency key of each execution of the effect, in order.
+        entered: name of each call of a held tool, in order.
+        thread_gates: name -> the event that releases a `pure_hold` of that name.
         cleaned: names whose `hold` was cancelled and has cleaned up.
     """
 
@@ -80,10 +80,10 @@ class Bench:
         self.effects: defaultdict[str, list[str]] = defaultdict(list)
         self.entered: list[str] = []
         self.cleaned: list[str] = []
-        self.threads: defaultdict[str, threading.Event] = defaultdict(threading.Event)
+        self.thread_gates: defaultdict[str, threading.Event] = defaultdict(threading.Event)
         self._gates: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self.running: defaultdict[str, int] = defaultdict(int)
-        self.most_running: defaultdict[str, int] = defaultdict(int)
+        self.max_running: defaultdict[str, int] = defaultdict(int)
 
     def open(self, name: str) -> None:
         """Release every `hold` of that name."""
@@ -97,7 +97,7 @@ class Bench:
         """Record the start of a call of that name."""
         self.entered.append(name)
         self.running[name] += 1
-        self.most_running[name] = max(self.most_running[name], self.running[name])
+        self.max_running[name] = max(self.max_running[name], self.running[name])
 
     def leave(self, name: str) -> None:
         """Record the end of a call of that name."""
@@ -109,7 +109,7 @@ class Bench:
             *_plain_tools(),
             *_failing_tools(),
             *_pure_tools(self),
-            *_short_tools(self),
+            *_batch_tools(self),
             *_holding_tools(self),
             *_effect_tools(self),
             *_tools_with_requests(self),
@@ -130,12 +130,12 @@ def _plain_tools() -> list[Function]:
 
     @tool(effects="pure")
     def add(left: float, right: float) -> Any:
-        """Untyped, so that plans may refer to missing parts of its result."""
+        """Without a result type, so that plans may refer to missing parts of the result."""
         return left + right
 
     @tool(effects="read")
     def plus(left: float, right: float) -> float:
-        """Same as `add`, but with a separate activity."""
+        """Same as `add`, but each call is a separate activity."""
         return left + right
 
     @tool(effects="pure")
@@ -211,33 +211,33 @@ def _failing_tools() -> list[Function]:
 
 
 def _pure_tools(bench: Bench) -> list[Function]:
-    """Return pure tools with forbidden behavior, for regions."""
+    """Return pure tools for regions, some of which break the rules for pure tools."""
 
-    @tool(effects="pure", timeout=_LONG_TIMEOUT)
+    @tool(effects="pure", timeout=_PURE_TIMEOUT)
     def pure_failure(kind: str) -> None:
         raise ODD_FAILURES[kind]()
 
-    @tool(effects="pure", timeout=_LONG_TIMEOUT)
+    @tool(effects="pure", timeout=_PURE_TIMEOUT)
     async def pure_failure_async(kind: str) -> None:
         raise ODD_FAILURES[kind]()
 
-    @tool(effects="pure", timeout=_LONG_TIMEOUT)
+    @tool(effects="pure", timeout=_PURE_TIMEOUT)
     def pure_result(kind: str) -> Any:
         return ODD_RESULTS[kind]()
 
-    @tool(effects="pure", timeout=_LONG_TIMEOUT)
+    @tool(effects="pure", timeout=_PURE_TIMEOUT)
     def pure_secret(token: str) -> str:
         return f"<{token}>"
 
-    @tool(effects="pure", timeout=_LONG_TIMEOUT)
+    @tool(effects="pure", timeout=_PURE_TIMEOUT)
     def pure_flaky(until: int) -> int:
         if context().attempt < until:
             raise RuntimeError(f"attempt {context().attempt}")
         return context().attempt
 
-    @tool(effects="pure", timeout=_LONG_TIMEOUT)
+    @tool(effects="pure", timeout=_PURE_TIMEOUT)
     def pure_change(values: list[Any]) -> list[Any]:
-        """Change the arguments."""
+        """Change the arguments in place."""
         values[0]["changed"] = True
         return values
 
@@ -245,14 +245,14 @@ def _pure_tools(bench: Bench) -> list[Function]:
     def pure_hold(name: str) -> str:
         """Block the thread until the test releases it, or the run is cancelled."""
         bench.entered.append(name)
-        while not bench.threads[name].wait(0.01) and not context().cancelled:
+        while not bench.thread_gates[name].wait(0.01) and not context().cancelled:
             pass
         return name
 
     return [pure_failure, pure_failure_async, pure_result, pure_secret, pure_flaky, pure_change, pure_hold]
 
 
-def _short_tools(bench: Bench) -> list[Function]:
+def _batch_tools(bench: Bench) -> list[Function]:
     @tool(effects="idempotent", batch=True)
     def short(name: str, value: Any = None) -> Any:
         bench.effects[name].append(context().idempotency_key)
@@ -270,7 +270,7 @@ def _short_tools(bench: Bench) -> list[Function]:
 
     @tool(effects="read", batch=True)
     async def short_hold(name: str) -> str:
-        """Same as `hold`, which is slow for a batch."""
+        """Same as `hold`, but as a tool for batches of calls."""
         bench.enter(name)
         try:
             await bench.wait(name)
@@ -308,7 +308,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
 
     @tool(effects="write")
     async def hold_write(name: str) -> str:
-        """Same as `hold`, with a change before it waits."""
+        """Same as `hold`, but make a change first."""
         bench.effects[name].append(context().idempotency_key)
         bench.enter(name)
         await bench.wait(name)
@@ -322,7 +322,7 @@ def _holding_tools(bench: Bench) -> list[Function]:
             bench.open(name)
         await bench.wait(name)
         bench.leave(name)
-        return bench.most_running[name]
+        return bench.max_running[name]
 
     return [hold, hold_in_thread, hold_write, narrow]
 
@@ -331,17 +331,17 @@ def _tools_with_requests(bench: Bench) -> list[Function]:
     @tool(effects="idempotent")
     async def order(name: str, choices: list[str]) -> dict[str, Any]:
         """Make an effect, ask for a choice, then ask for a word, and make a second effect."""
-        done, answers = context().checkpoint, context().answers
-        if done is None:
+        checkpoint, answers = context().checkpoint, context().answers
+        if checkpoint is None:
             bench.effects[f"{name} started"].append(context().idempotency_key)
-            done = {"started": len(bench.effects[f"{name} started"])}
+            checkpoint = {"started": len(bench.effects[f"{name} started"])}
         if not answers:
             question = {"type": "SELECTION", "prompt": f"Which of {name}?", "options": choices, "assignee": "ann"}
-            raise AskPerson(question, checkpoint=done)
+            raise AskPerson(question, checkpoint=checkpoint)
         if len(answers) == 1:
-            raise AskPerson("And why?", checkpoint=done | {"chosen": answers[0]["selected"]})
+            raise AskPerson("And why?", checkpoint=checkpoint | {"chosen": answers[0]["selected"]})
         bench.effects[name].append(context().idempotency_key)
-        return {**done, "why": answers[1]["text"]}
+        return {**checkpoint, "why": answers[1]["text"]}
 
     @tool(effects="read")
     def ask_wrongly(request: Any) -> None:

@@ -1,4 +1,4 @@
-"""The travel service of examples/travel, and similar services, served by threads of this process."""
+"""The travel service of examples/travel, and other HTTP handlers, served by threads of this process."""
 
 import runpy
 import threading

@@ -1,4 +1,4 @@
-"""A worker of a faulty deploy: `worker.py` with a scheduler that starts the last ready node first.
+"""A worker of a faulty deployment: `worker.py` with a scheduler that starts the last ready node first.
 
 Run it as a program instead of `worker.py`; it has the same options.
 """

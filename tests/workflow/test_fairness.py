@@ -55,7 +55,7 @@ async def _start(client_runs: ClientRuns, runs: Runs, owner: str, weight: float)
         plan = prepare_plan(check_plan(_plan(owner, calls), runs.tools), {})
         options = RunStartOptions(owner=owner, fairness=None if weight == 1 else Fairness(owner, weight))
         run = await client_runs.start(StartRequest(plan, options=options))
-        runs.take(runs.client.get_workflow_handle(run.workflow_id))
+        runs.include_in_checks(runs.client.get_workflow_handle(run.workflow_id))
 
 
 async def test_owners_with_a_backlog_are_served_by_their_weights(client: Client, runs: Runs, tmp_path: Path) -> None:
@@ -87,11 +87,11 @@ async def test_fork_keeps_the_fairness_of_its_run(runs: Runs, bench: Bench, tmp_
     )
     options = RunStartOptions(fairness=Fairness("group", 2.5))
     started_run = await services.runs.start(StartRequest(plan, options=options))
-    runs.take(runs.client.get_workflow_handle(started_run.workflow_id))
+    runs.include_in_checks(runs.client.get_workflow_handle(started_run.workflow_id))
     run = PythonRuns(runs, bench, tmp_path).of(started_run.workflow_id)
     await asyncio.wait_for(run.result(), 60)
     fork = await run.fork(rerun=["a"])
-    runs.take(runs.client.get_workflow_handle(fork.id))
+    runs.include_in_checks(runs.client.get_workflow_handle(fork.id))
     await asyncio.wait_for(fork.result(), 60)
     groups = [await services.runs.group_of(each) for each in (run.id, fork.id)]
     assert [group.fairness for group in groups] == [Fairness("group", 2.5)] * 2

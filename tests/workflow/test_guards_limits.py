@@ -85,7 +85,7 @@ async def test_exception_in_workflow_code_ends_the_run(cached_runs: Runs, monkey
     cause = failure.value.cause
     assert isinstance(cause, ApplicationError)
     assert (cause.type, cause.message) == (wire.ERROR_BUG, "RecursionError: deep")
-    cached_runs.forget(handle)
+    cached_runs.exclude_from_checks(handle)
 
 
 @pytest.mark.parametrize("method", ["complete", "fail"])
@@ -101,7 +101,7 @@ async def test_exception_while_a_result_is_applied_ends_the_run(
     tool = {"complete": "echo", "fail": "fail"}[method]
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": tool}]})
     assert await end_of_run(handle) == wire.ERROR_BUG
-    cached_runs.forget(handle)
+    cached_runs.exclude_from_checks(handle)
 
 
 async def test_exception_in_a_message_handler_is_noted_and_the_run_continues(
@@ -302,7 +302,7 @@ async def test_compiled_plan_with_very_many_nodes_fails_within_the_deadlock_time
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(120_000))
     handle = await deadlock_checked_runs.start_raw(raw(b'{"compiled":{"format":1,"nodes":[%s]}}' % nodes))
     assert await end_of_run(handle) == "failed"
-    await deadlock_checked_runs.check_runs(forgiven=DEADLOCK)
+    await deadlock_checked_runs.check_runs(allowed_failure=DEADLOCK)
 
 
 def _very_many_edges() -> bytes:
@@ -334,4 +334,4 @@ async def test_raw_plan_with_very_many_nodes_is_compiled_in_an_activity(deadlock
     nodes = b",".join(b'{"id":"%d"}' % number for number in range(100_000))
     handle = await deadlock_checked_runs.start_raw(raw(b'{"plan":{"nodes":[%s]}}' % nodes))
     assert await end_of_run(handle) == "failed"
-    await deadlock_checked_runs.check_runs(forgiven=DEADLOCK)
+    await deadlock_checked_runs.check_runs(allowed_failure=DEADLOCK)

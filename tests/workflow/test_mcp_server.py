@@ -226,7 +226,7 @@ async def test_cancelled_call_does_not_cancel_its_run(mcp: McpBench, mode: str, 
             await call_task
         bench.open(unique_name)
         final_result = await call("get_run", run_id=unique_name)
-    mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
+    mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
     assert final_result["status"] == "completed"
 
 

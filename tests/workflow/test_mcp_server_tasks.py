@@ -117,7 +117,7 @@ async def test_task_of_a_long_run_has_the_id_of_the_run(mcp: McpBench, bench: Be
         final_result = await tasks.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
         assert final_result.result["structuredContent"]["output"] == {"long": unique_name}
-        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
+        mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
 async def test_short_calls_and_rejected_starts_are_not_tasks(mcp: McpBench) -> None:
@@ -143,7 +143,7 @@ async def test_request_of_a_task_is_answered_by_an_update(mcp: McpBench, unique_
         final_result = await tasks.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
         assert final_result.result["structuredContent"]["output"] is True
-        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
+        mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
 async def test_invalid_answer_to_a_task_is_an_error(mcp: McpBench, unique_name: str) -> None:
@@ -156,7 +156,7 @@ async def test_invalid_answer_to_a_task_is_an_error(mcp: McpBench, unique_name: 
             )
         await mcp.answer(unique_name, "check", {"approved": True})
         await tasks.wait_for_status(unique_name, "completed")
-        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
+        mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
 async def test_task_can_be_cancelled_twice(mcp: McpBench, unique_name: str) -> None:
@@ -165,7 +165,7 @@ async def test_task_can_be_cancelled_twice(mcp: McpBench, unique_name: str) -> N
         await tasks.send("tasks/cancel", unique_name)
         await tasks.wait_for_status(unique_name, "cancelled")
         await tasks.send("tasks/cancel", unique_name)
-        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
+        mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
 async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, unique_name: str) -> None:
@@ -176,7 +176,7 @@ async def test_failed_run_is_a_completed_task_with_an_error(mcp: McpBench, uniqu
         final_result = await tasks.wait_for_status(unique_name, "completed")
         assert final_result.result is not None
         assert final_result.result["isError"] is True
-        mcp.runs.take(mcp.runs.client.get_workflow_handle(unique_name))
+        mcp.runs.include_in_checks(mcp.runs.client.get_workflow_handle(unique_name))
 
 
 async def test_unknown_task_and_client_without_tasks_are_rejected(mcp: McpBench, unique_name: str) -> None:
@@ -241,7 +241,7 @@ async def test_call_can_continue_on_another_server(
             "run_plan", arguments, input_responses={"check": answer}, request_state=interim.request_state
         )
     assert result.structured_content["output"] is True
-    cached_runs.take(cached_runs.client.get_workflow_handle(unique_name))
+    cached_runs.include_in_checks(cached_runs.client.get_workflow_handle(unique_name))
 
 
 async def test_invalid_request_state_is_rejected(mcp: McpBench) -> None:

@@ -271,7 +271,7 @@ async def test_fork_reuses_results_that_its_change_does_not_affect(python_runs: 
     result = await fork.result()
     assert result.output == 23
     assert (await fork.lineage("a")).reused is not None
-    python_runs.runs.take(python_runs.runs.client.get_workflow_handle(fork.id))
+    python_runs.runs.include_in_checks(python_runs.runs.client.get_workflow_handle(fork.id))
 
 
 async def test_explanation_and_lineage_of_nodes(python_runs: PythonRuns) -> None:

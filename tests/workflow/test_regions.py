@@ -72,7 +72,7 @@ async def test_ordinary_node_starts_before_its_region_ends(runs: Runs, bench: Be
     while slow_node is None or slow_node["status"] != "completed":
         slow_node = await handle.query("node", "slow")
     assert (await handle.query("node", "held"))["status"] == "ready"
-    bench.threads[unique_name].set()
+    bench.thread_gates[unique_name].set()
     assert bare(await document_of(handle))["nodes"]["held"] == completed_node(unique_name)
     assert await calls_of_run(handle) == ["region:first", "slow", "region:first#2"]
 
@@ -162,7 +162,7 @@ async def test_pure_node_over_its_timeout_fails_and_other_nodes_continue(
         pure_node("good", 1, priority=5),
     ]
     document = await runs.run({"nodes": nodes})
-    bench.threads[unique_name].set()
+    bench.thread_gates[unique_name].set()
     assert document["nodes"] == {
         "slow": failed_node("timeout: pure_hold took over 0.2 s"),
         "after": blocked_node("slow"),

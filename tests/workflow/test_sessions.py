@@ -198,7 +198,7 @@ async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: 
     with pytest.raises(RunIdInUse) as error:
         await start_turn(owner, separate_run)
     assert f"belongs to a run outside of sessions, not to a run of the session {owner!r}" in str(error.value)
-    bench.runs.take(bench.client.get_workflow_handle(separate_run))
+    bench.runs.include_in_checks(bench.client.get_workflow_handle(separate_run))
     for name in names[:2]:
         with suppress(SessionNotFound):
             await bench.close(name)
@@ -490,7 +490,7 @@ async def _end_with_all_executions(bench: SessionBench, name: str) -> None:
     description = await bench.client.get_workflow_handle(view.workflow_id).describe()
     await bench.sessions.end(name)
     first_execution = description.raw_info.first_run_id
-    bench.runs.take(bench.client.get_workflow_handle(view.workflow_id, run_id=first_execution))
+    bench.runs.include_in_checks(bench.client.get_workflow_handle(view.workflow_id, run_id=first_execution))
 
 
 async def test_turn_without_a_worker_is_rejected_and_its_repeat_starts_once(

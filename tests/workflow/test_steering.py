@@ -194,7 +194,7 @@ async def test_run_starts_more_calls_after_a_raised_limit(runs: Runs, bench: Ben
     assert [node["status"] for node in view.document()["nodes"].values()] == ["running"] * 3 + ["ready"]
     bench.open(unique_name)
     document = await ended_document(runs, handle)
-    assert (document["status"], bench.most_running[unique_name]) == ("completed", 3)
+    assert (document["status"], bench.max_running[unique_name]) == ("completed", 3)
 
 
 async def test_map_batches_share_a_changed_limit(
@@ -208,7 +208,7 @@ async def test_map_batches_share_a_changed_limit(
     await eventually(lambda: bench.running[unique_name] == 8)
     bench.open(unique_name)
     assert (await document_of(handle))["status"] == "completed"
-    assert bench.most_running[unique_name] == 8
+    assert bench.max_running[unique_name] == 8
     await cached_runs.check_runs()
 
 

@@ -35,7 +35,7 @@ from tests.support.tool_servers import (
     SERVER,
     call_tool,
     calls_of,
-    listening,
+    listening_process,
     load,
     server_entry,
     variables,
@@ -261,7 +261,7 @@ def test_all_unreachable_servers_are_reported_without_secrets(tmp_path: Path) ->
 
 def _listening(record_folder: Path, port: int) -> AbstractAsyncContextManager[asyncio.subprocess.Process]:
     record_folder.mkdir(parents=True, exist_ok=True)
-    return listening(sys.executable, str(SERVER), str(record_folder), str(port), port=port)
+    return listening_process(sys.executable, str(SERVER), str(record_folder), str(port), port=port)
 
 
 async def test_http_server_is_reached_again_after_a_restart(tmp_path: Path) -> None:

@@ -52,19 +52,19 @@ def take(*, key: str, arguments: dict[str, Any], result: Any = None) -> str:
 @tool(name=RESOLVER.find, effects="read", resolver=RESOLVER)
 def find_shelf(*, search_text: str, entity_type: str, aisle: str | None = None) -> dict[str, Any]:
     """Find the shelf of a name; a person chooses among several."""
-    actual = [each for each in SHELVES.values() if each["name"] == search_text and aisle in (None, each["aisle"])]
-    if len(actual) == 1:
-        return {"entity": dict(actual[0]), "reason": "only one"}
+    found = [shelf for shelf in SHELVES.values() if shelf["name"] == search_text and aisle in (None, shelf["aisle"])]
+    if len(found) == 1:
+        return {"entity": dict(found[0]), "reason": "only one"}
     if answers := context().answers:
         [chosen] = answers[-1]["selected"]
         return {"entity": dict(SHELVES[chosen]), "reason": "chosen"}
-    raise AskPerson({"type": "SELECTION", "prompt": "Which shelf?", "options": [each["id"] for each in actual]})
+    raise AskPerson({"type": "SELECTION", "prompt": "Which shelf?", "options": [shelf["id"] for shelf in found]})
 
 
 @tool(name=RESOLVER.bind, effects="idempotent")
 def bind_shelves(*, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Bind the shelves that were found."""
-    return [{**each, "created": False} for each in found]
+    return [{**shelf, "created": False} for shelf in found]
 
 
 def tools(settings: Settings) -> Sequence[ToolSpec]:

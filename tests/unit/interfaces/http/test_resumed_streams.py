@@ -56,7 +56,7 @@ KILLED = ScriptedRun(
     STEPS,
     (PartialText("it/turn1", 1, "Osaka has"), *(PartialText("it/turn1", 2, WORDS[:end]) for end in (4, 21))),
     WORDS,
-    delivered={"it/turn1": WORDS},
+    turn_results={"it/turn1": WORDS},
 )
 RUNS = {"answered": ANSWERED, "asking": ASKING, "retried": RETRIED, "turns": TURNS, "killed": KILLED}
 
@@ -141,7 +141,7 @@ async def test_broken_stream_resumes_after_any_event_at_any_gateway(gateway: Gat
             # The next gateway starts to read at the same step, or at a later one.
             reported_polls = max(sum(bool(text_of([each])) for each in complete[: cut + 1]) - 1, 0)
             for first in (0, 2, 4, len(run.steps) - 1):
-                run.first, run.looks = first, max(reported_polls, first)
+                run.first_step, run.skipped_polls = first, max(reported_polls, first)
                 client_events = [*complete[: cut + 1], *await received_events(http, path, str(id))]
                 assert_no_loss(run, client_events, complete, (cut, first))
     assert run.started == []
@@ -155,7 +155,7 @@ def assert_no_loss(
     other_events = [each for each in result if each[0] != "node.ready"]
     assert sorted(other_events) == sorted(set(other_events)), position
     assert {each for each in expected if each[0] not in TRANSIENT_EVENTS} <= set(result) <= set(expected), position
-    if run.first == 0:
+    if run.first_step == 0:
         assert (text_of(client_events), sorted(result)) == (text_of(complete), sorted(expected)), position
     # Texts before the answer may have passed.
     assert text_of(client_events).endswith(run.answer or "Check?\nName?"), position
@@ -202,7 +202,7 @@ async def test_stream_resumes_after_a_transient_failure(gateway: Gateway, path: 
     async with gateway(run) as http:
         first_events = await received_events(http, path, first_id(path))
         assert "does not respond" in str(first_events[-1 if path == RESPONSES else -2].content)
-        run.first, run.looks = 2, 2
+        run.first_step, run.skipped_polls = 2, 2
         if cursor_kind == "id":
             rest_events = await received_events(http, path, str(first_events[-1].id))
         else:
@@ -285,17 +285,17 @@ async def test_run_starts_before_its_nodes_and_ends_after_its_answer(gateway: Ga
 
 
 @pytest.mark.parametrize("path", [CHAT, RESPONSES])
-@pytest.mark.parametrize("looks", [1, 2, 3])
+@pytest.mark.parametrize("skipped_polls", [1, 2, 3])
 async def test_reconnecting_client_gets_the_restart_of_an_abandoned_turn(
-    gateway: Gateway, path: str, looks: int
+    gateway: Gateway, path: str, skipped_polls: int
 ) -> None:
     run = replace(KILLED)
     async with gateway(run) as http:
         complete = await received_events(http, path, first_id(path))
         cut = next(number for number, each in enumerate(complete) if text_of([each]) == "Osaka has")
-        run.looks = looks
+        run.skipped_polls = skipped_polls
         for first in (0, len(run.steps) - 1):
-            run.first = first
+            run.first_step = first
             client_events = [*complete[: cut + 1], *await received_events(http, path, str(complete[cut].id))]
             assert text_of(client_events) == text_of(complete) == f"Osaka has{ANSWER_RESTARTS}{WORDS}"
 
