@@ -26,13 +26,13 @@ def test_table_has_every_row_in_order() -> None:
 
 
 def test_every_row_names_tests_that_exist() -> None:
-    wrong = {
+    missing_tests = {
         f"{row}: {file}::{name}"
         for row, tests in _rows().items()
         for file, name in tests or [("no test", "")]
         if name not in _tests_of(file)
     }
-    assert wrong == set()
+    assert missing_tests == set()
 
 
 def test_every_guard_is_in_the_table() -> None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import grimp
 
 _MAX_CHAIN_IMPORTS = 19
-"""Modules in the longest chain of imports; a package with code in its `__init__` is one of them."""
+"""Modules in the longest chain of imports; a package with code in its `__init__` counts as a module."""
 _SCHEDULER_MODULES = 24
-"""Modules that importing the scheduler loads, with the packages that contain them."""
+"""Modules and packages of Dagwright that are loaded by importing the scheduler."""
 
 _PRINT_MODULES = """
 import sys

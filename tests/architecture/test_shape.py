@@ -111,7 +111,7 @@ def test_only_programs_load_the_settings() -> None:
     programs = {
         path for path in loaders if path.startswith("dagwright/interfaces/cli/") or path.endswith("/__main__.py")
     }
-    # The environment of a call has the settings that tools need. A Python program starts with its client.
+    # Tools get their settings from the environment of a call; Python programs, from a client or `dagwright.run`.
     assert loaders == programs | {"dagwright/client/client.py", "dagwright/client/run_script.py"}
 
 

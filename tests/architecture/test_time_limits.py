@@ -31,7 +31,7 @@ def test_activity_timeouts_come_from_the_node_or_exceed_the_longest_work() -> No
         },
         # Reads the states of other runs; the next read repeats it.
         "timedelta(minutes=2)": {"workflows/sub_plans.py"},
-        # The output of a run, at most 1.5 MB; a workflow of a user waits for it.
+        # Loads the output of a run, at most 1.5 MB, while a user's workflow waits.
         "_LOAD_TIMEOUT": {"workflows/child.py"},
         # One or a few requests to the server, which are retried.
         "timedelta(seconds=30)": {"workflows/call_limit.py", "workflows/ending.py"},

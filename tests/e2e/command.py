@@ -167,7 +167,7 @@ async def wait_for_exit(process: RunningProcess, *, text: str | None = None) -> 
 
 
 async def line_with(process: RunningProcess, words: str) -> str:
-    """Read the process's stdout up to the line that holds `words`, and return that line."""
+    """Read the stdout of a process up to the line with `words`, and return this line."""
     assert process.stdout is not None
     lines = []
     async with asyncio.timeout(TIMEOUT_S):
@@ -198,7 +198,7 @@ async def commands_of_make(target: str) -> list[list[str]]:
     """Return the words of each command that a target of the Makefile runs."""
     make = await asyncio.create_subprocess_exec("make", "-n", target, cwd=ROOT, stdout=PIPE)
     script, _ = await make.communicate()
-    # Started by another make, it also prints the folders that it enters and leaves.
+    # If another make runs this make, the output also has the folders that it enters and leaves.
     return [shlex.split(line) for line in script.decode().splitlines() if not line.startswith("make")]
 
 

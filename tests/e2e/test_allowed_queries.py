@@ -22,14 +22,14 @@ INDEX = f"{PREFIX}-allowed"
 DOCUMENTS: list[dict[str, Any]] = [
     {"name": "Maersk", "teu": 4, "days": 12.5, "eta": "2026-01-31"},
     *({"name": "abc", "teu": 40, "eta": "2026-02-09"}, {"name": "Maersk", "teu": 1, "days": 3.0}),
-    # If no document is in a range, the server does not evaluate the other conditions; this one is in each range.
+    # If no document is in a range, the server ignores the other conditions; this document is in each range.
     {"name": "zz", "teu": 1000, "days": 1000.0, "eta": "2060-01-01"},
 ]
 
 
 @pytest.fixture(scope="module")
 async def opensearch(search: LiveSearch) -> AsyncIterator[AsyncOpenSearch]:
-    """A client of a server with some documents that have the fields of the properties."""
+    """Client of a server with documents whose fields the property tests use."""
     fields = {name: {"type": kind} for name, kind in FIELDS.items() if "." not in name}
     fields["name"]["fields"] = {"text": {"type": "text"}}  # type: ignore[assignment] # a field in a field
     async with client_of(search.address) as client:

@@ -89,8 +89,8 @@ async def test_each_line_from_a_pipe_is_answered_in_the_context_of_earlier_lines
 
 
 async def test_failed_turn_is_reported_and_the_chat_continues(command_line: CommandLine) -> None:
-    bad = plan_text({"id": "a", "tool": "nobody_knows"})
-    async with ModelServer(*[bad] * 4, _sum(), "One.") as server:
+    invalid_plan = plan_text({"id": "a", "tool": "nobody_knows"})
+    async with ModelServer(*[invalid_plan] * 4, _sum(), "One.") as server:
         result = await with_model(command_line, server)("chat", "--session", "failing", text="Bad.\nGood.\n")
     assert result.code == 1
     assert "the model wrote 4 plans, and none can be run" in result.stdout
@@ -158,7 +158,7 @@ async def test_ctrl_c_leaves_the_run_and_second_ctrl_c_ends_the_chat(command_lin
     assert [(turn["request"], turn["outcome"]) for turn in turns] == [("First.", "One."), ("Second.", "Two.")]
 
 
-async def test_run_that_was_left_is_cancelled_from_the_chat(command_line: CommandLine, talk: Talk) -> None:
+async def test_interrupted_turn_is_cancelled_from_the_chat(command_line: CommandLine, talk: Talk) -> None:
     async with ModelServer(plan_text(_QUESTION)) as server:
         commands = with_model(command_line, server)
         chat = await talk(commands, "--session", "stopped")

@@ -298,7 +298,7 @@ async def test_chat_shows_progress_asks_and_answers(serve: Serve, chromium: Brow
         await expect(page.get_by_role("button", name="Send")).to_be_enabled()
         session = page.url.rpartition("/")[2]
         await expect(page.locator(".sessions")).to_contain_text(session)
-        # A turn that was started on one page continues on another.
+        # A turn continues after the page was loaded again.
         await page.get_by_label("Request", exact=True).fill("Grace")
         await page.get_by_role("button", name="Send").click()
         await expect(page.locator(".turn-answer .answer-text")).to_have_count(2)

@@ -48,7 +48,7 @@ TUTORIAL = [
     "docs/tutorial/index.md",
     *(page for page in PAGES if page.startswith("docs/tutorial/") and "index" not in page),
 ]
-"""Pages that continue with the files of the page before."""
+"""Pages that each continue with the files of the previous page."""
 OTHER_PROGRAMS = re.compile(r"`(?:dagwright temporal|temporal|docker compose up) [^`\n]+`")
 """Inline commands of other programs, whose options Dagwright does not have."""
 COMMAND_LINE = re.compile(r"^(\$ )?(dagwright|python|pip|make|docker|export|curl) ", re.MULTILINE)
@@ -58,7 +58,7 @@ MAX_WORDS_OF_DECISION = 750
 COLOUR_SCHEME_ANCHORS = frozenset({"only-light", "only-dark"})
 """Anchors of a picture that the site shows in one colour scheme."""
 MAX_WORDS_OF_PAGE = 1_200
-"""Words that are read in five minutes; code does not count."""
+"""A page of this length is read in five minutes; code does not count."""
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 
 
@@ -95,12 +95,12 @@ async def clone(tmp_path: Path, other_server: LiveServer) -> AsyncIterator[Clone
         if page not in TUTORIAL
     ],
 )
-def test_the_commands_of_a_page_run_in_order(page: str, clone: Clone) -> None:
+def test_commands_of_a_page_run_in_order(page: str, clone: Clone) -> None:
     _run_commands(page, clone)
 
 
 @pytest.mark.server
-def test_the_commands_of_the_tutorial_run_in_order(clone: Clone) -> None:
+def test_commands_of_the_tutorial_run_in_order(clone: Clone) -> None:
     for page in TUTORIAL:
         _run_commands(page, clone)
 
@@ -191,7 +191,7 @@ def test_few_blocks_are_not_run_and_each_has_a_reason() -> None:
     assert [str(block) for block in text if block.is_runnable] == []
 
 
-def test_commands_in_text_name_commands_and_options_that_exist() -> None:
+def test_commands_and_options_in_text_blocks_exist() -> None:
     lines = [
         line for block in of_language("text") for line in re.findall(r"^(?:\$ )?dagwright (.*)$", block.text, re.M)
     ]
@@ -206,7 +206,7 @@ NOT_RUN = [block for block in BLOCKS if not block.is_runnable and block.language
 
 
 @pytest.mark.parametrize("block", NOT_RUN, ids=str)
-def test_blocks_that_are_not_run_name_make_targets_files_and_options_that_exist(block: Block) -> None:
+def test_make_targets_and_options_of_blocks_that_are_not_run_exist(block: Block) -> None:
     for line in block.text.splitlines():
         words = shlex.split(line.removeprefix("$ "), comments=True)
         if words[:1] == ["make"]:
@@ -228,7 +228,7 @@ def test_every_option_that_a_page_names_exists() -> None:
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)) <= known, name
 
 
-def test_the_commands_of_the_examples_name_files_and_options_that_exist() -> None:
+def test_files_and_options_in_commands_of_the_examples_exist() -> None:
     known = _known_options()
     commands = [
         match[1].split()
@@ -300,7 +300,7 @@ def test_every_link_within_the_repository_has_a_target(name: str) -> None:
 
 
 @pytest.mark.server
-def test_the_recording_in_the_readme_is_that_of_a_real_run(tmp_path: Path) -> None:
+def test_recording_in_the_readme_matches_a_real_run(tmp_path: Path) -> None:
     target = tmp_path / "run.svg"
     command = ["python", "scripts/record_demo.py", str(target)]
     subprocess.run(command, cwd=ROOT, env=environment(tmp_path, forked_programs()), check=True)

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.server
 ECHO = plan_of(
     calculation("sum", "1 + 2"), inputs={"words": {"type": "string"}}, output="{{PLACEHOLDER_words}} {{sum.result}}"
 )
-"""A plan that uses the last message of the user, and no other part of a request."""
+"""A plan that uses only the last message of the user."""
 ANSWERS = {"plan/echo": f"{QUESTION} 3", "small": "Three."}
 
 

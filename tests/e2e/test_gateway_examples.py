@@ -33,7 +33,7 @@ REPORT = plan_of(
     inputs={"region": {"type": "string"}},
     output={"region": "{{PLACEHOLDER_region}}", "sum": "{{sum.result}}"},
 )
-"""The plan that examples of requests name."""
+"""The plan `report`, which the request examples start."""
 NODES = {"/cancel": "check", "/retry": "broken", "/result": "broken"}
 """Nodes to test operations with: the end of a path -> node."""
 PLAN_RESPONSE = {"nodes": [{"id": "sum", "tool": "calculator", "arguments": {"expression": "1 + 2"}}]}

@@ -56,7 +56,7 @@ async def test_key_reads_only_runs_sessions_and_inbox_of_its_owner(serve: Serve,
     async with serve(plans={"ask": APPROVAL_PLAN}, extra_settings={"api_keys": keys.path}) as live:
 
         async def list_field(path: str, field: str) -> list[list[str]]:
-            """Return a field of each item of a list as ann, bob and boss see it."""
+            """Return a field of the listed items, once for each key of ann, bob and boss."""
             return [[item[field] for item in (await get(live, key, path)).json()["data"]] for key in (ann, bob, boss)]
 
         without_key, with_unknown_key = await live.http.get("/v1/runs"), await get(live, f"{ann}x", "/v1/runs")

@@ -64,7 +64,7 @@ async def test_a_server_ends_when_its_worker_is_killed_and_the_run_continues_wit
     await run.wait()
 
     def has_ended() -> bool:
-        # An ended process that was not waited for yet is a zombie.
+        # An ended process is a zombie until its parent process waits for it.
         result = subprocess.run(["ps", "-o", "stat=", "-p", str(server)], capture_output=True, text=True, check=False)
         return result.stdout.strip()[:1] in ("", "Z")
 

@@ -22,7 +22,7 @@ async def test_invalid_request_starts_no_run(command_line: CommandLine) -> None:
     assert (status_result.code, status_result.document["status"]) == (2, "not_found")
 
 
-async def test_unknown_party_in_an_answer_is_asked_for_again(own_command_line: CommandLine) -> None:
+async def test_unknown_party_in_an_answer_opens_a_new_request(own_command_line: CommandLine) -> None:
     maria = "lookup:person:Maria Garcia"
     assert (await own_command_line("entities", "load", str(EXAMPLES / "parties.csv"))).code == 0
     run = await own_command_line.start("run", str(EXAMPLES / "which_director.json"), "--id", "again")
@@ -37,5 +37,5 @@ async def test_unknown_party_in_an_answer_is_asked_for_again(own_command_line: C
     for each in (run_result, status, explanation):
         each.check_success()
         assert "'Maria Garcia' is Sarah Chen (person, HK, " in each.stdout
-    # The fund is in no output, because other tests continue with it.
+    # The output also lists the result of each intent.
     assert "cbu.ensure: " in run_result.stdout

@@ -110,7 +110,7 @@ async def test_pages_have_each_document_once_with_any_sort(maritime: Maritime, s
     assert len(pages) > 1
 
 
-async def test_page_may_start_at_a_number_and_its_documents_are_shown(maritime: Maritime) -> None:
+async def test_page_starts_at_a_numeric_offset_and_its_documents_are_shown(maritime: Maritime) -> None:
     expected = sorted(shipment["shipment_id"] for shipment in maritime.shipments())
     async with maritime.call(node="sg4"):
         page = await page_query(query_of(maritime, sort=["shipment_id"], size=1, **{"from": 3}), offset=40, page_size=2)

@@ -1,4 +1,4 @@
-"""Queues without a worker: reported with the command that starts one, after which the run continues."""
+"""Queues without a worker are reported with the command that starts a worker; then the run continues."""
 
 import asyncio
 import json
@@ -92,7 +92,7 @@ async def test_node_without_a_worker_reports_the_command_that_starts_a_worker(
         _write_tools(tmp_path / "served", "mark"),
         _write_tools(tmp_path / "my tools", "stamp"),
     )
-    # The run is on the queue of the file that it calls most, so the other file is not needed to continue.
+    # The run is on the queue of the file with most of its calls, so a worker with this file alone continues it.
     plan = write_plan(
         {"id": "begin", "tool": "mark", "arguments": {"name": "x"}},
         pause("first", "2s", depends_on=["begin"]),

@@ -196,7 +196,7 @@ async def test_each_line_of_a_batch_is_a_run_and_a_failed_line_stops_no_other(co
     file = _write_batch(command_line.folder, first_plan, "", failing_plan, last_plan)
     result = await command_line("run", file, "--id", "batch", "--json")
     repeated_result = await command_line("run", file, "--id", "batch")
-    # An id that another plan has is an error of its line; the other lines continue.
+    # If a run with another plan has the id, its line is an error and the other lines run.
     conflicting_result = await command_line(
         "run", _write_batch(command_line.folder, last_plan, "", "", last_plan), "--id", "batch", "--json"
     )

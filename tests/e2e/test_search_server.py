@@ -1,4 +1,4 @@
-"""The search server as a program: started once, found again, stopped by its id; and loading of data."""
+"""The search server as a program: started once, found again, stopped by its process id. Loading of data."""
 
 import asyncio
 import os

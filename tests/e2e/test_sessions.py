@@ -145,7 +145,7 @@ async def test_second_request_waits_or_is_rejected_with_detach(own_command_line:
 
 
 @pytest.mark.parametrize("point", [TURN_UNSENT, TURN_SENT, TURN_ENDED])
-async def test_turn_of_a_killed_command_is_one_run(command_line: CommandLine, point: str) -> None:
+async def test_repeated_command_after_a_kill_starts_no_second_run(command_line: CommandLine, point: str) -> None:
     session, run = f"killed-{point}", f"killed-turn-{point}"
     async with ModelServer(plan_text(call("a", "calculator", expression="1")), "One.") as server:
         commands = with_model(command_line, server)

@@ -1,4 +1,4 @@
-"""The distribution: what sdist and wheel contain, and that the base install works beside a project of a user."""
+"""Contents of sdist and wheel, and the base install beside a project of a user."""
 
 import asyncio
 import email
@@ -26,7 +26,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 MAX_PACKAGES = 30
 """Limit of the base install, with Dagwright itself."""
 MAX_BYTES = 150 * 1024 * 1024
-"""On disk, as `du -m` counts, with the bytecode that the installer compiles."""
+"""Size on disk, as `du -m` counts, with the bytecode that the installer compiles."""
 
 USER_PROJECT = {
     "workflows/__init__.py": "RATE = 0.19\n",
