@@ -19,14 +19,14 @@ _POLL_INTERVAL_S = 0.05
 
 
 class BatchCache:
-    """Cached results for one batch; `flush` belongs to the event loop, everything else to the batch's thread.
+    """Cached results for one batch. Call `flush` on the event loop, and all other methods in the batch's thread.
 
     Args:
         cache: cache of the worker.
         fingerprints: tool -> fingerprint of its code from `CodeFingerprinter`.
         workflow_id: workflow ID of the run.
-        loop: loop of the worker.
-        cancellation: the stop request of the batch.
+        loop: event loop of the worker.
+        cancellation: shows whether the batch was cancelled.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class BatchCache:
         Raises:
             CancelledError: the batch was cancelled while it waited for the store.
         """
-        lookup = self._lookup(task, bindings)
-        cached_result = self._find_lookup(lookup) if lookup is not None else None
+        lookup = self._lookup_of(task, bindings)
+        cached_result = self._find_result(lookup) if lookup is not None else None
         self.admission.record_lookup(
             task.node.tool, cached_call_s=cached_result.took_s if cached_result is not None else None
         )
         return cached_result
 
-    def _find_lookup(self, lookup: CacheLookup) -> CachedResult | None:
+    def _find_result(self, lookup: CacheLookup) -> CachedResult | None:
         cached_result = self._cache.find_in_memory(lookup)
         if cached_result is not None or not self.admission.should_query_store(lookup.tool):
             return cached_result
@@ -75,7 +75,7 @@ class BatchCache:
 
     def put(self, task: Task, bindings: Sequence[WorkerBinding], value: object, *, took_s: float) -> None:
         """Cache the result of a slow call."""
-        lookup = self._lookup(task, bindings)
+        lookup = self._lookup_of(task, bindings)
         if lookup is None:
             return
         result = CachedResult(json_bytes(value), time.time() - took_s, took_s, self._workflow_id, task.id)
@@ -83,14 +83,14 @@ class BatchCache:
             self._pending_writes.append((lookup, result))
 
     async def flush(self) -> None:
-        """Wait a moment for the cached results to reach the store."""
-        results, self._pending_writes = self._pending_writes, []
-        for lookup, result in results:
+        """Write the new results to the store, and wait briefly for the writes to end."""
+        writes, self._pending_writes = self._pending_writes, []
+        for lookup, result in writes:
             self._cache.start_write(lookup, result)
-        if results:
-            await self._cache.flush({lookup.key for lookup, _ in results})
+        if writes:
+            await self._cache.flush({lookup.key for lookup, _ in writes})
 
-    def _lookup(self, task: Task, bindings: Sequence[WorkerBinding]) -> CacheLookup | None:
+    def _lookup_of(self, task: Task, bindings: Sequence[WorkerBinding]) -> CacheLookup | None:
         fingerprint, max_age_s = self._fingerprints.get(task.node.tool), task.node.cache_s
         if fingerprint is None or max_age_s == 0:
             return None
@@ -102,4 +102,4 @@ class BatchCache:
         key = result_key(task.node.tool, fingerprint, arguments=arguments, bindings=bindings)
         if key is None:
             return None
-        return CacheLookup(key, task.node.tool, max_age_s, is_pure=True, workflow_id=self._workflow_id, node=task.id)
+        return CacheLookup(key, task.node.tool, max_age_s, is_pure=True, workflow_id=self._workflow_id, task_id=task.id)

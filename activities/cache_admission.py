@@ -1,17 +1,19 @@
-"""Decide when to look up cached results of pure tools, most of whose calls take microseconds.
+"""Decide when to look up cached results of pure tools.
 
-A lookup takes longer than such a call, so each tool has a number of allowed lookups: a slow call increases this number,
-and a lookup without a result decreases it. So results of a slow tool are always looked up, and results of a fast tool
-once or twice per process, and again after a call that was slow by chance. This module must not import workflows.
+Most calls of pure tools take microseconds, less than a lookup. So each tool has a number of allowed lookups: a slow
+call increases this number, and a lookup without a result decreases it. The results of a slow tool are always looked up.
+The results of a fast tool are looked up once or twice per process, and again after a call that was slow by chance. This
+module must not import workflows.
 """
 
 import time
 
 CACHED_CALL_MIN_S = 0.005
 """Minimum duration of a call whose result is cached."""
-_FIRST_LOOKUPS = 2
-"""Lookups of each tool in a new process, before its slow tools are known."""
-_SLOW_CALL_LOOKUPS = 2
+_INITIAL_LOOKUPS = 2
+"""Allowed lookups of each tool in a new process, which does not know yet which tools are slow."""
+_LOOKUPS_PER_SLOW_CALL = 2
+"""Number of allowed lookups that a slow call adds."""
 _MAX_LOOKUPS = 8
 _MAX_GIL_WAIT_S = 0.25
 """Longest time that a thread waits for the interpreter lock; a longer call waited for something else."""
@@ -19,7 +21,10 @@ _TICK_S = 0.002
 
 
 class CacheAdmission:
-    """Durations of pure tools and of the store. Threads share it without a lock: a lost update is harmless."""
+    """Decisions about lookups, from recorded durations of pure tools and of the store.
+
+    Threads share this object without a lock, because a lost update is harmless.
+    """
 
     def __init__(self) -> None:
         self._remaining_lookups: dict[str, int] = {}
@@ -28,7 +33,7 @@ class CacheAdmission:
 
     def should_look_up(self, tool: str) -> bool:
         """Return whether to look up a result of the tool."""
-        return self._remaining_lookups.get(tool, _FIRST_LOOKUPS) > 0
+        return self._remaining_lookups.get(tool, _INITIAL_LOOKUPS) > 0
 
     def should_query_store(self, tool: str) -> bool:
         """Return whether to look in the store, which may be slower than the tool."""
@@ -48,13 +53,13 @@ class CacheAdmission:
         if cached_call_s is not None:
             self._call_s[tool] = cached_call_s
         else:
-            self._remaining_lookups[tool] = self._remaining_lookups.get(tool, _FIRST_LOOKUPS) - 1
+            self._remaining_lookups[tool] = self._remaining_lookups.get(tool, _INITIAL_LOOKUPS) - 1
 
     def record_slow_call(self, tool: str, took_s: float) -> None:
         """Record a slow call."""
         self._call_s[tool] = took_s
         self._remaining_lookups[tool] = min(
-            self._remaining_lookups.get(tool, _FIRST_LOOKUPS) + _SLOW_CALL_LOOKUPS, _MAX_LOOKUPS
+            self._remaining_lookups.get(tool, _INITIAL_LOOKUPS) + _LOOKUPS_PER_SLOW_CALL, _MAX_LOOKUPS
         )
 
 
@@ -88,7 +93,7 @@ class CpuClock:
         self._mark(now)
 
     def cpu_seconds(self, started_at: float, now: float) -> float:
-        """Return an upper bound of a call's CPU time, or the duration of a call that waited; both in seconds."""
+        """Return an upper bound of a call's CPU time in seconds; for a call over 0.25 s, return the whole duration."""
         took_s = now - started_at
         # Before the call, the thread cannot have used more CPU time than the time that elapsed.
         cpu_s = time.thread_time() - self._marked_cpu_s - max(started_at - self._marked_at, 0.0)

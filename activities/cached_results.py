@@ -27,26 +27,26 @@ class CachedResult:
 
     Args:
         content: JSON.
-        made_at: start of the call, in seconds since the epoch; with the end of the call, a result would look too fresh.
+        made_at: start of the call, in seconds since the epoch: the result may be as old as the start.
         took_s: duration of the call.
-        workflow_id: the run that made the call.
-        node: the task ID in that run.
+        workflow_id: workflow ID of the run that made the call.
+        task_id: ID of the call's task in that run.
     """
 
     content: bytes
     made_at: float
     took_s: float
     workflow_id: str
-    node: str
+    task_id: str
 
     def provenance(self) -> dict[str, Any]:
         """Return the provenance that a run records for a cached result."""
-        return {"made_at": format_time(self.made_at), "run_id": self.workflow_id, "node_id": self.node}
+        return {"made_at": format_time(self.made_at), "run_id": self.workflow_id, "node_id": self.task_id}
 
 
 @dataclass(frozen=True, slots=True)
 class StoredForm:
-    """A decoded cache entry. The content of a large result is a separate payload, named by `ref`."""
+    """A decoded cache entry. The content of a large result is a separate payload with the reference `ref`."""
 
     result: CachedResult
     ref: str | None
@@ -101,14 +101,14 @@ def _unnamed_part(part: Mapping[str, Any]) -> dict[str, Any]:
 def to_stored_form(result: CachedResult) -> bytes:
     """Encode a result for the store; a result over 8 KiB is stored as a reference to its payload.
 
-    The calling run has stored that payload; a run that reuses the result stores it again.
+    The run that made the call has stored this payload; a run that reuses the result stores the payload again.
     """
     head: dict[str, Any] = {
         "format": _FORMAT,
         "made_at": result.made_at,
         "took_s": result.took_s,
         "run_id": result.workflow_id,
-        "node_id": result.node,
+        "node_id": result.task_id,
         "ref": ref_of(result.content),
     }
     content = result.content if len(result.content) <= INLINE_VALUE_BYTES else b""
@@ -127,7 +127,7 @@ def from_stored_form(encoded: bytes) -> StoredForm | None:
             made_at=float(head["made_at"]),
             took_s=float(head["took_s"]),
             workflow_id=str(head["run_id"]),
-            node=str(head["node_id"]),
+            task_id=str(head["node_id"]),
         )
         return StoredForm(result, None if head["is_inline"] else str(head["ref"]))
     except (ValueError, TypeError, KeyError):

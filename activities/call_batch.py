@@ -1,4 +1,4 @@
-"""The activity `call_batch`: make short calls of `batch` tools, with the same results as in separate activities.
+"""The activity `call_batch`: make short calls of tools that declare `batch`, with the results of separate activities.
 
 Each result is recorded before a call that depends on it starts (`batch_records`). The next attempt continues from
 the records: after the death of a worker, only calls without a record are repeated, with their idempotency keys. A
@@ -74,16 +74,16 @@ class BatchSetup:
         tools: the tools of the worker, by name.
         records_of: returns the records of a batch.
         slots: counts the calls of all batches.
-        paused: pauses of tools; `None` if tools cannot be paused.
-        detached: receives the slow calls.
+        paused_calls: pauses of tools; `None` if tools cannot be paused.
+        detached_calls: receives the slow calls.
         limits: limits of calls across all runs; `None` if calls have no limits.
     """
 
     tools: Mapping[str, CallableTool]
     records_of: Callable[[activity.Info], Records]
     slots: CallSlots
-    paused: PausedCalls | None
-    detached: DetachedCalls
+    paused_calls: PausedCalls | None
+    detached_calls: DetachedCalls
     limits: CallLimits | None = None
 
 
@@ -107,7 +107,9 @@ def batch_activity(setup: BatchSetup) -> BatchActivity:
 
 
 class Followers:
-    """The followers of a batch: after each result, the run's scheduler decides which followers may start.
+    """Followers of a batch: calls that depend on results of the batch.
+
+    A scheduler with the batch's part of the plan decides after each result which followers may start.
 
     Args:
         batch_input: input of the batch.
@@ -141,11 +143,11 @@ class Followers:
             makes_ready |= not self._open_dependencies[dependent]
         return makes_ready
 
-    def end(self, task_id: str, payload: Payload) -> None:
+    def apply_result(self, task_id: str, payload: Payload) -> None:
         """Apply the result of a call."""
         number = self._scheduler.state.number_of(task_id)
         if number is None:
-            # An item of a node has no followers.
+            # The task is an item of a map, so it has no followers.
             return
         try:
             value, _ = read_result(payload, name=f"{task_id}.result")
@@ -180,7 +182,7 @@ class _CallInFlight:
     """A running call, and the time of its start on the monotonic clock."""
 
     call: BatchedCall
-    running: RunningCall
+    running_call: RunningCall
     started_at: float
 
 
@@ -199,8 +201,8 @@ class CallBatch:
         self._loop = asyncio.get_running_loop()
         self._ready_calls: deque[BatchedCall] = deque()
         self._running_calls: dict[str, _CallInFlight] = {}
-        self._repeated_calls: frozenset[str] = frozenset()
-        """Calls that an earlier attempt may have started."""
+        self._repeated_task_ids: frozenset[str] = frozenset()
+        """IDs of the tasks whose calls an earlier attempt may have started."""
         self._call_ends: list[CallEnd] = []
         self._recorded_count = 0
         """Number of results that are recorded."""
@@ -251,12 +253,12 @@ class CallBatch:
             for call in calls:
                 if call.task_id in recorded_payloads:
                     self._followers.count_result(call.task_id)
-                    self._followers.end(call.task_id, recorded_payloads[call.task_id])
+                    self._followers.apply_result(call.task_id, recorded_payloads[call.task_id])
                 elif call.task_id not in self._detached_calls:
                     self._ready_calls.append(call)
             calls = self._followers.next_calls()
         if self._info.attempt > 1:
-            self._repeated_calls = frozenset(call.task_id for call in self._ready_calls)
+            self._repeated_task_ids = frozenset(call.task_id for call in self._ready_calls)
 
     @property
     def _is_closed(self) -> bool:
@@ -264,8 +266,8 @@ class CallBatch:
 
     @property
     def _has_room(self) -> bool:
-        is_free = self._setup.slots.in_use < self._setup.slots.limit or not self._running_calls
-        return is_free and len(self._running_calls) < self._batch_input.parallel
+        has_free_slot = self._setup.slots.in_use < self._setup.slots.limit or not self._running_calls
+        return has_free_slot and len(self._running_calls) < self._batch_input.parallel
 
     def _cancel(self) -> None:
         """Start no more calls, and cancel the running calls: the worker stops, or the run is cancelled."""
@@ -302,7 +304,7 @@ class CallBatch:
         Args:
             name: name of the tool in the call, which may be an alias.
         """
-        if self._setup.paused is not None and await self._setup.paused.is_paused(name):
+        if self._setup.paused_calls is not None and await self._setup.paused_calls.is_paused(name):
             return True
         if self._setup.limits is None:
             return False
@@ -319,7 +321,7 @@ class CallBatch:
             self._info,
             activity_id=call.activity_id,
             activity_type=call.tool,
-            attempt=self._info.attempt if call.task_id in self._repeated_calls else 1,
+            attempt=self._info.attempt if call.task_id in self._repeated_task_ids else 1,
             started_time=datetime.now(UTC),
             start_to_close_timeout=timedelta(seconds=call.timeout_s),
             heartbeat_details=[],
@@ -350,9 +352,9 @@ class CallBatch:
         self._wake = self._loop.create_future()
 
     def _collect(self) -> None:
-        """Take the results of the calls that have ended."""
-        for ended in [in_flight for in_flight in self._running_calls.values() if in_flight.running.task.done()]:
-            task, task_id = ended.running.task, ended.call.task_id
+        """Collect the results of the calls that have ended."""
+        for ended in [in_flight for in_flight in self._running_calls.values() if in_flight.running_call.task.done()]:
+            task, task_id = ended.running_call.task, ended.call.task_id
             del self._running_calls[task_id]
             if task.cancelled():
                 self._detached_calls[task_id] = None
@@ -376,10 +378,10 @@ class CallBatch:
             self._detached_calls[call.task_id] = None
             self._close()
             if self._is_cancelled:
-                in_flight.running.task.cancel()
+                in_flight.running_call.task.cancel()
             else:
                 self._separate_tools[call.tool] = None
-                self._setup.detached.add(call.activity_id, in_flight.running)
+                self._setup.detached_calls.add(call.activity_id, in_flight.running_call)
 
     # Records.
 
@@ -404,7 +406,7 @@ class CallBatch:
             self._close()
             return
         for end in self._call_ends[self._recorded_count : self._recording_count]:
-            self._followers.end(end.task_id, end.payload)
+            self._followers.apply_result(end.task_id, end.payload)
         self._recorded_count = self._recording_count
         self._ready_calls += self._followers.next_calls()
 

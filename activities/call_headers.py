@@ -149,8 +149,8 @@ def checked_version() -> str | None:
 def call_effects(tool: ToolDeclaration, arguments: Any) -> Effects:
     """Return the effects that the node of a call declares, or else the effects of its tool with these arguments.
 
-    A call that was planned as a `write` stays a `write` if the tool changes, because the run relies on its start
-    records.
+    A call that was planned as a `write` stays a `write` if the tool changes, because the run relies on the start
+    records of the call.
     """
     if tool.effects_by is None:
         return tool.effects if allowed_attempts() is None else Effects.WRITE
@@ -203,7 +203,7 @@ def given_bindings() -> list[Any]:
     return list(_header(HEADER_BINDINGS) or ())
 
 
-def known_secrets(bindings: Sequence[Any], tool: ToolDeclaration, environment: ToolEnvironment) -> dict[str, str]:
+def values_of_secrets(bindings: Sequence[Any], tool: ToolDeclaration, environment: ToolEnvironment) -> dict[str, str]:
     """Return the values of the secrets that the bindings name, by name.
 
     Args:

@@ -2,9 +2,9 @@
 
 A worker knows all limits from one cached list, so calls without a limit cost no request. A call that may start within a
 second waits in its slot; any other call is deferred (`dagwright.activities.deferral`), so the server keeps it without a
-slot. If a limit does not respond, its calls are deferred: no call starts without an answer. A call that misses its
-start time requests a new start time, because late calls together would exceed the rate. This module must not import
-workflows.
+slot. Each limit is a workflow. If the workflow does not respond, the calls of the limit are deferred: no call starts
+without an answer. A call that misses its start time requests a new start time, because late calls together would exceed
+the rate. This module must not import workflows.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ FRESH_S = 2.0
 STALE_S = 10.0
 """Seconds for which a worker uses its list while a new list is loaded."""
 SHORT_WAIT_S = 1.0
-"""Time after which a call waiting in its slot reports the wait; shortest delay of a deferred call."""
+"""Time after which a call that waits in its slot reports the wait. Also the shortest delay of a deferred call."""
 _LEASE_WAIT_S = 10.0
 """Longest time that a call waits in its slot for a lease."""
 _MAX_WAIT_IN_SLOT_S = 60.0
@@ -48,9 +48,10 @@ MAX_HELD_SUBJECTS = 100
 """Maximum number of subjects that one worker holds at a time: each subject needs a workflow, and a plan may call many
 hosts."""
 _SAME_HOLD_S = 0.5
-"""Maximum difference of two ends of the same hold: several calls in flight receive the same request to wait."""
+"""Requests to wait whose ends differ by less are one hold: several calls in flight receive the same request."""
 _DEFERRING_LIMITS, _LEADS = "waited", "leads"
-"""Fields of the state of a deferred attempt: the limits that have deferred the call, and its leads."""
+"""Fields of the state of a deferred attempt: the limits that have deferred the call, and the lead of its
+next request to each limit."""
 _REQUEST_ORDER = ("owner", "template", "tool", "model")
 """Order in which a call requests its limits: while a call waits for its tool's limit, it may hold a lease of its
 owner's limit. A deferred call first requests the limit that deferred it, so that it uses up no starts of the other
@@ -61,21 +62,21 @@ _LOG = structlog.stdlib.get_logger("dagwright.activities.call_limits")
 
 
 class CallLimits:
-    """The limits that a worker knows; belongs to one event loop.
+    """The limits that a worker knows. Use this object on one event loop only.
 
     Args:
         client: client of the worker.
-        declared: limits that the worker declares.
+        declared_limits: limits that the worker declares.
         task_queue: queue of the workflows.
     """
 
     def __init__(
-        self, client: Client, declared: Mapping[Subject, CallLimit] = MappingProxyType({}), *, task_queue: str
+        self, client: Client, declared_limits: Mapping[Subject, CallLimit] = MappingProxyType({}), *, task_queue: str
     ) -> None:
         self._client = client
-        self._declared_limits = declared
+        self._declared_limits = declared_limits
         self._task_queue = task_queue
-        self._are_declared = not declared
+        self._are_declared = not declared_limits
         """Whether the running limits have the declarations of this worker."""
         self._limits: Mapping[Subject, LimitSettings] | None = None
         self._limits_loaded_at = 0.0
@@ -85,7 +86,7 @@ class CallLimits:
         """Subjects whose service asked this worker to wait -> end of the hold on the monotonic clock."""
 
     async def limiters(self, subjects: Collection[Subject]) -> Sequence[Limiter]:
-        """Return the limits of a call, in the order in which it requests them.
+        """Return the limits of a call, in the order in which the call requests them.
 
         Raises:
             CallDeferred: the server has not responded yet.
@@ -122,13 +123,15 @@ class CallLimits:
         limiters = await self.limiters(subjects)
         return NO_LEASES if not limiters else await _AdmissionRequest(limiters, info, heartbeats, kind=kind).admit()
 
-    async def admit_model_call(self, subjects: Collection[Subject], call: str, heartbeats: Heartbeats) -> "Admission":
+    async def admit_model_call(
+        self, subjects: Collection[Subject], model_call_id: str, heartbeats: Heartbeats
+    ) -> "Admission":
         """Wait in the slot until a model call of a tool or agent may start, and return its leases.
 
         The tool or agent is already running, so its attempt is deferred only if the wait is long.
 
         Args:
-            call: ID of the model call, unique in its limits.
+            model_call_id: ID of the model call, unique in its limits.
             heartbeats: heartbeats of the attempt.
 
         Raises:
@@ -139,18 +142,18 @@ class CallLimits:
             for limiter in await self.limiters(subjects):
                 is_model = limiter.settings.subject.kind == "model"
                 if not is_model and not limiter.counts_usage:
-                    # The call of the tool has been admitted by the limits of its owner and template.
+                    # The call of the tool or agent has been admitted by the limits of its owner and template.
                     continue
-                await _wait_in_slot(limiter, call, heartbeats, kind="model_call" if is_model else "tokens")
-                admission.add(limiter, call, has_lease=is_model and limiter.has_leases)
+                await _wait_in_slot(limiter, model_call_id, heartbeats, kind="model_call" if is_model else "tokens")
+                admission.add(limiter, model_call_id, has_lease=is_model and limiter.has_leases)
         except BaseException:
             admission.release()
             raise
-        admission.keep()
+        admission.keep_leases()
         return admission
 
     async def hold(self, subject: Subject, wait: RequestedWait) -> None:
-        """Hold the other calls of a subject on all workers; do nothing if the server does not respond."""
+        """Hold the other calls of a subject on all workers; if the server does not respond, only on this worker."""
         self._drop_ended_holds()
         hold_s, now = min(wait.delay.total_seconds(), MAX_HOLD_S), time.monotonic()
         if hold_s <= 0 or self._hold_ends.get(subject, 0.0) >= now + hold_s - _SAME_HOLD_S:
@@ -167,7 +170,7 @@ class CallLimits:
 
     def _drop_ended_holds(self) -> None:
         earliest_end = time.monotonic() - RECENT_S
-        self._hold_ends = {subject: until for subject, until in self._hold_ends.items() if until > earliest_end}
+        self._hold_ends = {subject: end for subject, end in self._hold_ends.items() if end > earliest_end}
 
     def _limiter(self, settings: LimitSettings) -> Limiter:
         limiter = self._limiters.get(settings.subject)
@@ -244,7 +247,7 @@ class Admission:
         if limiter.counts_usage:
             self.usage_limiters.append(limiter)
 
-    def keep(self) -> None:
+    def keep_leases(self) -> None:
         """Renew the leases until they are released."""
         for limiter, call in self.leases:
             limiter.keep_lease(call)
@@ -311,7 +314,7 @@ class _AdmissionRequest:
             admission.release()
             raise
         self._heartbeats.report_limit(None)
-        admission.keep()
+        admission.keep_leases()
         return admission
 
     def _lead_s(self, limiter: Limiter) -> float:
@@ -349,7 +352,7 @@ def _name(limiter: Limiter) -> str:
 
 
 def _late_s(limiter: Limiter, starts: Mapping[Limiter, float]) -> float:
-    """Return by how much a call is late for its start at a limit; infinite if it has no start yet."""
+    """Return how many seconds a call is late for its start at a limit; infinite if the call has no start yet."""
     if limiter not in starts:
         return float("inf")
     return time.monotonic() - starts[limiter] if limiter.has_rate else 0.0

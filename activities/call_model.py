@@ -117,7 +117,7 @@ class _Attempt:
         self._models = models
         self._values = values
         self._deferrals = deferrals
-        # The number of this attempt includes deferred attempts: its text replaces the text of all earlier attempts.
+        # The attempt number counts deferred attempts too: the text of an attempt replaces all earlier texts.
         self._info = info = activity.info()
         timeout = info.start_to_close_timeout
         self._ends_at = time.monotonic() + (float("inf") if timeout is None else timeout.total_seconds())
@@ -126,7 +126,7 @@ class _Attempt:
         with self._heartbeats.running():
             try:
                 request = await self._prepare_request(arguments)
-                return await self._encode_response(await self._admit_and_respond(request))
+                return await self._encode_response(await self._admit_and_call(request))
             except asyncio.CancelledError:
                 details = activity.cancellation_details()
                 if details is None or not details.worker_shutdown:
@@ -137,14 +137,14 @@ class _Attempt:
             except Exception as error:
                 raise await self._failure(error) from None
 
-    async def _admit_and_respond(self, request: ModelRequest) -> ModelResponse:
+    async def _admit_and_call(self, request: ModelRequest) -> ModelResponse:
         admission = await self._models.admit(request.call, request.endpoint)
         try:
-            return await self._respond(request)
+            return await self._get_response(request)
         finally:
             admission.release()
 
-    async def _respond(self, request: ModelRequest) -> ModelResponse:
+    async def _get_response(self, request: ModelRequest) -> ModelResponse:
         if request.planning is None:
             response = await self._store_conversation(request, await self._call(request))
             if request.round is None:
@@ -154,22 +154,23 @@ class _Attempt:
                 response,
                 parsed_round=await asyncio.to_thread(parse_round, response.output, response.text, request.round),
             )
-        node = request.call.labels.node_id or self._info.activity_id
-        plan = PlanStream(request.planning, node=node, info=self._info)
-        if text := await plan.resume():
+        node_id = request.call.labels.node_id or self._info.activity_id
+        plan_stream = PlanStream(request.planning, node_id=node_id, info=self._info)
+        if sent_nodes := await plan_stream.resume():
             call = request.call
-            request = replace(request, call=replace(call, messages=(*call.messages, user(interrupted_message(text)))))
-        async with plan:
-            response = await self._models.stream_call(request.call, request.endpoint, feed=plan.feed)
-        return replace(await self._store_conversation(request, response), accepted=plan.accepted)
+            messages = (*call.messages, user(interrupted_message(sent_nodes)))
+            request = replace(request, call=replace(call, messages=messages))
+        async with plan_stream:
+            response = await self._models.stream_call(request.call, request.endpoint, feed=plan_stream.feed)
+        return replace(await self._store_conversation(request, response), accepted=plan_stream.accepted)
 
     async def _call(self, request: ModelRequest) -> ModelResponse:
         if request.streamed_field is None:
             return await self._models.call(request.call, request.endpoint)
         with TextHeartbeats(
             request.streamed_field, heartbeats=self._heartbeats, attempt=self._info.attempt, pace=self._pace
-        ) as text:
-            return await self._models.stream_call(request.call, request.endpoint, feed=text.feed)
+        ) as text_heartbeats:
+            return await self._models.stream_call(request.call, request.endpoint, feed=text_heartbeats.feed)
 
     async def _prepare_request(self, arguments: tuple[Any, ...]) -> ModelRequest:
         """Load the stored values and the earlier conversation of the request, and return the complete request."""
@@ -208,10 +209,10 @@ class _Attempt:
         if not request.is_continued:
             return response
         # An empty response is omitted from the conversation: some services reject empty messages.
-        newest = [response.message] if response.message.content or response.message.tool_calls else []
-        messages = messages_to_json([*request.call.messages, *newest])
+        new_messages = [response.message] if response.message.content or response.message.tool_calls else []
+        messages = messages_to_json([*request.call.messages, *new_messages])
         encoded = pydantic_core.to_json(messages)
-        ref = await self._store(lambda: self._values.put(encoded))
+        ref = await self._store(lambda: self._values.store_conversation(encoded))
         return replace(response, conversation=ref)
 
     async def _encode_response(self, response: ModelResponse) -> RawValue:

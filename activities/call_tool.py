@@ -35,9 +35,9 @@ from dagwright.activities.call_headers import (
     given_model,
     given_owner,
     idempotency_key,
-    known_secrets,
     limited_subjects,
     requested_projections,
+    values_of_secrets,
 )
 from dagwright.activities.call_limits import NO_LEASES, Admission, CallLimits
 from dagwright.activities.call_starts import CallStarts, CallStopped
@@ -116,19 +116,19 @@ ToolActivity = Callable[..., Awaitable[RawValue]]
 
 @dataclass(frozen=True, slots=True)
 class CallGuards:
-    """Guards of a tool call, and calls that continue from a batch.
+    """Guards of a tool call, and the slow calls of batches that activities continue.
 
     Args:
-        paused: pauses calls of paused tools; `None` if tools cannot be paused.
+        paused_calls: pauses calls of paused tools; `None` if tools cannot be paused.
         starts: records the starts of `write` calls; `None` to record nothing.
-        detached: slow calls that left their batch; `None` if the worker runs no batches.
+        detached_calls: slow calls that left their batch; `None` if the worker runs no batches.
         deferrals: ends attempts without counting them; `None` if every attempt counts.
         limits: limits of calls across all runs; `None` if calls have no limits.
     """
 
-    paused: PausedCalls | None = None
+    paused_calls: PausedCalls | None = None
     starts: CallStarts | None = None
-    detached: DetachedCalls | None = None
+    detached_calls: DetachedCalls | None = None
     deferrals: Deferrals | None = None
     limits: CallLimits | None = None
 
@@ -195,7 +195,10 @@ def _tool_activity(tool: CallableTool, name: str) -> ToolActivity:
         if info.attempt == 1 and (failure := batch_failure()) is not None:
             await _record_deferral(failure, tool.guards.deferrals)
             raise failure
-        if tool.guards.detached is not None and (running_call := tool.guards.detached.pop(info)) is not None:
+        if (
+            tool.guards.detached_calls is not None
+            and (running_call := tool.guards.detached_calls.pop(info)) is not None
+        ):
             try:
                 return await running_call.adopt()
             except ApplicationError as failure:
@@ -245,7 +248,7 @@ class ToolAttempt:
         # A pinned tool runs in the version that the plan was checked against, or not at all.
         self._version = (checked_version() if tool.spec.declaration.is_pinned else None) or tool.spec.version
         self._fingerprint = tool.fingerprint
-        self._pauses = tool.guards.paused if heartbeats is None else None
+        self._pauses = tool.guards.paused_calls if heartbeats is None else None
         self._started_s = time.monotonic()
         starts = tool.guards.starts if effects is Effects.WRITE else None
         self._deferrals = tool.guards.deferrals
@@ -262,8 +265,7 @@ class ToolAttempt:
         self._cached_result: CachedResult | None = None
         self._was_called = False
         self._secret_hosts: tuple[tuple[str, ...], ...] | None = None
-        # Only the context's locations: the context refers to this attempt, and a reference cycle would wait for the
-        # garbage collector.
+        # Not the whole context: it refers to this attempt, and only the garbage collector could free such a cycle.
         self._locations: Sequence[str] = ()
 
     async def run(self, arguments: tuple[Any, ...]) -> RawValue:
@@ -309,7 +311,7 @@ class ToolAttempt:
             max_age_s=max_age_s,
             is_pure=is_pure,
             workflow_id=self._info.workflow_id or "",
-            node=self._info.activity_id,
+            task_id=self._info.activity_id,
         )
 
     async def _call_tool(self, arguments: tuple[Any, ...]) -> Outcome:
@@ -338,7 +340,7 @@ class ToolAttempt:
         return await self._limits.admit(limited_subjects(self._spec.name), self._info, self._heartbeats, kind=kind)
 
     async def _admit_host(self, url: Any) -> None:
-        """Wait for the hold of the host that the call is for, if there is one.
+        """Wait until no hold stops calls of the tool to the host of `url`.
 
         Raises:
             CallDeferred: the call must not start now.
@@ -394,11 +396,11 @@ class ToolAttempt:
         return float("inf") if timeout is None else self._started_s + timeout.total_seconds()
 
     def _may_wait_for_store(self) -> bool:
-        """Return whether a result may wait for the store: a stopped worker leaves all but `write` calls to others."""
+        """Return whether a result may wait for the store. If the worker stops, only results of `write` calls wait."""
         return self._effects is Effects.WRITE or not activity.is_cancelled()
 
     def _drain_s(self) -> float:
-        """Return how long a call may continue while its worker stops; 0 if it can be repeated."""
+        """Return how long a call may continue while its worker stops; 0 if the call can be repeated."""
         remaining_s = self._ends_at() - time.monotonic()
         if self._effects is not Effects.WRITE or remaining_s == float("inf"):
             return 0.0
@@ -418,7 +420,7 @@ class ToolAttempt:
         keywords = arguments[0]
         bindings = given_bindings()
         if bindings:
-            secrets = known_secrets(bindings, self._spec.declaration, self._environment)
+            secrets = values_of_secrets(bindings, self._spec.declaration, self._environment)
             self._redaction = Redaction(secrets.values())
             if secrets and self._spec.declaration.sends_to_hosts:
                 self._secret_hosts = hosts_of_secrets(secrets, self._environment.binding_of)
@@ -530,9 +532,11 @@ class ToolAttempt:
             details[DETAIL_UNSTORED_BYTES] = unstored_bytes
         if self._effects is Effects.WRITE and not decision.is_final:
             # An attempt that did not call the tool does not count: the server may pause or repeat the attempt.
-            has_counted = self._was_called and not isinstance(error, CallDeferred)
-            max_attempts = allowed_attempts() if has_counted else None
-            decision = replace(decision, is_final=max_attempts is not None and self._heartbeats.calls >= max_attempts)
+            is_counted = self._was_called and not isinstance(error, CallDeferred)
+            max_attempts = allowed_attempts() if is_counted else None
+            decision = replace(
+                decision, is_final=max_attempts is not None and self._heartbeats.call_count >= max_attempts
+            )
             await self._heartbeats.record_end()
         if isinstance(error, CallDeferred) and not decision.is_final:
             details |= await self._record_deferral(error)
@@ -541,16 +545,16 @@ class ToolAttempt:
         return error, decision
 
     async def _record_deferral(self, deferral: CallDeferred) -> dict[str, Any]:
-        """Record that the attempt does not count, and return the failure details for that."""
+        """Record that the attempt does not count; in a batch, return failure details for the call's activity."""
         if self._is_in_batch:
-            # The call gets an activity of its own, which records the deferral.
+            # The separate activity of the call records the deferral.
             return {DETAIL_DEFERRED: deferral.state}
         if self._deferrals is not None:
             await self._deferrals.record(deferral, self._heartbeats)
         return {}
 
     def _unstored_bytes(self, error: BaseException) -> int | None:
-        """Return the size of a result that the store rejected, 0 if the store did not return a value, else `None`."""
+        """Return the size of a result that the store rejected, 0 if the store returned no argument, else `None`."""
         if isinstance(error, ResultNotStored):
             # A tool can also raise this error, but without a size.
             return error.size_bytes or None

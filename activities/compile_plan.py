@@ -1,8 +1,7 @@
 """The activity that compiles a plan document, for clients that start a run without the command line.
 
 The activity only reads its input and the tools of its worker, and stores pages under their hash, so Temporal may repeat
-it. This
-module must not import workflows.
+the activity. This module must not import workflows.
 """
 
 import asyncio
@@ -51,28 +50,28 @@ class CompileScope:
         store: stores the pages of large plans, and contains the tools that other workers published.
         task_queue: the workflow task queue of this worker, for which other workers published their tools.
         rounds: default limits of questions that are answered in rounds.
-        stored_agents: returns the agents added since the worker started, for plans that name an unknown agent.
+        load_stored_agents: returns the agents added since the worker started, for plans that name an unknown agent.
     """
 
     tools: Mapping[str, ToolDeclaration]
     store: PayloadStore
     task_queue: str
     rounds: RoundsLimits = field(default_factory=RoundsLimits)
-    stored_agents: Callable[[], Mapping[str, ToolDeclaration]] = dict
+    load_stored_agents: Callable[[], Mapping[str, ToolDeclaration]] = dict
 
 
 def compile_activity(
-    scope: CompileScope, *, has_state: Callable[[], Awaitable[bool]], notifies: bool = False
+    scope: CompileScope, *, check_state_attribute: Callable[[], Awaitable[bool]], has_webhook: bool = False
 ) -> CompileActivity:
     """Return the activity `compile_plan`, which compiles against the worker's tools and stores large plans.
 
     Args:
-        has_state: returns whether the namespace has the search attribute for run states. External clients do not set
-            the attribute; the run sets it only if the namespace has it.
-        notifies: whether the worker has a webhook. External clients cannot know this.
+        check_state_attribute: returns whether the namespace has the search attribute for run states. External
+            clients do not set the attribute; the run sets the attribute only if the namespace has it.
+        has_webhook: whether the worker has a webhook. External clients cannot know this.
     """
 
-    webhook_flags = {RESULT_HAS_WEBHOOK: True} if notifies else {}
+    webhook_flags = {RESULT_HAS_WEBHOOK: True} if has_webhook else {}
 
     @activity.defn(name=ACTIVITY_COMPILE_PLAN)
     async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
@@ -90,7 +89,7 @@ def compile_activity(
         try:
             message = {**message, "plan": _read_plan(message)}
             with heartbeating():
-                search_flags[RESULT_HAS_SEARCH_ATTRIBUTES] = await has_state()
+                search_flags[RESULT_HAS_SEARCH_ATTRIBUTES] = await check_state_attribute()
             transfer = await retry_store_request(compile_for_transfer)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_MAX_PROBLEMS_SHOWN]]
@@ -121,7 +120,7 @@ async def _compile(message: Mapping[str, Any], scope: CompileScope) -> CompiledP
     except PlanInvalid as error:
         if not has_unknown_tools(error):
             raise
-        tools = {**await asyncio.to_thread(scope.stored_agents), **tools}
+        tools = {**await asyncio.to_thread(scope.load_stored_agents), **tools}
         try:
             # Another worker may have the tools.
             published_tools = await published_tools_of_plan(

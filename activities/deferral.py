@@ -1,4 +1,4 @@
-"""End an attempt that must not continue now, without counting it.
+"""Defer a call: end an attempt that must not continue now, and do not count the attempt.
 
 The server keeps the call until later, without a slot. Temporal counts every attempt of an activity. For a deferred
 attempt, the worker raises the maximum attempts of the pending activity by one. A heartbeat reports the number of
@@ -29,7 +29,7 @@ _LOG = structlog.stdlib.get_logger("dagwright.activities.deferral")
 
 
 class Deferrals:
-    """Deferred attempts of the calls of a worker.
+    """Record the deferred attempts of a worker's calls.
 
     Args:
         client: client of the worker.
@@ -39,7 +39,7 @@ class Deferrals:
         self._client = client
 
     async def record(self, deferral: CallDeferred, heartbeats: Heartbeats) -> None:
-        """Record that the current attempt does not count; the attempt must then fail with the delay of `deferred`.
+        """Record that the current attempt does not count; the attempt must then fail with the delay of `deferral`.
 
         If the server rejects the change, the attempt counts.
         """
@@ -47,7 +47,7 @@ class Deferrals:
         await heartbeats.record_deferral(state or None)
         info = activity.info()
         try:
-            # The policy is missing if the server started the activity with the response to a workflow task.
+            # The policy is missing if the activity was started eagerly, with the response to a workflow task.
             policy = info.retry_policy
             maximum = policy.maximum_attempts if policy is not None else await self._maximum_attempts(info)
             if maximum > 0:
@@ -92,7 +92,7 @@ class Deferrals:
 def counted_backoff(heartbeats: Heartbeats) -> timedelta | None:
     """Return the retry delay for the number of counted attempts; `None` if the server computes the same delay."""
     policy = activity.info().retry_policy
-    if heartbeats.deferrals == 0 or policy is None:
+    if heartbeats.deferral_count == 0 or policy is None:
         return None
     delay_s = policy.initial_interval.total_seconds() * policy.backoff_coefficient ** (heartbeats.info.attempt - 1)
     max_delay = policy.maximum_interval

@@ -59,8 +59,8 @@ VALUE_LOST = "value_lost"
 STORE_UNAVAILABLE = "store_unavailable"
 WORKER_STOPPED = "worker_stopped"
 
-QUESTION_LIMIT_BYTES = 64 * 1024
-"""Size limit of a tool's request to a person plus its checkpoint: the run keeps request and checkpoint in its state."""
+PERSON_REQUEST_LIMIT_BYTES = 64 * 1024
+"""Size limit of a tool's request to a person together with the checkpoint: the state of the run contains both."""
 _PAUSED_DELAY = timedelta(seconds=30)
 """Retry delay while a tool is paused, if the server cannot pause the activity."""
 _UNSPECIFIED = ApplicationErrorCategory.UNSPECIFIED
@@ -194,7 +194,7 @@ def _status_decision(response: httpx.Response, effects: Effects) -> RetryDecisio
 def activity_failure_of(
     error: BaseException, decision: RetryDecision, *, details: Mapping[str, Any], redaction: Redaction
 ) -> ApplicationError:
-    """Return `error` as a Temporal failure, with the end of its own traceback.
+    """Return `error` as a Temporal failure, with the last frames of its traceback.
 
     Args:
         details: data of the failure, stored as the only element of Temporal's `details`.
@@ -224,9 +224,9 @@ def request_details(error: AskPerson) -> dict[str, Any]:
         encoded = json_bytes(document)
     except (InvalidResult, RecursionError) as cause:
         raise InvalidResult(f"AskPerson: request and checkpoint must be JSON: {cause}") from None
-    if len(encoded) > QUESTION_LIMIT_BYTES:
-        what = f"request and checkpoint of AskPerson have {len(encoded):,} bytes as JSON"
-        raise InvalidResult(f"{what}, over the limit of {QUESTION_LIMIT_BYTES:,}")
+    if len(encoded) > PERSON_REQUEST_LIMIT_BYTES:
+        size_text = f"request and checkpoint of AskPerson have {len(encoded):,} bytes as JSON"
+        raise InvalidResult(f"{size_text}, over the limit of {PERSON_REQUEST_LIMIT_BYTES:,}")
     return dict(json.loads(encoded))
 
 
@@ -263,7 +263,7 @@ def _message_of(error: BaseException) -> str:
 
 
 def _last_frames_of(trace: TracebackType | None) -> TracebackType | None:
-    """Return the last frames that fit into the limit, without the wrapper's own frame."""
+    """Return the last frames that fit into the limit, without the frame of the wrapper."""
     frames: list[TracebackType] = []
     trace = _skip_wrapper_frame(trace)
     while trace is not None:

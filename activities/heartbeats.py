@@ -45,7 +45,7 @@ MIN_INTERVAL_S = 2.0
 """Minimum interval of heartbeats with details: a tool may report a thousand times a second."""
 
 LATE_S = 1.0
-"""Delay from which a late heartbeat is logged; a third of the shortest heartbeat timeout."""
+"""A heartbeat that is later than this is logged; a third of the shortest heartbeat timeout."""
 
 _LOG = structlog.stdlib.get_logger("dagwright.activities.heartbeats")
 
@@ -78,7 +78,8 @@ class Heartbeats:
         """Whether the attempt needs no record any more, so that the SDK sends its heartbeats."""
         self._send_task: asyncio.Task[None] | None = None
         """The task that sends a heartbeat before the tool is called."""
-        # A heartbeat without details would discard the details of an earlier attempt. Its partial text is obsolete.
+        # A heartbeat without details would discard the details of an earlier attempt. The partial text of that attempt
+        # is obsolete, so the text is not repeated.
         self._details: list[Any] = list(info.heartbeat_details)[:USAGE_INDEX]
         self._usage = usage_of_heartbeat(info.heartbeat_details)
         self._store_error: str | None = None
@@ -109,7 +110,7 @@ class Heartbeats:
         return started_attempt(self._info.heartbeat_details)
 
     @property
-    def calls(self) -> int:
+    def call_count(self) -> int:
         """Return how many attempts, including this attempt, have called the tool; without records, all attempts."""
         return self._info.attempt if self._starts is None else self._call_count_and_attempt[0]
 
@@ -119,7 +120,7 @@ class Heartbeats:
         return self._info
 
     @property
-    def deferrals(self) -> int:
+    def deferral_count(self) -> int:
         """Return how many earlier attempts were deferred."""
         return self._deferrals.count
 
@@ -192,15 +193,15 @@ class Heartbeats:
         with suppress(CallStopped):
             await self._starts.record(self._info.task_token, self._heartbeat_details())
 
-    async def _send_recorded(self) -> None:
+    async def _send_acknowledged(self) -> None:
         if self._starts is not None:
             with suppress(CallStopped):
                 await self._starts.record(self._info.task_token, self._heartbeat_details())
 
     def beat(self, details: Any, progress: Progress | None) -> None:
         """Send a heartbeat soon and repeat its details in later heartbeats; do nothing after the end of the call."""
-        reported = [] if progress is None else [{"done": progress.done, "total": progress.total}]
-        self._details = [details, *reported]
+        progress_details = [] if progress is None else [{"done": progress.done, "total": progress.total}]
+        self._details = [details, *progress_details]
         if not self._is_over:
             self._loop.call_soon_threadsafe(self._send_soon, context=self._context)
 
@@ -209,8 +210,8 @@ class Heartbeats:
         self._usage += usage
         self._context.run(self._send_soon)
 
-    def report_wait(self, reason: str | None) -> None:
-        """Send a heartbeat soon with the reason why the attempt waits, next to the tool's details.
+    def report_store_wait(self, reason: str | None) -> None:
+        """Send a heartbeat soon with the reason why the attempt waits for the payload store.
 
         Call this method on the event loop.
 
@@ -269,7 +270,7 @@ class Heartbeats:
         self.start()
 
     def _warn_if_late(self, timer: asyncio.TimerHandle) -> None:
-        """Log a blocked event loop, which delays the heartbeats of all its activities until their attempts time out."""
+        """Log that the event loop was blocked: the attempts of all activities on the loop may time out."""
         late_s = self._loop.time() - timer.when()
         if late_s > LATE_S:
             _LOG.warning(
@@ -295,7 +296,7 @@ class Heartbeats:
         if self._starts is None or self._recorded_start is not None or self._needs_no_record:
             activity.heartbeat(*self._heartbeat_details())
         elif self._send_task is None or self._send_task.done():
-            self._send_task = self._loop.create_task(self._send_recorded())
+            self._send_task = self._loop.create_task(self._send_acknowledged())
 
     def _heartbeat_details(self) -> list[Any]:
         """Return the details of a heartbeat, each part at its index."""

@@ -1,4 +1,4 @@
-"""One limit of calls across all runs as a worker uses it.
+"""A worker's client of one limit of calls across all runs.
 
 The requests, releases and renewals of all calls of a worker share a message. This module must not import workflows.
 """
@@ -26,11 +26,11 @@ _LOG = structlog.stdlib.get_logger("dagwright.activities.limiter")
 
 
 class Limiter:
-    """One limit as a worker uses it: combines the messages of all its calls.
+    """A worker's client of one limit; it combines the messages of all calls of the worker.
 
     Args:
         settings: newest known settings.
-        declared_limit: limit that this worker declares, if any; started if it does not run.
+        declared_limit: limit that this worker declares, if any; `Limiter` starts this limit if it does not run.
         task_queue: queue of the workflows.
     """
 
@@ -63,7 +63,7 @@ class Limiter:
 
     @property
     def has_rate(self) -> bool:
-        """Whether the starts of calls have times that must be kept."""
+        """Whether the limit assigns a start time to each call."""
         return self.settings.limit is not None and self.settings.limit.rate is not None
 
     @property
@@ -72,13 +72,15 @@ class Limiter:
         return self.settings.limit is not None and self.settings.limit.concurrency is not None
 
     async def request(self, call: str, request: CallRequest) -> LimitAnswer:
-        """Return the answer of the limit to a call; its delay counts from now, and is negative if the start has passed.
+        """Request the start of a call and return the answer of the limit.
+
+        The delay in the answer counts from now; it is negative if the start time has passed.
 
         Raises:
             CallDeferred: the limit does not respond.
         """
         if self._is_unreachable and self._send_task is not None:
-            # One message checks whether the limit responds again; the other calls do not wait for it in their slots.
+            # One message checks whether the limit responds again; other calls do not wait in their slots for the reply.
             raise self._deferral()
         future: asyncio.Future[LimitAnswer] = asyncio.get_running_loop().create_future()
         self._requests[call] = request, future
@@ -87,7 +89,7 @@ class Limiter:
             return await future
         except (LimitUnreachable, RPCError) as error:
             if self.settings.limit is None:
-                # A hold without a limit only spares a busy service.
+                # Without a configured limit, there is only a hold, which spares a busy service: the call may start.
                 return LimitAnswer("start")
             raise self._deferral(str(error) if isinstance(error, LimitUnreachable) else None) from None
 
@@ -100,7 +102,7 @@ class Limiter:
         return CallDeferred(reason or self.unreachable_reason, UNREACHABLE_DELAY, code=ERROR_RATE_LIMITED)
 
     async def wait_in_line(self, wait_s: float) -> None:
-        """Wait until a call of this worker has ended, or for a time."""
+        """Wait until this worker releases a lease, for at most `wait_s`."""
         self._release_event.clear()
         try:
             async with asyncio.timeout(wait_s):
@@ -140,9 +142,9 @@ class Limiter:
 
     async def _send_all(self) -> None:
         try:
-            # Calls that are woken by a release join its message.
+            # Calls that a release wakes add their requests to the same message.
             await asyncio.sleep(0)
-            while not (message := self._message()).is_empty:
+            while not (message := self._next_message()).is_empty:
                 requests, self._requests = self._requests, {}
                 self._releases, self._tokens, self._are_renewals_due = [], [], False
                 self._usage = NO_USAGE
@@ -151,13 +153,13 @@ class Limiter:
         finally:
             self._send_task = None
 
-    def _message(self) -> LimitMessage:
+    def _next_message(self) -> LimitMessage:
         renewals = [*self._leases] if self._are_renewals_due else []
         requests = {call: request for call, (request, _) in self._requests.items()}
         return LimitMessage(requests, self._releases, renewals, self._tokens, self._usage)
 
     async def _exchange(self, message: LimitMessage) -> dict[str, LimitAnswer]:
-        """Send a message and return the answers, with delays from now."""
+        """Send a message and return the answers, with delays from now; start a declared limit that does not run."""
         subject = self.settings.subject
         try:
             return await self._exchange_once(message)
@@ -171,7 +173,7 @@ class Limiter:
         sent_at = time.monotonic()
         reply = await exchange(self._client, self.settings.subject, message)
         received_at = time.monotonic()
-        # The limit replied between these two times, which bound the time of the limit's clock.
+        # The limit replied between these two times, so they bound the offset of its clock.
         min_offset_s, max_offset_s = reply.now - received_at, reply.now - sent_at
         self._clock_offset_s = (
             min_offset_s if self._clock_offset_s is None else min(max(self._clock_offset_s, min_offset_s), max_offset_s)

@@ -28,7 +28,7 @@ from dagwright.core.scheduler.map_items import MAX_KEY_BYTES, stored_list_from_j
 from dagwright.tools.errors import ArgumentNotLoaded, ResultNotStored, ValueLost
 
 _INLINE_ITEMS_BYTES = 256 * 1024
-"""JSON size limit of the items that a map batch has inline; beyond it, large items stay in the store."""
+"""Total JSON size of the items that a map batch has inline; an item that exceeds its share stays in the store."""
 
 
 def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
@@ -83,8 +83,8 @@ async def _inline_or_reference(values: LargeValues, item: Any, projections: Sequ
     """Return an item, or a reference to it if it exceeds its share of the inline limit.
 
     Args:
-        projections: parts that are inlined in any case if they are small enough for a key.
-        count: number of all items.
+        projections: parts of a referenced item; parts that are small enough for a key are inlined.
+        count: number of items that share the inline limit.
     """
     encoded = pydantic_core.to_json(item)
     if len(encoded) <= max(_INLINE_ITEMS_BYTES // count, 100):
@@ -106,9 +106,11 @@ async def _join(values: LargeValues, lists: Sequence[Mapping[str, Any]]) -> list
     Raises:
         ApplicationError: the results are too large in total.
     """
-    # Each in a thread: processing 100 MB on the event loop would delay heartbeats.
+    # Each part is decoded in a thread: processing 100 MB on the event loop would delay heartbeats.
     parts = [
-        await asyncio.to_thread(_decode_part, part) for part_list in lists for part in await _parts(values, part_list)
+        await asyncio.to_thread(_decode_part, part)
+        for result_list in lists
+        for part in await _parts(values, result_list)
     ]
     if sum(result_part.size_bytes for result_part in parts) > JOINED_LIMIT_BYTES:
         message = f"the results of all items have over {JOINED_LIMIT_BYTES:,} bytes in total, the limit of a list"
@@ -125,7 +127,7 @@ class _ResultPart:
 
     Args:
         results: incomplete until the stored values are filled in.
-        bindings: the paths in the results that wait for a stored value, and the value of each.
+        bindings: paths in `results` at which a stored value must be filled in, each with this value.
         size_bytes: JSON size, including the stored values.
     """
 
@@ -146,7 +148,7 @@ def _decode_part(encoded: Mapping[str, Any] | bytes) -> _ResultPart:
     part = pydantic_core.from_json(encoded) if isinstance(encoded, bytes) else encoded
     size = len(encoded) if isinstance(encoded, bytes) else len(pydantic_core.to_json(encoded["value"]))
     if not part.get("stored"):
-        # The common case; walking all values would take longer than everything else.
+        # Most parts have no stored values; walking all values would take longer than everything else.
         return _ResultPart(part["value"], (), size)
     results = value_from_json(part["value"], part["stored"])
     bindings = [

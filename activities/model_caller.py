@@ -1,4 +1,4 @@
-"""Model calls of an activity, made with the worker's clients and with the usage added up.
+"""Make the model calls of an activity with the worker's clients, and add up their usage.
 
 `call_model`, tools and agents share this class, so all report usage in the same way: in the metadata of the result or
 the details of the failure. This module must not import workflows.
@@ -26,7 +26,7 @@ class ModelCaller:
 
     Args:
         clients: the worker's model clients; `None` if it has none.
-        info: activity info of the attempt, with the default labels of calls: its run and node.
+        info: activity info of the attempt; its run and node are the default labels of model calls.
         heartbeats: heartbeats of the attempt, which report the usage for the next attempt.
         limits: limits of calls across all runs; `None` if calls have no limits.
     """
@@ -91,31 +91,32 @@ class ModelCaller:
         """
         if self._limits is None:
             return NO_LEASES
-        subjects = [*limited_subjects(), *self._models_of(call, endpoint)]
+        subjects = [*limited_subjects(), *self._model_subjects(call, endpoint)]
         self._admission = await self._limits.admit(subjects, self._info, self._heartbeats, kind="model_call")
         return self._admission
 
-    def _models_of(self, call: ModelCall, endpoint: NamedEndpoint | None) -> list[Subject]:
+    def _model_subjects(self, call: ModelCall, endpoint: NamedEndpoint | None) -> list[Subject]:
         """Return the model, and the model at its server if the call has an endpoint, as subjects of limits."""
         name = call.config.model or (self._clients.default_model if self._clients is not None else None)
         if not name:
             return []
-        at_server = None if endpoint is None else subject_at_host("model", name, endpoint.base_url)
-        return [Subject("model", name), *([] if at_server is None else [at_server])]
+        server_subject = None if endpoint is None else subject_at_host("model", name, endpoint.base_url)
+        return [Subject("model", name), *([] if server_subject is None else [server_subject])]
 
-    async def _hold_others(self, failure: ModelFailure, models: Sequence[Subject]) -> None:
+    async def _hold_others(self, failure: ModelFailure, model_subjects: Sequence[Subject]) -> None:
         """Hold the other calls of a model whose service asked to wait."""
         wait = requested_wait(failure)
-        if wait is not None and self._limits is not None and models:
-            await self._limits.hold(models[-1], wait)
+        if wait is not None and self._limits is not None and model_subjects:
+            await self._limits.hold(model_subjects[-1], wait)
 
-    async def _admit_nested_call(self, models: Sequence[Subject]) -> Admission:
+    async def _admit_nested_call(self, model_subjects: Sequence[Subject]) -> Admission:
         """Wait for the limits of a model call of a tool or agent."""
         if self._limits is None:
             return NO_LEASES
         self._limited_calls += 1
-        call = f"{call_id(self._info)}-{self._limited_calls}"
-        return await self._limits.admit_model_call([*limited_subjects(), *models], call, self._heartbeats)
+        model_call_id = f"{call_id(self._info)}-{self._limited_calls}"
+        subjects = [*limited_subjects(), *model_subjects]
+        return await self._limits.admit_model_call(subjects, model_call_id, self._heartbeats)
 
     async def _call(
         self,
@@ -125,12 +126,12 @@ class ModelCaller:
     ) -> ModelResponse:
         if self._clients is None:
             raise ModelFailure(ModelError.MODEL_MISSING, "this worker has no model client")
-        models = self._models_of(call, endpoint)
-        admission = self._admission or await self._admit_nested_call(models)
+        model_subjects = self._model_subjects(call, endpoint)
+        admission = self._admission or await self._admit_nested_call(model_subjects)
         try:
             return await self._send(endpoint, send, admission)
         except ModelFailure as failure:
-            await self._hold_others(failure, models)
+            await self._hold_others(failure, model_subjects)
             raise
         finally:
             if self._admission is None:

@@ -19,7 +19,7 @@ _LOG = structlog.stdlib.get_logger("dagwright.activities.paused_calls")
 
 
 class PausedCalls:
-    """Cached pauses of tools; belongs to one event loop.
+    """Pause the calls of paused tools; cache which tools are paused. Use this object on one event loop only.
 
     If the server does not answer the query, the tool counts as not paused: without a server, no call could end either.
 

@@ -37,7 +37,8 @@ _NODES_KEY = "nodes"
 _MAX_CANDIDATES = 20
 """Maximum number of nodes that wait for other nodes; each may refer to a node that is not written yet."""
 _MAX_NODES = 50
-"""Limit of nodes that are sent before the plan is complete. They are final, so a repair of the plan needs room."""
+"""Limit of nodes that are sent before the plan is complete. Sent nodes are final, and a repair of the plan
+must be able to add nodes."""
 
 Node = Mapping[str, Any]
 
@@ -47,13 +48,13 @@ class PlanStream:
 
     Args:
         planning: the tools that the plan may use, and the accepted nodes of earlier plans.
-        node: ID of the node that writes the plan; its repeated calls have other IDs.
+        node_id: ID of the node that writes the plan; the repeated calls of the node have other IDs.
         info: information about the attempt.
     """
 
-    def __init__(self, planning: Planning, *, node: str, info: activity.Info) -> None:
+    def __init__(self, planning: Planning, *, node_id: str, info: activity.Info) -> None:
         self._tools = decode_tools(list(planning.tools))
-        self._node = node
+        self._node_id = node_id
         self._replan_context = planning.replan_context
         self._info = info
         self._accepted_nodes: dict[str, Node] = {str(node["id"]): node for node in planning.accepted}
@@ -73,7 +74,7 @@ class PlanStream:
 
     async def resume(self) -> Sequence[Node]:
         """Return the nodes that earlier attempts and calls have sent; from now on the run ignores their messages."""
-        if self._info.attempt == 1 and self._info.activity_id == self._node:
+        if self._info.attempt == 1 and self._info.activity_id == self._node_id:
             return ()
         accepted_ids = set(self._accepted_nodes)
         await self._signal([])
@@ -90,9 +91,9 @@ class PlanStream:
         return tuple(node for node_id, node in self._accepted_nodes.items() if node_id not in accepted_ids)
 
     def _is_call_of_node(self, call: str) -> bool:
-        """Return whether a call belongs to this node: no other node has its ID with a number as suffix."""
-        node, _, number = call.rpartition("#")
-        return call == self._node or (node == self._node and number.isdecimal())
+        """Return whether a call belongs to this node. The ID of a repeated call is the node's ID, `#` and a number."""
+        node_id, _, number = call.rpartition("#")
+        return call == self._node_id or (node_id == self._node_id and number.isdecimal())
 
     def feed(self, stream: ModelStream, text: str) -> None:
         """Feed the next piece of the plan."""
@@ -125,7 +126,7 @@ class PlanStream:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._sender is not None
-        # The message in flight is sent, so that the accepted nodes are known.
+        # Wait for the message in flight: only then are the accepted nodes known.
         self._is_over.set()
         self._new_nodes_event.set()
         await self._sender

@@ -1,6 +1,6 @@
 """Call pure tools of a region directly: the same steps as the activity wrapper, without an activity.
 
-The innermost frame catches every exception, as a tool may raise anything. This module must not import workflows.
+Every call catches all exceptions, because a tool may raise anything. This module must not import workflows.
 """
 
 import asyncio
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dagwright.activities.call_headers import known_secrets
+from dagwright.activities.call_headers import values_of_secrets
 from dagwright.activities.errors import error_text, full_failure_text, retry_decision
 from dagwright.activities.values import Load, LoadedValue, hydrate_arguments
 from dagwright.core.boundary.decoding import json_from_bytes
@@ -172,7 +172,7 @@ class PureCalls:
         try:
             arguments = {name: copy_json(value) for name, value in task.arguments.items()}
             if self._bindings:
-                secrets = known_secrets(self._bindings, spec.declaration, self._environment)
+                secrets = values_of_secrets(self._bindings, spec.declaration, self._environment)
                 redaction = Redaction(secrets.values())
                 hydrate_arguments(arguments, self._bindings, secrets=secrets, loaded=self._loaded_values)
             keywords = spec.bind(arguments)

@@ -1,8 +1,8 @@
-"""Run a batch of a region in a thread, with a scheduler like the run's and direct calls of the tools' functions.
+"""Run a batch of a region in a thread, with a separate scheduler, and call the functions of the tools directly.
 
-A batch starts nodes for 0.2 s, and at least one node. A batch also ends when its results reach a size limit, when it is
-cancelled, or when a node exceeds the node's timeout: such a call cannot be stopped, so its thread is abandoned. This
-module must not import workflows.
+A batch starts at least one node, and further nodes for 0.2 s. A batch also ends when its results reach a size limit,
+when the batch is cancelled, or when a node exceeds its timeout: such a call cannot be stopped, so the thread of the
+batch is abandoned. This module must not import workflows.
 """
 
 import threading
@@ -39,7 +39,7 @@ _NEEDS_ACTIVITY = NodeError(
     "30s, so that it runs as a separate activity",
     retryable=False,
 )
-_REPORTED = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})
+_REPORTED_STATUSES = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeStatus.SKIPPED})
 """Outcomes that the run receives; the run itself derives which nodes are blocked."""
 
 
@@ -65,7 +65,7 @@ class RegionBatch:
         scheduler: scheduler of the region; it has started.
         tools: every tool that the region's nodes name.
         calls: object that calls the tools.
-        inline_results: numbers of the nodes whose results are inline in the batch result; `None` for all.
+        inline_nodes: numbers of the nodes whose results are inline in the batch result; `None` for all.
         reported_count: how many of the nodes that ended in the scheduler were reported by earlier batches.
     """
 
@@ -75,13 +75,13 @@ class RegionBatch:
         tools: Mapping[str, ToolSpec],
         *,
         calls: PureCalls,
-        inline_results: frozenset[int] | None = None,
+        inline_nodes: frozenset[int] | None = None,
         reported_count: int = 0,
     ) -> None:
         self._scheduler = scheduler
         self._tools = tools
         self._calls = calls
-        self._inline_results = inline_results
+        self._inline_nodes = inline_nodes
         self._lock = threading.Lock()
         self._current_task: Task | None = None
         self._overdue_at = 0.0
@@ -122,7 +122,7 @@ class RegionBatch:
                 return
             outcome = outcome or self._calls.call(self._tools[task.node.tool], task)
             started_at, now = now, time.time()
-            if outcome.needs_activity and self._inline_results is None:
+            if outcome.needs_activity and self._inline_nodes is None:
                 # The node stays open: when a batch ends no other node, the run calls such nodes as activities.
                 self.abandon()
                 if now > until:
@@ -176,7 +176,7 @@ class RegionBatch:
     def result(self) -> dict[str, Any]:
         """Return the result of the batch: the outcomes of its nodes in order, and the versions of their tools."""
         nodes, records = self._scheduler.plan.nodes, self._scheduler.records
-        reported_numbers = [number for number in self.ended_nodes() if records[number].status in _REPORTED]
+        reported_numbers = [number for number in self.ended_nodes() if records[number].status in _REPORTED_STATUSES]
         return {
             "ended": [[nodes[number].id, *end_to_json(records[number])] for number in reported_numbers],
             "versions": self.versions(reported_numbers),
@@ -213,6 +213,6 @@ class RegionBatch:
                 # Only projections of a large result are inline in the batch result.
                 size = min(size, largest_result_bytes(task.node, None))
             self._remaining_stored_bytes -= outcome.size_bytes
-            if self._inline_results is None or task.ref.node in self._inline_results:
+            if self._inline_nodes is None or task.ref.node in self._inline_nodes:
                 self._remaining_bytes -= size
         return True

@@ -84,7 +84,7 @@ class OffloadedRegionState:
 
 
 class RegionCache:
-    """Cache of this process's regions between two of their batches; belongs to one event loop."""
+    """Cache of this process's regions between two of their batches. Use it on one event loop only."""
 
     def __init__(self) -> None:
         self._regions: OrderedDict[tuple[str, str], OffloadedRegionState] = OrderedDict()
@@ -155,7 +155,7 @@ async def fetch_region(batch_input: OffloadedBatchInput, store: PayloadStore) ->
 
 
 def restore_region(stored_region: StoredRegion, batch_input: OffloadedBatchInput) -> OffloadedRegionState:
-    """Return a region in the state after its last batch, or in its initial state.
+    """Return a region in the state after its last batch, or in its initial state if no batch has ended.
 
     Raises:
         ValueError: the stored region is invalid.
@@ -167,10 +167,12 @@ def restore_region(stored_region: StoredRegion, batch_input: OffloadedBatchInput
         raise ValueError("the first batch of a region has no input")
     try:
         reported_ends = {str(entry[0]): end_from_json(entry[1:]) for entry in first_input["ended"]}
-        names = [node.id for node in region.plan.nodes if node.kind == "reported"]
+        outside_ids = [node.id for node in region.plan.nodes if node.kind == "reported"]
         # A node outside the region without a reported outcome has completed, and no node of the region reads its
         # result.
-        ended = [(name, reported_ends.get(name) or Record(NodeStatus.COMPLETED)) for name in names]
+        outside_ends = [
+            (node_id, reported_ends.get(node_id) or Record(NodeStatus.COMPLETED)) for node_id in outside_ids
+        ]
         inputs = value_from_json(first_input["inputs"], first_input.get("stored_inputs"))
         scheduler = create_scheduler(region.plan, inputs)
     except (KeyError, TypeError, IndexError) as error:
@@ -178,10 +180,10 @@ def restore_region(stored_region: StoredRegion, batch_input: OffloadedBatchInput
     state = OffloadedRegionState(region, scheduler, batch_input.before, None if reports else first_input)
     if reports:
         ends = [end for report in reports for end in ends_from_json(report, region.plan)]
-        _resume(scheduler, ended, ends)
+        _resume(scheduler, outside_ends, ends)
         state.count(number for number, _ in ends)
     else:
-        start_with_ended_nodes(scheduler, ended)
+        start_with_ended_nodes(scheduler, outside_ends)
     return state
 
 

@@ -34,7 +34,8 @@ RETENTION_S = 30 * 86_400.0
 """How long the store keeps a result without a maximum age; older results are rarely requested."""
 _LOOKUP_TIMEOUT_S = 2.0
 """Timeout of a lookup in the store; calling the tool is better than a longer wait."""
-_LARGE_TIMEOUT_S = 30.0
+_TRANSFER_TIMEOUT_S = 30.0
+"""Timeout of a write, and of loading large content."""
 _FLUSH_TIMEOUT_S = 1.0
 """How long a call waits for its result to be written, so that results of ended runs are available to later runs."""
 _SKIP_STORE_S = 30.0
@@ -49,8 +50,8 @@ class CacheLookup:
         key: key from `result_key`.
         max_age_s: maximum age of the result; `None` for any age.
         is_pure: whether the tool is pure; such a tool may be faster than the store.
-        workflow_id: the run that makes the call.
-        node: the task ID in that run.
+        workflow_id: workflow ID of the run that makes the call.
+        task_id: ID of the call's task in that run.
     """
 
     key: str
@@ -58,7 +59,7 @@ class CacheLookup:
     max_age_s: float | None
     is_pure: bool
     workflow_id: str
-    node: str
+    task_id: str
 
 
 class ResultCache:
@@ -119,7 +120,7 @@ class ResultCache:
             return outcome, None
         if lookup.is_pure and outcome.cpu_s is not None and not outcome.used_model:
             took_s = seconds_without_waiting(took_s, cpu_s=outcome.cpu_s)
-        result = CachedResult(outcome.result, made_at, took_s, lookup.workflow_id, lookup.node)
+        result = CachedResult(outcome.result, made_at, took_s, lookup.workflow_id, lookup.task_id)
         if self.put(lookup, result):
             self.start_write(lookup, result)
         return outcome, result
@@ -191,7 +192,7 @@ class ResultCache:
 
     async def _load_content(self, ref: str) -> bytes | None:
         try:
-            return await self._query_store(lambda: self._store.get(ref), timeout_s=_LARGE_TIMEOUT_S)
+            return await self._query_store(lambda: self._store.get(ref), timeout_s=_TRANSFER_TIMEOUT_S)
         except (PayloadMissing, PayloadDamaged):
             return None
 
@@ -202,7 +203,8 @@ class ResultCache:
         lifetime_s = RETENTION_S if lookup.max_age_s is None else min(lookup.max_age_s, MAX_DURATION.total_seconds())
         expires_at = datetime.fromtimestamp(result.made_at, UTC) + timedelta(seconds=lifetime_s)
         await self._query_store(
-            lambda: self._store.put_cache_entry(lookup.key, content, expires_at=expires_at), timeout_s=_LARGE_TIMEOUT_S
+            lambda: self._store.put_cache_entry(lookup.key, content, expires_at=expires_at),
+            timeout_s=_TRANSFER_TIMEOUT_S,
         )
 
     async def _query_store(self, query: Callable[[], Awaitable[T]], *, timeout_s: float) -> T | None:

@@ -156,7 +156,7 @@ class _Attempt:
                 region_state.scheduler,
                 self._tools,
                 calls=self._calls,
-                inline_results=region_state.region.exports,
+                inline_nodes=region_state.region.exports,
                 reported_count=region_state.reported_count,
             )
             self._region.run()
@@ -176,9 +176,9 @@ class _Attempt:
         return result
 
     def _check_tools(self, plan: CompiledPlan) -> None:
-        missing = {node.tool for node in plan.nodes if node.kind == "tool"} - self._tools.keys()
-        if missing:
-            raise ValueError(f"this worker does not have {', '.join(sorted(missing))}")
+        missing_tools = {node.tool for node in plan.nodes if node.kind == "tool"} - self._tools.keys()
+        if missing_tools:
+            raise ValueError(f"this worker does not have {', '.join(sorted(missing_tools))}")
 
     async def _run_in_thread(self, run_nodes: BatchFunction) -> None:
         """Run a batch in a thread, and end it on cancellation."""

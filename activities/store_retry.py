@@ -31,9 +31,9 @@ def await_store_activity(store: PayloadStore, values: LargeValues) -> AwaitStore
 
     @activity.defn(name=ACTIVITY_AWAIT_STORE)
     async def await_store(message: dict[str, Any]) -> None:
-        """Return when the store accepts a new value and has the values of the message.
+        """Return when the store accepts a new value and returns the values that the message names.
 
-        A lost value does not delay the return: the call that needs it will report it.
+        A lost value does not delay the return: the call that needs the value reports the loss.
 
         Args:
             message: `refs` of values, `size_bytes` of the value to write, `pause_s` before the first request.
@@ -80,7 +80,7 @@ class StoreRetry:
 
     Args:
         heartbeats: heartbeats of the attempt; they have started.
-        cancellation: the stop request of the attempt.
+        cancellation: shows whether the attempt was cancelled.
     """
 
     def __init__(self, heartbeats: Heartbeats, cancellation: Cancellation) -> None:
@@ -90,7 +90,7 @@ class StoreRetry:
         self._is_wait_reported = heartbeats.has_waited
 
     async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a request to the store, without a time limit.
+        """Repeat a request until the store responds, without a time limit, and return the result.
 
         Raises:
             asyncio.CancelledError: the attempt was cancelled.
@@ -118,17 +118,17 @@ class StoreRetry:
                 except (StoreUnavailable, ArgumentNotLoaded, ResultNotStored) as error:
                     if time.monotonic() + pause_s >= give_up_at or not should_continue():
                         raise
-                    self._heartbeats.report_wait(str(error))
+                    self._heartbeats.report_store_wait(str(error))
                     self._is_wait_reported = True
                     await self._pause(pause_s)
                     pause_s = min(2 * pause_s, MAX_PAUSE_S, max(0.1, give_up_at - time.monotonic()))
         finally:
             if self._is_wait_reported:
-                self._heartbeats.report_wait(None)
+                self._heartbeats.report_store_wait(None)
             self._is_wait_reported = False
 
     async def _pause(self, pause_s: float) -> None:
-        # A request for a thread runs outside the attempt's task, so a cancellation does not interrupt it: poll.
+        # A request for a thread runs outside the attempt's task, so a cancellation does not interrupt it. Poll instead.
         for _ in range(max(1, round(pause_s / _POLL_INTERVAL_S))):
             if self._cancellation.is_requested:
                 raise asyncio.CancelledError

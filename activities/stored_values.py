@@ -53,12 +53,12 @@ ERROR_PLAN_LOST = "plan_lost"
 LoadActivity = Callable[[dict[str, Any]], Awaitable[dict[str, str]]]
 
 
-def load_activity(store: PayloadStore) -> LoadActivity:
+def load_plan_activity(store: PayloadStore) -> LoadActivity:
     """Return the activity `load_plan` over a store."""
 
     @activity.defn(name=ACTIVITY_LOAD_PLAN)
     async def load_plan(message: dict[str, Any]) -> dict[str, str]:
-        """Return the page `{"ref"}` of a plan, packed."""
+        """Return the plan page of `{"ref"}`, packed."""
         try:
             return pack_json(await retry_store_request(lambda: store.get(str(message.get("ref")))))
         except (PayloadMissing, PayloadDamaged) as error:

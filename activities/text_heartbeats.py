@@ -24,13 +24,13 @@ class HeartbeatPace:
     """Heartbeat rate of the responses that are written in one process."""
 
     def __init__(self) -> None:
-        self.open_responses = 0
+        self.open_response_count = 0
         """Number of responses that are being written."""
 
     @property
     def pause_s(self) -> float:
         """Return the seconds between two heartbeats of one response."""
-        return max(MIN_PAUSE_S, self.open_responses / HEARTBEATS_PER_S)
+        return max(MIN_PAUSE_S, self.open_response_count / HEARTBEATS_PER_S)
 
 
 class TextHeartbeats:
@@ -52,7 +52,7 @@ class TextHeartbeats:
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Self:
-        self._pace.open_responses += 1
+        self._pace.open_response_count += 1
         # The empty text announces the response and replaces the partial text of an earlier attempt.
         self._heartbeats.report_text(last_part("", attempt=self._attempt))
         return self
@@ -60,7 +60,7 @@ class TextHeartbeats:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._pace.open_responses -= 1
+        self._pace.open_response_count -= 1
         if self._timer is not None:
             self._timer.cancel()
 

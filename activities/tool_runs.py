@@ -73,7 +73,7 @@ async def run_tool(run: ToolRun) -> Outcome:
 
 
 async def _run_in_task(run: ToolRun) -> Outcome:
-    task = asyncio.create_task(_guarded_task(run))
+    task = asyncio.create_task(_await_function(run))
     if not await _wait_until_ended(task, run, stop=task.cancel):
         return Outcome(error=_worker_stopped_error())
     if run.cancellation.is_requested:
@@ -94,7 +94,7 @@ async def _run_in_thread(run: ToolRun) -> Outcome:
 
     def work() -> None:
         with short_switch_interval:
-            outcome = context_copy.run(_guarded_call, run)
+            outcome = context_copy.run(_call_function, run)
         # The loop may be gone if the worker stopped without waiting for this thread.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(_deliver, future, outcome)
@@ -143,7 +143,7 @@ async def _wait_until_ended(future: "asyncio.Future[Outcome]", run: ToolRun, *, 
             timeout_s = SHUTDOWN_WAIT_S
 
 
-def _guarded_call(run: ToolRun) -> Outcome:
+def _call_function(run: ToolRun) -> Outcome:
     assert run.spec.function is not None
     started_s = time.thread_time()
     try:
@@ -154,7 +154,7 @@ def _guarded_call(run: ToolRun) -> Outcome:
         return Outcome(error=error)
 
 
-async def _guarded_task(run: ToolRun) -> Outcome:
+async def _await_function(run: ToolRun) -> Outcome:
     assert run.spec.function is not None
     try:
         with active_context(run.context):

@@ -44,10 +44,12 @@ def unknown_tool_activity(client: Client, call_stored_agent: DynamicActivity) ->
         if tool.startswith(AGENT_PREFIX):
             with suppress(AgentMissing):
                 return await call_stored_agent(arguments)
-        what = f"agent {tool.removeprefix(AGENT_PREFIX)!r}" if tool.startswith(AGENT_PREFIX) else f"tool {tool!r}"
+        missing_tool = (
+            f"agent {tool.removeprefix(AGENT_PREFIX)!r}" if tool.startswith(AGENT_PREFIX) else f"tool {tool!r}"
+        )
         text = (
             f"{PAUSED_FOR_MISSING_TOOL}: the worker {client.identity} serves the queue {info.task_queue!r} "
-            f"and has no {what}"
+            f"and has no {missing_tool}"
         )
         run = WorkflowExecution(workflow_id=info.workflow_id or "", run_id=info.workflow_run_id or "")
         try:

@@ -134,7 +134,7 @@ class LargeValues:
         return keywords
 
     async def load(self, refs: Sequence[str]) -> dict[str, LoadedValue]:
-        """Return the values by reference.
+        """Return the value of each reference.
 
         Raises:
             ArgumentNotLoaded: the store does not respond.
@@ -187,7 +187,7 @@ class LargeValues:
             project_value, value, ref, size_bytes=len(encoded), projections=projections, name=name
         )
 
-    async def put(self, content: bytes) -> str:
+    async def store_conversation(self, content: bytes) -> str:
         """Put the conversation of a model call into the store and return its reference.
 
         Raises:

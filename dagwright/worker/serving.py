@@ -37,7 +37,7 @@ from dagwright.activities.run_output import output_activity
 from dagwright.activities.run_region import region_activity
 from dagwright.activities.store_retry import await_store_activity
 from dagwright.activities.stored_agents import stored_agent_activity
-from dagwright.activities.stored_values import blob_activities, load_activity, load_values_activity
+from dagwright.activities.stored_values import blob_activities, load_plan_activity, load_values_activity
 from dagwright.activities.unknown_tools import unknown_tool_activity
 from dagwright.activities.values import LargeValues
 from dagwright.agents.agent_calls import declared_agents
@@ -165,7 +165,7 @@ def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *,
         toolset.store,
         task_queue,
         rounds=toolset.rounds,
-        stored_agents=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
+        load_stored_agents=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
     )
     return [
         load_values_activity(values),
@@ -174,11 +174,13 @@ def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *,
         end_cancelled_run,
         delete_execution,
         compile_activity(
-            scope, has_state=SearchAttributeCheck(client).is_registered, notifies=toolset.webhook is not None
+            scope,
+            check_state_attribute=SearchAttributeCheck(client).is_registered,
+            has_webhook=toolset.webhook is not None,
         ),
         notify_activity(toolset.webhook),
         read_plan_activity(toolset.declarations(), values),
-        load_activity(toolset.store),
+        load_plan_activity(toolset.store),
         output_activity(client, toolset.store),
         *blob_activities(toolset.store),
         *map_activities(values),

@@ -110,7 +110,7 @@ class Run:
                 returned[call.task_id] = None
                 continue
             ended.append(self._complete_call(call))
-            followers.end(call.task_id, ended[-1].payload)
+            followers.apply_result(call.task_id, ended[-1].payload)
             waiting += followers.next_calls()
         result = call_batch_result_from_json(
             pydantic_core.from_json(pydantic_core.to_json(CallBatchResult(ended, returned).to_json()))

@@ -173,7 +173,7 @@ class Run:
         batch = read_offloaded_batch(message)
         inner = restore_region(asyncio.run(fetch_region(batch, self.store)), batch)
         calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
-        region = RegionBatch(inner.scheduler, self.tools, calls=calls, inline_results=inner.region.exports)
+        region = RegionBatch(inner.scheduler, self.tools, calls=calls, inline_nodes=inner.region.exports)
         region.run()
         calls.close()
         ref = asyncio.run(self.store.put(inner.report(region)))

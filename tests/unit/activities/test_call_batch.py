@@ -69,7 +69,7 @@ class Scene:
             ToolEnvironment(Path(), secret=lambda _: None),
             values=LargeValues(store),
             cache=ResultCache(store),
-            guards=CallGuards(detached=self.detached),
+            guards=CallGuards(detached_calls=self.detached),
         )
         self.activities = activities_of_tools(tools)
         self.paused: set[str] = set()

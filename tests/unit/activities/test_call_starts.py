@@ -302,12 +302,14 @@ async def test_heartbeat_with_text_also_has_the_other_details() -> None:
     assert (second[0], usage_of_heartbeat(second).calls, second[TEXT_INDEX]["text"]) == ("cursor", 1, "Oslo has")
 
 
-@pytest.mark.parametrize(("open_responses", "pause_s"), [(0, MIN_PAUSE_S), (10, MIN_PAUSE_S), (50, 0.5), (400, 4.0)])
-def test_heartbeat_rate_of_all_streamed_responses_is_limited(open_responses: int, pause_s: float) -> None:
+@pytest.mark.parametrize(
+    ("open_response_count", "pause_s"), [(0, MIN_PAUSE_S), (10, MIN_PAUSE_S), (50, 0.5), (400, 4.0)]
+)
+def test_heartbeat_rate_of_all_streamed_responses_is_limited(open_response_count: int, pause_s: float) -> None:
     pace = HeartbeatPace()
-    pace.open_responses = open_responses
+    pace.open_response_count = open_response_count
     assert pace.pause_s == pytest.approx(pause_s)
-    assert open_responses / pace.pause_s <= HEARTBEATS_PER_S + 1e-9
+    assert open_response_count / pace.pause_s <= HEARTBEATS_PER_S + 1e-9
 
 
 class _UnresponsiveStarts:

@@ -64,14 +64,14 @@ PLAN = {
 
 
 def region_results(
-    inline_results: frozenset[int] | None, *, nodes: Sequence[Any] = PLAN["nodes"], registry: ToolRegistry = REGISTRY
+    inline_nodes: frozenset[int] | None, *, nodes: Sequence[Any] = PLAN["nodes"], registry: ToolRegistry = REGISTRY
 ) -> dict[str, Any]:
     """Run one batch of a plan, and return the result or error of each node that ended."""
     plan = compile_plan(check_plan({"nodes": [*nodes]}, registry.declarations()))
     scheduler = create_scheduler(plan, {})
     scheduler.start(0.0)
     calls = PureCalls("run", ToolEnvironment(Path()), load=lambda refs: {}, cancellation=Cancellation())
-    region = RegionBatch(scheduler, {spec.name: spec for spec in registry}, calls=calls, inline_results=inline_results)
+    region = RegionBatch(scheduler, {spec.name: spec for spec in registry}, calls=calls, inline_nodes=inline_nodes)
     # On a busy machine, a batch could time out before its nodes end.
     with patch.object(region_batches, "REGION_BATCH_S", 60.0):
         region.run()

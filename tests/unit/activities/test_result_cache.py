@@ -52,12 +52,12 @@ class Bench:
 
         outcome, cached = await cache.get_or_call(cache_lookup(node, **changes), call)
         await cache.flush({changes.get("key", KEY)})
-        return outcome.result.decode().strip('"'), cached.node if cached is not None else None
+        return outcome.result.decode().strip('"'), cached.task_id if cached is not None else None
 
 
 def cache_lookup(node: str = "n", **changes: Any) -> CacheLookup:
     values = {"key": KEY, "tool": "t", "max_age_s": 60.0, "is_pure": False, "workflow_id": "run-1"}
-    return CacheLookup(**{**values, **changes}, node=node)
+    return CacheLookup(**{**values, **changes}, task_id=node)
 
 
 @pytest.fixture
