@@ -1,4 +1,4 @@
-"""Prepare the run of a request in natural language that a Python program starts."""
+"""Prepare runs of requests in natural language for the Python client."""
 
 from dataclasses import dataclass, field, replace
 

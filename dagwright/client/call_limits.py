@@ -33,10 +33,12 @@ class Limit:
 
     Args:
         subject: tool, model, owner or template that the limit applies to, such as `tool:http_request`.
-        limit: text of the limit, such as `20/s concurrency=5`; `None` if calls are held without a limit.
+        limit: text of the limit, such as `20/s concurrency=5`; `None` if the subject has no limit and its calls are
+            only held.
         is_declared: whether workers declare it; otherwise it was set at run time.
         by: person who set it, if given.
-        running: calls that run with a lease; only a concurrency limit has leases. `None` if the limit does not respond.
+        running: number of running calls that hold a lease; only a concurrency limit has leases. `None` if the limit
+            does not respond.
         waiting: estimated number of calls that wait; `None` if the limit does not respond.
         today: usage of the daily budget, such as `tokens: 48,210 of 50,000 used today`.
         held: why no call may start now, such as `was asked to wait until … (429 from api.example.org)`.
@@ -56,7 +58,7 @@ async def set_limit(client: TemporalClient, subject: str, limit: str, tools: Kno
     """Set a limit at run time; it overrides the limit that workers declare.
 
     Returns:
-        The new limit, without its use.
+        The new limit, without its current usage.
 
     Raises:
         CommandRejected: the subject or the limit is invalid, or there is no such tool, or its calls cannot wait.
@@ -66,7 +68,7 @@ async def set_limit(client: TemporalClient, subject: str, limit: str, tools: Kno
     except CallLimitInvalid as error:
         raise CommandRejected(str(error)) from None
     if parsed_subject.kind == "tool":
-        await tools.check_can_be("limited", parsed_subject.name)
+        await tools.check_service_tool("limited", parsed_subject.name)
     replaced_settings = await server_limits.set_limit(
         client, parsed_subject, parsed_limit, task_queue=tools.task_queue, by=by
     )
@@ -74,7 +76,7 @@ async def set_limit(client: TemporalClient, subject: str, limit: str, tools: Kno
 
 
 async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
-    """Remove the limit that was set at run time, or else the limit that workers declare.
+    """Remove the limit that was set at run time; if none was set, remove the limit that workers declare.
 
     Without the limit set at run time, the declared limit applies again. A removed declared limit applies again as soon
     as a worker declares it.
@@ -95,12 +97,12 @@ async def remove_limit(client: TemporalClient, subject: str) -> RemovedLimit:
 
 
 async def read_limits(client: TemporalClient) -> list[Limit]:
-    """Return all limits with their use, by subject."""
+    """Return all limits with their current usage, by subject."""
     return [limit_of(use) for use in await server_limits.list_uses(client)]
 
 
 def limit_of(use: server_limits.LimitUse) -> Limit:
-    """Return a limit with its use."""
+    """Return the public form of a limit and its usage."""
     settings = use.settings
     return Limit(
         str(settings.subject),

@@ -20,7 +20,7 @@ from dagwright.client.connecting import create_services
 from dagwright.client.errors import OptionInvalid, RunIdInUse
 from dagwright.client.events import CursorInvalid
 from dagwright.client.feedback.feedback_request import Inbox, to_feedback_request
-from dagwright.client.feedback.inbox import InboxFilter, read_requests
+from dagwright.client.feedback.inbox import InboxFilter, read_nonempty_inbox_page
 from dagwright.client.list_cursors import ListCursor
 from dagwright.client.options import AskOptions, StartOptions, duration_s, validate_tags, without_none
 from dagwright.client.plan_starts import (
@@ -38,7 +38,7 @@ from dagwright.client.server_errors import reports_server_errors
 from dagwright.client.service_tools import KnownTools
 from dagwright.client.services import Services
 from dagwright.client.session import Session, SessionState, state_of
-from dagwright.client.starts import Started, StartRequest
+from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.client.tool_pauses import PausedTool, ResumedTool, pause_tool, paused_tools, resume_tool
 from dagwright.core.boundary.arguments import checks_arguments, checks_methods
 from dagwright.core.errors import ClientClosed, DagwrightError, PlanInvalid
@@ -98,11 +98,11 @@ class Client:
         """Connect to a server: `async with Client.connect() as client`, or `await` and close it later.
 
         Args:
-            address: `HOST:PORT`; by default the server that Temporal's environment variables or config file name, or
-                else the local server of the state folder, which is started if it does not run.
+            address: `HOST:PORT`; by default the server of Temporal's environment variables or config file. If they have
+                none, the local server of the state folder, which is started if it does not run.
             namespace: by default the namespace of the environment or config file, or else `default`.
             settings: by default those of the environment.
-            keep_server: leave a local server running until `dagwright down`, such as for its UI.
+            keep_server: leave a local server running until `dagwright down`, for example to use its UI.
 
         Raises:
             ServerUnreachable: no server can be reached or started.
@@ -355,7 +355,9 @@ class Client:
         opened_before = None if older_than is None else time.time() - duration_s("older_than", older_than)
         inbox_filter = InboxFilter(assignee=assignee, type=type, opened_before=opened_before)
         connection = self._services.connection
-        page = await read_requests(connection, limit=limit, inbox_filter=inbox_filter, after=_parse_cursor(after))
+        page = await read_nonempty_inbox_page(
+            connection, limit=limit, inbox_filter=inbox_filter, after=_parse_cursor(after)
+        )
         requests = [
             to_feedback_request(request, self.get_run(str(request.document["run_id"]))) for request in page.requests
         ]
@@ -393,7 +395,8 @@ class Client:
 
         Args:
             subject: `tool:NAME`, `model:NAME`, `owner:NAME` or `template:NAME`.
-            limit: one or more of a rate such as `20/s` or `500/min`, `concurrency=5` and `tokens=100000` (per minute).
+            limit: a rate such as `20/s` or `500/min`, `concurrency=5`, `tokens=100000` (per minute), or several of
+                these.
 
         Raises:
             CommandRejected: the subject or the limit is invalid.
@@ -405,7 +408,7 @@ class Client:
         return KnownTools(declarations, self._services.store, self._services.settings.task_queue)
 
     async def remove_call_limit(self, subject: str) -> None:
-        """Remove a limit that was set with `set_call_limit`; a limit that workers declare applies again.
+        """Remove a limit that was set with `set_call_limit`; then a limit that workers declare applies again.
 
         Raises:
             CommandRejected: the subject has no limit.
@@ -413,7 +416,7 @@ class Client:
         await remove_limit(self._services.connection.client, subject)
 
     async def call_limits(self) -> list[Limit]:
-        """Return all limits with their use, by subject."""
+        """Return all limits with their current usage, by subject."""
         return await read_limits(self._services.connection.client)
 
     def session(self, name: str) -> Session:
@@ -462,7 +465,7 @@ class Client:
 
     async def _worker_connection(self) -> TemporalClient:
         """Return a client for a worker: the SDK allows one worker for each connection and task queue."""
-        return self.temporal if not self._tools.serving_count else await separate_client(self.temporal)
+        return self.temporal if not self._tools.open_worker_count else await separate_client(self.temporal)
 
     async def _prepare_start(self, request: PlanStart, toolset: Toolset, session: StoredSession | None) -> StartRequest:
         context = {**(session.names if session is not None else {}), **request.options.get("context", {})}
@@ -478,7 +481,7 @@ class Client:
 
     async def _find_existing(
         self, request: PlanStart, toolset: Toolset, invalid: PlanInvalid, *, run_id: str | None
-    ) -> Started:
+    ) -> StartedRun:
         """Find the run of a plan whose tools have been renamed or removed since it started.
 
         Raises:
@@ -500,7 +503,7 @@ class Client:
         services = self._services
         started_run = await services.runs.start(start)
         has_own_server = services.connection.server.is_new and not LocalServer(services.settings).is_persistent()
-        if started_run.is_new and has_own_server and not self._tools.serving_count:
+        if started_run.is_new and has_own_server and not self._tools.open_worker_count:
             _LOG.warning(_OWN_SERVER_WARNING, started_run.workflow_id)
         return self.get_run(started_run.workflow_id)
 
@@ -561,7 +564,7 @@ _MISSING_TOOL_CODES = ("unknown_tool", "unknown_agent")
 
 
 def _wait_silently(_: Turn) -> None:
-    """Callback that reports nothing: only with a callback, `start_turn` waits for the running turn of the session."""
+    """Report nothing. `start_turn` waits for the session's running turn only if it has a callback."""
 
 
 def _check_limit(limit: int) -> None:

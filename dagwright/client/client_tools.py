@@ -1,6 +1,7 @@
 """Tools against which a client compiles plans.
 
-They are the built-in tools, the tools of its open workers, passed tools, and tools that other workers have published.
+They are the built-in tools, the tools of the client's open workers, tools passed to a method, and tools that other
+workers have published.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ Tools = Mapping[str, ToolDeclaration]
 
 
 class ClientTools:
-    """Tools of one client. Nothing is loaded before the first run is started."""
+    """Tools of one client, loaded when they are first used."""
 
     def __init__(self, services: "Services") -> None:
         self._services = services
@@ -33,7 +34,7 @@ class ClientTools:
         self._load_lock = asyncio.Lock()
 
     @property
-    def serving_count(self) -> int:
+    def open_worker_count(self) -> int:
         """Number of open workers of the client."""
         return len(self._served_toolsets)
 
@@ -79,7 +80,7 @@ class ClientTools:
         """Compile a plan; if it names unknown tools, look for them among the tools that other workers have published.
 
         Args:
-            compile_with: compiles the plan against tools; it runs in a thread.
+            compile_with: function that compiles the plan against tools; it runs in a thread.
             plan: the plan as it was written.
 
         Raises:
@@ -103,10 +104,10 @@ class ClientTools:
         return await asyncio.to_thread(compile_with, {**tools, **published_tools})
 
     async def _with_published_declarations(self, toolset: Toolset) -> Tools:
-        """Return the declarations of a toolset, with the published declarations of passed tools.
+        """Return the declarations of a toolset; published declarations replace those of passed tools.
 
-        A worker, such as one with a `DagwrightPlugin`, may serve a function on another queue than the function's module
-        names. The published declaration has the worker's queue.
+        A worker, such as one with a `DagwrightPlugin`, may serve a function on another queue than the queue of the
+        function's module. The published declaration has the worker's queue.
         """
         tools = toolset.declarations()
         passed_names = [

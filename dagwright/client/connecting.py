@@ -24,7 +24,7 @@ async def prepare_to_start(connection: Connection, settings: Settings, toolset: 
     record_protected_paths(settings, toolset.environment.protected_paths)
     await check_store(connection.client, toolset.store, task_queue=settings.task_queue)
     await claim_store(toolset.store, connection.client)
-    # Running workers may have other agent cards.
+    # Running workers may have other agent cards, so the cards of this process are published.
     await publish_cards(toolset.store, toolset.agents)
 
 

@@ -8,14 +8,15 @@ class RunIdInUse(DagwrightError):
 
 
 class SessionNotFound(DagwrightError):
-    """There is no session with this name, or it cannot be read; the message says which."""
+    """There is no session with this name, or the session cannot be read; the message says which."""
 
 
 class TurnRejected(DagwrightError):
     """The session did not start the turn.
 
     Args:
-        code: as in `TurnRejection`; `no_worker` if no worker serves the session; `invalid` or `too_large`.
+        code: a code of `TurnRejection`; `no_worker` if no worker serves the session; `not_started` if the run of the
+            turn could not be started; otherwise `invalid` or `too_large`.
         run: the running turn of the session, if it is the reason.
     """
 

@@ -39,18 +39,18 @@ class ReportedState:
     """State of a run as the client has received it.
 
     Args:
-        tasks: displayed state of each node and item whose state has changed.
-        recorded: node or item -> its status and attempts in the history.
-        started: nodes and items whose start was reported.
-        requests: IDs of requests whose opening was reported.
-        closed: IDs of requests whose end was reported.
+        task_states: displayed state of each node and item whose state has changed.
+        recorded_states: node or item -> its status and attempts in the history.
+        started_ids: nodes and items whose start was reported.
+        request_ids: IDs of requests whose opening was reported.
+        closed_request_ids: IDs of requests whose end was reported.
     """
 
-    tasks: dict[str, TaskState] = field(default_factory=dict)
-    recorded: dict[str, tuple[NodeStatus, int]] = field(default_factory=dict)
-    started: set[str] = field(default_factory=set)
-    requests: set[str] = field(default_factory=set)
-    closed: set[str] = field(default_factory=set)
+    task_states: dict[str, TaskState] = field(default_factory=dict)
+    recorded_states: dict[str, tuple[NodeStatus, int]] = field(default_factory=dict)
+    started_ids: set[str] = field(default_factory=set)
+    request_ids: set[str] = field(default_factory=set)
+    closed_request_ids: set[str] = field(default_factory=set)
     paused_at: float | None = None
     status: RunStatus | None = None
     is_started: bool = False
@@ -66,7 +66,7 @@ def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = Fa
     if snapshot.cursor.event == 0 and snapshot.cursor.run == 1:
         return ReportedState()
     states = states_of(snapshot.scheduler)
-    recorded = {task: (state.status, state.attempts) for task, state in states.items()}
+    recorded_states = {task: (state.status, state.attempts) for task, state in states.items()}
     if may_have_waited:
         waiting_status = NodeStatus.WAITING
         states = {
@@ -76,11 +76,13 @@ def reported_state_at(snapshot: "HistorySnapshot", *, may_have_waited: bool = Fa
     facts = facts_of(snapshot.scheduler, ())
     paused = facts.paused
     return ReportedState(
-        tasks=states,
-        recorded=recorded,
-        started={task for task in started_tasks(snapshot.scheduler) if recorded[task][0] not in _NOT_STARTED},
-        requests={*facts.open_requests, *facts.closings},
-        closed={*facts.closings},
+        task_states=states,
+        recorded_states=recorded_states,
+        started_ids={
+            task for task in started_tasks(snapshot.scheduler) if recorded_states[task][0] not in _NOT_STARTED
+        },
+        request_ids={*facts.open_requests, *facts.closings},
+        closed_request_ids={*facts.closings},
         paused_at=None if paused is None else paused.at,
         is_started=True,
         has_ended=snapshot.is_closed,
@@ -91,14 +93,14 @@ class EventMoment(NamedTuple):
     """State of a run at one moment.
 
     Args:
-        changed: nodes and items whose state has changed -> their state.
-        requests: documents of the open requests of sub-plans.
+        changed_states: nodes and items whose state has changed -> their state.
+        sub_plan_requests: documents of the open requests of sub-plans.
     """
 
     view: "RunView"
-    changed: Mapping[str, TaskState]
+    changed_states: Mapping[str, TaskState]
     facts: MomentFacts
-    requests: Sequence[Mapping[str, Any]] = ()
+    sub_plan_requests: Sequence[Mapping[str, Any]] = ()
 
 
 def moment_at(view: "RunView", snapshot: "HistorySnapshot") -> EventMoment:
@@ -155,7 +157,8 @@ class EventMapper:
             *self._pause_event(moment),
         ]
         # The end of a node precedes the start of its dependents.
-        durable = [entry.event for entry in sorted(timed_events, key=lambda entry: entry.key) if entry.is_durable]
+        sorted_events = sorted(timed_events, key=lambda timed_event: timed_event.key)
+        durable = [timed_event.event for timed_event in sorted_events if timed_event.is_durable]
         live = [timed_event.event for timed_event in timed_events if not timed_event.is_durable]
         if is_closed and not self._reported.has_ended:
             self._reported.has_ended = True
@@ -167,7 +170,7 @@ class EventMapper:
 
     # The run.
 
-    def _start_event(self, moment: EventMoment) -> "Iterator[_Timed]":
+    def _start_event(self, moment: EventMoment) -> "Iterator[_TimedEvent]":
         if self._reported.is_started:
             return
         self._reported.is_started = True
@@ -176,9 +179,9 @@ class EventMapper:
         started = RunStatusEvent(
             type="run.started", run_id=self._run_id, at=at, status=RunStatus.RUNNING, title=view.title
         )
-        yield _Timed(_SortKey(-inf, 0), started)
+        yield _TimedEvent(_SortKey(-inf, 0), started)
 
-    def _pause_event(self, moment: EventMoment) -> "Iterator[_Timed]":
+    def _pause_event(self, moment: EventMoment) -> "Iterator[_TimedEvent]":
         paused = moment.facts.paused
         if (None if paused is None else paused.at) == self._reported.paused_at:
             return
@@ -192,10 +195,10 @@ class EventMapper:
                 reason=paused.reason,
                 by=paused.by,
             )
-            yield _Timed(_SortKey(cut_to_ms(paused.at), 2), event)
+            yield _TimedEvent(_SortKey(cut_to_ms(paused.at), 2), event)
         else:
             self._reported.paused_at = None
-            yield _Timed(
+            yield _TimedEvent(
                 _SortKey(inf, 0), RunStatusEvent(type="run.resumed", run_id=self._run_id, status=RunStatus.RUNNING)
             )
 
@@ -220,28 +223,29 @@ class EventMapper:
 
     # Nodes.
 
-    def _node_events(self, moment: EventMoment) -> "Iterator[_Timed]":
-        for task, state in moment.changed.items():
+    def _node_events(self, moment: EventMoment) -> "Iterator[_TimedEvent]":
+        for task, state in moment.changed_states.items():
             yield from self._events_of_task(task, state, moment.facts.tasks[task])
 
-    def _events_of_task(self, task: str, state: TaskState, facts: TaskFacts) -> "Iterator[_Timed]":
+    def _events_of_task(self, task: str, state: TaskState, facts: TaskFacts) -> "Iterator[_TimedEvent]":
         reported, recorded_state = self._reported, (facts.status, state.attempts)
-        previous_state, reported.tasks[task] = reported.tasks.get(task), state
-        previous_recorded, reported.recorded[task] = reported.recorded.get(task), recorded_state
+        previous_state, reported.task_states[task] = reported.task_states.get(task), state
+        previous_recorded_state = reported.recorded_states.get(task)
+        reported.recorded_states[task] = recorded_state
         if facts.status in _NOT_STARTED:
-            reported.started.discard(task)
+            reported.started_ids.discard(task)
         else:
             is_restart = (
-                previous_recorded is not None
-                and previous_recorded[0].is_final
-                and (facts.status is NodeStatus.RUNNING or state.attempts > previous_recorded[1])
+                previous_recorded_state is not None
+                and previous_recorded_state[0].is_final
+                and (facts.status is NodeStatus.RUNNING or state.attempts > previous_recorded_state[1])
             )
-            if is_restart or (task not in reported.started and _has_started(state, facts)):
-                reported.started.add(task)
+            if is_restart or (task not in reported.started_ids and _has_started(state, facts)):
+                reported.started_ids.add(task)
                 yield _timed_start(self._node_event("started", task, state, facts), facts)
             elif state.status is NodeStatus.RUNNING and _is_waiting(previous_state):
                 yield _timed_live(self._node_event("resumed", task, state, facts))
-        if facts.status.is_final and previous_recorded != recorded_state:
+        if facts.status.is_final and previous_recorded_state != recorded_state:
             yield _timed_end(self._node_event(facts.status.value, task, state, facts), facts)
         elif _is_waiting(state) and state != previous_state:
             yield _timed_live(self._node_event("waiting", task, state, facts))
@@ -264,23 +268,23 @@ class EventMapper:
 
     # Requests.
 
-    def _request_events(self, moment: EventMoment) -> "Iterator[_Timed]":
+    def _request_events(self, moment: EventMoment) -> "Iterator[_TimedEvent]":
         reported, facts = self._reported, moment.facts
         for request in facts.open_requests.values():
-            if request.id not in reported.requests:
-                reported.requests.add(request.id)
+            if request.id not in reported.request_ids:
+                reported.request_ids.add(request.id)
                 yield self._requested_event(request, moment)
         for request_id, closing in facts.closings.items():
-            if request_id in reported.closed:
+            if request_id in reported.closed_request_ids:
                 continue
-            reported.closed.add(request_id)
+            reported.closed_request_ids.add(request_id)
             opened_request = moment.view.opened_requests.get(request_id)
-            if request_id not in reported.requests and opened_request is not None:
+            if request_id not in reported.request_ids and opened_request is not None:
                 yield self._requested_event(opened_request, moment)
-            reported.requests.add(request_id)
+            reported.request_ids.add(request_id)
             yield self._closed_event(request_id, closing, moment)
 
-    def _requested_event(self, request: Request, moment: EventMoment) -> "_Timed":
+    def _requested_event(self, request: Request, moment: EventMoment) -> "_TimedEvent":
         event = FeedbackRequested(
             type="feedback.requested",
             run_id=self._run_id,
@@ -289,9 +293,9 @@ class EventMapper:
             request=request_of(request.to_json(self._run_id), self._run),
             is_open=_is_open(request.id, moment),
         )
-        return _Timed(_key_of_request(request.id, moment.view, at=request.opened_at, rank=3), event)
+        return _TimedEvent(_key_of_request(request.id, moment.view, at=request.opened_at, rank=3), event)
 
-    def _closed_event(self, request_id: str, closing: Closing, moment: EventMoment) -> "_Timed":
+    def _closed_event(self, request_id: str, closing: Closing, moment: EventMoment) -> "_TimedEvent":
         opened_request = moment.view.opened_requests.get(request_id)
         task = None if _ref_of(request_id, moment.view) is None else without_number(request_id)
         event = FeedbackClosed(
@@ -306,12 +310,12 @@ class EventMapper:
         )
         # A default or a policy may answer a request when it opens; then the closing follows the opening.
         rank = 4 if closing.at == closing.requested_at else -1
-        return _Timed(_key_of_request(request_id, moment.view, at=closing.at, rank=rank), event)
+        return _TimedEvent(_key_of_request(request_id, moment.view, at=closing.at, rank=rank), event)
 
     def _child_request_events(self, moment: EventMoment) -> Iterator[AnyRunEvent]:
         child_requests = {
             str(request["request_id"]): request
-            for request in moment.requests
+            for request in moment.sub_plan_requests
             if request["request_id"] not in moment.facts.open_requests
         }
         for request_id, node in [*self._child_requests.items()]:
@@ -335,6 +339,7 @@ class _SortKey(NamedTuple):
     """Sort key of an event within a moment.
 
     Args:
+        rank: order of events with the same time.
         number: number of the node in the plan.
         item: number of the item. A map starts before its items and ends after them.
     """
@@ -347,7 +352,7 @@ class _SortKey(NamedTuple):
     request: str = ""
 
 
-class _Timed(NamedTuple):
+class _TimedEvent(NamedTuple):
     """An event with its sort key within a moment."""
 
     key: _SortKey
@@ -359,22 +364,22 @@ def _is_waiting(state: TaskState | None) -> bool:
     return state is not None and state.status is NodeStatus.WAITING
 
 
-def _timed_start(event: NodeEvent, facts: TaskFacts) -> _Timed:
+def _timed_start(event: NodeEvent, facts: TaskFacts) -> _TimedEvent:
     # The start of a node with zero duration precedes its end.
     is_instant = facts.started_at == facts.ended_at
     at = inf if facts.started_at is None else facts.started_at
     item = -1 if facts.item is None else facts.item
-    return _Timed(_SortKey(at, 0 if is_instant else 1, facts.number, item), event)
+    return _TimedEvent(_SortKey(at, 0 if is_instant else 1, facts.number, item), event)
 
 
-def _timed_end(event: NodeEvent, facts: TaskFacts) -> _Timed:
+def _timed_end(event: NodeEvent, facts: TaskFacts) -> _TimedEvent:
     at = inf if facts.ended_at is None else facts.ended_at
     item = inf if facts.item is None else facts.item
-    return _Timed(_SortKey(at, 0, facts.number, item, is_end=True), event)
+    return _TimedEvent(_SortKey(at, 0, facts.number, item, is_end=True), event)
 
 
-def _timed_live(event: NodeEvent) -> _Timed:
-    return _Timed(_SortKey(inf, 0), event, is_durable=False)
+def _timed_live(event: NodeEvent) -> _TimedEvent:
+    return _TimedEvent(_SortKey(inf, 0), event, is_durable=False)
 
 
 def _is_open(request_id: str, moment: EventMoment) -> bool:

@@ -110,7 +110,7 @@ ClosingType = Literal["feedback.answered", "feedback.expired", "feedback.closed"
 
 
 def run_event_type(status: str) -> RunEventType:
-    """Return the type of the event that reports a run status; for `completed_with_failures`, `run.completed`."""
+    """Return the type of the event for a run status; `run.completed` is also the type for `completed_with_failures`."""
     event_status = RunStatus.COMPLETED if status == RunStatus.COMPLETED_WITH_FAILURES else status
     return cast("RunEventType", f"run.{event_status}")
 
@@ -163,7 +163,7 @@ class NodeEvent(RunEvent):
 
     Args:
         node_id: `load[north]` for an item.
-        attempts: calls of its tool, failed attempts included.
+        attempts: number of calls of the node's tool, including failed calls.
         reason: why the node is waiting or was cancelled.
     """
 
@@ -183,7 +183,7 @@ class FeedbackRequested(RunEvent):
 
     Args:
         is_open: whether the request was open when the event was read. A client that reads old events also receives
-            requests answered since.
+            requests that have been answered in the meantime.
     """
 
     type: Literal["feedback.requested"]
@@ -215,7 +215,7 @@ class TextDelta(RunEvent):
     """A piece of a model's response.
 
     Args:
-        node_id: node of the model call; `None` for the rest of a response, read after the response was complete.
+        node_id: node of the model call; `None` for the rest of a response that is read when the run has ended.
         offset: offset of the piece in the response, in characters.
         starts_over: discard earlier pieces; the response starts with this piece.
     """

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.client.errors import ForkRejected, RunIdInUse
 from dagwright.client.forks import with_current_tools
-from dagwright.client.starts import RunStartOptions, Started, StartRequest
+from dagwright.client.starts import RunStartOptions, StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
@@ -37,8 +37,8 @@ class ForkChanges:
     """Requested changes of a fork.
 
     Args:
-        plans: at most one plan: as written, as sent by a program, or the reason why it could not be read; empty to use
-            the plan of the run.
+        plans: the new plan, or empty to use the plan of the run. The plan is as written, as sent by a program, or the
+            reason why it could not be read.
         inputs: changed inputs.
         rerun: nodes and items to execute again.
         convert_inputs: converts the changed inputs.
@@ -77,11 +77,11 @@ async def draft_fork(
         )
         plan, inputs = await changes.check_runner(prepare_changed_plan, change, tools)
     else:
-        plan, inputs = await asyncio.to_thread(_changed_plan, view, changes, tools, run_inputs=run_inputs)
+        plan, inputs = await asyncio.to_thread(_plan_with_changed_inputs, view, changes, tools, run_inputs=run_inputs)
     return await forks.draft(view, plan, inputs=inputs, rerun=changes.rerun)
 
 
-def _changed_plan(
+def _plan_with_changed_inputs(
     view: "RunView", changes: ForkChanges, tools: Mapping[str, ToolDeclaration], *, run_inputs: Mapping[str, Any]
 ) -> tuple[CompiledPlan, dict[str, Any]]:
     """Return the plan and the inputs of the fork.
@@ -92,8 +92,8 @@ def _changed_plan(
     assert view.scheduler is not None
     plan = with_current_tools(view.scheduler.plan, tools, rerun=changes.rerun)
     converted_inputs, conversion_problems = changes.convert_inputs(plan.inputs, changes.inputs)
-    unknown = [name for name in changes.inputs if name not in plan.inputs and name not in run_inputs]
-    problems = [*conversion_problems, *unknown_input_problems(unknown, {**plan.inputs, **run_inputs})]
+    unknown_names = [name for name in changes.inputs if name not in plan.inputs and name not in run_inputs]
+    problems = [*conversion_problems, *unknown_input_problems(unknown_names, {**plan.inputs, **run_inputs})]
     inputs = {**run_inputs, **converted_inputs}
     if problems := [*problems, *invalid_inputs(plan.inputs, inputs)]:
         raise PlanInvalid(problems)
@@ -128,16 +128,16 @@ def prepare_changed_plan(
         PlanInvalid: the plan or the inputs are invalid.
     """
     plan = read_posted_plan(change.plan) if isinstance(change.plan, PostedPlan) else change.plan
-    checked = check_plan(plan, tools, context=change.context)
-    converted_inputs, conversion_problems = change.convert_inputs(checked.inputs, change.inputs)
-    if problems := [*unused_inputs(checked, change.inputs), *conversion_problems]:
+    checked_plan = check_plan(plan, tools, context=change.context)
+    converted_inputs, conversion_problems = change.convert_inputs(checked_plan.inputs, change.inputs)
+    if problems := [*unused_inputs(checked_plan, change.inputs), *conversion_problems]:
         raise PlanInvalid(problems)
-    names_to_drop = {*unused_names(checked, change.run_inputs)}
+    names_to_drop = {*unused_names(checked_plan, change.run_inputs)}
     inputs = {
         **{name: value for name, value in change.run_inputs.items() if name not in names_to_drop},
         **converted_inputs,
     }
-    return prepare_plan(checked, inputs), inputs
+    return prepare_plan(checked_plan, inputs), inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ class ForkOptions:
     tags: Mapping[str, str] | None = None
 
 
-async def start_fork(draft: "ForkDraft", *, runs: "Runs", forks: "Forks", options: ForkOptions) -> Started:
+async def start_fork(draft: "ForkDraft", *, runs: "Runs", forks: "Forks", options: ForkOptions) -> StartedRun:
     """Start a fork with the owner of its original run; if the same fork exists, return its run.
 
     Raises:

@@ -113,7 +113,7 @@ class Forks:
     def __init__(self, open_reader: OpenReader, store: PayloadStore) -> None:
         self._open_reader = open_reader
         self._store = store
-        self._sub_plans_read = 0
+        self._read_sub_plan_count = 0
 
     async def draft(
         self, view: "RunView", plan: CompiledPlan, *, inputs: Mapping[str, Any], rerun: Collection[str] = ()
@@ -123,7 +123,7 @@ class Forks:
         Args:
             plan: plan of the fork; `with_current_tools` returns the plan of the original run.
             inputs: all inputs of the fork.
-            rerun: nodes and items to execute again with new idempotency keys; in a sub-plan the path to them.
+            rerun: nodes and items to execute again with new idempotency keys; for a node of a sub-plan, its path.
 
         Raises:
             ForkRejected: the run cannot be forked with these changes.
@@ -143,9 +143,9 @@ class Forks:
         reuse, prediction = await asyncio.to_thread(
             _reuse_and_prediction, fork_scheduler, original_scheduler, source=source, differences=differences
         )
-        unknown = [name for name in rerun if not _has_task(name, fork_scheduler, prediction)]
-        if unknown:
-            raise ForkRejected(unknown_rerun(unknown[0], plan))
+        unknown_names = [name for name in rerun if not _has_task(name, fork_scheduler, prediction)]
+        if unknown_names:
+            raise ForkRejected(unknown_rerun_message(unknown_names[0], plan))
         await self._add_sub_plan_results(
             view, plan, reuse, differences=differences, reused=frozenset(prediction.reused)
         )
@@ -215,8 +215,8 @@ class Forks:
         self, view: "RunView", task_id: str, plan: CompiledPlan, reuse: ReusableResults, *, differences: ForkDifferences
     ) -> dict[str, Any] | None:
         """Return the run snapshot of a sub-plan of the fork."""
-        self._sub_plans_read += 1
-        if self._sub_plans_read > MAX_SUB_PLANS_READ:
+        self._read_sub_plan_count += 1
+        if self._read_sub_plan_count > MAX_SUB_PLANS_READ:
             raise ForkRejected(
                 f"a fork can reuse results of at most {MAX_SUB_PLANS_READ} sub-plans, and {view.workflow_id!r} has more"
             )
@@ -263,7 +263,7 @@ class Forks:
                 )
             except (PayloadMissing, PayloadDamaged) as lost:
                 raise ForkRejected(
-                    f"the result of {task_id!r} is lost ({lost}); add it to `rerun` to run it again"
+                    f"the result of {task_id!r} is lost ({lost}); add {task_id!r} to `rerun` to run it again"
                 ) from None
 
     async def _with_current_projections(self, result: Any, node: CompiledNode | None) -> Any:
@@ -387,7 +387,7 @@ def _has_task(name: str, scheduler: "RunScheduler", prediction: ForkPrediction) 
     number = scheduler.state.number_of(_node_of(name))
     if number is not None and scheduler.plan.nodes[number].for_each is not None and not scheduler.records[number].items:
         return True
-    splits = [(name[:at], name[at + 1 :]) for at, sign in enumerate(name) if sign == "/"]
+    splits = [(name[:index], name[index + 1 :]) for index, character in enumerate(name) if character == "/"]
     sub_plans = [
         (scheduler.state.node_of(task_id), rest) for task_id, rest in splits if scheduler.record_of(task_id) is not None
     ]
@@ -400,7 +400,7 @@ def _has_node(plan: CompiledPlan, name: str) -> bool:
     map_node = nodes.get(_node_of(name))
     if name in nodes or (map_node is not None and map_node.for_each is not None):
         return True
-    splits = [(nodes.get(name[:at]), name[at + 1 :]) for at, sign in enumerate(name) if sign == "/"]
+    splits = [(nodes.get(name[:index]), name[index + 1 :]) for index, character in enumerate(name) if character == "/"]
     return any(node and node.sub_plan and _has_node(node.sub_plan, rest) for node, rest in splits)
 
 
@@ -419,12 +419,12 @@ def _effects_of(plan: CompiledPlan, prediction: ForkPrediction) -> dict[str, str
 
 
 def _id_of_fork(origin: str, content: Mapping[str, Any]) -> str:
-    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, default=str, separators=(",", ":"))
-    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    canonical_json = json.dumps(content, sort_keys=True, ensure_ascii=True, default=str, separators=(",", ":"))
+    digest = hashlib.sha256(canonical_json.encode()).hexdigest()
     return short_id(f"{origin}-fork-{digest[:8]}", max_bytes=WORKFLOW_ID_BYTES)
 
 
-def unknown_rerun(name: str, plan: CompiledPlan) -> str:
+def unknown_rerun_message(name: str, plan: CompiledPlan) -> str:
     """Return the message for a node or item that a fork does not have."""
     hint = suggestion(name, [node.id for node in plan.nodes])
     return f"rerun {name!r}: the fork has no such node or item" + (f"; {hint}" if hint else "")

@@ -20,7 +20,7 @@ class GraphListing:
 
     def __init__(self, view: "RunView", store: PayloadStore) -> None:
         self._view = view
-        self._region_graphs = OffloadedNodes(view.scheduler, store)
+        self._offloaded_nodes = OffloadedNodes(view.scheduler, store)
         self.notes: list[dict[str, Any]] = []
         """Notes about omitted parts of the graph; complete when all nodes and edges have been read."""
 
@@ -29,9 +29,12 @@ class GraphListing:
         for node in self._view.graph()["nodes"]:
             yield node
         try:
-            async for inner in self._region_graphs.nodes():
-                if inner.id not in self._region_graphs.ids_in_run:
-                    yield {"node_id": inner.id, **{name: inner.document[name] for name in ("title", "status", "tool")}}
+            async for offloaded_node in self._offloaded_nodes.nodes():
+                if offloaded_node.id not in self._offloaded_nodes.ids_in_run:
+                    yield {
+                        "node_id": offloaded_node.id,
+                        **{name: offloaded_node.document[name] for name in ("title", "status", "tool")},
+                    }
         except StoreError as error:
             self.notes = [unreadable_note(error)]
 
@@ -40,7 +43,7 @@ class GraphListing:
         for edge in self._view.graph()["edges"]:
             yield edge
         try:
-            async for dependency, node in self._region_graphs.edges():
+            async for dependency, node in self._offloaded_nodes.edges():
                 yield [dependency, node]
         except StoreError as error:
             self.notes = [unreadable_note(error)]

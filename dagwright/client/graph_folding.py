@@ -96,7 +96,7 @@ def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
     """Return a box for each loaded node of the run and for each offloaded region."""
     visible_nodes, groups = list(scheduler.state.visible_nodes()), groups_of(scheduler)
     regions = list(offloaded_regions(scheduler.plan))
-    region_of = {
+    region_box_by_member = {
         member: len(visible_nodes) + position
         for position, (_, region) in enumerate(regions)
         for member in region.members
@@ -104,7 +104,7 @@ def _boxes_of(scheduler: "RunScheduler") -> list[_Box]:
     boxes = []
     for number, (node, record) in enumerate(visible_nodes):
         dependencies = drawn_dependencies(scheduler, node) if groups else scheduler.state.visible_dependencies(node)
-        needs = [region_of[number]] if number in region_of else dependencies
+        needs = [region_box_by_member[number]] if number in region_box_by_member else dependencies
         # The name of a worker tool is more informative than its arguments.
         title = f"{node.tool} · {node.title}" if node.is_worker and node.title else node.title
         states = Counter([displayed_status(record)])

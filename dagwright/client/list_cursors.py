@@ -61,11 +61,11 @@ class ListCursor:
     def condition(self) -> str:
         """Return the condition of a visibility query for the executions after the cursor."""
         started_text = f"'{_format_time(self.started_at)}'"
-        follows = f"StartTime < {started_text} OR (StartTime = {started_text} AND RunId > '{self.run_id}')"
+        order_condition = f"StartTime < {started_text} OR (StartTime = {started_text} AND RunId > '{self.run_id}')"
         if self.closed_at is None:
-            return f"(CloseTime IS NOT NULL OR {follows})"
+            return f"(CloseTime IS NOT NULL OR {order_condition})"
         closed_text = f"'{_format_time(self.closed_at)}'"
-        return f"CloseTime <= {closed_text} AND (CloseTime < {closed_text} OR {follows})"
+        return f"CloseTime <= {closed_text} AND (CloseTime < {closed_text} OR {order_condition})"
 
 
 def _format_time(nanoseconds: int) -> str:

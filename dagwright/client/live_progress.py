@@ -22,7 +22,7 @@ _MAX_SMALL_GRAPH_NODES = 150
 """Graphs with more nodes are large."""
 _TICK_S = 1.0
 """Interval at which durations are redrawn without any change."""
-_BEFORE_START = (NodeStatus.PENDING, NodeStatus.READY)
+_NOT_STARTED = (NodeStatus.PENDING, NodeStatus.READY)
 
 
 class WatchedRun(Protocol):
@@ -81,7 +81,7 @@ async def _watch(run: WatchedRun, change_event: asyncio.Event) -> None:
 
 
 async def _next_change(change_event: asyncio.Event, drawing: Drawing, watcher: "asyncio.Task[None]") -> None:
-    """Wait for the next change: at least the minimum interval, then at most one tick."""
+    """Wait for the minimum interval, and then for the next change, at most one tick."""
     interval = _LARGE_GRAPH_INTERVAL_S if len(drawing.nodes) > _MAX_SMALL_GRAPH_NODES else _MIN_INTERVAL_S
     await asyncio.wait({watcher}, timeout=interval)
     try:
@@ -136,7 +136,7 @@ class LineView:
         """Write the changes since the previous drawing."""
         for node in drawing.nodes:
             state = (node.status or NodeStatus.PENDING, node.counts)
-            if state[0] in _BEFORE_START or self._displayed.get(node.id) == state:
+            if state[0] in _NOT_STARTED or self._displayed.get(node.id) == state:
                 continue
             self._displayed[node.id] = state
             duration = duration_text(node) if state[0].is_final else ""

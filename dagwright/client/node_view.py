@@ -41,7 +41,7 @@ async def read_node_view(runs: "Runs", workflow_id: str, node: str, *, full: boo
     """Return a node or item of a run.
 
     Args:
-        node: node ID; in a sub-plan the path to it, `archive/check`.
+        node: node ID, or the path to a node of a sub-plan, such as `archive/check`.
         full: include values of any size.
 
     Raises:

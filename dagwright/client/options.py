@@ -25,14 +25,14 @@ PolicyOption = Mapping[str, Any] | str | Path
 
 
 class RunSettings(TypedDict, total=False):
-    """Options that runs of plans and requests share, alone and in a session.
+    """Options shared by runs of plans and runs of requests, in and outside of sessions.
 
     Args:
         deadline: how long the whole run may take.
         policy: which calls require approval.
         budget: limits of the run: any of `tokens`, `money`, `calls`, `nodes` and `time`. At a limit, the run requests
             more (`on_limit` is `ask`, the default) or ends (`finish`).
-        model: model of the run; the default is that of the worker's settings.
+        model: model of the run; by default the model in the worker's settings.
         tags: key -> value; lists of runs can be filtered by tags.
         approve_plan: request approval of the plan before it runs.
         compensate: undo completed calls, the last one first, if the run does not complete.
@@ -56,7 +56,7 @@ class RunSettings(TypedDict, total=False):
 
 
 class PlanOptions(RunSettings, total=False):
-    """Options of a run of a plan, alone and in a session.
+    """Options of a run of a plan, in or outside of a session.
 
     Args:
         dialect: dialect of the plan; detected by default.
@@ -75,14 +75,14 @@ class StartOptions(PlanOptions, total=False):
     """Options of `Client.start`.
 
     Args:
-        session: name of a session; the run starts as its next turn, as soon as the session is idle.
+        session: name of a session; the run is the session's next turn, and starts as soon as the session is idle.
     """
 
     session: str
 
 
 class RequestOptions(RunSettings, total=False):
-    """Options of a request in natural language, alone and in a session.
+    """Options of a request in natural language, in or outside of a session.
 
     Args:
         profile: format that the model writes: `plan` (the default), `intents` or `rounds`.

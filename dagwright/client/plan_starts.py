@@ -32,7 +32,7 @@ _FILE_SUFFIXES = (".yaml", ".yml", ".json", ".txt", ".plan")
 
 
 PlanSource = Plan | Mapping[str, Any] | str | Path
-"""A `Plan`, a JSON object, the text of a plan, or a file: a path, or a text with a suffix in `_FILE_SUFFIXES`."""
+"""A `Plan`, a JSON object, the text of a plan, or a file: a path, or its text with a suffix in `_FILE_SUFFIXES`."""
 
 
 def plan_tools(plan: PlanSource) -> Sequence[ToolSpec]:
@@ -47,7 +47,7 @@ class WrittenPlan:
     Args:
         document: its JSON value, with sub-plans from files included; for a plan that is to be repaired, its text.
         title: name of its file.
-        dialect: `None` detects it.
+        dialect: `None` to detect the dialect.
     """
 
     document: Any
@@ -136,19 +136,19 @@ def prepare_start(
     caller_options = start.options
     options, model = run_options(caller_options), model_config(caller_options).to_json() or None
     context = {name.removeprefix("@"): value for name, value in caller_options.get("context", {}).items()}
-    names = {**(session.names if session is not None else {}), **context}
-    checked, repairs = _check_plan(start, tools, context=names)
+    session_context = {**(session.names if session is not None else {}), **context}
+    checked_plan, repairs = _check_plan(start, tools, context=session_context)
     chosen_policy = options.policy or (session.policy if session is not None else None)
     needs_plan_approval = caller_options.get("approve_plan", False)
     policy = chosen_policy or default_policy("model" if needs_plan_approval else "person")
-    if problems := [*policy_problems(checked, policy), *unused_inputs(checked, start.inputs)]:
+    if problems := [*policy_problems(checked_plan, policy), *unused_inputs(checked_plan, start.inputs)]:
         raise PlanInvalid(problems)
     prepare = (
         prepare_for_requests
         if caller_options.get("request_inputs") and options.input_fields.is_interactive
         else prepare_plan
     )
-    compiled_plan = prepare(checked, start.inputs)
+    compiled_plan = prepare(checked_plan, start.inputs)
     notes = tuple(repair.to_note().to_json() for repair in summarized_repairs(repairs)[:MAX_NOTES])
     options = replace(
         options,
@@ -157,7 +157,7 @@ def prepare_start(
         input_fields=replace(options.input_fields, model=model, notes=notes),
     )
     # The session may change before the run starts, so only the arguments of the caller identify the run.
-    source = {"plan": start.plan.document, "dialect": checked.dialect, "context": context}
+    source = {"plan": start.plan.document, "dialect": checked_plan.dialect, "context": context}
     title = caller_options.get("title") or start.plan.title
     return StartRequest(compiled_plan, source, start.inputs, options, title=title)
 
@@ -166,13 +166,15 @@ def _check_plan(
     start: PlanStart, tools: Mapping[str, ToolDeclaration], *, context: Mapping[str, Any]
 ) -> tuple[CheckedPlan, Sequence[Repair]]:
     """Return the checked plan and its repairs."""
-    raw, allow_unknown_tools = start.plan.document, start.allow_unknown_tools
+    document, allow_unknown_tools = start.plan.document, start.allow_unknown_tools
     dialect = start.options.get("dialect") or start.plan.dialect
     if not start.options.get("repair"):
-        return check_plan(raw, tools, dialect=dialect, context=context, allow_unknown_tools=allow_unknown_tools), ()
-    checked, repairs = check_written_plan(
-        raw, tools, dialect=dialect, context=context, allow_unknown_tools=allow_unknown_tools
+        return check_plan(
+            document, tools, dialect=dialect, context=context, allow_unknown_tools=allow_unknown_tools
+        ), ()
+    checked_plan, repairs = check_written_plan(
+        document, tools, dialect=dialect, context=context, allow_unknown_tools=allow_unknown_tools
     )
     if cut_repairs := [repair for repair in repairs if repair.code == CUT_OFF]:
         raise PlanInvalid([Problem(CUT_OFF, f"a part of the plan is missing: {cut_repairs[0].message}")])
-    return checked, repairs
+    return checked_plan, repairs

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dagwright.client.sessions import PreparedTurn
-from dagwright.client.starts import DEFAULT_OPTIONS, AnyProfile, RunStartOptions, Started, StartRequest
+from dagwright.client.starts import DEFAULT_OPTIONS, AnyProfile, RunStartOptions, StartedRun, StartRequest
 from dagwright.core.model.policy import Policy
 from dagwright.core.validation.workers import workers_among
 from dagwright.planner import PlanningOptions, RoundsOptions, prepare_goal, prepare_rounds
@@ -194,7 +194,7 @@ class TurnRequest:
 
 async def start_turn(
     turn: TurnRequest, runs: "Runs", sessions: "Sessions", *, run: str | None = None, on_busy: "OnBusy | None" = None
-) -> tuple[Started, StartRequest]:
+) -> tuple[StartedRun, StartRequest]:
     """Start the run of a turn as soon as the session is free; return the run and its start request.
 
     Args:

@@ -1,8 +1,8 @@
 """The typed result of a run, read from its history and the payload store.
 
 Values in the payload store load transparently, up to a limit for all nodes of a result together, so that a run with
-gigabytes of results does not fill the memory. A value over the limit raises `ValueNotLoaded` when it is read; one node
-at a time, `Run.node` and `Run.nodes` load values of any size.
+gigabytes of results does not fill the memory. A value over the limit raises `ValueNotLoaded` when it is read.
+`Run.node` and `Run.nodes` load values of any size, one node at a time.
 
 RunEnded              a run ended without success; `result` is its result
 ├── RunFailed         read `problems`, fix their cause, then fork the run
@@ -35,7 +35,7 @@ MAX_RESULT_BYTES = 64 * 1024 * 1024
 """Default limit of the node results, as JSON, that one `RunResult` holds."""
 _MAX_REPR_CHARACTERS = 200
 """Maximum length of a value in `repr`."""
-_NODE_BYTES = 1024
+_NODE_OVERHEAD_BYTES = 1024
 """Bytes counted for each node in addition to its result: a region may have hundreds of thousands of small nodes."""
 
 
@@ -57,17 +57,17 @@ class UnloadedValue:
 
 
 def _short_repr(value: object) -> str:
-    short = reprlib.Repr()
-    short.maxlevel, short.maxdict, short.maxlist = 4, 20, 20
-    short.maxstring = short.maxother = _MAX_REPR_CHARACTERS
-    return short.repr(value)
+    formatter = reprlib.Repr()
+    formatter.maxlevel, formatter.maxdict, formatter.maxlist = 4, 20, 20
+    formatter.maxstring = formatter.maxother = _MAX_REPR_CHARACTERS
+    return formatter.repr(value)
 
 
 def _display_text(value: Any) -> str:
     """Return the first characters of a value for people."""
     if isinstance(value, UnloadedValue):
         return f"<not loaded: {value.preview[:_MAX_REPR_CHARACTERS]}>"
-    # A string is cut before it is quoted, and a container has few characters in each item that is shown.
+    # A string is cut before it is quoted. The text of a container has few characters of each item.
     text = repr(value[:_MAX_REPR_CHARACTERS]) if isinstance(value, str) else _short_repr(value)
     return cut_characters(text, _MAX_REPR_CHARACTERS)
 
@@ -113,8 +113,8 @@ class NodeResult:
 
     Args:
         id: ID of the node, `load[north]` for an item.
-        attempts: calls of its tool, failed attempts included.
-        usage: usage of the models that it called.
+        attempts: number of calls of the node's tool, including failed calls.
+        usage: usage of the models that the node called.
         items: items of a map, key -> item, in order.
         blocked_by: IDs of the failed nodes that blocked it.
         reason: why the node waits, or was cancelled.
@@ -163,7 +163,7 @@ class NodeResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RunResult:
-    """Status, output and nodes of a run: final, or as far as they are known.
+    """Status, output and nodes of a run: final if the run has ended, otherwise as far as they are known.
 
     Args:
         error: why the run failed; `node` of the error is the node that caused the failure, if any.
@@ -341,14 +341,14 @@ def group_items(nodes: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
 async def _load_nodes(
     view: "RunView", entries: AsyncGenerator[tuple[str, Any], None], *, max_bytes: int | None
 ) -> tuple[dict[str, NodeResult], int]:
-    """Return the nodes, with results as long as they fit, and the number of omitted nodes."""
+    """Return the nodes, with their results until the limit is reached, and the number of omitted nodes."""
     loaded_nodes: dict[str, NodeResult] = {}
     remaining_bytes = max_bytes
     async with aclosing(entries):
         async for name, document in entries:
             loaded_nodes[name] = node_of(name, document)
             if remaining_bytes is not None and max_bytes is not None:
-                size = encoded_size(document["result"]) + _NODE_BYTES
+                size = encoded_size(document["result"]) + _NODE_OVERHEAD_BYTES
                 if (remaining_bytes := remaining_bytes - size) < 0:
                     loaded_nodes[name] = _replace_result(loaded_nodes[name], document["result"], max_bytes=max_bytes)
                     return _add_unloaded_nodes(loaded_nodes, view, max_bytes=max_bytes)
@@ -366,17 +366,19 @@ def _add_unloaded_nodes(
         if name not in loaded_nodes
     }
     document_nodes = document["nodes"]
-    inner_ids = [name for name in loaded_nodes if name not in document_nodes]
-    count = sum(document.get("nodes_ref", {}).get("counts", {}).values()) - len(inner_ids)
+    region_node_ids = [name for name in loaded_nodes if name not in document_nodes]
+    omitted_count = sum(document.get("nodes_ref", {}).get("counts", {}).values()) - len(region_node_ids)
     all_nodes = loaded_nodes | unloaded_nodes
-    return {name: all_nodes[name] for name in (*document_nodes, *inner_ids)}, max(count, 0)
+    return {name: all_nodes[name] for name in (*document_nodes, *region_node_ids)}, max(omitted_count, 0)
 
 
 def _replace_result(node: NodeResult, result: Any, *, max_bytes: int) -> NodeResult:
     if result is None:
         return node
-    compact = compact_value(result, ref=f"node:{node.id}")
-    preview = str(compact["preview"]) if isinstance(compact, Mapping) and "preview" in compact else ""
+    compact_result = compact_value(result, ref=f"node:{node.id}")
+    preview = (
+        str(compact_result["preview"]) if isinstance(compact_result, Mapping) and "preview" in compact_result else ""
+    )
     reason = (
         f"the results of the run are over {max_bytes:,} bytes; `await run.node({node.id!r})` reads one node, "
         "`run.nodes()` all of them one by one, and `run.result(max_bytes=None)` loads everything"
@@ -385,7 +387,7 @@ def _replace_result(node: NodeResult, result: Any, *, max_bytes: int) -> NodeRes
 
 
 def _mark_if_lost(node: NodeResult, message: str | None) -> NodeResult:
-    """Return a node; if its result could not be loaded, replace the reference to it by a placeholder."""
+    """Return a node. If its result could not be loaded, a placeholder replaces the reference to the result."""
     is_reference = isinstance(node._value, Mapping) and {"ref", "bytes", "preview"} <= node._value.keys()
     if message is None or not is_reference:
         return node

@@ -45,7 +45,7 @@ class Limits(TypedDict, total=False):
     """Limits of a run; `None` removes a limit.
 
     Args:
-        max_parallel: nodes that run at the same time.
+        max_parallel: maximum number of nodes that run at the same time.
         deadline: how long the whole run may take, counted from its start.
         budget: new limits, such as `{"tokens": 90000, "money": "1.50"}`; a limit of `None` is removed.
     """
@@ -60,8 +60,8 @@ class Limits(TypedDict, total=False):
 class Run:
     """A run of a plan: watch it, answer it, steer it and read its result.
 
-    The handle sends no request before a method is called. `Client.start`, `Client.ask` and `Client.get_run` return
-    handles, and `Client.get_run` does so in any process.
+    The handle sends no request before a method is called. `Client.start` and `Client.ask` return a
+    handle; `Client.get_run` returns a handle in any process.
 
     Every method raises `RunNotFound` if there is no such run, `ServerUnreachable` if the server does not respond, and
     `ServerError` if it rejects a request.
@@ -152,7 +152,7 @@ class Run:
         """Return the current state of one node or item, with its whole result.
 
         Args:
-            node_id: ID of the node; in a sub-plan the path to it, `archive/check`.
+            node_id: ID of the node, or the path to a node of a sub-plan, such as `archive/check`.
 
         Raises:
             NodeNotFound: the run has no such node, or does not know it yet.
@@ -167,7 +167,7 @@ class Run:
                 yield node
 
     async def events(self, *, after: str | None = None, text: bool = False) -> AsyncGenerator[AnyRunEvent, None]:
-        """Yield what happens in the run until it has ended.
+        """Yield the events of the run until it has ended.
 
         Every event has a `cursor`. A client that continues after a cursor misses no event, in any process and also
         after the end of the run. Events from the history of the run are not repeated. Other events, such as a node
@@ -253,7 +253,7 @@ class Run:
         """Retry a node that has ended, and run its dependents. Raises as `pause`.
 
         Args:
-            arguments: replace the arguments in the plan.
+            arguments: new arguments, instead of those in the plan.
         """
         new_arguments = json_argument(arguments, "arguments", function="retry")
         return await self._send(Command.retry_node(node_id, arguments=new_arguments), CommandAuthor(by))
@@ -310,8 +310,8 @@ class Run:
     async def limits(self) -> Mapping[str, Any]:
         """Return `max_parallel`, `deadline` (a time, `None` without a deadline), and `budget` if the run has one."""
         scheduler = await read_scheduler(self._services.runs.reader(self._id))
-        deadline_s = scheduler.features.deadline.deadline.at
-        return {**limits_to_json(scheduler), "deadline": None if deadline_s is None else time_of(deadline_s)}
+        deadline_at = scheduler.features.deadline.deadline.at
+        return {**limits_to_json(scheduler), "deadline": None if deadline_at is None else time_of(deadline_at)}
 
     async def policy(self) -> Mapping[str, Any]:
         """Return which calls require approval, in the form that `set_policy` accepts."""
@@ -395,7 +395,7 @@ class Run:
     async def _draft(self, changes: ForkChanges, tools: RunTools) -> ForkDraft:
         runs = self._services.runs
         forks = Forks(runs.reader, self._services.store)
-        nodes = [node for plan in changes.plans for node in _nodes_of(plan)]
+        nodes = [node for posted_plan in changes.plans for node in _nodes_of(posted_plan)]
         declarations = await tools.publish_and_declare(nodes)
         return await draft_fork(self._id, changes, runs=runs, forks=forks, tools=declarations)
 
@@ -408,6 +408,6 @@ def _fork_changes(plan: PlanSource | None, inputs: Mapping[str, Any] | None, rer
     return replace(changes, plans=(PostedPlan(written_plan.document, written_plan.dialect),))
 
 
-def _nodes_of(plan: PostedPlan) -> Sequence[Any]:
-    nodes = plan.plan.get("nodes") if isinstance(plan.plan, Mapping) else None
+def _nodes_of(posted_plan: PostedPlan) -> Sequence[Any]:
+    nodes = posted_plan.plan.get("nodes") if isinstance(posted_plan.plan, Mapping) else None
     return nodes if isinstance(nodes, list) else []

@@ -35,7 +35,8 @@ class RunMoment:
     Args:
         changed: IDs of the nodes and items that have changed since the previous moment.
         requests: open requests to people, including those of sub-plans.
-        states, facts: states and facts of the changed nodes and items; the scheduler of the view may be newer.
+        states, facts: states and facts of the changed nodes and items at this moment; the scheduler of `view` may be in
+            a later state.
     """
 
     view: "RunView"
@@ -50,7 +51,7 @@ class RunMoment:
         return SubscriptionCursor(self.view.cursor, self.view.has_marks)
 
     @property
-    def is_last(self) -> bool:
+    def has_ended_or_waits(self) -> bool:
         """Whether the run has ended or waits for people."""
         return self.view.is_closed or bool(self.requests)
 
@@ -72,7 +73,7 @@ async def follow(
         RunNotFound: there is no such run.
         RPCError: the server has not responded for a minute.
     """
-    poller = PendingRequests(runs.feedback, workflow_id)
+    poller = RequestPoller(runs.feedback, workflow_id)
     async with aclosing(runs.subscriptions.subscribe(workflow_id, after=after)) as updates:
         async for update in updates:
             requests = [] if update.view.is_closed else await poller.read(update.view)
@@ -132,24 +133,24 @@ def request_key(request: Mapping[str, Any]) -> RequestKey:
     return str(request["request_id"]), str(request["opened_at"])
 
 
-class PendingRequests:
+class RequestPoller:
     """Poller of the open requests of one run and its sub-plans."""
 
     def __init__(self, feedback: "NamespaceRequests", workflow_id: str) -> None:
         self._feedback = feedback
         self._workflow_id = workflow_id
         self._child_requests: Sequence[Mapping[str, Any]] = ()
-        self._read_next_at = 0.0
+        self._next_read_at = 0.0
 
     async def read(self, view: "RunView") -> list[Mapping[str, Any]]:
         """Return the open requests. Requests of the run itself come first."""
         if not has_sub_plans(view):
             self._child_requests = ()
-        elif time.monotonic() >= self._read_next_at:
+        elif time.monotonic() >= self._next_read_at:
             # The last known requests remain while the server is unavailable.
             with suppress(RPCError):
                 self._child_requests = [
                     request.document for request in await self._feedback.requests_of_sub_plans(self._workflow_id)
                 ]
-            self._read_next_at = time.monotonic() + _SUB_PLANS_INTERVAL_S
+            self._next_read_at = time.monotonic() + _SUB_PLANS_INTERVAL_S
         return [*requests_in(view), *self._child_requests]

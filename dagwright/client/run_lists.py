@@ -105,7 +105,7 @@ class RunFilter:
         # A run that continued as new is listed once, by its newest execution.
         parts = [IS_TOP_RUN, "ExecutionStatus != 'ContinuedAsNew'"]
         if self.status is not None:
-            parts.append(_QUERY_OF_STATE[RunStatus(self.status)])
+            parts.append(_CONDITION_BY_STATUS[RunStatus(self.status)])
         if self.since is not None:
             parts.append(f"StartTime >= '{format_time(self.since)}'")
         conditions = ((wire.SEARCH_OWNER, self.owner), (wire.SEARCH_SESSION, self.session))
@@ -150,7 +150,7 @@ def parse_since(since: date | timedelta | str) -> float:
         ValueError: the time is invalid, or not in the years 1970 to 9999; the message completes a sentence that starts
             with the name of the option.
     """
-    option = since
+    given_since = since
     try:
         if isinstance(since, str):
             with suppress(ValueError):
@@ -158,14 +158,14 @@ def parse_since(since: date | timedelta | str) -> float:
         if isinstance(since, str | timedelta):
             return time.time() - parse_duration(format_duration(since)).total_seconds()
     except ValueError:
-        hint = "a date, a time, or a duration, such as 2026-11-23, 2026-11-23T08:00:00Z or 2h"
-        raise ValueError(f"must be {hint}, not {option!r:.60}") from None
+        valid_forms = "a date, a time, or a duration, such as 2026-11-23, 2026-11-23T08:00:00Z or 2h"
+        raise ValueError(f"must be {valid_forms}, not {given_since!r:.60}") from None
     moment = since if isinstance(since, datetime) else datetime.combine(since, datetime.min.time())
     # The conversion fails for some local times of the last year.
     with suppress(ValueError, OverflowError):
         if moment.year >= _FIRST_YEAR and (seconds := moment.timestamp()) <= _MAX_TIME_S:
             return seconds
-    raise ValueError(f"must be a time in the years {_FIRST_YEAR} to 9999, not {option!r:.60}")
+    raise ValueError(f"must be a time in the years {_FIRST_YEAR} to 9999, not {given_since!r:.60}")
 
 
 def quote_literal(text: str) -> str:
@@ -178,7 +178,7 @@ def quote_literal(text: str) -> str:
 
 
 _STATE = wire.SEARCH_STATE
-_QUERY_OF_STATE = {
+_CONDITION_BY_STATUS = {
     RunStatus.RUNNING: f"ExecutionStatus = 'Running' AND ({_STATE} != 'waiting' OR {_STATE} IS NULL)",
     RunStatus.WAITING: f"ExecutionStatus = 'Running' AND {_STATE} = 'waiting'",
     RunStatus.COMPLETED: (
@@ -209,7 +209,7 @@ REFINED_STATUSES = {
 
 
 def listed_status(execution: WorkflowExecution) -> RunStatus:
-    """Return the state of a run by the status of its execution and its search attribute.
+    """Return the state of a run from the status of its execution and its search attribute.
 
     The attribute is written at most once in five seconds, and not when a run is terminated.
     """
@@ -228,7 +228,7 @@ _UNKNOWN_ERROR = ("failed", "the run recorded no error; its status shows the rea
 
 
 def run_summary(execution: WorkflowExecution, memo: Mapping[str, Any]) -> RunSummary:
-    """Return the line of a run in a list, from its search attributes and its memo."""
+    """Return the summary of a run from its search attributes and its memo."""
     attributes = execution.typed_search_attributes
     progress = parse_progress(attributes.get(PROGRESS))
     total, title, session = (memo.get(name) for name in (wire.MEMO_NODES, wire.MEMO_TITLE, wire.MEMO_SESSION))

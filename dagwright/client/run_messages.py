@@ -57,7 +57,7 @@ async def send_message(
         timeout_s: seconds to wait for a worker before the message is sent as a signal.
 
     Raises:
-        DagwrightError: of the class `kind.rejection`: the run rejects the message.
+        DagwrightError: the run rejects the message; the class of the error is `kind.rejection`.
         RunClosed: the run has ended.
         RPCError: there is no such run, or the server rejects the message.
     """
@@ -72,7 +72,7 @@ async def send_message(
         raise kind.rejection(rejection)
     await handle.signal(kind.signal, message)
     # Another client may have sent a message since the history was read.
-    if (rejection := rejection_of_pending(await reader.read(), kind.signal, message)) is not None:
+    if (rejection := rejection_of_pending_signal(await reader.read(), kind.signal, message)) is not None:
         raise kind.rejection(rejection)
     return _signal_reply(kind.subject, handle.id, timeout_s=timeout_s)
 
@@ -85,14 +85,14 @@ async def _send_as_update(
     timeout_s: float,
 ) -> str | None:
     """Send an update and return the run's reply; `None` if no worker handled the update in time."""
-    update = asyncio.create_task(handle.execute_update(kind.update, message))
+    update_task = asyncio.create_task(handle.execute_update(kind.update, message))
     # A cancelled update fails later, when no caller awaits it: retrieve its error, so that none is logged.
-    update.add_done_callback(lambda task: task.cancelled() or task.exception())
+    update_task.add_done_callback(lambda task: task.cancelled() or task.exception())
     try:
-        done, _ = await asyncio.wait([update], timeout=timeout_s)
-        if not done:
+        ended_tasks, _ = await asyncio.wait([update_task], timeout=timeout_s)
+        if not ended_tasks:
             return None
-        response = update.result()
+        response = update_task.result()
     except WorkflowUpdateFailedError as error:
         raise kind.rejection(str(getattr(error.cause, "message", None) or error.cause)) from None
     except RPCError as error:
@@ -101,7 +101,7 @@ async def _send_as_update(
             raise
         return None
     finally:
-        update.cancel()
+        update_task.cancel()
     reply = response.get("message") if isinstance(response, dict) else None
     return str(reply or "was answered")
 
@@ -123,7 +123,7 @@ def _expected_rejection(view: "RunView", name: str, message: Mapping[str, Any]) 
     return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
 
 
-def rejection_of_pending(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
+def rejection_of_pending_signal(view: "RunView", name: str, message: Mapping[str, Any]) -> str | None:
     """Apply the earlier pending signals to a copy of the run; return why the run would reject this pending signal.
 
     Returns:

@@ -22,7 +22,7 @@ class Explanation:
         node_id: ID of the node, with the path to its sub-plan; `None` for the whole run.
         message: one or a few sentences.
         reasons: reasons of the node and of all nodes that it depends on, down to the root causes.
-        omitted: how many reasons are missing, because there are too many.
+        omitted: number of reasons that are left out because there are too many.
         error: why the run failed.
     """
 
@@ -56,7 +56,7 @@ def explanation_of(explanation: "RunExplanation") -> Explanation:
 
 
 def _wait_texts(notes: Sequence[Mapping[str, Any]], message: str) -> list[str]:
-    """Return the notes on queues without workers and on paused calls, without texts that are in the message."""
+    """Return the notes on queues without workers and on paused calls, except texts that are in the message already."""
     texts = [str(note["message"]) for note in notes if note["code"] in WAITING_NOTE_CODES]
     return [_without_repeated_reason(text, message) for text in texts if text not in message]
 
@@ -78,12 +78,12 @@ class Lineage:
         cached: run and node that produced a result from the cache.
         reused: run and node that produced a reused result.
         answers: answers of people, each with `request_id`, `answer`, `by`, `at` and `note`.
-        commands: manual commands to the node, such as a retry or a set result.
+        commands: manual commands to the node, such as `retry` or `set_result`.
         files: paths that its tool has read.
         urls: addresses that its tool has read.
         model_calls: for an agent, IDs of its model calls.
         tool_calls: for an agent, `{"node_id", "tool", "status"}` of each call by the model.
-        omitted: how many files, addresses and calls are missing, because there are too many.
+        omitted: number of files, addresses and calls that are left out because there are too many.
     """
 
     node_id: str

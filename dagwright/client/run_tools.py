@@ -51,7 +51,7 @@ class RunTools:
 
         Raises:
             RunNotFound: there is no such run.
-            ToolLoadError: the tools that the run was started with cannot be loaded, and the client has no tools.
+            ToolLoadError: the tools that the run was started with cannot be loaded, and there is no client.
         """
         declarations: dict[str, ToolDeclaration] = {}
         for toolset in await self._toolsets():

@@ -17,7 +17,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.client.errors import RunIdInUse
-from dagwright.client.feedback.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_inbox
+from dagwright.client.feedback.inbox import MATCH_EVERY_REQUEST, InboxFilter, InboxPage, read_inbox_page
 from dagwright.client.feedback.namespace_requests import NamespaceRequests
 from dagwright.client.feedback.open_requests import has_sub_plans
 from dagwright.client.graph import GraphListing
@@ -33,7 +33,7 @@ from dagwright.client.run_lists import (
 )
 from dagwright.client.starts import (
     EncodedStart,
-    Started,
+    StartedRun,
     StartRequest,
     checked_run_id,
     digest_of,
@@ -108,7 +108,7 @@ class Runs:
         self.token_streams = TokenStreams(self._client, self.subscriptions)
         """Shared subscriptions to the responses that models are writing."""
 
-    async def start(self, request: StartRequest) -> Started:
+    async def start(self, request: StartRequest) -> StartedRun:
         """Start a run, or attach to the run with the same ID, plan, inputs and model.
 
         Raises:
@@ -134,26 +134,26 @@ class Runs:
         except WorkflowAlreadyStartedError as error:
             start_error = error
         else:
-            return Started(run_id, handle.first_execution_run_id or "", is_new=True)
+            return StartedRun(run_id, handle.first_execution_run_id or "", is_new=True)
         # Outside of the handler, so that `RunIdInUse` does not show the server's error as its context.
-        existing_run = await self.find_same(run_id, encoded_start)
+        existing_run = await self.find_same_run(run_id, encoded_start)
         if existing_run is None:
             raise start_error
         return existing_run
 
-    async def find(self, request: StartRequest) -> Started | None:
+    async def find(self, request: StartRequest) -> StartedRun | None:
         """Return the run that `start` would attach to; `None` if there is no such run. Start nothing.
 
         Raises:
             RunIdInUse, RunIdInvalid: as `start`.
         """
-        return await self.find_same(checked_run_id(request.workflow_id or ""), await self.encode(request))
+        return await self.find_same_run(checked_run_id(request.workflow_id or ""), await self.encode(request))
 
     async def encode(self, request: StartRequest) -> EncodedStart:
         """Encode a start request; see `encode_start`."""
         return await encode_start(request, self._store, has_webhook=self._has_webhook)
 
-    async def find_same(self, workflow_id: str, encoded_start: EncodedStart) -> Started | None:
+    async def find_same_run(self, workflow_id: str, encoded_start: EncodedStart) -> StartedRun | None:
         """Return the run with this ID if it has the same plan, inputs and model; `None` if there is no such run.
 
         Raises:
@@ -165,10 +165,10 @@ class Runs:
         digest = (await execution.memo()).get(wire.MEMO_DIGEST)
         if digest != encoded_start.digest:
             raise RunIdInUse(await self._other_run_message(workflow_id, digest, encoded_start))
-        return Started(workflow_id, execution.run_id, is_new=False)
+        return StartedRun(workflow_id, execution.run_id, is_new=False)
 
     async def _other_run_message(self, workflow_id: str, digest: Any, encoded_start: EncodedStart) -> str:
-        """Return how the existing run with this ID differs from the start request.
+        """Return the message that says how the existing run with this ID differs from the start request.
 
         Args:
             digest: fingerprint of plan, inputs and model of the existing run.
@@ -180,7 +180,7 @@ class Runs:
         view = await self.reader(workflow_id).read() if isinstance(digest, str) else None
         if view is not None and view.run_input is not None:
             run_inputs = view.run_input.inputs
-            names = [name for name in dict.fromkeys([*inputs, *run_inputs]) if _differ(name, inputs, run_inputs)]
+            names = [name for name in dict.fromkeys([*inputs, *run_inputs]) if _input_differs(name, inputs, run_inputs)]
             names_text = ", ".join(map(repr, names[:_MAX_NAMES])) + (" …" if len(names) > _MAX_NAMES else "")
             other_inputs = f"other inputs ({names_text})"
             differences = {
@@ -206,7 +206,7 @@ class Runs:
     async def page_of_runs(
         self, *, limit: int, run_filter: RunFilter | None = None, after: ListCursor | None = None
     ) -> tuple[list[RunSummary], ListCursor | None]:
-        """Return a page of runs as `list_runs`, and the cursor of the next page; `None` on the last page.
+        """Return a page of the runs in `list_runs`, and the cursor of the next page, `None` on the last page.
 
         Args:
             after: where the page starts; `None` for the newest run.
@@ -239,10 +239,10 @@ class Runs:
         return summaries, cursor
 
     async def inbox(
-        self, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: ListCursor | None = None
+        self, *, limit: int, inbox_filter: InboxFilter = MATCH_EVERY_REQUEST, after: ListCursor | None = None
     ) -> InboxPage:
-        """Return a page of the open requests of all runs; see `read_inbox`."""
-        return await read_inbox(self._connection, limit=limit, inbox_filter=inbox_filter, after=after)
+        """Return a page of the open requests of all runs; see `read_inbox_page`."""
+        return await read_inbox_page(self._connection, limit=limit, inbox_filter=inbox_filter, after=after)
 
     async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:
         """Return the number of open runs of an owner, without sub-plans; the count lags by about a second.
@@ -267,7 +267,7 @@ class Runs:
         """Client of the connection."""
         return self._client
 
-    async def used_up_budget(self, owner: str) -> str | None:
+    async def used_up_budget_text(self, owner: str) -> str | None:
         """Return why runs of an owner may call no model today; `None` if they may, or if this is unknown."""
         use = await read_use(self._client, LimitSettings(Subject("owner", owner)))
         return use.used_up
@@ -327,12 +327,12 @@ class Runs:
         return owner_in(await self._memo_of(workflow_id))
 
     async def group_of(self, workflow_id: str) -> RunGroup:
-        """Return the properties that a run shares with its forks, by one request.
+        """Return the properties that a run shares with its forks. Complexity: one request to the server.
 
         Raises:
             RunNotFound: there is no such run.
         """
-        execution = await self._existing(workflow_id)
+        execution = await self._existing_run(workflow_id)
         memo = await execution.memo()
         fairness = fairness_in(execution.raw_description.workflow_execution_info.priority)
         return RunGroup(owner_in(memo), tags_in(memo, key=wire.MEMO_TAGS), fairness)
@@ -365,7 +365,7 @@ class Runs:
         """Explain a run or one of its nodes: the reasons why it waits, or the sources of its result.
 
         Args:
-            node: ID of a node or item; in a sub-plan the path to it, `archive/check`.
+            node: ID of a node or item, or the path to it in a sub-plan, such as `archive/check`.
 
         Raises:
             RunNotFound: there is no such run.
@@ -384,9 +384,9 @@ class Runs:
         return RunReader(self._client, workflow_id)
 
     async def _memo_of(self, workflow_id: str) -> Mapping[str, Any]:
-        return await (await self._existing(workflow_id)).memo()
+        return await (await self._existing_run(workflow_id)).memo()
 
-    async def _existing(self, workflow_id: str) -> WorkflowExecutionDescription:
+    async def _existing_run(self, workflow_id: str) -> WorkflowExecutionDescription:
         execution = await self._find(workflow_id)
         if execution is None:
             raise RunNotFound(f"there is no run {workflow_id!r:.200}")
@@ -401,7 +401,7 @@ class Runs:
             raise
 
 
-def _differ(name: str, inputs: Mapping[str, Any], other_inputs: Mapping[str, Any]) -> bool:
+def _input_differs(name: str, inputs: Mapping[str, Any], other_inputs: Mapping[str, Any]) -> bool:
     return name not in inputs or name not in other_inputs or inputs[name] != other_inputs[name]
 
 

@@ -23,7 +23,7 @@ class KnownTools:
     store: PayloadStore
     task_queue: str
 
-    async def check_can_be(self, action: str, name: str) -> None:
+    async def check_service_tool(self, action: str, name: str) -> None:
         """Check that a tool exists and that its calls can be paused or limited.
 
         Args:

@@ -44,7 +44,7 @@ class SessionTurn:
         status: `running`, or how the run ended.
         outcome: outcome of the run, on one line.
         answer: the full answer; `None` if the run has no answer.
-        names: names that the run bound.
+        names: names that the run has given to entities.
     """
 
     number: int

@@ -28,7 +28,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client.errors import RunIdInUse, SessionNotFound, TurnRejected
 from dagwright.client.list_cursors import ListCursor, executions_from, page_size_for
 from dagwright.client.run_lists import quote_literal, readable_memo
-from dagwright.client.starts import EncodedStart, Started, checked_run_id, new_run_id
+from dagwright.client.starts import EncodedStart, StartedRun, checked_run_id, new_run_id
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import WORKFLOW_TASK_S, summary_of
 from dagwright.core.model.policy import Policy
@@ -218,17 +218,17 @@ class Sessions:
 
     async def start_turn(
         self, name: str, prepare: PrepareTurn, *, run: str | None = None, on_busy: OnBusy | None = None
-    ) -> Started:
+    ) -> StartedRun:
         """Start a turn as soon as the session is free, and return its run.
 
         Args:
-            prepare: prepares the turn; called again if the session has changed since.
+            prepare: prepares the turn; called again if the session has changed in the meantime.
             run: ID of the run and of the turn; a second call with the same ID starts no turn. `None` generates an ID.
             on_busy: called for a turn that is running; without it, the method does not wait for a busy session.
 
         Raises:
             TurnRejected: the session rejects the turn; the code `session_busy` occurs only without `on_busy`.
-            RunIdInUse: another run has this ID, even with the same plan in another session.
+            RunIdInUse: another run has this ID; also if it has the same plan, but is a turn of another session.
             RunIdInvalid: the ID is invalid.
             SessionNotFound: another workflow has the ID of the session.
         """
@@ -249,18 +249,18 @@ class Sessions:
                 rejections += 1
                 if rejected.code not in _OUTDATED_CODES or rejections > MAX_REJECTIONS:
                     raise
-                # Another turn was accepted first, and will be visible shortly; or the session is ending, and a new
-                # session follows it.
+                # Either another turn was accepted first and will be visible shortly, or the session is ending and a
+                # new session will follow.
                 await asyncio.sleep(0.1)
                 continue
             await self._ensure_served()
             # Look for the run instead of the turn: the session drops a turn if its ID belongs to another run.
             return await self._started_run(name, run)
 
-    async def _existing_run(self, name: str, prepare: PrepareTurn, *, run: str) -> Started | None:
-        """Return the run of a turn that was sent before; `None` if no run has its ID."""
+    async def _existing_run(self, name: str, prepare: PrepareTurn, *, run: str) -> StartedRun | None:
+        """Return the run of a turn that was sent before; `None` if there is no run with the ID."""
         turn = await self._prepare((await self.read(name)).session, prepare)
-        existing_run = await self._runs.find_same(checked_run_id(run), turn.start)
+        existing_run = await self._runs.find_same_run(checked_run_id(run), turn.start)
         if existing_run is not None:
             _check_session_of(name, await self._client.get_workflow_handle(run).describe())
             await self._ensure_served()
@@ -331,7 +331,7 @@ class Sessions:
             message = f"no worker serves the session {name!r}; the turn starts as the run {run!r} when a worker does"
             raise TurnRejected("no_worker", message) from None
 
-    async def _started_run(self, name: str, run: str) -> Started:
+    async def _started_run(self, name: str, run: str) -> StartedRun:
         """Return the run of an accepted turn as soon as it exists.
 
         Raises:
@@ -343,7 +343,7 @@ class Sessions:
             try:
                 description = await self._client.get_workflow_handle(run).describe()
                 _check_session_of(name, description)
-                return Started(run, description.run_id, is_new=True)
+                return StartedRun(run, description.run_id, is_new=True)
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     raise
@@ -364,7 +364,7 @@ class Sessions:
             await asyncio.sleep(0.1)
 
     async def end(self, name: str) -> str:
-        """End a session, so that it accepts no more turns, and return a sentence that confirms it.
+        """End a session, so that it accepts no more turns, and return a confirmation.
 
         Raises:
             SessionNotFound: there is no open session with this name.

@@ -34,7 +34,7 @@ class RunStartOptions:
     Args:
         deadline_s: time limit of the whole run, in seconds.
         policy: which calls require approval; `None` for the default of the plan's author.
-        needs_approval: a model wrote the plan, and the run requests approval before it calls tools.
+        needs_approval: whether the run requests approval of its plan before it calls tools, as for the plan of a model.
         approved_by: person who has approved the plan already.
         owner: owner of the API key that starts the run.
         fairness: fairness group of the run; `None` for the group of the owner's runs.
@@ -149,8 +149,8 @@ def digest_of(source: Any, inputs: Mapping[str, Any], model: Mapping[str, Any] |
     """Return the fingerprint of plan, inputs and model; other options of the run are not part of it."""
     content = {"source": source, "inputs": dict(inputs), **({"model": dict(model)} if model else {})}
     # With ASCII escapes, every text can be encoded, including lone surrogates.
-    canonical = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    canonical_json = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical_json.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
 def new_run_id() -> str:
@@ -175,7 +175,7 @@ def checked_run_id(workflow_id: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class StartedRun:
     """A new run, or an existing run with the same ID, plan, inputs and model."""
 
     workflow_id: str

@@ -144,7 +144,7 @@ class Steering:
             return "the run accepts no more messages; it was cancelled through Temporal"
 
     async def send(self, workflow_id: str, command: Command, actor: CommandAuthor = NO_AUTHOR) -> str:
-        """Send a command to a run, or to the sub-plan with its node; return the run's reply.
+        """Send a command to a run, or to the sub-plan with the command's node; return the run's reply.
 
         Raises:
             CommandRejected: the run does not accept the command.
@@ -154,7 +154,7 @@ class Steering:
         return await self._send(workflow_id, command.name, command.to_json(actor))
 
     async def _send(self, workflow_id: str, name: str, message: Mapping[str, Any]) -> str:
-        _reject_invalid(message)
+        _reject_invalid_message(message)
         request_ref = RequestRef(workflow_id, "")
         if "node_id" in message:
             try:
@@ -233,7 +233,7 @@ class Steering:
         return RunClosed(f"the run {workflow_id!r} has ended")
 
 
-def _reject_invalid(message: Mapping[str, Any]) -> None:
+def _reject_invalid_message(message: Mapping[str, Any]) -> None:
     """Reject a message that no run accepts.
 
     The Temporal server accepts 2 MiB, and a cancel truncates a long reason without an error.
@@ -259,7 +259,7 @@ def _nodes_message(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, T
         message = f"the nodes have {size:,} bytes; at most {MESSAGE_BYTES:,} can be added at once"
         raise PlanInvalid([Problem("too_large", message, "/nodes", hint="add them in parts")])
     if view.scheduler is None:
-        # The run has not loaded its plan yet, and checks the nodes afterwards.
+        # The run has not loaded its plan yet; it will check the nodes when it has.
         tool_names = find_tool_names(nodes)
     else:
         tool_names = _tools_of(extension_of(nodes, view.scheduler.state, tools=tools).nodes)

@@ -31,7 +31,7 @@ class PausedTool:
 
 @dataclass(frozen=True, slots=True)
 class ResumedTool:
-    """Effect of resuming a tool.
+    """A resumed tool, and its calls that waited.
 
     Args:
         calls: number of calls that waited.
@@ -53,12 +53,12 @@ async def pause_tool(
     Raises:
         CommandRejected: there is no such tool, or it cannot be paused.
     """
-    await tools.check_can_be("paused", tool)
+    await tools.check_service_tool("paused", tool)
     client = services.connection.client
     earlier_pause = await tool_pauses.pause_tool(client, tool, by=by, reason=reason)
     pause = earlier_pause or await tool_pauses.find_tool_pause(client, tool)
     if pause is None:
-        raise CommandRejected(f"{tool!r} was result meanwhile")
+        raise CommandRejected(f"{tool!r} was resumed meanwhile")
     return _to_paused_tool(pause)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.runs import Runs
 from dagwright.client.sessions import PreparedTurn, Sessions
-from dagwright.client.starts import Started
+from dagwright.client.starts import StartedRun
 from dagwright.protocol.run_input import RunInput
 from tests.support.chaos_tools import FOLDER_VARIABLE, fault_point
 
@@ -35,7 +35,7 @@ async def _held_create_run_input(self: Forks, draft: ForkDraft) -> RunInput:
     return run_input
 
 
-async def _held_start(self: Runs, *arguments: Any, **options: Any) -> Started:
+async def _held_start(self: Runs, *arguments: Any, **options: Any) -> StartedRun:
     started = await _start(self, *arguments, **options)
     fault_point(FORK_STARTED)
     return started

@@ -48,8 +48,8 @@ async def test_runs_of_an_owner_share_a_daily_budget(
 
             await eventually(is_used_up)
             client_runs = services_of(runs, tmp_path).runs
-            assert "calls: 1 of 1 used" in (await client_runs.used_up_budget(owner) or "")
-            assert await client_runs.used_up_budget("bob") is None
+            assert "calls: 1 of 1 used" in (await client_runs.used_up_budget_text(owner) or "")
+            assert await client_runs.used_up_budget_text("bob") is None
             second = await _start(runs, owner)
 
             async def is_waiting() -> bool:

@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError
 from dagwright.client import sessions
 from dagwright.client.errors import RunIdInUse, RunIdInvalid, SessionNotFound, TurnRejected
 from dagwright.client.sessions import PreparedTurn
-from dagwright.client.starts import RunStartOptions, Started, StartRequest
+from dagwright.client.starts import RunStartOptions, StartedRun, StartRequest
 from dagwright.core.boundary import limits, wire
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.plans.preparation import check_plan, prepare_plan
@@ -174,13 +174,13 @@ async def test_turn_with_the_id_of_a_run_outside_the_session_is_rejected(bench: 
     node = call("a", "name_fund", name="Apex")
     names, run, separate_run = [f"{unique_name} {n}" for n in range(3)], f"{unique_name} run", f"{unique_name} alone"
 
-    async def start_turn(name: str, run: str = run) -> Started:
+    async def start_turn(name: str, run: str = run) -> StartedRun:
         return await bench.sessions.start_turn(name, bench.turn(node), run=run, on_busy=lambda _: None)
 
     # Two sessions at the same time: each tries to start the run before it sees the run of the other session.
     outcomes = await asyncio.gather(*map(start_turn, names[:2]), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes].count(RunIdInUse) == 1, outcomes
-    owner = names[[isinstance(outcome, Started) for outcome in outcomes].index(True)]
+    owner = names[[isinstance(outcome, StartedRun) for outcome in outcomes].index(True)]
     await bench.wait_for_turn_end(owner, run)
     # If the losing session had the turn, a command for this turn would steer the run of the owner.
     [losing_name] = {*names[:2]} - {owner}
@@ -460,7 +460,7 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
 
 async def _start_turn_and_continue_as_new(
     bench: SessionBench, unique_name: str, monkeypatch: pytest.MonkeyPatch
-) -> Started:
+) -> StartedRun:
     """Start a turn that sets a name and then runs until its gate is opened; the session continues as new meanwhile."""
     started_turn = await bench.sessions.start_turn(unique_name, bench.turn(*_fund_and_hold(unique_name)))
     first_execution = (await bench.sessions.find(unique_name)).run_id

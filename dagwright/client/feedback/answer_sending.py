@@ -33,7 +33,7 @@ class NoOpenRequest(DagwrightError):
 
 
 class AnswerUnclear(DagwrightError):
-    """The run has several open requests and the answer names none of them; the message is the list of their names."""
+    """The run has several open requests and the answer names none of them; the message lists the request IDs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class AnswerTarget:
     @classmethod
     def of(cls, run: str, requests: Sequence[OpenRequest]) -> Self:
         """Return the target of an answer to open requests: one request, or all requests of one node."""
-        return cls(run, requests[0].id if len(requests) == 1 else requests[0].full_node, requests)
+        return cls(run, requests[0].id if len(requests) == 1 else requests[0].node_path, requests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +109,21 @@ class AnswerOutcome:
 
 
 def requests_with_id(requests: Sequence[OpenRequest], request: str, *, for_all: bool) -> Sequence[OpenRequest]:
-    """Return the open request with this ID; for the ID of a node, or with `for_all`, all open requests of the node."""
+    """Return the open request with this ID; if `request` is a node ID or `for_all` is set, all requests of the node."""
     matching_requests = [open_request for open_request in requests if open_request.id == request]
-    of_one_node = requests_of_node(requests, matching_requests[0].full_node if matching_requests else request)
-    return of_one_node if for_all or not matching_requests else matching_requests
+    node_path = matching_requests[0].node_path if matching_requests else request
+    node_requests = requests_of_node(requests, node_path)
+    return node_requests if for_all or not matching_requests else matching_requests
 
 
 def choose_requests(
     open_requests: Sequence[OpenRequest], request: str | None, *, for_all: bool
 ) -> Sequence[OpenRequest]:
-    """Return the open requests that an answer is for; empty if the named request is not open.
+    """Return the open requests that an answer is for; empty if `request` is not open.
 
     Args:
         open_requests: the open requests of the run.
-        request: name of the request; `None` if the run has a single open request.
+        request: ID of the request or of its node; `None` if the run has a single open request.
         for_all: the answer is for all requests of the same node.
 
     Raises:
@@ -134,7 +135,7 @@ def choose_requests(
     if not open_requests:
         raise NoOpenRequest
     if len(open_requests) > 1 and not (
-        for_all and len({open_request.full_node for open_request in open_requests}) == 1
+        for_all and len({open_request.node_path for open_request in open_requests}) == 1
     ):
         raise AnswerUnclear(", ".join(open_request.id for open_request in open_requests[:_MAX_LISTED_NAMES]))
     return open_requests
@@ -161,7 +162,7 @@ async def send_answer(
     *,
     read_extra_content: ExtraContentReader = no_extra_content,
 ) -> AnswerOutcome:
-    """Send an answer to each run with an open request of the target; if none is open, to the target's name."""
+    """Send an answer to each run with an open request of the target; if none is open, to the request `target.name`."""
     slots = asyncio.Semaphore(_MAX_CONCURRENT_RUNS)
 
     async def send(open_ref: RequestRef | None) -> AnswerResult:

@@ -24,15 +24,15 @@ class FeedbackAnswer(TypedDict, total=False):
     Args:
         approved: for an APPROVAL. `reason` is also valid; with `approved=True` also `arguments` and `remember`.
         reason: why the request is approved or rejected.
-        arguments: replace the arguments of the call.
+        arguments: new arguments of the call.
         remember: approve further calls of this tool in the run without a request.
         selected: for a SELECTION, the ID of an option or several IDs; also valid: `value` and `arguments`.
-        value: the new result of a failed node; only with the option `value`.
+        value: the new result of a failed node; only if the option `value` is selected.
         text: for a CLARIFICATION or GUIDANCE.
         nodes: for a GUIDANCE, nodes to add to the plan.
-        data: for an INFORMATION, the fields of its schema.
+        data: for an INFORMATION, the data in the form of the request's schema.
         by: name of the person who answers.
-        note: anything else to record.
+        note: additional remark to record.
         for_all: answer all open requests of the same node, such as those of the items of a map.
     """
 
@@ -67,7 +67,7 @@ class FeedbackRequest:
     """An open request for feedback of a person.
 
     Args:
-        id: request ID; in a sub-plan with the path to it, `archive/check`.
+        id: request ID; for a request of a sub-plan, the path to the request, such as `archive/check`.
         run_id: the run that the user started.
         node_id: the node with the request; `None` for requests of the run itself, such as for its inputs.
         type: APPROVAL, SELECTION, GUIDANCE, CLARIFICATION or INFORMATION.
@@ -166,7 +166,7 @@ class Inbox(Sequence[FeedbackRequest]):
 
 
 def answer_content(answer: FeedbackAnswer) -> dict[str, Any]:
-    """Return the content of an answer in the format of runs, without its nodes.
+    """Return the content of an answer in the format that runs receive, without the nodes of the answer.
 
     Raises:
         FeedbackRejected: not exactly one of `approved`, `selected`, `text` and `data` is given.

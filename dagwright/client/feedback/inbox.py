@@ -22,8 +22,8 @@ from dagwright.protocol.run_labels import keyword
 from dagwright.server import Connection
 
 _LOG = logging.getLogger(__name__)
-_MAX_EXCLUDED_PAGES = 2
-"""Maximum number of runs without a matching request that one page of the inbox reads, in server pages."""
+_MAX_PAGES_WITHOUT_MATCH = 2
+"""A page of the inbox ends after this many server pages of runs without a matching request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class InboxFilter:
     opened_before: float | None = None
 
     def query(self) -> str:
-        """Return the visibility query for the runs that may have such requests."""
+        """Return the visibility query for the runs that may have matching requests."""
         parts = [wire.RUN_WORKFLOWS_FILTER, "ExecutionStatus = 'Running'", f"{wire.SEARCH_AWAITING} IS NOT NULL"]
         if self.run_id is not None:
             root = quote_literal(keyword(self.run_id))
@@ -76,7 +76,7 @@ class InboxFilter:
         )
 
 
-EVERY_REQUEST = InboxFilter()
+MATCH_EVERY_REQUEST = InboxFilter()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class InboxPage:
     """A page of the inbox.
 
     Args:
-        requests: the oldest first; all listed requests of each run.
+        requests: matching requests, the oldest first; those of one run are all on one page.
         cursor: cursor of the next page; `None` on the last page.
         omitted: run -> number of its open requests that are not listed, whether or not they match; only runs of the
             owner in the filter.
@@ -95,8 +95,12 @@ class InboxPage:
     omitted: Mapping[str, int]
 
 
-async def read_inbox(
-    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: ListCursor | None = None
+async def read_inbox_page(
+    connection: Connection,
+    *,
+    limit: int,
+    inbox_filter: InboxFilter = MATCH_EVERY_REQUEST,
+    after: ListCursor | None = None,
 ) -> InboxPage:
     """Return a page of the inbox. The runs that started last come first.
 
@@ -127,23 +131,27 @@ async def read_inbox(
         if omitted_count > 0 and inbox_filter.owner in (None, owner):
             root = root_in(memo) or run.id
             omitted[root] = omitted.get(root, 0) + omitted_count
-        if len(listed_requests) >= limit or runs_without_match == _MAX_EXCLUDED_PAGES * page_size:
+        if len(listed_requests) >= limit or runs_without_match == _MAX_PAGES_WITHOUT_MATCH * page_size:
             break
     listed_requests.sort(key=lambda request: str(request.document["opened_at"]))
     return InboxPage(listed_requests, cursor, omitted)
 
 
-async def read_requests(
-    connection: Connection, *, limit: int, inbox_filter: InboxFilter = EVERY_REQUEST, after: ListCursor | None = None
+async def read_nonempty_inbox_page(
+    connection: Connection,
+    *,
+    limit: int,
+    inbox_filter: InboxFilter = MATCH_EVERY_REQUEST,
+    after: ListCursor | None = None,
 ) -> InboxPage:
-    """Like `read_inbox`, but skip empty pages.
+    """Like `read_inbox_page`, but skip empty pages.
 
     Complexity: linear in the runs that wait for people.
     """
-    page = await read_inbox(connection, limit=limit, inbox_filter=inbox_filter, after=after)
+    page = await read_inbox_page(connection, limit=limit, inbox_filter=inbox_filter, after=after)
     omitted = dict(page.omitted)
     while page.cursor is not None and not page.requests:
-        page = await read_inbox(connection, limit=limit, inbox_filter=inbox_filter, after=page.cursor)
+        page = await read_inbox_page(connection, limit=limit, inbox_filter=inbox_filter, after=page.cursor)
         for run, count in page.omitted.items():
             omitted[run] = omitted.get(run, 0) + count
     return replace(page, omitted=omitted)

@@ -103,14 +103,14 @@ class NamespaceRequests:
 
         async def requests_in_run(run: WorkflowExecution) -> list[OpenRequest]:
             memo = await run.memo()
-            tasks = path_in(memo)
-            if root_in(memo) != root or tasks[: len(path)] != path or tasks == path:
+            run_path = path_in(memo)
+            if root_in(memo) != root or run_path[: len(path)] != path or run_path == path:
                 return []
             # The run may have ended since it was listed.
             with suppress(RunNotFound):
                 async with slots:
                     requests = _requests_of_run(await self._open_reader(run.id).read())
-                return [with_path(request, workflow_id, tasks[len(path) :]) for request in requests]
+                return [with_path(request, workflow_id, run_path[len(path) :]) for request in requests]
             return []
 
         runs = [run async for run in self._client.list_workflows(query)]
@@ -150,7 +150,7 @@ class NamespaceRequests:
             raise RunClosed(f"the run {workflow_id!r} has ended") from None
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
-        """Return the next request of a lookup that resumed with the answer to a request, if any.
+        """Return the next request that a lookup opens after the answer to a request; `None` if it opens none.
 
         Return `None` also if the lookup does not progress within some seconds, or if the request does not belong to a
         lookup.
@@ -168,7 +168,7 @@ class NamespaceRequests:
         """Return the location of a request, whether or not it is open: it may be closed, or be opened later.
 
         Args:
-            request: request ID; in a sub-plan the path to it, `archive/check`.
+            request: request ID, or the path to a request of a sub-plan, such as `archive/check`.
 
         Raises:
             RunNotFound: there is no such run.

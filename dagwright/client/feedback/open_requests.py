@@ -39,7 +39,7 @@ class OpenRequest:
     """A request that waits for its answer.
 
     Args:
-        document: the request, with the user's run and the path from that run.
+        document: JSON of the request, with the run that the user started and the path from that run.
         request_ref: destination of the answer.
         node: the node with the request, without its item, in the run of `request_ref`.
         path: the nodes of the parent runs, such as `archive/`; empty for a top-level run.
@@ -63,8 +63,8 @@ class OpenRequest:
         return self.document.get("assignee")
 
     @property
-    def full_node(self) -> str:
-        """The node with its path; the same for all its items, and for all items of the parent runs."""
+    def node_path(self) -> str:
+        """The path of the node, without item keys: the same for all items of the node and of its parent runs."""
         return f"{self.path}{self.node}"
 
 
@@ -108,14 +108,14 @@ def with_path(request: OpenRequest, run: str, tasks: Sequence[str]) -> OpenReque
 def _nodes_of(tasks: Sequence[str]) -> str:
     """Return the nodes of the sub-plans on a path.
 
-    For example, `archive/` for `archive[north]`, and for the batch `archive[0-499]` and its item `archive[7]`.
+    For example, `archive/` for `archive[north]`. A map batch `archive[0-499]` and its item `archive[7]` are one node.
     """
     nodes = [task.partition("[")[0] if task.endswith("]") else task for task in tasks]
-    is_map_batch = [
-        _MAP_BATCH.search(task) is not None and nodes[at : at + 1] == nodes[at + 1 : at + 2]
-        for at, task in enumerate(tasks)
+    batch_flags = [
+        _MAP_BATCH.search(task) is not None and nodes[index : index + 1] == nodes[index + 1 : index + 2]
+        for index, task in enumerate(tasks)
     ]
-    return "".join(f"{node}/" for node, is_batch in zip(nodes, is_map_batch, strict=True) if not is_batch)
+    return "".join(f"{node}/" for node, is_batch in zip(nodes, batch_flags, strict=True) if not is_batch)
 
 
 def requests_in(view: "RunView") -> list[dict[str, Any]]:
@@ -137,7 +137,7 @@ def has_sub_plans(view: "RunView") -> bool:
 
 def requests_of_node(requests: Sequence[OpenRequest], node: str) -> list[OpenRequest]:
     """Return the requests of a node: `sum`, or `archive/sum` in every run of the sub-plan `archive`."""
-    return [request for request in requests if request.full_node == node]
+    return [request for request in requests if request.node_path == node]
 
 
 def refs_by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:

@@ -6,7 +6,7 @@ from dagwright.client.errors import ForkRejected
 from dagwright.client.fork_runs import ForkChanges, ForkOptions, draft_fork, start_fork
 from dagwright.client.forks import ForkDraft, Forks
 from dagwright.client.runs import open_runs
-from dagwright.client.starts import Started
+from dagwright.client.starts import StartedRun
 from dagwright.core.errors import PlanInvalid
 from dagwright.interfaces.cli.background_settings import FILES_ROOT, reject_other_settings
 from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection
@@ -119,7 +119,7 @@ def _names(names: Sequence[str], *, limit: int) -> str:
     return f"{listed_names} and {len(names) - limit:,} more" if len(names) > limit else listed_names
 
 
-def _print_fork(draft: ForkDraft, fork_run: Started, output: Output) -> None:
+def _print_fork(draft: ForkDraft, fork_run: StartedRun, output: Output) -> None:
     outcome = "was forked" if fork_run.is_new else "was already forked in this way"
     message = f"{outcome} as {fork_run.workflow_id}; `dagwright watch {fork_run.workflow_id}` runs and follows the fork"
     if output.is_json:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from dagwright.client.feedback.inbox import EVERY_REQUEST, InboxFilter, InboxPage, read_requests
+from dagwright.client.feedback.inbox import MATCH_EVERY_REQUEST, InboxFilter, InboxPage, read_nonempty_inbox_page
 from dagwright.core.boundary import wire
 from dagwright.core.text import format_count
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
@@ -47,7 +47,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
         async with open_read_connection(settings, output) as connection:
 
             async def read_page() -> InboxPage:
-                return await read_requests(
+                return await read_nonempty_inbox_page(
                     connection, limit=request.limit, inbox_filter=_filter(request, age_s), after=after
                 )
 
@@ -55,7 +55,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
             note = await worker_note(connection, settings)
         is_timed_out = wait_s is not None and not page.requests
         if not is_timed_out:
-            _print_page(page, output, is_filtered=_filter(request, age_s) != EVERY_REQUEST)
+            _print_page(page, output, is_filtered=_filter(request, age_s) != MATCH_EVERY_REQUEST)
         if note is not None:
             output.log(f"note: {note}")
         if is_timed_out:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from dagwright.client.errors import RunIdInUse
 from dagwright.client.runs import open_runs
-from dagwright.client.starts import Started, StartRequest
+from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.validation.inputs import schema_of_missing_inputs
@@ -70,7 +70,7 @@ def _follow_run_with_missing_tools(
     try:
         start_request = prepare_run(replace(request, non_interactive=True), toolset, output, allow_unknown_tools=True)
 
-        async def find_run(runs: "Runs") -> Started:
+        async def find_run(runs: "Runs") -> StartedRun:
             run = await runs.find(replace(start_request, workflow_id=request.workflow_id, title=name))
             if run is None:
                 raise invalid
@@ -156,7 +156,7 @@ def start_and_follow(
     presentation: RunPresentation,
     settings: Settings,
     name: str | None = None,
-    start_or_find: "Callable[[Runs], Awaitable[Started]] | None" = None,
+    start_or_find: "Callable[[Runs], Awaitable[StartedRun]] | None" = None,
 ) -> int:
     """Start a run and follow it to its end, or leave it to the background; return the exit code.
 
@@ -166,7 +166,7 @@ def start_and_follow(
     """
     output = presentation.output
 
-    async def start_run(runs: "Runs") -> Started:
+    async def start_run(runs: "Runs") -> StartedRun:
         return await runs.start(replace(start_request, workflow_id=start_options.workflow_id, title=name))
 
     async def work(interrupt_handling: InterruptHandling) -> int:
@@ -253,7 +253,7 @@ def print_run(view: "RunView", document: Mapping[str, Any], output: Output) -> N
 
 
 def print_detached_run(
-    started_run: Started, start_request: StartRequest, connection: Connection, *, output: Output
+    started_run: StartedRun, start_request: StartRequest, connection: Connection, *, output: Output
 ) -> int:
     """Report that a run continues in the background; return the exit code."""
     watch_command = f"dagwright watch {started_run.workflow_id}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.client.errors import RunIdInUse, RunIdInvalid
 from dagwright.client.runs import open_runs
-from dagwright.client.starts import Started, StartRequest
+from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.name_hints import suggestion
@@ -171,7 +171,7 @@ async def _start_and_follow(
 
 
 async def _follow_all(
-    started_runs: Sequence[tuple[_Line, Started]],
+    started_runs: Sequence[tuple[_Line, StartedRun]],
     connection: Connection,
     settings: Settings,
     *,
@@ -214,7 +214,7 @@ def _print_start_error(line: _Line, error: Exception, output: Output) -> None:
     output.log(f"line {line.number}: {error}")
 
 
-def _print_detached_run(line: _Line, started_run: Started, output: Output) -> None:
+def _print_detached_run(line: _Line, started_run: StartedRun, output: Output) -> None:
     message = f"runs in the background; `dagwright watch {started_run.workflow_id}` shows it"
     if output.is_json:
         output.document({"line": line.number, **run_outcome(started_run.workflow_id, message)}, is_line=True)

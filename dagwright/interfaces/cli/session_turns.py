@@ -8,7 +8,7 @@ from dagwright.client.errors import TurnRejected
 from dagwright.client.requests import TurnRequest, start_turn
 from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions
-from dagwright.client.starts import Started, StartRequest
+from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.interfaces.cli.command_connection import command_settings
@@ -107,7 +107,7 @@ def run_in_session(
 
 async def _start_turn(
     turn: TurnRequest, start_options: StartOptions, runs: "Runs", sessions: Sessions, *, output: Output
-) -> tuple[Started, StartRequest]:
+) -> tuple[StartedRun, StartRequest]:
     """Start the run of a turn; return it with its start request.
 
     Raises:

@@ -30,7 +30,7 @@ def pause(request: PauseToolRequest, output: Output) -> int:
 
     async def work(_: InterruptHandling) -> int:
         try:
-            await known_tools(settings, request.tools).check_can_be("paused", request.tool)
+            await known_tools(settings, request.tools).check_service_tool("paused", request.tool)
         except CommandRejected as error:
             raise CommandError(str(error)) from None
         async with open_command_connection(settings, output) as connection:

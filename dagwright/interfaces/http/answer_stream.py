@@ -133,7 +133,7 @@ class AnswerStream:
     def progress_of(self, moment: RunMoment) -> list[Event]:
         """Return the progress events of a moment, which are sent in one event; may be empty."""
         events = [*self._progress.events(moment)]
-        self._last_moment = moment if moment.is_last else None
+        self._last_moment = moment if moment.has_ended_or_waits else None
         self.cursor = replace(self.cursor, history=moment.cursor, run_checksums=self._progress.checksums)
         return events
 

@@ -54,11 +54,11 @@ class ProgressEvents:
         if self._detail is StreamProgress.CONTENT:
             return
         is_running = moment.view.status == RunStatus.RUNNING
-        if is_running and not moment.is_last:
+        if is_running and not moment.has_ended_or_waits:
             yield from self.status_events(moment)
         for task_id in moment.changed:
             yield from self._task_events(moment, task_id)
-        if not (is_running or moment.is_last):
+        if not (is_running or moment.has_ended_or_waits):
             yield from self.status_events(moment)
 
     def status_events(self, moment: RunMoment) -> Iterator[Event]:

@@ -50,7 +50,7 @@ async def moments(
     async with aclosing(follow(context.runs, run, answered_requests=answered_requests, after=after)) as run_moments:
         async for moment in run_moments:
             yield moment
-            if moment.is_last:
+            if moment.has_ended_or_waits:
                 return
 
 
@@ -59,7 +59,9 @@ async def last_moment(
 ) -> RunMoment:
     """Return the moment at which a run has ended or waits for feedback; raises as `follow`."""
     last_moments = [
-        moment async for moment in moments(context, run, answered_requests=answered_requests) if moment.is_last
+        moment
+        async for moment in moments(context, run, answered_requests=answered_requests)
+        if moment.has_ended_or_waits
     ]
     return last_moments[-1]
 

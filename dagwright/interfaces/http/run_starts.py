@@ -84,7 +84,7 @@ class RunQuota:
             ApiError: the owner has too many runs, or has used up its budget per day.
         """
         # Requests to the server are sent without the lock: if it does not respond, no other request has to wait.
-        exhausted_budget = await runs.used_up_budget(self._owner)
+        exhausted_budget = await runs.used_up_budget_text(self._owner)
         if exhausted_budget is not None and run not in self._starting_runs and not await runs.exists(run):
             now = time.time()
             raise rate_limit_error(

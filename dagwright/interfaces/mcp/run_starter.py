@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.client.errors import RunIdInUse, RunIdInvalid, TurnRejected
 from dagwright.client.requests import TextRequest, TurnRequest, prepare_request, start_turn
 from dagwright.client.sessions import Sessions
-from dagwright.client.starts import RunStartOptions, Started, StartRequest
+from dagwright.client.starts import RunStartOptions, StartedRun, StartRequest
 from dagwright.core.compiler.plan_text import changing_node_count
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
@@ -68,7 +68,7 @@ class RunStarter:
 
     async def start_plan(
         self, arguments: Mapping[str, Any], *, run: str | None, templates: Templates = NO_TEMPLATES
-    ) -> Started:
+    ) -> StartedRun:
         """Start the run of a plan that a client sends.
 
         Args:
@@ -104,7 +104,7 @@ class RunStarter:
 
     async def start_template(
         self, template: Template, inputs: Mapping[str, Any], *, run: str | None, deadline: str | None = None
-    ) -> Started:
+    ) -> StartedRun:
         """Start the run of a template, whose author is trusted.
 
         Args:
@@ -118,7 +118,7 @@ class RunStarter:
         start = StartRequest(template.compile(inputs), template.source, inputs, options)
         return await self._start(replace(start, title=template.file, template=template.name), run=run)
 
-    async def start_request(self, arguments: Mapping[str, Any], *, run: str | None) -> Started:
+    async def start_request(self, arguments: Mapping[str, Any], *, run: str | None) -> StartedRun:
         """Start the run of a request in natural language; with `session_id`, as a turn of this session.
 
         Raises:
@@ -155,7 +155,7 @@ class RunStarter:
         start = prepare_request(request, self.toolset, session).start
         return replace(start, tools=self.toolset.references)
 
-    async def _start(self, start: StartRequest, *, run: str | None) -> Started:
+    async def _start(self, start: StartRequest, *, run: str | None) -> StartedRun:
         if first_model_node(start.plan) is not None:
             self._reject_without_model(None)
         try:

@@ -16,7 +16,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import BaseModel
 
 from dagwright.client.errors import CommandRejected
-from dagwright.client.run_follower import PendingRequests
+from dagwright.client.run_follower import RequestPoller
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.model.times import format_time
 from dagwright.history.executions import RunClosed, RunNotFound
@@ -103,7 +103,7 @@ class Tasks:
             if view.status == "cancelled":
                 return _task(view, "cancelled")
             return {**_task(view, "completed"), "result": _to_json(run_result(await self._runs.document(view)))}
-        requests = await PendingRequests(self._runs.feedback, view.workflow_id).read(view)
+        requests = await RequestPoller(self._runs.feedback, view.workflow_id).read(view)
         forms = Elicitations(context).forms(requests)
         if not forms:
             return _task(view, "working", reason=str(requests[0]["prompt"]) if requests else None)

@@ -22,7 +22,7 @@ from dagwright.client.feedback.answer_sending import (
 from dagwright.client.feedback.open_requests import Answer, OpenRequest
 from dagwright.client.list_cursors import ListCursor
 from dagwright.client.run_lists import RunFilter
-from dagwright.client.starts import Started
+from dagwright.client.starts import StartedRun
 from dagwright.client.steering import CommandAuthor, Steering
 from dagwright.core.compiler.plan_text import changing_node_count
 from dagwright.core.errors import PlanInvalid
@@ -136,7 +136,7 @@ class ToolHandlers:
         """Return the result of a call. Errors are results with `isError`."""
         return await self._with_error_results(call, self._run_tool)
 
-    async def start(self, call: McpToolCall) -> Started | types.CallToolResult:
+    async def start(self, call: McpToolCall) -> StartedRun | types.CallToolResult:
         """Start the run of a call, or find the run with the same ID and content.
 
         Returns:
@@ -185,7 +185,7 @@ class ToolHandlers:
         handler = self._handlers.get(call.tool.name, self._start_and_follow)
         return await handler(call)
 
-    async def _start_run(self, call: McpToolCall) -> Started:
+    async def _start_run(self, call: McpToolCall) -> StartedRun:
         template = self._templates.get(call.tool.name)
         if template is not None:
             return await self._starter.start_template(template, call.arguments, run=call.run_id)

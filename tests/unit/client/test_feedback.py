@@ -32,7 +32,7 @@ from dagwright.client.feedback.open_requests import (
     refs_by_run,
     requests_of_node,
 )
-from dagwright.client.run_messages import rejection_of_pending
+from dagwright.client.run_messages import rejection_of_pending_signal
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.limits import CHILD_ID_BYTES, child_workflow_id
 from dagwright.core.model.requests import Feedback, Request
@@ -210,7 +210,7 @@ def test_second_of_two_simultaneous_signals_is_reported_as_rejected() -> None:
     def refusal(message: dict[str, Any]) -> str | None:
         scheduler = started_run(node("ask", human={"type": "APPROVAL", "prompt": "Publish?"}))
         view = cast("RunView", SimpleNamespace(scheduler=scheduler, pending_commands=lambda: signals))
-        return rejection_of_pending(view, wire.SIGNAL_FEEDBACK, message)
+        return rejection_of_pending_signal(view, wire.SIGNAL_FEEDBACK, message)
 
     assert refusal(messages[0]) is None
     assert refusal(messages[1]) == "'ask' was answered by ann at 2023-11-14T22:13:20.000Z (approved, through signal)"

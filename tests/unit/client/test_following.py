@@ -34,7 +34,7 @@ def _runs(*statuses: str) -> Runs:
 
 
 async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:
-    monkeypatch.setattr(run_follower, "PendingRequests", _Requests)
+    monkeypatch.setattr(run_follower, "RequestPoller", _Requests)
     return [moment async for moment in follow(_runs("running", "completed"), "run-1", **options)]
 
 
@@ -42,7 +42,7 @@ async def test_open_run_has_its_requests_and_closed_run_none(monkeypatch: Any) -
     actual = await _moments(monkeypatch)
     assert [[request["request_id"] for request in moment.requests] for moment in actual] == [["check", "other"], []]
     assert [moment.changed for moment in actual] == [("running", "None"), ("completed", "None")]
-    assert [moment.is_last for moment in actual] == [True, True]
+    assert [moment.has_ended_or_waits for moment in actual] == [True, True]
 
 
 async def test_answered_requests_are_excluded(monkeypatch: Any) -> None:
@@ -50,7 +50,7 @@ async def test_answered_requests_are_excluded(monkeypatch: Any) -> None:
     first, _ = await _moments(monkeypatch, answered_requests=answered_keys[:1])
     assert [request["request_id"] for request in first.requests] == ["other"]
     first, _ = await _moments(monkeypatch, answered_requests=answered_keys)
-    assert (first.requests, first.is_last) == ([], False)
+    assert (first.requests, first.has_ended_or_waits) == ([], False)
 
 
 async def test_wait_for_end_returns_the_view_of_the_closed_run() -> None:

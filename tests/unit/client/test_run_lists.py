@@ -11,7 +11,7 @@ from temporalio.api.workflow.v1 import WorkflowExecutionInfo
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from dagwright.client.feedback.inbox import EVERY_REQUEST, InboxFilter
+from dagwright.client.feedback.inbox import MATCH_EVERY_REQUEST, InboxFilter
 from dagwright.client.list_cursors import ListCursor
 from dagwright.client.run_lists import RunFilter, owner_in, run_summary
 from dagwright.client.runs import Runs
@@ -352,7 +352,7 @@ _WAITS = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running' AND Dagwr
 @pytest.mark.parametrize(
     ("list_filter", "condition"),
     [
-        (EVERY_REQUEST, ""),
+        (MATCH_EVERY_REQUEST, ""),
         (InboxFilter(assignee="ann"), " AND (DagwrightAwaiting = 'ann' OR DagwrightAwaiting = '…')"),
         (
             InboxFilter(owner="ann"),
@@ -384,7 +384,7 @@ async def test_inbox_lists_requests_with_the_path_from_the_top_level_run() -> No
     executions = [_waiting_run(1, _request()), _waiting_run(2, _request("ask[7]", day=1), memo=child_memo)]
     page = await runs_of(Namespace(executions)).inbox(limit=10)
     assert [
-        (request.id, request.document["run_id"], request.request_ref.workflow_id, request.full_node)
+        (request.id, request.document["run_id"], request.request_ref.workflow_id, request.node_path)
         for request in page.requests
     ] == [("archive[north]/in/ask[7]", "run-9", "run-2", "archive/in/ask"), ("check", "run-1", "run-1", "check")]
     assert ([request.title for request in page.requests], page.cursor, page.omitted) == (["Plan", "Plan"], None, {})
@@ -400,7 +400,7 @@ async def test_damaged_requests_of_a_run_are_omitted_from_the_inbox() -> None:
 @pytest.mark.parametrize(
     ("list_filter", "ids"),
     [
-        (EVERY_REQUEST, ["old", "check", "choose"]),
+        (MATCH_EVERY_REQUEST, ["old", "check", "choose"]),
         (InboxFilter(assignee="ann"), ["old", "check"]),
         (InboxFilter(assignee="anyone"), ["choose"]),
         (InboxFilter(run_id="run-1"), ["old", "check", "choose"]),

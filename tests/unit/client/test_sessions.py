@@ -9,7 +9,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from dagwright.client.errors import RunIdInUse, TurnRejected
 from dagwright.client.runs import Runs
 from dagwright.client.sessions import PreparedTurn, Sessions, SessionView
-from dagwright.client.starts import EncodedStart, Started
+from dagwright.client.starts import EncodedStart, StartedRun
 from dagwright.protocol.sessions import SessionRecord, session_id
 from dagwright.protocol.turns import TurnStart
 from dagwright.server import Connection, Server
@@ -50,7 +50,7 @@ class _FakeSessions(Sessions):
     """
 
     def __init__(
-        self, session: SessionRecord, existing: Started | None = None, *, parent: str = "s", dropped: str = ""
+        self, session: SessionRecord, existing: StartedRun | None = None, *, parent: str = "s", dropped: str = ""
     ) -> None:
         self.steps: list[str] = []
         self.parent = parent
@@ -60,7 +60,7 @@ class _FakeSessions(Sessions):
         self._session = session
         self._existing = existing
 
-    async def find_same(self, *_: Any) -> Started | None:
+    async def find_same_run(self, *_: Any) -> StartedRun | None:
         return self._existing
 
     def get_workflow_handle(self, run: str) -> Any:
@@ -109,7 +109,7 @@ async def test_turn_is_served_before_it_is_sent() -> None:
     # The turn was started, but its worker may have ended.
     await sessions.start_test_turn("one")
     assert sessions.steps[5:] == ["prepared", "served"]
-    repeated = _FakeSessions(SessionRecord("s"), Started("one", "1", is_new=False))
+    repeated = _FakeSessions(SessionRecord("s"), StartedRun("one", "1", is_new=False))
     await repeated.start_test_turn("one")
     assert repeated.steps == ["prepared", "served"]
 

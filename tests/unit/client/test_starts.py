@@ -18,7 +18,7 @@ from dagwright.client.errors import OptionInvalid
 from dagwright.client.options import AskOptions, StartOptions, duration_s, run_options
 from dagwright.client.plan_starts import PlanStart, prepare_start, read_plan, read_plan_to_repair
 from dagwright.client.services import Services
-from dagwright.client.starts import Started
+from dagwright.client.starts import StartedRun
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.policy import Policy
 from dagwright.interfaces.cli.output import Output
@@ -171,8 +171,8 @@ async def test_run_on_a_new_server_warns_that_it_has_no_worker(
     async def tools(*_: Any) -> Toolset:
         return toolset
 
-    async def start(_: Any) -> Started:
-        return Started("refill-1", "1", is_new=True)
+    async def start(_: Any) -> StartedRun:
+        return StartedRun("refill-1", "1", is_new=True)
 
     monkeypatch.setattr(ClientTools, "toolset", tools)
     unused_services: dict[str, Any] = dict.fromkeys(("store", "steering", "sessions"))

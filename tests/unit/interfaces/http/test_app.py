@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from dagwright.client.errors import CommandRejected
-from dagwright.client.starts import Started, StartRequest
+from dagwright.client.starts import StartedRun, StartRequest
 from dagwright.history.executions import RunClosed
 from dagwright.interfaces.http import app, examples
 from dagwright.interfaces.http.run_preparation import run_id_of_key
@@ -69,9 +69,9 @@ async def test_empty_idempotency_key_counts_as_no_key(
     http, _, context = offline_gateway
     requests: list[str] = []
 
-    async def start(request: StartRequest) -> Started:
+    async def start(request: StartRequest) -> StartedRun:
         requests.append(str(request.workflow_id))
-        return Started(requests[-1], "first", is_new=True)
+        return StartedRun(requests[-1], "first", is_new=True)
 
     monkeypatch.setattr(context.runs, "start", start)
     for key in ("", "", "one", "one"):

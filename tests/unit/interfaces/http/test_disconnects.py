@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from dagwright.client.errors import FeedbackRejected, RunIdInUse, TurnRejected
 from dagwright.client.feedback.open_requests import Answer, RequestRef
-from dagwright.client.starts import Started
+from dagwright.client.starts import StartedRun
 from dagwright.history.executions import RunNotFound
 from dagwright.interfaces.http import run_preparation, run_requests
 from dagwright.interfaces.http.app import create_app
@@ -72,13 +72,13 @@ class _Server:
         if self.refusal is not None:
             raise self.refusal
 
-    async def start_turn(self, name: str, prepare: Any, *, run: str, on_busy: Any) -> Started:
+    async def start_turn(self, name: str, prepare: Any, *, run: str, on_busy: Any) -> StartedRun:
         self.polls += 1
         if not self.is_free.is_set():
             raise TurnRejected("session_busy", f"the session {name!r} is at work", self.busy_run)
         self.started.append(run)
         await self._confirm_start()
-        return Started(run, "execution", is_new=True)
+        return StartedRun(run, "execution", is_new=True)
 
     async def session_of(self, run: str) -> None:
         if run not in (*self.started, "run-asking"):
@@ -91,7 +91,7 @@ class _Server:
         self.cancelled.append(run)
         return "cancelled"
 
-    async def used_up_budget(self, owner: str) -> str | None:
+    async def used_up_budget_text(self, owner: str) -> str | None:
         return None
 
     async def count_open_runs(self, owner: str, *, excluded_ids: Any = ()) -> int:

@@ -142,7 +142,7 @@ class FakeServer:
         self.started[str(request.workflow_id)] = request.options.owner
         return SimpleNamespace(workflow_id=request.workflow_id, is_new=True)
 
-    async def used_up_budget(self, owner: str) -> str | None:
+    async def used_up_budget_text(self, owner: str) -> str | None:
         return None
 
     async def count_open_runs(self, owner: str, *, excluded_ids: Collection[str] = ()) -> int:

@@ -74,7 +74,7 @@ class Server:
         self.listed: set[str] = set()
         self.is_used_up = False
 
-    async def used_up_budget(self, owner: str) -> str | None:
+    async def used_up_budget_text(self, owner: str) -> str | None:
         return f"daily budget of {owner}" if self.is_used_up else None
 
     def catch_up(self) -> None:

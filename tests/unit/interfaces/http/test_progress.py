@@ -22,7 +22,7 @@ def moment(state: TaskState, record: Record, *, status: str = "running", request
 
 
 def events_of(progress: ProgressEvents, moment: RunMoment) -> list[tuple[str, Any]]:
-    status_events = progress.status_events if moment.is_last else lambda _: ()
+    status_events = progress.status_events if moment.has_ended_or_waits else lambda _: ()
     events = [cast("Any", each) for result in (progress.events, status_events) for each in result(moment)]
     return [(event["type"], event["data"].get("result")) for event in events]
 

@@ -162,7 +162,7 @@ async def test_response_is_cancelled_by_the_owner_of_the_key(monkeypatch: pytest
 async def test_unknown_call_is_rejected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str, *, stream: bool
 ) -> None:
-    monkeypatch.setattr(run_follower, "PendingRequests", PendingRequestsOf)
+    monkeypatch.setattr(run_follower, "RequestPoller", PendingRequestsOf)
     run = ScriptedRun((Step(3, {}, status="waiting", requests=approval_requests(["check"])),), (), "")
     result = {"type": "function_call_output", "call_id": call, "output": "yes"}
     body = {"model": "small", "previous_response_id": ResponseRef(RUN, "small").id, "input": [result], "stream": stream}

@@ -77,7 +77,7 @@ Gateway = Callable[[ScriptedRun], AbstractAsyncContextManager[httpx.AsyncClient]
 
 @pytest.fixture(autouse=True)
 def patch_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_follower, "PendingRequests", PendingRequestsOf)
+    monkeypatch.setattr(run_follower, "RequestPoller", PendingRequestsOf)
 
 
 def first_id(path: str) -> str:
