@@ -410,7 +410,7 @@ def _reason(limiter: Limiter, answer: LimitAnswer) -> str:
     """Return why a call waits, such as `rate limit 20/s on http_request, 4 calls ahead`."""
     subject = limiter.settings.subject
     name = subject.name if subject.kind == "tool" else f"{subject.kind} {subject.name}"
-    calls = f", {answer.ahead:,} call{'' if answer.ahead == 1 else 's'} ahead" if answer.ahead else ""
+    calls = f", {answer.calls_ahead:,} call{'' if answer.calls_ahead == 1 else 's'} ahead" if answer.calls_ahead else ""
     if answer.reason.startswith(WAIT_REQUESTED):
         return f"{name} {answer.reason}{calls}"
     return f"{answer.reason} on {name}{calls}"

@@ -24,8 +24,8 @@ from dagwright.core.boundary.usage_reports import (
     earlier_call_count,
     earlier_deferrals,
     started_attempt,
+    store_wait_reason,
     usage_of_heartbeat,
-    wait_of_heartbeat,
 )
 from dagwright.core.boundary.wire import (
     DETAIL_CALLS,
@@ -146,7 +146,7 @@ class Heartbeats:
     @property
     def has_waited(self) -> bool:
         """Return whether the last heartbeat of an earlier attempt contained a reason for waiting."""
-        return wait_of_heartbeat(self._info.heartbeat_details) is not None
+        return store_wait_reason(self._info.heartbeat_details) is not None
 
     async def record_start(self) -> None:
         """Record that the tool is about to be called; when this returns, the server has the record.

@@ -16,7 +16,7 @@ from temporalio.common import RawValue
 from dagwright.core.boundary import limits, wire
 from dagwright.core.model.compiled import tool_of
 from dagwright.core.model.states import Task
-from dagwright.features.batch_followers import MAX_CALLS, can_start_batch, followers_of, parallel_calls
+from dagwright.features.batch_followers import MAX_CALLS, can_start_batch, followers_of, max_parallel_calls
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.call_batches import (
     CallBatchResult,
@@ -116,7 +116,7 @@ class CallBatches:
         if len(calls) + len(followers) == 1:
             yield from calls
             return
-        parallel = parallel_calls(scheduler, calls=len(calls))
+        parallel = max_parallel_calls(scheduler, call_count=len(calls))
         keys = {node_id: self._run.key_of(None, [["node", node_id]]) for node_id in followers}
         headers = [self._headers(ready_call) for ready_call in calls]
         message = encode_call_batch(calls, headers, plan=plan, keys=keys, parallel=parallel, model=self._run.model)

@@ -13,7 +13,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, FailureError
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MESSAGE_LIMIT_BYTES, REF_BYTES
+from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MAX_REF_BYTES, MESSAGE_LIMIT_BYTES
 from dagwright.core.text import cut_bytes
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.outcomes import is_cancellation
@@ -58,6 +58,6 @@ def _ref_of(response: RawValue) -> str:
     except MessageInvalid as error:
         raise TextRefused(f"invalid result of {wire.ACTIVITY_PUT_BLOB}: {error}") from None
     ref = result.get("ref") if isinstance(result, Mapping) else None
-    if not isinstance(ref, str) or len(ref) > REF_BYTES:
+    if not isinstance(ref, str) or len(ref) > MAX_REF_BYTES:
         raise TextRefused(f"the result of {wire.ACTIVITY_PUT_BLOB} has no reference")
     return ref

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from dagwright.core.boundary.limits import DETAIL_LINES
+from dagwright.core.boundary.limits import MAX_DETAIL_LINES
 from dagwright.core.boundary.wire import SIGNAL_FEEDBACK
 from dagwright.core.model.requests import ANYONE
 from dagwright.core.model.states import NodeStatus, Record
@@ -53,8 +53,8 @@ def render_details(scheduler: RunScheduler) -> str:
         label = _escape(node.title or node.id)
         state = f"{_SYMBOLS.get(record.status, '')} {record.status.value}".strip()
         lines.append(f"| {label} | {state} | {_escape(node.tool)} | {_escape(_note(record))} |")
-    if counts.total() > DETAIL_LINES:
-        lines.append(f"\n{counts.total() - min(len(records), DETAIL_LINES)} more nodes are not shown.")
+    if counts.total() > MAX_DETAIL_LINES:
+        lines.append(f"\n{counts.total() - min(len(records), MAX_DETAIL_LINES)} more nodes are not shown.")
     return "\n".join(lines)
 
 
@@ -77,18 +77,18 @@ def _requests(scheduler: RunScheduler) -> list[str]:
 
 
 def _select_displayed_records(records: list[Record]) -> list[int]:
-    if len(records) <= DETAIL_LINES:
+    if len(records) <= MAX_DETAIL_LINES:
         return list(range(len(records)))
     displayed_numbers: list[int] = []
     for status in _IMPORTANT_STATUSES:
         for number, record in enumerate(records):
             if record.status is status:
                 displayed_numbers.append(number)
-                if len(displayed_numbers) == DETAIL_LINES:
+                if len(displayed_numbers) == MAX_DETAIL_LINES:
                     return displayed_numbers
     other_numbers = (number for number, record in enumerate(records) if record.status not in _IMPORTANT_STATUSES)
     displayed_numbers += [
-        number for number, _ in zip(other_numbers, range(DETAIL_LINES - len(displayed_numbers)), strict=False)
+        number for number, _ in zip(other_numbers, range(MAX_DETAIL_LINES - len(displayed_numbers)), strict=False)
     ]
     return displayed_numbers
 

@@ -11,7 +11,7 @@ from temporalio.common import RetryPolicy
 from dagwright.core.model.compiled import RetryRule
 from dagwright.core.model.states import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.batch_followers import ATTEMPTS
+from dagwright.features.batch_followers import MAX_BATCH_ATTEMPTS
 
 UNLIMITED = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """For activities whose failure must not end a run: a payload store or webhook that does not respond only delays the
@@ -21,7 +21,7 @@ FIVE_ATTEMPTS = RetryPolicy(maximum_attempts=5)
 QUICK_FIVE_ATTEMPTS = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
 REGION_BATCH = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
 """A batch fails because of its worker, not its nodes; after that the nodes run one by one."""
-CALL_BATCH = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=ATTEMPTS)
+CALL_BATCH = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=MAX_BATCH_ATTEMPTS)
 """A batch fails because of its worker, not its calls; after that each call gets an activity of its own."""
 PLAN_PAGE = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12)
 JOIN_ITEMS = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)

@@ -392,7 +392,7 @@ class PlanWorkflow(Steerable):
         if self._engine is None:
             default_status = None if self._error else RunStatus.RUNNING.value
             return result_document(None, self._facts(), status=self._status or default_status)
-        if self._written_count() > limits.DOCUMENT_NODES:
+        if self._written_count() > limits.MAX_DOCUMENT_NODES:
             return self._counted_document()
         return result_document(self._engine.scheduler, self._facts(), status=self._status)
 

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 
 from dagwright.agents.class_agents import question_to_person
-from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.boundary.limits import MAX_BUILT_IN_RESULT_BYTES
 from dagwright.core.model.agents import AgentCard
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import one_line
@@ -162,8 +162,8 @@ async def _content_of(response: httpx.Response) -> bytes:
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk
-        if len(content) > BUILT_IN_RESULT_BYTES:
-            raise GiveUp(f"the service answers more than {BUILT_IN_RESULT_BYTES:,} bytes, the limit for a result")
+        if len(content) > MAX_BUILT_IN_RESULT_BYTES:
+            raise GiveUp(f"the service answers more than {MAX_BUILT_IN_RESULT_BYTES:,} bytes, the limit for a result")
     return bytes(content)
 
 

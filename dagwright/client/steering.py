@@ -23,7 +23,7 @@ from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.features.commands.steering import MESSAGE_BYTES
+from dagwright.features.commands.steering import MAX_COMMAND_BYTES
 from dagwright.features.plan_edits.edits import extension_of
 from dagwright.features.plan_edits.sent_tools import find_tool_names, tools_to_json
 from dagwright.history.executions import RunClosed, RunNotFound
@@ -241,7 +241,7 @@ def _reject_invalid_message(message: Mapping[str, Any]) -> None:
     Raises:
         CommandRejected: the message is too large, or its reason or author too long.
     """
-    if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
+    if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, what="the message")) is not None:
         raise CommandRejected(problem)
     try:
         actor_from_json(message, through="update")
@@ -255,8 +255,8 @@ def _nodes_message(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, T
     Raises:
         PlanInvalid: the nodes are invalid, or too large for a message to a run.
     """
-    if (size := encoded_size(list(nodes))) > MESSAGE_BYTES:
-        message = f"the nodes have {size:,} bytes; at most {MESSAGE_BYTES:,} can be added at once"
+    if (size := encoded_size(list(nodes))) > MAX_COMMAND_BYTES:
+        message = f"the nodes have {size:,} bytes; at most {MAX_COMMAND_BYTES:,} can be added at once"
         raise PlanInvalid([Problem("too_large", message, "/nodes", hint="add them in parts")])
     if view.scheduler is None:
         # The run has not loaded its plan yet; it will check the nodes when it has.

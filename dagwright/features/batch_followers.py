@@ -4,7 +4,7 @@ The calls of a batch are those that may start now, and their *followers*: calls 
 batch have ended. A follower waits only for its dependencies: it has no approval, budget or manual override, and a
 fork does not reuse its result.
 
-Replay: the workflow forms batches and the history has the result, so these rules may change between versions.
+Replay: the history records the batches that the workflow has formed, so these rules may change between versions.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,7 +24,7 @@ MAX_CALLS = 250
 """Maximum number of calls in one batch: a batch starts calls for 0.2 s, and the shortest calls take about 1 ms."""
 MAX_PARALLEL = 100
 """Maximum number of calls of one batch that run at once: the default number of concurrent activities of a worker."""
-ATTEMPTS = 3
+MAX_BATCH_ATTEMPTS = 3
 """Maximum number of attempts of a batch. Each attempt may start the same call, so only calls with at least as many
 attempts are batched."""
 _MIN_TIMEOUT_S = 1.0
@@ -32,7 +32,7 @@ _MIN_TIMEOUT_S = 1.0
 
 
 def can_share_activity(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
-    """Return whether the calls of a node may share an activity with others."""
+    """Return whether the calls of a node may share an activity with other calls."""
     return (
         tool is not None
         and tool.batch
@@ -45,7 +45,7 @@ def can_share_activity(node: CompiledNode, tool: ToolDeclaration | None) -> bool
         and node.heartbeat_s is None
         and node.compensates is None
         and node.activity_timeout_s >= _MIN_TIMEOUT_S
-        and node.retry.max_attempts >= ATTEMPTS
+        and node.retry.max_attempts >= MAX_BATCH_ATTEMPTS
     )
 
 
@@ -55,13 +55,13 @@ def can_start_batch(scheduler: "Scheduler[Any]", task: Task) -> bool:
     return is_plain and can_share_activity(task.node, scheduler.plan.tools.get(task.node.tool))
 
 
-def parallel_calls(scheduler: "Scheduler[Any]", *, calls: int) -> int:
+def max_parallel_calls(scheduler: "Scheduler[Any]", *, call_count: int) -> int:
     """Return how many calls of a batch may run at once. A limit of the run applies to all its activities together.
 
     Args:
-        calls: calls that may start now; each of them occupies a slot of the run until the batch ends.
+        call_count: number of calls that may start now; each of them occupies a slot of the run until the batch ends.
     """
-    return MAX_PARALLEL if scheduler.state.max_in_flight >= MAX_IN_FLIGHT else min(calls, MAX_PARALLEL)
+    return MAX_PARALLEL if scheduler.state.max_in_flight >= MAX_IN_FLIGHT else min(call_count, MAX_PARALLEL)
 
 
 def followers_of(
@@ -124,7 +124,7 @@ def _open_dependency_count(
         and tool.task_queue == task_queue
         and tool.name not in separate_tools
         and node.join[0] == "all"
-        and not (counts.failed or counts.skipped)
+        and not (counts.has_failure or counts.skipped)
         and node.for_each is None
         and node.supersedes is None
         and node.id not in state.overrides

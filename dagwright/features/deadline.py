@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 _EARLY_S = 0.001
 """Seconds by which a timer may fire early, because its time is rounded."""
-_MAX_NAMES = 3
+_MAX_TASKS = 3
 """Maximum number of running nodes, and of waiting nodes, in a message; further nodes are counted."""
-_REASON_CHARACTERS = 100
+_MAX_REASON_CHARACTERS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,26 +90,26 @@ class RunDeadline:
 
 
 def timeout_message(plan: CompiledPlan, records: Sequence[Record], *, is_paused: bool) -> str:
-    """Return the running and waiting nodes, such as `still running: a, b; waiting: c (waits for ann: Go on?)`.
+    """Return a text such as `still running: a, b; waiting: c (waits for ann: Go on?)`.
 
-    Empty if no node is running or waiting.
+    The text is empty if no node is running or waiting.
     """
-    running_tasks: list[str] = []
-    waiting_tasks: list[str] = []
-    for name, record in _tasks(plan, records):
+    running_ids: list[str] = []
+    waiting_texts: list[str] = []
+    for task_id, record in _tasks(plan, records):
         if record.status is NodeStatus.RUNNING:
-            running_tasks.append(name)
+            running_ids.append(task_id)
         elif record.status is NodeStatus.WAITING:
-            reason = " ".join((record.reason or "").split())[:_REASON_CHARACTERS]
-            waiting_tasks.append(f"{name} ({reason})" if reason else name)
+            reason = " ".join((record.reason or "").split())[:_MAX_REASON_CHARACTERS]
+            waiting_texts.append(f"{task_id} ({reason})" if reason else task_id)
     parts = ["it was paused"] if is_paused else []
-    labelled = (("still running", running_tasks), ("waiting", waiting_tasks))
-    parts += [f"{label}: {_join_names(names)}" for label, names in labelled if names]
+    labelled_texts = (("still running", running_ids), ("waiting", waiting_texts))
+    parts += [f"{label}: {_join_first(texts)}" for label, texts in labelled_texts if texts]
     return "; ".join(parts)
 
 
 def _tasks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str, Record]]:
-    """Yield nodes, and the items of maps, under the names that users see."""
+    """Yield the ids and records of all nodes and items that users see."""
     for node, record in zip(plan.nodes[: plan.written_count], records, strict=False):
         if node.for_each is None:
             yield node.id, record
@@ -117,6 +117,6 @@ def _tasks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[str,
             yield f"{node.id}[{item.key}]", item.record
 
 
-def _join_names(names: Sequence[str]) -> str:
-    omitted_count = len(names) - _MAX_NAMES
-    return ", ".join([*names[:_MAX_NAMES], *([f"{omitted_count:,} more"] if omitted_count > 0 else [])])
+def _join_first(texts: Sequence[str]) -> str:
+    omitted_count = len(texts) - _MAX_TASKS
+    return ", ".join([*texts[:_MAX_TASKS], *([f"{omitted_count:,} more"] if omitted_count > 0 else [])])

@@ -32,7 +32,7 @@ class RegionBatches:
         record.cached, record.message = end.cached, end.message
         record.attempts, record.started_at, record.tool_version = end.attempts, end.started_at, end.tool_version
         ended_at = at if end.ended_at is None else end.ended_at
-        self._scheduler.propagation.end(state.items.node(number), end.status, ended_at, error=end.error)
+        self._scheduler.propagation.end(state.items.node_ref(number), end.status, ended_at, error=end.error)
         self._scheduler.propagate(at)
         return True
 

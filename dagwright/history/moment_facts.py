@@ -8,7 +8,7 @@ from dagwright.core.model.requests import Closing, Request
 from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.times import cut_to_ms
 from dagwright.core.scheduler.map_items import listed_items
-from dagwright.core.scheduler.run_state import Paused
+from dagwright.core.scheduler.run_state import ActivePause
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
@@ -46,7 +46,7 @@ class MomentFacts:
     tasks: Mapping[str, TaskFacts] = field(default_factory=dict)
     open_requests: Mapping[str, Request] = field(default_factory=dict)
     closings: Mapping[str, Closing] = field(default_factory=dict)
-    paused: Paused | None = None
+    paused: ActivePause | None = None
 
 
 NO_FACTS = MomentFacts()

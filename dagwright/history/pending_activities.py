@@ -11,7 +11,7 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionResponse
 from temporalio.client import Client
 
 from dagwright.core.boundary.limits import MESSAGE_LIMIT_BYTES
-from dagwright.core.boundary.usage_reports import USAGE_INDEX, earlier_deferrals, limit_of_heartbeat, wait_of_heartbeat
+from dagwright.core.boundary.usage_reports import USAGE_INDEX, awaited_limit, earlier_deferrals, store_wait_reason
 from dagwright.core.boundary.wire import (
     ACTIVITY_CALL_BATCH,
     ACTIVITY_NOTIFY,
@@ -155,7 +155,7 @@ def _deferral_reason(call: PendingActivityInfo) -> str | None:
     if _is_backing_off(call) and call.last_failure.application_failure_info.type in _DEFERRAL_CODES:
         return _message_of(call.last_failure)
     is_started = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-    return limit_of_heartbeat(_details(call)) if is_started else None
+    return awaited_limit(_details(call)) if is_started else None
 
 
 def _details(call: PendingActivityInfo) -> list[Any]:
@@ -254,7 +254,7 @@ def lookup_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay"
 
 def _store_problem(call: PendingActivityInfo) -> str | None:
     """Return why the payload store does not respond, if a call waits for it."""
-    if (reason := wait_of_heartbeat(_details(call))) is not None:
+    if (reason := store_wait_reason(_details(call))) is not None:
         return cut_bytes(reason, max_bytes=MESSAGE_LIMIT_BYTES)
     if call.activity_type.name == ACTIVITY_RUN_REGION:
         return None

@@ -192,7 +192,7 @@ def build_parsed_plan(
             _with_nested_regions(plan), {name: tool for name, tool in plan.tools.items() if name != EXISTING_NODE.name}
         ),
         _without_stand_ins(checked.document.plan, referable_ids=referable_ids),
-        *summary_and_described_ids(restricted_plan, referable_ids=frozenset(referable_ids)),
+        *summary_and_described_ids(restricted_plan, ended_ids=frozenset(referable_ids)),
         [*(repair.to_note() for repair in summarized_repairs(repairs)), *_notes_of(checked)],
         changing_node_count(replace(restricted_plan, nodes=new_nodes)),
     )

@@ -10,7 +10,12 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import INLINE_PLAN_BYTES, INLINE_PLAN_NODES, PLAN_PAGE_BYTES, PLAN_PAGE_NODES
+from dagwright.core.boundary.limits import (
+    MAX_INLINE_PLAN_BYTES,
+    MAX_INLINE_PLAN_NODES,
+    MAX_PLAN_PAGE_BYTES,
+    MAX_PLAN_PAGE_NODES,
+)
 from dagwright.core.compiler.node_columns import nodes_from_columns, nodes_to_columns, plan_to_columns
 from dagwright.core.compiler.offloaded_regions import (
     OffloadedRegion,
@@ -52,12 +57,12 @@ async def split_for_transfer(plan: CompiledPlan, store: PayloadStore) -> PlanFor
         StoreUnavailable: the plan cannot be stored now.
     """
     plan = await _with_offloaded_regions(plan, store)
-    encoded = plan_to_columns(plan) if len(plan.nodes) <= INLINE_PLAN_NODES else None
-    if encoded is not None and encoded_size(encoded) <= INLINE_PLAN_BYTES:
+    encoded = plan_to_columns(plan) if len(plan.nodes) <= MAX_INLINE_PLAN_NODES else None
+    if encoded is not None and encoded_size(encoded) <= MAX_INLINE_PLAN_BYTES:
         return PlanForTransfer(plan, encoded=encoded)
     head = plan_to_json(replace(plan, nodes=()))
     pages = [await store.put(pydantic_core.to_json(head))]
-    for page, _ in _pages(plan.nodes, {}, page_nodes=PLAN_PAGE_NODES):
+    for page, _ in _pages(plan.nodes, {}, page_nodes=MAX_PLAN_PAGE_NODES):
         pages.append(await store.put(page))
     return PlanForTransfer(plan, tuple(pages))
 
@@ -118,7 +123,7 @@ def _pages(
         page = pydantic_core.to_json(
             nodes_to_columns(nodes[start:end], {name: column[start:end] for name, column in replacements.items()})
         )
-        if len(page) > PLAN_PAGE_BYTES and page_nodes > 1:
+        if len(page) > MAX_PLAN_PAGE_BYTES and page_nodes > 1:
             # The following nodes probably have a similar size.
             page_nodes //= 2
             continue

@@ -8,7 +8,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import INPUTS_LIMIT_BYTES, PLAN_PART_BYTES
+from dagwright.core.boundary.limits import INPUTS_LIMIT_BYTES, MAX_PLAN_PART_BYTES
 from dagwright.core.compiler.compilation import compile_plan, compiled_form, unavailable_features
 from dagwright.core.compiler.regions import REGION_PREFIX, with_regions
 from dagwright.core.errors import MAX_PROBLEMS, Note, PlanInvalid, Problem, pointer
@@ -364,7 +364,7 @@ def _is_one_small_region(checked: CheckedPlan) -> bool:
     plan = checked.plan
     other_parts = [plan.title, plan.metadata, plan.output, checked.inputs, [tool.input_schema for tool in plain_tools]]
     # The compiled form of a reference has a few times as many bytes as its text.
-    return encoded_size(other_parts) < PLAN_PART_BYTES // 8
+    return encoded_size(other_parts) < MAX_PLAN_PART_BYTES // 8
 
 
 def _reject_too_large(compiled: CompiledPlan, checked: CheckedPlan) -> None:

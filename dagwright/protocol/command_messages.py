@@ -14,7 +14,7 @@ from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MayAnswer, 
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import (
-    MESSAGE_BYTES,
+    MAX_COMMAND_BYTES,
     Cancel,
     CommandMessage,
     Pause,
@@ -173,7 +173,7 @@ def node_command_from_json(name: str, message: Any, *, through: Through) -> Comm
     """
     if not isinstance(message, Mapping):
         raise MessageInvalid(f"{name} must be an object such as {_EXAMPLES[name]}")
-    if (problem := size_problem(dict(message), MESSAGE_BYTES, what="the message")) is not None:
+    if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, what="the message")) is not None:
         raise MessageInvalid(problem)
     by = actor_from_json(message, through=through)
     if name == wire.ADD_NODES:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, DOCUMENT_NODES, INLINE_VALUE_BYTES
+from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, INLINE_VALUE_BYTES, MAX_DOCUMENT_NODES
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_inline_value, paths_to_json
 from dagwright.core.expressions.value_refs import encode, encoded_size, format_value_refs, ref_for_display
@@ -38,7 +38,7 @@ def compact_document(document: Mapping[str, Any], *, steps: int) -> dict[str, An
     """
     compact = dict(document)
     compact["output"] = compact_value(document["output"], ref="output")
-    if steps > DOCUMENT_NODES:
+    if steps > MAX_DOCUMENT_NODES:
         return counted_document(compact)
     compact["nodes"] = {
         name: {**node, "result": compact_value(node["result"], ref=f"node:{name}")}

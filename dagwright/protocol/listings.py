@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.boundary.limits import LISTED_ERROR_BYTES, LISTED_REQUEST_BYTES, LISTED_REQUESTS_BYTES
+from dagwright.core.boundary.limits import MAX_LISTED_ERROR_BYTES, MAX_LISTED_REQUEST_BYTES, MAX_LISTED_REQUESTS_BYTES
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.requests import ANYONE
 from dagwright.core.scheduler.run_state import counts_of
@@ -79,9 +79,9 @@ def requests_to_json(scheduler: "RunScheduler", *, title: str | None) -> dict[st
     """Return the open requests of a run for its memo: the oldest requests, and the total number."""
     requests = scheduler.features.feedback.requests.open
     documents: list[dict[str, Any]] = []
-    remaining_bytes = LISTED_REQUESTS_BYTES
+    remaining_bytes = MAX_LISTED_REQUESTS_BYTES
     for request in islice(requests.values(), _MAX_REQUESTS):
-        document = shortened_request(request.to_json(""), max_bytes=LISTED_REQUEST_BYTES)
+        document = shortened_request(request.to_json(""), max_bytes=MAX_LISTED_REQUEST_BYTES)
         # The reader knows the run. Requests for the inputs of the run belong to no node.
         del document["run_id"]
         node = scheduler.state.node_of(document["node_id"]).id if document["node_id"] else request.id
@@ -132,5 +132,5 @@ def error_to_json(document: Mapping[str, Any]) -> dict[str, Any] | None:
     error = run_error_of(document)
     if error is None:
         return None
-    message = cut_bytes(str(error["message"]), max_bytes=LISTED_ERROR_BYTES)
+    message = cut_bytes(str(error["message"]), max_bytes=MAX_LISTED_ERROR_BYTES)
     return {"code": error["code"], "message": message, "node_id": error["node_id"]}

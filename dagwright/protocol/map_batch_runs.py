@@ -80,7 +80,7 @@ def _plan_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledP
         join=("all_done", 0),
         max_parallel=None,
     )
-    stubs = [CompiledNode(id=scheduler.state.name_of(number), kind="reported") for number in node.dependencies]
+    stubs = [CompiledNode(id=scheduler.state.reference_id(number), kind="reported") for number in node.dependencies]
     names = [name for name in scheduler.state.inputs if node.when is not None or name in _input_names(node)]
     child_plan = CompiledPlan(
         nodes=(*stubs, map_node),

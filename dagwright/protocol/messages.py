@@ -7,7 +7,7 @@ from typing import Any
 from temporalio.api.common.v1 import Payload
 
 from dagwright.core.boundary.decoding import json_from_bytes
-from dagwright.core.boundary.usage_reports import NO_USAGE, Usage, reported_agents, reported_usage
+from dagwright.core.boundary.usage_reports import NO_USAGE, Usage, reported_agent_usage, reported_usage
 from dagwright.core.errors import Problem
 from dagwright.core.expressions.value_refs import value_from_json
 from dagwright.core.model.lineage import NO_LINEAGE, CallLineage
@@ -137,7 +137,7 @@ def sub_plan_end_from_json(message: Any) -> SubPlanEnd:
         error=error if isinstance(error, Mapping) else None,
         map_batch=message.get("map_batch"),
         usage=reported_usage(message),
-        agents=reported_agents(message),
+        agents=reported_agent_usage(message),
         lineage=lineage_from_details(message),
         child_snapshot=message.get("child_snapshot"),
     )

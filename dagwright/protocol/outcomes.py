@@ -24,12 +24,12 @@ from temporalio.exceptions import (
 from dagwright.core.boundary import wire
 from dagwright.core.boundary.decoding import json_from_bytes
 from dagwright.core.boundary.limits import (
+    MAX_REF_BYTES,
     MESSAGE_LIMIT_BYTES,
-    REF_BYTES,
     STORED_VALUE_LIMIT_BYTES,
 )
 from dagwright.core.boundary.usage_reports import (
-    reported_agents,
+    reported_agent_usage,
     reported_usage,
     started_attempt,
     usage_of_heartbeat,
@@ -134,7 +134,7 @@ def _full_text_ref_of(error: ApplicationError) -> str | None:
     """Return the reference of the full message of a failure whose message was cut."""
     details = error.details[0] if error.details else None
     ref = details.get(wire.DETAIL_FULL_TEXT) if isinstance(details, Mapping) else None
-    return ref if isinstance(ref, str) and len(ref) <= REF_BYTES else None
+    return ref if isinstance(ref, str) and len(ref) <= MAX_REF_BYTES else None
 
 
 def _attempt_of(error: ApplicationError, default_attempts: int) -> Attempt:
@@ -334,7 +334,7 @@ def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> Sub
         return SubPlanEnd(call, RunStatus.CANCELLED, None, None)
     failure, _ = read_failure(error, node, Effects.READ)
     details = _details_of(error)
-    usage, agents, lineage = reported_usage(details), reported_agents(details), lineage_from_details(details)
+    usage, agents, lineage = reported_usage(details), reported_agent_usage(details), lineage_from_details(details)
     child_snapshot = details.get("child_snapshot") if isinstance(details, Mapping) else None
     return SubPlanEnd(
         call,

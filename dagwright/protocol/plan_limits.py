@@ -7,7 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from dagwright.core.boundary.limits import HELD_PLAN_NODES, PLAN_BYTES, PLAN_EDGES, PLAN_NODES, PLAN_PART_BYTES
+from dagwright.core.boundary.limits import (
+    MAX_HELD_PLAN_NODES,
+    MAX_PLAN_BYTES,
+    MAX_PLAN_EDGES,
+    MAX_PLAN_NODES,
+    MAX_PLAN_PART_BYTES,
+)
 from dagwright.core.compiler.compiled_checks import compiled_plan_problem
 from dagwright.core.compiler.node_columns import encoded_sub_plans
 from dagwright.core.compiler.offloaded_regions import plan_held_by_run
@@ -113,26 +119,26 @@ def reject_too_large(plan: CompiledPlan) -> None:
     plan_of_run = plan_held_by_run(plan)
     _reject_counts(plan_of_run)
     head_bytes = encoded_size(plan_to_json(replace(plan_of_run, nodes=())))
-    if head_bytes > PLAN_PART_BYTES:
+    if head_bytes > MAX_PLAN_PART_BYTES:
         problem = "the plan is too large without its nodes, in bytes of its compiled form"
-        raise PlanTooLarge(problem, has=head_bytes, limit=PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
+        raise PlanTooLarge(problem, has=head_bytes, limit=MAX_PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
     sizes = [encoded_size(node_to_json(node)) for node in plan_of_run.nodes]
     for node, size in zip(plan_of_run.nodes, sizes, strict=True):
         _reject_large_node(node, size)
-    if (total_bytes := head_bytes + sum(sizes)) > PLAN_BYTES:
+    if (total_bytes := head_bytes + sum(sizes)) > MAX_PLAN_BYTES:
         problem = "the plan is too large for a run, in bytes of its compiled form"
-        raise PlanTooLarge(problem, has=total_bytes, limit=PLAN_BYTES, advice=_SHORTEN_BYTES)
+        raise PlanTooLarge(problem, has=total_bytes, limit=MAX_PLAN_BYTES, advice=_SHORTEN_BYTES)
 
 
 def _reject_large_node(node: CompiledNode, size: int) -> None:
     name = f"the sub-plan {node.id!r}" if node.sub_plan is not None else f"the node {node.id!r}"
     advice = _SHORTEN_SUB_PLAN if node.sub_plan is not None else _SHORTEN_NODE
-    if size > PLAN_PART_BYTES:
+    if size > MAX_PLAN_PART_BYTES:
         problem = f"{name} is too large, in bytes of its compiled form"
-        raise PlanTooLarge(problem, has=size, limit=PLAN_PART_BYTES, advice=advice, node=node.id)
-    if (count := _count_nested_nodes(node)) > PLAN_NODES:
+        raise PlanTooLarge(problem, has=size, limit=MAX_PLAN_PART_BYTES, advice=advice, node=node.id)
+    if (count := _count_nested_nodes(node)) > MAX_PLAN_NODES:
         problem = f"{name} is too large, in nodes, including those of its own sub-plans"
-        raise PlanTooLarge(problem, has=count, limit=PLAN_NODES, advice=advice, node=node.id)
+        raise PlanTooLarge(problem, has=count, limit=MAX_PLAN_NODES, advice=advice, node=node.id)
 
 
 def _count_nested_nodes(node: CompiledNode) -> int:
@@ -141,13 +147,13 @@ def _count_nested_nodes(node: CompiledNode) -> int:
 
 
 def _reject_counts(plan_of_run: CompiledPlan) -> None:
-    if (count := len(plan_of_run.nodes)) > HELD_PLAN_NODES:
+    if (count := len(plan_of_run.nodes)) > MAX_HELD_PLAN_NODES:
         problem = "the plan has too many nodes for a run, not counting those inside of a large region of pure nodes"
-        raise PlanTooLarge(problem, has=count, limit=HELD_PLAN_NODES, advice=_SHORTEN_NODES)
+        raise PlanTooLarge(problem, has=count, limit=MAX_HELD_PLAN_NODES, advice=_SHORTEN_NODES)
     edges = sum(len(node.dependencies) + len(node.members) for node in plan_of_run.nodes)
-    if edges > PLAN_EDGES:
+    if edges > MAX_PLAN_EDGES:
         problem = "the plan has too many edges for a run, not counting those inside of a large region of pure nodes"
-        raise PlanTooLarge(problem, has=edges, limit=PLAN_EDGES, advice=_SHORTEN_EDGES)
+        raise PlanTooLarge(problem, has=edges, limit=MAX_PLAN_EDGES, advice=_SHORTEN_EDGES)
 
 
 def reject_too_large_inline(encoded: Any) -> None:
@@ -168,13 +174,13 @@ def reject_too_large_inline(encoded: Any) -> None:
         count += own_count
         for sub_plan in children if plan is encoded else ():
             # The input of a sub-plan's run may have 2 MB too, with other values besides the plan.
-            if (size := encoded_size(sub_plan)) > PLAN_PART_BYTES:
+            if (size := encoded_size(sub_plan)) > MAX_PLAN_PART_BYTES:
                 problem = "a sub-plan is too large, in bytes of its compiled form"
-                raise PlanTooLarge(problem, has=size, limit=PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
+                raise PlanTooLarge(problem, has=size, limit=MAX_PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
         plans_to_visit += children
-    if count > PLAN_NODES:
+    if count > MAX_PLAN_NODES:
         problem = "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans"
-        raise PlanTooLarge(problem, has=count, limit=PLAN_NODES, advice=_NOT_INLINE)
+        raise PlanTooLarge(problem, has=count, limit=MAX_PLAN_NODES, advice=_NOT_INLINE)
 
 
 def graph_problem(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dagwright.core.boundary.limits import PLAN_PAGES
+from dagwright.core.boundary.limits import MAX_PLAN_PAGES
 from dagwright.core.compiler.node_columns import plan_from_columns, plan_to_columns
 from dagwright.core.errors import Problem, pointer
 from dagwright.core.expressions.references import Lookup
@@ -245,8 +245,8 @@ def pages_of(encoded: Any) -> tuple[str, ...]:
         return ()
     if not isinstance(pages, list) or not all(isinstance(page, str) and len(page) < _REF_BYTES for page in pages):
         raise ValueError("the pages of a plan must be a list of references")
-    if not 1 <= len(pages) <= PLAN_PAGES:
-        raise ValueError(f"a plan has 1 to {PLAN_PAGES:,} pages, not {len(pages):,}")
+    if not 1 <= len(pages) <= MAX_PLAN_PAGES:
+        raise ValueError(f"a plan has 1 to {MAX_PLAN_PAGES:,} pages, not {len(pages):,}")
     return tuple(pages)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.decoding import UNPACKED_LIMIT_BYTES, packed_text, unpacked_text
+from dagwright.core.boundary.decoding import UNPACKED_LIMIT_BYTES, json_from_packed_text, packed_text
 
 PIECE_CHARACTERS = 1_000_000
 """Characters of one stored piece: half of the limit of an activity input."""
@@ -68,7 +68,7 @@ def state_from_text(text: str) -> Mapping[str, Any]:
         ValueError: the text has another form.
     """
     try:
-        state = unpacked_text(text)
+        state = json_from_packed_text(text)
     except ValueError as error:
         raise ValueError(f"invalid state of the previous execution: {error}") from None
     if not isinstance(state, Mapping):

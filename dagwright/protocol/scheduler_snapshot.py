@@ -15,7 +15,7 @@ from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.states import ItemRecord, MapBatch, NodeError, NodeStatus, Phase, Record, run_usage_from_json
 from dagwright.core.scheduler.extension import extension_from_json
 from dagwright.core.scheduler.map_items import StoredList, stored_list_from_json, stored_list_to_json
-from dagwright.core.scheduler.run_state import Paused, override_from_json
+from dagwright.core.scheduler.run_state import ActivePause, override_from_json
 from dagwright.features.budgets.budget import budget_from_json
 from dagwright.features.fork_reuse.reuse import ReuseTable, reuse_table_from_json
 
@@ -79,7 +79,7 @@ def restore_state(scheduler: "RunScheduler", state: Any) -> None:
             phase=_phase_from_json(state, scheduler),
         )
         scheduler.state.cancel_deadlines.update(state.get("cancelling", {}))
-        scheduler.state.paused = Paused(**state["paused"]) if "paused" in state else None
+        scheduler.state.paused = ActivePause(**state["paused"]) if "paused" in state else None
         _restore_feedback(scheduler, state.get("feedback", {}))
         if "budget" in state:
             scheduler.features.budget.set_budget(budget_from_json(state["budget"]))

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.boundary.limits import DOCUMENT_NODES, INLINE_VALUE_BYTES
+from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, MAX_DOCUMENT_NODES
 from dagwright.core.expressions.stored_values import StoredValue, paths_to_json, stored_from_json
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import tool_of
@@ -31,7 +31,7 @@ def effects_summary(scheduler: "RunScheduler") -> str | None:
 
     The text of a call is its tool and the short texts of its result, without ids: `orders.make: order, lamps`.
     """
-    if scheduler.plan.written_count > DOCUMENT_NODES:
+    if scheduler.plan.written_count > MAX_DOCUMENT_NODES:
         return None
     completed_nodes = [
         (node, record) for node, record in scheduler.state.visible_nodes() if record.status is NodeStatus.COMPLETED

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dagwright.core.boundary.limits import INPUTS_LIMIT_BYTES
 from dagwright.core.model.answers import ANSWER_BYTES
 from dagwright.dialects.json_reader import MAX_DEPTH
-from dagwright.features.commands.steering import MESSAGE_BYTES
+from dagwright.features.commands.steering import MAX_COMMAND_BYTES
 from dagwright.interfaces.cli.keys_command import READ_ONLY_SCOPE
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import key_limits
@@ -59,7 +59,7 @@ def field_limits_table() -> str:
     """Return a row for each limit of fields of a body."""
     rows = (
         ("an answer", f"{with_unit('_BYTES', ANSWER_BYTES)} as JSON"),
-        ("a result, arguments, nodes, a policy", f"{with_unit('_BYTES', MESSAGE_BYTES)} as JSON"),
+        ("a result, arguments, nodes, a policy", f"{with_unit('_BYTES', MAX_COMMAND_BYTES)} as JSON"),
         ("the inputs of a plan", f"{with_unit('_BYTES', INPUTS_LIMIT_BYTES)} as JSON"),
         ("`reason`, `note`", f"{REASON_CHARACTERS:,} characters"),
         ("`by`", f"{NAME_CHARACTERS} characters"),

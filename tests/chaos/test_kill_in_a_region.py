@@ -10,7 +10,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHistory
 
-from dagwright.core.boundary.limits import INLINE_PLAN_NODES
+from dagwright.core.boundary.limits import MAX_INLINE_PLAN_NODES
 from dagwright.settings import Settings
 from dagwright.store import open_store
 from tests.support.chaos import HELD_WORKER, FaultPoints, WorkerProcess, result_within, start_large_run, worker_process
@@ -115,7 +115,9 @@ def _retry_wait_s(history: WorkflowHistory, kind: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("count", "pause_ms", "killed_at"), [(60, 15.0, 45), (INLINE_PLAN_NODES + 500, 1.0, 1_500)], ids=["small", "large"]
+    ("count", "pause_ms", "killed_at"),
+    [(60, 15.0, 45), (MAX_INLINE_PLAN_NODES + 500, 1.0, 1_500)],
+    ids=["small", "large"],
 )
 async def test_unreported_nodes_run_again_after_a_kill_in_a_region_batch(
     scene: Scene, count: int, pause_ms: float, killed_at: int
@@ -125,7 +127,7 @@ async def test_unreported_nodes_run_again_after_a_kill_in_a_region_batch(
     handle = await scene.start(plan)
     await scene.points.wait_for_point(f"n{killed_at}")
     batch_results = await _batch_results(handle)
-    if count > INLINE_PLAN_NODES:
+    if count > MAX_INLINE_PLAN_NODES:
         reported_count = batch_results[-1]["counts"]["completed"]
     else:
         reported_count = sum(len(result["ended"]) for result in batch_results)
@@ -144,7 +146,7 @@ async def test_unreported_nodes_run_again_after_a_kill_in_a_region_batch(
 
 
 async def test_plan_page_is_loaded_again_after_a_kill(scene: Scene) -> None:
-    names = [f"n{number}" for number in range(INLINE_PLAN_NODES + 500)]
+    names = [f"n{number}" for number in range(MAX_INLINE_PLAN_NODES + 500)]
     skipped = [{"id": name, "tool": "echo", "when": "first.result.n == 2"} for name in names]
     first_node = {"id": "first", "tool": "echo", "arguments": {"n": 1}}
     scene.points.hold(READING)

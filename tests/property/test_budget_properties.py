@@ -113,7 +113,7 @@ class Tree:
                 # Raising the limit before a price is known would let another call of unknown price start.
                 kind = [*self.limits][number % len(self.limits)]
                 self.limits[kind] += number // 30
-                run.budget.raise_by({kind: number // 30})
+                run.budget.raise_limits({kind: number // 30})
             case "close":
                 self._close(run, number)
             case "crash" if run.name == "right" and "money" not in self.limits:

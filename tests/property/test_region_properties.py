@@ -290,9 +290,9 @@ def test_plan_ends_the_same_with_and_without_offloaded_regions(
     run_without_regions.run()
     store = MemoryStore()
     with (
-        patch.object(offloaded_regions, "OFFLOADED_MEMBERS", 2),
-        patch.object(pages, "INLINE_PLAN_NODES", 0),
-        patch.object(pages, "INLINE_PLAN_BYTES", 10**9),
+        patch.object(offloaded_regions, "MIN_OFFLOADED_MEMBERS", 2),
+        patch.object(pages, "MAX_INLINE_PLAN_NODES", 0),
+        patch.object(pages, "MAX_INLINE_PLAN_BYTES", 10**9),
     ):
         sent_plan = asyncio.run(split_for_transfer(plan, store)).plan
     run_with_regions = Run(sent_plan, fails, lambda count: data.draw(st.integers(0, count - 1)), store=store)

@@ -95,7 +95,7 @@ def low_history_limits() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def small_pages() -> Iterator[None]:
     """Send plans of over 400 nodes in pages and offload their regions; the usual limit is 2,000 nodes."""
-    with patch.object(pages, "INLINE_PLAN_NODES", 400):
+    with patch.object(pages, "MAX_INLINE_PLAN_NODES", 400):
         yield
 
 

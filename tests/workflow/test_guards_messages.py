@@ -172,7 +172,7 @@ async def test_details_of_a_run_are_limited_and_add_no_event(runs: Runs) -> None
     metadata = await handle.query("__temporal_workflow_metadata", result_type=WorkflowMetadata)
     lines = metadata.current_details.splitlines()
     rows = [line for line in lines if line.startswith("| Step")]
-    assert len(rows) == limits.DETAIL_LINES
+    assert len(rows) == limits.MAX_DETAIL_LINES
     assert lines[-1] == "30 more nodes are not shown."
     assert len((await handle.fetch_history()).events) == event_count
 

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client
 
 from dagwright.core.boundary import wire
-from dagwright.core.compiler.offloaded_regions import OFFLOADED_MEMBERS
+from dagwright.core.compiler.offloaded_regions import MIN_OFFLOADED_MEMBERS
 from dagwright.history import document_hydration
 from dagwright.history.document_hydration import full_document, hydrated_document
 from dagwright.history.run_reader import RunReader
@@ -67,14 +67,14 @@ async def full_of(runs: Runs, handle: Handle) -> Document:
 
 async def test_document_has_every_node_of_a_small_run(runs: Runs) -> None:
     failing_node = pure_node("bad", "{{n4.result.gone}}")
-    handle = await runs.start(plan(OFFLOADED_MEMBERS, failing_node, pure_node("after", "{{bad.result}}")))
+    handle = await runs.start(plan(MIN_OFFLOADED_MEMBERS, failing_node, pure_node("after", "{{bad.result}}")))
     await document_of(handle)
     document = await hydrated_document(await view_of(runs, handle), runs.store)
     assert "nodes_ref" not in document
     assert document["notes"] == []
     assert {name: (node["status"], node["result"]) for name, node in document["nodes"].items()} == {
         "start": ("completed", {"n": 1}),
-        **{f"n{number}": ("completed", value_of(number)) for number in range(OFFLOADED_MEMBERS)},
+        **{f"n{number}": ("completed", value_of(number)) for number in range(MIN_OFFLOADED_MEMBERS)},
         "bad": ("failed", None),
         "after": ("blocked", None),
         "end": ("completed", {"early": value_of(5)}),

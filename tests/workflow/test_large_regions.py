@@ -9,7 +9,7 @@ from dagwright.activities.region_state import RegionCache
 from dagwright.client.run_lists import RunFilter
 from dagwright.client.runs import Runs as ClientRuns
 from dagwright.client.starts import StartRequest
-from dagwright.core.boundary.limits import INLINE_PLAN_NODES, PLAN_PAGE_NODES
+from dagwright.core.boundary.limits import MAX_INLINE_PLAN_NODES, MAX_PLAN_PAGE_NODES
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.server import Connection
 from tests.support.eventually import eventually
@@ -20,7 +20,7 @@ from tests.workflow.building import pure_node, value_of
 pytestmark = [pytest.mark.server, pytest.mark.usefixtures("small_pages")]
 
 COUNT = 500
-LARGE = INLINE_PLAN_NODES + 3_000
+LARGE = MAX_INLINE_PLAN_NODES + 3_000
 """More nodes than the input of a run can have, also without the fixture `small_pages`."""
 
 
@@ -102,7 +102,7 @@ async def test_document_names_the_failed_node_of_a_region_and_the_run_list_only_
     assert (run_document["error"]["code"], run_document["error"]["node_id"]) == ("node_failed", "n99")
 
 
-_COUNT = INLINE_PLAN_NODES + PLAN_PAGE_NODES + 1
+_COUNT = MAX_INLINE_PLAN_NODES + MAX_PLAN_PAGE_NODES + 1
 
 
 def _plan(count: int) -> dict[str, Any]:
@@ -129,7 +129,7 @@ async def test_large_plan_is_sent_in_pages(runs: Runs) -> None:
         for event in history.events
         if event.activity_task_scheduled_event_attributes.activity_type.name == "load_plan"
     ]
-    assert len(pages) == 1 + -(-_COUNT // PLAN_PAGE_NODES)
+    assert len(pages) == 1 + -(-_COUNT // MAX_PLAN_PAGE_NODES)
     assert_clean(history)
 
 

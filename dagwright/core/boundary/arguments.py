@@ -15,8 +15,8 @@ from dagwright.core.name_hints import suggestion
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Class = TypeVar("Class", bound=type)
-_ITEMS_CHECKED = 1_000
-"""Items of a list or mapping whose types are checked."""
+_MAX_CHECKED_ITEMS = 1_000
+"""Maximum number of items of a list or mapping whose types are checked."""
 _DESCRIPTIONS: Mapping[str, str] = {
     "NoneType": "None",
     "bool": "True or False",
@@ -59,13 +59,13 @@ def checks_arguments(function: Function) -> Function:
     parameters = [*inspect.signature(function).parameters.values()]
     display_name = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
     names = [parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.KEYWORD_ONLY]
-    # The modules of the annotations are complete when the function is first called.
+    # Resolved at the first call, because an annotation may name a type of a module that is still being imported.
     hints_of = functools.cache(lambda: _hints_of(function, parameters))
 
     def check(args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        hints, known = hints_of()
-        if known is not None:
-            reject_unknown(kwargs, known, function=display_name)
+        hints, known_names = hints_of()
+        if known_names is not None:
+            reject_unknown(kwargs, known_names, function=display_name)
         for name, value in [*zip(names, args, strict=False), *kwargs.items()]:
             if name in hints and not _matches(value, hints[name]):
                 value_text = (
@@ -113,7 +113,7 @@ def json_argument(value: object, name: str, *, function: str) -> Any:
 def _hints_of(
     function: Callable[..., Any], parameters: Sequence[inspect.Parameter]
 ) -> tuple[dict[str, Any], list[str] | None]:
-    """Return the types of the arguments, and the names of the keyword arguments; `None` if every name is accepted.
+    """Return the types of the arguments, and the accepted keyword names (`None` if every name is accepted).
 
     A parameter `**options: Unpack[SomeTypedDict]` counts as one argument for each key of the TypedDict.
     """
@@ -147,8 +147,8 @@ def _matches(value: object, hint: Any) -> bool:
         )
     if origin in _LIST_TYPES or origin is list:
         is_list = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
-        is_sized = is_list and (origin is Iterable or isinstance(value, Collection))
-        return is_sized and (
+        is_accepted_iterable = is_list and (origin is Iterable or isinstance(value, Collection))
+        return is_accepted_iterable and (
             not isinstance(value, Collection) or all(_matches(element, arguments[0]) for element in _first_items(value))
         )
     if origin is not None and not isinstance(origin, type):
@@ -171,7 +171,7 @@ def _is_instance(value: object, hint: Any) -> bool:
 
 
 def _first_items(items: Iterable[Any]) -> Iterable[Any]:
-    return (item for item, _ in zip(items, range(_ITEMS_CHECKED), strict=False))
+    return (item for item, _ in zip(items, range(_MAX_CHECKED_ITEMS), strict=False))
 
 
 def _description_of(hint: Any) -> str:

@@ -53,7 +53,7 @@ def packed_text(encoded: bytes) -> str:
     return base64.b64encode(zlib.compress(encoded, _COMPRESSION_LEVEL)).decode()
 
 
-def unpacked_text(text: str) -> Any:
+def json_from_packed_text(text: str) -> Any:
     """Decode the result of `packed_text`.
 
     Raises:
@@ -82,4 +82,4 @@ def unpack(message: Any) -> Any:
     """
     if not isinstance(message, Mapping) or not isinstance(message.get(PACKED), str):
         raise ValueError("it is not packed")
-    return unpacked_text(message[PACKED])
+    return json_from_packed_text(message[PACKED])

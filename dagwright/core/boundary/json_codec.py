@@ -1,7 +1,7 @@
 """JSON form of frozen dataclasses, derived from their fields by pydantic.
 
 The JSON form has the fields in their order. A class with a different form (derived keys, omitted defaults, limits on
-texts) encodes itself, and so do hot paths: nodes and records have a columnar form.
+texts) has its own encoder. Nodes and records are encoded most often, and have a columnar form.
 """
 
 from functools import cached_property
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class JsonCodec(Generic[T]):
-    """Encoder and decoder of one type. Pydantic builds it at first use, because that takes milliseconds.
+    """Encoder and decoder of one type. The pydantic adapter is built at first use, because this takes milliseconds.
 
     Args:
         kind: a frozen dataclass, or a mapping or union of dataclasses.

@@ -12,7 +12,7 @@ RESULT_LIMIT_BYTES = 256 * 1024
 """Maximum size that one result adds to the history. The server accepts 2 MB; a whole history ends at 50 MB."""
 STORED_VALUE_LIMIT_BYTES = 1_000_000_000
 """Largest encoded result in the payload store; a worker holds several copies of it in memory."""
-BUILT_IN_RESULT_BYTES = 16 * 1024 * 1024
+MAX_BUILT_IN_RESULT_BYTES = 16 * 1024 * 1024
 """Maximum size that a built-in tool reads or writes; each concurrent call has a few copies of it in memory."""
 ARGUMENTS_LIMIT_BYTES = 256 * 1024
 """Largest encoded arguments of one call."""
@@ -42,7 +42,7 @@ CALL_BATCH_RESULT_BYTES = 128 * 1024
 """Encoded results after which a call batch starts no more calls. Each heartbeat contains all results so far."""
 INLINE_VALUE_BYTES = 8 * 1024
 """A larger result goes to the payload store; a larger value in a document is written `{"ref", "bytes", "preview"}`."""
-PLAN_NODES = 20_000
+MAX_PLAN_NODES = 20_000
 """Nodes of a compiled plan in the input of a run, including sub-plans: they take half a second of workflow code, and a
 workflow task may take two seconds."""
 INPUTS_LIMIT_BYTES = 1_000_000
@@ -51,29 +51,29 @@ RUN_INPUT_LIMIT_BYTES = 1_500_000
 """Encoded input of a run; the server rejects 2 MB and more."""
 INLINE_STATE_BYTES = 512 * 1024
 """State in the input of a run that continues as new; longer state goes through the payload store."""
-INLINE_PLAN_BYTES = 256 * 1024
+MAX_INLINE_PLAN_BYTES = 256 * 1024
 """Encoded compiled plan in the input; a larger plan is passed in pages by reference."""
-INLINE_PLAN_NODES = 2_000
+MAX_INLINE_PLAN_NODES = 2_000
 """Nodes of a compiled plan in the input; a plan with more nodes is passed in pages by reference."""
-PLAN_PAGE_NODES = 1_000
+MAX_PLAN_PAGE_NODES = 1_000
 """Nodes of one page of a plan: a workflow task reads several pages in a tenth of a second."""
-PLAN_PAGE_BYTES = 512 * 1024
+MAX_PLAN_PAGE_BYTES = 512 * 1024
 """Encoded nodes of one page, unless a single node is larger."""
-PLAN_PAGES = 1_000
+MAX_PLAN_PAGES = 1_000
 """Pages of one plan."""
-HELD_PLAN_NODES = 50_000
+MAX_HELD_PLAN_NODES = 50_000
 """Nodes of one plan that its run holds: all nodes except the inner nodes of offloaded regions. The run starts with them
 within half a second."""
-PLAN_EDGES = 1_000_000
+MAX_PLAN_EDGES = 1_000_000
 """Edges between the nodes that a run holds; reading them before the first node starts takes a quarter of a second."""
-PLAN_BYTES = 32_000_000
+MAX_PLAN_BYTES = 32_000_000
 """Compiled JSON that a run holds; it must fit into the history without compression."""
-PLAN_PART_BYTES = 1_000_000
+MAX_PLAN_PART_BYTES = 1_000_000
 """Compiled JSON of one node including its sub-plan, and of the plan without its nodes: each is one payload, which the
 server limits to 2 MB."""
 DOCUMENT_LIMIT_BYTES = 1_000_000
 """Encoded result document of a run; the server ends a run with a result over 2 MB."""
-DOCUMENT_NODES = 300
+MAX_DOCUMENT_NODES = 300
 """Maximum number of nodes in the document of a query; the document of a larger run has only counts. A longer list is
 unreadable in the Temporal UI, and writing and sending half a megabyte takes as long as running twenty nodes. The
 commands read the nodes from the history."""
@@ -106,19 +106,19 @@ SEARCH_UPDATE_PAUSE_S = 5.0
 """Shortest time between two updates of search attributes (docs/contributing/guards.md F18)."""
 PROGRESS_UPDATE_PAUSE_S = 30.0
 """Shortest time between two updates that change only the progress. They are sent with other commands of the run."""
-LISTED_REQUEST_BYTES = 2 * 1024
+MAX_LISTED_REQUEST_BYTES = 2 * 1024
 """Encoded request in the memo of a run; of a larger request, only the first part of its prompt is listed."""
-LISTED_REQUESTS_BYTES = 16 * 1024
+MAX_LISTED_REQUESTS_BYTES = 16 * 1024
 """All encoded requests in the memo of a run: a page of 100 runs has at most 1.6 MB of them."""
-LISTED_ERROR_BYTES = 1_000
+MAX_LISTED_ERROR_BYTES = 1_000
 """Message of the error in the memo of a failed run."""
 MAX_QUEUED_NOTIFICATIONS = 1_000
 """Maximum number of notifications queued for an unavailable webhook; older notifications are dropped, with a note."""
 NOTIFICATIONS_PER_ACTIVITY = 50
 """Notifications that one activity sends."""
-NOTIFICATIONS_BYTES = 256 * 1024
+MAX_NOTIFICATIONS_BYTES = 256 * 1024
 """Encoded notifications of one activity."""
-NOTIFICATION_BYTES = 32 * 1024
+MAX_NOTIFICATION_BYTES = 32 * 1024
 """Encoded request in a notification; a larger request omits the schema, the options and the arguments."""
 CONCURRENT_NOTIFICATIONS = 4
 """Concurrent notification activities of one run, so that a rejected notification does not delay later notifications."""
@@ -150,13 +150,13 @@ MESSAGE_LIMIT_BYTES = 4 * 1024
 """Longest failure message; a message over 4 MB is never delivered."""
 FAILURE_TEXT_BYTES = 10_000_000
 """Longest text of a failure with its traceback in the payload store."""
-REF_BYTES = 100
+MAX_REF_BYTES = 100
 """Longest reference of the payload store."""
 SUMMARY_CHARACTERS = 200
 """Longest summary of an activity or timer in the Temporal UI; the server rejects more than 400 bytes."""
 MAX_NOTES = 100
 """Notes that a run stores; further notes are only counted."""
-DETAIL_LINES = 50
+MAX_DETAIL_LINES = 50
 """Lines of the live table in the current details."""
 CANCEL_GRACE_S = 30.0
 """How long a cancelled run waits for its running activities to stop."""

@@ -20,16 +20,16 @@ __all__ = [
     "USAGE_INDEX",
     "DeferralReport",
     "Usage",
+    "awaited_limit",
     "earlier_call_count",
     "earlier_deferrals",
-    "limit_of_heartbeat",
-    "reported_agents",
+    "reported_agent_usage",
     "reported_usage",
     "started_attempt",
+    "store_wait_reason",
     "usage_from_json",
     "usage_of_heartbeat",
     "usage_of_metadata",
-    "wait_of_heartbeat",
 ]
 
 MAX_USAGE_VALUE = 10**15
@@ -133,16 +133,16 @@ def earlier_deferrals(details: Sequence[Any], attempt: int) -> DeferralReport:
     return DeferralReport(count, last_attempt, report.get("state") if last_attempt == attempt - 1 else None)
 
 
-def wait_of_heartbeat(details: Sequence[Any]) -> str | None:
+def store_wait_reason(details: Sequence[Any]) -> str | None:
     """Return why an attempt waits for the payload store, by its last heartbeat; `None` if it does not wait."""
     reason = _report_field(details, wire.DETAIL_STORE_ERROR)
     return reason if isinstance(reason, str) else None
 
 
-def limit_of_heartbeat(details: Sequence[Any]) -> str | None:
+def awaited_limit(details: Sequence[Any]) -> str | None:
     """Return the limit of calls for which an attempt waits, by its last heartbeat; `None` if it does not wait."""
-    reason = _report_field(details, wire.DETAIL_LIMITED_BY)
-    return reason if isinstance(reason, str) else None
+    limit_name = _report_field(details, wire.DETAIL_LIMITED_BY)
+    return limit_name if isinstance(limit_name, str) else None
 
 
 def usage_of_heartbeat(details: Sequence[Any]) -> Usage:
@@ -150,7 +150,7 @@ def usage_of_heartbeat(details: Sequence[Any]) -> Usage:
     return reported_usage(details[USAGE_INDEX]) if len(details) > USAGE_INDEX else NO_USAGE
 
 
-def reported_agents(message: Any) -> dict[str, Usage]:
+def reported_agent_usage(message: Any) -> dict[str, Usage]:
     """Return the usage of each agent in a closing event's JSON; empty if the usage is missing or invalid.
 
     Args:

@@ -254,8 +254,8 @@ DETAIL_LIMITED_BY = "limited_by"
 DETAIL_FULL_TEXT = "full_text"
 """In the details of a failure: reference of its whole text and traceback in the payload store."""
 METADATA_CACHED = "dagwright-cached"
-"""Metadata of a result payload, JSON `{"made_at", "run_id", "node_id"}`: an earlier call made the result, at that RFC
-3339 time."""
+"""Metadata of a result payload, JSON `{"made_at", "run_id", "node_id"}`: the earlier call that
+made the result, and when it did (RFC 3339)."""
 METADATA_USAGE = "dagwright-usage"
 """Metadata of a result payload, JSON of `core.model.states.Usage`: model usage of the attempt; missing if the attempt
 called no model."""
@@ -271,7 +271,7 @@ ERROR_ASK_PERSON = "ask_person"
 """`ApplicationError.type` of a call that asks a person and is repeated with the answer; its first detail has the
 `request`, a text or an object with the fields of `human`, and may have a `checkpoint` for the next call."""
 ERROR_OUTCOME_UNKNOWN = "outcome_unknown"
-"""Code of a `write` call whose worker died after the tool was called, or that took too long."""
+"""Code of a `write` call that took too long, or whose worker died after the tool was called."""
 ERROR_NOT_STARTED = "not_started"
 """Code of a call that ended before its tool changed anything; it may be repeated, also if it is a `write` call."""
 ERROR_TOOL_PAUSED = "tool_paused"

@@ -36,7 +36,7 @@ def compile_plan(checked_plan: CheckedPlan) -> CompiledPlan:
         PlanInvalid: the plan uses features that are not available (agents of a type that cannot run,
             `on_error: replan`); the error lists each use with its position.
     """
-    return _compile_without(checked_plan, [*unavailable_features(checked_plan)])
+    return _compile_if_valid(checked_plan, [*unavailable_features(checked_plan)])
 
 
 def compile_with_planner(checked_plan: CheckedPlan) -> CompiledPlan:
@@ -48,10 +48,10 @@ def compile_with_planner(checked_plan: CheckedPlan) -> CompiledPlan:
     sub_plan_problems = [
         problem for sub_plan in checked_plan.sub_plans.values() for problem in _planner_problems(sub_plan)
     ]
-    return _compile_without(checked_plan, [*_unsupported_features(checked_plan), *sub_plan_problems])
+    return _compile_if_valid(checked_plan, [*_unsupported_features(checked_plan), *sub_plan_problems])
 
 
-def _compile_without(checked_plan: CheckedPlan, problems: Sequence[Problem]) -> CompiledPlan:
+def _compile_if_valid(checked_plan: CheckedPlan, problems: Sequence[Problem]) -> CompiledPlan:
     """Compile a plan without problems; raise `PlanInvalid` otherwise."""
     if problems:
         raise PlanInvalid(problems)
@@ -113,7 +113,7 @@ def _unavailable_parts(node: Node, tools: Mapping[str, ToolDeclaration]) -> Iter
 def _compile(checked_plan: CheckedPlan) -> CompiledPlan:
     nodes = tuple(_compile_node(checked_plan, index) for index in range(len(checked_plan.nodes)))
     called_tools = {node.tool for node in nodes if node.kind == "tool"}
-    output, output_bindings = _with_bindings(checked_plan.plan.output, checked_plan.output_bindings)
+    output, output_bindings = _split_bindings(checked_plan.plan.output, checked_plan.output_bindings)
     return CompiledPlan(
         nodes=nodes,
         tools={
@@ -140,10 +140,10 @@ def _compile_node(checked_plan: CheckedPlan, index: int) -> CompiledNode:
         else checked_plan.tools.get(node.tool or "")
     )
     arguments, bindings = _arguments_of(checked_plan, index)
-    items, item_bindings = _with_bindings(node.for_each, references.item_bindings)
+    items, item_bindings = _split_bindings(node.for_each, references.item_bindings)
     approval, approval_bindings = _approval_of(node, references)
     if node.human is not None:
-        arguments, bindings = _with_bindings(question_of(node.human), references.human_bindings)
+        arguments, bindings = _split_bindings(question_of(node.human), references.human_bindings)
     compiled_node = CompiledNode(
         id=node.id,
         kind="plan" if node.plan is not None else "human" if node.human is not None else "tool",
@@ -184,7 +184,7 @@ def _compile_node(checked_plan: CheckedPlan, index: int) -> CompiledNode:
 
 def _arguments_of(checked_plan: CheckedPlan, index: int) -> tuple[Any, tuple[Binding, ...]]:
     """Return the arguments of a node; the arguments of a sub-plan include its lookups."""
-    arguments, bindings = _with_bindings(
+    arguments, bindings = _split_bindings(
         checked_plan.nodes[index].arguments, checked_plan.references[index].argument_bindings
     )
     sub_plan = checked_plan.sub_plans.get(index)
@@ -193,7 +193,7 @@ def _arguments_of(checked_plan: CheckedPlan, index: int) -> tuple[Any, tuple[Bin
 
 def _approval_of(node: Node, references: NodeReferences) -> tuple[Approval, Sequence[Binding]]:
     if isinstance(node.approval, Human):
-        return _with_bindings(question_of(node.approval), references.approval_bindings)
+        return _split_bindings(question_of(node.approval), references.approval_bindings)
     # A human node needs no approval: it is a request to a person already.
     return ("policy" if node.human is not None else node.approval), ()
 
@@ -207,7 +207,7 @@ def _agent_as_tool(compiled_node: CompiledNode, checked_plan: CheckedPlan, index
     if schema is None or "context" in schema.get("properties", {}) or schema.get("additionalProperties", True):
         ids = [checked_plan.nodes[number].id for number in checked_plan.dependencies[index]]
         arguments["context"] = dict.fromkeys(ids)
-        bindings += [(("context", name), (ResultOf(name, "result"),)) for name in ids]
+        bindings += [(("context", node_id), (ResultOf(node_id, "result"),)) for node_id in ids]
     return replace(compiled_node, arguments=arguments, bindings=tuple(bindings))
 
 
@@ -239,6 +239,6 @@ def _retry_of(node: Node, tool: ToolDeclaration | None) -> RetryRule:
     )
 
 
-def _with_bindings(value: Any, bindings: Sequence[Binding]) -> tuple[Any, tuple[Binding, ...]]:
+def _split_bindings(value: Any, bindings: Sequence[Binding]) -> tuple[Any, tuple[Binding, ...]]:
     """Return the value with null at every binding, so that it contains no texts with references."""
     return with_parts(value, [(path, None) for path, _ in bindings]), tuple(bindings)

@@ -16,7 +16,7 @@ from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan, J
 from dagwright.core.model.lookups import is_find_node
 from dagwright.core.model.tools import Effects, problem_of_effects_rule
 
-_TYPES: Mapping[str, Any] = {
+_FIELD_TYPES: Mapping[str, Any] = {
     "id": str,
     "tool": str,
     "arguments": dict,
@@ -31,7 +31,7 @@ _TYPES: Mapping[str, Any] = {
     "sub_plan": (CompiledPlan, NoneType),
 }
 """Field of a node -> types of its values."""
-_checked_fields = attrgetter(*_TYPES)
+_get_checked_fields = attrgetter(*_FIELD_TYPES)
 _JOINS = get_args(get_args(Join)[0])
 _DEFAULT_JOIN = CompiledNode("").join
 """The object that all nodes with the default join share."""
@@ -51,7 +51,7 @@ def compiled_plan_problem(plan: CompiledPlan) -> str | None:
     checked_types: set[tuple[type, ...]] = set()
     for node in plan.nodes:
         # The fields of most nodes have the same types; checking each combination once takes a third of the time.
-        field_types = tuple(map(type, _checked_fields(node)))
+        field_types = tuple(map(type, _get_checked_fields(node)))
         if field_types not in checked_types and (problem := _wrong_type(node)) is not None:
             return f"the node {node.id!r}: {problem}"
         checked_types.add(field_types)
@@ -68,7 +68,7 @@ def compiled_plan_problem(plan: CompiledPlan) -> str | None:
 
 
 def _wrong_type(node: CompiledNode) -> str | None:
-    for name, expected in _TYPES.items():
+    for name, expected in _FIELD_TYPES.items():
         if not isinstance(getattr(node, name), expected):
             return f"its {name!r} is a {type(getattr(node, name)).__name__}"
     return None
@@ -99,7 +99,8 @@ def _lookup_problem(node: CompiledNode, plan: CompiledPlan) -> str | None:
     tool = plan.tools.get(node.tool)
     required_effects = Effects.READ if is_find_node(node) else Effects.IDEMPOTENT
     if tool is None or tool.effects is not required_effects or node.for_each is not None:
-        return f"a node of the kind 'lookup' calls a resolver tool with the effects {required_effects.value!r}, once"
+        effects = required_effects.value
+        return f"a node of the kind 'lookup' must call a resolver tool with the effects {effects!r}, without for_each"
     return None
 
 

@@ -32,7 +32,7 @@ from dagwright.core.model.compiled import (
 _NUMBER_FIELDS = frozenset({"dependencies", "members", "reads"})
 """Fields with numbers only, which need no conversion to JSON."""
 
-_NUMBER_DIGITS = 9
+_MAX_NUMBER_DIGITS = 9
 
 
 def nodes_to_columns(nodes: Sequence[CompiledNode], replacements: Mapping[str, Sequence[Any]] | None = None) -> Any:
@@ -40,8 +40,8 @@ def nodes_to_columns(nodes: Sequence[CompiledNode], replacements: Mapping[str, S
 
     A field with the same value in all nodes is in `same`. A field whose value changes rarely from one node to the next
     is in `from`, with the number of the first node that has the value; nodes before the first number have the default.
-    Fields in which every node has the default are omitted. If all bindings are of one argument, `each` has them as
-    `{argument: [template or null, …]}`.
+    Fields in which every node has the default are omitted. If all bindings belong to the same argument, `each` has
+    them as `{argument: [template or null, …]}`.
 
     Args:
         replacements: field -> values that replace those of the nodes.
@@ -60,7 +60,7 @@ def nodes_to_columns(nodes: Sequence[CompiledNode], replacements: Mapping[str, S
         elif all(value is first_value for value in column):
             same[name] = _to_json(name, first_value)
         elif len(starts := _span_starts(name, column)) < len(column) / 2:
-            spans[name] = {str(at): _to_json(name, column[at]) for at in starts}
+            spans[name] = {str(number): _to_json(name, column[number]) for number in starts}
         elif name == BINDINGS_KEY:
             each[name] = _bindings_to_column(column, each["id"])
         else:
@@ -80,7 +80,7 @@ def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
         columns: dict[str, Any] = {name: repeat(default, count) for name, default in NODE_DEFAULTS.items()}
         columns |= {name: repeat(_from_json(name, same[name]), count) for name in NODE_DEFAULTS if name in same}
         for name in filter(spans.__contains__, NODE_DEFAULTS):
-            values = {at: _from_json(name, value) for at, value in spans[name].items()}
+            values = {number: _from_json(name, value) for number, value in spans[name].items()}
             columns[name] = _column_of_spans(values, count, default=NODE_DEFAULTS[name])
         for name in filter(each.__contains__, NODE_DEFAULTS):
             column = each[name]
@@ -103,9 +103,9 @@ def nodes_from_columns(encoded: Any) -> list[CompiledNode]:
 def _bindings_to_column(bindings: Sequence[Sequence[Binding]], ids: Sequence[str]) -> list[Any] | dict[str, Any]:
     numbers = {node_id: number for number, node_id in enumerate(ids)}
     column: list[Any] = [
-        {key: _node_number(template, numbers) for key, template in encoded.items()}
+        {key: _id_to_number(template, numbers) for key, template in encoded.items()}
         if isinstance(encoded, dict)
-        else [[path, _node_number(template, numbers)] for path, template in encoded]
+        else [[path, _id_to_number(template, numbers)] for path, template in encoded]
         for encoded in (field_to_json(BINDINGS_KEY, node_bindings) for node_bindings in bindings)
     ]
     argument = _only_argument(column)
@@ -122,7 +122,7 @@ def _only_argument(column: Sequence[Any]) -> str | None:
     return arguments.pop() if len(arguments) == 1 else None
 
 
-def _node_number(template: Any, numbers: Mapping[str, int]) -> Any:
+def _id_to_number(template: Any, numbers: Mapping[str, int]) -> Any:
     return numbers.get(template, template) if isinstance(template, str) else template
 
 
@@ -138,14 +138,14 @@ def _bindings_from_column(column: Any, ids: Sequence[str]) -> list[Any]:
         [(argument, templates)] = column.items()
         column = [{} if template is None else {argument: template} for template in templates]
     return [
-        {key: _node_id(template, ids) for key, template in encoded.items()}
+        {key: _number_to_id(template, ids) for key, template in encoded.items()}
         if isinstance(encoded, Mapping)
-        else [[path, _node_id(template, ids)] for path, template in encoded]
+        else [[path, _number_to_id(template, ids)] for path, template in encoded]
         for encoded in column
     ]
 
 
-def _node_id(template: Any, ids: Sequence[str]) -> Any:
+def _number_to_id(template: Any, ids: Sequence[str]) -> Any:
     if type(template) is not int:
         return template
     if not 0 <= template < len(ids):
@@ -180,7 +180,7 @@ def _column_of_spans(values: Mapping[str, Any], count: int, *, default: Any) -> 
     column: list[Any] = []
     current_value = default
     for number, value in values.items():
-        is_number = number.isascii() and number.isdecimal() and len(number) <= _NUMBER_DIGITS
+        is_number = number.isascii() and number.isdecimal() and len(number) <= _MAX_NUMBER_DIGITS
         if not is_number or not len(column) <= int(number) < count:
             raise ValueError(f"not part of a compiled plan: {number!r:.60} is not the number of a later node")
         column += [current_value] * (int(number) - len(column))

@@ -12,10 +12,10 @@ from typing import Any
 from dagwright.core.expressions.references import Reference, ResultOf, references_in
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 
-OFFLOADED_MEMBERS = 300
+MIN_OFFLOADED_MEMBERS = 300
 """Minimum number of members of an offloaded region: members of smaller regions are shown in the Temporal UI."""
 
-OUTPUT_NODES = 1_000
+MAX_OUTPUT_NODES = 1_000
 """Maximum number of sinks of a plan without `output` that a run holds for its output; if there are more, offloaded
 sinks are missing from the output."""
 
@@ -116,7 +116,7 @@ class _Division:
 
     Args:
         regions: numbers of the large regions.
-        members: numbers of the members of large regions; needs a fast `in`.
+        members: numbers of the members of large regions, in a collection with a fast `in`.
         exports: numbers of the members on which nodes outside their region depend.
         ends: numbers of the nodes on which no node depends.
         new_numbers: number of a node that the run holds -> its number in the plan of the run, in order.
@@ -145,30 +145,34 @@ class _Division:
 def _divide(plan: CompiledPlan) -> _Division:
     count = plan.written_count
     regions = [
-        number for number in range(count, len(plan.nodes)) if len(plan.nodes[number].members) >= OFFLOADED_MEMBERS
+        number for number in range(count, len(plan.nodes)) if len(plan.nodes[number].members) >= MIN_OFFLOADED_MEMBERS
     ]
     if not regions:
         return _Division((), (), set(), set(), {})
-    region_of = {member: number for number in regions for member in plan.nodes[number].members}
+    region_by_member = {member: number for number in regions for member in plan.nodes[number].members}
     nodes = plan.nodes[:count]
     ends = set(range(count)).difference(*(node.dependencies for node in nodes))
-    exports = _exports_of(plan, region_of, ends=ends)
-    held_numbers = (number for number in range(len(plan.nodes)) if number not in region_of or number in exports)
-    return _Division(regions, region_of.keys(), exports, ends, {old: new for new, old in enumerate(held_numbers)})
+    exports = _exports_of(plan, region_by_member, ends=ends)
+    held_numbers = (number for number in range(len(plan.nodes)) if number not in region_by_member or number in exports)
+    return _Division(
+        regions, region_by_member.keys(), exports, ends, {old: new for new, old in enumerate(held_numbers)}
+    )
 
 
-def _exports_of(plan: CompiledPlan, region_of: Mapping[int, int], *, ends: set[int]) -> set[int]:
+def _exports_of(plan: CompiledPlan, region_by_member: Mapping[int, int], *, ends: set[int]) -> set[int]:
     """Return the members of regions on which the output or nodes outside their region depend."""
     exports = set[int]()
     for number in range(plan.written_count):
-        region = region_of.get(number)
+        region = region_by_member.get(number)
         exports.update(
-            dependency for dependency in plan.nodes[number].dependencies if region_of.get(dependency, region) != region
+            dependency
+            for dependency in plan.nodes[number].dependencies
+            if region_by_member.get(dependency, region) != region
         )
     if plan.output is None and not plan.output_bindings:
-        return exports | (ends & region_of.keys() if len(ends) <= OUTPUT_NODES else set())
+        return exports | (ends & region_by_member.keys() if len(ends) <= MAX_OUTPUT_NODES else set())
     output_nodes = {part.node for part in _references(plan.output_bindings) if isinstance(part, ResultOf)}
-    return exports | {member for member in region_of if plan.nodes[member].id in output_nodes}
+    return exports | {member for member in region_by_member if plan.nodes[member].id in output_nodes}
 
 
 def _held_node(node: CompiledNode, is_member: bool, new_numbers: Mapping[int, int]) -> CompiledNode:
@@ -185,10 +189,10 @@ def _region_document(plan: CompiledPlan, region: CompiledNode, *, exports: set[i
     outside_nodes = [plan.nodes[old] for old in region.dependencies]
     nodes = [CompiledNode(id=node.id, kind="reported", on_error=node.on_error) for node in outside_nodes]
     nodes += map(plan.nodes.__getitem__, region.members)
-    numbers = new_numbers.__getitem__
+    new_number_of = new_numbers.__getitem__
     replacements: dict[str, Sequence[Any]] = {
         "kind": ["reported"] * len(outside_nodes) + ["tool"] * len(region.members),
-        "dependencies": [tuple(map(numbers, node.dependencies)) for node in nodes],
+        "dependencies": [tuple(map(new_number_of, node.dependencies)) for node in nodes],
     }
     head = {
         "format": 1,
@@ -212,7 +216,7 @@ def _nodes_read_by(plan: CompiledPlan, region: CompiledNode) -> set[int]:
         if node.when is not None:
             read_nodes |= outside.intersection(node.dependencies)
         referenced_ids = (part.node for part in _references(node.bindings) if isinstance(part, ResultOf))
-        read_nodes |= {numbers[name] for name in referenced_ids if name in numbers}
+        read_nodes |= {numbers[node_id] for node_id in referenced_ids if node_id in numbers}
     return read_nodes
 
 

@@ -17,9 +17,9 @@ from dagwright.core.model.tools import Effects
 from dagwright.core.text import cut_characters, format_count
 
 _MAX_NODES_SHOWN = 40
-_ARGUMENTS_CHARACTERS = 160
+_MAX_ARGUMENTS_CHARACTERS = 160
 """Longest text of the arguments of one call, and of the ids of a node's dependencies."""
-_NAME_CHARACTERS = 80
+_MAX_NAME_CHARACTERS = 80
 """Longest title, id or name of a tool."""
 _MAX_CHARACTERS = 6_000
 """Maximum number of characters of all lines, so that the text fits into a request."""
@@ -32,20 +32,20 @@ def plan_summary(plan: CompiledPlan) -> str:
     return summary_and_described_ids(plan)[0]
 
 
-def summary_and_described_ids(plan: CompiledPlan, *, referable_ids: Collection[str] = ()) -> tuple[str, Sequence[str]]:
+def summary_and_described_ids(plan: CompiledPlan, *, ended_ids: Collection[str] = ()) -> tuple[str, Sequence[str]]:
     """Describe a plan in lines, and return the ids of the nodes that are described completely.
 
     Args:
-        referable_ids: ids of nodes to omit, because they have already ended.
+        ended_ids: ids of nodes to omit, because they have already ended.
     """
-    count, changing_count = _counts(replace(plan, nodes=[node for node in plan.nodes if node.id not in referable_ids]))
-    nodes = format_count(count, "node")
-    changes = f"{changing_count:,} of them can change something" if changing_count else "none of them changes anything"
-    title_text = f" {plan.title!r:.200}" if plan.title else ""
-    head = f"The plan{title_text} has {nodes}; {changes}."
-    lines, described_ids = _lines(
-        plan, indent="", max_characters=_MAX_CHARACTERS - len(head), referable_ids=referable_ids
+    count, changing_count = _counts(replace(plan, nodes=[node for node in plan.nodes if node.id not in ended_ids]))
+    count_text = format_count(count, "node")
+    changes_text = (
+        f"{changing_count:,} of them can change something" if changing_count else "none of them changes anything"
     )
+    title_text = f" {plan.title!r:.200}" if plan.title else ""
+    head = f"The plan{title_text} has {count_text}; {changes_text}."
+    lines, described_ids = _lines(plan, indent="", max_characters=_MAX_CHARACTERS - len(head), ended_ids=ended_ids)
     return "\n".join([head, *lines]), described_ids
 
 
@@ -84,10 +84,10 @@ def _counts(plan: CompiledPlan) -> tuple[int, int]:
 
 
 def _lines(
-    plan: CompiledPlan, *, indent: str, max_characters: int, referable_ids: Collection[str] = ()
+    plan: CompiledPlan, *, indent: str, max_characters: int, ended_ids: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
     """Return as many lines of nodes as fit into `max_characters`, and the ids of the completely described nodes."""
-    written_nodes = [node for node in plan.nodes[: plan.written_count] if node.id not in referable_ids]
+    written_nodes = [node for node in plan.nodes[: plan.written_count] if node.id not in ended_ids]
     shown_nodes = list(written_nodes)
     if len(written_nodes) > _MAX_NODES_SHOWN:
         shown_nodes = [node for node in written_nodes if changes_something(plan, node) or _has_written_sub_plan(node)]
@@ -125,22 +125,22 @@ def _node_text(plan: CompiledPlan, node: CompiledNode) -> str:
         plan.nodes[number].id for number in node.dependencies if plan.nodes[number].kind not in HIDDEN_KINDS
     ]
     after_text = (
-        f", after {escaped_line(', '.join(dependency_ids), limit=_ARGUMENTS_CHARACTERS)}" if dependency_ids else ""
+        f", after {escaped_line(', '.join(dependency_ids), limit=_MAX_ARGUMENTS_CHARACTERS)}" if dependency_ids else ""
     )
     is_agent = agent_tools(node) is not None
     action = "" if is_agent else {"plan": "a sub-plan", "human": "asks a person"}.get(node.kind, "")
     if not action:
-        action = f"{escaped_line(node.tool, limit=_NAME_CHARACTERS)} ({_effects_of(plan, node).value})"
-    arguments = f" with {_arguments(plan, node)}" if changes_something(plan, node) and node.arguments else ""
-    title = f" “{escaped_line(node.title, limit=_NAME_CHARACTERS)}”" if node.title else ""
-    return f"{escaped_line(node.id, limit=_NAME_CHARACTERS)}{title}: {action}{for_each_text}{arguments}{after_text}"
+        action = f"{escaped_line(node.tool, limit=_MAX_NAME_CHARACTERS)} ({_effects_of(plan, node).value})"
+    arguments = f" with {_arguments_text(plan, node)}" if changes_something(plan, node) and node.arguments else ""
+    title = f" “{escaped_line(node.title, limit=_MAX_NAME_CHARACTERS)}”" if node.title else ""
+    return f"{escaped_line(node.id, limit=_MAX_NAME_CHARACTERS)}{title}: {action}{for_each_text}{arguments}{after_text}"
 
 
-def _arguments(plan: CompiledPlan, node: CompiledNode) -> str:
+def _arguments_text(plan: CompiledPlan, node: CompiledNode) -> str:
     """Format the arguments as JSON, with lookups as text, whole results as references and `…` for other templates."""
     parts = [(path, _part_text(plan, template)) for path, template in node.bindings]
     display_arguments = with_parts(node.arguments, parts)
-    return escaped_line(pydantic_core.to_json(display_arguments).decode(), limit=_ARGUMENTS_CHARACTERS)
+    return escaped_line(pydantic_core.to_json(display_arguments).decode(), limit=_MAX_ARGUMENTS_CHARACTERS)
 
 
 def _part_text(plan: CompiledPlan, template: Template) -> str:

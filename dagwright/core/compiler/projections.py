@@ -17,6 +17,8 @@ from dagwright.core.model.compiled import Binding, CompiledNode, CompiledPlan
 from dagwright.core.model.graph import levels_of
 
 Use = Literal["value", "whole"]
+"""`value`: a large value may stay in the payload store. `whole`: the run itself needs the value, such as for a
+condition."""
 
 IDENTITY_FIELDS = ("id", "name", "kind")
 """Fields of a result that a session stores for a name."""
@@ -27,7 +29,11 @@ _WORKER_FIELDS = ("status", "outputs", "error", "message")
 
 
 class _Read(NamedTuple):
-    """A read of a part of a result, an input or an item."""
+    """A read of a part of a result, an input or an item.
+
+    Args:
+        name: id of the node, or name of the input; empty for an item.
+    """
 
     source: Literal["node", "input", "item"]
     name: str
@@ -65,12 +71,14 @@ def _analyse(
             plan_reads.add(read)
         if node.sub_plan is not None:
             # All nodes that read the result of this node have been visited, so all reads of its result are known.
-            sub_plan, input_reads = _analyse(node.sub_plan, tuple(plan_reads.of_node.get(node.id, ())))
+            sub_plan, input_reads = _analyse(node.sub_plan, tuple(plan_reads.projections_by_node.get(node.id, ())))
             analysed_nodes[number] = replace(node, sub_plan=sub_plan)
             for read in _reads_of_inputs(node, input_reads):
                 plan_reads.add(read)
     nodes = [analysed_nodes.get(number, node) for number, node in enumerate(plan.nodes)]
-    return replace(plan, nodes=tuple(plan_reads.with_projections(node) for node in nodes)), plan_reads.of_input
+    return replace(
+        plan, nodes=tuple(plan_reads.with_projections(node) for node in nodes)
+    ), plan_reads.projections_by_input
 
 
 def _dependents_first(plan: CompiledPlan) -> Sequence[int]:
@@ -87,25 +95,25 @@ class _PlanReads:
     def __init__(self, plan: CompiledPlan) -> None:
         self._nodes = {node.id: node for node in plan.nodes}
         self.ids = self._nodes.keys()
-        self.of_node: dict[str, dict[Projection, None]] = {}
-        self.of_input: dict[str, dict[Projection, None]] = {}
+        self.projections_by_node: dict[str, dict[Projection, None]] = {}
+        self.projections_by_input: dict[str, dict[Projection, None]] = {}
 
     def add(self, read: _Read) -> None:
         """Record a read."""
         if read.source == "input":
-            self.of_input.setdefault(read.name, {})[read.path, read.use] = None
+            self.projections_by_input.setdefault(read.name, {})[read.path, read.use] = None
         elif read.source == "node" and (node := self._nodes.get(read.name)) is not None:
             path = read.path if node.for_each is None else _inside_item(read.path)
             # Parts of list elements are never separate projections: they are only returned with the list.
             if path is not None and (node.sub_plan is not None or isinstance(path, str) or _ANY_INDEX not in path):
-                self.of_node.setdefault(read.name, {})[path, read.use] = None
+                self.projections_by_node.setdefault(read.name, {})[path, read.use] = None
 
     def with_projections(self, node: CompiledNode) -> CompiledNode:
         """Return a node with the projections of its result."""
         if node.kind == "lookup" and node.projections:
             # A lookup has fixed projections, which do not depend on reads.
             return node
-        projections = [*self.of_node.get(node.id, ())] if node.sub_plan is None else []
+        projections = [*self.projections_by_node.get(node.id, ())] if node.sub_plan is None else []
         if node.is_worker:
             # A worker tool returns a WorkerResult, whose outputs are the node's result, or only the outputs.
             nested_projections: list[Projection] = [

@@ -43,11 +43,11 @@ def with_regions(plan: CompiledPlan) -> CompiledPlan:
         replace(node, sub_plan=with_regions(node.sub_plan)) if node.sub_plan is not None else node
         for node in plan.nodes
     ]
-    members = [group for group in _groups(nodes, plan.tools) if len(group) > 1]
-    for number in (number for group in members for number in group):
+    groups = [group for group in _groups(nodes, plan.tools) if len(group) > 1]
+    for number in (number for group in groups for number in group):
         nodes[number] = with_kind(nodes[number], "reported")
     prefix = _free_prefix(nodes)
-    return replace(plan, nodes=(*nodes, *(_region_of(group, nodes, prefix) for group in members)))
+    return replace(plan, nodes=(*nodes, *(_region_of(group, nodes, prefix) for group in groups)))
 
 
 def can_be_in_region(node: CompiledNode, tool: ToolDeclaration | None) -> bool:
@@ -74,12 +74,12 @@ class _WaitSets:
         self._numbers: dict[frozenset[int], int] = {frozenset(): 0}
         self._sets: list[frozenset[int]] = [frozenset()]
 
-    def union_of(self, numbers: set[int], outside: set[int]) -> int | None:
-        """Return the number of the union of wait sets and outside nodes, or `None` if it would be too large."""
-        if len(numbers) == 1 and not outside:
-            return next(iter(numbers))
-        union = frozenset(outside).union(*(self._sets[number] for number in numbers))
-        if numbers and len(union) > _MAX_WAIT_SET_NODES:
+    def union_of(self, set_numbers: set[int], outside_nodes: set[int]) -> int | None:
+        """Return the number of the union of wait sets and outside nodes, or `None` if the union would be too large."""
+        if len(set_numbers) == 1 and not outside_nodes:
+            return next(iter(set_numbers))
+        union = frozenset(outside_nodes).union(*(self._sets[number] for number in set_numbers))
+        if set_numbers and len(union) > _MAX_WAIT_SET_NODES:
             return None
         return self.number_of(union)
 
@@ -116,13 +116,17 @@ def _key_of(
     if len(dependency_keys) == 1 and (single_key := dependency_keys.pop()) is not None and single_key[0] == task_queue:
         # Fast path for most nodes, because a node may have thousands of edges.
         return single_key
-    pure_keys = {number: keys[number] for number in dependencies if number in keys and keys[number][0] == task_queue}
+    pure_keys = {
+        dependency: keys[dependency]
+        for dependency in dependencies
+        if dependency in keys and keys[dependency][0] == task_queue
+    }
     overflow_count = max((key[1] for key in pure_keys.values()), default=0)
-    region_keys = {number: key for number, key in pure_keys.items() if key[1] == overflow_count}
-    wait_set = sets.union_of({key[2] for key in region_keys.values()}, {*dependencies} - region_keys.keys())
-    if wait_set is None:
+    region_keys = {dependency: key for dependency, key in pure_keys.items() if key[1] == overflow_count}
+    wait_set_number = sets.union_of({key[2] for key in region_keys.values()}, {*dependencies} - region_keys.keys())
+    if wait_set_number is None:
         return task_queue, overflow_count + 1, sets.number_of(frozenset(dependencies))
-    return task_queue, overflow_count, wait_set
+    return task_queue, overflow_count, wait_set_number
 
 
 def _topological_order(dependencies: Sequence[Sequence[int]]) -> list[int]:
@@ -162,7 +166,7 @@ def _title_of(members: Sequence[int], nodes: Sequence[CompiledNode]) -> str:
 
 
 def _free_prefix(nodes: Sequence[CompiledNode]) -> str:
-    """Return a prefix that no id of the plan has."""
+    """Return a prefix with which no id of the plan starts."""
     prefix = REGION_PREFIX
     while any(node.id.startswith(prefix) for node in nodes):
         prefix = "~" + prefix

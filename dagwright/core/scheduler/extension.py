@@ -79,11 +79,11 @@ def extension_from_json(encoded: Any) -> Extension:
             tuple(node_from_json(node) for node in encoded["nodes"]),
             {name: tool_from_json(name, tool) for name, tool in encoded["tools"].items()},
             {
-                str(name): projections_from_json(projections)
-                for name, projections in encoded.get("projections", {}).items()
+                str(node_id): projections_from_json(projections)
+                for node_id, projections in encoded.get("projections", {}).items()
             },
             _output_from_json(encoded.get("output")),
-            tuple(str(name) for name in encoded.get("abandoned", ())),
+            tuple(str(node_id) for node_id in encoded.get("abandoned", ())),
         )
     except (KeyError, TypeError, AttributeError, IndexError) as error:
         raise ValueError(f"not an extension of a plan: {error!r}") from None
@@ -163,13 +163,13 @@ def _with_projections(node: CompiledNode, projections: Sequence[Projection]) -> 
     return replace(node, projections=tuple(dict.fromkeys([*node.projections, *new_projections])))
 
 
-def newest_of(plan: CompiledPlan) -> dict[str, str]:
+def final_replacements(plan: CompiledPlan) -> dict[str, str]:
     """Return superseded id -> id of the node that finally replaced it."""
-    newest: dict[str, str] = {}
+    replacements: dict[str, str] = {}
     for node in reversed(plan.nodes):
         if node.supersedes is not None:
-            newest[node.supersedes] = newest.get(node.id, node.id)
-    return newest
+            replacements[node.supersedes] = replacements.get(node.id, node.id)
+    return replacements
 
 
 def _shift_numbers(node: CompiledNode, added_count: int, *, start: int) -> CompiledNode:

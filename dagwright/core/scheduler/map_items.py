@@ -2,9 +2,9 @@
 
 The items of a small `for_each` are tasks of the run itself. A `for_each` over more than 500 items is split into
 batches, each executed by a child run. The scheduler treats a batch (`MapBatch`) like an item: it is a task, and the
-node ends with its last task. A child run returns the number of its items per status and their results, so 100,000 items
-cost the parent run as much as some hundred tasks. If the results are too large for the run, one more task joins them in
-the payload store.
+node ends when all its tasks have ended. A child run returns the number of its items per status and their results, so
+100,000 items cost the parent run as much as some hundred tasks. If the results are too large for the run, one more task
+joins them in the payload store.
 
 It must not import the scheduler.
 """
@@ -176,8 +176,8 @@ def keys_of(node: CompiledNode, items: Sequence[Any], *, scope: Scope) -> list[s
     """
     if node.key is None:
         return [str(index) for index in range(node.first_index, node.first_index + len(items))]
-    references = sum(not isinstance(part, str) for part in node.key)
-    scope.budget.spend((_KEY_COST + _REFERENCE_COST * references + len(node.key)) * len(items))
+    reference_count = sum(not isinstance(part, str) for part in node.key)
+    scope.budget.spend((_KEY_COST + _REFERENCE_COST * reference_count + len(node.key)) * len(items))
     keys: list[str] = []
     for index, item in enumerate(items, node.first_index):
         key = _key_of(node.key, scope_of_item(scope, item, index=index))
@@ -210,7 +210,7 @@ def _key_of(key: Template, scope: Scope) -> str | None:
     return "".join(texts)
 
 
-def end_of_items(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
+def outcome_of_items(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
     """Return the final state of a node whose items have all ended, and its error."""
     if any(item.record.status is NodeStatus.CANCELLED for item in record.items):
         return NodeStatus.CANCELLED, None
@@ -226,7 +226,7 @@ MAP_BATCH_ITEMS = 500
 """Largest map without batches, and largest batch; a child run of 500 items has a history of about 2,000 events."""
 MAX_CONCURRENT_MAP_BATCHES = 4
 """Batches of a node that run at once; they share the limit of concurrent items."""
-JOINED_INLINE_BYTES = 8 * 1024
+MAX_JOINED_INLINE_BYTES = 8 * 1024
 """Largest JSON size of all results of a map that are joined without the payload store."""
 
 
@@ -235,12 +235,12 @@ class MapConcurrency:
     """Concurrency of a large map.
 
     Args:
-        batches: batches that run at once.
-        items: items of one batch that run at once.
+        max_batches: maximum number of concurrent batches.
+        max_items: maximum number of concurrent items of one batch.
     """
 
-    batches: int
-    items: int
+    max_batches: int
+    max_items: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,19 +268,19 @@ def map_concurrency(
     """Return the concurrency of a map over `count` items, limited by the node, its tool and the run."""
     limits = [max_in_flight, node.max_parallel, tool.max_parallel if tool else None]
     max_items = min(limit for limit in limits if limit is not None)
-    batches = min(MAX_CONCURRENT_MAP_BATCHES, max_items) if count > MAP_BATCH_ITEMS else 1
-    return MapConcurrency(batches, max_items // batches)
+    max_batches = min(MAX_CONCURRENT_MAP_BATCHES, max_items) if count > MAP_BATCH_ITEMS else 1
+    return MapConcurrency(max_batches, max_items // max_batches)
 
 
 def map_batches_of(items: Sequence[Any], concurrency: MapConcurrency) -> list[MapBatch]:
     """Split the items of a large map into batches of about equal size, so that the last batches do not run alone."""
-    min_batches = -(-len(items) // MAP_BATCH_ITEMS)
-    batch_count = -(-min_batches // concurrency.batches) * concurrency.batches
-    size, larger_batches = divmod(len(items), batch_count)
+    min_batch_count = -(-len(items) // MAP_BATCH_ITEMS)
+    batch_count = -(-min_batch_count // concurrency.max_batches) * concurrency.max_batches
+    size, larger_count = divmod(len(items), batch_count)
     map_batches: list[MapBatch] = []
     first = 0
     for index in range(batch_count):
-        count = size + (index < larger_batches)
+        count = size + (index < larger_count)
         map_batches.append(MapBatch(first, count, items[first : first + count]))
         first += count
     return map_batches
@@ -362,7 +362,7 @@ def finish_map(node: CompiledNode, record: Record, *, can_join: bool) -> tuple[N
         record.result = join_record.result
         _clear_results(record)
         return join_record.status, join_record.error
-    status, error = _end_of_map_batches(node, record)
+    status, error = _outcome_of_map_batches(node, record)
     if status is NodeStatus.COMPLETED:
         record.result = _joined_inline(record)
         if record.result is None:
@@ -378,18 +378,19 @@ def _clear_results(record: Record) -> None:
             item.map_batch.items, item.map_batch.pieces = (), ()
 
 
-def _end_of_map_batches(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
-    """Return the status and the error of a node whose batches have all ended; the message is as without batches."""
+def _outcome_of_map_batches(node: CompiledNode, record: Record) -> tuple[NodeStatus, NodeError | None]:
+    """Return the status and the error of a node whose batches have all ended. The error message is the same as without
+    batches."""
     map_batches = [item for item in record.items if is_map_batch(item)]
     if any(item.record.status is NodeStatus.CANCELLED for item in map_batches):
         return NodeStatus.CANCELLED, None
     counts = counts_of_items(record)
-    first = next((item for item in map_batches if item.record.status is NodeStatus.FAILED), None)
-    if first is None:
+    first_failed = next((item for item in map_batches if item.record.status is NodeStatus.FAILED), None)
+    if first_failed is None:
         return NodeStatus.COMPLETED, None
-    assert first.map_batch is not None
-    error = first.record.error
-    item_id = f"{node.id}[{first.map_batch.failed_key or first.key}]"
+    assert first_failed.map_batch is not None
+    error = first_failed.record.error
+    item_id = f"{node.id}[{first_failed.map_batch.failed_key or first_failed.key}]"
     summary = f"{counts.get(NodeStatus.FAILED, 0)} of {item_count(record)} items failed; the first: {item_id}: "
     return NodeStatus.FAILED, NodeError(error.code if error else "failed", summary + (error.message if error else ""))
 
@@ -404,7 +405,7 @@ def _joined_inline(record: Record) -> list[Any] | None:
             return None
         values += item.record.result or ()
     try:
-        return values if len(pydantic_core.to_json(values)) <= JOINED_INLINE_BYTES else None
+        return values if len(pydantic_core.to_json(values)) <= MAX_JOINED_INLINE_BYTES else None
     except pydantic_core.PydanticSerializationError:
         # Some results are already in the store.
         return None
@@ -440,7 +441,7 @@ class RunItems:
         self.open_counts: dict[int, int] = {}
         """Node number -> number of its tasks that have to end before the node ends."""
 
-    def node(self, number: int) -> TaskRef:
+    def node_ref(self, number: int) -> TaskRef:
         """Return the reference of a node."""
         ref = self.node_refs[number]
         if ref is None:
@@ -448,20 +449,20 @@ class RunItems:
         return ref
 
     def find(self, task_id: str) -> TaskRef | None:
-        """Return the node or item of a task id, or `None`."""
+        """Return the reference of the node or item with a task id, or `None`."""
         if task_id in self._refs:
             return self._refs[task_id]
         number = self._numbers.get(task_id)
-        return None if number is None else self.node(number)
+        return None if number is None else self.node_ref(number)
 
     def ref(self, task_id: str) -> TaskRef:
-        """Return the node or item of a task id.
+        """Return the reference of the node or item with a task id.
 
         Raises:
             KeyError: there is no such node or item.
         """
         ref = self._refs.get(task_id)
-        return self.node(self._numbers[task_id]) if ref is None else ref
+        return self.node_ref(self._numbers[task_id]) if ref is None else ref
 
     def map_concurrency(self, number: int, count: int) -> MapConcurrency:
         """Return the concurrency of the batches of a node with `count` items."""
@@ -511,13 +512,13 @@ class RunItems:
     def _duplicate_key_error(self, number: int, keys: Sequence[str]) -> NodeError | None:
         """Return the error if a task id with one of these keys is not unique, else `None`."""
         node_id = self._plan.nodes[number].id
-        used_keys: set[str] = set()
+        used_ids: set[str] = set()
         for key in keys:
-            name = f"{node_id}[{key}]"
-            if name in used_keys or name in self._refs or name in self._numbers:
-                message = f"{name!r} names two items or nodes; the keys of {node_id!r} must be unique"
+            task_id = f"{node_id}[{key}]"
+            if task_id in used_ids or task_id in self._refs or task_id in self._numbers:
+                message = f"{task_id!r} names two items or nodes; the keys of {node_id!r} must be unique"
                 return NodeError("duplicate_key", message)
-            used_keys.add(name)
+            used_ids.add(task_id)
         return None
 
     def register(self, number: int, record: Record) -> None:

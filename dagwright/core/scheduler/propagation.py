@@ -22,7 +22,7 @@ from dagwright.core.expressions.stored_values import (
 from dagwright.core.model.states import NodeError, NodeStatus, Phase, TaskRef
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import Hooks
-from dagwright.core.scheduler.map_items import end_of_items, items_of
+from dagwright.core.scheduler.map_items import items_of, outcome_of_items
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, Decision, ReadyQueue, block_error, gates_of
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Propagation:
         state = self.state
         self.queue = self.new_queue()
         self._conditions = ConditionEvaluator(state.numbers.__contains__, state.compute_budget)
-        self._ended_numbers: list[int] = []
+        self._ends_to_propagate: list[int] = []
         """Numbers of the nodes that ended and whose dependents have not been updated yet."""
 
     def new_queue(self) -> ReadyQueue:
@@ -65,14 +65,14 @@ class Propagation:
 
     def update_dependents(self, at: float) -> None:
         """Update the dependents of every node that has ended, transitively."""
-        state, ended_numbers = self.state, self._ended_numbers
-        records, counts_of, nodes = state.records, state.dependency_counts, state.plan.nodes
+        state, ended_numbers = self.state, self._ends_to_propagate
+        records, all_counts, nodes = state.records, state.dependency_counts, state.plan.nodes
         while ended_numbers:
             number = ended_numbers.pop()
             node, record = nodes[number], records[number]
             is_completed = record.status is NodeStatus.COMPLETED
             for dependent in state.dependents[number]:
-                counts = counts_of[dependent]
+                counts = all_counts[dependent]
                 if is_completed:
                     # Inlined because it is by far the most frequent case; a plan may have 100 edges per node.
                     counts.remaining -= 1
@@ -91,9 +91,9 @@ class Propagation:
             self._skip_or_block(number, at)
 
     def _skip_or_block(self, number: int, at: float) -> None:
-        state, ref = self.state, self.state.items.node(number)
+        state, ref = self.state, self.state.items.node_ref(number)
         counts, record = state.dependency_counts[number], state.records[number]
-        if not counts.failed:
+        if not counts.has_failure:
             self.end(ref, NodeStatus.SKIPPED, at)
             return
         record.blocked_by, record.error = block_error(counts, state.numbers, state.records)
@@ -107,12 +107,12 @@ class Propagation:
         try:
             self._make_ready(number, at)
         except (UnresolvedReference, ConditionFailed, ComputeBudgetExceeded) as error:
-            self.end_failed_task(self.state.items.node(number), evaluation_error(error), at)
+            self.end_failed_task(self.state.items.node_ref(number), evaluation_error(error), at)
 
     def _make_ready(self, number: int, at: float) -> None:
-        state, ref = self.state, self.state.items.node(number)
+        state, ref = self.state, self.state.items.node_ref(number)
         if state.regions.is_reported(number, state.records):
-            if not self._is_handled(ref, at):
+            if not self._is_taken_over(ref, at):
                 state.records[number].status = NodeStatus.READY
             return
         node = state.plan.nodes[number]
@@ -122,7 +122,7 @@ class Propagation:
                 self.end(ref, NodeStatus.SKIPPED, at)
                 return
             condition = None
-        if self.hooks.on_node_ready and self._is_handled(ref, at):
+        if self.hooks.on_node_ready and self._is_taken_over(ref, at):
             return
         if node.for_each is not None:
             self._expand(ref, condition, at)
@@ -130,7 +130,8 @@ class Propagation:
             state.records[number].status = NodeStatus.READY
             self.queue.push((node.priority, ref))
 
-    def _is_handled(self, ref: TaskRef, at: float) -> bool:
+    def _is_taken_over(self, ref: TaskRef, at: float) -> bool:
+        """Call the hooks until a component has ended the task or made it wait; return whether one has."""
         return any(component.on_node_ready(ref, at) for component in self.hooks.on_node_ready)
 
     def enqueue(self, ref: TaskRef) -> None:
@@ -177,7 +178,7 @@ class Propagation:
         """Make each batch of a large map use one slot per item that it runs at once."""
         if map_items.is_batched(self.state.records[number]):
             concurrency = self.state.map_concurrency(number)
-            self.queue.widen(number, at_once=concurrency.batches, width=concurrency.items)
+            self.queue.widen(number, max_tasks=concurrency.max_batches, width=concurrency.max_items)
 
     def _start_item(self, ref: TaskRef, outcome: bool | ConditionFailed, at: float) -> None:
         """Start an item, given the outcome of its condition."""
@@ -185,18 +186,18 @@ class Propagation:
             self.end_failed_task(ref, evaluation_error(outcome), at)
         elif not outcome:
             self.end(ref, NodeStatus.SKIPPED, at)
-        elif not self._is_handled(ref, at):
+        elif not self._is_taken_over(ref, at):
             self.enqueue(ref)
 
     def restart_items(self, number: int, at: float) -> None:
-        """Start the items of a node that were reset; end the node if it has no open items."""
+        """Start the reset items of a node, and end the node if none of its items is open."""
         state = self.state
-        items, open_count = state.records[number].items, state.items.open_counts
+        items, open_counts = state.records[number].items, state.items.open_counts
         reset_indexes = [index for index, item in enumerate(items) if item.record.status is NodeStatus.PENDING]
-        open_count[number] += len(reset_indexes)
+        open_counts[number] += len(reset_indexes)
         for index in reset_indexes:
             self._start_item(TaskRef(number, index), True, at)
-        if not open_count[number] and state.records[number].status is NodeStatus.RUNNING:
+        if not open_counts[number] and state.records[number].status is NodeStatus.RUNNING:
             self._end_items(number, at)
 
     def _end_items(self, number: int, at: float) -> None:
@@ -204,7 +205,7 @@ class Propagation:
         state = self.state
         node, record = state.plan.nodes[number], state.records[number]
         if not map_items.is_batched(record):
-            status, error = end_of_items(node, record)
+            status, error = outcome_of_items(node, record)
             if status is NodeStatus.COMPLETED:
                 record.result = [item.record.result for item in record.items]
         elif (end := map_items.finish_map(node, record, can_join=not state.is_stopped)) is not None:
@@ -213,7 +214,7 @@ class Propagation:
             state.items.open_counts[number] = 1
             self._start_item(TaskRef(number, len(record.items) - 1), True, at)
             return
-        self.end(state.items.node(number), status, at, error=error)
+        self.end(state.items.node_ref(number), status, at, error=error)
 
     # Ends.
 
@@ -241,7 +242,7 @@ class Propagation:
         if item is None:
             state.unfinished_count -= 1
             state.items.node_refs[number] = None
-            self._ended_numbers.append(number)
+            self._ends_to_propagate.append(number)
             state.ended_numbers.append(number)
             for component in self.hooks.on_node_ended:
                 component.on_node_ended(ref, at)
@@ -271,7 +272,7 @@ class Propagation:
         state = self.state
         region = state.records[number]
         for member in state.regions.open_members(number, state.records):
-            record, ref = state.records[member], state.items.node(member)
+            record, ref = state.records[member], state.items.node_ref(member)
             if state.is_stopped:
                 record.reason = region.reason
                 self.end(ref, NodeStatus.CANCELLED, at)
@@ -304,12 +305,12 @@ class Propagation:
                     self.end(TaskRef(number, index), NodeStatus.CANCELLED, at)
             if state.plan.nodes[number].kind == "region":
                 record.reason = reason
-            # A running region may still report the ends of its nodes, so these count as running.
+            # The nodes of a running region count as running, because the region may still report their ends.
             is_open = record.status in (NodeStatus.PENDING, NodeStatus.READY, NodeStatus.WAITING)
             if is_open and not state.regions.is_running(number, state.records):
                 record.reason = reason
-                self.end(state.items.node(number), NodeStatus.CANCELLED, at)
-        self._ended_numbers.clear()
+                self.end(state.items.node_ref(number), NodeStatus.CANCELLED, at)
+        self._ends_to_propagate.clear()
         for component in self.hooks.on_stop:
             component.on_stop(at)
 

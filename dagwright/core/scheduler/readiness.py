@@ -32,7 +32,7 @@ class DependencyCounts:
         is_early: whether the join may decide before the last dependency has ended.
         done: dependencies that count as done for `any` and `at_least`.
         skipped: dependencies that propagate a skip.
-        failed: whether a dependency propagates a failure.
+        has_failure: whether a dependency propagates a failure.
         blockers: ids of the nodes whose failure is propagated.
     """
 
@@ -40,7 +40,7 @@ class DependencyCounts:
     is_early: bool = False
     done: int = 0
     skipped: int = 0
-    failed: bool = False
+    has_failure: bool = False
     blockers: dict[str, None] = field(default_factory=dict)
 
     def count(self, node: CompiledNode, record: Record) -> None:
@@ -54,7 +54,7 @@ class DependencyCounts:
         elif record.status is NodeStatus.FAILED and node.on_error == "skip":
             self.skipped += 1
         else:
-            self.failed = True
+            self.has_failure = True
             self.blockers.update(dict.fromkeys(record.blocked_by or (node.id,)))
 
     def decide(self, join: Join) -> Decision:
@@ -67,7 +67,7 @@ class DependencyCounts:
         if kind in ("any", "at_least"):
             can_start = self.done >= (required_count or 1)
         else:
-            can_start = not self.remaining and (kind == "all_done" or not (self.failed or self.skipped))
+            can_start = not self.remaining and (kind == "all_done" or not (self.has_failure or self.skipped))
         if can_start:
             return Decision.START
         return Decision.WAIT if self.remaining else Decision.SKIP_OR_BLOCK
@@ -81,8 +81,8 @@ def block_error(
     Args:
         numbers: node id -> its number; nodes inside an offloaded region may be missing, and come last in the result.
     """
-    blockers = tuple(sorted(counts.blockers, key=lambda name: numbers.get(name, len(numbers))))
-    blocker_numbers = [numbers.get(name) for name in blockers]
+    blockers = tuple(sorted(counts.blockers, key=lambda node_id: numbers.get(node_id, len(numbers))))
+    blocker_numbers = [numbers.get(node_id) for node_id in blockers]
     are_cancelled = all(
         number is not None and records[number].status is NodeStatus.CANCELLED for number in blocker_numbers
     )
@@ -248,19 +248,19 @@ class ReadyQueue:
 
     @property
     def has_ready(self) -> bool:
-        """Whether a task could start once the run has a free slot; a task at a gate waits for another task to end."""
+        """Whether a task could start once the run has a free slot. Tasks at a gate do not count."""
         return bool(self._ready)
 
-    def widen(self, number: int, *, at_once: int, width: int) -> None:
+    def widen(self, number: int, *, max_tasks: int, width: int) -> None:
         """Make each task of a node use `width` slots of every gate; call it before a task of the node is pushed.
 
         Free slots stay unused until there are enough of them for a wide task.
 
         Args:
-            at_once: tasks of the node that may run at once; the other gates have enough slots for them.
+            max_tasks: maximum number of concurrent tasks of the node. The other gates have enough slots for them.
         """
         shared_gates = [gate for gate in self._gates[number] if gate.spans_runs]
-        self._gates[number] = [Gate(at_once * width), *shared_gates]
+        self._gates[number] = [Gate(max_tasks * width), *shared_gates]
         self._widths[number] = width
         self._tool_gates.pop(number, None)
 

@@ -89,7 +89,7 @@ class Rebuild:
             for index, item in enumerate(record.items):
                 self._requeue_task(TaskRef(number, index), item.record)
         else:
-            self._requeue_task(self.state.items.node(number), record)
+            self._requeue_task(self.state.items.node_ref(number), record)
 
     def _requeue_task(self, ref: TaskRef, record: Record) -> None:
         state, queue = self.state, self.propagation.queue
@@ -212,7 +212,7 @@ class RecordEdits:
         self._rebuild.rebuild(self._at)
 
     def extend(self, extension: Extension) -> None:
-        """Apply the changes and add nodes. A node that supersedes another node takes over its dependents.
+        """Apply the changes and add nodes. The dependents of a superseded node become dependents of the new node.
 
         The caller has to charge the cost before, and to call `Scheduler.propagate` afterwards.
         """

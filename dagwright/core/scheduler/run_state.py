@@ -30,7 +30,7 @@ from dagwright.core.model.states import (
 )
 from dagwright.core.scheduler import map_items
 from dagwright.core.scheduler.component import RunOptions
-from dagwright.core.scheduler.extension import Extension, newest_of
+from dagwright.core.scheduler.extension import Extension, final_replacements
 from dagwright.core.scheduler.map_items import RunItems
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT, DependencyCounts
 
@@ -123,7 +123,7 @@ class NodeOverride:
     commands: list[dict[str, Any]] = field(default_factory=list)
 
     @property
-    def has_given_result(self) -> bool:
+    def has_manual_result(self) -> bool:
         """Whether a user set the result."""
         return any(entry["command"] == "set_result" for entry in self.commands)
 
@@ -152,7 +152,7 @@ def _never(node_id: str) -> bool:  # noqa: ARG001 - a predicate
 
 
 @dataclass(frozen=True, slots=True)
-class Paused:
+class ActivePause:
     """Actor, time (seconds since the epoch) and reason of a pause."""
 
     at: float
@@ -206,7 +206,7 @@ class RunState:
         self.error: NodeError | None = None
         self.cancelled = False
         self.phase = Phase.ACTIVE
-        self.paused: Paused | None = None
+        self.paused: ActivePause | None = None
         """The current pause, during which no task starts."""
         self.ended_numbers: list[int] = []
         """Numbers of the nodes that ended in this scheduler, in order."""
@@ -233,12 +233,12 @@ class RunState:
         """Compute the indexes that depend on the plan only, as if no node had started."""
         plan = self.plan
         self.numbers = {node.id: number for number, node in enumerate(plan.nodes)}
-        newest = newest_of(plan)
+        replacements = final_replacements(plan)
         # `numbers` itself if no node was superseded, because a run may have a million nodes.
         self._current_numbers = self.numbers
         """Id of a node -> number of the node that superseded it, or of the node itself."""
-        if newest:
-            self._current_numbers = self.numbers | {old: self.numbers[new] for old, new in newest.items()}
+        if replacements:
+            self._current_numbers = self.numbers | {old: self.numbers[new] for old, new in replacements.items()}
         self.dependents = dependents_of([node.dependencies for node in plan.nodes])
         self.dependency_counts = [
             DependencyCounts(len(node.dependencies), node.join[0] != "all") for node in plan.nodes
@@ -320,7 +320,7 @@ class RunState:
         number = self._current_numbers.get(node_id)
         return node_id if number is None else self.plan.nodes[number].id
 
-    def name_of(self, number: int) -> str:
+    def reference_id(self, number: int) -> str:
         """Return the id that references use: the id of the first node in a chain of nodes that supersede each other."""
         node = self.plan.nodes[number]
         while node.supersedes is not None:
@@ -368,12 +368,12 @@ class RunState:
 
     def rebuild_problem(self) -> str | None:
         """Return why the run cannot be rebuilt, or `None` if the plan is small enough."""
-        nodes, edges, limit = len(self.records), self._edge_count, MAX_WORK // WORK_OF_REBUILD
-        if nodes + edges <= limit:
+        node_count, limit = len(self.records), MAX_WORK // WORK_OF_REBUILD
+        if node_count + self._edge_count <= limit:
             return None
         return (
-            f"the run has {nodes:,} nodes and {edges:,} edges; retrying nodes, setting results and adding nodes "
-            f"requires at most {limit:,} nodes and edges in total"
+            f"the run has {node_count:,} nodes and {self._edge_count:,} edges; retrying nodes, setting results and "
+            f"adding nodes requires at most {limit:,} nodes and edges in total"
         )
 
     # Values.
@@ -440,14 +440,14 @@ def last_call_id(state: RunState, task_id: str) -> str:
 def call_ids(state: RunState, task_id: str) -> Sequence[str]:
     """Return the possible ids of all calls of a task, first to last."""
     override = state.overrides.get(task_id)
-    last = 1 if override is None else _last_call_number(state, task_id, override)
-    return [call_id(task_id, number) for number in range(1, last + 1)]
+    last_number = 1 if override is None else _last_call_number(state, task_id, override)
+    return [call_id(task_id, number) for number in range(1, last_number + 1)]
 
 
-def task_of_call(state: RunState, call: str) -> str | None:
+def task_of_call(state: RunState, searched_id: str) -> str | None:
     """Return the task whose last call has this id; `None` if no task matches, for example after a retry."""
-    for task_id in (call, call.rpartition("#")[0]):
-        if state.items.find(task_id) is not None and last_call_id(state, task_id) == call:
+    for task_id in (searched_id, searched_id.rpartition("#")[0]):
+        if state.items.find(task_id) is not None and last_call_id(state, task_id) == searched_id:
             return task_id
     return None
 
@@ -468,9 +468,9 @@ def status_of(plan: CompiledPlan, records: Sequence[Record]) -> RunStatus:
     have_regions_passed = all(NodeStatus(name).is_passed for state in region_states for name in state["counts"])
     if have_regions_passed and all(record.status.is_passed for record in records):
         return RunStatus.COMPLETED
-    newest = newest_of(plan)
+    replacements = final_replacements(plan)
     output_ids = {part.node for _, template in plan.output_bindings for part in template if isinstance(part, ResultOf)}
-    output_ids = {newest.get(name, name) for name in output_ids}
+    output_ids = {replacements.get(node_id, node_id) for node_id in output_ids}
     if output_ids:
         output_records = [record for node, record in zip(plan.nodes, records, strict=True) if node.id in output_ids]
     else:
@@ -538,10 +538,10 @@ def _region_states(plan: CompiledPlan, records: Sequence[Record]) -> "Iterator[t
 
 def _with_sinks(plan: CompiledPlan, records: Sequence[Record]) -> Iterator[tuple[CompiledNode, Record, bool]]:
     """Yield every written node with its record, and whether it is a sink (no node depends on it)."""
-    written = plan.nodes[: plan.written_count]
+    written_nodes = plan.nodes[: plan.written_count]
     # The nodes of an offloaded region are not in the plan; the region has their dependencies.
     dependencies = set(chain.from_iterable(node.dependencies for node in plan.nodes))
-    for number, (node, record) in enumerate(zip(written, records, strict=False)):
+    for number, (node, record) in enumerate(zip(written_nodes, records, strict=False)):
         yield node, record, number not in dependencies
 
 
@@ -556,9 +556,9 @@ def counts_of(plan: CompiledPlan, records: Sequence[Record]) -> Counter[NodeStat
 
 def region_counts(plan: CompiledPlan, records: Sequence[Record], number: int) -> Counter[NodeStatus]:
     """Return status -> number of nodes of an offloaded region that are not in the plan."""
-    node, region = plan.nodes[number], records[number]
-    state: RegionState | None = region.result
-    open_status = region.status if region.status.is_final else NodeStatus.PENDING
+    node, record = plan.nodes[number], records[number]
+    state: RegionState | None = record.result
+    open_status = record.status if record.status.is_final else NodeStatus.PENDING
     counts = Counter({NodeStatus(name): count for name, count in (state["counts"] if state else {}).items()})
     counts[open_status] += state["open"] if state else node.inner_count
     member_statuses = [records[member].status for member in node.members]

@@ -256,7 +256,7 @@ class Scheduler(Generic[Features]):
         return True
 
     def complete_late(self, task_id: str, value: Any, *, attempt: Attempt) -> None:
-        """Record the result of a node in a stopped run whose call had ended before the stop without a report."""
+        """In a stopped run, record the result of a node whose call had ended before the stop, but was not reported."""
         record = self.state.record(self.state.items.ref(task_id))
         record.status, record.result, record.reason = NodeStatus.COMPLETED, value, None
         record.attempts, record.started_at = attempt.count, attempt.started_at

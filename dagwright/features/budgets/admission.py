@@ -60,7 +60,7 @@ class BudgetAdmission(SchedulerComponent):
         self.budget: Budget | None = None
         self._last_inputs: tuple[int, Usage, int] | None = None
         """Inputs of the last admission pass; if they have not changed, a new pass has nothing to do."""
-        self._reasons_at = 0
+        self._reasons_revision = 0
         """Revision of the budget that the reasons of waiting tasks show."""
         if requests is not None:
             requests.run_answers["budget"] = self._apply_answer
@@ -80,7 +80,7 @@ class BudgetAdmission(SchedulerComponent):
     def before_propagation(self, at: float) -> None:
         """Update the busy time of the run."""
         if self.budget is not None:
-            self.budget.busy.count_until(at)
+            self.budget.busy_time.count_until(at)
 
     def on_quiescent(self, at: float) -> None:
         """Start waiting calls that now fit into the budget."""
@@ -95,16 +95,16 @@ class BudgetAdmission(SchedulerComponent):
         is_paused = state.paused is not None
         if not is_paused or state.is_stopped:
             self._update_reasons(budget)
-        idle_count = len(budget.busy.idle_children)
+        idle_count = len(budget.busy_time.idle_children)
         has_ready = self._scheduler.propagation.queue.has_ready
         is_waiting = is_paused or self._scheduler.is_waiting or bool(idle_count and not has_ready)
-        budget.busy.pause_if_idle(at, is_idle=is_waiting and self._scheduler.in_flight == idle_count)
+        budget.busy_time.pause_if_idle(at, is_idle=is_waiting and self._scheduler.in_flight == idle_count)
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:  # noqa: ARG002 - a hook
         """Release the reservation of a node that was cancelled or given a result before its call."""
         budget = self.budget
         if budget is not None and not self._state.is_stopped and (budget.waiting_calls or budget.reservations):
-            self.release(self._state.id_of(ref), is_waiting=True)
+            self.release(self._state.id_of(ref), include_waiting=True)
 
     def on_stop(self, at: float) -> None:
         """Close the request for more budget."""
@@ -141,7 +141,7 @@ class BudgetAdmission(SchedulerComponent):
         is_model_call = uses_models(task.node, self._state.plan.tools)
         if not is_model_call and not (budget.limits_all_nodes and task.node.kind in ("tool", "plan")):
             return False
-        budget.busy.count_until(at)
+        budget.busy_time.count_until(at)
         return not self._reserve(budget, task, at, is_model_call=is_model_call)
 
     def _skip_call(self, task: Task, message: str, at: float) -> None:
@@ -189,14 +189,14 @@ class BudgetAdmission(SchedulerComponent):
             self._start_waiting(task_id)
         self._scheduler.propagate(at)
 
-    def release(self, task_id: str, *, is_waiting: bool = False) -> None:
+    def release(self, task_id: str, *, include_waiting: bool = False) -> None:
         """Release the reservation of a call that cannot be sent. The caller then reports the end of the call.
 
         Args:
-            is_waiting: also remove the call if it waits for budget.
+            include_waiting: also remove the call if it waits for budget.
         """
         budget, name = self.budget, ("", task_id)
-        if budget is not None and (name in budget.reservations or (is_waiting and name in budget.waiting_calls)):
+        if budget is not None and (name in budget.reservations or (include_waiting and name in budget.waiting_calls)):
             budget.settle(name, NO_USAGE)
 
     # Commands.
@@ -213,7 +213,7 @@ class BudgetAdmission(SchedulerComponent):
         if "finish" in answer:
             self._finish(budget, self._usage_text(budget, [*budget.limits]), at)
         else:
-            budget.raise_by(answer["more"])
+            budget.raise_limits(answer["more"])
 
     # The limit.
 
@@ -222,9 +222,9 @@ class BudgetAdmission(SchedulerComponent):
 
     def _update_reasons(self, budget: Budget) -> None:
         """Set the reason of every waiting call to the used amount of its limits."""
-        if budget.is_child or self._reasons_at == budget.revision:
+        if budget.is_child or self._reasons_revision == budget.revision:
             return
-        self._reasons_at = budget.revision
+        self._reasons_revision = budget.revision
         state = self._state
         for task_id, message in budget.reasons(
             run_usage=state.totals.usage.total, added_nodes=state.added_count
@@ -314,7 +314,7 @@ class BudgetAdmission(SchedulerComponent):
             is_needed = is_needed_to_finish(node) or node.compensates is not None
             if node.kind in ("region", "reported") or is_needed or map_items.is_batched(record):
                 continue
-            refs = [TaskRef(number, index) for index in range(len(record.items))] or [state.items.node(number)]
+            refs = [TaskRef(number, index) for index in range(len(record.items))] or [state.items.node_ref(number)]
             tasks += [ref for ref in refs if self._can_be_skipped(ref)]
         return tasks
 

@@ -34,9 +34,9 @@ from dagwright.core.model.states import NO_USAGE, Usage, usage_from_json
 from dagwright.core.model.tools import AGENT_PREFIX, MODEL_TOOL, PLAN_READER, PURPOSE_ANSWER, ToolDeclaration
 from dagwright.features.budgets.busy_time import BusyTime, busy_time_from_json
 
-REQUESTED_AT_ONCE = 250
+MAX_REQUESTED_CALLS = 250
 """Maximum number of calls for which a child run requests budget: its report has to fit into one message."""
-_CALL_LIMITS: Sequence[Kind] = ("tokens", "money", "calls")
+_MODEL_CALL_LIMITS: Sequence[Kind] = ("tokens", "money", "calls")
 """Limits that only apply to calls of models."""
 ZERO_MONEY = Decimal(0)
 
@@ -70,7 +70,7 @@ class Reservation:
     """Budget that one call has reserved or waits for.
 
     Args:
-        tokens: estimated tokens; 0 if the call is not a call of a model, for which nothing is reserved.
+        tokens: estimated tokens of a call of a model; 0 for any other call, because nothing is reserved for it.
         money: reserved money, set when the reservation is granted.
         nodes: added nodes up to and including the node of the call; `None` counts all added nodes.
     """
@@ -136,7 +136,7 @@ class Budget:
         added_by_child: call id of a child run -> number of nodes that it has added.
         unreported_usage: reserved usage of ended calls whose usage is unknown, which counts as used.
         token_price: highest cost of a token so far; `None` while no cost is known.
-        busy: busy time of the run.
+        busy_time: busy time of the run.
         pending_report: next report to the parent run.
         pending_grants: call id of a child run -> its granted calls, which have to be sent to it.
     """
@@ -153,7 +153,7 @@ class Budget:
     added_by_child: dict[str, int] = field(default_factory=dict)
     unreported_usage: UsageTotals = field(default_factory=UsageTotals)
     token_price: Decimal | None = None
-    busy: BusyTime = field(default_factory=BusyTime)
+    busy_time: BusyTime = field(default_factory=BusyTime)
     is_timed: bool = False
     pending_report: BudgetReport = field(default_factory=BudgetReport)
     pending_grants: dict[str, list[str]] = field(default_factory=dict)
@@ -228,7 +228,7 @@ class Budget:
         self.revision += 1
         self.added_by_child[call] = added_nodes
         if report.is_idle is not None:
-            self.busy.set_idle(call, is_idle=report.is_idle)
+            self.busy_time.set_idle(call, is_idle=report.is_idle)
         for key, usage in report.settled.items():
             if usage is not None:
                 self.usage_by_child[call] = self.usage_by_child.get(call, NO_USAGE) + usage
@@ -242,8 +242,8 @@ class Budget:
     def apply_grants(self, keys: Sequence[str]) -> None:
         """Grant reservations to waiting calls. Grants for child runs are passed on."""
         self.revision += 1
-        # The parent run counts this run as busy from its grant on.
-        self.busy.reported_is_idle = False
+        # When the parent run sends a grant, it counts this run as busy.
+        self.busy_time.reported_is_idle = False
         names = {self._key(name): name for name in self.waiting_calls}
         for key in keys:
             if (name := names.pop(key, None)) is not None:
@@ -255,11 +255,11 @@ class Budget:
     def _pass_grant(self, name: CallName) -> None:
         """Pass the grant of a call to its child run, which is busy again."""
         if name[0]:
-            self.busy.set_idle(name[0], is_idle=False)
+            self.busy_time.set_idle(name[0], is_idle=False)
             self.pending_grants.setdefault(name[0], []).append(name[1])
 
     def end_child(self, call: str, usage: Usage) -> None:
-        """Handle the end of a child run. The totals of the run contain its usage from now on.
+        """Handle the end of a child run. From now on, the totals of the run contain the usage of the child run.
 
         Args:
             usage: total usage of the child run; if it is empty, the earlier reports of the child run count.
@@ -268,7 +268,7 @@ class Budget:
         reported_usage = self.usage_by_child.pop(call, NO_USAGE)
         self._reported_usage = self._reported_usage.minus(reported_usage)
         self.pending_grants.pop(call, None)
-        self.busy.set_idle(call, is_idle=False)
+        self.busy_time.set_idle(call, is_idle=False)
         # The total is empty without a final report, and lacks nested child runs that ended without a report.
         missing_usage = reported_usage.minus(usage)
         self.unreported_usage.tokens, self.unreported_usage.calls = (
@@ -300,7 +300,7 @@ class Budget:
             elif kind == "nodes":
                 remaining_amounts[kind] = limit - sum(self.added_by_child.values())
             elif kind == "time":
-                remaining_amounts[kind] = limit - Decimal(str(self.busy.seconds))
+                remaining_amounts[kind] = limit - Decimal(str(self.busy_time.seconds))
             else:
                 remaining_money = (
                     Decimal(limit) - total.money - (ZERO_MONEY if ignores_reservations else self._reserved_money)
@@ -313,7 +313,7 @@ class Budget:
     ) -> list[Kind]:
         if self.finish_reason is not None:
             return [*KINDS]
-        kinds = [kind for kind in remaining_amounts if reservation.tokens or kind not in _CALL_LIMITS]
+        kinds = [kind for kind in remaining_amounts if reservation.tokens or kind not in _MODEL_CALL_LIMITS]
         return [
             kind
             for kind in kinds
@@ -337,9 +337,9 @@ class Budget:
 
     def grant_waiting(self, *, run_usage: Usage, added_nodes: int) -> list[str]:
         """Grant reservations to all waiting calls that fit into the budget; return the run's own tasks, in order."""
-        tasks: list[str] = []
+        task_ids: list[str] = []
         if self.is_child:
-            return tasks
+            return task_ids
         remaining_amounts = self._remaining(run_usage)
         for name, reservation in [*self.waiting_calls.items()]:
             if self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes):
@@ -349,8 +349,8 @@ class Budget:
             remaining_amounts = self._remaining(run_usage)
             self._pass_grant(name)
             if not name[0]:
-                tasks.append(name[1])
-        return tasks
+                task_ids.append(name[1])
+        return task_ids
 
     def exhausted_limits(self, *, run_usage: Usage, added_nodes: int, name: CallName | None = None) -> list[Kind]:
         """Return the limits that are too small for a waiting call even if all reservations are released.
@@ -372,15 +372,15 @@ class Budget:
     def reasons(self, *, run_usage: Usage, added_nodes: int) -> dict[str, str]:
         """Return task id -> text that explains why the run's own call waits."""
         remaining_amounts = self._remaining(run_usage)
-        texts: dict[tuple[Kind, ...], str] = {}
-        by_task: dict[str, str] = {}
+        texts_by_kinds: dict[tuple[Kind, ...], str] = {}
+        texts_by_task: dict[str, str] = {}
         for (owner, task_id), reservation in self.waiting_calls.items():
             if not owner:
                 kinds = tuple(self._exceeded_kinds(reservation, remaining_amounts, added_nodes=added_nodes))
-                if kinds not in texts:
-                    texts[kinds] = self.describe(kinds, run_usage=run_usage, added_nodes=added_nodes)
-                by_task[task_id] = texts[kinds]
-        return by_task
+                if kinds not in texts_by_kinds:
+                    texts_by_kinds[kinds] = self.describe(kinds, run_usage=run_usage, added_nodes=added_nodes)
+                texts_by_task[task_id] = texts_by_kinds[kinds]
+        return texts_by_task
 
     def _with_money(self, reservation: Reservation, *, run_usage: Usage) -> Reservation:
         """Return a reservation with the money to reserve."""
@@ -427,7 +427,7 @@ class Budget:
             "money": total.money,
             "calls": f"{total.calls:,}",
             "nodes": f"{added_nodes + sum(self.added_by_child.values()):,}",
-            "time": limit_text("time", Decimal(str(self.busy.seconds))),
+            "time": limit_text("time", Decimal(str(self.busy_time.seconds))),
         }
         limits = [(kind, limit_text(kind, self.limits[kind])) for kind in kinds if kind in self.limits]
         parts = [f"{kind}: {amounts[kind]} of {limit} used" for kind, limit in limits]
@@ -437,7 +437,7 @@ class Budget:
             )
         return ", ".join(parts)
 
-    def raise_by(self, amounts: Mapping[Kind, Limit | None]) -> None:
+    def raise_limits(self, amounts: Mapping[Kind, Limit | None]) -> None:
         """Raise limits; null removes a limit."""
         self.revision += 1
         for kind, amount in amounts.items():
@@ -469,13 +469,13 @@ class Budget:
     def next_report(self) -> BudgetReport | None:
         """Return the next report to the parent run, or `None`; requests for more calls than fit follow later."""
         report, self.pending_report = self.pending_report, BudgetReport()
-        if self.is_child and len(self.requested_calls) < min(len(self.waiting_calls), REQUESTED_AT_ONCE):
-            for name, reservation in islice(self.waiting_calls.items(), REQUESTED_AT_ONCE):
+        if self.is_child and len(self.requested_calls) < min(len(self.waiting_calls), MAX_REQUESTED_CALLS):
+            for name, reservation in islice(self.waiting_calls.items(), MAX_REQUESTED_CALLS):
                 if name not in self.requested_calls:
                     self.requested_calls[name] = None
                     report.requests[self._key(name)] = reservation.tokens
-        if self.is_timed and self.busy.is_idle is not self.busy.reported_is_idle:
-            report.is_idle = self.busy.reported_is_idle = self.busy.is_idle
+        if self.is_timed and self.busy_time.is_idle is not self.busy_time.reported_is_idle:
+            report.is_idle = self.busy_time.reported_is_idle = self.busy_time.is_idle
         return report if report.requests or report.settled or report.is_idle is not None else None
 
     def next_grants(self) -> dict[str, list[str]]:
@@ -500,7 +500,7 @@ class Budget:
             "token_price": None if self.token_price is None else str(self.token_price),
             "requested": len(self.requested_calls),
             "withdrawn": [[*name, count] for name, count in self.withdrawal_counts.items()],
-            "busy": None if self.busy == BusyTime() else self.busy.to_json(),
+            "busy": None if self.busy_time == BusyTime() else self.busy_time.to_json(),
         }
         return {name: part for name, part in parts.items() if part not in (None, False, {}, [])}
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BYTES_PER_TOKEN = 3
 """Conservative bytes per token of a message: about four in English, two or three in other languages."""
-ANSWER_TOKENS = 1_000
+DEFAULT_ANSWER_TOKENS = 1_000
 """Assumed tokens of a response without `max_tokens`, independent of earlier responses."""
 
 
@@ -33,11 +33,15 @@ def estimated_tokens(state: "RunState", task: Task) -> int:
             if isinstance(inner, StoredValue) and inner.shape is not None:
                 size += inner.shape.size_bytes
     if task.node.tool != MODEL_TOOL:
-        return size // BYTES_PER_TOKEN + ANSWER_TOKENS
-    conversation = _conversation_tokens(state, task.node) if arguments.get("before") is not None else 0
+        return size // BYTES_PER_TOKEN + DEFAULT_ANSWER_TOKENS
+    conversation_tokens = _conversation_tokens(state, task.node) if arguments.get("before") is not None else 0
     config = arguments.get("config")
     max_tokens = config.get("max_tokens") if isinstance(config, Mapping) else None
-    return size // BYTES_PER_TOKEN + conversation + (max_tokens if isinstance(max_tokens, int) else ANSWER_TOKENS)
+    return (
+        size // BYTES_PER_TOKEN
+        + conversation_tokens
+        + (max_tokens if isinstance(max_tokens, int) else DEFAULT_ANSWER_TOKENS)
+    )
 
 
 def _conversation_tokens(state: "RunState", node: CompiledNode) -> int:
@@ -49,14 +53,14 @@ def _conversation_tokens(state: "RunState", node: CompiledNode) -> int:
     candidates = [
         number for dependency in node.dependencies for number in (dependency, *nodes[dependency].dependencies)
     ]
-    model_calls = [number for number in dict.fromkeys(candidates) if nodes[number].tool == MODEL_TOOL]
-    return max((_answer_tokens(state, number) for number in model_calls), default=0)
+    model_call_numbers = [number for number in dict.fromkeys(candidates) if nodes[number].tool == MODEL_TOOL]
+    return max((_answer_tokens(state, number) for number in model_call_numbers), default=0)
 
 
 def _answer_tokens(state: "RunState", number: int) -> int:
     """Return the usage that the result of a call reports; without a report, the usage of all its attempts."""
     try:
-        used = get_value(state.records[number].result, ("usage",), name="the answer")
-        return usage_from_json(used).tokens
+        encoded_usage = get_value(state.records[number].result, ("usage",), name="the answer")
+        return usage_from_json(encoded_usage).tokens
     except (MissingValue, ComputeBudgetExceeded, ValueError):
         return state.totals.usage.tasks.get(state.plan.nodes[number].id, NO_USAGE).tokens

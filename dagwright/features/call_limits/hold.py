@@ -62,7 +62,7 @@ class Hold:
         """Book the start of a call; `None` if the call may start now or within a second.
 
         Args:
-            has_waited: whether the call has booked a start before, which is due.
+            has_waited: whether the call comes back at the time of an earlier booked start.
         """
         earliest = self.paced_at - _MAX_PACED_S if has_waited else self.next_at
         if now >= max(self.until, earliest):

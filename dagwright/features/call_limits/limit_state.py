@@ -22,8 +22,9 @@ HORIZON_S = 1.0
 """Longest time between the answer to a call and its start."""
 LATE_S = 0.25
 """Time after a booked start in which it is valid."""
-IDLE_S = 0.2
-"""A new call that can start within this time may overtake calls with an estimate, which would leave it unused."""
+OVERTAKE_S = 0.2
+"""A new call that can start within this time may overtake calls with an estimate, which would come back too late for
+the start."""
 _EARLY_S = 0.5
 """Time by which calls request again before their estimate, so that no start is lost if some calls are late."""
 _MAX_EXACT_S = 20.0
@@ -55,19 +56,20 @@ class LimitAnswer:
     """Answer to a call.
 
     Args:
-        decision: after the delay, `start`, or request again; with `line`, the call keeps a place in the line.
+        decision: `start`: start after the delay. `later`: request again after the delay. `line`: the same, and the call
+            keeps its place in the line.
         delay_s: seconds.
         reason: part of the limit that the call waits for, such as `rate limit 20/s`; empty if it does not wait.
-        ahead: estimated number of calls that start before this call.
+        calls_ahead: estimated number of calls that start before this call.
     """
 
     decision: Decision
     delay_s: float = 0.0
     reason: str = ""
-    ahead: int = 0
+    calls_ahead: int = 0
 
     def to_json(self) -> list[Any]:
-        return [self.decision, self.delay_s, self.reason, self.ahead]
+        return [self.decision, self.delay_s, self.reason, self.calls_ahead]
 
 
 @dataclass(slots=True)
@@ -153,8 +155,8 @@ class LimitState:
         if call in self.leases:
             return self._start_again(limit, call, now, lead_s=lead_s)
         if (start_at := self.hold.book_start(now, has_waited=has_waited)) is not None:
-            ahead = round((start_at - max(now, self.hold.until)) / self.hold.interval_s)
-            return LimitAnswer("later", start_at - now, self.hold.reason, ahead)
+            calls_ahead = round((start_at - max(now, self.hold.until)) / self.hold.interval_s)
+            return LimitAnswer("later", start_at - now, self.hold.reason, calls_ahead)
         if limit.daily is not None and (used_up_reason := self.today.used_up_reason(limit.daily, now)) is not None:
             return LimitAnswer("later", _wait_for_day(call, now), used_up_reason)
         at, reason = self._earliest(limit, now + lead_s)
@@ -165,12 +167,12 @@ class LimitState:
             if place >= free_leases:
                 return self._wait_for_lease(limit, call, place, now, is_its_turn=is_its_turn, has_waited=has_waited)
         wait_s = at - now - lead_s
-        if wait_s <= (HORIZON_S if is_its_turn else IDLE_S):
+        if wait_s <= (HORIZON_S if is_its_turn else OVERTAKE_S):
             if has_waited and limit.rate is None and limit.concurrency is None and self.hold.is_recent(now):
                 at = self.hold.book_paced_start(at)
             self._start(limit, call, at, lead_s=lead_s)
-            ahead = round(wait_s / self._interval_s(limit)) if reason else 0
-            return LimitAnswer("start", at - now, reason, ahead)
+            calls_ahead = round(wait_s / self._interval_s(limit)) if reason else 0
+            return LimitAnswer("start", at - now, reason, calls_ahead)
         return self._estimate(at, reason, now, limit, has_waited=has_waited)
 
     def release(self, call: str, now: float) -> None:
@@ -278,7 +280,7 @@ class LimitState:
         """Return when a call requests again; calls that came back start before new calls."""
         at = max(earliest, self.returned_tail_at if has_waited else max(self.tail_at, self.returned_tail_at))
         interval_s = self._interval_s(limit)
-        ahead = max(0, round((at - now) / interval_s))
+        calls_ahead = max(0, round((at - now) / interval_s))
         if has_waited:
             self.returned_tail_at = at + interval_s
         else:
@@ -286,7 +288,7 @@ class LimitState:
         wait_s = max(_MIN_WAIT_S, at - now - _EARLY_S)
         # Half of a long wait, because calls ahead may end without starting, for example if their run is cancelled.
         delay_s = wait_s if wait_s <= _MAX_EXACT_S else min(wait_s / 2, MAX_ESTIMATE_S)
-        return LimitAnswer("later", delay_s, reason, ahead)
+        return LimitAnswer("later", delay_s, reason, calls_ahead)
 
 
 def limit_state_from_json(encoded: dict[str, Any]) -> LimitState:

@@ -27,9 +27,9 @@ class Schedule:
     def book(self, at: float, *, cost_s: float) -> None:
         """Book a start.
 
-                Args:
-        at: time of the start, a result of `earliest`.
-                    cost_s: time that the start takes up at the rate.
+        Args:
+            at: time of the start, a result of `earliest`.
+            cost_s: time that the start takes up at the rate.
         """
         self.next_at = max(self.next_at, at) + cost_s
 

@@ -107,7 +107,7 @@ class RetryNode:
 
     Args:
         node: id; for a node with `for_each`, all its items that failed or were cancelled are retried.
-        arguments: new arguments: they are set on a new node, which supersedes this node. With `None`, the node keeps
+        arguments: new arguments, set on a new node that supersedes this node. With `None`, this node keeps
             its arguments and its idempotency key.
     """
 
@@ -155,9 +155,9 @@ class RetryNode:
         scheduler.state.override_of(self.node).commands.append(self.actor.command_entry("retry_node", at, **details))
 
 
-def _refusal_of_size(scheduler: "RunScheduler", sent: Any, kind: str) -> str | None:
-    """Return why a run cannot store a value from a person, or `None`; such values are part of its state."""
-    size, stored_bytes = encoded_size(sent), scheduler.features.feedback.requests.stored_bytes
+def _refusal_of_size(scheduler: "RunScheduler", sent_value: Any, kind: str) -> str | None:
+    """Return why a run cannot store a value from a person in its state, or `None`."""
+    size, stored_bytes = encoded_size(sent_value), scheduler.features.feedback.requests.stored_bytes
     if size <= SHORT_ANSWER_BYTES or stored_bytes + size <= RUN_ANSWERS_BYTES:
         return None
     return (
@@ -186,8 +186,10 @@ def _tasks_to_retry(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
     items = scheduler.records[ref.node].items
     if ref.item is not None or not items:
         return [ref]
-    retryable = (NodeStatus.FAILED, NodeStatus.CANCELLED)
-    return [TaskRef(ref.node, index) for index, item in enumerate(items) if item.record.status in retryable] or [ref]
+    retryable_statuses = (NodeStatus.FAILED, NodeStatus.CANCELLED)
+    return [
+        TaskRef(ref.node, index) for index, item in enumerate(items) if item.record.status in retryable_statuses
+    ] or [ref]
 
 
 @dataclass(frozen=True, slots=True)

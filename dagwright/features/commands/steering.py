@@ -18,7 +18,7 @@ from dagwright.core.model.policy import Policy
 from dagwright.core.model.states import NodeStatus, Phase, TaskRef
 from dagwright.core.model.times import format_time
 from dagwright.core.name_hints import suggestion
-from dagwright.core.scheduler.run_state import Paused
+from dagwright.core.scheduler.run_state import ActivePause
 from dagwright.features.budgets.budget import options_to_json
 from dagwright.features.compensation.compensation import NOTE_COMPENSATED, compensation_summary
 from dagwright.features.explain.reasons import missing_values
@@ -30,8 +30,8 @@ STOPPED_REFUSAL = "the run is being stopped"
 _RUN_ENDED_REFUSAL = "the run has ended"
 COMPENSATING_REFUSAL = "the run is compensating its calls, and accepts no other commands"
 _NOT_STARTED_REFUSAL = "the run has not started: answer {!r} first"
-_MAX_NAMES_COMPARED = 1_000
-_MAX_SKIPPED_CHECKED = 200
+_MAX_COMPARED_IDS = 1_000
+_MAX_CHECKED_SKIPPED_NODES = 200
 """Maximum number of skipped nodes whose conditions are evaluated again for notes: a run may have skipped 100,000."""
 _MAX_MISSING_NOTES = 20
 _MAX_MISSING_VALUES = 3
@@ -52,7 +52,8 @@ class RunCommand(Protocol):
 
 
 class UnparsedCommand(ABC):
-    """A command whose content is expensive to parse. It is parsed once, into a `RunCommand`, when it is applied."""
+    """A command whose content is expensive to parse. `apply_command` parses it into a `RunCommand`, and `refusal_of`
+    parses it with a separate compute budget."""
 
     @abstractmethod
     def parse_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
@@ -103,7 +104,7 @@ class Pause:
 
     def apply(self, scheduler: "RunScheduler", *, at: float) -> None:
         """Apply the command."""
-        scheduler.state.paused = Paused(at, self.actor.name, self.actor.reason)
+        scheduler.state.paused = ActivePause(at, self.actor.name, self.actor.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +231,7 @@ def missing_value_notes(scheduler: "RunScheduler") -> Iterator[dict[str, Any]]:
     skipped_nodes = (
         node for node, record in scheduler.state.visible_nodes() if record.status is NodeStatus.SKIPPED and node.when
     )
-    for node in islice(skipped_nodes, _MAX_SKIPPED_CHECKED):
+    for node in islice(skipped_nodes, _MAX_CHECKED_SKIPPED_NODES):
         missing_texts = [
             missing_text for missing_text in missing_values(scheduler, node) if missing_text.endswith(" is missing")
         ]
@@ -241,7 +242,7 @@ def missing_value_notes(scheduler: "RunScheduler") -> Iterator[dict[str, Any]]:
             yield {"code": "missing_value", "node_id": node.id, "message": message}
 
 
-def _pause_text(paused: Paused) -> str:
+def _pause_text(paused: ActivePause) -> str:
     return Actor(paused.by, paused.reason).describe("paused")
 
 
@@ -262,17 +263,17 @@ def ref_or_refusal(scheduler: "RunScheduler", task_id: str) -> TaskRef | str:
         return refusal
     ref = scheduler.state.find(task_id)
     if ref is None:
-        names = [node.id for node, _ in scheduler.state.visible_nodes()][:_MAX_NAMES_COMPARED]
-        hint = suggestion(task_id, names)
+        ids = [node.id for node, _ in scheduler.state.visible_nodes()][:_MAX_COMPARED_IDS]
+        hint = suggestion(task_id, ids)
         return f"the run has no node {task_id[:200]!r}{f'; {hint}' if hint else ''}"
     if scheduler.state.phase is Phase.COMPENSATING and scheduler.plan.nodes[ref.node].compensates is None:
         return COMPENSATING_REFUSAL
     record = scheduler.state.record(ref)
     if record.status is NodeStatus.SUPERSEDED:
-        newest = scheduler.state.newest_id(task_id)
-        if newest == task_id:
+        newest_id = scheduler.state.newest_id(task_id)
+        if newest_id == task_id:
             return f"{task_id!r} was superseded, and no node replaces it: {record.reason or 'it was superseded'}"
-        return f"{task_id!r} was superseded by {newest!r}: send the command to {newest!r}"
+        return f"{task_id!r} was superseded by {newest_id!r}: send the command to {newest_id!r}"
     return ref
 
 
@@ -294,7 +295,7 @@ def policy_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     return {"policy": scheduler.state.policy.to_json()}
 
 
-MESSAGE_BYTES = 256 * 1024
+MAX_COMMAND_BYTES = 256 * 1024
 """Maximum size of arguments, results or nodes in a command; they are part of the run's history and state.
 """
 

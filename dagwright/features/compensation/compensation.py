@@ -68,7 +68,7 @@ class UncompensatedCall:
 
 def is_result_of_call(record: Record, override: "NodeOverride | None") -> bool:
     """Return whether a result comes from the call of the node or item, not from a person or the plan."""
-    is_manual = override is not None and override.has_given_result
+    is_manual = override is not None and override.has_manual_result
     return record.status is NodeStatus.COMPLETED and record.error is None and not is_manual
 
 
@@ -98,7 +98,7 @@ def _changing_calls(state: "RunState") -> Iterator[tuple[TaskRef, Record]]:
     for number, (node, record) in enumerate(zip(state.plan.nodes, state.records, strict=True)):
         if may_have_effects(node, state.plan.tools):
             if node.for_each is None:
-                yield state.items.node(number), record
+                yield state.items.node_ref(number), record
             for index, item in enumerate(record.items):
                 if item.map_batch is None or item.map_batch.count:
                     yield TaskRef(number, index), item.record
@@ -129,11 +129,11 @@ def compensation_extension(state: "RunState") -> Extension | None:
     nodes: list[CompiledNode] = []
     base = state.plan.written_count
     for ref in _in_reverse_order(state):
-        name, previous_numbers = state.id_of(ref), [base + len(nodes) - 1] if nodes else []
-        # A hidden node is no dependency: its number is after those of the added nodes.
+        task_id, previous_numbers = state.id_of(ref), [base + len(nodes) - 1] if nodes else []
+        # A hidden node cannot be a dependency, because it comes after the added nodes.
         compensated_numbers = [ref.node] if ref.node < base else []
         node = _compensation_node(
-            state, ref, _free_id(state, f"undo {name}"), dependencies=(*compensated_numbers, *previous_numbers)
+            state, ref, _free_id(state, f"undo {task_id}"), dependencies=(*compensated_numbers, *previous_numbers)
         )
         nodes.append(node)
     return Extension(base, tuple(nodes)) if nodes else None
@@ -179,11 +179,11 @@ def _is_child_run(state: "RunState", ref: TaskRef) -> bool:
     return state.map_batch(ref) is not None or state.plan.nodes[ref.node].sub_plan is not None
 
 
-def _free_id(state: "RunState", name: str) -> str:
-    node_id, count = name, 1
+def _free_id(state: "RunState", wanted_id: str) -> str:
+    node_id, count = wanted_id, 1
     while state.find(node_id) is not None or task_of_call(state, node_id) is not None:
         count += 1
-        node_id = f"{name}#{count}"
+        node_id = f"{wanted_id}#{count}"
     return node_id
 
 
@@ -215,7 +215,10 @@ def without_compensation(plan: CompiledPlan) -> CompiledPlan:
 
 
 def compensated_tasks(state: "RunState") -> tuple[frozenset[str], list[str]]:
-    """Return the nodes and items that a run compensates or has compensated, and those whose compensation is unknown."""
+    """Return the ids of the compensated calls, and the ids of the calls whose compensation has an unknown outcome.
+
+    A call counts as compensated unless its compensation node failed or was cancelled.
+    """
     compensated_ids, unknown_ids = set[str](), list[str]()
     for node, record in state.visible_nodes():
         if node.compensates is None:
@@ -245,12 +248,12 @@ def compensation_counts(state: "RunState") -> Counter[NodeStatus]:
 
 def error_of_incomplete_run(state: "RunState") -> NodeError:
     """Return the error of a run that was not stopped but did not complete."""
-    records = [(node.id, record) for node, record in state.visible_nodes()]
+    records_with_ids = [(node.id, record) for node, record in state.visible_nodes()]
     for status in (NodeStatus.FAILED, NodeStatus.CANCELLED, NodeStatus.BLOCKED):
-        for name, record in records:
+        for node_id, record in records_with_ids:
             if record.status is status:
                 reason = record.error.message if record.error is not None else record.reason
-                return NodeError(NOT_COMPLETED, f"{name!r} {status.value}{f': {reason}' if reason else ''}")
+                return NodeError(NOT_COMPLETED, f"{node_id!r} {status.value}{f': {reason}' if reason else ''}")
     return NodeError(NOT_COMPLETED, "the plan did not complete")
 
 
@@ -261,14 +264,14 @@ def compensation_summary(state: "RunState") -> tuple[str, list[Note]]:
     """
     calls = uncompensated_calls(state)
     compensated_ids = compensated_by(state)
-    count = sum(_has_known_effect(state, task_id) for task_id in compensated_ids)
+    known_count = sum(_has_known_effect(state, task_id) for task_id in compensated_ids)
     if not calls:
         message = "compensated calls with unknown outcome" if compensated_ids else "nothing to compensate"
-        if count:
-            message = f"compensated {format_count(count, 'call')}"
+        if known_count:
+            message = f"compensated {format_count(known_count, 'call')}"
     else:
-        names = join_first([repr(call.task) for call in calls], _MAX_NAMES)
-        message = f"compensated: {count:,}; not compensated: {len(calls):,} ({names})"
+        ids_text = join_first([repr(call.task) for call in calls], _MAX_NAMES)
+        message = f"compensated: {known_count:,}; not compensated: {len(calls):,} ({ids_text})"
     return message, [Note(NOTE_UNCOMPENSATED, f"{call.task!r} {call.reason}", call.task) for call in calls[:_MAX_NOTES]]
 
 
@@ -290,29 +293,31 @@ def uncompensated_calls(state: "RunState") -> list[UncompensatedCall]:
 
     For a run that has not ended, the result includes calls that are not compensated yet.
     """
-    nodes = {node.compensates: (node, record) for node, record in state.visible_nodes() if node.compensates is not None}
+    compensations = {
+        node.compensates: (node, record) for node, record in state.visible_nodes() if node.compensates is not None
+    }
     calls: list[UncompensatedCall] = []
     for ref, record in _changing_calls(state):
-        name = state.id_of(ref)
-        override = state.overrides.get(name)
-        if name in nodes:
-            node, undo_record = nodes[name]
+        task_id = state.id_of(ref)
+        override = state.overrides.get(task_id)
+        if task_id in compensations:
+            node, undo_record = compensations[task_id]
             if undo_record.status is not NodeStatus.COMPLETED:
                 reason = undo_record.error.message if undo_record.error is not None else undo_record.reason
                 outcome = f"{node.id!r} {undo_record.status.value}{f': {reason}' if reason else ''}"
-                calls.append(UncompensatedCall(name, f"was not compensated: {outcome}"))
+                calls.append(UncompensatedCall(task_id, f"was not compensated: {outcome}"))
         elif _was_called(state, ref, record):
             reason = _reason_not_compensable(state, ref, record)
             if reason is None:
                 is_closed = state.phase is Phase.CLOSED
                 reason = "the run was stopped immediately" if is_closed else "the run cannot get more nodes"
-                calls.append(UncompensatedCall(name, f"was not compensated: {reason}"))
+                calls.append(UncompensatedCall(task_id, f"was not compensated: {reason}"))
             elif record.status is not NodeStatus.FAILED or _is_unknown(record) or _is_child_run(state, ref):
-                calls.append(UncompensatedCall(name, f"cannot be compensated: {reason}"))
+                calls.append(UncompensatedCall(task_id, f"cannot be compensated: {reason}"))
         if _is_child_run(state, ref) and override is not None and override.retries:
-            calls.append(UncompensatedCall(name, "was retried: effects of earlier attempts are not compensated"))
+            calls.append(UncompensatedCall(task_id, "was retried: effects of earlier attempts are not compensated"))
         if record.status is NodeStatus.COMPLETED and override is not None and not is_result_of_call(record, override):
-            calls.append(UncompensatedCall(name, "has a manual result: manual changes are not compensated"))
+            calls.append(UncompensatedCall(task_id, "has a manual result: manual changes are not compensated"))
     return calls
 
 
@@ -321,10 +326,10 @@ def _is_unknown(record: Record) -> bool:
 
 
 def compensation_notes(plan: CompiledPlan) -> list[Note]:
-    """Return a note for each node that could not be compensated; nodes of sub-plans are named `a/b`."""
+    """Return a note for each node that could not be compensated. The ids of nodes in sub-plans have the form `a/b`."""
     return [
-        Note(NOTE_UNCOMPENSATED, f"{node!r} cannot be compensated: the tool {tool!r} has no undo", node)
-        for node, tool in _without_undo(plan)
+        Note(NOTE_UNCOMPENSATED, f"{node_id!r} cannot be compensated: the tool {tool!r} has no undo", node_id)
+        for node_id, tool in _without_undo(plan)
     ]
 
 
@@ -335,6 +340,6 @@ def _without_undo(plan: CompiledPlan) -> Iterator[tuple[str, str]]:
             for tool in (node.sub_plan.extender or {}).get("tools", ()) if agent_tools(node) is not None else ():
                 if tool.get("effects", Effects.WRITE) in _CHANGING_EFFECTS and not tool.get("undo"):
                     yield node.id, str(tool.get("name"))
-            yield from ((f"{node.id}/{name}", tool) for name, tool in _without_undo(node.sub_plan))
+            yield from ((f"{node.id}/{inner_id}", tool) for inner_id, tool in _without_undo(node.sub_plan))
         elif has_side_effects(node, plan.tools) and plan.tools.get(node.tool, ToolDeclaration("")).undo is None:
             yield node.id, node.tool

@@ -47,7 +47,7 @@ class Compensation(SchedulerComponent):
         self._compensate(at)
 
     def start(self, at: float) -> None:
-        """Compensate the calls of the run whose final state this run continues; usage of that run is not counted."""
+        """Compensate the calls of the earlier run whose final state this run continues, without counting its usage."""
         if self._state.phase.is_compensated:
             return
         self._state.error = self._state.error or NodeError(ERROR_COMPENSATED, "the parent run compensates this run")

@@ -81,7 +81,7 @@ def free_id(state: "RunState", number: int) -> str:
 
     No call and no request ever had this id, because answers to requests of the node are found by the id of the node.
     """
-    name, count = state.name_of(number), 2
+    name, count = state.reference_id(number), 2
     while _is_taken(state, name, f"{name}#{count}"):
         count += 1
     return f"{name}#{count}"

@@ -127,7 +127,7 @@ class BatchNodes:
             record = scheduler.records[number]
             if number in self._with_result:
                 continue
-            name = scheduler.state.name_of(number)
+            name = scheduler.state.reference_id(number)
             if node.when is not None or name in nodes_read:
                 ends[number] = pydantic_core.to_json([name, *end_to_json(record)])
                 self._with_result.add(number)
@@ -149,7 +149,9 @@ class BatchNodes:
         stubs = [*self._awaited_numbers, *self._encoded_ends]
         batch_numbers = {number: index for index, number in enumerate(stubs)}
         batch_numbers |= {number: len(stubs) + position for number, position in self._positions.items()}
-        nodes = [node_to_json(CompiledNode(id=self._scheduler.state.name_of(stub), kind="reported")) for stub in stubs]
+        nodes = [
+            node_to_json(CompiledNode(id=self._scheduler.state.reference_id(stub), kind="reported")) for stub in stubs
+        ]
         for encoded, dependencies in self._nodes:
             nodes.append(
                 {**encoded, "dependencies": [batch_numbers[dependency] for dependency in dependencies]}

@@ -13,7 +13,7 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.policy import Policy, policy_from_json
 from dagwright.core.name_hints import suggestion
-from dagwright.features.commands.steering import MESSAGE_BYTES
+from dagwright.features.commands.steering import MAX_COMMAND_BYTES
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.callers import KeyScope
 from dagwright.interfaces.http.context import GatewayContext, PlansContextDep, scope_dependency
@@ -142,7 +142,7 @@ async def _prepare(context: GatewayContext, body: RunBody, request: Request) -> 
 def _policy(body: RunBody) -> Policy | None:
     if body.policy is None:
         return None
-    if (problem := size_problem(body.policy, MESSAGE_BYTES, what="the policy")) is not None:
+    if (problem := size_problem(body.policy, MAX_COMMAND_BYTES, what="the policy")) is not None:
         raise ApiError(ErrorCode.TOO_LARGE, f"policy: {problem}", param="policy")
     try:
         return policy_from_json(body.policy)

@@ -111,7 +111,7 @@ def replan_context_of(state: "RunState", steps: Sequence[Step], reasons: Sequenc
     for node, record in steps:
         number = state.number_of(node.id)
         assert number is not None
-        names_by_status.setdefault(record.status.value, []).extend(dict.fromkeys((state.name_of(number), node.id)))
+        names_by_status.setdefault(record.status.value, []).extend(dict.fromkeys((state.reference_id(number), node.id)))
     return ReplanContext([reason.node_id for reason in reasons], names_by_status)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal
 
-from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.boundary.limits import MAX_BUILT_IN_RESULT_BYTES
 from dagwright.tools.builtin.file_access import FileAccess
 from dagwright.tools.context import record_reads
 from dagwright.tools.environment import ToolEnvironment
@@ -68,13 +68,13 @@ def _read(access: FileAccess, path: str, *, encoding: Encoding) -> str:
     try:
         with access.parent(path) as (folder, name), folder.file(name) as file:
             size_bytes = os.fstat(file.fileno()).st_size
-            content = file.read(BUILT_IN_RESULT_BYTES + 1)
+            content = file.read(MAX_BUILT_IN_RESULT_BYTES + 1)
     except FileNotFoundError:
         raise GiveUp(f"There is no file {path!r} in the files folder") from None
     except (IsADirectoryError, NotADirectoryError):
         raise GiveUp(f"{path!r} is not a file") from None
-    if len(content) > BUILT_IN_RESULT_BYTES:
-        message = f"{path!r} has {size_bytes:,} bytes, over the limit of {BUILT_IN_RESULT_BYTES:,} for a result"
+    if len(content) > MAX_BUILT_IN_RESULT_BYTES:
+        message = f"{path!r} has {size_bytes:,} bytes, over the limit of {MAX_BUILT_IN_RESULT_BYTES:,} for a result"
         raise GiveUp(f"{message}; split it, or write a tool that reads it directly")
     if encoding == "base64":
         return base64.b64encode(content).decode()

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import httpx
 from pydantic import WithJsonSchema
 
-from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.boundary.limits import MAX_BUILT_IN_RESULT_BYTES
 from dagwright.core.model.json_schemas import TEXT_FORMAT
 from dagwright.core.text import one_line
 from dagwright.tools.builtin.addresses import PinnedTransport, Resolve, resolve_host
@@ -181,8 +181,8 @@ async def _result(call: HttpCall, response: httpx.Response) -> dict[str, Any]:
     content = bytearray()
     async for chunk in response.aiter_bytes():
         content += chunk
-        if len(content) > BUILT_IN_RESULT_BYTES:
-            message = f"{call.label}: the response has over {BUILT_IN_RESULT_BYTES:,} bytes, the limit for a result"
+        if len(content) > MAX_BUILT_IN_RESULT_BYTES:
+            message = f"{call.label}: the response has over {MAX_BUILT_IN_RESULT_BYTES:,} bytes, the limit for a result"
             raise GiveUp(f"{message}; request less, or write a tool that processes it directly")
     if not response.is_success and response.status_code not in call.expected_statuses:
         raise _status_error(call, response, bytes(content))

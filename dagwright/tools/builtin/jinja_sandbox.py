@@ -13,7 +13,7 @@ from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from dagwright.core.boundary.limits import BUILT_IN_RESULT_BYTES
+from dagwright.core.boundary.limits import MAX_BUILT_IN_RESULT_BYTES
 
 LOOPS_LIMIT = 3
 """Maximum depth of nested loops."""
@@ -120,8 +120,8 @@ def _join(parts: Iterable[str]) -> str:
     size, text = 0, StringIO()
     for part in parts:
         size += len(part)
-        if size > BUILT_IN_RESULT_BYTES:
-            raise ValueError(f"The text is over the limit of {BUILT_IN_RESULT_BYTES:,} characters for a result")
+        if size > MAX_BUILT_IN_RESULT_BYTES:
+            raise ValueError(f"The text is over the limit of {MAX_BUILT_IN_RESULT_BYTES:,} characters for a result")
         if time.monotonic() > deadline:
             raise ValueError(f"Rendering the template takes longer than {SECONDS_LIMIT:g} s")
         text.write(part)

@@ -203,7 +203,7 @@ def test_keys_or_map_batches_over_the_compute_budget_fail_their_node() -> None:
 def test_wide_tasks_take_several_slots_of_a_shared_limit() -> None:
     tool = Gate(5, spans_runs=True)
     queue = ReadyQueue([[tool], [tool]], 500, result_bytes=[0, 0])
-    queue.widen(0, at_once=2, width=2)
+    queue.widen(0, max_tasks=2, width=2)
     entries = [(3, TaskRef(0, 0)), (3, TaskRef(0, 1)), (3, TaskRef(0, 2)), (4, TaskRef(1, 0)), (4, TaskRef(1, 1))]
     for entry in entries:
         queue.push(entry)
@@ -219,7 +219,7 @@ def test_calls_that_wait_for_a_run_use_no_slots_of_map_batches() -> None:
     tools = {"t": ToolDeclaration("t", max_parallel=450)}
     plan = compiled_plan(plan_of(node("each", tool="t"), node("wide", tool="t")), tools=tools)
     queue = ReadyQueue(gates_of(plan), 500, result_bytes=[0, 0])
-    queue.widen(1, at_once=5, width=10)
+    queue.widen(1, max_tasks=5, width=10)
     for item in range(450):
         queue.push((3, TaskRef(0, item)))
     for item in range(5):

@@ -77,7 +77,7 @@ def test_limit_is_shown_with_the_unit_of_its_name(name: str, value: float, text:
 
 def test_constants_are_described_by_the_string_after_them() -> None:
     described = constant_descriptions("dagwright/core/boundary/limits.py")
-    assert described["REF_BYTES"] == "Longest reference of the payload store."
+    assert described["MAX_REF_BYTES"] == "Longest reference of the payload store."
     assert set(described) <= set(vars(core_limits))
 
 

@@ -195,7 +195,7 @@ def test_without_time_no_node_starts_until_a_person_adds_time_or_finishes_the_ru
     assert scheduler.features.feedback.answer(week, 600_000.0) is None
     assert ids_of(start_ready_tasks(scheduler, at=600_000.0)) == ["c"]
     scheduler.complete("c", 1, at=600_001.0)
-    assert (budget_of(scheduler).busy.seconds, scheduler.status().value) == (12.0, "completed")
+    assert (budget_of(scheduler).busy_time.seconds, scheduler.status().value) == (12.0, "completed")
     nodes = (node("a"), node("b", "a"), call("end", "b", purpose="answer", join="all_done"))
     scheduler = run_of(*nodes, budget=Budget({"time": Decimal(10)}, "finish"))
     start_ready_tasks(scheduler)
@@ -214,7 +214,7 @@ def test_time_counts_while_a_call_runs_during_requests_to_people() -> None:
     assert answer_request(successor, "ask", {"text": "this"}, "ann", at=1_000.0) is None
     assert ids_of(start_ready_tasks(successor, at=1_000.0)) == ["b"]
     successor.complete("b", 1, at=1_020.0)
-    assert budget_of(successor).busy.seconds == 110.0
+    assert budget_of(successor).busy_time.seconds == 110.0
 
 
 def test_lost_calls_count_as_estimated_and_unsent_calls_as_nothing() -> None:
@@ -343,13 +343,13 @@ def test_usage_of_a_grandchild_run_counts_if_it_ends_without_a_report() -> None:
     budget.apply_report("sub", BudgetReport({}, {**of_grandchild, **of_child}), added_nodes=0)
     budget.end_child("sub", Usage(calls=1))
     assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_nodes=0) == ["calls"]
-    budget.raise_by({"calls": 1})
+    budget.raise_limits({"calls": 1})
     assert budget.exceeded_limits(Reservation(1), run_usage=Usage(calls=1), added_nodes=0) == []
 
 
 def test_excessive_limit_becomes_the_largest_limit() -> None:
     budget = Budget({"tokens": 10, "money": Decimal(1), "time": Decimal(315_360_000)})
-    budget.raise_by({"tokens": 10**15, "money": Decimal(10**15), "time": Decimal(5)})
+    budget.raise_limits({"tokens": 10**15, "money": Decimal(10**15), "time": Decimal(5)})
     assert budget_from_json(json.loads(json.dumps(budget.to_json()))) == budget
     assert budget.limits == {"tokens": 10**15, "money": 10**15, "time": 315_360_000}
 
@@ -415,16 +415,16 @@ def test_time_does_not_count_while_all_running_sub_plans_wait_for_people() -> No
     assert ids_of(start_ready_tasks(scheduler)) == ["s", "t"]
     scheduler.features.budget.handle_report("s", BudgetReport(is_idle=True), added_nodes=0, at=10.0)
     assert start_ready_tasks(scheduler, at=10.0) == []
-    assert "before_s" not in budget.busy.to_json()
+    assert "before_s" not in budget.busy_time.to_json()
     scheduler.features.budget.handle_report("t", BudgetReport(is_idle=True), added_nodes=0, at=20.0)
     assert start_ready_tasks(scheduler, at=20.0) == []
-    assert (budget.busy.since, budget.busy.seconds) == (None, 20.0)
+    assert (budget.busy_time.resumed_at, budget.busy_time.seconds) == (None, 20.0)
     successor = restored_scheduler(scheduler, max_in_flight=MAX_IN_FLIGHT)
     successor.features.budget.handle_report("s", BudgetReport(is_idle=False), added_nodes=0, at=5_000.0)
     assert start_ready_tasks(successor, at=5_000.0) == []
     successor.complete("s", 1, at=5_010.0)
     assert ids_of(start_ready_tasks(successor, at=5_010.0)) == ["a"]
-    assert budget_of(successor).busy.seconds == 30.0
+    assert budget_of(successor).busy_time.seconds == 30.0
 
 
 def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
@@ -436,10 +436,10 @@ def test_child_run_reports_when_it_is_idle_and_when_a_call_may_start() -> None:
     assert (list(pending_report.requests), pending_report.is_idle) == (["a"], True)
     parent_budget = Budget({"calls": 0, "time": Decimal(5)})
     parent_budget.apply_report("sub", pending_report, added_nodes=0)
-    assert list(parent_budget.busy.idle_children) == ["sub"]
+    assert list(parent_budget.busy_time.idle_children) == ["sub"]
     parent_budget.set_limits({"calls": 1})
     parent_budget.grant_waiting(run_usage=NO_USAGE, added_nodes=0)
-    assert list(parent_budget.busy.idle_children) == []
+    assert list(parent_budget.busy_time.idle_children) == []
     scheduler.features.budget.handle_grant(parent_budget.next_grants()["sub"], finish_reason=None, at=1.0)
     assert ids_of(start_ready_tasks(scheduler)) == ["a"]
     assert budget.next_report() is None

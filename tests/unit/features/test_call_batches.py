@@ -9,7 +9,13 @@ from temporalio.api.common.v1 import Payload
 from dagwright.core.boundary.wire import METADATA_ATTEMPT
 from dagwright.core.model.policy import policy_from_json
 from dagwright.core.model.tools import Effects, ToolDeclaration
-from dagwright.features.batch_followers import MAX_CALLS, MAX_PARALLEL, can_start_batch, followers_of, parallel_calls
+from dagwright.features.batch_followers import (
+    MAX_CALLS,
+    MAX_PARALLEL,
+    can_start_batch,
+    followers_of,
+    max_parallel_calls,
+)
 from dagwright.features.commands.node_commands import CancelNode, SetResult
 from dagwright.features.commands.steering import Pause
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
@@ -109,8 +115,8 @@ def test_a_batch_has_a_limited_number_of_calls_and_keeps_the_limit_of_its_run() 
     nodes = [short(name, *names[number - 1 : number]) for number, name in enumerate(names)]
     scheduler = start_plan(*nodes)
     assert len(batch_of(scheduler)[1]) == MAX_CALLS - 1
-    assert parallel_calls(scheduler, calls=3) == MAX_PARALLEL
-    assert parallel_calls(start_plan(short("a"), max_in_flight=20), calls=3) == 3
+    assert max_parallel_calls(scheduler, call_count=3) == MAX_PARALLEL
+    assert max_parallel_calls(start_plan(short("a"), max_in_flight=20), call_count=3) == 3
 
 
 def test_results_complete_the_calls_and_their_followers_in_order() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dagwright.core.boundary.limits import NOTIFICATION_BYTES
+from dagwright.core.boundary.limits import MAX_NOTIFICATION_BYTES
 from dagwright.core.model.requests import Closing, Request
 from dagwright.features.feedback.feedback_state import Notification, RequestRegistry, registry_from_json
 from dagwright.protocol.notifications import notification_to_json
@@ -47,10 +47,10 @@ def test_id_of_a_notification_depends_only_on_its_event() -> None:
 
 
 def test_notification_has_a_shortened_request_and_its_closing() -> None:
-    request = _request(prompt="é" * NOTIFICATION_BYTES)
+    request = _request(prompt="é" * MAX_NOTIFICATION_BYTES)
     request.options = ["x"]
     result = _json(Notification("opened", request, 1.5))["request"]
-    assert (result["shortened"], result["options"], len(result["prompt"].encode()) <= NOTIFICATION_BYTES // 4) == (
+    assert (result["shortened"], result["options"], len(result["prompt"].encode()) <= MAX_NOTIFICATION_BYTES // 4) == (
         True,
         None,
         True,

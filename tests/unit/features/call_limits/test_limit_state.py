@@ -18,7 +18,7 @@ def test_calls_over_the_rate_get_later_starts_and_far_ones_an_estimate() -> None
     assert [answer.decision for answer in answers] == ["start"] * 3 + ["later"] * 37
     # Half a second apart, a tenth of the period early; the others come back half a second before their starts.
     assert [round(answer.delay_s, 2) for answer in answers[:6]] == [0, 0.4, 0.9, 1.0, 1.4, 1.9]
-    assert (answers[3].reason, answers[3].ahead) == ("rate limit 2/s", 3)
+    assert (answers[3].reason, answers[3].calls_ahead) == ("rate limit 2/s", 3)
     assert [round(answer.delay_s, 1) for answer in answers[-2:]] == [18.4, 18.9]
     assert state.waiting_count(limit, _NOW) == 39
     # The calls with an estimate were cancelled: a new call does not wait for them.
