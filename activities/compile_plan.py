@@ -23,7 +23,7 @@ from dagwright.core.model.dialect import TEXT_DIALECTS
 from dagwright.core.model.policy import default_policy, policy_from_json
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.text import cut_bytes
-from dagwright.dialects.reading import read_text
+from dagwright.dialects.reading import parse_plan_text
 from dagwright.planner.goal_start import goal_from_document, is_goal
 from dagwright.planner.rounds_start import is_rounds, rounds_from_document
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
@@ -108,7 +108,7 @@ def _read_plan(message: Mapping[str, Any]) -> Any:
     """Return the document of a plan that is YAML or JSON text; return any other plan unchanged."""
     plan = message["plan"]
     is_encoded = isinstance(plan, str) and message.get("dialect") not in TEXT_DIALECTS
-    return read_text(plan, name="plan") if is_encoded else plan
+    return parse_plan_text(plan, name="plan") if is_encoded else plan
 
 
 async def _compile(message: Mapping[str, Any], scope: CompileScope) -> CompiledPlan:

@@ -60,8 +60,8 @@ def main() -> int:
     figures = asyncio.run(measure(rows, options.pairs))
     print(table(figures))
     if rows == list(SETS[options.set]):
-        save(figures, _RESULTS, name=options.set, pairs=options.pairs)
-    return 1 if any(figure.verdict == "lost" for figure in figures) else 0
+        save(figures, _RESULTS, name=options.set, measurement_pairs=options.pairs)
+    return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 
 
 if __name__ == "__main__":

@@ -205,7 +205,7 @@ def main() -> int:
         document = {"parties": options.parties, "figures": [figure_to_json(figure) for figure in figures]}
         description = f"{options.parties:,} parties, {backend}, {SEARCHES} searches of each kind"
         save_as(_RESULTS, f"entities-{backend}", text=table(figures), document=document, repetitions=description)
-    return 1 if any(figure.verdict == "lost" for figure in figures) else 0
+    return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 
 
 if __name__ == "__main__":

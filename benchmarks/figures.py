@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 SLACK = 1.5
-"""A goal is lost only beyond this factor: build machines are noisy, and a slow minute must not stop a change."""
+"""A figure fails only if it misses its goal by more than this factor: build machines are noisy, and a slow minute must
+not stop a change."""
 
-Verdict = Literal["reached", "missed", "lost", "reported"]
+Verdict = Literal["reached", "missed_within_slack", "failed", "reported"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +38,11 @@ class Figure:
 
     @property
     def verdict(self) -> Verdict:
-        """`reached`; `missed` within the slack; `lost` beyond it; `reported` without a goal."""
+        """`reached`, `missed_within_slack` (by at most the factor `SLACK`) or `failed`; `reported` without a goal."""
         if self.goal is None:
             return "reported"
         ratio_to_goal = self.goal / self.value if self.is_floor else self.value / self.goal
-        return "reached" if ratio_to_goal <= 1 else "missed" if ratio_to_goal <= SLACK else "lost"
+        return "reached" if ratio_to_goal <= 1 else "missed_within_slack" if ratio_to_goal <= SLACK else "failed"
 
 
 def ratio_figure(
@@ -55,15 +56,15 @@ def ratio_figure(
     """Return the ratio of two medians as a figure, with the samples."""
     numerator, denominator = statistics.median(numerators), statistics.median(denominators)
     samples = {
-        "median": [_short(numerator), _short(denominator)],
-        "samples": [_shorten(numerators), _shorten(denominators)],
+        "median": [_rounded(numerator), _rounded(denominator)],
+        "samples": [_all_rounded(numerators), _all_rounded(denominators)],
     }
     return Figure(name, numerator / denominator, goal, is_floor=is_floor, measured=samples)
 
 
 def median_figure(name: str, samples: Sequence[float], *, goal: float, unit: str) -> Figure:
     """Return a median as a figure, with the samples."""
-    return Figure(name, statistics.median(samples), goal, unit=unit, measured={"samples": _shorten(samples)})
+    return Figure(name, statistics.median(samples), goal, unit=unit, measured={"samples": _all_rounded(samples)})
 
 
 def table(figures: Sequence[Figure]) -> str:
@@ -77,10 +78,20 @@ def table(figures: Sequence[Figure]) -> str:
     return "\n".join(lines)
 
 
-def save(figures: Sequence[Figure], folder: Path, *, name: str, pairs: int) -> None:
-    """Write `<name>.json` and `<name>.md`."""
+def save(figures: Sequence[Figure], folder: Path, *, name: str, measurement_pairs: int) -> None:
+    """Write `<name>.json` and `<name>.md`.
+
+    Args:
+        measurement_pairs: number of pairs of measurements: one of Dagwright, and one of the other side of the ratio.
+    """
     rows = [figure_to_json(figure) for figure in figures]
-    save_as(folder, name, text=table(figures), document={"pairs": pairs, "figures": rows}, repetitions=f"{pairs} pairs")
+    save_as(
+        folder,
+        name,
+        text=table(figures),
+        document={"pairs": measurement_pairs, "figures": rows},
+        repetitions=f"{measurement_pairs} pairs",
+    )
 
 
 def figure_to_json(figure: Figure) -> dict[str, Any]:
@@ -113,9 +124,9 @@ def _medians(figure: Figure) -> str:
     return f" ({medians[0]:g} : {medians[1]:g})" if medians else ""
 
 
-def _short(value: float) -> float:
+def _rounded(value: float) -> float:
     return round(value, 4)
 
 
-def _shorten(samples: Sequence[float]) -> list[float]:
-    return [_short(sample) for sample in samples]
+def _all_rounded(samples: Sequence[float]) -> list[float]:
+    return [_rounded(sample) for sample in samples]

@@ -337,7 +337,7 @@ def main() -> int:
     if not options.quick:
         document = {"pairs": options.pairs, "figures": [figure_to_json(each) for each in figures]}
         save_as(_RESULTS, "many", text=table(figures), document=document, repetitions=f"{options.pairs} pairs")
-    return 1 if any(figure.verdict == "lost" for figure in figures) else 0
+    return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary import wire
-from dagwright.core.model.requests import Through
+from dagwright.core.model.requests import MessageSource
 from dagwright.protocol.commands import CommandHandler, CommandResult
 from dagwright.protocol.messages import read_message
 from dagwright.protocol.notes import Notes
@@ -44,7 +44,7 @@ class CommandMessages:
 
     def handle_signal(self, name: str, message: RawValue) -> None:
         """Apply the command of a signal, or add a note with the reason of its rejection."""
-        self._handle(name, message, through="signal")
+        self._handle(name, message, source="signal")
 
     def check_update(self, name: str, message: RawValue) -> None:
         """Validate an update without side effects, because a rejected update is not in the history.
@@ -62,12 +62,12 @@ class CommandMessages:
         Raises:
             ApplicationError: `Refused`, with the reason, if the command cannot be applied any more.
         """
-        result = self._handle(name, message, through="update")
+        result = self._handle(name, message, source="update")
         _raise_if_refused(result.refusal)
         return {"ok": True, "message": result.confirmation}
 
-    def _handle(self, name: str, message: RawValue, *, through: Through) -> CommandResult:
-        handle = partial(self._commands.handle, name, partial(read_message, message.payload), through=through)
+    def _handle(self, name: str, message: RawValue, *, source: MessageSource) -> CommandResult:
+        handle = partial(self._commands.handle, name, partial(read_message, message.payload), source=source)
         if self._engine is None:
             result = handle(scheduler=None, at=now_s())
         else:

@@ -173,7 +173,7 @@ def main() -> int:
         "goals": [figure_to_json(goal) for goal in goals],
     }
     save_as(_RESULTS, "peers", text=text, document=document, repetitions=f"{options.rounds} rounds")
-    return 1 if any(goal.verdict == "lost" for goal in goals) else 0
+    return 1 if any(goal.verdict == "failed" for goal in goals) else 0
 
 
 if __name__ == "__main__":

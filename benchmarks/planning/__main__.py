@@ -25,7 +25,7 @@ PARALLEL = 4
 async def measure(options: argparse.Namespace, *, model: str, endpoint: Endpoint) -> list[PlannedRequest]:
     """Return the plans of the model for each request."""
     config = ModelConfig(model=model, temperature=options.temperature, seed=options.seed)
-    planning_options = PlanningOptions(config, plans=options.repairs + 1)
+    planning_options = PlanningOptions(config, max_plans=options.repairs + 1)
     async with ModelClient(endpoint, model=model) as client:
         return await plan_all(read_cases(), client, options=planning_options, parallel=options.parallel)
 

@@ -99,7 +99,7 @@ async def plan_one(case: Case, cases: Cases, client: ModelClient, *, options: Pl
     goal = goal_from_json(plan.extender)
     attempts: list[Attempt] = []
     usage = NO_USAGE
-    while len(attempts) < options.plans and (not attempts or attempts[-1].facts is None):
+    while len(attempts) < options.max_plans and (not attempts or attempts[-1].facts is None):
         call = plan_request(goal, _messages(case, cases, attempts), purpose=REPAIR if attempts else PLAN).call
         try:
             answer = await client.complete(call)

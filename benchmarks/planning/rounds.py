@@ -286,7 +286,7 @@ def main(arguments: list[str] | None = None) -> int:
         save_as(
             _RESULTS, "rounds", text=table(figures), document={"figures": rows}, repetitions=f"{QUESTIONS} questions"
         )
-    return 1 if any(figure.verdict == "lost" for figure in figures) else 0
+    return 1 if any(figure.verdict == "failed" for figure in figures) else 0
 
 
 if __name__ == "__main__":

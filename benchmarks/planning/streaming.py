@@ -204,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
             document=report(comparisons),
             repetitions=repetitions,
         )
-    return 1 if written_figure(comparisons).verdict == "lost" else 0
+    return 1 if written_figure(comparisons).verdict == "failed" else 0
 
 
 if __name__ == "__main__":

@@ -85,7 +85,8 @@ class RequestOptions(RunSettings, total=False):
     """Options of a request in natural language, in or outside of a session.
 
     Args:
-        profile: format that the model writes: `plan` (the default), `intents` or `rounds`.
+        profile: how the model plans: it writes a plan (`plan`, the default), writes intents (`intents`), or plans in
+            rounds (`rounds`).
         max_repairs: how often the model may repair an invalid plan.
         max_replans: how often the model may plan again after a plan has run.
         max_rounds, worker_timeout, synthesis: options of the profile `rounds`.

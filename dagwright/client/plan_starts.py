@@ -14,7 +14,7 @@ from dagwright.core.model.policy import default_policy
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.dialects.json_reader import json_problems
-from dagwright.dialects.reading import inline_files, read_plan_file, read_text, read_text_file
+from dagwright.dialects.reading import inline_files, parse_plan_text, read_plan_file, read_text_file
 from dagwright.dialects.written_values import CUT_OFF, Repair, summarized_repairs
 from dagwright.plans.plan import Plan
 from dagwright.plans.preparation import (
@@ -83,7 +83,7 @@ def read_plan(plan: PlanSource) -> WrittenPlan:
     if (file := _file_of(plan)) is not None:
         return WrittenPlan(inline_files(read_plan_file(file), base=file.parent), file.name)
     if isinstance(plan, str):
-        return WrittenPlan(read_text(plan, name="the plan"))
+        return WrittenPlan(parse_plan_text(plan, name="the plan"))
     if isinstance(plan, Plan):
         return WrittenPlan(plan.document, dialect=plan.dialect)
     message = f"a plan is a Plan, an object, a text or a file, not {type(plan).__name__}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.client.sessions import PreparedTurn
 from dagwright.client.starts import DEFAULT_OPTIONS, AnyProfile, RunStartOptions, StartedRun, StartRequest
 from dagwright.core.model.policy import Policy
-from dagwright.core.validation.workers import workers_among
+from dagwright.core.validation.worker_tools import worker_tools_among
 from dagwright.planner import PlanningOptions, RoundsOptions, prepare_goal, prepare_rounds
 from dagwright.planning.conversation import TurnSummary
 from dagwright.planning.model_calls.model_requests import ModelConfig
@@ -27,7 +27,8 @@ class TextRequest:
 
     Args:
         options: options of the run; without a policy, the policy of the session applies.
-        profile: format of the model's plans.
+        profile: how the model plans: it writes a plan (`plan`), writes intents (`intents`), or plans in rounds
+            (`rounds`).
         max_repairs: how often the model may repair an invalid plan; `None` for the default.
         max_replans: how often the model may plan again after a plan has run; `None` for the default.
         max_rounds, worker_timeout_s, synthesis: options of the profile `rounds`; `None` for the values of the settings.
@@ -98,7 +99,7 @@ def prepare_request(request: TextRequest, toolset: Toolset, session: SessionReco
 
 
 def _planning_options(request: TextRequest, session: SessionRecord | None, *, policy: Policy | None) -> PlanningOptions:
-    """Return the options for planning a request, with the turns and names of its session."""
+    """Return the options for planning a request, with the turns of its session and the values of its `@` names."""
     turns = session.turn_texts() if session is not None else []
     names = context_from_json(session.names) if session is not None and request.profile == "intents" else {}
     planning = PlanningOptions(
@@ -114,9 +115,9 @@ def _planning_options(request: TextRequest, session: SessionRecord | None, *, po
         output_schema=request.output_schema,
     )
     if request.max_repairs is not None:
-        planning = replace(planning, plans=1 + request.max_repairs)
+        planning = replace(planning, max_plans=1 + request.max_repairs)
     if request.max_replans is not None:
-        planning = replace(planning, replans=request.max_replans)
+        planning = replace(planning, max_replans=request.max_replans)
     return planning
 
 
@@ -127,8 +128,8 @@ def _identity_of(request: TextRequest, planning: PlanningOptions) -> dict[str, A
         "config": planning.config.to_json(),
         "approve_plan": planning.approve_plan,
         "plan_only": planning.plan_only,
-        "max_repairs": planning.plans - 1,
-        "max_replans": planning.replans,
+        "max_repairs": planning.max_plans - 1,
+        "max_replans": planning.max_replans,
     }
     if planning.output_schema:
         identity["output_schema"] = dict(planning.output_schema)
@@ -163,7 +164,7 @@ def _prepare_rounds(
         "max_rounds": limits.max_rounds,
         "worker_timeout_s": limits.worker_timeout_s,
         "synthesis": limits.synthesis,
-        "workers": sorted(workers_among(tools)),
+        "workers": sorted(worker_tools_among(tools)),
     }
     return PreparedRequest(StartRequest(plan, identity, options=options), note)
 

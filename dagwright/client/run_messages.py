@@ -119,7 +119,7 @@ def _expected_rejection(view: "RunView", name: str, message: Mapping[str, Any]) 
     handler = CommandHandler(Notes())
     # The scheduler is not shared, so it can be changed here.
     for at, pending_name, read_message in view.pending_commands():
-        handler.handle(pending_name, read_message, through="signal", scheduler=view.scheduler, at=at)
+        handler.handle(pending_name, read_message, source="signal", scheduler=view.scheduler, at=at)
     return handler.refusal_of(name, lambda: message, scheduler=view.scheduler, at=time.time())
 
 
@@ -131,7 +131,7 @@ def rejection_of_pending_signal(view: "RunView", name: str, message: Mapping[str
     """
     handler = CommandHandler(Notes())
     for at, pending_name, read_message in view.pending_commands():
-        result = handler.handle(pending_name, read_message, through="signal", scheduler=view.scheduler, at=at)
+        result = handler.handle(pending_name, read_message, source="signal", scheduler=view.scheduler, at=at)
         if (pending_name, read_message()) == (name, message):
             return result.refusal
     return None

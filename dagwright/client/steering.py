@@ -244,7 +244,7 @@ def _reject_invalid_message(message: Mapping[str, Any]) -> None:
     if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, what="the message")) is not None:
         raise CommandRejected(problem)
     try:
-        actor_from_json(message, through="update")
+        actor_from_json(message, source="update")
     except MessageInvalid as error:
         raise CommandRejected(str(error)) from None
 

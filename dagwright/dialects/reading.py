@@ -34,7 +34,7 @@ _STARTS_TEXT_PLAN = re.compile(r"\s*(?:Thought:|Plan[ 0-9]*:|[0-9]+\.[ \t]*[A-Za
 _LOOKS_LIKE_JSON = re.compile(r'\s*[\[{][\[{\s]*["\]}]')
 
 
-def read_text(text: str | bytes, *, name: str) -> JsonValue:
+def parse_plan_text(text: str | bytes, *, name: str) -> JsonValue:
     """Parse a JSON or YAML text; return the text itself if it is a plan in one of the text dialects.
 
     Args:
@@ -88,12 +88,12 @@ def decode_text(text: str | bytes, *, name: str) -> str:
 
 
 def read_plan_file(path: Path) -> JsonValue:
-    """Parse a file. Its name selects JSON or YAML as in `read_text`.
+    """Parse a file. Its name selects JSON or YAML as in `parse_plan_text`.
 
     Raises:
-        PlanInvalid: `unreadable` (missing, a folder, no permission, too large), or as `read_text`.
+        PlanInvalid: `unreadable` (missing, a folder, no permission, too large), or as `parse_plan_text`.
     """
-    return read_text(_bytes_of(path), name=str(path))
+    return parse_plan_text(_bytes_of(path), name=str(path))
 
 
 def stamp_of(path: Path) -> FileStamp:

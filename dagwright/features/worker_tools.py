@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.model.states import Task, TaskRef
 from dagwright.core.model.worker_results import unwrap_worker_result
 from dagwright.core.scheduler.component import SchedulerComponent, TaskResult
-from dagwright.core.validation.workers import prepare_call
+from dagwright.core.validation.worker_tools import prepare_call
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler

@@ -60,7 +60,7 @@ class OpenCall:
             started.
         task: id of the plan's task; `None` for a call of the run itself.
         tool: name of the activity.
-        is_foreign: the tool is served by a foreign worker.
+        is_foreign: the tool is served by a worker of another program.
         pause_reason: why the server has paused it: its tool is paused, or a user has paused the activity.
         deferral_reason: why the call waits although a worker could make it, such as a rate limit.
     """

@@ -17,7 +17,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.converter import DataConverter
 
 from dagwright.core.boundary import limits, wire
-from dagwright.core.model.requests import Request, Through
+from dagwright.core.model.requests import MessageSource, Request
 from dagwright.core.model.states import NO_ATTEMPT, ONE_ATTEMPT, NodeError, NodeStatus
 from dagwright.core.scheduler.run_state import last_call_id, task_of_call
 from dagwright.history.closing_event import (
@@ -453,7 +453,7 @@ class HistoryReplay:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED:
                 request = event.workflow_execution_update_accepted_event_attributes.accepted_request
                 if is_command(request.input.name):
-                    self._handle_command(request.input.name, request.input.args.payloads, at, through="update")
+                    self._handle_command(request.input.name, request.input.args.payloads, at, source="update")
             case EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
                 completed_call = event.activity_task_completed_event_attributes
                 self._apply_result(completed_call.scheduled_event_id, completed_call.result.payloads, at)
@@ -482,7 +482,7 @@ class HistoryReplay:
         signal = event.workflow_execution_signaled_event_attributes
         name, payloads = signal.signal_name, signal.input.payloads
         if is_command_signal(name):
-            self._handle_command(name, payloads, at, through="signal")
+            self._handle_command(name, payloads, at, source="signal")
         elif name in budgets.SIGNALS:
             message = budgets.read_budget_message(name, partial(read_argument, payloads), self._notes)
             self._handle_budget_message(message, at)
@@ -507,12 +507,12 @@ class HistoryReplay:
             apply_sub_plan_end(scheduler, end, at=at)
         # The process edge: the run itself ends with this error and reports it, and history readers continue.
         except Exception as error:
-            self._notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
+            self._notes.add_refusal(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
 
-    def _handle_command(self, name: str, payloads: Sequence[Payload], at: float, *, through: Through) -> None:
+    def _handle_command(self, name: str, payloads: Sequence[Payload], at: float, *, source: MessageSource) -> None:
         """Apply a command, or store it until the run has its plan."""
         read_message, scheduler = partial(read_argument, payloads), self._started_scheduler
-        self._commands.handle(name, read_message, through=through, scheduler=scheduler, at=at)
+        self._commands.handle(name, read_message, source=source, scheduler=scheduler, at=at)
 
     def _apply_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
         name = self._activity_of_event.pop(scheduled_id, "")

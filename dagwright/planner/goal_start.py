@@ -48,14 +48,15 @@ class PlanningOptions:
 
     Args:
         config: settings of the model calls.
-        plans: maximum number of plans that the model may write each time, including repaired plans.
-        replans: maximum number of replans after a plan has run.
+        max_plans: maximum number of plans that the model may write each time, including repaired plans.
+        max_replans: maximum number of replans after a plan has run.
         approve_plan: whether a person has to approve the plan before it runs.
         plan_only: whether the run ends with the plan and does not run it.
         streams: whether nodes without side effects start while the model is still writing the plan. Has no effect with
             `approve_plan` or `plan_only`.
         policy: policy of the run; `None` for the default policy of plans that a model writes.
-        profile: format of the model's answer: a plan, whose results are then summarized in an answer, or intents.
+        profile: how the model plans: it writes a plan and later an answer from the results (`plan`), or it writes
+            intents (`intents`).
         context: names of the session, without their `@` -> `{"id", "name", "kind"}`; for intents only.
         turns: summaries of the earlier turns of the session.
         confidence: 0 to 1, for intents only; a person has to approve intents with a lower confidence.
@@ -64,8 +65,8 @@ class PlanningOptions:
     """
 
     config: ModelConfig = field(default_factory=ModelConfig)
-    plans: int = MAX_PLANS
-    replans: int = MAX_REPLANS
+    max_plans: int = MAX_PLANS
+    max_replans: int = MAX_REPLANS
     approve_plan: bool = False
     plan_only: bool = False
     streams: bool = True
@@ -106,7 +107,7 @@ def prepare_goal(
     request = validate_goal(text, catalogue)
     policy = options.policy or default_policy("model")
     inline_agents = policy.verdict_on_inline(()) != "refuse"
-    replans = 0 if options.plan_only else options.replans
+    max_replans = 0 if options.plan_only else options.max_replans
     goal = Goal(
         request,
         encode_tools(_with_compensation(catalogue.tools, tools), inline_agents=inline_agents),
@@ -115,8 +116,8 @@ def prepare_goal(
         REPLAN_PROMPT,
         answer_schema(),
         config=options.config,
-        plans=options.plans,
-        replans=replans,
+        max_plans=options.max_plans,
+        max_replans=max_replans,
         approve_plan=options.approve_plan,
         plan_only=options.plan_only,
         streams=options.streams and not (options.may_need_approval or options.plan_only),
@@ -124,7 +125,7 @@ def prepare_goal(
         output_schema=options.output_schema,
     )
     messages = planning_messages(
-        request, catalogue, inline_agents=inline_agents, can_replan=replans > 0, turns=options.turns
+        request, catalogue, inline_agents=inline_agents, can_replan=max_replans > 0, turns=options.turns
     )
     plan = goal_plan(goal, messages, title=summary_of(options.title or request))
     _reject_too_large(plan, catalogue.tools)
@@ -152,10 +153,10 @@ def _prepare_intents(
         intents_schema(resolver),
         "",
         config=options.config,
-        plans=options.plans,
+        max_plans=options.max_plans,
         # Intents are not replanned, and no intent starts before the answer is complete: the meaning of the first
         # intents may depend on the rest.
-        replans=0,
+        max_replans=0,
         streams=False,
         approve_plan=options.approve_plan,
         plan_only=options.plan_only,

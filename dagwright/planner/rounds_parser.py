@@ -11,7 +11,7 @@ from typing import Any
 from dagwright.core.errors import PlanInvalid, Problem
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.text import cut_for_model
-from dagwright.core.validation.workers import WorkerTool, workers_among
+from dagwright.core.validation.worker_tools import WorkerTool, worker_tools_among
 from dagwright.dialects.json_reader import printable
 from dagwright.dialects.written_text import read_written_json
 from dagwright.dialects.written_values import CUT_OFF, NOT_A_NUMBER, Repair
@@ -45,7 +45,7 @@ def parse_round(output: Any, text: str, round_context: RoundContext) -> dict[str
     Raises:
         ValueError: `round_context` is invalid.
     """
-    workers = workers_among(decode_tools(list(round_context.workers)))
+    workers = worker_tools_among(decode_tools(list(round_context.workers)))
     answer: Any = None
     try:
         answer, repairs = _answer_document(output, text)

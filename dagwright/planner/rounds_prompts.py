@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dagwright.core.text import cut_for_model, one_line
-from dagwright.core.validation.workers import WorkerTool
+from dagwright.core.validation.worker_tools import WorkerTool
 from dagwright.planner.tool_catalogue import DESCRIPTION_CHARACTERS, Catalogue, arguments_schema, fit_lines
 from dagwright.planning.conversation import TurnSummary, recent_turns
 from dagwright.planning.model_calls.message_preparation import json_line

@@ -11,7 +11,7 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.times import parse_duration
 from dagwright.core.model.tools import ROUNDS_KIND, ToolDeclaration
 from dagwright.core.name_hints import suggestion
-from dagwright.core.validation.workers import WorkersRejected, check_workers, workers_among
+from dagwright.core.validation.worker_tools import WorkerToolsRejected, check_worker_tools, worker_tools_among
 from dagwright.planner.goal_validation import GoalRejected, validate_goal
 from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.rounds_prompts import ANSWER_PROMPT, intention_messages, planner_prompt, worker_catalogue
@@ -59,13 +59,13 @@ def prepare_rounds(
     Raises:
         GoalRejected: the question cannot be planned for.
     """
-    workers = workers_among(tools)
+    workers = worker_tools_among(tools)
     if not workers:
         message = "there is no worker"
         raise GoalRejected("no_tools", message, hint="name a module or file of functions with @worker_tool in `tools`")
     try:
-        check_workers(workers)
-    except WorkersRejected as rejected:
+        check_worker_tools(workers)
+    except WorkerToolsRejected as rejected:
         raise GoalRejected("no_tools", str(rejected), hint="name other worker tools in `tools`") from None
     catalogue = worker_catalogue(workers)
     question = validate_goal(text, catalogue)

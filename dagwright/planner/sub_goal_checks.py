@@ -9,7 +9,7 @@ from dagwright.core.model.compiled import Binding
 from dagwright.core.model.graph import levels_of
 from dagwright.core.model.tools import WorkerCard
 from dagwright.core.name_hints import suggestion
-from dagwright.core.validation.workers import PRECONDITION_MISSING, WorkerTool, omitted_slots, wrong_slot_message
+from dagwright.core.validation.worker_tools import PRECONDITION_MISSING, WorkerTool, omitted_slots, wrong_slot_message
 from dagwright.planner.rounds_schema import MAX_SUB_GOALS_OF_RUN, MAX_SYNTHESIS_INPUTS
 from dagwright.planner.sub_goal_fields import FieldParser
 from dagwright.planning.rounds.rounds_spec import MAX_ATTEMPTS

@@ -9,7 +9,7 @@ from dagwright.core.errors import PlanInvalid, Problem, pointer
 from dagwright.core.model.tools import parameter_name
 from dagwright.core.name_hints import suggestion
 from dagwright.core.text import one_line
-from dagwright.core.validation.workers import WorkerTool
+from dagwright.core.validation.worker_tools import WorkerTool
 from dagwright.dialects.json_reader import depth_of, json_problems, read_json
 from dagwright.planner.rounds_schema import INPUT_REF_FIELDS, MAX_REFS, MAX_SUB_GOALS, SUB_GOAL_FIELDS
 from dagwright.planning.rounds.sub_goals import Input, InputRef, PlannedSubGoal, refs_of

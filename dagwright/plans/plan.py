@@ -24,7 +24,7 @@ from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.plan_values import PlanValues
 from dagwright.core.validation.validation import inspect_document
 from dagwright.dialects import detect_dialect, to_document
-from dagwright.dialects.reading import inline_files, read_plan_file, read_text
+from dagwright.dialects.reading import inline_files, parse_plan_text, read_plan_file
 from dagwright.plans.checking import Tools, builtin_declarations, problems_of_plan, values_of_document
 from dagwright.plans.drawing import Drawing, draw_plan
 from dagwright.plans.handles import Handle, NodeHandle
@@ -128,7 +128,7 @@ class Plan:
             if "\n" not in source and source.strip().endswith((".yaml", ".yml", ".json")):
                 message = f"{source!r:.80} looks like the name of a file, not like a plan"
                 raise PlanInvalid([Problem("invalid_syntax", message, hint="pass a path to Plan.load")])
-            return cls._of(read_text(source, name="the plan"), dialect)
+            return cls._of(parse_plan_text(source, name="the plan"), dialect)
         return cls._of(copy.deepcopy(dict(source) if isinstance(source, Mapping) else source), dialect)
 
     @classmethod

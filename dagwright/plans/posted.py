@@ -19,7 +19,7 @@ from dagwright.core.text import join_first
 from dagwright.core.validation.checked_plan import CheckedPlan
 from dagwright.core.validation.inputs import schema_of_form
 from dagwright.core.validation.validation import WRITE_SUB_PLAN
-from dagwright.dialects.reading import read_text
+from dagwright.dialects.reading import parse_plan_text
 from dagwright.dialects.written_lines import lines_of_problems
 from dagwright.plans.preparation import check_plan, check_size, policy_problems, prepare_for_requests, unused_inputs
 
@@ -104,7 +104,7 @@ def read_posted_plan(posted: PostedPlan) -> Any:
         PlanInvalid: the text cannot be parsed.
     """
     plan = posted.plan
-    document = read_text(plan, name="the plan") if isinstance(plan, str) else plan
+    document = parse_plan_text(plan, name="the plan") if isinstance(plan, str) else plan
     try:
         return include_published_plans(document, posted.published, names=posted.names)
     except PlanInvalid as invalid:

@@ -37,7 +37,7 @@ def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
 def read_attempt(metadata: Mapping[str, bytes]) -> Attempt:
     """Return the attempt in the metadata of a result.
 
-    The metadata of a foreign worker may be missing or invalid: each invalid part counts as missing.
+    The metadata of a worker of another program may be missing or invalid: each invalid part counts as missing.
     """
     usage, lineage = usage_of_metadata(metadata), lineage_from_metadata(metadata)
     cached, encoded = _json(metadata, wire.METADATA_CACHED), metadata.get(wire.METADATA_ATTEMPT, b"")

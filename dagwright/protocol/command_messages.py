@@ -10,7 +10,7 @@ from dagwright.core.model.actor import Actor
 from dagwright.core.model.answers import size_problem
 from dagwright.core.model.budget_limits import limit_text, limits_from_json
 from dagwright.core.model.policy import Policy, policy_from_json
-from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MayAnswer, Through
+from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MayAnswer, MessageSource
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.features.commands.node_commands import AddUnparsedNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import (
@@ -55,24 +55,24 @@ def reason_or_note(message: Mapping[str, Any], name: str) -> str | None:
     return _text(message, name, limit=REASON_CHARACTERS)
 
 
-def actor_from_json(message: Mapping[str, Any], *, through: Through) -> Actor:
+def actor_from_json(message: Mapping[str, Any], *, source: MessageSource) -> Actor:
     """Return the actor of a command, with the reason.
 
     Raises:
         MessageInvalid: a field is not a string, or too long.
     """
-    return Actor(actor_name(message), reason_or_note(message, "reason"), through)
+    return Actor(actor_name(message), reason_or_note(message, "reason"), source)
 
 
-def actor_from_any_message(message: Any, *, through: Through) -> Actor:
+def actor_from_any_message(message: Any, *, source: MessageSource) -> Actor:
     """Return the actor of a command that is never rejected: invalid fields are omitted, long fields are cut."""
     if not isinstance(message, Mapping):
-        return Actor(None, message[:REASON_CHARACTERS] if isinstance(message, str) else None, through)
+        return Actor(None, message[:REASON_CHARACTERS] if isinstance(message, str) else None, source)
     reason, by = message.get("reason"), message.get("by")
     return Actor(
         str(by)[:NAME_CHARACTERS] if by is not None else None,
         str(reason)[:REASON_CHARACTERS] if reason is not None else None,
-        through,
+        source,
     )
 
 
@@ -87,11 +87,11 @@ _ID_BYTES = 2_000
 """Room for several ids of 200 bytes: the path to a request in a nested sub-plan."""
 
 
-def feedback_from_json(message: Any, *, through: Through) -> Feedback:
+def feedback_from_json(message: Any, *, source: MessageSource) -> Feedback:
     """Decode an answer.
 
     Args:
-        through: channel that carried the message, a signal or an update.
+        source: channel that carried the message, a signal or an update.
 
     Raises:
         MessageInvalid: the message is invalid.
@@ -110,12 +110,12 @@ def feedback_from_json(message: Any, *, through: Through) -> Feedback:
         answer=message["answer"],
         by=actor_name(message) or "",
         note=reason_or_note(message, "note") or "",
-        through=_through_in(message, through),
+        source=_source_in(message, source),
         may_answer=_may_answer_in(message),
     )
 
 
-def _through_in(message: Mapping[str, Any], transport: Through) -> Through:
+def _source_in(message: Mapping[str, Any], transport: MessageSource) -> MessageSource:
     """Return the channel that the sender declares; the transport if the sender declares no channel."""
     declared_channel = message.get("through")
     if declared_channel is None:
@@ -142,7 +142,7 @@ def feedback_to_json(feedback: Feedback, *, request: str) -> dict[str, Any]:
         request: id of the request in the sub-plan.
     """
     document = {"request_id": request, "answer": feedback.answer, "by": feedback.by, "note": feedback.note}
-    document |= {"through": feedback.through} if feedback.through in CLIENT_CHANNELS else {}
+    document |= {"through": feedback.source} if feedback.source in CLIENT_CHANNELS else {}
     return document | ({} if feedback.may_answer == "all" else {"may_answer": feedback.may_answer})
 
 
@@ -161,12 +161,12 @@ def policy_change_from_json(message: Any) -> tuple[Policy, str]:
     return policy, actor_name(message) or ""
 
 
-def node_command_from_json(name: str, message: Any, *, through: Through) -> CommandMessage:
+def node_command_from_json(name: str, message: Any, *, source: MessageSource) -> CommandMessage:
     """Decode a command to a node, or a command that adds nodes.
 
     Args:
         name: name of the signal or update.
-        through: channel that carried the message, a signal or an update.
+        source: channel that carried the message, a signal or an update.
 
     Raises:
         MessageInvalid: the message differs from docs/reference/messages.md.
@@ -175,7 +175,7 @@ def node_command_from_json(name: str, message: Any, *, through: Through) -> Comm
         raise MessageInvalid(f"{name} must be an object such as {_EXAMPLES[name]}")
     if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, what="the message")) is not None:
         raise MessageInvalid(problem)
-    by = actor_from_json(message, through=through)
+    by = actor_from_json(message, source=source)
     if name == wire.ADD_NODES:
         return _add_nodes(message, by)
     node = message.get("node_id")
@@ -235,24 +235,24 @@ _EXAMPLES = {
 _T = TypeVar("_T")
 
 
-def _pause(message: Any, *, through: Through) -> CommandMessage:
-    by = actor_from_any_message(message, through=through)
+def _pause(message: Any, *, source: MessageSource) -> CommandMessage:
+    by = actor_from_any_message(message, source=source)
     confirmation = "the run is paused; running nodes finish"
     return CommandMessage(
         _for_children(by), None, Pause(by), confirmation, note=by.describe("paused"), is_broadcast=True
     )
 
 
-def _resume(message: Any, *, through: Through) -> CommandMessage:
-    by = actor_from_any_message(message, through=through)
+def _resume(message: Any, *, source: MessageSource) -> CommandMessage:
+    by = actor_from_any_message(message, source=source)
     return CommandMessage(
         _for_children(by), None, Resume(by), "the run continues", note=by.describe("resumed"), is_broadcast=True
     )
 
 
-def _cancel_run(message: Any, *, through: Through) -> CommandMessage:
+def _cancel_run(message: Any, *, source: MessageSource) -> CommandMessage:
     # Not broadcast: sub-plans are cancelled with the other running tasks.
-    return cancel_message(actor_from_any_message(message, through=through))
+    return cancel_message(actor_from_any_message(message, source=source))
 
 
 def cancel_message(by: Actor) -> CommandMessage:
@@ -260,19 +260,19 @@ def cancel_message(by: Actor) -> CommandMessage:
     return CommandMessage({}, None, Cancel(by), "the run is being stopped", note=by.describe("cancelled"))
 
 
-def _set_policy(message: Any, *, through: Through) -> CommandMessage:
+def _set_policy(message: Any, *, source: MessageSource) -> CommandMessage:
     policy, name = policy_change_from_json(message)
-    by = Actor(name or None, None, through)
+    by = Actor(name or None, None, source)
     return CommandMessage({}, None, SetPolicy(policy, by), "the policy is changed", note=by.describe("policy changed"))
 
 
-def _set_limits(message: Any, *, through: Through) -> CommandMessage:
+def _set_limits(message: Any, *, source: MessageSource) -> CommandMessage:
     if not isinstance(message, Mapping) or not {"max_parallel", "deadline", "budget"} & message.keys():
         raise MessageInvalid(
             'set_limits must be an object such as {"max_parallel": 8, "deadline": "4h", "budget": {"tokens": 90000}, '
             '"by": "ann"}'
         )
-    by = actor_from_json(message, through=through)
+    by = actor_from_json(message, source=source)
     max_parallel = deadline_s = None
     changes = []
     if "max_parallel" in message:

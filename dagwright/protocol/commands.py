@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.boundary import wire
 from dagwright.core.model.actor import UNKNOWN_ACTOR
-from dagwright.core.model.requests import Feedback, Through
+from dagwright.core.model.requests import Feedback, MessageSource
 from dagwright.features.commands.steering import CommandMessage, apply_command
 from dagwright.features.feedback.feedback_state import EARLY_ANSWERS
 from dagwright.protocol.command_messages import (
@@ -123,8 +123,8 @@ def refusal_of_command(command: RoutedCommand, scheduler: "RunScheduler", *, at:
     return command.refusal_of(scheduler, at) if command.forwarded(scheduler) is None else None
 
 
-def _feedback_command(message: Any, *, through: Through) -> RoutedCommand:
-    feedback = feedback_from_json(message, through=through)
+def _feedback_command(message: Any, *, source: MessageSource) -> RoutedCommand:
+    feedback = feedback_from_json(message, source=source)
     return RoutedCommand(
         refusal_of=lambda scheduler, at: scheduler.features.feedback.refusal_of(feedback, at),
         apply=lambda scheduler, at: scheduler.features.feedback.answer(feedback, at),
@@ -183,24 +183,24 @@ def is_command(name: str) -> bool:
     return name in _NODE_COMMANDS or name in RUN_MESSAGES or name in _ANSWERS or name == wire.SIGNAL_PLANNED
 
 
-def decode_command(name: str, message: Any, *, through: Through) -> RoutedCommand:
+def decode_command(name: str, message: Any, *, source: MessageSource) -> RoutedCommand:
     """Decode a command.
 
     Args:
         name: name of the signal or update.
         message: its JSON value.
-        through: channel that carried the message, a signal or an update.
+        source: channel that carried the message, a signal or an update.
 
     Raises:
         MessageInvalid: the message differs from docs/reference/messages.md.
     """
     if name in _ANSWERS:
-        return _feedback_command(message, through=through)
+        return _feedback_command(message, source=source)
     if name in RUN_MESSAGES:
-        return _route(name, RUN_MESSAGES[name](message, through=through))
+        return _route(name, RUN_MESSAGES[name](message, source=source))
     if name == wire.SIGNAL_PLANNED:
         return _route(name, planned_from_json(message))
-    return _route(name, node_command_from_json(name, message, through=through))
+    return _route(name, node_command_from_json(name, message, source=source))
 
 
 _STORED_EARLY = "stored until the run has loaded its plan"
@@ -215,7 +215,7 @@ def is_command_signal(name: str) -> bool:
     return is_command(name) and name != wire.UPDATE_SUBMIT_FEEDBACK
 
 
-def read_command(name: str, read_message: ReadMessage, *, through: Through) -> RoutedCommand:
+def read_command(name: str, read_message: ReadMessage, *, source: MessageSource) -> RoutedCommand:
     """Decode the command of a message.
 
     Raises:
@@ -227,7 +227,7 @@ def read_command(name: str, read_message: ReadMessage, *, through: Through) -> R
         if name not in LENIENT_COMMANDS:
             raise
         message = None
-    return decode_command(name, message, through=through)
+    return decode_command(name, message, source=source)
 
 
 def _command_id(read_message: ReadMessage) -> str | None:
@@ -277,7 +277,7 @@ class CommandHandler:
             # `handle` confirms a command that is sent twice.
             return None
         try:
-            command = read_command(name, read_message, through="update")
+            command = read_command(name, read_message, source="update")
             if scheduler is None:
                 return self._early_commands.refusal_of(name)
             return refusal_of_command(command, scheduler, at=at)
@@ -288,7 +288,13 @@ class CommandHandler:
             return bug_message(error)
 
     def handle(
-        self, name: str, read_message: ReadMessage, *, through: Through, scheduler: "RunScheduler | None", at: float
+        self,
+        name: str,
+        read_message: ReadMessage,
+        *,
+        source: MessageSource,
+        scheduler: "RunScheduler | None",
+        at: float,
     ) -> CommandResult:
         """Apply or store the command of a message, and add its notes; apply a command that is sent twice only once.
 
@@ -301,7 +307,7 @@ class CommandHandler:
         if command_id in self._accepted_ids:
             return CommandResult(confirmation=_STORED_EARLY if scheduler is None else _ALREADY_ACCEPTED)
         try:
-            command = self._read_command(name, read_message, through=through)
+            command = self._read_command(name, read_message, source=source)
             if self._has_ended:
                 result = CommandResult(_RUN_ENDED)
             elif scheduler is None:
@@ -316,9 +322,9 @@ class CommandHandler:
         self._note(result)
         if result.refusal is None:
             self._record_accepted_id(command_id)
-        elif through == "signal":
+        elif source == "signal":
             # The sender of an update gets the rejection as the response.
-            self._notes.refuse(name, result.refusal)
+            self._notes.add_refusal(name, result.refusal)
         return result
 
     def _record_accepted_id(self, command_id: str | None) -> None:
@@ -338,20 +344,20 @@ class CommandHandler:
             except Exception as error:
                 result = CommandResult(bug_message(error), error=error)
             self._note(result)
-            self._notes.refuse(name, result.refusal)
+            self._notes.add_refusal(name, result.refusal)
             results.append(result)
         return results
 
-    def _read_command(self, name: str, read_message: ReadMessage, *, through: Through) -> RoutedCommand:
+    def _read_command(self, name: str, read_message: ReadMessage, *, source: MessageSource) -> RoutedCommand:
         try:
-            return read_command(name, read_message, through=through)
+            return read_command(name, read_message, source=source)
         except MessageInvalid:
             raise
         # The process edge: a cancel message always cancels, whatever its content.
         except Exception as error:
             if name != wire.CANCEL:
                 raise
-            self._notes.refuse(name, bug_message(error))
+            self._notes.add_refusal(name, bug_message(error))
             return PLAIN_CANCEL
 
     def _note(self, result: CommandResult) -> None:
@@ -404,10 +410,10 @@ def read_sub_plan_report(read_message: ReadMessage, notes: Notes) -> SubPlanEnd 
     try:
         return sub_plan_end_from_json(read_message())
     except MessageInvalid as error:
-        notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, str(error))
+        notes.add_refusal(wire.SIGNAL_SUB_PLAN_ENDED, str(error))
     # The process edge, as in `CommandHandler.handle`.
     except Exception as error:
-        notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
+        notes.add_refusal(wire.SIGNAL_SUB_PLAN_ENDED, bug_message(error))
     return None
 
 
@@ -415,7 +421,7 @@ def is_expected_report(end: SubPlanEnd, scheduler: "RunScheduler", notes: Notes)
     """Return whether a report is about a sub-plan of this run; any other report becomes a note."""
     if sub_plan_task(scheduler, end.task) is not None:
         return True
-    notes.refuse(wire.SIGNAL_SUB_PLAN_ENDED, f"{end.task[:200]!r} is not a sub-plan of this run")
+    notes.add_refusal(wire.SIGNAL_SUB_PLAN_ENDED, f"{end.task[:200]!r} is not a sub-plan of this run")
     return False
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pydantic_core
 
-_KEY_CHARACTERS = 36
+_ENCODED_CHARACTERS = 36
 _DIGEST_BYTES = 25
 """Bytes of the digest in the key; base32 encodes 5 bytes as 8 characters."""
 
@@ -22,13 +22,13 @@ def idempotency_key(scope: str, path: Sequence[Sequence[str]], *, generation: in
     Replay: attempts, crashes, continue-as-new and resets keep the key, so none of the arguments may depend on them.
     """
     digest = hashlib.sha256(pydantic_core.to_json([scope, path, generation])).digest()
-    return "dw1_" + base64.b32encode(digest[:_DIGEST_BYTES]).decode().lower()[:_KEY_CHARACTERS]
+    return "dw1_" + base64.b32encode(digest[:_DIGEST_BYTES]).decode().lower()[:_ENCODED_CHARACTERS]
 
 
 def derived_key(run_id: str, activity_id: str) -> str:
-    """Return the idempotency key of a call that has no key in its headers: the call of a top run's first execution.
+    """Return the idempotency key of a call without a key in its headers.
 
     Args:
-        run_id: ID of that execution.
+        run_id: run ID of the first execution of a top run; only this execution makes calls without a key.
     """
     return idempotency_key(run_id, [["node", activity_id]])

@@ -1,4 +1,4 @@
-"""Notes about a run besides its nodes, such as rejected messages and the author of a cancellation."""
+"""Notes about a run that are not part of a node's state, such as rejected messages and the author of a cancellation."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from dagwright.core.boundary import limits, wire
 
 NOTE_CHARACTERS = 1_000
-"""Longest note in the input of a run; a sentence about a plan is shorter."""
+"""Maximum length of a note in the input of a run; notes about the plan are always shorter."""
 
 
 class Notes:
@@ -23,17 +23,17 @@ class Notes:
         """Add a note."""
         self._append({"code": code, "node_id": None, "message": message})
 
-    def refuse(self, message: str, reason: str | None) -> None:
-        """Add a note about a rejected message; without a reason the message was not rejected.
+    def add_refusal(self, message_name: str, reason: str | None) -> None:
+        """Add a note about a rejected message; do nothing if `reason` is `None`, because the message was accepted.
 
         Args:
-            message: name of the signal.
+            message_name: name of the signal or update.
         """
         if reason is not None:
-            self.add("refused", f"{message}: {reason}")
+            self.add("refused", f"{message_name}: {reason}")
 
     def prepend(self, notes: Sequence[Mapping[str, Any]], omitted: int) -> None:
-        """Insert the notes of the previous executions, which are loaded after the first messages, at the front."""
+        """Insert the notes of the previous executions at the front. They are loaded after the first messages."""
         newer_notes, newer_omitted = self.entries, self.omitted
         self.entries, self.omitted = [dict(note) for note in notes], omitted + newer_omitted
         for note in newer_notes:

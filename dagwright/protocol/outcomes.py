@@ -61,7 +61,7 @@ def read_result(payload: Payload, *, name: str, is_foreign: bool = False) -> tup
 
     Args:
         name: name of the result in messages, such as `fetch.result`.
-        is_foreign: the result is from a foreign worker, which has no access to the payload store.
+        is_foreign: the result is from a worker of another program, which has no access to the payload store.
 
     Raises:
         ResultInvalid: the result is not JSON.
@@ -92,7 +92,7 @@ def read_failure(
 
     Args:
         records_starts: whether the worker records starts: then a timeout without a recorded start proves that the tool
-            was not called. Workers of foreign tools do not record starts.
+            was not called. Workers of other programs do not record starts.
     """
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
@@ -288,7 +288,7 @@ def apply_failure(scheduler: "RunScheduler", task_id: str, error: BaseException,
     if tool is not None and tool.workflow is not None and isinstance(error.__cause__, TerminatedError):
         failure = _termination_error(tool)
     if tool is None or tool.is_foreign:
-        # A foreign worker has no access to the payload store.
+        # A worker of another program has no access to the payload store.
         failure = replace(failure, ref=None)
     scheduler.fail(task_id, failure, at=at, attempt=attempt)
     return failure

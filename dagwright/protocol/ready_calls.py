@@ -128,7 +128,7 @@ def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
     bindings = bindings_of(task.arguments) if has_refs else ()
     if tool.is_foreign and task.node.kind == "tool" and secret_names(bindings):
         # A checked plan has no such secrets; a compiled plan may come from any source.
-        raise ValueError(f"{task.node.tool!r} runs in a foreign worker, which cannot be given secrets")
+        raise ValueError(f"{task.node.tool!r} runs in a worker of another program, which cannot be given secrets")
     call = ReadyCall(task, encoded, bindings)
     if bindings and call.size_bytes - len(call.arguments) > ARGUMENTS_LIMIT_BYTES:
         sizes = f"the arguments have {len(bindings):,} stored values, whose references have more than"

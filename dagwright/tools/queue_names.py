@@ -99,7 +99,7 @@ def queue_of_plan(plan: CompiledPlan) -> str | None:
     """Return the queue for the run of a plan: the queue of most calls of its nodes; `None` for the default queue.
 
     The worker that serves the tools serves the workflow too, so Temporal can hand out the activities eagerly. Tools of
-    other files are called on their own queues. Queues of foreign activities serve no workflows.
+    other files are called on their own queues. Queues of activities of other programs serve no workflows.
     """
     counts: Counter[str] = Counter()
     _count_calls(plan, counts)

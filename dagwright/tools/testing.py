@@ -16,7 +16,7 @@ from typing import Any
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import Task, TaskRef
 from dagwright.core.model.worker_results import WorkerResult
-from dagwright.core.validation.workers import PreconditionMissing, prepare_call
+from dagwright.core.validation.worker_tools import PreconditionMissing, prepare_call
 from dagwright.tools.context import (
     CallIdentity,
     CallModel,

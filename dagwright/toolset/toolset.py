@@ -19,7 +19,7 @@ from dagwright.agents.registry import AgentRegistry, AgentsUnreadable
 from dagwright.core.model.call_limits import CallLimit, Subject, parse_limits
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.plugins import InstalledPlugin, PluginError, installed_plugins, reject_duplicate
-from dagwright.core.validation.workers import WorkersRejected, check_workers, workers_among
+from dagwright.core.validation.worker_tools import WorkerToolsRejected, check_worker_tools, worker_tools_among
 from dagwright.llm.client import Endpoint, ModelSetup
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
 from dagwright.protocol.plan_limits import is_queue
@@ -193,13 +193,13 @@ def environment_of(settings: Settings, references: Sequence[str] = ()) -> ToolEn
 
 
 def _check_worker_tools(user_tools: ToolRegistry, built_in: ToolRegistry) -> None:
-    worker_tools = workers_among(user_tools.declarations())
+    worker_tools = worker_tools_among(user_tools.declarations())
     for name in worker_tools:
         if name in built_in:
             raise ToolLoadError(f"The worker tool {name!r} has the name of a built-in tool; rename it")
     try:
-        check_workers(worker_tools)
-    except WorkersRejected as error:
+        check_worker_tools(worker_tools)
+    except WorkerToolsRejected as error:
         raise ToolLoadError(f"The worker tools cannot work together: {error}") from None
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dagwright.core.model.tools import ToolDeclaration
-from dagwright.core.validation.workers import workers_among
+from dagwright.core.validation.worker_tools import worker_tools_among
 from dagwright.interfaces.cli.process_exit import EXIT_TIMEOUT_S
 from dagwright.server.local import DYNAMIC_CONFIG
 from dagwright.server.namespace import RETENTION
@@ -86,7 +86,7 @@ def test_worker_and_gateway_have_the_same_tools(services: dict[str, dict[str, An
     option = re.search(r'TOOL_OPTIONS="--tools (\S+)"\ndocker compose --profile search up', page)
     assert option is not None
     toolset = load_toolset(Settings(), [option[1]])
-    assert len(workers_among(toolset.declarations())) == 9
+    assert len(worker_tools_among(toolset.declarations())) == 9
 
 
 def test_exactly_the_restarted_services_have_a_health_check(services: dict[str, dict[str, Any]]) -> None:

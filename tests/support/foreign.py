@@ -1,4 +1,4 @@
-"""A foreign worker: activities written with Temporal's SDK alone, without Dagwright."""
+"""A worker of another program: activities written with Temporal's SDK alone, without Dagwright."""
 
 import asyncio
 import json

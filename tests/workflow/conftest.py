@@ -64,7 +64,7 @@ async def runs(served_runs: Runs) -> AsyncIterator[Runs]:
 
 @pytest.fixture
 async def foreign_runs(runs: Runs, client: Client) -> AsyncIterator[Runs]:
-    """Runs whose plans may call activities of a foreign worker."""
+    """Runs whose plans may call activities of a worker of another program."""
     async with foreign_worker(client) as tools:
         runs_with_tools = with_tools(runs, tools)
         yield runs_with_tools

@@ -141,7 +141,7 @@ async def test_plans_with_invalid_json_are_returned_to_the_model(serve_script: S
     steps = [raw_stream(text) for text in invalid_plans]
     async with serve_script(*steps, FIVE, "5") as (server, runs):
         document = await checked_goal_document(
-            runs, await runs.start_compiled_plan(goal(runs, "Add.", "plus", plans=5))
+            runs, await runs.start_compiled_plan(goal(runs, "Add.", "plus", max_plans=5))
         )
     assert (document["status"], document["output"], len(server.calls)) == ("completed", "5", 6)
     reads = [node for name, node in document["nodes"].items() if name.startswith("read")]

@@ -209,7 +209,7 @@ async def test_failed_text_request_compensates_its_plan(
         ModelServer(plan, "I could not.") as server,
         serving_runs(client, ledger.registry(), settings=model_settings(server, tmp_path)) as runs,
     ):
-        plan_of_goal = goal(runs, "Make a and b.", "make", "unmake", "refuse", replans=0)
+        plan_of_goal = goal(runs, "Make a and b.", "make", "unmake", "refuse", max_replans=0)
         assert "unmake" not in json.dumps(plan_of_goal.nodes[0].arguments["messages"])
         document = await document_of(await runs.start_compiled_plan(plan_of_goal, compensate=True, policy=_MAKING))
         await runs.check_runs()

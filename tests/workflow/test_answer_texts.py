@@ -83,7 +83,7 @@ async def test_next_attempt_continues_or_replaces_a_broken_stream(
         text(second_answer),
     )
     async with serve_script(*script) as (server, runs):
-        handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", replans=0))
+        handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", max_replans=0))
         reader = AnswerReader(token_streams_of(client), handle.id)
         await eventually(lambda: reader.text == WORDS[: 4 * CHUNK_CHARACTERS])
         gate.set()
@@ -103,7 +103,7 @@ async def test_history_is_the_same_with_and_without_a_reader(client: Client, ser
     event_types = []
     for has_reader in (True, False):
         async with serve_script(plan, answer) as (_, runs):
-            handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", replans=0))
+            handle = await runs.start_compiled_plan(goal(runs, "What is the weather?", "echo", max_replans=0))
             reader = AnswerReader(token_streams_of(client), handle.id) if has_reader else None
             await document_of(handle)
             if reader is not None:

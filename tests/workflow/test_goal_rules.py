@@ -27,7 +27,7 @@ def run_goal(*script: Any, **limits: Any) -> LocalRun:
 
 def test_run_with_only_invalid_plans_fails_with_the_last_problem() -> None:
     responses = ["No.", "[]", '{"nodes": []}', *[plan_text(call("a", "fly", to="the moon"))] * 7]
-    document = run_goal(*responses, plans=10).final_document()
+    document = run_goal(*responses, max_plans=10).final_document()
     assert (document["status"], document["error"]) == (
         "failed",
         "plan_invalid: the model wrote 10 plans, and none can be run; unknown_tool at /nodes/0/tool: there is no tool "
@@ -306,7 +306,7 @@ def test_empty_replan_leaves_the_failure_to_the_answer() -> None:
 
 def test_number_of_replans_is_limited() -> None:
     plan = plan_text(replanned_node("a", message="never"))
-    run = run_goal(plan, plan, plan, "It never works.", replans=2)
+    run = run_goal(plan, plan, plan, "It never works.", max_replans=2)
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "It never works.")
     assert states(document) | {"a": "superseded", "a#2": "superseded", "a#3": "failed"} == states(document)
@@ -330,7 +330,9 @@ def test_replan_that_changes_or_reads_nodes_wrongly_is_returned_to_the_model() -
 
 
 def test_invalid_replans_leave_the_existing_results_to_the_answer() -> None:
-    run = run_goal(plan_text(replanned_node("a"), call("b", "echo", n=1)), "Let me think.", "No.", "In part.", plans=2)
+    run = run_goal(
+        plan_text(replanned_node("a"), call("b", "echo", n=1)), "Let me think.", "No.", "In part.", max_plans=2
+    )
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "In part.")
     assert run.purposes[1:] == [("plan#2", "replan"), ("plan#3", "repair"), ("answer", "answer")]
@@ -386,7 +388,7 @@ def test_answer_with_gaps_is_final_if_the_replan_is_empty() -> None:
 
 def test_answer_without_a_remaining_replan_has_no_schema_for_gaps() -> None:
     first, second = plan_text(call("a", "echo", n=1)), plan_text(call("b", "echo", n=2))
-    run = run_goal(first, answer_with_gaps("One.", "more"), second, "One, two, and no more.", replans=1)
+    run = run_goal(first, answer_with_gaps("One.", "more"), second, "One, two, and no more.", max_replans=1)
     assert run.final_document()["output"] == "One, two, and no more."
     assert [call.has_schema for call in run.calls if call.purpose == "answer"] == [True, False]
 

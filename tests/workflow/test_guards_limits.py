@@ -210,7 +210,7 @@ async def test_retry_delay_of_a_tool_is_limited_to_a_day(runs: Runs) -> None:
 
 
 async def test_unlimited_foreign_retry_delay_is_reported_and_can_be_cancelled(foreign_runs: Runs) -> None:
-    """Guard F8: the retry delay of a foreign activity cannot be limited."""
+    """Guard F8: the retry delay of an activity of another program cannot be limited."""
     node = {"id": "later", "tool": "foreign.later", "arguments": {"days": 400_000}}
     handle = await foreign_runs.start({"nodes": [node]})
     reader = RunReader(foreign_runs.client, handle.id)

@@ -42,7 +42,7 @@ async def test_arguments_over_two_megabytes_fail_their_node(runs: Runs) -> None:
 
 
 async def test_arguments_over_two_megabytes_for_a_foreign_activity_fail_their_node(foreign_runs: Runs) -> None:
-    """Guard S1: foreign activities receive all values inline, up to a limit."""
+    """Guard S1: activities of other programs receive all values inline, up to a limit."""
     node = {"id": "large", "tool": "foreign.text", "arguments": {"size": 1, "more": _texts(300)}}
     document = await foreign_runs.run({"nodes": [_SMALL, node]})
     assert document["nodes"]["large"]["error"].startswith("too_large: the arguments have 2,4")
@@ -125,7 +125,7 @@ async def test_results_that_would_fill_the_history_do_not_terminate_the_run(fore
 @pytest.mark.slow
 @pytest.mark.alone
 async def test_foreign_results_near_the_server_limit_do_not_terminate_the_run(foreign_runs: Runs) -> None:
-    """Guard F2: a foreign result may have 2 MB, and is stored in history."""
+    """Guard F2: a result of an activity of another program may have 2 MB, and is stored in history."""
     items = list(range(28))
     node = {"id": "each", "tool": "foreign.text", "for_each": items, "arguments": {"size": 1_900_000}}
     document = await document_of(await foreign_runs.start({"nodes": [node]}))

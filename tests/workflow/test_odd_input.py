@@ -188,7 +188,7 @@ async def test_notes_about_rejected_signals_are_limited(cached_runs: Runs, bench
     await cached_runs.check_runs()
 
 
-# Foreign workers.
+# Workers of other programs.
 
 
 @activity.defn(name="foreign.answer")

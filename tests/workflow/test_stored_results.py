@@ -301,7 +301,7 @@ async def test_foreign_call_with_a_secret_fails_its_node_for_every_compiler(runs
         compiled = plan_to_json(prepare_plan(check_plan({"plan": 1, "nodes": nodes}, {**runs.tools, **own}), {}))
         compiled["tools"]["foreign.echo"]["is_foreign"] = True
         document = await runs.run_raw({"compiled": compiled})
-    message = "invalid_arguments: 'foreign.echo' runs in a foreign worker, which cannot be given secrets"
+    message = "invalid_arguments: 'foreign.echo' runs in a worker of another program, which cannot be given secrets"
     assert {name: document["nodes"][name] for name in ("both", "alone")} == {
         "both": failed_node(message),
         "alone": failed_node(message),

@@ -76,19 +76,19 @@ class Answer:
         content: content in the format of the request type.
         by: person who answers.
         note: additional remark to record.
-        through: the channel of a model client that relays the answer; `None` for the inbox.
+        source: the channel of a model client that relays the answer; `None` for the inbox.
         may_answer: as in `Feedback`.
     """
 
     content: Any
     by: str | None = None
     note: str | None = None
-    through: ClientChannel | None = None
+    source: ClientChannel | None = None
     may_answer: MayAnswer = "all"
 
     def to_json(self, request: str) -> dict[str, Any]:
         """Return the message to a run."""
-        optional_fields: dict[str, Any] = {} if self.through is None else {"through": self.through}
+        optional_fields: dict[str, Any] = {} if self.source is None else {"through": self.source}
         optional_fields |= {} if self.may_answer == "all" else {"may_answer": self.may_answer}
         return {"request_id": request, "answer": self.content, "by": self.by, "note": self.note, **optional_fields}
 

@@ -20,7 +20,8 @@ DECISION_PARTS_BYTES = 192 * 1024
 VALUE_PARTS_BYTES = 32 * 1024
 """Maximum JSON size of all other parts of one result; a plan may name a thousand parts."""
 FOREIGN_RESULT_BYTES = 2 * 1024 * 1024
-"""Largest result of a foreign activity. No Dagwright worker can store it, so this is the limit of the server."""
+"""Largest result of an activity of another program. No Dagwright worker can store it, so the limit of the server
+applies."""
 COMBINED_RESULT_BYTES = 256 * 1024
 """Maximum size that a sub-plan or a region batch returns at once."""
 

@@ -11,12 +11,12 @@ class Actor:
     Args:
         name: name of the user; `None` if it is unknown.
         reason: reason that the user gave.
-        through: channel of the command: `update` or `signal`.
+        source: channel of the command: `update` or `signal`.
     """
 
     name: str | None = None
     reason: str | None = None
-    through: str = "signal"
+    source: str = "signal"
 
     def describe(self, action: str) -> str:
         """Return a sentence about the command, such as `paused by ann: too early`."""
@@ -25,7 +25,7 @@ class Actor:
 
     def command_entry(self, command: str, at: float, **details: Any) -> dict[str, Any]:
         """Return the entry about the command in the lineage of a node."""
-        entry = {"command": command, "by": self.name, "at": at, "through": self.through, "reason": self.reason}
+        entry = {"command": command, "by": self.name, "at": at, "through": self.source, "reason": self.reason}
         return {name: value for name, value in (entry | details).items() if value is not None}
 
 

@@ -58,7 +58,7 @@ def shortened_arguments(arguments: Mapping[str, Any]) -> Any:
     return arguments if len(text) <= ARGUMENTS_CHARACTERS else cut_characters(text, ARGUMENTS_CHARACTERS)
 
 
-def normal_answer(request: Request, answer: Any) -> Any:
+def normalize_answer(request: Request, answer: Any) -> Any:
     """Check the size of an answer, and return it with exactly the keys of its kind.
 
     Raises:
@@ -221,7 +221,7 @@ def default_answer(request: Request) -> Any:
         BadAnswer: the default does not fit the request.
     """
     assert isinstance(request.on_timeout, Mapping)
-    answer = normal_answer(request, request.on_timeout["default"])
+    answer = normalize_answer(request, request.on_timeout["default"])
     if adds_nodes(request, answer):
         raise BadAnswer("only a person adds nodes to a plan that runs; write them into the plan itself")
     return answer

@@ -34,8 +34,9 @@ Channel = Literal["any", "inbox"]
 ClientChannel = Literal["tool_result", "mcp"]
 """Sources of answers that a model client relays: the result of an `answer_feedback` call, or a call or form of MCP."""
 CLIENT_CHANNELS: tuple[ClientChannel, ...] = get_args(ClientChannel)
-Through = Literal["update", "signal", "deadline", "policy", ClientChannel]
-"""Channel through which an answer arrived, or the rule of the plan that made the answer."""
+MessageSource = Literal["update", "signal", "deadline", "policy", ClientChannel]
+"""Source of a command or an answer: the Temporal message (`update` or `signal`) or the model client that brought it, or
+the rule that made an answer: the `deadline` of a request, or the `policy` of the run."""
 MayAnswer = Literal["all", "unassigned", "assigned"]
 """Requests that a user may answer; see `Feedback`."""
 RequestType = Literal["APPROVAL", "SELECTION", "GUIDANCE", "CLARIFICATION", "INFORMATION"]
@@ -100,7 +101,7 @@ class Request:
                 )
             if feedback.may_answer == "assigned":
                 return f"{self.id!r} is not assigned to {feedback.by}"
-        if self.channel == "any" or feedback.through not in CLIENT_CHANNELS:
+        if self.channel == "any" or feedback.source not in CLIENT_CHANNELS:
             return None
         return (
             f"{self.id!r} must be answered in the inbox: the plan rejects answers that arrive as a tool result or "
@@ -184,13 +185,13 @@ class Feedback:
     answer: Any
     by: str = ""
     note: str = ""
-    through: Through = "signal"
+    source: MessageSource = "signal"
     may_answer: MayAnswer = "all"
 
     @property
     def author(self) -> Actor:
         """The author of the answer."""
-        return Actor(self.by or None, self.note or None, self.through)
+        return Actor(self.by or None, self.note or None, self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ class Closing:
     outcome: Literal["answered", "expired", "closed"]
     at: float
     by: str = ""
-    through: Through = "signal"
+    source: MessageSource = "signal"
     answer: str = ""
     note: str = ""
     arguments: Any = None
@@ -223,11 +224,11 @@ class Closing:
             return f"the deadline of {request_id!r} passed at {format_time(self.at)}"
         if self.outcome == "closed":
             return f"{request_id!r} is closed: its node ended at {format_time(self.at)}"
-        if self.through == "deadline":
+        if self.source == "deadline":
             deadline_text = f"the deadline of {request_id!r} passed at {format_time(self.at)}"
             return f"{deadline_text}, and the default of the plan was used ({self.answer})"
         by = self.by or "a user without a name"
-        return f"{request_id!r} was answered by {by} at {format_time(self.at)} ({self.answer}, through {self.through})"
+        return f"{request_id!r} was answered by {by} at {format_time(self.at)} ({self.answer}, through {self.source})"
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for documents and notifications; unknown values are null."""
@@ -236,7 +237,7 @@ class Closing:
             "answer": self.answer or None,
             "by": self.by or None,
             "at": format_time(self.at),
-            "through": self.through,
+            "through": self.source,
             "note": self.note or None,
         }
         if self.arguments is not None:
@@ -252,10 +253,10 @@ def _escalations_to_json(escalations: Sequence[Mapping[str, Any]]) -> list[dict[
     return [{**escalation, "at": format_time(escalation["at"])} for escalation in escalations]
 
 
-def without_number(name: str) -> str:
-    """Return the task id of a request id (`check#2` -> `check`)."""
-    task_id, _, number = name.rpartition("#")
-    return task_id if number.isdecimal() and number.isascii() else name
+def task_id_of_numbered_id(numbered_id: str) -> str:
+    """Return the task id of a request or call (`check#2` -> `check`); an id without a number is returned unchanged."""
+    task_id, _, number = numbered_id.rpartition("#")
+    return task_id if number.isdecimal() and number.isascii() else numbered_id
 
 
 @dataclass(frozen=True, slots=True)

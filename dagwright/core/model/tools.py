@@ -150,7 +150,7 @@ class ToolDeclaration:
             has changed. For tools whose implementation changes independently of Dagwright.
         is_foreign: the activity is served by a worker of another program, so all values must be inline.
         workflow: type of the workflow that each call starts as a child of the run, instead of an activity; such a tool
-            is foreign too. `None` for every other tool.
+            has `is_foreign` too. `None` for every other tool.
         batch: short calls may share an activity; only for `read` and `idempotent`.
         uses_models: a call uses models by itself, so in a run with a budget it starts only if some budget is left.
         effects_by: how the effects of a call depend on an argument, `{"argument": name, "default": value, "effects":

@@ -11,7 +11,7 @@ from dagwright.core.model.resolvers import callable_tools, resolver_of
 from dagwright.core.model.tools import AGENT_PREFIX, Effects, ToolDeclaration, effects_of_call, is_inline_agent
 from dagwright.core.validation.checked_plan import CheckReport, NodeReferences
 from dagwright.core.validation.human_fields import problems_of_requests
-from dagwright.core.validation.workers import WorkerTool, problems_of_worker
+from dagwright.core.validation.worker_tools import WorkerTool, problems_of_worker_call
 
 
 def effects_of_node(
@@ -47,7 +47,7 @@ def problem_of_effects(tool: ToolDeclaration | None, node: Node) -> tuple[str, s
 def problem_of_secrets(tool: ToolDeclaration) -> tuple[str, str | None] | None:
     """Return why a tool does not accept secrets in its arguments, with a hint, or `None`."""
     if tool.is_foreign:
-        return f"{tool.name!r} runs in a foreign worker, which cannot be given secrets", None
+        return f"{tool.name!r} runs in a worker of another program, which cannot be given secrets", None
     if tool.never_takes_secrets:
         return f"{tool.name!r} takes no secrets", "give the secret to the tool that needs it, and bind it on the worker"
     return None
@@ -166,7 +166,7 @@ class NodeChecks:
         elif declaration is not None and declaration.agent is not None:
             message = f"{name!r} is an agent, and results of agents are never reused"
         elif declaration is not None and declaration.is_foreign:
-            message = f"{name!r} runs in a foreign worker, whose results are not cached"
+            message = f"{name!r} runs in a worker of another program, whose results are not cached"
         else:
             return
         self.report.report_problem(
@@ -204,7 +204,7 @@ class NodeChecks:
         bindings = references.argument_bindings
         if declaration.worker is not None:
             worker, is_sub_goal = WorkerTool(declaration, declaration.worker), index in self.document.worker_nodes
-            for code, at, message, hint in problems_of_worker(
+            for code, at, message, hint in problems_of_worker_call(
                 node, worker, bindings, producers=self.producers, is_sub_goal=is_sub_goal
             ):
                 self.report.report_problem(code, message, ("nodes", index, *at), node=node.id, hint=hint)

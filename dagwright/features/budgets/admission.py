@@ -26,7 +26,7 @@ _CALL_KINDS = ("tool", "plan", "lookup")
 class BudgetRequests(Protocol):
     """Interface to request more budget from a person."""
 
-    run_answers: dict[Purpose, Callable[[Any, Feedback, float], None]]
+    run_answer_appliers: dict[Purpose, Callable[[Any, Feedback, float], None]]
 
     def is_asking(self, task: str) -> bool:
         """Return whether a task has an open request; `BUDGET_TASK` means a request of the run."""
@@ -63,7 +63,7 @@ class BudgetAdmission(SchedulerComponent):
         self._reasons_revision = 0
         """Revision of the budget that the reasons of waiting tasks show."""
         if requests is not None:
-            requests.run_answers["budget"] = self._apply_answer
+            requests.run_answer_appliers["budget"] = self._apply_answer
 
     def set_budget(self, budget: Budget | None) -> None:
         """Set the budget; `None` means no limits."""
@@ -207,7 +207,7 @@ class BudgetAdmission(SchedulerComponent):
         self.budget.set_limits(limits)
         self._scheduler.propagate(at)
 
-    def _apply_answer(self, answer: Any, feedback: Feedback, at: float) -> None:  # noqa: ARG002 - a RunAnswer
+    def _apply_answer(self, answer: Any, feedback: Feedback, at: float) -> None:  # noqa: ARG002 - a RunAnswerApplier
         budget = self.budget
         assert budget is not None
         if "finish" in answer:

@@ -12,7 +12,7 @@ from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus, Phase, Record, TaskRef
 from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
-from dagwright.core.validation.workers import slots_rejection
+from dagwright.core.validation.worker_tools import slots_rejection
 from dagwright.features.commands.steering import COMPENSATING_REFUSAL, UnparsedCommand, ref_or_refusal, refusal_of_run
 from dagwright.features.feedback.feedback_state import RUN_ANSWERS_BYTES, SHORT_ANSWER_BYTES
 from dagwright.features.plan_edits.extension_checks import (

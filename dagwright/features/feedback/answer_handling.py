@@ -1,6 +1,6 @@
 """Apply accepted answers, which end the requesting node, restart it or add nodes; apply deadlines of requests.
 
-Replay: the tasks that an answer starts are part of the order of commands in history.
+Replay: the order in which answers start tasks determines the order of commands in history.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE, ComputeBudgetExceeded
 from dagwright.core.expressions.references import UnresolvedReference
-from dagwright.core.model.answers import BadAnswer, adds_nodes, default_answer, normal_answer, shortened_arguments
-from dagwright.core.model.requests import Closing, Feedback, Purpose, Request, Through, without_number
+from dagwright.core.model.answers import BadAnswer, adds_nodes, default_answer, normalize_answer, shortened_arguments
+from dagwright.core.model.requests import Closing, Feedback, MessageSource, Purpose, Request, task_id_of_numbered_id
 from dagwright.core.model.states import NodeError, NodeStatus, TaskRef
 from dagwright.features.feedback.approval_gate import rejection
-from dagwright.features.feedback.feedback_state import FeedbackState, Notification, RequestRegistry, RunAnswer
+from dagwright.features.feedback.feedback_state import FeedbackState, Notification, RequestRegistry, RunAnswerApplier
 from dagwright.features.plan_edits.node_additions import apply_addition
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class AnswerHandler:
         self._validator = validator
         self._gate = gate
         self._restart = restart
-        self.run_answers: dict[Purpose, RunAnswer] = {}
+        self.run_answer_appliers: dict[Purpose, RunAnswerApplier] = {}
         """Purpose of a request of the run itself -> function that applies its answer."""
 
     @property
@@ -68,14 +68,14 @@ class AnswerHandler:
     def drop_early(self, ref: TaskRef) -> None:
         """Drop the stored answers for a node or item that has ended; if all nodes have ended, drop all answers."""
         registry = self._requests
-        names = registry.early_ids_by_node.get(ref.node, ())
+        request_ids = registry.early_ids_by_node.get(ref.node, ())
         if ref.item is not None:
             task_id = self._state.id_of(ref)
-            names = [name for name in names if task_id in (name, without_number(name))]
+            request_ids = [each for each in request_ids if task_id in (each, task_id_of_numbered_id(each))]
         elif not self._state.unfinished_count:
-            names = [*registry.early_answers]
-        for name in names:
-            registry.drop_early(name)
+            request_ids = [*registry.early_answers]
+        for request_id in request_ids:
+            registry.drop_early(request_id)
         if ref.item is None:
             registry.early_ids_by_node.pop(ref.node, None)
 
@@ -84,7 +84,7 @@ class AnswerHandler:
         try:
             if (problem := request.rejection_of(feedback)) is not None:
                 raise BadAnswer(problem)
-            answer = normal_answer(request, feedback.answer)
+            answer = normalize_answer(request, feedback.answer)
             self._validator.check_arguments(request, answer)
         except BadAnswer as error:
             by = feedback.by or "a user without a name"
@@ -133,12 +133,12 @@ class AnswerHandler:
         """Apply a valid answer to its request."""
         answer_word = _closing_word(request, answer)
         arguments = shortened_arguments(answer["arguments"]) if "arguments" in answer else None
-        closing = Closing("answered", at, feedback.by, feedback.through, answer_word, feedback.note, arguments)
+        closing = Closing("answered", at, feedback.by, feedback.source, answer_word, feedback.note, arguments)
         self._requests.close(request, closing)
         if extension is not None:
             apply_addition(self._rebuild, extension, feedback.author, at=at, request=request.id)
-        if (run_answer := self.run_answers.get(request.purpose)) is not None:
-            run_answer(answer, feedback, at)
+        if (apply_run_answer := self.run_answer_appliers.get(request.purpose)) is not None:
+            apply_run_answer(answer, feedback, at)
             return
         ref = self._state.items.ref(request.task)
         record = self._state.record(ref)
@@ -243,11 +243,11 @@ class AnswerHandler:
             self._requests.notifications.append(Notification("escalated", request, at))
             return
         if isinstance(request.on_timeout, Mapping):
-            through: Through = "deadline"
-            feedback = Feedback(request.id, request.on_timeout["default"], through=through)
+            source: MessageSource = "deadline"
+            feedback = Feedback(request.id, request.on_timeout["default"], source=source)
             self.apply(request, default_answer(request), feedback, at)
             return
-        self._requests.close(request, Closing("expired", at, through="deadline"))
+        self._requests.close(request, Closing("expired", at, source="deadline"))
         ref = self._state.items.ref(request.task)
         self._state.record(ref).reason = None
         message = f"{request.id!r} was not answered in time: {request.prompt}"

@@ -14,7 +14,7 @@ from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.answers import BadAnswer, adds_nodes, normal_form, question_key, size_problem
 from dagwright.core.model.argument_checks import problem_of_call
 from dagwright.core.model.compiled import CompiledNode
-from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, without_number
+from dagwright.core.model.requests import INPUTS, Closing, Feedback, Request, task_id_of_numbered_id
 from dagwright.core.model.states import TaskRef
 from dagwright.core.model.tools import Effects, ToolDeclaration, effects_of_call
 from dagwright.core.name_hints import suggestion
@@ -294,7 +294,7 @@ class AnswerValidator:
 
     def find_requester(self, name: str) -> TaskRef | None:
         """Return the node or item that may open a request with an id; for an item that does not exist yet, its node."""
-        for task_id in dict.fromkeys((name, without_number(name))):
+        for task_id in dict.fromkeys((name, task_id_of_numbered_id(name))):
             if (ref := self._state.items.find(task_id)) is not None:
                 return None if self._state.plan.nodes[ref.node].kind == "region" else ref
             start = task_id.find("[")

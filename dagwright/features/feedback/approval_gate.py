@@ -124,6 +124,6 @@ class ApprovalGate:
 def rejection(answer: Mapping[str, Any], feedback: Feedback) -> NodeError:
     """Return the error of a node that a person, or a default answer, did not approve."""
     reason = f": {answer['reason']}" if answer["reason"] else ""
-    if feedback.through == "deadline":
+    if feedback.source == "deadline":
         return NodeError("rejected", f"not answered in time, so the plan rejects it{reason}")
     return NodeError("rejected", f"rejected by {feedback.by or 'a person'}{reason}")

@@ -53,7 +53,9 @@ class HumanFeedback(SchedulerComponent):
         self._handler = AnswerHandler(
             scheduler.rebuild, self.state, validator=self._validator, gate=self.gate, restart=self._restart
         )
-        self.run = RunRequests(scheduler, self.state, self.opener, run_answers=self._handler.run_answers)
+        self.run = RunRequests(
+            scheduler, self.state, self.opener, run_answer_appliers=self._handler.run_answer_appliers
+        )
         self._state.is_request_id = self._is_request_id
 
     @property

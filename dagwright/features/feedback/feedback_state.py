@@ -15,6 +15,8 @@ EARLY_ANSWERS = 1_000
 """Maximum number of stored answers to requests that are not open yet."""
 EARLY_BYTES = 64 * 1024
 """Maximum size of all answers to requests that are not open yet."""
+MAX_CHECKPOINT_BYTES = 64 * 1024
+"""Maximum size of the checkpoint that a tool saves with a question."""
 RUN_ANSWERS_BYTES = 8 * 1024 * 1024
 """Maximum size of answers, results, arguments and nodes that people send to a run: half of the size limit of a
 snapshot, because they are part of the state of the run."""
@@ -120,15 +122,15 @@ class RequestRegistry:
     def move_early(self, base: int, added_count: int) -> None:
         """Renumber early answers after nodes were added: numbers from `base` on move by `added_count`."""
         self.early_ids_by_node = {
-            number + added_count if number is not None and number >= base else number: names
-            for number, names in self.early_ids_by_node.items()
+            number + added_count if number is not None and number >= base else number: request_ids
+            for number, request_ids in self.early_ids_by_node.items()
         }
 
-    def drop_early(self, name: str) -> None:
+    def drop_early(self, request_id: str) -> None:
         """Drop an early answer whose request was never opened, and record the rejection."""
-        if (feedback := self.early_answers.pop(name, None)) is not None:
+        if (feedback := self.early_answers.pop(request_id, None)) is not None:
             sender = feedback.by or "a user without a name"
-            self.rejections.append(f"{name!r} was never requested: the early answer of {sender} is not needed")
+            self.rejections.append(f"{request_id!r} was never requested: the early answer of {sender} is not needed")
 
     def take_rejections(self) -> list[str]:
         """Return and clear the rejections of early answers."""
@@ -173,7 +175,8 @@ class RequestRegistry:
             "closed": {name: _values_of(closing) for name, closing in self.closed.items()},
             "early": {name: _values_of(feedback) for name, feedback in self.early_answers.items()},
             "early_nodes": [
-                [_RUN_NUMBER if number is None else number, names] for number, names in self.early_ids_by_node.items()
+                [_RUN_NUMBER if number is None else number, request_ids]
+                for number, request_ids in self.early_ids_by_node.items()
             ],
             "counts": self.request_counts,
             "notifications": [
@@ -199,7 +202,8 @@ def registry_from_json(encoded: Mapping[str, Any]) -> RequestRegistry:
     registry.closed = {name: Closing(*values) for name, values in encoded.get("closed", {}).items()}
     registry.early_answers = {name: Feedback(*values) for name, values in encoded.get("early", {}).items()}
     registry.early_ids_by_node = {
-        None if number == _RUN_NUMBER else number: [*names] for number, names in encoded.get("early_nodes", ())
+        None if number == _RUN_NUMBER else number: [*request_ids]
+        for number, request_ids in encoded.get("early_nodes", ())
     }
     registry.request_counts = dict(encoded.get("counts", {}))
     open_requests = registry.open
@@ -253,5 +257,5 @@ class FeedbackState:
     policy_changed: bool = False
 
 
-RunAnswer = Callable[[Any, Feedback, float], None]
+RunAnswerApplier = Callable[[Any, Feedback, float], None]
 """Function that applies the answer to a request of the run itself."""

@@ -1,6 +1,7 @@
 """Opening of requests to people: by a node, by a running tool, after a failure, or by the run itself.
 
-Replay: a request opens in the event that made its node ready; this event determines ids, deadlines and order.
+Replay: a request opens while the run handles the event that made the node ready; the event determines ids, deadlines
+and order.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.model.answers import ERROR_CHOICES, size_problem
 from dagwright.core.model.requests import Closing, Feedback, Purpose, RaisedQuestion, Request
 from dagwright.core.model.states import NodeError, NodeStatus, TaskRef
-from dagwright.features.feedback.feedback_state import EARLY_BYTES, FeedbackState
+from dagwright.features.feedback.feedback_state import MAX_CHECKPOINT_BYTES, FeedbackState
 from dagwright.features.feedback.questions import BadQuestion, request_of, validate_question_fields
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class RequestOpener:
             return NodeError("asks_too_often", f"it asked {MAX_REQUESTS_OF_CALL} times, and asks again")
         if size_problem(answers, ANSWERS_BYTES) is not None:
             return NodeError("asks_too_much", f"its answers have over {ANSWERS_BYTES:,} bytes, and it asks again")
-        if (problem := size_problem(raised_question.checkpoint, EARLY_BYTES)) is not None:
+        if (problem := size_problem(raised_question.checkpoint, MAX_CHECKPOINT_BYTES)) is not None:
             return NodeError("invalid_question", f"its checkpoint cannot be stored: {problem}")
         try:
             question = validate_question_fields(raised_question.request)

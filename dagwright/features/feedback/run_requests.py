@@ -7,7 +7,7 @@ from dagwright.core.compiler.plan_text import plan_summary
 from dagwright.core.model.requests import INPUTS, PLAN, Feedback, Purpose
 from dagwright.core.validation.inputs import schema_of_missing_inputs
 from dagwright.features.feedback.approval_gate import rejection
-from dagwright.features.feedback.feedback_state import FeedbackState, RunAnswer
+from dagwright.features.feedback.feedback_state import FeedbackState, RunAnswerApplier
 from dagwright.features.feedback.questions import BadQuestion, request_of
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ class RunRequests:
     """Requests of a run that do not belong to a node.
 
     Args:
-        run_answers: purpose of the request -> function that applies its answer; other components add theirs.
+        run_answer_appliers: purpose of the request -> function that applies its answer; other components add theirs.
     """
 
     def __init__(
@@ -28,14 +28,14 @@ class RunRequests:
         feedback: FeedbackState,
         opener: "RequestOpener",
         *,
-        run_answers: dict[Purpose, RunAnswer],
+        run_answer_appliers: dict[Purpose, RunAnswerApplier],
     ) -> None:
         self._scheduler = scheduler
         self._state = scheduler.state
         self._feedback = feedback
         self._opener = opener
-        self.run_answers = run_answers
-        run_answers["plan"], run_answers["inputs"] = self._apply_plan_answer, self._apply_inputs
+        self.run_answer_appliers = run_answer_appliers
+        run_answer_appliers["plan"], run_answer_appliers["inputs"] = self._apply_plan_answer, self._apply_inputs
 
     def ask_for_approval(self, at: float) -> None:
         """Request the approval of the plan; the answer starts the run."""
@@ -78,7 +78,7 @@ class RunRequests:
         else:
             self._scheduler.abort(rejection(answer, feedback), at)
 
-    def _apply_inputs(self, answer: Any, feedback: Feedback, at: float) -> None:  # noqa: ARG002 - a RunAnswer
+    def _apply_inputs(self, answer: Any, feedback: Feedback, at: float) -> None:  # noqa: ARG002 - a RunAnswerApplier
         self._feedback.given_inputs.update(answer["data"])
         self._state.inputs.update(answer["data"])
         self._scheduler.start(at)

@@ -58,7 +58,7 @@ def refusal_of_new_arguments(state: "RunState", ref: TaskRef) -> str | None:
     if node.for_each is not None or ref.item is not None:
         return f"the items of {node.id!r} take their arguments from the plan; retry them without arguments"
     if node.compensates is not None:
-        return f"{node.id!r} compensates {node.compensates!r}, whose call determines its arguments"
+        return f"the arguments of {node.id!r} cannot be changed: they come from the call of {node.compensates!r}"
     if node.kind == "human":
         return f"{node.id!r} is a request to a person and has no arguments"
     if any(state.plan.nodes[dependent].inner is not None for dependent in state.dependents_of(ref.node)):

@@ -23,9 +23,9 @@ from dagwright.dialects.reading import (
     MAX_FILE_BYTES,
     decode_text,
     inline_files,
+    parse_plan_text,
     read_plan_file,
     read_plan_lines,
-    read_text,
     read_text_file,
 )
 from dagwright.features.budgets.budget import budget_of_options as checked_budget
@@ -64,7 +64,7 @@ def read_plan(file: str) -> JsonValue | PlanInvalid:
 
 
 def _standard_input() -> JsonValue:
-    return read_text(_standard_input_bytes(), name=STANDARD_INPUT)
+    return parse_plan_text(_standard_input_bytes(), name=STANDARD_INPUT)
 
 
 @lru_cache(maxsize=1)
@@ -378,5 +378,5 @@ def _limit_parts(text: str) -> dict[str, Any]:
 def _budget_error(text: str, error: ValueError) -> CommandError:
     return CommandError(
         f"--budget {cut_bytes(text, max_bytes=200)}: {error}; "
-        "such as tokens=50000,money=1.50,calls=40,nodes=200,time=2h"
+        "an example is tokens=50000,money=1.50,calls=40,nodes=200,time=2h"
     )

@@ -251,7 +251,7 @@ async def deliver_answers(
         reject_nodes(context, content, context.caller.answerable_requests)
         try:
             content |= await nodes_with_tools(context, request.request_ref, content)
-            given_answer = Answer(content, by, through="tool_result", may_answer=context.caller.answerable_requests)
+            given_answer = Answer(content, by, source="tool_result", may_answer=context.caller.answerable_requests)
             await context.runs.feedback.answer(request.request_ref, given_answer)
         except (FeedbackRejected, RunClosed):
             # If the request is no longer open, another client has answered it in the meantime.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from dagwright.core.name_hints import suggestion
-from dagwright.core.validation.workers import workers_among
+from dagwright.core.validation.worker_tools import worker_tools_among
 from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.planning.plan_and_execute.goal_spec import PROFILES
@@ -51,7 +51,7 @@ def agents_of(context: "GatewayContext") -> dict[str, str]:
 
 def profiles_of(context: "GatewayContext") -> list[str]:
     """Return the available profiles of the planner: `rounds` needs worker tools."""
-    return [*PROFILES, *(["rounds"] if workers_among(context.toolset.declarations()) else [])]
+    return [*PROFILES, *(["rounds"] if worker_tools_among(context.toolset.declarations()) else [])]
 
 
 def target_of(context: "GatewayContext", model: str | None) -> Target:

@@ -208,7 +208,7 @@ async def _answer_with_form(
     if form_result.action != "accept":
         return
     try:
-        answer = Answer(answer_of(request, form_result.content or {}), author, through="mcp")
+        answer = Answer(answer_of(request, form_result.content or {}), author, source="mcp")
         await answer_request(runs.feedback, workflow_id, str(request["request_id"]), answer)
     except (FeedbackRejected, RunClosed, RunNotFound, InvalidJson) as error:
         elicitations.rejections.append(f"The answer to {request['request_id']!r} was rejected: {error}.")

@@ -267,7 +267,7 @@ class ToolHandlers:
         target = _target(workflow_id, await feedback.requests_of(workflow_id), call.arguments)
         content_names = (*answer_names, *_OPTIONAL_ANSWER_ARGUMENTS)
         content = {name: call.arguments[name] for name in content_names if name in call.arguments}
-        answer = Answer(content, call.author, call.arguments.get("note"), through="mcp")
+        answer = Answer(content, call.author, call.arguments.get("note"), source="mcp")
         outcome = await send_answer(feedback, target, answer)
         message, is_ambiguous = outcome.message, outcome.is_ambiguous
         if outcome.is_rejected:

@@ -119,13 +119,14 @@ class Goal:
         answer_schema: response format of an answer that can report missing information, used while a replan is
             possible.
         config: model configuration.
-        plans: maximum number of plans per round of planning, including repaired plans.
-        replans: maximum number of replans after a plan has run.
+        max_plans: maximum number of plans per round of planning, including repaired plans.
+        max_replans: maximum number of replans after a plan has run.
         approve_plan: whether a person must approve the plan before it runs.
         plan_only: whether the run ends with the plan and does not run it.
         streams: whether nodes without side effects start while the model is still writing the plan.
         inline_agents: whether a plan may define agents.
-        profile: whether the model writes a plan that an answer follows, or intents.
+        profile: how the model plans: it writes a plan and later an answer from the results (`plan`), or it writes
+            intents (`intents`).
         context: session names, without their `@` -> `{"id", "name", "kind"}` of the named object.
         confidence: 0 to 1; a plan with a lower confidence needs approval. `None` disables the check.
         output_schema: JSON Schema of the answer; empty for text. An answer with a schema cannot report missing
@@ -139,8 +140,8 @@ class Goal:
     replan_prompt: str = ""
     answer_schema: Mapping[str, Any] = field(default_factory=dict)
     config: ModelConfig = field(default_factory=ModelConfig)
-    plans: int = MAX_PLANS
-    replans: int = MAX_REPLANS
+    max_plans: int = MAX_PLANS
+    max_replans: int = MAX_REPLANS
     approve_plan: bool = False
     plan_only: bool = False
     streams: bool = False
@@ -160,8 +161,8 @@ class Goal:
             "answer_prompt": self.answer_prompt,
             "replan_prompt": self.replan_prompt,
             "answer_schema": dict(self.answer_schema),
-            "plans": self.plans,
-            "replans": self.replans,
+            "plans": self.max_plans,
+            "replans": self.max_replans,
         }
         if config := self.config.to_json():
             encoded["config"] = config
@@ -184,12 +185,12 @@ def goal_from_json(encoded: Any) -> Goal:
         ValueError: the JSON is not a goal.
     """
     try:
-        plans, tools, schema = encoded.get("plans", MAX_PLANS), encoded["tools"], encoded["schema"]
-        if type(plans) is not int or not 1 <= plans <= PLANS_LIMIT:
-            raise ValueError(f"plans: expected a number from 1 to {PLANS_LIMIT}, not {plans!r:.20}")
-        replans = encoded.get("replans", MAX_REPLANS)
-        if type(replans) is not int or not 0 <= replans <= REPLANS_LIMIT:
-            raise ValueError(f"replans: expected a number from 0 to {REPLANS_LIMIT}, not {replans!r:.20}")
+        max_plans, tools, schema = encoded.get("plans", MAX_PLANS), encoded["tools"], encoded["schema"]
+        if type(max_plans) is not int or not 1 <= max_plans <= PLANS_LIMIT:
+            raise ValueError(f"plans: expected a number from 1 to {PLANS_LIMIT}, not {max_plans!r:.20}")
+        max_replans = encoded.get("replans", MAX_REPLANS)
+        if type(max_replans) is not int or not 0 <= max_replans <= REPLANS_LIMIT:
+            raise ValueError(f"replans: expected a number from 0 to {REPLANS_LIMIT}, not {max_replans!r:.20}")
         if not isinstance(tools, list) or not isinstance(schema, Mapping):
             raise ValueError("tools must be a list, and schema an object")
         for name in ("answer_schema", "output_schema"):
@@ -205,8 +206,8 @@ def goal_from_json(encoded: Any) -> Goal:
             str(encoded.get("replan_prompt", "")),
             encoded.get("answer_schema", {}),
             model_config_from_json(encoded.get("config", {})),
-            plans,
-            replans,
+            max_plans,
+            max_replans,
             **{name: encoded.get(name) is True for name in _FLAGS},
             profile=profile,
             context=context_from_json(encoded.get("context", {})),

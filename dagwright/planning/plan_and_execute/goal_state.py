@@ -86,8 +86,8 @@ class GoalState:
     @cached_property
     def round_start(self) -> int:
         """Number of the planning call that started the newest round of planning."""
-        plans = list(self.numbers_with_role(PLAN))
-        return next((number for number in reversed(plans) if self.is_replan_call(number)), plans[0])
+        plan_numbers = list(self.numbers_with_role(PLAN))
+        return next((number for number in reversed(plan_numbers) if self.is_replan_call(number)), plan_numbers[0])
 
     def is_replan_call(self, number: int) -> bool:
         """Check whether a planning call is a replan."""
@@ -151,7 +151,7 @@ class GoalState:
 
     def can_replan(self) -> bool:
         """Check whether the goal allows another replan."""
-        return self.replan_count() < self.goal.replans
+        return self.replan_count() < self.goal.max_replans
 
     def last_numbers(self, steps: Sequence[Step]) -> list[int]:
         """Return the numbers of the steps on which no other step depends."""

@@ -44,9 +44,9 @@ def repair_plan(run: "GoalState", parser: int, parsed_plan: Mapping[str, Any]) -
     assert last_call is not None
     round_start, replan_context = run.round_start, run.replan_context
     plan_count = sum(number > round_start for number in run.numbers_with_role(READ))
-    if plan_count >= run.goal.plans and replan_context is not None:
+    if plan_count >= run.goal.max_plans and replan_context is not None:
         return None
-    if plan_count >= run.goal.plans:
+    if plan_count >= run.goal.max_plans:
         message = f"the model wrote {plan_count} plan{'s' if plan_count > 1 else ''}, and none can be run"
         raise GoalUnreachable(
             NodeError(
@@ -92,7 +92,7 @@ def replan(run: "GoalState", reasons: Sequence[ReplanReason]) -> Extension:
     previous_id = run.state.plan.nodes[run.state.plan.nodes[last_parser].dependencies[0]].id
     conversation = ResultOf(previous_id, "result", ("conversation",))
     bindings: list[Binding] = [(("before",), (conversation,)), *prompt.bindings]
-    title = title_of(reasons, count=run.replan_count() + 1, max_replans=run.goal.replans)
+    title = title_of(reasons, count=run.replan_count() + 1, max_replans=run.goal.max_replans)
     # Completed nodes are never replaced, so these edges never form a cycle.
     last_numbers = run.last_numbers([step for step in steps if step[1].status is NodeStatus.COMPLETED])
     return _planning_call(

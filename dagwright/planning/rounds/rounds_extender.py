@@ -19,7 +19,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.text import cut_bytes
-from dagwright.core.validation.workers import workers_among
+from dagwright.core.validation.worker_tools import worker_tools_among
 from dagwright.features.plan_edits.extension_checks import free_id
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.model_requests import CALL_MODEL
@@ -62,7 +62,7 @@ class Rounds:
 
     def __init__(self, rounds: RoundsSpec) -> None:
         self.rounds = rounds
-        self._workers = workers_among(decode_tools(list(rounds.workers)))
+        self._workers = worker_tools_among(decode_tools(list(rounds.workers)))
 
     def next_extension(self, state: "RunState") -> Extension | None:
         """Return the next nodes or the output for the question.

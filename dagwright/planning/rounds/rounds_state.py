@@ -12,7 +12,7 @@ from dagwright.core.expressions.stored_values import StoredValue
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeError, NodeStatus, Record
 from dagwright.core.model.worker_results import NOT_STARTED, error_of_unfinished_task
-from dagwright.core.validation.workers import WorkerTool
+from dagwright.core.validation.worker_tools import WorkerTool
 from dagwright.features.plan_extension.extender import GoalUnreachable
 from dagwright.planning.model_calls.response_summary import parsed_round_of
 from dagwright.planning.rounds.rounds_spec import ANSWER, PLAN, REPAIR, RoundsSpec

@@ -16,7 +16,7 @@ from dagwright.core.model.tools import GoalType
 from dagwright.core.model.worker_results import SUB_GOAL_PREFIX
 
 if TYPE_CHECKING:
-    from dagwright.core.validation.workers import WorkerTool
+    from dagwright.core.validation.worker_tools import WorkerTool
 
 SubGoalStatus = Literal["pending", "running", "success", "partial", "failed"]
 """`pending`: waits for slots that are not available yet, or for its turn."""

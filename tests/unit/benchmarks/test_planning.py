@@ -77,7 +77,7 @@ async def test_repaired_plan_counts_only_after_repair_and_an_invalid_plan_never_
     repaired = step(json_text(expected_plan(0)), text=prompt_end(0), last="This plan cannot be run:\n")
     steps = [step(invalid_text, last=prompt_end(0)), repaired, step("No.", text=prompt_end(1), times=3)]
     async with ModelServer(*steps, *expected_steps(0, 1)) as server:
-        planned = await plan_requests(server, plans=3)
+        planned = await plan_requests(server, max_plans=3)
     assert [len(each.attempts) for each in planned] == [2, 3, *[1] * 18]
     actual = report(planned, model="small")
     assert (actual["first"]["valid"], actual["after_repair"]["valid"], actual["usage"]["calls"]) == (18, 19, 23)

@@ -167,7 +167,7 @@ _NOT_CACHEABLE = (
     [
         ({"tool": "writing"}, _NOT_CACHEABLE.format("writing", "write")),
         ({"agent": "keyed", "objective": "x"}, _NOT_CACHEABLE.format("keyed", "idempotent")),
-        ({"tool": "foreign"}, "'foreign' runs in a foreign worker, whose results are not cached"),
+        ({"tool": "foreign"}, "'foreign' runs in a worker of another program, whose results are not cached"),
         ({"human": {}}, "'cache' needs a tool whose results can be reused"),
         ({"plan": plan_of(node("x"))}, "'cache' needs a tool whose results can be reused"),
         ({"tool": "any"}, None),

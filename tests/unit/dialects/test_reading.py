@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.core.errors import PlanInvalid
 from dagwright.dialects import reading
-from dagwright.dialects.reading import inline_files, read_plan_file, read_plan_lines, read_text
+from dagwright.dialects.reading import inline_files, parse_plan_text, read_plan_file, read_plan_lines
 
 
 def problems_of(function: Any, *arguments: Any, **options: Any) -> list[tuple[str, str, str]]:
@@ -34,7 +34,7 @@ def problems_of(function: Any, *arguments: Any, **options: Any) -> list[tuple[st
     ],
 )
 def test_format_is_derived_from_name_or_content(text: str | bytes, name: str, value: Any) -> None:
-    assert read_text(text, name=name) == value
+    assert parse_plan_text(text, name=name) == value
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_format_is_derived_from_name_or_content(text: str | bytes, name: str, va
     ],
 )
 def test_unreadable_file_is_reported_in_one_sentence(text: str | bytes, name: str, code: str, message: str) -> None:
-    ((found_code, pointer, actual),) = problems_of(read_text, text, name=name)
+    ((found_code, pointer, actual),) = problems_of(parse_plan_text, text, name=name)
     assert (found_code, pointer) == (code, "")
     assert actual.startswith(message)
 
@@ -74,8 +74,10 @@ def test_unreadable_file_is_reported_in_one_sentence(text: str | bytes, name: st
 def test_syntax_error_is_reported_with_a_correction(text: str, message: str) -> None:
     kind = "JSON" if text.startswith("{") else "YAML"
     name = f"p.{kind.lower()}"
-    assert problems_of(read_text, text, name=name) == [("invalid_syntax", "", f"{name} is not valid {kind}: {message}")]
-    ((_, _, unquoted),) = problems_of(read_text, "a: {{b.result}}\n", name="p.yaml")
+    assert problems_of(parse_plan_text, text, name=name) == [
+        ("invalid_syntax", "", f"{name} is not valid {kind}: {message}")
+    ]
+    ((_, _, unquoted),) = problems_of(parse_plan_text, "a: {{b.result}}\n", name="p.yaml")
     assert "put {{…}} in quotes (line 1, column 5)" in unquoted
 
 

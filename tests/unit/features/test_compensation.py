@@ -71,13 +71,15 @@ def _make(node_id: str, *needs: str, **fields: Any) -> dict[str, Any]:
     return node(node_id, *needs, tool="make", **fields)
 
 
-def _run(scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = None, second: float = 1.0) -> list[Task]:
+def _run(
+    scheduler: RunScheduler, *, fails: Mapping[str, NodeError] | None = None, task_seconds: float = 1.0
+) -> list[Task]:
     """Run all tasks one after the other at different times, and return them in order."""
     ended_tasks: list[Task] = []
-    at = second + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
+    at = task_seconds + max((record.ended_at or 0.0 for record in scheduler.records), default=0.0)
     while tasks := start_ready_tasks(scheduler, at=at):
         for task in tasks:
-            at += second
+            at += task_seconds
             ended_tasks.append(task)
             if fails and task.id in fails:
                 scheduler.fail(task.id, fails[task.id], at=at)
@@ -135,7 +137,7 @@ def test_run_that_completes_or_lacks_the_option_compensates_nothing() -> None:
     assert scheduler.status() is RunStatus.FAILED
 
 
-def test_calls_are_compensated_one_by_one_in_reverse_order_of_ends_and_edges() -> None:
+def test_calls_are_compensated_one_by_one_in_reverse_order_of_end_times_and_dependencies() -> None:
     scheduler = _saga(_make("a"), _make("b"), _make("c"), node("end", "a", "b", "c", tool="look"))
     assert len(start_ready_tasks(scheduler)) == 3
     for at, name in enumerate(["b", "c", "a"], start=1):
@@ -153,7 +155,7 @@ def test_calls_are_compensated_one_by_one_in_reverse_order_of_ends_and_edges() -
         _make("top"),
         node("z", "last", tool="look"),
     )
-    order = ids_of(_run(scheduler, fails={"z": tool_error()}, second=0.0))
+    order = ids_of(_run(scheduler, fails={"z": tool_error()}, task_seconds=0.0))
     assert order[4:] == ["z", "undo last", "undo right", "undo left", "undo top"]
 
 
@@ -306,7 +308,7 @@ def test_during_compensation_people_can_change_compensating_nodes_only() -> None
     (undo_b,) = start_ready_tasks(scheduler, at=3.0)
     scheduler.fail(undo_b.id, tool_error("stuck"), at=4.0)
     start_ready_tasks(scheduler, at=5.0)
-    message = "'undo b' compensates 'b', whose call determines its arguments"
+    message = "the arguments of 'undo b' cannot be changed: they come from the call of 'b'"
     assert apply_command(RetryNode("undo b", {"key": "other"}), scheduler, at=5.0) == message
     assert apply_command(RetryNode("undo b"), scheduler, at=5.0) is None
     (retried_task,) = start_ready_tasks(scheduler, at=6.0)
@@ -387,12 +389,12 @@ def test_parties_that_a_lookup_created_are_compensated_last(*, is_created: bool,
                 scheduler.fail("b", tool_error(), at=at)
             else:
                 party = {"id": "p", "name": "X", "kind": "person"}
-                actual: Any = (
+                result: Any = (
                     [{"entity": party, "reason": "", "created": is_created}]
                     if len(ended_ids) == 2
                     else {"entity": party}
                 )
-                scheduler.complete(task.id, actual, at=at)
+                scheduler.complete(task.id, result, at=at)
     _, bind, *other_ids = ended_ids
     assert other_ids == ["a", "b", *(name.format(bind=bind) for name in undos)]
     assert not _not_compensated(scheduler)

@@ -98,7 +98,7 @@ class FakeRequests:
     """Recorder of the requests of the run."""
 
     def __init__(self) -> None:
-        self.run_answers: dict[Purpose, Callable[[Any, Feedback, float], None]] = {}
+        self.run_answer_appliers: dict[Purpose, Callable[[Any, Feedback, float], None]] = {}
         self.requested: list[str] = []
 
     def is_asking(self, task: str) -> bool:
@@ -129,6 +129,6 @@ def test_call_beyond_the_budget_waits_and_starts_when_a_person_gives_more() -> N
     assert statuses(scheduler)["b"] == "waiting"
     scheduler.complete("a", 1, at=1.0, attempt=Attempt(usage=Usage(calls=1, input_tokens=10)))
     assert requests.requested == ["budget"]
-    requests.run_answers["budget"]({"more": {"calls": 1}}, Feedback("budget", {}), 2.0)
+    requests.run_answer_appliers["budget"]({"more": {"calls": 1}}, Feedback("budget", {}), 2.0)
     scheduler.propagate(2.0)
     assert (start_ready_ids(scheduler, at=2.0), requests.requested) == (["b"], [])

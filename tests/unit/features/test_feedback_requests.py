@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dagwright.client.feedback.open_requests import Answer
-from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, RaisedQuestion, Through
+from dagwright.core.model.requests import CLIENT_CHANNELS, Feedback, MessageSource, RaisedQuestion
 from dagwright.core.model.states import Attempt
 from dagwright.features.explain.reasons import reason_of
 from dagwright.features.explain.why import Chain, sentence
@@ -152,7 +152,7 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
     assert "'ask' waits for ann" in refusal
     human = {"type": "SELECTION", "prompt": "Which?", "options": "{{first.result}}", "channel": "inbox"}
     scheduler = started_run(node("first"), node("ask", human=human))
-    early_answer = Feedback("ask", {"selected": ["a"]}, by="ann", through="tool_result")
+    early_answer = Feedback("ask", {"selected": ["a"]}, by="ann", source="tool_result")
     assert scheduler.features.feedback.answer(early_answer, 0.5) is None
     scheduler.complete("first", ["a", "b"], at=1.0)
     assert [*open_requests(scheduler)] == ["ask"]
@@ -163,7 +163,7 @@ def test_early_answer_is_checked_when_its_node_asks() -> None:
 
 def test_may_answer_is_part_of_the_message_to_a_run() -> None:
     message = Answer("yes", "ann", may_answer="unassigned").to_json("below/ask")
-    feedback = feedback_from_json(message, through="update")
+    feedback = feedback_from_json(message, source="update")
     assert (feedback.may_answer, feedback_to_json(feedback, request="ask")["may_answer"]) == ("unassigned",) * 2
     assert "may_answer" not in Answer("yes", "ann").to_json("ask")
 
@@ -175,22 +175,22 @@ _INBOX_REFUSAL = (
 )
 
 
-def _feedback(through: Through) -> Feedback:
-    return Feedback("ask", {"text": "Acme Ltd"}, through=through)
+def _feedback(source: MessageSource) -> Feedback:
+    return Feedback("ask", {"text": "Acme Ltd"}, source=source)
 
 
-@pytest.mark.parametrize("through", CLIENT_CHANNELS)
-def test_plan_that_requires_the_inbox_rejects_answers_of_model_clients(through: Through) -> None:
+@pytest.mark.parametrize("source", CLIENT_CHANNELS)
+def test_plan_that_requires_the_inbox_rejects_answers_of_model_clients(source: MessageSource) -> None:
     scheduler = started_run(_INBOX_NODE)
-    assert scheduler.features.feedback.refusal_of(_feedback(through), 1.0) == _INBOX_REFUSAL
-    assert scheduler.features.feedback.answer(_feedback(through), 1.0) == _INBOX_REFUSAL
+    assert scheduler.features.feedback.refusal_of(_feedback(source), 1.0) == _INBOX_REFUSAL
+    assert scheduler.features.feedback.answer(_feedback(source), 1.0) == _INBOX_REFUSAL
     # The next execution of the run rejects such answers too.
     successor = restored_scheduler(scheduler)
-    assert successor.features.feedback.answer(_feedback(through), 1.0) == _INBOX_REFUSAL
+    assert successor.features.feedback.answer(_feedback(source), 1.0) == _INBOX_REFUSAL
     assert successor.features.feedback.answer(_feedback("update"), 2.0) is None
     assert states(successor) == {"ask": "completed"}
     early_run = scheduler_of(node("first"), {**_INBOX_NODE, "depends_on": ["first"]})
-    assert early_run.features.feedback.answer(_feedback(through), 0.5) == _INBOX_REFUSAL
+    assert early_run.features.feedback.answer(_feedback(source), 0.5) == _INBOX_REFUSAL
     assert early_run.features.feedback.requests.early_answers == {}
 
 
@@ -207,14 +207,14 @@ def test_channel_is_in_the_lineage_and_in_the_request_if_it_is_restricted() -> N
 
 
 def test_message_declares_the_channel_and_keeps_it_on_the_way_to_a_sub_plan() -> None:
-    message = Answer("yes", "ann", through="tool_result").to_json("below/ask")
+    message = Answer("yes", "ann", source="tool_result").to_json("below/ask")
     assert message["through"] == "tool_result"
-    feedback = feedback_from_json(message, through="update")
-    assert (feedback.through, feedback_to_json(feedback, request="ask")["through"]) == ("tool_result", "tool_result")
-    without_channel = feedback_from_json(Answer("yes", "ann").to_json("ask"), through="signal")
-    assert (without_channel.through, "through" in feedback_to_json(without_channel, request="ask")) == ("signal", False)
+    feedback = feedback_from_json(message, source="update")
+    assert (feedback.source, feedback_to_json(feedback, request="ask")["through"]) == ("tool_result", "tool_result")
+    without_channel = feedback_from_json(Answer("yes", "ann").to_json("ask"), source="signal")
+    assert (without_channel.source, "through" in feedback_to_json(without_channel, request="ask")) == ("signal", False)
     with pytest.raises(MessageInvalid, match="'through' must be tool_result or mcp"):
-        feedback_from_json({"request_id": "a", "answer": 1, "through": "deadline"}, through="signal")
+        feedback_from_json({"request_id": "a", "answer": 1, "through": "deadline"}, source="signal")
 
 
 _ATTEMPT = Attempt(1)

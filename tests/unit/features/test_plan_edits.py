@@ -32,7 +32,7 @@ _ODD_NAMES = ("step 700", "a/b-700", "-700-", "700", "ä.700")
 
 @pytest.fixture(scope="module")
 def large_run() -> RunScheduler:
-    """A run of `_MANY` nodes and of `_ODD_NAMES`."""
+    """A run of `_NODE_COUNT` nodes and a node for each of `_ODD_NAMES`."""
     return scheduler_of(*(node(f"n{number}") for number in range(_NODE_COUNT)), *map(node, _ODD_NAMES))
 
 
@@ -76,7 +76,7 @@ def test_added_llm_agents_are_sub_plans() -> None:
     assert extension_from_json(extension.to_json()).to_json() == extension.to_json()
 
 
-def test_added_nodes_request_parts_of_future_results_but_not_of_completed_ones() -> None:
+def test_added_nodes_get_parts_of_future_results_and_cannot_read_missing_parts_of_completed_results() -> None:
     scheduler = started_run(node("made"), node("later", "made"), node("each", "later", for_each=[1, 2]))
     parts: dict[Path, ProjectedPart] = {("known",): ProjectedPart("small", 1)}
     scheduler.complete("made", StoredValue("ref", name="made.result", parts=parts), at=1.0)
@@ -142,7 +142,9 @@ def _run_with_map() -> Any:
 
 
 @pytest.mark.usefixtures("small_budget")
-def test_rejected_nodes_use_up_the_budget_of_a_moment_and_are_then_ignored(checked_counts: list[int]) -> None:
+def test_rejected_nodes_use_up_the_budget_of_an_activation_and_are_then_refused_unchecked(
+    checked_counts: list[int],
+) -> None:
     scheduler = _run_with_map()
     before = state_to_json(scheduler)
     rejected_command = AddUnparsedNodes([*_NEW_NODES, node("m[a]")])
@@ -161,7 +163,9 @@ def test_many_rejected_nodes_leave_compute_budget_for_the_run() -> None:
     assert states(scheduler)["b"] == "ready"
 
 
-def test_many_small_extensions_are_accepted_at_one_moment_and_each_is_read_once(checked_counts: list[int]) -> None:
+def test_many_small_extensions_are_accepted_in_one_activation_and_each_is_checked_once(
+    checked_counts: list[int],
+) -> None:
     scheduler = started_run(node("a"))
     assert apply_command(AddUnparsedNodes([node("b", "a")]), scheduler, at=2.0) is None
     assert (checked_counts, states(scheduler)) == ([2], {"a": "running", "b": "pending"})
@@ -209,15 +213,17 @@ def test_nodes_that_are_too_expensive_to_check_are_rejected_without_a_check(chec
 
 @pytest.mark.usefixtures("small_budget")
 @pytest.mark.parametrize("is_early", [False, True])
-def test_nodes_of_guidance_have_the_same_limits(is_early: bool, checked_counts: list[int]) -> None:
+def test_nodes_in_an_answer_to_guidance_have_the_limits_of_added_nodes(
+    is_early: bool, checked_counts: list[int]
+) -> None:
     first = ["m"] if is_early else []
     scheduler = started_run(node("m", for_each=["a"], key="{{item}}"), node("ask", *first, human=_GUIDANCE))
     answer = Feedback("ask", {"text": "more", "nodes": [*_NEW_NODES, node("m[a]")]}, by="ann")
-    early_refusals = [scheduler.features.feedback.refusal_of(answer, 2.0) for _ in range(100)]
+    validator_refusals = [scheduler.features.feedback.refusal_of(answer, 2.0) for _ in range(100)]
     refusals = [scheduler.features.feedback.answer(answer, 2.0) for _ in range(100)]
     expected = [f"'ask': {_DUPLICATE_ID}", TOO_MUCH_AT_ONCE]
-    assert (list(dict.fromkeys(early_refusals)), list(dict.fromkeys(refusals))) == (expected, expected)
-    assert len(checked_counts) == early_refusals.count(expected[0]) + refusals.count(expected[0]) < 60
+    assert (list(dict.fromkeys(validator_refusals)), list(dict.fromkeys(refusals))) == (expected, expected)
+    assert len(checked_counts) == validator_refusals.count(expected[0]) + refusals.count(expected[0]) < 60
     assert scheduler.features.feedback.answer(answer, 3.0) == expected[0]
 
 
@@ -228,7 +234,7 @@ def test_guidance_with_nodes_is_parsed_once(checked_counts: list[int]) -> None:
     assert (checked_counts, list(states(scheduler))) == ([3], ["ask", "a", "b"])
 
 
-def test_compute_budget_of_one_moment_fits_the_largest_message() -> None:
+def test_compute_budget_of_an_activation_fits_the_largest_message() -> None:
     scheduler = scheduler_of(node("a"))
     nodes = [node(f"x{number}", arguments={"text": "x" * 1_200}) for number in range(200)]
     extension = checked_extension(nodes, scheduler.state, tools={}, budget=ComputeBudget(CHECK_BUDGET))

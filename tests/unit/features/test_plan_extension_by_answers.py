@@ -9,7 +9,7 @@ import pytest
 
 from dagwright.core.expressions.compute_budget import TOO_MUCH_AT_ONCE
 from dagwright.core.model.actor import Actor
-from dagwright.core.model.answers import normal_answer
+from dagwright.core.model.answers import normalize_answer
 from dagwright.core.model.compiled import plan_from_json, plan_to_json
 from dagwright.core.model.requests import Feedback
 from dagwright.features.commands.node_commands import RetryNode, SetResult
@@ -100,7 +100,7 @@ def test_nodes_of_an_answer_cannot_have_generated_ids() -> None:
 def test_answer_may_have_only_nodes_or_no_nodes_and_unknown_tools() -> None:
     scheduler = _run_with_request()
     [request] = open_requests(scheduler).values()
-    assert normal_answer(request, {"text": "x", "nodes": None}) == {"text": "x"}
+    assert normalize_answer(request, {"text": "x", "nodes": None}) == {"text": "x"}
     assert answer_request(scheduler, "ask", {"nodes": [node("look")]}, at=1.0) is None
     assert record_of(scheduler, "ask").result == {"text": "", "nodes": ["look"]}
     scheduler = _run_with_request()
@@ -267,7 +267,7 @@ def _run_with_failure(**fields: Any) -> RunScheduler:
 def test_retry_with_other_arguments_is_a_new_node_and_rejected_for_an_item() -> None:
     answered_run, retried_run = _run_with_failure(), _run_with_failure()
     answer = {"selected": ["retry"], "arguments": {"to": "eve"}}
-    assert answer_request(answered_run, "a", answer, by="ann", through="update", at=2.0) is None
+    assert answer_request(answered_run, "a", answer, by="ann", source="update", at=2.0) is None
     assert apply_command(RetryNode("a", {"to": "eve"}, Actor("ann", None, "update")), retried_run, at=2.0) is None
     assert states(answered_run) == states(retried_run) == {"a": "superseded", "a#2": "ready", "b": "pending"}
     [task] = start_ready_tasks(answered_run)

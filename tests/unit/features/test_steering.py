@@ -9,7 +9,7 @@ import pytest
 from dagwright.client.node_view import arguments_for_display
 from dagwright.core.boundary import wire
 from dagwright.core.model.actor import Actor
-from dagwright.core.model.requests import Through
+from dagwright.core.model.requests import MessageSource
 from dagwright.core.model.states import NodeError, RunStatus
 from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.rebuild import Rebuild
@@ -141,11 +141,11 @@ class _FakeRun:
         self.commands = CommandHandler(self.notes)
         self.scheduler: RunScheduler | None = None
 
-    def send(self, name: str, message: Any = None, *, through: Through = "signal") -> CommandResult:
-        return self.read(name, lambda: message, through=through)
+    def send(self, name: str, message: Any = None, *, source: MessageSource = "signal") -> CommandResult:
+        return self.read(name, lambda: message, source=source)
 
-    def read(self, name: str, read_message: Callable[[], Any], *, through: Through = "signal") -> CommandResult:
-        return self.commands.handle(name, read_message, through=through, scheduler=self.scheduler, at=2.0)
+    def read(self, name: str, read_message: Callable[[], Any], *, source: MessageSource = "signal") -> CommandResult:
+        return self.commands.handle(name, read_message, source=source, scheduler=self.scheduler, at=2.0)
 
     def start(self, *nodes: dict[str, Any]) -> RunScheduler:
         self.scheduler = scheduler_of(*(nodes or (node("a"), node("b"))))
@@ -167,9 +167,9 @@ def _raise_key_error(*_: Any, **__: Any) -> Any:
 
 def test_early_commands_are_applied_in_order_when_the_run_has_its_plan() -> None:
     run = _FakeRun()
-    first = run.send(wire.PAUSE, {"by": "ann"}, through="update")
+    first = run.send(wire.PAUSE, {"by": "ann"}, source="update")
     run.send(wire.SET_LIMITS, {"max_parallel": 1, "by": "ann"})
-    run.send(wire.PAUSE, {"by": "bob"}, through="update")
+    run.send(wire.PAUSE, {"by": "bob"}, source="update")
     run.send(wire.RESUME)
     assert (first, run.reported) == (CommandResult(confirmation="stored until the run has loaded its plan"), [])
     scheduler = run.start()
@@ -192,7 +192,7 @@ def test_command_that_comes_as_update_and_as_signal_is_applied_once(is_early: bo
     cancel = (wire.CANCEL, {"by": "ann", "command_id": "3"})
     # A slow worker gets several updates before their signals.
     for name, message in (pause, limits, cancel):
-        run.send(name, message, through="update")
+        run.send(name, message, source="update")
     for name, message in (pause, limits, cancel):
         assert run.commands.refusal_of(name, lambda: message, scheduler=run.scheduler, at=2.0) is None  # noqa: B023
     results = [run.send(name, message) for name, message in (pause, limits, cancel)]
@@ -215,7 +215,7 @@ def test_equal_commands_with_different_or_no_ids_are_all_applied() -> None:
 def test_rejected_messages_leave_one_note_each() -> None:
     run = _FakeRun()
     run.start()
-    run.send(wire.CANCEL, {"by": "ann"}, through="update")
+    run.send(wire.CANCEL, {"by": "ann"}, source="update")
     run.send(wire.CANCEL, {"by": "bob"})
     run.send(wire.CANCEL, {"by": "bob"})
     refusal_note = ("refused", "cancel: the run is being stopped already")
@@ -246,7 +246,7 @@ def test_run_that_reports_its_end_rejects_commands(name: str, message: Any) -> N
         scheduler.fail(task.id, NodeError("odd", "x"), at=2.0)
     run.commands.end()
     refusal = run.commands.refusal_of(name, lambda: message, scheduler=scheduler, at=2.0)
-    results = [run.send(name, message, through="update"), run.send(name, message)]
+    results = [run.send(name, message, source="update"), run.send(name, message)]
     assert (refusal, results) == ("the run has ended", [CommandResult("the run has ended")] * 2)
     assert (scheduler.is_finished, run.reported) == (True, [("refused", f"{name}: the run has ended")])
 
@@ -278,7 +278,7 @@ def test_unreadable_message_is_rejected_unless_it_pauses_or_cancels(name: str) -
     reason = "the payload is not JSON: x"
     assert (
         run.read(wire.SET_LIMITS, _raise_message_invalid).refusal
-        == run.read(wire.SET_LIMITS, _raise_message_invalid, through="update").refusal
+        == run.read(wire.SET_LIMITS, _raise_message_invalid, source="update").refusal
     )
     assert run.commands.refusal_of(wire.SET_LIMITS, _raise_message_invalid, scheduler=run.scheduler, at=2.0) == reason
     assert run.reported == [("refused", f"set_limits: {reason}")]

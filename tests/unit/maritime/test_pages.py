@@ -18,7 +18,7 @@ INDEX = "maritime-shipments"
 
 
 class FakeSearchClient:
-    """A client whose server has documents 0 to `total`, one identifier each, in that order."""
+    """A client whose server has `total` documents; their identifiers are 0, 1, 2, … in this order."""
 
     def __init__(self, total: int, *, has_identifier: bool = True, size: int = 0) -> None:
         self.requests: list[dict[str, Any]] = []
@@ -71,12 +71,12 @@ async def pages(offset: Any = None, page_size: int = 20) -> list[list[int]]:
     raise AssertionError("the pages have no end")
 
 
-async def test_pages_end_with_one_row_for_an_answer(use_client: Any) -> None:
+async def test_pages_end_if_the_row_limit_is_one(use_client: Any) -> None:
     use_client(FakeSearchClient(3), QueryLimits(rows=1))
     assert await pages() == [[0], [1], [2]]
 
 
-async def test_last_countable_documents_are_a_page_and_later_pages_continue(use_client: Any) -> None:
+async def test_last_documents_in_the_offset_window_are_a_page_and_later_pages_continue(use_client: Any) -> None:
     use_client(FakeSearchClient(10_003), QueryLimits())
     assert await pages(9_980) == [[*range(9_980, 10_000)], [10_000, 10_001, 10_002]]
     assert await pages(9_990) == [[*range(9_990, 10_000)], [10_000, 10_001, 10_002]]
@@ -84,7 +84,7 @@ async def test_last_countable_documents_are_a_page_and_later_pages_continue(use_
         await pages(10_000)
 
 
-async def test_last_page_by_a_number_has_no_more(use_client: Any) -> None:
+async def test_last_page_at_a_numeric_offset_has_no_next_page(use_client: Any) -> None:
     use_client(FakeSearchClient(10_000), QueryLimits())
     assert await pages(9_980) == [[*range(9_980, 10_000)]]
     assert await pages(9_970) == [[*range(9_970, 9_990)], [*range(9_990, 10_000)]]
@@ -103,7 +103,7 @@ async def test_query_with_the_maximum_number_of_sorts_has_pages(use_client: Any)
 async def test_oversized_page_continues_on_the_next(
     use_client: Any, monkeypatch: pytest.MonkeyPatch, offset: Any
 ) -> None:
-    # Five of these fit; a page may have twenty, and the remaining ones could be on one page.
+    # Only five documents fit into the size limit, although the page size of 20 would allow all 13.
     monkeypatch.setattr("dagwright_maritime.search.results.RESULT_LIMIT_BYTES", 1_200)
     use_client(FakeSearchClient(13, size=200), QueryLimits())
     assert await pages(offset) == [[*range(5)], [*range(5, 10)], [10, 11, 12]]

@@ -330,7 +330,7 @@ def goal_of(**document: Any) -> Goal:
 def test_request_has_all_fields_of_the_profile() -> None:
     manco = {"id": "prt_2", "name": "ManCo", "kind": "company"}
     goal = goal_of(context={"cbu": "prt_1", "manco": manco}, turns=["x"], confidence=0.8)
-    assert (goal.profile, goal.confidence, goal.replans, goal.streams) == ("intents", 0.8, 0, False)
+    assert (goal.profile, goal.confidence, goal.max_replans, goal.streams) == ("intents", 0.8, 0, False)
     assert goal.context == {"cbu": {"id": "prt_1"}, "manco": manco}
     assert goal_from_json(goal.to_json()) == goal
     # Session names may also be passed separately. Names in the request override them.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.tools import Effects, ToolDeclaration, WorkerCard
-from dagwright.core.validation.workers import WorkerTool
+from dagwright.core.validation.worker_tools import WorkerTool
 from dagwright.planner.plan_parser import encode_tools
 from dagwright.planner.rounds_parser import parse_round
 from dagwright.planner.rounds_prompts import intention_messages
@@ -259,7 +259,7 @@ def test_slot_of_an_earlier_round_is_valid_unless_null_or_of_another_kind() -> N
     (problem,) = rejected["problems"]
     assert problem["code"] == "invalid_reference"
     assert problem["pointer"] == "/sub_goals/0/inputs/numbers/1/slot"
-    assert problem["message"] == "'add_up' requires 'numbers', and 'total' is another slot"
+    assert problem["message"] == "'add_up' requires 'numbers', but the reference is to the slot 'total'"
     assert problem["hint"] == "connect 'numbers' of 'pick' or 'rest' of 'add_up'"
     assert problem["message"] in rejected["repair"]
     # The slots are also checked if both sub-goals start in the same answer.

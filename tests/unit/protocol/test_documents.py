@@ -293,7 +293,7 @@ def test_invalid_run_input_is_rejected_in_one_line(message: Any) -> None:
     ],
 )
 def test_cancel_accepts_any_payload(message: Any, expected: Actor) -> None:
-    assert actor_from_any_message(message, through="signal") == expected
+    assert actor_from_any_message(message, source="signal") == expected
 
 
 def test_invalid_report_of_a_sub_plan_is_rejected() -> None:

@@ -224,7 +224,7 @@ def test_run_may_have_effects_of_a_call_whose_repetition_was_not_started() -> No
 @pytest.mark.parametrize(
     ("tool", "size_bytes"),
     [
-        # A foreign worker, and a user tool that raises an error of this type.
+        # A worker of another program, and a user tool that raises an error of this type.
         ("other", 0),
         ("make", None),
         ("send", 9000),

@@ -9,7 +9,7 @@ import pydantic
 import pytest
 
 from dagwright.core.model.tools import Effects, WorkerCard
-from dagwright.core.validation.workers import PreconditionMissing
+from dagwright.core.validation.worker_tools import PreconditionMissing
 from dagwright.settings import Settings
 from dagwright.tools import (
     RetryLater,

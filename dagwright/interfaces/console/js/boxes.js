@@ -124,7 +124,7 @@ export class Boxes {
 
   #node(box) {
     const node = this.#model.find(box.id) ?? { status: "pending" };
-    const items = box.of === undefined ? this.#model.items.get(box.id) : undefined;
+    const items = box.mapNodeId === undefined ? this.#model.items.get(box.id) : undefined;
     const name = node.title || box.id;
     const caption = `${stateLabel(node.status)}${node.partial ? " in part" : ""}`;
     const attemptText = node.attempts > 1 ? `, attempt ${node.attempts}` : "";

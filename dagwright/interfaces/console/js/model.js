@@ -170,8 +170,8 @@ export class Model {
   /**
    * The boxes and edges to draw.
    *
-   * A box is {key, id} for a node, {key, id, of} for an item `of` a node, or {key, label, members} for a group. Edges are
-   * [from, to] between keys, without duplicates. `boxOf` maps a node to the key of its box.
+   * A box is {key, id} for a node, {key, id, mapNodeId} for an item of the node `mapNodeId`, or {key, label, members}
+   * for a group. Edges are [from, to] between keys, without duplicates. `boxOf` maps a node to the key of its box.
    */
   boxes() {
     const boxes = [];
@@ -202,7 +202,7 @@ export class Model {
     for (const box of [...boxes]) {
       const items = box.id !== undefined && this.open.has(itemsKey(box.id)) ? this.items.get(box.id) : undefined;
       for (const id of [...(items?.keys() ?? [])].slice(0, MAX_MEMBERS)) {
-        boxes.push({ key: id, id, of: box.id });
+        boxes.push({ key: id, id, mapNodeId: box.id });
         drawnEdges.push([box.key, id]);
       }
     }

@@ -53,7 +53,7 @@ def _write(name: str, *values: Any) -> str:
     return name
 
 
-def _calls(*names: str, **fields: Any) -> dict[str, Any]:
+def _plan_with_unknown_tools(*names: str, **fields: Any) -> dict[str, Any]:
     return {"plan": 1, "nodes": [{"id": name, "tool": "calculate"} for name in names], **fields}
 
 
@@ -108,7 +108,7 @@ def test_each_line_of_a_jsonl_file_and_each_file_gets_a_line(command: Command) -
     assert documents[1]["errors"] == [problem]
 
 
-def test_table_names_levels_and_critical_path(command: Command) -> None:
+def test_table_lists_levels_and_critical_path(command: Command) -> None:
     code, out, _ = command("check", _write("small.json", _VALID))
     assert (code, [" ".join(line.split()) for line in out.splitlines()]) == (
         0,
@@ -126,7 +126,7 @@ def test_table_names_levels_and_critical_path(command: Command) -> None:
 
 def test_problems_are_cut_and_counted_in_singular_and_plural(command: Command) -> None:
     for count, rest_text in ((27, "7 more problems"), (21, "1 more problem")):
-        file = _write("wrong.json", _calls(*(f"n{number}" for number in range(count))))
+        file = _write("wrong.json", _plan_with_unknown_tools(*(f"n{number}" for number in range(count))))
         code, _, err = command("check", file)
         assert (code, len(err.splitlines())) == (2, 21)
         assert err.splitlines()[-1] == f"wrong.json: and {rest_text}; --json lists all"
@@ -160,10 +160,14 @@ def test_unreadable_file_hides_no_other_problem(command: Command) -> None:
 
 
 def test_all_invalid_inputs_of_a_run_are_reported(command: Command) -> None:
-    texts = {name: {"expression": f"{{{{PLACEHOLDER_{name}}}}}"} for name in "abcd"}
-    nodes = [{"id": name, "tool": "calculator", "arguments": text} for name, text in texts.items()]
-    plan = _write("plan.json", {"plan": 1, "inputs": {name: {"type": "integer"} for name in texts}, "nodes": nodes})
-    options = [text for each in ("strange=1", "a=x", "b=1") for text in ("--input", each)]
+    arguments_by_name = {name: {"expression": f"{{{{PLACEHOLDER_{name}}}}}"} for name in "abcd"}
+    nodes = [
+        {"id": name, "tool": "calculator", "arguments": arguments} for name, arguments in arguments_by_name.items()
+    ]
+    plan = _write(
+        "plan.json", {"plan": 1, "inputs": {name: {"type": "integer"} for name in arguments_by_name}, "nodes": nodes}
+    )
+    options = [part for pair in ("strange=1", "a=x", "b=1") for part in ("--input", pair)]
     code, out, _ = command("run", plan, *options, "--input-file", _write("values.json", {"c": "y"}), "--json")
     assert (code, _errors(out)) == (
         2,
@@ -179,21 +183,21 @@ def test_all_invalid_inputs_of_a_run_are_reported(command: Command) -> None:
 _INTENTS = {"intents": [{"verb": "cbu.add-product", "params": {"product": "CUSTODY"}, "refs": {"cbu-id": "@cbu"}}]}
 
 
-def test_session_names_are_given_by_context(command: Command) -> None:
+def test_context_gives_values_for_at_names(command: Command) -> None:
     file = _write("intents.json", _INTENTS)
     code, out, _ = command("check", file, "--json")
     assert (code, _errors(out)[0][0]) == (2, "missing_context")
     for context in ("cbu=fund_1", "@cbu=fund_1"):
         code, out, _ = command("check", file, "--context", context, "--json")
         assert (code, json.loads(out)["notes"]) == (0, [])
-    # Rejected for another reason, so that no server is started.
+    # The invalid `--input` rejects the run after the note about `--context`, so no server is started.
     code, _, err = command("run", file, "--context", "cbu=fund_1", "--context", "cbuu=x", "--input", "strange=1")
     note, error_line = err.splitlines()
     assert (code, note) == (2, "note: the plan does not use @cbuu, which `context` gives; did you mean 'cbu'?")
     assert "the plan has no input 'strange'" in error_line
 
 
-def test_unused_session_name_is_noted(command: Command) -> None:
+def test_unused_at_name_of_context_is_noted(command: Command) -> None:
     more = ["--context", "cbuu=x", "--context", "@manco=y", "--json"]
     for plan in (_INTENTS, {"plan": 1, "nodes": [{"id": "a", "plan": _INTENTS}]}):
         code, out, _ = command("check", _write("intents.json", plan), "--context", "cbu=fund_1", *more)
@@ -223,7 +227,7 @@ def test_python_m_dagwright_runs_check_without_loading_temporal(
     assert ("dagwright.interfaces.cli" in modules, "temporalio" in modules) == (True, False)
 
 
-def test_unknown_input_of_a_file_and_unknown_session_name_are_noted(command: Command) -> None:
+def test_unknown_input_of_a_file_and_unknown_at_name_of_context_are_noted(command: Command) -> None:
     node = {"id": "a", "tool": "wait", "arguments": {"duration": "{{PLACEHOLDER_d}}"}}
     file, values = _write("plan.json", {"plan": 1, "nodes": [node]}), _write("values.json", {"other": 1})
     code, _, err = command("run", file, "--input-file", values, "--context", "cbuu=x")
@@ -311,7 +315,7 @@ def test_missing_files_and_syntax_errors_are_reported(name: str, command: Comman
     assert (code, "line 2, column 12" in err) == (2, True)
 
 
-def test_bad_usage_is_a_document_with_json(command: Command) -> None:
+def test_option_json_reports_bad_usage_as_a_document(command: Command) -> None:
     code, out, err = command("status", "--json")
     assert (code, json.loads(out)) == (2, {"status": "bad_usage", "message": err.strip()})
     code, out, err = command("graph", "x", "--format", "svg", "--json")

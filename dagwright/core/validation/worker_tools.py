@@ -1,4 +1,8 @@
-"""Checks of worker tools: of a set of worker tools, of nodes that call them, and of the slots that a call requires."""
+"""Checks of a set of worker tools, of the nodes that call them, and of the slots that a call requires.
+
+A worker tool is a tool with a card, which declares the slots that the tool requires and outputs. A slot is a named
+output of a worker tool; a worker tool that requires the slot receives it in the argument of the same name.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,7 +30,7 @@ class WorkerTool:
     card: WorkerCard
 
 
-class WorkersRejected(ValueError):
+class WorkerToolsRejected(ValueError):
     """A set of worker tools that no planner could use; the message lists all problems."""
 
 
@@ -36,26 +40,26 @@ class PreconditionMissing(UnresolvedReference):
     code = FailureCode.PRECONDITION_MISSING.value
 
 
-def workers_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, WorkerTool]:
+def worker_tools_among(tools: Mapping[str, ToolDeclaration]) -> dict[str, WorkerTool]:
     """Return name -> worker tool, in the order of the tools."""
     return {name: WorkerTool(tool, tool.worker) for name, tool in tools.items() if tool.worker is not None}
 
 
-def check_workers(workers: Mapping[str, WorkerTool]) -> None:
+def check_worker_tools(worker_tools: Mapping[str, WorkerTool]) -> None:
     """Check a set of worker tools as a whole; an empty set is valid.
 
     Raises:
-        WorkersRejected: the set has problems.
+        WorkerToolsRejected: the set has problems.
     """
-    problems = [*_set_problems({name: worker.card for name, worker in workers.items()})]
+    problems = [*_set_problems({name: worker_tool.card for name, worker_tool in worker_tools.items()})]
     if problems:
-        raise WorkersRejected("; ".join(problems))
+        raise WorkerToolsRejected("; ".join(problems))
 
 
-def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
+def _set_problems(cards: Mapping[str, WorkerCard]) -> Iterator[str]:
     by_normal_name: dict[str, str] = {}
     owners: dict[str, str] = {}
-    for name, card in workers.items():
+    for name, card in cards.items():
         first_name = by_normal_name.setdefault(name.casefold().replace("-", "_"), name)
         if first_name != name:
             yield f"the worker tools {first_name!r} and {name!r} have the same name except for case and '-' or '_'"
@@ -64,32 +68,32 @@ def _set_problems(workers: Mapping[str, WorkerCard]) -> Iterator[str]:
             if owner != name:
                 message = f"the worker tools {owner!r} and {name!r} both output {slot!r}"
                 yield f"{message}; only one of them can output a slot"
-    substitutable_slots = {other for card in workers.values() for other in card.same_as.values()}
-    for name, card in workers.items():
+    replaceable_slots = {slot for card in cards.values() for slot in card.same_as.values()}
+    for name, card in cards.items():
         for slot in card.requires:
-            if slot not in owners and slot not in substitutable_slots:
+            if slot not in owners and slot not in replaceable_slots:
                 hint = suggestion(slot, list(owners))
                 message = f"the worker tool {name!r} requires {slot!r}, which no worker tool outputs"
                 yield message + (f"; {hint}" if hint else "")
-    if workers and not any(card.goal_type == "deliverable" for card in workers.values()):
-        names = ", ".join(map(repr, workers))
+    if cards and not any(card.goal_type == "deliverable" for card in cards.values()):
+        names = ", ".join(map(repr, cards))
         yield f"none of the worker tools makes a deliverable ({names}), so no question could be answered"
 
 
 # Checks of a plan before it runs.
 
-WorkerProblem = tuple[str, Sequence[str | int], str, str | None]
+WorkerCallProblem = tuple[str, Sequence[str | int], str, str | None]
 """Code, path in the node, message and hint."""
 
 
-def problems_of_worker(
+def problems_of_worker_call(
     node: Node,
-    worker: WorkerTool,
+    worker_tool: WorkerTool,
     bindings: Sequence[Binding],
     *,
     producers: Mapping[str, ToolDeclaration],
     is_sub_goal: bool,
-) -> Iterator[WorkerProblem]:
+) -> Iterator[WorkerCallProblem]:
     """Yield the problems of a node that calls a worker tool, except for the schema of its arguments.
 
     Args:
@@ -97,8 +101,8 @@ def problems_of_worker(
         producers: node id -> tool that produces the node's result.
         is_sub_goal: whether the node was written as a sub-goal, which declares the outputs of its worker tool.
     """
-    card, tool_name = worker.card, worker.tool.name
-    properties = (worker.tool.input_schema or {}).get("properties", {})
+    card, tool_name = worker_tool.card, worker_tool.tool.name
+    properties = (worker_tool.tool.input_schema or {}).get("properties", {})
     keys = {parameter_name(key, properties): key for key in node.arguments}
     for slot in omitted_slots(card, node.arguments):
         key = keys.get(slot)
@@ -106,13 +110,15 @@ def problems_of_worker(
         message = f"{tool_name!r} requires the slot {slot!r}, but the arguments do not have it"
         yield PRECONDITION_MISSING, ("arguments", key) if key is not None else (), message, hint
     yield from _unknown_slots(bindings, producers)
-    yield from _wrong_slots(bindings, worker, producers)
+    yield from _wrong_slots(bindings, worker_tool, producers)
     if is_sub_goal:
         yield from _card_mismatches(node, tool_name, card)
 
 
-def _unknown_slots(bindings: Sequence[Binding], producers: Mapping[str, ToolDeclaration]) -> Iterator[WorkerProblem]:
-    """Yield a problem for each reference to a slot that the worker tool does not output."""
+def _unknown_slots(
+    bindings: Sequence[Binding], producers: Mapping[str, ToolDeclaration]
+) -> Iterator[WorkerCallProblem]:
+    """Yield a problem for each reference to a slot that the referenced worker tool does not output."""
     for path, template in bindings:
         for part in template:
             if not isinstance(part, ResultOf) or part.field != "result" or not part.path or isinstance(part.path, str):
@@ -129,10 +135,10 @@ def _unknown_slots(bindings: Sequence[Binding], producers: Mapping[str, ToolDecl
 
 
 def _wrong_slots(
-    bindings: Sequence[Binding], worker: WorkerTool, producers: Mapping[str, ToolDeclaration]
-) -> Iterator[WorkerProblem]:
+    bindings: Sequence[Binding], worker_tool: WorkerTool, producers: Mapping[str, ToolDeclaration]
+) -> Iterator[WorkerCallProblem]:
     """Yield a problem for each reference to a slot other than the required slot."""
-    properties = (worker.tool.input_schema or {}).get("properties", {})
+    properties = (worker_tool.tool.input_schema or {}).get("properties", {})
     for path, template in bindings:
         part = template[0] if len(template) == 1 and len(path) <= 2 else None
         if not isinstance(part, ResultOf) or part.field != "result" or isinstance(part.path, str):
@@ -141,7 +147,7 @@ def _wrong_slots(
             continue
         producer, name = producers.get(part.node), parameter_name(str(path[0]), properties)
         if producer is not None and producer.worker is not None and part.path[0] in producer.worker.outputs:
-            message = wrong_slot_message(worker, name, producer.worker, str(part.path[0]))
+            message = wrong_slot_message(worker_tool, name, producer.worker, str(part.path[0]))
             if message is not None:
                 yield "invalid_reference", ("arguments", *path), message, _producer_hint(name, producers)
 
@@ -151,19 +157,19 @@ def _producer_hint(slot: str, producers: Mapping[str, ToolDeclaration]) -> str:
     return f"{node_ids[0]!r} outputs it" if node_ids else f"no node before it outputs {slot!r}"
 
 
-def wrong_slot_message(worker: WorkerTool, name: str, producer: WorkerCard, slot: str) -> str | None:
+def wrong_slot_message(worker_tool: WorkerTool, name: str, producer: WorkerCard, slot: str) -> str | None:
     """Return why a slot cannot fill an argument; `None` if it can, or if the argument is not a required slot.
 
     Args:
         name: name of the argument.
         producer: card of the worker tool that outputs the slot.
     """
-    if name not in worker.card.requires or producer.fills(slot, name):
+    if name not in worker_tool.card.requires or producer.fills(slot, name):
         return None
-    return f"{worker.tool.name!r} requires {name!r}, and {slot!r} is another slot"
+    return f"{worker_tool.tool.name!r} requires {name!r}, but the reference is to the slot {slot!r}"
 
 
-def _card_mismatches(node: Node, name: str, card: WorkerCard) -> Iterator[WorkerProblem]:
+def _card_mismatches(node: Node, name: str, card: WorkerCard) -> Iterator[WorkerCallProblem]:
     """Yield the differences between the declarations of a sub-goal and the card of its worker tool."""
     outputs, goal_type = node.metadata.get("outputs", []), node.metadata.get("goal_type")
     unknown_slots = [slot for slot in outputs if slot not in card.outputs]
@@ -215,7 +221,7 @@ def missing_slots(
 ) -> list[tuple[str, str | None]]:
     """Return the missing required slots of a call, each with the reference that resolved to null, if any.
 
-    A slot counts as missing if it is null, or if it is a list of slots of which one is null.
+    A slot is missing if its argument is null, or is a list of references of which one resolved to null.
 
     Args:
         arguments: resolved arguments of the call.
@@ -253,10 +259,10 @@ def prepare_call(task: Task, tools: Mapping[str, ToolDeclaration]) -> Task:
     return replace(task, arguments={**task.arguments, SUB_GOAL: _sub_goal_argument(task.node, tool.name, card)})
 
 
-def _sub_goal_argument(node: CompiledNode, worker: str, card: WorkerCard) -> dict[str, Any]:
+def _sub_goal_argument(node: CompiledNode, tool_name: str, card: WorkerCard) -> dict[str, Any]:
     return {
         "id": sub_goal_id_of(node.id),
-        "worker": worker,
+        "worker": tool_name,
         "description": node.title or "",
         "inputs": _inputs_from_sub_goals(node.bindings),
         "outputs": list(card.outputs),

@@ -21,10 +21,10 @@ from dagwright.core.model.worker_results import (
     worker_result_of,
 )
 from dagwright.core.validation.validation import check_document
-from dagwright.core.validation.workers import (
-    WorkersRejected,
+from dagwright.core.validation.worker_tools import (
     WorkerTool,
-    check_workers,
+    WorkerToolsRejected,
+    check_worker_tools,
     missing_slots,
     prepare_call,
 )
@@ -114,14 +114,14 @@ def _set_of(cards: Mapping[str, WorkerCard]) -> dict[str, WorkerTool]:
     ],
 )
 def test_unusable_set_of_worker_tools_is_rejected(workers: dict[str, WorkerCard], message: str) -> None:
-    with pytest.raises(WorkersRejected) as error:
-        check_workers(_set_of(workers))
+    with pytest.raises(WorkerToolsRejected) as error:
+        check_worker_tools(_set_of(workers))
     assert str(error.value).startswith(message)
 
 
 def test_all_problems_of_a_set_are_reported_at_once() -> None:
-    with pytest.raises(WorkersRejected) as error:
-        check_workers(_set_of({"x": card("a"), "y": card("a", requires=("q",))}))
+    with pytest.raises(WorkerToolsRejected) as error:
+        check_worker_tools(_set_of({"x": card("a"), "y": card("a", requires=("q",))}))
     assert len(str(error.value).split("; ")) == 4
 
 
@@ -167,7 +167,7 @@ def test_a_sub_goal_is_checked_against_the_card_of_its_worker_tool_and_its_slots
     ("argument", "location"), [("{{a.result.count}}", ""), (["{{a.result.found}}", "{{a.result.count}}"], "/1")]
 )
 def test_a_misplaced_slot_is_rejected(argument: Any, location: str) -> None:
-    message = "'show' requires 'found', and 'count' is another slot"
+    message = "'show' requires 'found', but the reference is to the slot 'count'"
     assert problems_in(FIND_NODE, node("b", tool="show", arguments={"found": argument})) == [
         ("invalid_reference", f"/nodes/1/arguments/found{location}", message, "'a' outputs it")
     ]
