@@ -31,7 +31,7 @@ from dagwright.protocol.idempotency import idempotency_key
 from dagwright.protocol.messages import Parent
 from dagwright.protocol.run_labels import task_summary
 from dagwright.protocol.sent_headers import headers_of_call
-from dagwright.workflows.retries import FIVE_ATTEMPTS, REGION_BATCH, UNLIMITED, retry_policy_of
+from dagwright.workflows.retries import FIVE_ATTEMPTS, REGION_BATCH_RETRIES, UNLIMITED_ATTEMPTS, retry_policy_of
 
 if TYPE_CHECKING:
     from dagwright.protocol.ready_calls import ReadyCall
@@ -42,12 +42,12 @@ delays the attempt after a worker died (docs/contributing/guards.md F15).
 """
 
 
-_BATCH_TIMEOUT = timedelta(days=1)
+_REGION_BATCH_TIMEOUT = timedelta(days=1)
 """A region batch limits its own time: it ends after about 0.2 s, or at the timeout of the running node.
 A batch that cannot reach the store waits and sends heartbeats; after a day, another attempt starts.
 """
 
-INTERNAL_ATTEMPT = timedelta(hours=1)
+INTERNAL_ATTEMPT_TIMEOUT = timedelta(hours=1)
 """Timeout of one attempt of an internal activity, which sends heartbeats by itself. The timeout only ends attempts that
 hang: a dead worker is detected by its heartbeats, and a store that does not respond fails the attempt within five
 minutes. No valid plan needs so much time: the largest value of such an activity is 1 GB, which takes a minute, or half
@@ -143,7 +143,7 @@ def json_payload(encoded: bytes) -> Payload:
 def start_call(
     task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunScope
 ) -> workflow.ActivityHandle[RawValue]:
-    """Start the activity of a task; its id is the node's id."""
+    """Start the activity of a task. The activity ID is derived from the ID of the call."""
     node = task.node
     if node.kind == "region":
         return _start_region_batch(task, call, task_queue=tool.task_queue or run.task_queue)
@@ -164,7 +164,7 @@ def start_call(
 
 
 def start_workflow(task: Task, call: EncodedCall, *, tool: ToolDeclaration, run: RunScope) -> "asyncio.Task[RawValue]":
-    """Start the child workflow of a task, as `start_call` starts an activity; its ID follows from run and node."""
+    """Start the child workflow of a task. The workflow ID is derived from the IDs of the run and the call."""
     return asyncio.create_task(_run_workflow(task, call, tool=tool, run=run))
 
 
@@ -196,9 +196,9 @@ def _start_region_batch(task: Task, call: EncodedCall, *, task_queue: str) -> wo
         activity_id=limits.activity_id(task.call_id),
         task_queue=task_queue,
         result_type=RawValue,
-        start_to_close_timeout=_BATCH_TIMEOUT,
+        start_to_close_timeout=_REGION_BATCH_TIMEOUT,
         heartbeat_timeout=timedelta(seconds=HEARTBEAT_S[Effects.PURE]),
-        retry_policy=REGION_BATCH,
+        retry_policy=REGION_BATCH_RETRIES,
         cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
         summary=task_summary(task),
         priority=priority_of(task.node.priority),
@@ -207,34 +207,34 @@ def _start_region_batch(task: Task, call: EncodedCall, *, task_queue: str) -> wo
 
 def start_loading(task: Task, message: bytes, *, run: RunScope) -> workflow.ActivityHandle[RawValue]:
     """Start the activity that loads stored values into the arguments of a call."""
-    names = wire.ACTIVITY_LOAD_VALUES, limits.load_id(task.call_id)
+    type_and_id = wire.ACTIVITY_LOAD_VALUES, limits.load_id(task.call_id)
     summary = f"loading values for {task_summary(task)}"
-    return _start_before_call(names, task, message, run=run, retry_policy=FIVE_ATTEMPTS, summary=summary)
+    return _start_preparation(type_and_id, task, message, run=run, retry_policy=FIVE_ATTEMPTS, summary=summary)
 
 
 def start_store_wait(task: Task, message: bytes, *, run: RunScope) -> workflow.ActivityHandle[RawValue]:
     """Start the activity that waits for the payload store, for a call that is repeated afterwards."""
-    names = wire.ACTIVITY_AWAIT_STORE, limits.store_wait_id(task.call_id)
+    type_and_id = wire.ACTIVITY_AWAIT_STORE, limits.store_wait_id(task.call_id)
     summary = f"waiting for the payload store for {task_summary(task)}"
-    return _start_before_call(names, task, message, run=run, retry_policy=UNLIMITED, summary=summary)
+    return _start_preparation(type_and_id, task, message, run=run, retry_policy=UNLIMITED_ATTEMPTS, summary=summary)
 
 
-def _start_before_call(
-    names: tuple[str, str], task: Task, message: bytes, *, run: RunScope, retry_policy: RetryPolicy, summary: str
+def _start_preparation(
+    type_and_id: tuple[str, str], task: Task, message: bytes, *, run: RunScope, retry_policy: RetryPolicy, summary: str
 ) -> workflow.ActivityHandle[RawValue]:
     """Start an internal activity that prepares a call.
 
     Args:
-        names: activity type and activity ID.
+        type_and_id: activity type and activity ID.
     """
-    activity, activity_id = names
+    activity_type, activity_id = type_and_id
     return workflow.start_activity(
-        activity,
+        activity_type,
         RawValue(json_payload(message)),
         activity_id=activity_id,
         task_queue=run.task_queue,
         result_type=RawValue,
-        start_to_close_timeout=INTERNAL_ATTEMPT,
+        start_to_close_timeout=INTERNAL_ATTEMPT_TIMEOUT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
         retry_policy=retry_policy,
         summary=limits.summary_of(summary),

@@ -29,13 +29,13 @@ from dagwright.protocol.run_labels import task_summary
 from dagwright.protocol.sent_headers import headers_of_call
 from dagwright.workflows.activity_calls import (
     HEARTBEAT_S,
-    INTERNAL_ATTEMPT,
+    INTERNAL_ATTEMPT_TIMEOUT,
     EncodedCall,
     RunScope,
     json_payload,
     priority_of,
 )
-from dagwright.workflows.retries import CALL_BATCH
+from dagwright.workflows.retries import CALL_BATCH_RETRIES
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ class CallBatches:
 
     def take_failure(self, task: Task) -> str | None:
         """Return the encoded failure of a call that left its batch; the separate activity reports the failure again."""
-        detached = self._detached_calls.pop(task.id, None)
-        return detached.failure if detached is not None and task.call_number == 1 else None
+        detached_call = self._detached_calls.pop(task.id, None)
+        return detached_call.failure if detached_call is not None and task.call_number == 1 else None
 
     def start_next(self, at: float) -> Iterator[StartedBatch | ReadyCall]:
         """Start the first of the added calls, with other calls that can share its activity: yield the batch, or the
@@ -120,7 +120,9 @@ class CallBatches:
         keys = {node_id: self._run.key_of(None, [["node", node_id]]) for node_id in followers}
         headers = [self._headers(ready_call) for ready_call in calls]
         message = encode_call_batch(calls, headers, plan=plan, keys=keys, parallel=parallel, model=self._run.model)
-        names = {task.node.tool for task in tasks} | {scheduler.state.node_of(follower).tool for follower in followers}
+        tool_names = {task.node.tool for task in tasks} | {
+            scheduler.state.node_of(follower).tool for follower in followers
+        }
         count = len(calls) + len(followers)
         first_task = tasks[0]
         handle = workflow.start_activity(
@@ -129,9 +131,9 @@ class CallBatches:
             activity_id=limits.call_batch_id(first_task.call_id),
             task_queue=queue or self._run.task_queue,
             result_type=RawValue,
-            start_to_close_timeout=INTERNAL_ATTEMPT,
-            heartbeat_timeout=timedelta(seconds=max(self._heartbeat_s(name) for name in sorted(names))),
-            retry_policy=CALL_BATCH,
+            start_to_close_timeout=INTERNAL_ATTEMPT_TIMEOUT,
+            heartbeat_timeout=timedelta(seconds=max(self._heartbeat_s(name) for name in sorted(tool_names))),
+            retry_policy=CALL_BATCH_RETRIES,
             cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             summary=limits.summary_of(f"{count} short steps from {task_summary(first_task)}"),
             priority=priority_of(first_task.node.priority),

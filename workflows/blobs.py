@@ -17,8 +17,8 @@ from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MAX_REF_BYTES, 
 from dagwright.core.text import cut_bytes
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.outcomes import is_cancellation
-from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT
-from dagwright.workflows.retries import UNLIMITED
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT
+from dagwright.workflows.retries import UNLIMITED_ATTEMPTS
 
 
 class TextRefused(Exception):
@@ -37,9 +37,9 @@ async def put_text(text: str, *, activity_id: str, summary: str) -> str:
             wire.ACTIVITY_PUT_BLOB,
             {"text": text},
             activity_id=activity_id,
-            start_to_close_timeout=INTERNAL_ATTEMPT,
+            start_to_close_timeout=INTERNAL_ATTEMPT_TIMEOUT,
             heartbeat_timeout=timedelta(seconds=INTERNAL_HEARTBEAT_S),
-            retry_policy=UNLIMITED,
+            retry_policy=UNLIMITED_ATTEMPTS,
             summary=summary,
             result_type=RawValue,
         )

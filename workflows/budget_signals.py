@@ -33,7 +33,7 @@ class BudgetSignals:
         self._is_finish_sent = (
             scheduler.features.budget.budget is not None and scheduler.features.budget.budget.finish_reason is not None
         )
-        """Whether running sub-plans have received `finishing`; new sub-plans get it in their input."""
+        """Whether running sub-plans have received the finish reason; new sub-plans get the reason in their input."""
         self._send_tasks: set[asyncio.Task[None]] = set()
         self._poll_task: asyncio.Task[None] | None = None
 
@@ -46,10 +46,10 @@ class BudgetSignals:
         budget = self._scheduler.features.budget.budget
         if budget is None:
             return
-        for call, calls in budget.next_grants().items():
-            task_id = task_of_call(self._scheduler.state, call)
+        for call_id, granted_calls in budget.next_grants().items():
+            task_id = task_of_call(self._scheduler.state, call_id)
             if task_id is not None:
-                grant = budget_grant_to_json(BudgetGrant(calls))
+                grant = budget_grant_to_json(BudgetGrant(granted_calls))
                 self._sub_plans.send(ChildSignal(wire.SIGNAL_BUDGET_GRANT, grant, task_id))
         if budget.finish_reason is not None and not self._is_finish_sent:
             self._is_finish_sent = True
@@ -66,9 +66,7 @@ class BudgetSignals:
             self._poll_task = asyncio.create_task(self._poll_parent(self._parent, budget, on_parent_lost))
 
     async def _poll_parent(self, parent: Parent, budget: Budget, on_parent_lost: Callable[[], None]) -> None:
-        """Repeat the report, with increasing pauses, while calls wait: a parent run that was terminated does not
-        respond.
-        """
+        """Repeat the report with increasing pauses while calls wait, to notice when the parent run no longer exists."""
         pause_s = limits.SUB_PLAN_CHECK_S
         while budget.requested_calls:
             await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_PARENT)

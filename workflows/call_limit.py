@@ -1,4 +1,4 @@
-"""`CallLimit`: one limit of calls across all runs. Workers exchange messages with it before and after calls.
+"""`CallLimit`: one limit of calls across all runs. Workers exchange messages with the limit before and after calls.
 
 The decisions are in `dagwright.features.call_limits`. The settings are in the memo: workers find all limits with one
 list request. Handlers never await, so that a limit can continue as new at any time.
@@ -26,7 +26,7 @@ from dagwright.workflows.timers import now_s
 _MAX_UPDATES = 1_500
 """Updates after which the limit continues as new: by default the server accepts 2,000 for one execution."""
 _DELETED = "deleted"
-"""Field of the input: ID of the execution to delete. It is the execution before the previous execution: a client may
+"""Field of the input: ID of the execution to delete. This is the execution before the previous execution: a client may
 still wait for an update of the previous execution.
 """
 
@@ -41,15 +41,15 @@ class CallLimitWorkflow:
 
     @workflow.init
     def __init__(self, message: RawValue) -> None:
-        self._updates = 0
+        self._update_count = 0
         self._problem: str | None = None
         self._run_id_to_delete: str | None = None
         self._delete_task: asyncio.Task[None] | None = None
         try:
-            start = read_message(message.payload)
-            self._run_id_to_delete = start.get(_DELETED)
-            self._settings = limit_settings_from_json(start.get("settings"))
-            self._state = limit_state_from_json(start["state"]) if start.get("state") else LimitState()
+            start_message = read_message(message.payload)
+            self._run_id_to_delete = start_message.get(_DELETED)
+            self._settings = limit_settings_from_json(start_message.get("settings"))
+            self._state = limit_state_from_json(start_message["state"]) if start_message.get("state") else LimitState()
         # The process edge: a client may start a workflow with any input, and an exception here would block it.
         except Exception as error:
             self._problem = f"the input of a limit is invalid: {error}"
@@ -92,31 +92,31 @@ class CallLimitWorkflow:
 
     @property
     def _is_full(self) -> bool:
-        return self._updates >= _MAX_UPDATES or workflow.info().is_continue_as_new_suggested()
+        return self._update_count >= _MAX_UPDATES or workflow.info().is_continue_as_new_suggested()
 
     @workflow.update(name=wire.UPDATE_EXCHANGE)
     def exchange(self, message: RawValue) -> Any:
         """Apply the message of a worker, and return an answer for each call that wants to start."""
-        self._updates += 1
+        self._update_count += 1
         now, limit, state = now_s(), self._settings.limit or CallLimit(), self._state
         try:
-            exchange = limit_message_from_json(read_message(message.payload))
+            limit_message = limit_message_from_json(read_message(message.payload))
         except (MessageInvalid, CallLimitInvalid) as error:
             raise _refused_error(error) from None
-        for call in exchange.releases:
+        for call in limit_message.releases:
             state.release(call, now)
-        for call in exchange.renewals:
+        for call in limit_message.renewals:
             state.renew(call, now)
-        if exchange.hold_s > 0:
-            state.hold.extend(now + exchange.hold_s, now, requested_by=exchange.held_by)
-        state.today.add(exchange.usage, now)
-        for tokens in exchange.tokens:
+        if limit_message.hold_s > 0:
+            state.hold.extend(now + limit_message.hold_s, now, requested_by=limit_message.held_by)
+        state.today.add(limit_message.usage, now)
+        for tokens in limit_message.tokens:
             state.add_tokens(limit, tokens)
         answers = {
             call: state.request(
                 limit, call, now, has_waited=request.has_waited, kind=request.kind, lead_s=request.lead_s
             )
-            for call, request in exchange.requests.items()
+            for call, request in limit_message.requests.items()
         }
         return LimitReply(now, answers).to_json()
 
@@ -126,7 +126,7 @@ class CallLimitWorkflow:
 
         The message has `declared` or `chosen` with a limit or null, and may have `by`.
         """
-        self._updates += 1
+        self._update_count += 1
         previous_settings = self._settings
         try:
             self._settings = previous_settings.apply_change(read_message(message.payload))

@@ -80,9 +80,9 @@ class ChildPlanOptions(TypedDict, total=False):
     compensate: bool
     """Whether a failure undoes the completed calls of the run."""
     parent_close_policy: workflow.ParentClosePolicy
-    """Effect on the run if the workflow ends first; by default its cancellation is requested."""
+    """Effect on the run if the workflow ends first; by default the cancellation of the run is requested."""
     cancellation_type: workflow.ChildWorkflowCancellationType
-    """Effect of a cancellation of the workflow; by default it cancels the run and waits for its end."""
+    """Effect of a cancellation of the workflow; by default the workflow cancels the run and waits for its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class ChildRun:
         return self.handle.id
 
     def cancel(self) -> None:
-        """Request the cancellation of the run; `result` raises when it has ended."""
+        """Request the cancellation of the run; `result` raises an error when the run has ended."""
         self.handle.cancel()
 
     async def result(self) -> PlanResult:

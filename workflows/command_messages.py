@@ -1,4 +1,4 @@
-"""Handlers of the commands of people: applied at once, or as soon as the run has its plan.
+"""Handle the commands that people send to a run: apply them at once, or as soon as the run has its plan.
 
 The handlers never await, so that a run can continue as new at any time.
 """

@@ -24,7 +24,7 @@ _SYMBOLS = {
     NodeStatus.BLOCKED: "⛔",
     NodeStatus.CANCELLED: "🚫",
 }
-_REQUEST_LINES = 20
+_MAX_REQUESTS = 20
 _EXAMPLES: Mapping[str, Any] = {
     "APPROVAL": {"approved": True, "reason": ""},
     "SELECTION": {"selected": ["one of the options"]},
@@ -44,7 +44,7 @@ def render_details(scheduler: RunScheduler) -> str:
     lines = [
         f"**{scheduler.status().value}**: {summary}",
         "",
-        *_requests(scheduler),
+        *_request_lines(scheduler),
         "| node | state | tool | note |",
         "|---|---|---|---|",
     ]
@@ -58,18 +58,18 @@ def render_details(scheduler: RunScheduler) -> str:
     return "\n".join(lines)
 
 
-def _requests(scheduler: RunScheduler) -> list[str]:
-    """Return a table of the open requests, and how to answer them in the Temporal UI."""
+def _request_lines(scheduler: RunScheduler) -> list[str]:
+    """Return a table of the open requests, and how to answer a request in the Temporal UI."""
     requests = list(scheduler.features.feedback.requests.open.values())
     if not requests:
         return []
     lines = ["| request | type | assignee | question | until |", "|---|---|---|---|---|"]
-    for request in requests[:_REQUEST_LINES]:
+    for request in requests[:_MAX_REQUESTS]:
         until = format_time(request.deadline_at) or ""
         cells = [request.id, request.type, request.assignee or ANYONE, request.prompt, until]
         lines.append(f"| {' | '.join(_escape(cell) for cell in cells)} |")
-    if len(requests) > _REQUEST_LINES:
-        lines.append(f"\n{len(requests) - _REQUEST_LINES} more requests are not shown.")
+    if len(requests) > _MAX_REQUESTS:
+        lines.append(f"\n{len(requests) - _MAX_REQUESTS} more requests are not shown.")
     request = requests[0]
     answer = {"request_id": request.id, "answer": _EXAMPLES.get(request.type, {}), "by": "your name"}
     example = json.dumps(answer, ensure_ascii=False).replace("`", "'")

@@ -1,4 +1,4 @@
-"""End of a cancelled run: as Canceled in Temporal, with its result document in the history before that.
+"""End a cancelled run as Canceled in Temporal, after recording its result document in the history.
 
 Replay: runs of earlier versions ended as Completed when they were cancelled by a signal; the patch marker
 `ENDS_CANCELED` separates the two kinds.

@@ -68,11 +68,11 @@ _UNDECLARED = ToolDeclaration(name="")
 T = TypeVar("T")
 
 Event = Callable[[float], None]
-"""Effect of an event on the scheduler at a time."""
+"""Function that applies an event to the scheduler at a time."""
 
 
 def _wake(at: float) -> None:
-    """Wake the loop of the engine."""
+    """Change nothing: this event only wakes the loop of the engine."""
 
 
 def _raise(error: Exception, at: float) -> None:  # noqa: ARG001 - an event
@@ -110,7 +110,7 @@ class Engine:
         """Task that is being cancelled while the run continues -> ID of its call."""
         self._unrecorded_task: str | None = None
         """Task that failed, was cancelled or opened a request, if no command has been issued since."""
-        self._handled_ends, self._handled_requests = len(scheduler.state.ended_numbers), 0
+        self._handled_end_count, self._handled_request_count = len(scheduler.state.ended_numbers), 0
         self._prepared_calls: deque[ReadyCall] = deque()
         """Calls that count as running and have yet to start."""
         self._sub_plans = SubPlans(run, self.sub_plan_ended, scheduler=scheduler, note=note)
@@ -179,7 +179,7 @@ class Engine:
                 if self.scheduler.is_stopped:
                     if not await self._stop():
                         return
-                    self._sub_plans.accept_new()
+                    self._sub_plans.accept_new_sub_plans()
                 elif self._should_continue_as_new(use):
                     # Send the messages of this workflow task: the next execution assumes that they were sent.
                     self._update_sub_plans()
@@ -221,7 +221,7 @@ class Engine:
             self.scheduler.abort(error, at)
             self.scheduler.propagate(at)
 
-    async def run_to_stop(self, reason: str) -> None:
+    async def stop_after_cancellation(self, reason: str) -> None:
         """Cancel running tasks after the workflow itself was cancelled."""
         # Wait until the handles of calls that ended in the same workflow task are resolved.
         await workflow.wait_condition(lambda: True)
@@ -352,7 +352,7 @@ class Engine:
         history.
         """
         sent_bytes = 0
-        while (ready_call := self._next(use, at)) is not None or self._call_batches.is_forming:
+        while (ready_call := self._next_call(use, at)) is not None or self._call_batches.is_forming:
             self._clear_unrecorded_task()
             if ready_call is None:
                 sent_bytes += self._start_batch(at)
@@ -367,7 +367,7 @@ class Engine:
                     break
         return use
 
-    def _next(self, use: HistoryUse, at: float) -> ReadyCall | None:
+    def _next_call(self, use: HistoryUse, at: float) -> ReadyCall | None:
         while self._prepared_calls:
             ready_call = self._prepared_calls.popleft()
             if ready_call.task.id not in self.scheduler.state.cancel_deadlines:
@@ -403,11 +403,11 @@ class Engine:
     def _start_batch(self, at: float) -> int:
         """Start the next calls that share an activity; return the approximate size of the commands."""
         sent_bytes = 0
-        for started_call in self._call_batches.start_next(at):
+        for batch_or_call in self._call_batches.start_next(at):
             sent_bytes += (
-                self._follow_batch(started_call)
-                if isinstance(started_call, StartedBatch)
-                else self._start(started_call)
+                self._follow_batch(batch_or_call)
+                if isinstance(batch_or_call, StartedBatch)
+                else self._start(batch_or_call)
             )
         return sent_bytes
 
@@ -483,16 +483,16 @@ class Engine:
         apply_sub_plan_end(self.scheduler, end, at=at)
 
     def _record_ends(self) -> None:
-        """Record a task that has failed, was cancelled or opened a request since the last call."""
+        """Store the last task that has failed, was cancelled or opened a request since this method was last called."""
         ended_numbers = self.scheduler.state.ended_numbers
-        for number in ended_numbers[self._handled_ends :]:
+        for number in ended_numbers[self._handled_end_count :]:
             if self.scheduler.records[number].status in (NodeStatus.FAILED, NodeStatus.CANCELLED):
                 self._unrecorded_task = self.scheduler.plan.nodes[number].id
-        self._handled_ends = len(ended_numbers)
+        self._handled_end_count = len(ended_numbers)
         requests = self.scheduler.features.feedback.requests
-        if requests.opened_count > self._handled_requests and requests.open:
+        if requests.opened_count > self._handled_request_count and requests.open:
             self._unrecorded_task = next(reversed(requests.open))
-        self._handled_requests = requests.opened_count
+        self._handled_request_count = requests.opened_count
 
     def _clear_unrecorded_task(self) -> None:
         """Record that a command follows the last failure, cancellation or request."""

@@ -23,9 +23,9 @@ from dagwright.protocol.map_batch_runs import (
     pieces_of_results,
     record_of_map,
 )
-from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, json_payload, priority_of
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT, json_payload, priority_of
 from dagwright.workflows.blobs import TextRefused, put_text
-from dagwright.workflows.retries import JOIN_ITEMS, UNLIMITED
+from dagwright.workflows.retries import JOIN_ITEMS_RETRIES, UNLIMITED_ATTEMPTS
 
 
 def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHandle[RawValue], int]:
@@ -36,9 +36,9 @@ def start_join(scheduler: RunScheduler, task: Task) -> tuple[workflow.ActivityHa
         RawValue(json_payload(encoded)),
         activity_id=limits.activity_id(task.id),
         result_type=RawValue,
-        start_to_close_timeout=INTERNAL_ATTEMPT,
+        start_to_close_timeout=INTERNAL_ATTEMPT_TIMEOUT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
-        retry_policy=JOIN_ITEMS,
+        retry_policy=JOIN_ITEMS_RETRIES,
         summary=limits.summary_of(f"joining the results of {task.node.title or task.node.id}"),
         priority=priority_of(task.node.priority),
     )
@@ -64,10 +64,10 @@ async def items_of_map_batch(
         wire.ACTIVITY_LOAD_ITEMS,
         load_items_message(map_batch.source, node),
         activity_id=wire.ID_LOAD_ITEMS,
-        start_to_close_timeout=INTERNAL_ATTEMPT,
+        start_to_close_timeout=INTERNAL_ATTEMPT_TIMEOUT,
         heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
         schedule_to_close_timeout=time_left,
-        retry_policy=UNLIMITED,
+        retry_policy=UNLIMITED_ATTEMPTS,
         summary="loading the items",
         result_type=dict[str, Any],
     )

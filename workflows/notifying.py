@@ -20,8 +20,8 @@ from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.features.feedback.feedback_state import Notification
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.notifications import NOTE_CODE, description_of, dropped_note, failure_note, notification_to_json
-from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, RunScope, json_payload
-from dagwright.workflows.retries import UNLIMITED
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT, RunScope, json_payload
+from dagwright.workflows.retries import UNLIMITED_ATTEMPTS
 
 
 class Notifier:
@@ -58,7 +58,7 @@ class Notifier:
             notification for notification in requests.notifications if notification.key not in self._in_flight
         ]
         while unsent_notifications and len(set(self._in_flight.values())) < limits.CONCURRENT_NOTIFICATIONS:
-            batch, encoded = self._batch(unsent_notifications)
+            batch, encoded = self._next_batch(unsent_notifications)
             self._start(batch, encoded)
             unsent_notifications = unsent_notifications[len(batch) :]
 
@@ -85,7 +85,7 @@ class Notifier:
             del notifications[:surplus]
             self._note(NOTE_CODE, dropped_note(surplus, reason="the webhook does not accept them fast enough"))
 
-    def _batch(self, notifications: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
+    def _next_batch(self, notifications: Sequence[Notification]) -> tuple[Sequence[Notification], list[Any]]:
         """Return the first notifications, as many as are sent together, and their encoded form."""
         workflow_id, closed_requests = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
         encoded: list[Any] = []
@@ -112,10 +112,10 @@ class Notifier:
             RawValue(json_payload(pydantic_core.to_json(message))),
             activity_id=f"{wire.ID_NOTIFY} {number}",
             task_queue=self._run.task_queue,
-            start_to_close_timeout=INTERNAL_ATTEMPT,
+            start_to_close_timeout=INTERNAL_ATTEMPT_TIMEOUT,
             heartbeat_timeout=timedelta(seconds=limits.INTERNAL_HEARTBEAT_S),
             schedule_to_close_timeout=timedelta(seconds=limits.NOTIFICATION_RETRY_S),
-            retry_policy=UNLIMITED,
+            retry_policy=UNLIMITED_ATTEMPTS,
             summary=limits.summary_of(f"notifying the webhook: {description_of(encoded)}"),
             result_type=RawValue,
         )

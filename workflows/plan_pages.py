@@ -13,8 +13,8 @@ from dagwright.core.boundary.limits import INTERNAL_HEARTBEAT_S, MAX_HELD_PLAN_N
 from dagwright.core.compiler.node_columns import nodes_from_columns
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.protocol.run_input import plan_of_pages
-from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT
-from dagwright.workflows.retries import PLAN_PAGE
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT
+from dagwright.workflows.retries import PLAN_PAGE_RETRIES
 
 MAX_CONCURRENT_PAGES = 4
 """Maximum number of pages that one workflow task decodes, some 20 ms per page."""
@@ -47,10 +47,10 @@ async def _load(pages: Sequence[str], time_left: timedelta | None) -> list[Any]:
         workflow.execute_activity(
             wire.ACTIVITY_LOAD_PLAN,
             {"ref": page},
-            start_to_close_timeout=INTERNAL_ATTEMPT,
+            start_to_close_timeout=INTERNAL_ATTEMPT_TIMEOUT,
             schedule_to_close_timeout=time_left,
             heartbeat_timeout=timedelta(seconds=INTERNAL_HEARTBEAT_S),
-            retry_policy=PLAN_PAGE,
+            retry_policy=PLAN_PAGE_RETRIES,
             summary="reading a page of the plan",
             result_type=dict[str, Any],
         )

@@ -13,19 +13,19 @@ from dagwright.core.model.states import Task
 from dagwright.core.model.tools import Effects, ToolDeclaration
 from dagwright.features.batch_followers import MAX_BATCH_ATTEMPTS
 
-UNLIMITED = RetryPolicy(maximum_interval=timedelta(minutes=1))
+UNLIMITED_ATTEMPTS = RetryPolicy(maximum_interval=timedelta(minutes=1))
 """For activities whose failure must not end a run: a payload store or webhook that does not respond only delays the
 run."""
 FIVE_ATTEMPTS = RetryPolicy(maximum_attempts=5)
 """For activities that read a plan or arguments: a bug must not be retried without end."""
 QUICK_FIVE_ATTEMPTS = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
-REGION_BATCH = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
+REGION_BATCH_RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
 """A batch fails because of its worker, not its nodes; after that the nodes run one by one."""
-CALL_BATCH = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=MAX_BATCH_ATTEMPTS)
+CALL_BATCH_RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=MAX_BATCH_ATTEMPTS)
 """A batch fails because of its worker, not its calls; after that each call gets an activity of its own."""
-PLAN_PAGE = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12)
-JOIN_ITEMS = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
-FIND_ENDED = RetryPolicy(maximum_attempts=3)
+PLAN_PAGE_RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12)
+JOIN_ITEMS_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
+FIND_ENDED_RETRIES = RetryPolicy(maximum_attempts=3)
 """A failed poll is repeated by the next poll."""
 
 _TIMED_OUT = "TemporalTimeout:StartToClose"

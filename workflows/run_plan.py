@@ -61,7 +61,7 @@ from dagwright.protocol.run_start import (
 )
 from dagwright.protocol.scheduler_snapshot import restore_state, state_to_json, tasks_in_flight
 from dagwright.protocol.turns import end_of_turn
-from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT, RunScope, json_payload, memo_of_run
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT, RunScope, json_payload, memo_of_run
 from dagwright.workflows.blobs import TextRefused
 from dagwright.workflows.command_messages import CommandMessages
 from dagwright.workflows.details import render_details
@@ -141,7 +141,7 @@ class PlanWorkflow(Steerable):
         except asyncio.CancelledError as error:
             cancellation = error
             if self._engine is not None:
-                await self._engine.run_to_stop(wire.REASON_TEMPORAL_CANCEL)
+                await self._engine.stop_after_cancellation(wire.REASON_TEMPORAL_CANCEL)
         return await self._finish(run_input, cancellation)
 
     async def _run_plan(self, run_input: RunInput) -> None:
@@ -214,9 +214,9 @@ class PlanWorkflow(Steerable):
             raise PlanRefused(_refusal(error, "the run cannot continue")) from None
         except ValueError as error:
             raise MessageInvalid(str(error)) from None
-        in_flight = [task_id for task_id in tasks_in_flight(scheduler) if not is_sub_plan(scheduler, task_id)]
-        if in_flight:
-            raise MessageInvalid(f"the previous execution left {in_flight[0]!r} running, whose end would be lost")
+        lost_tasks = [task_id for task_id in tasks_in_flight(scheduler) if not is_sub_plan(scheduler, task_id)]
+        if lost_tasks:
+            raise MessageInvalid(f"the previous execution left {lost_tasks[0]!r} running, whose end would be lost")
         self._notes.prepend(snapshot.notes, snapshot.omitted_notes)
 
     async def _continue_as_new(self, engine: Engine, run_input: RunInput) -> None:
@@ -307,7 +307,7 @@ class PlanWorkflow(Steerable):
             compile_result: dict[str, Any] = await workflow.execute_activity(
                 wire.ACTIVITY_COMPILE_PLAN,
                 RawValue(json_payload(encoded)),
-                start_to_close_timeout=INTERNAL_ATTEMPT,
+                start_to_close_timeout=INTERNAL_ATTEMPT_TIMEOUT,
                 heartbeat_timeout=timedelta(seconds=limits.LARGE_HEARTBEAT_S),
                 schedule_to_close_timeout=self._remaining_time(run_input.deadline_s),
                 retry_policy=FIVE_ATTEMPTS,
@@ -337,10 +337,10 @@ class PlanWorkflow(Steerable):
         run_result = self._compact(document) if has_nodes else closing_document(document)
         must_return = False
         if run_input is not None and run_input.parent is not None:
-            run_result, has_result_only = await self._report_to_parent(
+            run_result, has_undelivered_data = await self._report_to_parent(
                 run_input, run_input.parent, document, run_result
             )
-            must_return = has_result_only and cancellation is None
+            must_return = has_undelivered_data and cancellation is None
         if run_input is not None and run_input.session is not None:
             scheduler = self._engine.scheduler if self._engine is not None else None
             await await_to_end(report_turn(run_input.session, end_of_turn(document, scheduler)))
@@ -365,7 +365,7 @@ class PlanWorkflow(Steerable):
             run_result: result document of the run, without large parts.
 
         Returns:
-            The result of the run, and whether it has data for the parent run that no report has delivered.
+            The result of the run, and whether this result has data for the parent run that no report has delivered.
         """
         end = end_of(document)
         scheduler = self._engine.scheduler if self._engine is not None else None
@@ -383,7 +383,7 @@ class PlanWorkflow(Steerable):
         return {**run_result, **end}, not end.keys().isdisjoint({"child_snapshot", "map_batch"})
 
     def _reason_of_cancel(self) -> str:
-        """Reason of the message that cancelled the run, for the events of its history."""
+        """Return the reason of the command that cancelled the run, for the history of the run."""
         notes = [note["message"] for note in self._notes.to_json() if note["code"] == wire.CANCEL]
         return notes[0] if notes else "cancelled"
 
@@ -392,7 +392,7 @@ class PlanWorkflow(Steerable):
         if self._engine is None:
             default_status = None if self._error else RunStatus.RUNNING.value
             return result_document(None, self._facts(), status=self._status or default_status)
-        if self._written_count() > limits.MAX_DOCUMENT_NODES:
+        if self._written_node_count() > limits.MAX_DOCUMENT_NODES:
             return self._counted_document()
         return result_document(self._engine.scheduler, self._facts(), status=self._status)
 
@@ -408,9 +408,9 @@ class PlanWorkflow(Steerable):
         return RunFacts(info.workflow_id, info.run_id, title=self._title, error=self._error, notes=notes)
 
     def _compact(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        return compact_document(document, steps=self._written_count())
+        return compact_document(document, steps=self._written_node_count())
 
-    def _written_count(self) -> int:
+    def _written_node_count(self) -> int:
         return self._engine.scheduler.plan.written_count if self._engine is not None else 0
 
     @workflow.query(name=wire.QUERY_PENDING)

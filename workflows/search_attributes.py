@@ -41,7 +41,7 @@ class SearchAttributes:
         self._state = attributes.get(STATE)
         self._assignees = list(attributes.get(_AWAITING) or ())
         self._progress = attributes.get(PROGRESS)
-        # The memo may have the requests of the previous execution; they are written again.
+        # The memo may have the requests of the previous execution; the requests are written again.
         self._requests: RequestsVersion | None = None if self._assignees else _NO_REQUESTS
         self._is_sub_plan = wire.MEMO_ROOT in info.raw_memo
         self._tags: Mapping[str, Any] = {}
@@ -53,7 +53,8 @@ class SearchAttributes:
     def mark_as_defined(self, memo: Mapping[str, Any]) -> None:
         """Record that the namespace defines the attributes, although the client that started the run did not set them.
 
-        Only the tags of the memo become search attributes, which are never encrypted; a title may have to be encrypted.
+        Search attributes are never encrypted, and a title may have to be encrypted. So only the tags of the memo become
+        search attributes.
 
         Args:
             memo: memo of the run.

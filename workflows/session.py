@@ -103,13 +103,17 @@ class SessionWorkflow:
             if self._turn_to_start is not None:
                 start, self._turn_to_start = self._turn_to_start, None
                 await self._start(start)
-            elif self._is_full():
+            elif self._should_continue_as_new():
                 self._continue_as_new()
         self._publish_state()
         return self._session.to_json()
 
     def _has_work(self) -> bool:
-        return self._turn_to_start is not None or self._session.version != self._published_version or self._is_full()
+        return (
+            self._turn_to_start is not None
+            or self._session.version != self._published_version
+            or self._should_continue_as_new()
+        )
 
     def _publish_state(self) -> None:
         """Write the state to the memo, if it has changed."""
@@ -152,7 +156,7 @@ class SessionWorkflow:
         # A task without a reference may be garbage-collected.
         self._follow_tasks = [asyncio.create_task(coroutine)]
 
-    async def _await_end(self, run: str, handle: workflow.ChildWorkflowHandle[Any, Any]) -> None:
+    async def _await_end(self, run_id: str, handle: workflow.ChildWorkflowHandle[Any, Any]) -> None:
         """Handle the end of a run that sends no report, because it was terminated or its input is invalid."""
         try:
             payload: RawValue = await handle
@@ -162,34 +166,34 @@ class SessionWorkflow:
         # The edge of this task: the task is not awaited, so the session would wait without end.
         except Exception as error:
             end = _failed_turn(bug_message(error))
-        self._end_turn(run, end)
+        self._end_turn(run_id, end)
 
-    async def _poll_end(self, run: str) -> None:
+    async def _poll_end(self, run_id: str) -> None:
         """Poll, with increasing pauses, whether a run that a previous execution has started ended without a report."""
         pause_s = limits.SUB_PLAN_CHECK_S
-        while not self._has_ended(run):
+        while not self._has_ended(run_id):
             with suppress(TimeoutError):
                 await workflow.wait_condition(
-                    lambda: self._has_ended(run), timeout=pause_s, timeout_summary=wire.TIMER_CHECK_SUB_PLANS
+                    lambda: self._has_ended(run_id), timeout=pause_s, timeout_summary=wire.TIMER_CHECK_SUB_PLANS
                 )
                 return
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             # The next poll may succeed.
             with suppress(ActivityError, MessageInvalid):
-                outcomes = read_message((await find_ended_runs([run])).payload)
-                if isinstance(outcomes, Mapping) and run in outcomes:
-                    self._end_turn(run, _end_from(outcomes[run]))
+                outcomes = read_message((await find_ended_runs([run_id])).payload)
+                if isinstance(outcomes, Mapping) and run_id in outcomes:
+                    self._end_turn(run_id, _end_from(outcomes[run_id]))
 
-    def _has_ended(self, run: str) -> bool:
+    def _has_ended(self, run_id: str) -> bool:
         turn = self._session.running
-        return turn is None or turn.run != run
+        return turn is None or turn.run != run_id
 
-    def _end_turn(self, run: str, end: TurnEnd) -> None:
-        self._session.end_turn(run, end, at=now_s())
+    def _end_turn(self, run_id: str, end: TurnEnd) -> None:
+        self._session.end_turn(run_id, end, at=now_s())
 
     # Continue-as-new.
 
-    def _is_full(self) -> bool:
+    def _should_continue_as_new(self) -> bool:
         """Return whether the session continues as new: between two turns, or at any time after a flood of signals."""
         if self._session.running is None:
             return workflow.info().is_continue_as_new_suggested() or self._is_at_history_limit()

@@ -21,9 +21,9 @@ from dagwright.protocol.run_snapshot import (
     state_to_text,
 )
 from dagwright.protocol.scheduler_snapshot import state_to_json
-from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT
+from dagwright.workflows.activity_calls import INTERNAL_ATTEMPT_TIMEOUT
 from dagwright.workflows.blobs import TextRefused, put_text
-from dagwright.workflows.retries import UNLIMITED
+from dagwright.workflows.retries import UNLIMITED_ATTEMPTS
 
 MAX_INLINE_CHARACTERS = 4_000
 """Largest state of a child run that its parent run stores inline: the parent run may have hundreds of child runs, whose
@@ -85,10 +85,10 @@ async def state_of(snapshot: RunSnapshot, *, time_left: timedelta | None) -> Map
             wire.ACTIVITY_GET_BLOB,
             {"ref": ref},
             activity_id=f"{wire.ID_GET_STATE} {number}",
-            start_to_close_timeout=INTERNAL_ATTEMPT,
+            start_to_close_timeout=INTERNAL_ATTEMPT_TIMEOUT,
             heartbeat_timeout=timedelta(seconds=INTERNAL_HEARTBEAT_S),
             schedule_to_close_timeout=time_left,
-            retry_policy=UNLIMITED,
+            retry_policy=UNLIMITED_ATTEMPTS,
             summary="loading the state of the run",
             result_type=dict[str, str],
         )

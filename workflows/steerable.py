@@ -21,7 +21,7 @@ _COMMANDS: Mapping[str, str] = {
     wire.RETRY_NODE: "Retry a node or item.",
     wire.SET_RESULT: "Set the result of a node or item.",
     wire.ADD_NODES: "Add nodes to the plan.",
-    wire.SET_POLICY: "Change which calls need an approval; calls that no longer need one start.",
+    wire.SET_POLICY: "Change which calls need an approval. Calls that no longer need an approval start.",
     wire.SET_LIMITS: "Change the concurrency, the deadline or the budget of the run.",
 }
 """Command -> description, from which the reference is generated."""
@@ -30,14 +30,16 @@ _COMMANDS: Mapping[str, str] = {
 def _add_commands(workflow_type: type["Steerable"]) -> type["Steerable"]:
     """Add a signal and an update for each command; Temporal finds handlers among the attributes of the class."""
     for name, description in _COMMANDS.items():
-        setattr(workflow_type, f"signal_{name}", _signal(name, description))
-        setattr(workflow_type, name, _update(name, description))
-    setattr(workflow_type, wire.UPDATE_SUBMIT_FEEDBACK, _update(wire.UPDATE_SUBMIT_FEEDBACK, "Handle an answer."))
+        setattr(workflow_type, f"signal_{name}", _signal_handler(name, description))
+        setattr(workflow_type, name, _update_handler(name, description))
+    setattr(
+        workflow_type, wire.UPDATE_SUBMIT_FEEDBACK, _update_handler(wire.UPDATE_SUBMIT_FEEDBACK, "Handle an answer.")
+    )
     return workflow_type
 
 
 # The SDK recognizes a method by its parameter `self` without an annotation.
-def _signal(name: str, description: str) -> Any:
+def _signal_handler(name: str, description: str) -> Any:
     def handle(self, message: RawValue) -> None:  # type: ignore[no-untyped-def] # see above
         self.command_messages.handle_signal(name, message)
 
@@ -45,7 +47,7 @@ def _signal(name: str, description: str) -> Any:
     return workflow.signal(name=name)(handle)
 
 
-def _update(name: str, description: str) -> Any:
+def _update_handler(name: str, description: str) -> Any:
     def handle(self, message: RawValue) -> Any:  # type: ignore[no-untyped-def] # see above
         return self.command_messages.handle_update(name, message)
 

@@ -45,7 +45,7 @@ from dagwright.protocol.run_snapshot import snapshot_from_json
 from dagwright.protocol.run_start import inherited_input
 from dagwright.protocol.turns import TurnEnd
 from dagwright.workflows.activity_calls import RunScope, json_payload, memo_of_run, owner_of_run, priority_of
-from dagwright.workflows.retries import FIND_ENDED
+from dagwright.workflows.retries import FIND_ENDED_RETRIES
 from dagwright.workflows.timers import now_s
 
 _ROOT = SearchAttributeKey.for_keyword(wire.SEARCH_ROOT)
@@ -122,7 +122,7 @@ class SubPlans:
         self._note("refused", f"{message.signal}: the sub-plan {message.task!r} cannot be signalled: {reason}")
 
     def adopt(self, task_id: str) -> None:
-        """Take over the sub-plan of a task that a previous execution has started; its report announces its end."""
+        """Take over a sub-plan that a previous execution has started; the report of the sub-plan announces its end."""
         call = last_call_id(self._scheduler.state, task_id)
         child_id = limits.child_workflow_id(workflow.info().workflow_id, call)
         self._open_calls[call] = None
@@ -156,7 +156,7 @@ class SubPlans:
         for call in self._handles:
             self._signal_tasks.append(asyncio.create_task(self._signal_cancel(call, reason)))
 
-    def accept_new(self) -> None:
+    def accept_new_sub_plans(self) -> None:
         """Do not cancel new sub-plans any more, because the run continues."""
         self._stop_reason = None
 
@@ -336,7 +336,7 @@ async def find_ended_runs(workflow_ids: Sequence[str]) -> RawValue:
         # 500 sub-plans are checked in 2 s; a slower server is polled again later.
         start_to_close_timeout=timedelta(minutes=2),
         heartbeat_timeout=timedelta(seconds=30),
-        retry_policy=FIND_ENDED,
+        retry_policy=FIND_ENDED_RETRIES,
         summary=wire.TIMER_CHECK_SUB_PLANS,
         result_type=RawValue,
     )

@@ -28,7 +28,7 @@ class WorkflowTypeRemoved(RuntimeError):
 
 @workflow.defn(dynamic=True, sandboxed=False)
 class UnknownTypeWorkflow:
-    """Failure of an execution whose workflow type no worker of this version has."""
+    """Fail executions of workflow types that no worker of this version has."""
 
     @workflow.run
     async def run(self, _arguments: Sequence[RawValue]) -> Any:
@@ -47,9 +47,9 @@ class UnknownTypeWorkflow:
         raise ApplicationError(message, type=wire.ERROR_UNKNOWN_TYPE, non_retryable=True)
 
 
-def unknown_type_message(name: str, known: Collection[str]) -> str:
+def unknown_type_message(name: str, known_types: Collection[str]) -> str:
     """Return the error message for a workflow type, with the nearest known name if there is one."""
     shown_name = name[:_SHOWN_CHARACTERS]
-    hint = suggestion(shown_name, sorted(known))
-    types = f"unknown workflow type {shown_name!r}; known types: {', '.join(sorted(known))}"
+    hint = suggestion(shown_name, sorted(known_types))
+    types = f"unknown workflow type {shown_name!r}; known types: {', '.join(sorted(known_types))}"
     return f"{types}; {hint}" if hint else types

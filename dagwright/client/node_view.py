@@ -55,7 +55,7 @@ async def read_node_view(runs: "Runs", workflow_id: str, node: str, *, full: boo
         view = await runs.view_of_item(location.view, location.name)
     except (ItemNotStarted, SubPlanNotStarted) as error:
         raise NodeNotFound(str(error)) from None
-    document = await runs.document(view, full=full, only=location.name)
+    document = await runs.document(view, full=full, only_node=location.name)
     node_document = document["nodes"].get(location.name)
     if node_document is None:
         raise NodeNotFound(_no_node_message(document, location.name, view.workflow_id))

@@ -337,12 +337,12 @@ class Runs:
         fairness = fairness_in(execution.raw_description.workflow_execution_info.priority)
         return RunGroup(owner_in(memo), tags_in(memo, key=wire.MEMO_TAGS), fairness)
 
-    async def document(self, view: RunView, *, full: bool = False, only: str | None = None) -> dict[str, Any]:
+    async def document(self, view: RunView, *, full: bool = False, only_node: str | None = None) -> dict[str, Any]:
         """Return the document of a run with its large values loaded; see `hydrated_document`.
 
         The document includes the open requests of its sub-plans.
         """
-        document = await hydrated_document(view, self._store, full=full, only=only)
+        document = await hydrated_document(view, self._store, full=full, only_node=only_node)
         if has_sub_plans(view):
             child_requests = await self.feedback.requests_of_sub_plans(view.workflow_id)
             document["waiting_for"] = [*document["waiting_for"], *(request.document for request in child_requests)]

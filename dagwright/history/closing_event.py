@@ -81,7 +81,7 @@ STATUS_AT_CLOSE = {
 
 
 async def closing_error(event: HistoryEvent, converter: DataConverter, *, has_document: bool) -> NodeError | None:
-    """Return the error of a run that did not end by itself, or `None`.
+    """Return the error of a run from its closing event, or the error of a missing document; `None` if there is neither.
 
     Args:
         converter: converter that decodes failures.

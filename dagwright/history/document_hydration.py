@@ -32,17 +32,17 @@ _MAX_CONCURRENT_LOADS = 8
 MAX_INNER_NODES = 2_000
 """Maximum number of nodes of offloaded regions that a document includes in full."""
 MAX_INNER_FAILURES = 100
-"""Maximum number of failed nodes of offloaded regions in a document; it only counts further failed nodes."""
+"""Maximum number of failed nodes of offloaded regions in a document; the document only counts further failed nodes."""
 
 NOT_LOADED = frozenset({"value_lost", "store_unavailable", "missing_data"})
 """Codes of the notes on values that could not be loaded."""
 
 Members = AsyncIterator[tuple[str, Any]]
-"""Members of an object, one after the other; they must be consumed before the next part is requested."""
+"""Members of a JSON object, one after the other. They must all be read before the next part of the document."""
 
 
 async def hydrated_document(
-    view: "RunView", store: PayloadStore, *, full: bool = False, only: str | None = None
+    view: "RunView", store: PayloadStore, *, full: bool = False, only_node: str | None = None
 ) -> dict[str, Any]:
     """Return the result document of a run with its stored values, up to 1 MiB each.
 
@@ -51,38 +51,38 @@ async def hydrated_document(
 
     Args:
         full: also load larger values.
-        only: load the result of this node alone, which may be in an offloaded region.
+        only_node: load only the result of the node with this ID, which may be in an offloaded region.
     """
     document = view.document_with_refs()
     hydrator = _Hydrator(store, max_bytes=None if full else INLINE_DOCUMENT_BYTES)
-    await _add_inner_nodes(document, view, hydrator, only=only)
+    await _add_inner_nodes(document, view, hydrator, only_node=only_node)
     document["error"] = run_error_of(document)
-    if only is None:
+    if only_node is None:
         document["output"] = await hydrator.hydrate(document["output"], ref="output", node=None)
     else:
         document["output"] = compact_value(document["output"], ref="output")
-    for name, node in document["nodes"].items():
-        if only in (None, name):
-            node["result"] = await hydrator.hydrate(node["result"], ref=f"node:{name}", node=name)
-            if only is not None or full:
-                node["error"] = await hydrator.full_error(node["error"], node=name)
+    for node_id, node in document["nodes"].items():
+        if only_node in (None, node_id):
+            node["result"] = await hydrator.hydrate(node["result"], ref=f"node:{node_id}", node=node_id)
+            if only_node is not None or full:
+                node["error"] = await hydrator.full_error(node["error"], node=node_id)
         else:
-            node["result"] = compact_value(node["result"], ref=f"node:{name}")
+            node["result"] = compact_value(node["result"], ref=f"node:{node_id}")
     document["notes"] = [*document["notes"], *hydrator.notes]
     return document
 
 
 async def _add_inner_nodes(
-    document: dict[str, Any], view: "RunView", hydrator: "_Hydrator", *, only: str | None
+    document: dict[str, Any], view: "RunView", hydrator: "_Hydrator", *, only_node: str | None
 ) -> None:
     """Add nodes of offloaded regions to a document: the requested node, all nodes if they are few, or the failed
     nodes.
     """
     offloaded_nodes = hydrator.offloaded_nodes(view)
-    if not offloaded_nodes or (only in document["nodes"] and only not in offloaded_nodes.ids_in_run):
+    if not offloaded_nodes or (only_node in document["nodes"] and only_node not in offloaded_nodes.ids_in_run):
         return
     try:
-        added_nodes = await _inner_nodes(offloaded_nodes, document, only=only)
+        added_nodes = await _inner_nodes(offloaded_nodes, document, only_node=only_node)
     except StoreError as error:
         hydrator.note_unreadable(error)
         return
@@ -97,15 +97,15 @@ async def error_with_inner_nodes(
     """Return the error of a run as in `hydrated_document`, without adding nodes to the document."""
     error_document = {**document, "nodes": dict(document["nodes"])}
     if error_document["error"] is not None and error_document["error"]["code"] in DERIVED_ERROR_CODES:
-        await _add_inner_nodes(error_document, view, _Hydrator(store, max_bytes=None), only=None)
+        await _add_inner_nodes(error_document, view, _Hydrator(store, max_bytes=None), only_node=None)
     return run_error_of(error_document)
 
 
 async def _inner_nodes(
-    offloaded_nodes: OffloadedNodes, document: Mapping[str, Any], *, only: str | None
+    offloaded_nodes: OffloadedNodes, document: Mapping[str, Any], *, only_node: str | None
 ) -> list[InnerNode]:
-    if only is not None:
-        inner_node = await offloaded_nodes.find(only)
+    if only_node is not None:
+        inner_node = await offloaded_nodes.find(only_node)
         return [] if inner_node is None else [inner_node]
     if offloaded_nodes.count <= MAX_INNER_NODES:
         return [node async for node in offloaded_nodes.nodes()]
@@ -114,7 +114,7 @@ async def _inner_nodes(
 
 
 def _subtract_included_nodes(document: dict[str, Any], included_nodes: Iterable[InnerNode]) -> None:
-    """Remove nodes that are included from the counts of the omitted nodes."""
+    """Subtract the included nodes from the counts of the omitted nodes."""
     counts = Counter(document["nodes_ref"]["counts"])
     counts.subtract(node.document["status"] for node in included_nodes)
     remaining_counts = {status: count for status, count in counts.items() if count > 0}
@@ -180,7 +180,7 @@ class _NodeListing:
 
     Args:
         document: document of the run with references.
-        counts: states of the nodes that the document omits.
+        counts: state -> number of nodes in this state that the document omits.
     """
 
     def __init__(
@@ -199,14 +199,14 @@ class _NodeListing:
 
     async def run_nodes(self) -> Members:
         """Yield the nodes of the run itself, except those of offloaded regions."""
-        for name, node in self._document["nodes"].items():
-            if name not in self._offloaded_nodes.ids_in_run:
-                yield name, await self._hydrate_node(name, node)
+        for node_id, node in self._document["nodes"].items():
+            if node_id not in self._offloaded_nodes.ids_in_run:
+                yield node_id, await self._hydrate_node(node_id, node)
 
     async def nodes(self) -> Members:
         """Yield all nodes."""
-        async for name, node in self.run_nodes():
-            yield name, node
+        async for node_id, node in self.run_nodes():
+            yield node_id, node
         included_ids = set[str]()
         try:
             async for inner_node in self._offloaded_nodes.nodes():
@@ -217,15 +217,15 @@ class _NodeListing:
                 yield inner_node.id, await self._hydrate_node(inner_node.id, inner_node.document)
         except StoreError as error:
             self._stop_reading(error)
-            for name, node in self._document["nodes"].items():
-                if name in self._offloaded_nodes.ids_in_run and name not in included_ids:
-                    yield name, await self._hydrate_node(name, node)
+            for node_id, node in self._document["nodes"].items():
+                if node_id in self._offloaded_nodes.ids_in_run and node_id not in included_ids:
+                    yield node_id, await self._hydrate_node(node_id, node)
 
     async def output(self) -> Members:
-        """Yield the results of all final nodes."""
+        """Yield the results of all completed nodes without dependents."""
         output = self._document["output"] or {}
-        for name, value in output.items():
-            yield name, await self._hydrator.hydrate(value, ref="output", node=None)
+        for node_id, value in output.items():
+            yield node_id, await self._hydrator.hydrate(value, ref="output", node=None)
         try:
             async for inner_node in self._offloaded_nodes.nodes():
                 is_completed = inner_node.document["status"] == NodeStatus.COMPLETED
@@ -247,10 +247,10 @@ class _NodeListing:
             self._hydrator.note_unreadable(error)
         self.is_complete = False
 
-    async def _hydrate_node(self, name: str, node: Mapping[str, Any]) -> dict[str, Any]:
+    async def _hydrate_node(self, node_id: str, node: Mapping[str, Any]) -> dict[str, Any]:
         self._hydrator.drop_loaded_values()
-        result = await self._hydrator.hydrate(node["result"], ref=f"node:{name}", node=name)
-        return {**node, "result": result, "error": await self._hydrator.full_error(node["error"], node=name)}
+        result = await self._hydrator.hydrate(node["result"], ref=f"node:{node_id}", node=node_id)
+        return {**node, "result": result, "error": await self._hydrator.full_error(node["error"], node=node_id)}
 
 
 class _Hydrator:

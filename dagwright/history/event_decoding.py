@@ -43,7 +43,7 @@ FailedCall = ActivityTaskFailedEventAttributes | ActivityTaskTimedOutEventAttrib
 
 
 async def error_of_call(failed_call: FailedCall, activity_id: str, *, converter: DataConverter) -> ActivityError:
-    """Return the error of a failed call. Its retry state shows how many attempts there were."""
+    """Return the error of a failed call, with the retry state that shows whether the call used up its attempts."""
     error = ActivityError(
         "",
         scheduled_event_id=failed_call.scheduled_event_id,
@@ -89,7 +89,7 @@ class PagedPlan:
         return plan
 
 
-_ENDS = ("completed", "failed", "canceled", "timed_out", "terminated")
+_END_KINDS = ("completed", "failed", "canceled", "timed_out", "terminated")
 
 
 async def sub_plan_end_of(
@@ -110,21 +110,21 @@ async def sub_plan_end_of(
         return sub_plan_failure(call.id, error, call.node) if call.node is not None else None
     if (end := _end_in(event)) is None:
         return None
-    name, attributes = end
+    kind, attributes = end
     call = _Call(calls.get(attributes.workflow_execution.workflow_id), scheduler)
     if call.node is None:
         return None
-    if name == "completed":
+    if kind == "completed":
         return _read_end(call.id, attributes.result.payloads, call.node)
-    return sub_plan_failure(call.id, await _error_of(name, attributes, converter), call.node)
+    return sub_plan_failure(call.id, await _error_of(kind, attributes, converter), call.node)
 
 
 def _end_in(event: HistoryEvent) -> tuple[str, Any] | None:
     """Return how a child workflow ended and the attributes of the event; `None` for any other event."""
-    for name in _ENDS:
-        field = f"child_workflow_execution_{name}_event_attributes"
+    for kind in _END_KINDS:
+        field = f"child_workflow_execution_{kind}_event_attributes"
         if event.HasField(field):  # type: ignore[arg-type]  # one of the five is always a field
-            return name, getattr(event, field)
+            return kind, getattr(event, field)
     return None
 
 
@@ -151,12 +151,12 @@ async def workflow_end_of(event: HistoryEvent, *, converter: DataConverter) -> W
         return WorkflowEnd(rejected_start.workflow_id, error=error)
     if (end := _end_in(event)) is None:
         return None
-    name, attributes = end
+    kind, attributes = end
     workflow_id = attributes.workflow_execution.workflow_id
-    if name == "completed":
+    if kind == "completed":
         payloads = attributes.result.payloads
         return WorkflowEnd(workflow_id, payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"}))
-    retry_state = attributes.retry_state if name in ("failed", "timed_out") else 0
+    retry_state = attributes.retry_state if kind in ("failed", "timed_out") else 0
     child_error = ChildWorkflowError(
         "",
         namespace="",
@@ -167,16 +167,16 @@ async def workflow_end_of(event: HistoryEvent, *, converter: DataConverter) -> W
         started_event_id=0,
         retry_state=RetryState(retry_state) if retry_state else None,
     )
-    child_error.__cause__ = await _error_of(name, attributes, converter)
+    child_error.__cause__ = await _error_of(kind, attributes, converter)
     return WorkflowEnd(workflow_id, error=child_error)
 
 
 class _Call:
     """Call of a sub-plan with its node; without a node if the call was abandoned and retried."""
 
-    def __init__(self, call: str | None, scheduler: "RunScheduler") -> None:
-        self.id = call or ""
-        task_id = task_of_call(scheduler.state, call) if call is not None else None
+    def __init__(self, call_id: str | None, scheduler: "RunScheduler") -> None:
+        self.id = call_id or ""
+        task_id = task_of_call(scheduler.state, call_id) if call_id is not None else None
         self.node = scheduler.state.node_of(task_id) if task_id is not None else None
 
 
@@ -188,13 +188,13 @@ def _read_end(call: str, payloads: Any, node: CompiledNode) -> SubPlanEnd:
         return sub_plan_failure(call, invalid, node)
 
 
-async def _error_of(name: str, attributes: Any, converter: DataConverter) -> BaseException:
+async def _error_of(kind: str, attributes: Any, converter: DataConverter) -> BaseException:
     """Return the exception that the workflow received for an end without a result."""
-    if name == "failed":
+    if kind == "failed":
         return await converter.decode_failure(attributes.failure)
-    if name == "canceled":
+    if kind == "canceled":
         return CancelledError()
-    if name == "terminated":
+    if kind == "terminated":
         return TerminatedError("")
     return TimeoutError("", type=TimeoutType.START_TO_CLOSE, last_heartbeat_details=())
 
@@ -207,12 +207,12 @@ PREPARATION_IDS = {name.removeprefix(wire.INTERNAL_ID_PREFIX): name for name in 
 
 
 class ExecutionStart:
-    """Data with which an execution of a run starts, as far as it is known.
+    """Start data of an execution of a run, as far as they are known.
 
     Attributes:
         run_input: `None` until it is decoded.
         plan: `None` until it is complete.
-        map_batch: input of the run of a map batch.
+        map_batch: input of the map batch, if the run processes a map batch.
         state: state of the previous execution; `None` in the first execution, and until all of it is loaded.
     """
 
@@ -237,7 +237,7 @@ class ExecutionStart:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all data are known with which the first execution of a run starts."""
+        """Whether this is the first execution of the run and its start data are complete."""
         return self.snapshot is None and self.has_plan and (self.map_batch is None or self.map_batch.source is None)
 
     @property
@@ -264,22 +264,22 @@ class ExecutionStart:
         """Record the request of the next page of a large plan."""
         self._pages.expect(event_id)
 
-    def handle(self, name: str, event_id: int, payload: Payload) -> bool:
-        """Handle the result of an activity; return whether it is an activity before the first node.
+    def handle(self, activity_id: str, event_id: int, payload: Payload) -> bool:
+        """Handle the result of an activity; return whether the activity runs before the first node.
 
         Args:
-            name: id of the activity, or one of `PREPARATION_IDS`.
-            event_id: id of the event that scheduled it.
+            activity_id: id of the activity, or one of `PREPARATION_IDS`.
+            event_id: id of the event that scheduled the activity.
         """
-        if name == COMPILE_PLAN:
+        if activity_id == COMPILE_PLAN:
             self._handle_compiled_plan(read_message(payload)["compiled"])
-        elif name == LOAD_PLAN:
+        elif activity_id == LOAD_PLAN:
             if (plan := self._pages.handle(event_id, read_message(payload))) is not None:
                 self.plan = plan
-        elif name == wire.ID_LOAD_ITEMS:
+        elif activity_id == wire.ID_LOAD_ITEMS:
             self._handle_items(read_message(payload))
-        elif name.startswith(wire.ID_GET_STATE):
-            self._add_piece(name, str(read_message(payload)["text"]))
+        elif activity_id.startswith(wire.ID_GET_STATE):
+            self._add_piece(activity_id, str(read_message(payload)["text"]))
         else:
             return False
         return True
@@ -296,14 +296,14 @@ class ExecutionStart:
                 self.map_batch.node_ends, value_from_json(loaded_items["value"], loaded_items.get("stored"))
             )
 
-    def _add_piece(self, name: str, piece: str) -> None:
+    def _add_piece(self, activity_id: str, piece: str) -> None:
         """Add a piece of the state that was too large for the input.
 
         Args:
-            name: id of the activity that loaded it.
+            activity_id: id of the activity that loaded the piece.
         """
-        self._pieces[name] = piece
+        self._pieces[activity_id] = piece
         snapshot = self.snapshot
         if snapshot is not None and len(self._pieces) == len(snapshot.refs):
-            names = [f"{wire.ID_GET_STATE} {number}" for number in range(1, len(snapshot.refs) + 1)]
-            self.state, self._pieces = "".join(self._pieces[name] for name in names), {}
+            activity_ids = [f"{wire.ID_GET_STATE} {number}" for number in range(1, len(snapshot.refs) + 1)]
+            self.state, self._pieces = "".join(self._pieces[activity_id] for activity_id in activity_ids), {}

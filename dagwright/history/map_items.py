@@ -37,7 +37,7 @@ async def view_of_item(view: "RunView", task_id: str, *, open_reader: OpenReader
     """Return the view of the run that has a node or item. The run of a batch has the items of a large map.
 
     Returns:
-        The same view for all other nodes, and for unknown ids.
+        `view` itself, unless the run of a batch has the item.
 
     Raises:
         ItemNotStarted: the run of the item has not started.
@@ -95,12 +95,14 @@ async def _batch_with_item(
     """Return the workflow id of the first batch that has an item, or `None` if no batch has it."""
     batches_not_started: list[str] = []
     for first in range(0, len(candidates), _MAX_CONCURRENT_READS):
-        names = [f"{node.id}[{item.key}]" for node, item in candidates[first : first + _MAX_CONCURRENT_READS]]
-        ids = [child_workflow_id(view.workflow_id, name) for name in names]
-        have_item = await asyncio.gather(*(_has_item(open_reader(workflow_id), task_id) for workflow_id in ids))
-        if True in have_item:
-            return ids[have_item.index(True)]
-        batches_not_started += [name for name, has_item in zip(names, have_item, strict=True) if has_item is None]
+        batch_ids = [f"{node.id}[{item.key}]" for node, item in candidates[first : first + _MAX_CONCURRENT_READS]]
+        workflow_ids = [child_workflow_id(view.workflow_id, batch_id) for batch_id in batch_ids]
+        answers = await asyncio.gather(*(_has_item(open_reader(workflow_id), task_id) for workflow_id in workflow_ids))
+        if True in answers:
+            return workflow_ids[answers.index(True)]
+        batches_not_started += [
+            batch_id for batch_id, has_item in zip(batch_ids, answers, strict=True) if has_item is None
+        ]
     if batches_not_started:
         more = f" and {len(batches_not_started) - 1} more batches" if len(batches_not_started) > 1 else ""
         raise ItemNotStarted(

@@ -88,7 +88,7 @@ def _facts(scheduler: "RunScheduler", task: str, status: NodeStatus | None) -> T
 
 
 class TaskState(NamedTuple):
-    """State of a node or item that changes while its run continues."""
+    """Fields of a node or item that change while the run continues."""
 
     status: NodeStatus
     attempts: int

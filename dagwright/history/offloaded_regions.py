@@ -65,7 +65,7 @@ class OffloadedNodes:
 
     Args:
         scheduler: scheduler of the run, rebuilt from its history; `None` while its plan is not known.
-        store: payload store with its regions.
+        store: payload store that contains the regions.
     """
 
     def __init__(self, scheduler: "RunScheduler | None", store: PayloadStore) -> None:
@@ -130,7 +130,7 @@ class _RegionHead:
 
 
 class _OffloadedRegion:
-    """One offloaded region. Its nodes are numbered after the nodes outside that the region depends on."""
+    """One offloaded region. The outside nodes that the region depends on have the first numbers, then its own nodes."""
 
     def __init__(self, scheduler: "RunScheduler", number: int, store: PayloadStore) -> None:
         self._scheduler = scheduler
@@ -143,7 +143,7 @@ class _OffloadedRegion:
             for position, dependency in enumerate(self._region.dependencies)
             if scheduler.plan.nodes[dependency].kind in HIDDEN_KINDS
         )
-        """Numbers of the nodes outside that the compiler has added."""
+        """Numbers of the outside nodes that the compiler has added."""
         self._cached_head: _RegionHead | None = None
         self.count = self._region.inner_count
 
@@ -170,15 +170,15 @@ class _OffloadedRegion:
         return failed_nodes
 
     async def nodes(self) -> AsyncIterator[InnerNode]:
-        names = [node.id async for node in self._pages_of_nodes()]
-        batches, refs = await self._batches_of_nodes(len(names))
+        node_ids = [node.id async for node in self._pages_of_nodes()]
+        batch_indexes, refs = await self._batches_of_nodes(len(node_ids))
         cached_batches: OrderedDict[int, tuple[dict[int, Sequence[Any]], Mapping[str, str]]] = OrderedDict()
         number = -1
         async for node in self._pages_of_nodes():
             number += 1
             if number < len(self._outside_ids):
                 continue
-            record, batch_index = self._record_in_run(node.id), batches[number]
+            record, batch_index = self._record_in_run(node.id), batch_indexes[number]
             if record is None and batch_index >= 0:
                 if batch_index not in cached_batches:
                     batch = await self._batch(refs[batch_index])
@@ -188,16 +188,16 @@ class _OffloadedRegion:
                 cached_batches.move_to_end(batch_index)
                 ends, versions = cached_batches[batch_index]
                 record = self._record_of(node, ends[number], versions)
-            needs = [names[dependency] for dependency in node.dependencies if dependency not in self._hidden_numbers]
+            needs = [node_ids[dependency] for dependency in node.dependencies if dependency not in self._hidden_numbers]
             yield await self._inner_node(number, node, record or self._unreported_record(), needs=needs)
 
     async def edges(self) -> AsyncIterator[tuple[str, str]]:
-        names: list[str] = []
+        node_ids: list[str] = []
         async for node in self._pages_of_nodes():
             for dependency in node.dependencies:
                 if dependency not in self._hidden_numbers:
-                    yield names[dependency], node.id
-            names.append(node.id)
+                    yield node_ids[dependency], node.id
+            node_ids.append(node.id)
 
     # Records of the nodes.
 
@@ -208,14 +208,19 @@ class _OffloadedRegion:
 
     def _unreported_record(self) -> Record:
         """Return the record of a node that no batch has reported."""
-        region = self._record
-        if not region.status.is_final:
-            state: RegionState | None = region.result
+        region_record = self._record
+        if not region_record.status.is_final:
+            state: RegionState | None = region_record.result
             ended_count = self._region.inner_count - state["open"] if state else 0
-            has_started = region.status is not NodeStatus.PENDING
+            has_started = region_record.status is not NodeStatus.PENDING
             reason = f"its region is running: {ended_count:,} of its {self._region.inner_count:,} nodes have ended"
             return Record(reason=reason if has_started else None)
-        return Record(region.status, error=region.error, ended_at=region.ended_at, reason=region.reason)
+        return Record(
+            region_record.status,
+            error=region_record.error,
+            ended_at=region_record.ended_at,
+            reason=region_record.reason,
+        )
 
     def _record_of(self, node: CompiledNode, entry: Sequence[Any], versions: Mapping[str, str]) -> Record:
         return end_of_entry(entry, versions, tool=node.tool)[1]
@@ -233,16 +238,16 @@ class _OffloadedRegion:
         return ends[:limit]
 
     async def _batches_of_nodes(self, count: int) -> tuple["array[int]", list[str]]:
-        """Return the batch that has the end of each node, -1 for none, and the references of the batches."""
-        batches, refs = array("i", [-1]) * count, list[str]()
+        """Return the index of the batch with the end of each node, or -1, and the references of the batches."""
+        batch_indexes, refs = array("i", [-1]) * count, list[str]()
         ref = self._last_batch
         while ref is not None:
             batch = await self._batch(ref)
             for entry in batch["ended"]:
-                batches[entry[0]] = len(refs)
+                batch_indexes[entry[0]] = len(refs)
             refs.append(ref)
             ref = batch["before"]
-        return batches, refs
+        return batch_indexes, refs
 
     @property
     def _last_batch(self) -> str | None:
@@ -263,7 +268,7 @@ class _OffloadedRegion:
         return self._cached_head
 
     async def _pages_of_nodes(self) -> AsyncIterator[CompiledNode]:
-        """Yield all nodes, those outside first."""
+        """Yield all nodes, the outside nodes first."""
         for page in (await self._head()).pages:
             for node in _nodes_of(await self._store.get(page)):
                 yield node

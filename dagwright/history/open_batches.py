@@ -36,14 +36,14 @@ class OpenCallBatches:
         self._calls[attributes.activity_id] = activity_ids
         return activity_ids
 
-    def activity_ids_of(self, activity: str) -> list[str]:
+    def activity_ids_of(self, activity_id: str) -> list[str]:
         """Return the activity ids of the first calls of a batch; for any other activity, return its id."""
-        return self._calls.get(activity, [activity])
+        return self._calls.get(activity_id, [activity_id])
 
     def end(
         self,
         scheduler: "RunScheduler | None",
-        activity: str,
+        activity_id: str,
         result: Payload | None,
         *,
         task_of: Callable[[str], str | None],
@@ -56,10 +56,10 @@ class OpenCallBatches:
         Args:
             result: `None` if the activity failed or was cancelled.
         """
-        activity_ids = self._calls.pop(activity, None)
+        activity_ids = self._calls.pop(activity_id, None)
         if activity_ids is None or scheduler is None:
             return activity_ids is not None
         batch_result = CallBatchResult() if result is None else read_call_batch_result(result)
-        calls = [task_id for name in activity_ids if (task_id := task_of(name)) is not None]
-        apply_call_batch(scheduler, batch_result, calls=calls, at=at)
+        task_ids = [task_id for call_id in activity_ids if (task_id := task_of(call_id)) is not None]
+        apply_call_batch(scheduler, batch_result, calls=task_ids, at=at)
         return True

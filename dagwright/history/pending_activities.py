@@ -81,7 +81,7 @@ class PendingCall:
 
 
 def pending_calls(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> dict[str, PendingCall]:
-    """Return the calls of the plan in flight: task id -> call."""
+    """Return the plan's calls in flight: task id -> call."""
     calls: dict[str, PendingCall] = {}
     for call in raw.pending_activities:
         calls |= {task_id: _pending_call(call) for task_id in replay.tasks_of(call.activity_id)}
@@ -118,11 +118,11 @@ def open_calls(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") 
     calls = [_workflow_task_call(raw.pending_workflow_task, run_queue)] if raw.HasField("pending_workflow_task") else []
     for call in raw.pending_activities:
         if call.activity_type.name == ACTIVITY_NOTIFY:
-            # The run does not wait for it.
+            # The run does not wait for notifications.
             continue
         queue = Queue(call.activity_options.task_queue.name or run_queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
         is_waiting = call.state == PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
-        # No worker has a call that is backing off, but no worker is needed for it either.
+        # No worker has a call that is backing off, but such a call needs no worker either.
         scheduled_at = _seconds(call.scheduled_time) if is_waiting and not _is_backing_off(call) else None
         pause_reason = _pause_reason(call)
         open_call = OpenCall(
@@ -232,7 +232,7 @@ def store_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay")
 
 
 def lookup_notes(raw: DescribeWorkflowExecutionResponse, replay: "HistoryReplay") -> list[dict[str, Any]]:
-    """Return notes for the lookups that are being retried, by failure; their nodes are never shown."""
+    """Return a note for each failure of the lookups that are retried, because the nodes of lookups are never shown."""
     calls: dict[str, list[tuple[int, str]]] = {}
     for call in raw.pending_activities:
         task_id = replay.task_of(call.activity_id)

@@ -54,14 +54,14 @@ class OpenCall:
     """Work that the server keeps for a run until the work is done.
 
     Args:
-        queue: its task queue.
+        queue: task queue of the call.
         is_started: a worker has taken the call.
-        scheduled_at: seconds since the epoch at which it was scheduled; `None` if it is not scheduled yet, or has
-            started.
+        scheduled_at: time at which the call was scheduled, in seconds since the epoch; `None` if the call is not
+            scheduled yet, or has started.
         task: id of the plan's task; `None` for a call of the run itself.
         tool: name of the activity.
         is_foreign: the tool is served by a worker of another program.
-        pause_reason: why the server has paused it: its tool is paused, or a user has paused the activity.
+        pause_reason: why the server has paused the call: its tool is paused, or a user has paused the activity.
         deferral_reason: why the call waits although a worker could make it, such as a rate limit.
     """
 
@@ -92,10 +92,10 @@ async def calls_without_worker(client: Client, calls: Sequence[OpenCall]) -> lis
 
 
 def waits_for_slot(calls: Sequence[OpenCall], *, without_worker: Sequence[OpenCall]) -> bool:
-    """Return whether the next step of the run itself waits, although a worker polls: its slots are all in use.
+    """Return whether the next step of the run itself waits, although a worker polls: all its slots are in use.
 
     Args:
-        without_worker: the calls among these that wait for a worker.
+        without_worker: the calls of `calls` that wait for a worker.
     """
     steps = [call for call in calls if call.queue.kind == TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW]
     return any(

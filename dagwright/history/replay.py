@@ -107,7 +107,7 @@ class HistoryReplay:
         self.task_failure: TaskFailure | None = None
         """Failure of the last workflow task; `None` after a workflow task has completed."""
         self.continued_as: str | None = None
-        self.last_event = 0
+        self.last_event_id = 0
         self.changes = 0
         self._start_data = ExecutionStart()
         self._early_ends: list[SubPlanEnd] = []
@@ -155,19 +155,19 @@ class HistoryReplay:
     def is_closed(self) -> bool:
         return self.ended_at is not None
 
-    def task_of(self, activity: str) -> str | None:
+    def task_of(self, activity_id: str) -> str | None:
         """Return the task of an activity id; `None` if the call was abandoned and retried."""
-        task_id = self._tasks.get(activity) or self._loads.get(activity)
+        task_id = self._tasks.get(activity_id) or self._loads.get(activity_id)
         if self.scheduler is None or task_id not in self.scheduler.state.overrides:
             return task_id
         call = last_call_id(self.scheduler.state, task_id)
-        is_current = activity in (limits.activity_id(call), limits.load_id(call), limits.store_wait_id(call))
+        is_current = activity_id in (limits.activity_id(call), limits.load_id(call), limits.store_wait_id(call))
         return task_id if is_current else None
 
-    def tasks_of(self, activity: str) -> list[str]:
+    def tasks_of(self, activity_id: str) -> list[str]:
         """Return the tasks of an activity: several for a call batch."""
-        names = self._call_batches.activity_ids_of(activity)
-        return [task_id for name in names if (task_id := self.task_of(name)) is not None]
+        call_ids = self._call_batches.activity_ids_of(activity_id)
+        return [task_id for call_id in call_ids if (task_id := self.task_of(call_id)) is not None]
 
     def sub_plan_of(self, workflow_id: str) -> str | None:
         """Return the task whose sub-plan has a workflow id."""
@@ -198,7 +198,7 @@ class HistoryReplay:
         """Apply the next event of the history."""
         if event.event_type not in _UPDATE_EVENTS:
             await self.apply_held_batch()
-        self.last_event = event.event_id
+        self.last_event_id = event.event_id
         at = event.event_time.ToNanoseconds() / 1e9
         match event.event_type:
             case EventType.EVENT_TYPE_WORKFLOW_EXECUTION_STARTED:
@@ -255,13 +255,13 @@ class HistoryReplay:
         self._activity_of_event[event.event_id] = attributes.activity_id
         preparation_id = PREPARATION_IDS.get(attributes.activity_type.name)
         if preparation_id is not None and self.scheduler is None:
-            # No node has started yet; later a node may have any of these names.
+            # No node has started yet; later, the activity of a node may have any of these IDs.
             self._activity_of_event[event.event_id] = preparation_id
             if preparation_id == LOAD_PLAN:
                 self._start_data.expect_page(event.event_id)
         elif attributes.activity_id.startswith(wire.ID_CALL_BATCH):
-            for name in self._call_batches.add(attributes):
-                self._mark_running(self._tasks.get, name)
+            for activity_id in self._call_batches.add(attributes):
+                self._mark_running(self._tasks.get, activity_id)
         elif not attributes.activity_id.startswith(wire.INTERNAL_ID_PREFIX):
             self._mark_running(self._tasks.get, attributes.activity_id)
         elif attributes.activity_id.startswith(wire.ID_LOAD_VALUES):
@@ -293,7 +293,7 @@ class HistoryReplay:
         return scheduler_for_run(start.plan, start.run_input, started_at=started_at, inputs=start.inputs)
 
     def _restore(self, snapshot: RunSnapshot) -> None:
-        """Restore the state of the previous execution, if it is complete."""
+        """Restore the state of the previous execution, if state and plan are complete."""
         state = self._start_data.state
         if state is None or not self._start_data.has_plan:
             return
@@ -305,7 +305,7 @@ class HistoryReplay:
             self.error = NodeError("invalid", str(error))
             return
         self.scheduler = scheduler
-        # Calls end before a run continues as new; sub-plans are runs of their own and continue.
+        # Calls end before a run continues as new; sub-plans are separate runs and continue.
         for task_id in tasks_in_flight(scheduler):
             call = last_call_id(scheduler.state, task_id)
             self._children[limits.child_workflow_id(self._workflow_id, call)] = call
@@ -331,7 +331,7 @@ class HistoryReplay:
             self.scheduler.advance(self._now)
         for event in messages:
             await self._apply_event(event, self._now)
-        dispatched_before = set(self._dispatched_tasks()) if batch.has_cancel_request and has_started else set()
+        earlier_tasks = set(self._dispatched_tasks()) if batch.has_cancel_request and has_started else set()
         if messages:
             # The workflow reacts to the messages before it receives the other events.
             self._apply_unrecorded_effects()
@@ -348,25 +348,25 @@ class HistoryReplay:
                 budgets.apply_budget_message(self.scheduler, budget_message, at=self._now)
             self._commands.apply_stored_commands(self.scheduler, at=self._now)
         if batch.has_cancel_request:
-            self._apply_cancel_request(self._now, has_started=has_started, dispatched_before=dispatched_before)
+            self._apply_cancel_request(self._now, has_started=has_started, earlier_tasks=earlier_tasks)
         self.changes += 1
 
     def _dispatched_tasks(self) -> list[str]:
         return [*self._tasks.values(), *self._workflows.values(), *self._sub_plan_tasks()]
 
-    def _apply_cancel_request(self, at: float, *, has_started: bool, dispatched_before: Collection[str]) -> None:
+    def _apply_cancel_request(self, at: float, *, has_started: bool, earlier_tasks: Collection[str]) -> None:
         """Apply Temporal's own cancel request, which the workflow handles after all other events.
 
         Args:
             has_started: the run started in an earlier workflow task; otherwise its first tasks were scheduled and
                 withdrawn.
-            dispatched_before: tasks of earlier workflow tasks; calls of other tasks leave no event.
+            earlier_tasks: tasks that earlier workflow tasks dispatched; the calls of other tasks leave no event.
         """
         if self.scheduler is None:
             return
         if not has_started:
             self._apply_unrecorded_effects()
-        new_tasks = [task_id for task_id in self._dispatched_tasks() if task_id not in dispatched_before]
+        new_tasks = [task_id for task_id in self._dispatched_tasks() if task_id not in earlier_tasks]
         for task_id in new_tasks:
             record = self.scheduler.record_of(task_id)
             if record is not None and record.status is NodeStatus.READY:
@@ -378,9 +378,9 @@ class HistoryReplay:
                 self.scheduler.task_cancelled(task_id, at=at)
 
     async def complete_state(self) -> None:
-        """Apply the last batch, with its effects that left no event.
+        """Apply the last batch, and its effects that left no event.
 
-        It must be called after all available events, before the state is read.
+        Call this method after all available events were applied, and before the state is read.
         """
         await self.apply_held_batch()
         self._apply_unrecorded_effects()
@@ -400,7 +400,7 @@ class HistoryReplay:
             for notification in notifications
             if notification.kind == "opened"
         }
-        # The run itself sends them.
+        # The run itself sends the notifications.
         notifications.clear()
         if self.scheduler.features.budget.budget is not None:
             self.scheduler.features.budget.budget.next_report()
@@ -428,21 +428,21 @@ class HistoryReplay:
         return True
 
     def _sub_plan_tasks(self) -> list[str]:
-        return [task_id for name in self._children if (task_id := self.sub_plan_of(name)) is not None]
+        return [task_id for workflow_id in self._children if (task_id := self.sub_plan_of(workflow_id)) is not None]
 
-    def _mark_running(self, task_of: Callable[[str], str | None], name: str) -> None:
-        """Apply the event that scheduled a task: the workflow has dispatched all tasks before it too.
+    def _mark_running(self, task_of: Callable[[str], str | None], scheduled_id: str) -> None:
+        """Apply the event that scheduled a task, after dispatching the tasks that the workflow dispatched before.
 
         Args:
             task_of: function that returns the dispatched task of an id.
-            name: id of the activity or child workflow.
+            scheduled_id: id of the activity or child workflow.
         """
         if self.scheduler is None:
             return
-        while task_of(name) is None and self._dispatch_next():
+        while task_of(scheduled_id) is None and self._dispatch_next():
             pass
         # Another version of the workflow may have dispatched in another order: the history decides.
-        record = self.scheduler.record_of(task_of(name) or name)
+        record = self.scheduler.record_of(task_of(scheduled_id) or scheduled_id)
         if record is not None and record.status is NodeStatus.READY:
             record.status, record.started_at = NodeStatus.RUNNING, self._now
 
@@ -475,7 +475,7 @@ class HistoryReplay:
 
     @property
     def _started_scheduler(self) -> "RunScheduler | None":
-        """Scheduler of a run that has started; messages are stored until then."""
+        """Scheduler of the run after its start; messages that arrive earlier are stored."""
         return self.scheduler if self._limits is not None else None
 
     def _handle_signal(self, event: HistoryEvent, at: float) -> None:
@@ -514,46 +514,46 @@ class HistoryReplay:
         read_message, scheduler = partial(read_argument, payloads), self._started_scheduler
         self._commands.handle(name, read_message, source=source, scheduler=scheduler, at=at)
 
-    def _apply_result(self, scheduled_id: int, payloads: Any, at: float) -> None:
-        name = self._activity_of_event.pop(scheduled_id, "")
+    def _apply_result(self, scheduled_event_id: int, payloads: Any, at: float) -> None:
+        activity_id = self._activity_of_event.pop(scheduled_event_id, "")
         payload = payloads[0] if payloads else Payload(metadata={"encoding": b"binary/null"})
-        if self.scheduler is None and self._start_data.handle(name, scheduled_id, payload):
+        if self.scheduler is None and self._start_data.handle(activity_id, scheduled_event_id, payload):
             if (snapshot := self._start_data.snapshot) is not None:
                 self._restore(snapshot)
-        elif name == wire.ID_FIND_ENDED and self.scheduler is not None:
+        elif activity_id == wire.ID_FIND_ENDED and self.scheduler is not None:
             for end in found_sub_plan_ends(payload, self._children):
                 apply_sub_plan_end(self.scheduler, end, at=at)
-        elif self._end_call_batch(name, payload, at):
+        elif self._end_call_batch(activity_id, payload, at):
             return
-        elif self.scheduler is not None and (task_id := self.task_of(name)) is not None:
-            if name in self._tasks:
+        elif self.scheduler is not None and (task_id := self.task_of(activity_id)) is not None:
+            if activity_id in self._tasks:
                 apply_result(self.scheduler, task_id, payload, at=at)
             elif task_id in self.scheduler.state.cancel_deadlines:
-                # Its arguments were loaded, but it is cancelled before the call.
+                # The arguments were loaded, but the task is cancelled before its call.
                 self.scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
 
-    def _end_call_batch(self, name: str, result: Payload | None, at: float) -> bool:
-        return self._call_batches.end(self.scheduler, name, result, task_of=self.task_of, at=at)
+    def _end_call_batch(self, activity_id: str, result: Payload | None, at: float) -> bool:
+        return self._call_batches.end(self.scheduler, activity_id, result, task_of=self.task_of, at=at)
 
-    def _cancel_call(self, scheduled_id: int, at: float) -> None:
-        name = self._activity_of_event.pop(scheduled_id, "")
-        is_batch = self._end_call_batch(name, None, at)
-        if not is_batch and self.scheduler is not None and (task_id := self.task_of(name)) is not None:
-            attempt = ONE_ATTEMPT if name in self._tasks else NO_ATTEMPT
+    def _cancel_call(self, scheduled_event_id: int, at: float) -> None:
+        activity_id = self._activity_of_event.pop(scheduled_event_id, "")
+        is_batch = self._end_call_batch(activity_id, None, at)
+        if not is_batch and self.scheduler is not None and (task_id := self.task_of(activity_id)) is not None:
+            attempt = ONE_ATTEMPT if activity_id in self._tasks else NO_ATTEMPT
             self.scheduler.task_cancelled(task_id, at=at, attempt=attempt)
 
     async def _apply_failure(self, failed_call: FailedCall, at: float) -> None:
-        name = self._activity_of_event.pop(failed_call.scheduled_event_id, "")
-        error = await error_of_call(failed_call, name, converter=self._converter)
-        if name.startswith(wire.ID_NOTIFY):
+        activity_id = self._activity_of_event.pop(failed_call.scheduled_event_id, "")
+        error = await error_of_call(failed_call, activity_id, converter=self._converter)
+        if activity_id.startswith(wire.ID_NOTIFY):
             self._notes.add(NOTE_CODE, failure_note(error))
-        if self._end_call_batch(name, None, at):
+        if self._end_call_batch(activity_id, None, at):
             return
-        if self.scheduler is not None and (task_id := self.task_of(name)) is not None:
-            if name in self._tasks and store_wait_of(self.scheduler, task_id, error, at=at) is not None:
+        if self.scheduler is not None and (task_id := self.task_of(activity_id)) is not None:
+            if activity_id in self._tasks and store_wait_of(self.scheduler, task_id, error, at=at) is not None:
                 self._await_store(task_id, at)
                 return
-            apply = apply_failure if name in self._tasks else apply_loading_failure
+            apply = apply_failure if activity_id in self._tasks else apply_loading_failure
             apply(self.scheduler, task_id, error, at=at)
 
     def _await_store(self, task_id: str, at: float) -> None:
@@ -585,7 +585,7 @@ class HistoryReplay:
     async def _close(self, event: HistoryEvent, at: float) -> None:
         # The cause of a failed node may be an effect that left no event.
         await self.complete_state()
-        for unhandled_event in self._batches.pop_rest():
+        for unhandled_event in self._batches.pop_unhandled():
             await self._apply_event(unhandled_event, at)
         self.ended_at = at
         self.status_at_close = STATUS_AT_CLOSE[event.event_type]

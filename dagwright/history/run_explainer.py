@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MAX_RUNS_READ = 30
 """Maximum number of sub-plans and runs of map batches that one explanation reads; each of them requires a history."""
 _MAX_SENTENCES = 3
-_KIND_OF_INNER: dict[NodeStatus, ReasonKind] = {
+_KIND_OF_STATUS: dict[NodeStatus, ReasonKind] = {
     NodeStatus.COMPLETED: "completed",
     NodeStatus.FAILED: "failed",
     NodeStatus.BLOCKED: "blocked",
@@ -177,40 +177,40 @@ class RunExplainer:
             NodeNotFound: the run has no such node.
         """
         top_view = await self._open_reader(workflow_id).read()
-        view, name, path = await self._find(top_view, node)
-        if view.scheduler is not None and view.scheduler.record_of(name) is not None:
-            chain = why(view.scheduler, name, calls=view.pending)
+        view, node_id, path = await self._find(top_view, node)
+        if view.scheduler is not None and view.scheduler.record_of(node_id) is not None:
+            chain = why(view.scheduler, node_id, calls=view.pending)
             chain = await self._with_sub_plans(view, chain)
         else:
-            chain = await self._inner_chain(view, name)
+            chain = await self._inner_chain(view, node_id)
         explained_nodes = {reason.node for reason in chain.reasons}
         notes = [note for note in view.notes if note["node_id"] is None or note["node_id"] in explained_nodes]
         return RunExplanation(top_view, node, _with_path(chain, path), notes)
 
     async def _find(self, view: "RunView", node: str) -> "tuple[RunView, str, str]":
-        """Return the run that has a node, its name there, and the path from the top run."""
+        """Return the run that has a node, the ID of the node in this run, and the path from the top run."""
         try:
             resolved_path = await resolve_path(view, node, open_reader=self._open_reader)
         except SubPlanNotStarted as error:
             raise NodeNotFound(str(error)) from None
-        view, node = resolved_path.view, resolved_path.name
+        view, node_id = resolved_path.view, resolved_path.name
         scheduler = view.scheduler
         if scheduler is None:
             raise NodeNotFound(f"the run {view.workflow_id!r} has no plan{'' if view.is_closed else ' yet'}")
-        if scheduler.record_of(node) is not None:
-            return view, node, resolved_path.path
+        if scheduler.record_of(node_id) is not None:
+            return view, node_id, resolved_path.path
         try:
-            item_view = await view_of_item(view, node, open_reader=self._open_reader)
-            if item_view is not view or await OffloadedNodes(scheduler, self._store).find(node) is not None:
-                return item_view, node, resolved_path.path
+            item_view = await view_of_item(view, node_id, open_reader=self._open_reader)
+            if item_view is not view or await OffloadedNodes(scheduler, self._store).find(node_id) is not None:
+                return item_view, node_id, resolved_path.path
         except ItemNotStarted as error:
             raise NodeNotFound(str(error)) from None
         except StoreError as error:
             raise NodeNotFound(unreadable_note(error)["message"]) from None
         ids = [visible_node.id for visible_node, _ in scheduler.state.visible_nodes()]
-        similar_ids = get_close_matches(node, ids[:1_000], 1)
+        similar_ids = get_close_matches(node_id, ids[:1_000], 1)
         hint = f"; did you mean {similar_ids[0]!r}?" if similar_ids else ""
-        raise NodeNotFound(f"the run {view.workflow_id!r} has no node {node!r}{hint}")
+        raise NodeNotFound(f"the run {view.workflow_id!r} has no node {node_id!r}{hint}")
 
     async def _chain_of_run(self, view: "RunView") -> Chain:
         if view.scheduler is None:
@@ -254,12 +254,12 @@ class RunExplainer:
         unvisited, visited = deque([node]), {node}
         reasons: list[Reason] = []
         while unvisited and len(reasons) < MAX_REASONS:
-            name = unvisited.popleft()
-            inner_node = await offloaded_nodes.find(name)
+            node_id = unvisited.popleft()
+            inner_node = await offloaded_nodes.find(node_id)
             if inner_node is not None:
                 reasons.append(_reason_of_inner(inner_node))
-            elif view.scheduler is not None and view.scheduler.record_of(name) is not None:
-                reasons.append(reason_of(view.scheduler, name, call=view.pending.get(name)))
+            elif view.scheduler is not None and view.scheduler.record_of(node_id) is not None:
+                reasons.append(reason_of(view.scheduler, node_id, call=view.pending.get(node_id)))
             else:
                 continue
             causes = [reason for reason in reasons[-1].because if reason not in visited]
@@ -272,7 +272,7 @@ def _reason_of_inner(inner_node: InnerNode) -> Reason:
     document = inner_node.document
     status = NodeStatus(document["status"])
     error = document["error"]
-    kind = _KIND_OF_INNER.get(status, "group")
+    kind = _KIND_OF_STATUS.get(status, "group")
     needs = document["blocked_by"] or document["lineage"]["inputs"]
     detail = f"{error['code']}: {error['message']}" if error else document["reason"] or ""
     message = {"completed": "completed", "failed": "failed", "group": "runs with other pure nodes in one call"}

@@ -69,7 +69,7 @@ class Execution:
     @property
     def cursor(self) -> Cursor:
         """Position after the last applied event."""
-        return Cursor(self.number, self.replay.last_event)
+        return Cursor(self.number, self.replay.last_event_id)
 
     @property
     def is_over(self) -> bool:
@@ -100,7 +100,7 @@ class HistoryReader:
         self.change_event = asyncio.Event()
 
     async def read_to(self, event_id: int) -> None:
-        """Read the events of the first execution up to an event."""
+        """Read the events of the execution up to and including an event."""
         async for event in self._handle(self.execution).fetch_history_events():
             if event.event_id > event_id:
                 break
@@ -154,7 +154,7 @@ class HistoryReader:
         async with self.lock:
             self.marks.clear()
             for event in page:
-                if event.event_id > execution.replay.last_event:
+                if event.event_id > execution.replay.last_event_id:
                     await self._apply_event(execution, event)
             await execution.replay.apply_held_batch()
             self.execution = execution
@@ -250,7 +250,7 @@ class RunReader:
         return states_of(reader.execution.replay.scheduler), reader.execution.cursor
 
     async def snapshot_at(self, cursor: Cursor) -> HistorySnapshot:
-        """Return the state of the run at a position; an empty snapshot if the server no longer retains it."""
+        """Return the state of the run at a position; empty if the server no longer retains the execution."""
         reader = await self._reader_at(cursor)
         if reader is None:
             return HistorySnapshot()
@@ -264,7 +264,7 @@ class RunReader:
         return set() if reader is None else started_tasks(reader.execution.replay.scheduler)
 
     async def _reader_at(self, cursor: Cursor) -> HistoryReader | None:
-        """Return a reader at a position; `None` if the server no longer retains it."""
+        """Return a reader at a position; `None` if the server no longer retains the execution."""
         description = await self._describe()
         executions = await self._executions_until(description)
         if cursor.run > len(executions):
@@ -396,12 +396,12 @@ class RunReader:
     async def _waiting_sub_plans(
         self, raw: DescribeWorkflowExecutionResponse, replay: HistoryReplay
     ) -> dict[str, RunView]:
-        """Return the sub-plans that wait: task id -> view. At most some dozens are checked."""
+        """Return the sub-plans that wait: task id -> view. At most `MAX_CHECKED_SUB_PLANS` are checked."""
         sub_plans = {}
         for child in raw.pending_children[:MAX_CHECKED_SUB_PLANS]:
             task_id = replay.sub_plan_of(child.workflow_id)
             reader_of_child = RunReader(self._client, child.workflow_id, run_id=child.run_id or None)
-            # The history of a sub-plan is only read if one of its calls has not been started.
+            # The history of a sub-plan is read only if its description shows that the sub-plan may wait.
             with suppress(RunNotFound):
                 if task_id is not None and may_wait((await reader_of_child._describe()).raw_description):
                     view = await reader_of_child.read()

@@ -1,8 +1,8 @@
 """Subscriptions to runs: one reader for each run and process, whatever the number of subscribers.
 
 A hundred readers of one run would make the run three to five times slower
-(docs/contributing/internals/temporal.md); a hundred subscribers of one reader do not slow it down. The reader, and its
-requests, exist while there are subscribers.
+(docs/contributing/internals/temporal.md); a hundred subscribers of one reader do not slow the run down. The reader
+exists, and sends requests, while there are subscribers.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _MARK = "w"
-_MAY_BE_MARKED = (NodeStatus.RUNNING, NodeStatus.READY)
+_MARKABLE_STATUSES = (NodeStatus.RUNNING, NodeStatus.READY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +30,8 @@ class SubscriptionCursor:
 
     Args:
         cursor: position of the last delivered event.
-        has_marks: the subscriber has seen tasks marked as waiting for a worker, which no event contains (the `w`). The
-            marks are not known later, so a subscriber that resumes gets the states of the tasks in flight again.
+        has_marks: whether the subscriber has seen tasks marked as waiting for a worker (the `w`). No event contains
+            these marks, so a subscriber that resumes gets the states of the tasks in flight again.
     """
 
     cursor: Cursor
@@ -58,7 +58,7 @@ class RunUpdate:
         view: current state of the run; its `cursor` is the position from which to resume.
         changed: ids of the nodes and items whose state differs from the previous update, or from the state at the
             cursor of the subscription, in the order of the changes. Intermediate states are not reported.
-        states: their states at the cursor of the view, whose scheduler may be newer.
+        states: states of the changed nodes and items at the cursor of the view; its scheduler may be newer.
         derived_values: values that subscribers have derived from this moment; see `derive_once`.
         facts: facts of the changed tasks and the requests of the run, at the cursor of the view.
     """
@@ -117,22 +117,22 @@ class RunSubscriptions:
         topic = self._topics.get(workflow_id)
         if topic is None or topic.has_failed:
             topic = self._topics[workflow_id] = _Topic(self.open_reader(workflow_id))
-        topic.subscribers += 1
+        topic.subscriber_count += 1
         try:
-            moment = await topic.next_moment(after=0)
+            moment = await topic.next_moment(known_moment=0)
             # A reader that has just started, or is behind another reader, would report outdated states.
             while topic.view.cursor < delivered_cursor and not topic.view.is_closed:
-                moment = await topic.next_moment(after=moment)
+                moment = await topic.next_moment(known_moment=moment)
             update = topic.update(topic.changed_from(delivered_states))
             yield update
             # The run may end while the subscriber handles the update, and the subscriber needs that end too.
             while not update.view.is_closed:
-                previous_moment, moment = moment, await topic.next_moment(after=moment)
+                previous_moment, moment = moment, await topic.next_moment(known_moment=moment)
                 update = topic.update(topic.changed_since(previous_moment))
                 yield update
         finally:
-            topic.subscribers -= 1
-            if not topic.subscribers:
+            topic.subscriber_count -= 1
+            if not topic.subscriber_count:
                 if self._topics.get(workflow_id) is topic:
                     del self._topics[workflow_id]
                 topic.close()
@@ -146,7 +146,7 @@ class RunSubscriptions:
         position = after if isinstance(after, SubscriptionCursor) else SubscriptionCursor(after)
         states, delivered_cursor = await self.open_reader(workflow_id).states_and_cursor_at(position.cursor)
         if position.has_marks:
-            states = {task: state for task, state in states.items() if state.status not in _MAY_BE_MARKED}
+            states = {task: state for task, state in states.items() if state.status not in _MARKABLE_STATUSES}
         return states, delivered_cursor
 
 
@@ -154,7 +154,7 @@ class _Topic:
     """One run with its subscribers."""
 
     def __init__(self, reader: "RunReader") -> None:
-        self.subscribers = 0
+        self.subscriber_count = 0
         self._view: RunView | None = None
         self._states: dict[str, TaskState] = {}
         self._facts = MomentFacts()
@@ -177,13 +177,13 @@ class _Topic:
         """Whether the reader has failed, so that a new subscriber needs a new reader."""
         return self._read_task.done() and (self._read_task.cancelled() or self._read_task.exception() is not None)
 
-    async def next_moment(self, *, after: int) -> int:
-        """Wait for a newer moment than `after`, and return it.
+    async def next_moment(self, *, known_moment: int) -> int:
+        """Wait for a moment after `known_moment`, and return the new moment.
 
         Raises:
             RunNotFound, RPCError: the reader failed.
         """
-        while self._moment <= after:
+        while self._moment <= known_moment:
             if self._read_task.done():
                 # Raises the exception of the reader.
                 await self._read_task
@@ -229,7 +229,7 @@ class _Topic:
         for task in changed:
             self._changed_at.pop(task, None)
             self._changed_at[task] = self._moment
-        # The reader may advance the scheduler before a subscriber reads it.
+        # The reader may advance the scheduler before a subscriber handles the update, so the facts are copied.
         self._facts = facts_of(view.scheduler, changed, previous=self._facts, history_statuses=view.history_statuses)
         self._task_facts |= self._facts.tasks
         self._wake()

@@ -32,16 +32,16 @@ class RunView:
     Args:
         status: status of the run (docs/reference/states.md).
         scheduler: scheduler, rebuilt from the history; `None` while the plan is not known.
-        run_id: the newest execution of the run.
+        run_id: ID of the newest execution of the run.
         pending: task id -> the call in flight.
         notes: notes, for example about a workflow task that fails repeatedly.
         cursor: position of the last applied event; data from `describe` may be newer.
         run_input: input of the newest execution.
-        first_run_id: the first execution, which is the scope of the run's idempotency keys.
+        first_run_id: ID of the first execution; it is the scope of the run's idempotency keys.
         pending_commands: returns the command signals that no workflow task has handled: time, name, and a function that
             reads the message.
         has_marks: whether tasks are marked as waiting for a worker, which is known from `describe` and from no event.
-        opened_requests: requests that were opened in the newest execution by ID, including closed ones.
+        opened_requests: request ID -> request that was opened in the newest execution; closed requests are included.
         history_statuses: node or item that is marked as waiting for a worker -> its status in the history.
         has_no_slot: whether the next step of the run waits for a free slot of a worker.
     """
@@ -97,7 +97,7 @@ class RunView:
     ) -> dict[str, Any]:
         """Return the result document of the closing event, with the nodes and the output of the replayed document.
 
-        The closing event may contain its nodes and its output by reference.
+        The closing event may contain the nodes and the output by reference.
         """
         names = [name for name in replayed_document if name in closing_document and name not in _FIELDS_FROM_EVENTS]
         document = {**replayed_document, **{name: closing_document[name] for name in names}}

@@ -1,4 +1,4 @@
-"""Grouping of events by the workflow task in which a workflow received them, in the order of the workflow.
+"""Grouping of events by the workflow task that handled them, in the order in which the workflow received them.
 
 The workflow receives the signals first, then the updates, then all other events (measured, docs/decisions). The
 history records an accepted update directly after the end of the workflow task that handled it, so a batch is complete
@@ -46,8 +46,8 @@ class EventBatch:
 
         The SDK applies all messages of an activation, runs the workflow, and then applies the other events.
         """
-        signals = sum(event.event_type == _SIGNALLED for event in self.events)
-        return [*self.events[:signals], *self.updates], [*self.events[signals:]]
+        signal_count = sum(event.event_type == _SIGNALLED for event in self.events)
+        return [*self.events[:signal_count], *self.updates], [*self.events[signal_count:]]
 
 
 class EventBatches:
@@ -91,7 +91,7 @@ class EventBatches:
         has_cancel_request = len(signals) + len(other_events) < len(batch)
         return EventBatch(started_at, self._history_use, [*signals, *other_events], has_cancel_request)
 
-    def pop_rest(self) -> list[HistoryEvent]:
+    def pop_unhandled(self) -> list[HistoryEvent]:
         """Return the events that no workflow task will receive, because the run has ended."""
         rest, self._unhandled_events = self._unhandled_events, []
         return rest

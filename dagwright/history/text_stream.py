@@ -1,4 +1,4 @@
-"""Stream of the text of an answer while it is written, without gaps or repetitions. Pure.
+"""Stream of the text of an answer while it is written, without gaps or repetitions. The module has no I/O.
 
 Delivered text is visible to the reader. If an attempt dies and the next attempt writes the same text, delivered text is
 not repeated. If it writes another text, the answer restarts.
@@ -29,12 +29,12 @@ class PartialTexts:
 
     def __init__(self) -> None:
         self.newest_text: PartialText | None = None
-        """Text of the last call with new text whose start is known."""
+        """Text of the call that wrote last; texts that are not known from their start are ignored."""
 
     def apply(self, node: str, update: HeartbeatText) -> bool:
         """Apply a heartbeat; return whether there is new text.
 
-        While a part before the end of the text is missing, the text is ignored.
+        The update is ignored if there is a gap between the known text and the text of the update.
         """
         previous_partial = self.newest_text
         is_same_attempt = previous_partial is not None and (previous_partial.node, previous_partial.attempt) == (
@@ -57,7 +57,7 @@ class TextPart:
     """Next part of an answer.
 
     Args:
-        node, attempt: call that writes it; empty and 0 for the rest of a complete answer.
+        node, attempt: call that writes this part; empty and 0 for the rest of a complete answer.
         offset: position in the answer, in characters.
         restarts: the text delivered so far is not part of the answer; this part is the start of the answer.
     """
@@ -164,5 +164,5 @@ class DeliveredText:
 
 
 def node_of_call(node: str) -> str:
-    """Return the id of a call without the number of its later attempts."""
+    """Return the node of a call: the id of the call without the number that repeated calls have."""
     return node.partition("#")[0]

@@ -69,7 +69,7 @@ class TokenStreams:
         self._subscriptions = subscriptions
         self._topics: dict[str, _Topic] = {}
         self._requested_polls_per_s = 0.0
-        self._readers = 0
+        self._reader_count = 0
 
     async def parts(self, workflow_id: str, delivered_text: DeliveredText) -> AsyncGenerator[TextPart, None]:
         """Yield the answer of a run in parts while it is written, and end when the run has ended.
@@ -94,7 +94,7 @@ class TokenStreams:
         """Return whether a turn has produced a text other than the text that a reader got from another process.
 
         Args:
-            mark: text that the reader got; `False` for text that no turn wrote.
+            mark: mark of the text that the reader got. The result is `False` if no turn wrote this text.
 
         Raises:
             RPCError: the server does not respond.
@@ -116,15 +116,15 @@ class TokenStreams:
         topic = self._topics.get(workflow_id)
         if topic is None or topic.has_failed:
             topic = self._topics[workflow_id] = _Topic(self, workflow_id)
-        topic.readers += 1
-        self._readers += 1
+        topic.reader_count += 1
+        self._reader_count += 1
         try:
             async for partial_text in topic.newest_texts():
                 yield partial_text
         finally:
-            self._readers -= 1
-            topic.readers -= 1
-            if not topic.readers:
+            self._reader_count -= 1
+            topic.reader_count -= 1
+            if not topic.reader_count:
                 if self._topics.get(workflow_id) is topic:
                     del self._topics[workflow_id]
                 await topic.close()
@@ -132,7 +132,7 @@ class TokenStreams:
     @contextmanager
     def poll_pause(self, interval_s: float) -> Iterator[float]:
         """Yield the pause in seconds between two polls of a run, within the limits of the process."""
-        interval_s = max(interval_s, self._readers / MAX_PARTS_PER_S)
+        interval_s = max(interval_s, self._reader_count / MAX_PARTS_PER_S)
         self._requested_polls_per_s += 1 / interval_s
         try:
             yield interval_s * max(1.0, self._requested_polls_per_s / MAX_POLLS_PER_S)
@@ -147,7 +147,7 @@ class TokenStreams:
 
     @asynccontextmanager
     async def events(self, workflow_id: str) -> "AsyncIterator[_RunEvents]":
-        """Follow the events of a run inside of the block."""
+        """Follow the events of a run inside the `async with` block."""
         events = _RunEvents()
         follow_task = asyncio.create_task(events.follow(self._subscriptions, workflow_id))
         try:
@@ -158,7 +158,7 @@ class TokenStreams:
 
 
 class _RunEvents:
-    """Events of a run."""
+    """Arrival of the events of a run, and the newest view of the run."""
 
     def __init__(self) -> None:
         self.view: RunView | None = None
@@ -194,9 +194,9 @@ class _RunEvents:
 class _Topic:
     """Text of one run with its readers."""
 
-    def __init__(self, texts: TokenStreams, workflow_id: str) -> None:
-        self.readers = 0
-        self._texts = texts
+    def __init__(self, streams: TokenStreams, workflow_id: str) -> None:
+        self.reader_count = 0
+        self._streams = streams
         self._workflow_id = workflow_id
         self._texts_of_calls = PartialTexts()
         self._newest_text: PartialText | None = None
@@ -231,7 +231,7 @@ class _Topic:
 
     async def _read(self) -> None:
         try:
-            async with self._texts.events(self._workflow_id) as events:
+            async with self._streams.events(self._workflow_id) as events:
                 while not events.is_over:
                     try:
                         await self._poll(events)
@@ -245,7 +245,7 @@ class _Topic:
 
     async def _poll(self, events: _RunEvents) -> None:
         """Poll once and wait until the next poll is due."""
-        description = await self._texts.describe_run(self._workflow_id)
+        description = await self._streams.describe_run(self._workflow_id)
         call = newest_text_call(description.pending_activities)
         if call is not None:
             if self._texts_of_calls.apply(*call):
@@ -264,7 +264,7 @@ class _Topic:
     def _publish_last_text(self, view: "RunView | None") -> None:
         """Publish the last words of a call that has ended, such as the text of an agent before its tool calls.
 
-        They are in the result of the call and were in no heartbeat.
+        These words are in the result of the call and were in no heartbeat.
         """
         newest_text = self._texts_of_calls.newest_text
         text = _text_of_call(newest_text.node, view) if newest_text is not None else None
@@ -276,7 +276,7 @@ class _Topic:
             self._publish(self._texts_of_calls.newest_text)
 
     async def _pause_between_polls(self, events: _RunEvents, interval_s: float) -> None:
-        with self._texts.poll_pause(interval_s) as pause_s:
+        with self._streams.poll_pause(interval_s) as pause_s:
             await events.pause(pause_s)
 
     def _pause_s(self, newest_text: HeartbeatText) -> float:
@@ -289,7 +289,7 @@ class _Topic:
     async def _publish_child_text(self, child: "_Child", events: _RunEvents) -> None:
         """Publish the text of a sub-plan until it has ended."""
         try:
-            async with aclosing(self._texts._partial_texts(child.workflow_id)) as partial_texts:
+            async with aclosing(self._streams._partial_texts(child.workflow_id)) as partial_texts:
                 async for partial_text in partial_texts:
                     self._publish(
                         PartialText(f"{child.task}/{partial_text.node}", partial_text.attempt, partial_text.text)

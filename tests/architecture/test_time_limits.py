@@ -18,8 +18,8 @@ def _attempt_timeouts() -> dict[str, set[str]]:
 def test_activity_timeouts_come_from_the_node_or_exceed_the_longest_work() -> None:
     assert _attempt_timeouts() == {
         "timedelta(seconds=node.activity_timeout_s)": {"workflows/activity_calls.py"},
-        "_BATCH_TIMEOUT": {"workflows/activity_calls.py"},
-        "INTERNAL_ATTEMPT": {
+        "_REGION_BATCH_TIMEOUT": {"workflows/activity_calls.py"},
+        "INTERNAL_ATTEMPT_TIMEOUT": {
             "workflows/blobs.py",
             "workflows/activity_calls.py",
             "workflows/batch_starts.py",

@@ -183,7 +183,7 @@ async def test_region_that_reads_two_megabytes_of_small_results_fails_with_the_r
     document = await document_of(await cached_runs.start(plan))
     assert (document["status"], document["output"]) == ("completed_with_failures", {"text": "small"})
     view = await RunReader(cached_runs.client, document["run_id"]).read()
-    region = await hydrated_document(view, cached_runs.store, only="n0")
+    region = await hydrated_document(view, cached_runs.store, only_node="n0")
     error = region["nodes"]["n0"]["error"]
     assert error["code"] == "too_large"
     assert error["message"].startswith("its 410 pure nodes read 2,1")

@@ -51,7 +51,7 @@ def plan(count: int = COUNT, *more: Document, **fields: Any) -> Document:
 async def node_of(runs: Runs, handle: Handle, node: str) -> Document:
     """Return the document of a node, as the command `node` does."""
     view = await view_of(runs, handle)
-    document = await hydrated_document(view, runs.store, only=node)
+    document = await hydrated_document(view, runs.store, only_node=node)
     node_document: Document = document["nodes"][node]
     return node_document
 

@@ -36,7 +36,7 @@ def _registry(bench: Bench) -> ToolRegistry:
 
 async def _node(runs: Runs, handle: Handle, node: str) -> Document:
     view = await view_of(runs, handle)
-    document = await hydrated_document(view, runs.store, only=node)
+    document = await hydrated_document(view, runs.store, only_node=node)
     return {"error": document["nodes"][node]["error"], "notes": document["notes"]}
 
 

@@ -233,7 +233,7 @@ async def _find_item(runs: Runs, run_id: str, task_id: str) -> tuple[str, Docume
     """Return the suffix of the ID of the run that has a node or item, and the bare document of the node."""
     reader = partial(RunReader, runs.client)
     view = await view_of_item(await reader(run_id).read(), task_id, open_reader=reader)
-    node_document = (await hydrated_document(view, runs.store, only=task_id))["nodes"].get(task_id)
+    node_document = (await hydrated_document(view, runs.store, only_node=task_id))["nodes"].get(task_id)
     return view.workflow_id.removeprefix(run_id), node_document and bare_node(node_document)
 
 

@@ -153,7 +153,7 @@ async def test_webhook_that_does_not_respond_does_not_delay_the_run(notifying_ru
 def one_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit notifications to one attempt: the second attempt would come after the deadline."""
     monkeypatch.setattr(limits, "NOTIFICATION_RETRY_S", 100.0)
-    monkeypatch.setattr(notifying, "UNLIMITED", RetryPolicy(initial_interval=timedelta(seconds=200)))
+    monkeypatch.setattr(notifying, "UNLIMITED_ATTEMPTS", RetryPolicy(initial_interval=timedelta(seconds=200)))
 
 
 @pytest.mark.usefixtures("one_attempt")

@@ -177,7 +177,7 @@ async def test_document_has_a_note_about_missing_or_unavailable_values(outage_ru
     await document_of(handle)
     view = await view_of(outage_runs, handle)
     with outage(tmp_path):
-        document = await hydrated_document(view, outage_runs.store, only="n77")
+        document = await hydrated_document(view, outage_runs.store, only_node="n77")
         assert "n77" not in document["nodes"]
         (note,) = document["notes"]
         message = (
