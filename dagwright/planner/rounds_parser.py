@@ -45,11 +45,11 @@ def parse_round(output: Any, text: str, round_context: RoundContext) -> dict[str
     Raises:
         ValueError: `round_context` is invalid.
     """
-    workers = worker_tools_among(decode_tools(list(round_context.workers)))
+    worker_tools = worker_tools_among(decode_tools(list(round_context.workers)))
     answer: Any = None
     try:
         answer, repairs = _answer_document(output, text)
-        round_document = _parse_answer(answer, round_context, workers, repairs)
+        round_document = _parse_answer(answer, round_context, worker_tools, repairs)
         if (size := encoded_size(round_document)) > ROUND_BYTES:
             message = f"the answer has {size:,} bytes; at most {ROUND_BYTES:,} are allowed"
             hint = "start fewer sub-goals, and let workers find long values"
@@ -71,7 +71,7 @@ def _answer_document(output: Any, text: str) -> tuple[Any, Sequence[Repair]]:
 
 
 def _parse_answer(
-    answer: Any, round_context: RoundContext, workers: Mapping[str, WorkerTool], repairs: Sequence[Repair]
+    answer: Any, round_context: RoundContext, worker_tools: Mapping[str, WorkerTool], repairs: Sequence[Repair]
 ) -> dict[str, Any]:
     if missing_parts := [
         Problem(CUT_OFF, f"a part of the answer is missing: {repair.message}")
@@ -89,7 +89,7 @@ def _parse_answer(
         raise PlanInvalid([Problem("invalid_field", "the answer must be one object with 'action'")])
     reasoning = _reasoning(answer.get("reasoning"))
     document: dict[str, Any] = {"valid": True, "action": answer.get("action"), "reasoning": reasoning}
-    checks = RoundChecks(round_context, workers)
+    checks = RoundChecks(round_context, worker_tools)
     match answer.get("action"):
         case "continue":
             problems, sub_goals = _sub_goals(answer, checks)
@@ -120,7 +120,7 @@ def _reasoning(content: Any) -> str:
 def _sub_goals(answer: Mapping[str, Any], checks: RoundChecks) -> tuple[list[Problem], Sequence[PlannedSubGoal]]:
     """Return the problems of the sub-goals of an answer, and the sub-goals to start."""
     parser = FieldParser()
-    sub_goals = parser.sub_goals(answer.get("sub_goals"), checks.workers)
+    sub_goals = parser.sub_goals(answer.get("sub_goals"), checks.worker_tools)
     problems = [*parser.problems, *checks.problems_of(sub_goals, parser.invalid_goals)]
     return problems, () if problems else checks.new_sub_goals(
         [sub_goal for sub_goal in sub_goals if sub_goal is not None]

@@ -111,12 +111,12 @@ def intention_messages(question: str, turns: Sequence[TurnSummary]) -> tuple[Mes
     return system(INTENTION_PROMPT), user("\n\n".join(parts))
 
 
-def worker_catalogue(workers: Mapping[str, WorkerTool]) -> Catalogue:
+def worker_catalogue(worker_tools: Mapping[str, WorkerTool]) -> Catalogue:
     """Format worker tools for the planner; deliverables last, each kind sorted by name."""
-    sorted_workers = sorted(workers.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
+    sorted_workers = sorted(worker_tools.items(), key=lambda item: (item[1].card.goal_type == "deliverable", item[0]))
     entries, omitted = fit_lines({name: json_line(_describe_worker(worker)) for name, worker in sorted_workers})
     text = "\n".join(["Workers:", *entries.values()])
-    return Catalogue({name: workers[name].tool for name in entries}, text, omitted)
+    return Catalogue({name: worker_tools[name].tool for name in entries}, text, omitted)
 
 
 def _describe_worker(worker: WorkerTool) -> dict[str, Any]:

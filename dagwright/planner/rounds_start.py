@@ -59,15 +59,15 @@ def prepare_rounds(
     Raises:
         GoalRejected: the question cannot be planned for.
     """
-    workers = worker_tools_among(tools)
-    if not workers:
+    worker_tools = worker_tools_among(tools)
+    if not worker_tools:
         message = "there is no worker"
         raise GoalRejected("no_tools", message, hint="name a module or file of functions with @worker_tool in `tools`")
     try:
-        check_worker_tools(workers)
+        check_worker_tools(worker_tools)
     except WorkerToolsRejected as rejected:
         raise GoalRejected("no_tools", str(rejected), hint="name other worker tools in `tools`") from None
-    catalogue = worker_catalogue(workers)
+    catalogue = worker_catalogue(worker_tools)
     question = validate_goal(text, catalogue)
     spec = RoundsSpec(
         question,

@@ -33,11 +33,11 @@ class RoundChecks:
     """Validation of one answer.
 
     Args:
-        workers: worker tools that the answer may use.
+        worker_tools: worker tools that the answer may use.
     """
 
-    def __init__(self, round_context: RoundContext, workers: Mapping[str, WorkerTool]) -> None:
-        self.workers = workers
+    def __init__(self, round_context: RoundContext, worker_tools: Mapping[str, WorkerTool]) -> None:
+        self.worker_tools = worker_tools
         self._known = {result.id: result for result in round_context.known}
         self._invalid_ids: Collection[int] = ()
 
@@ -77,7 +77,7 @@ class RoundChecks:
 
     def _is_deliverable(self, ref: InputRef) -> bool:
         source = self._known.get(ref.from_sub_goal)
-        worker = self.workers.get(source.worker) if source is not None else None
+        worker = self.worker_tools.get(source.worker) if source is not None else None
         return worker is not None and worker.card.goal_type == "deliverable"
 
     def _problem_of_slot(self, ref: InputRef, source: KnownSubGoal | PlannedSubGoal | None, at: str) -> Problem | None:
@@ -184,16 +184,16 @@ class RoundChecks:
         return None
 
     def _work(self, sub_goal: PlannedSubGoal) -> str:
-        return work_digest(sub_goal, self.workers.get(sub_goal.worker))
+        return work_digest(sub_goal, self.worker_tools.get(sub_goal.worker))
 
     def _outputs(self, sub_goal: PlannedSubGoal | KnownSubGoal) -> Sequence[str]:
-        worker = self.workers.get(sub_goal.worker)
+        worker = self.worker_tools.get(sub_goal.worker)
         return worker.card.outputs if worker is not None else ()
 
     def _problems_of_inputs(
         self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...], new_goals: Mapping[int, PlannedSubGoal]
     ) -> Iterator[Problem]:
-        card = self.workers[sub_goal.worker].card
+        card = self.worker_tools[sub_goal.worker].card
         yield from _problems_of_slots(sub_goal, card, at)
         for name, ref, path in _each_ref(sub_goal.inputs):
             if ref.from_sub_goal in self._invalid_ids:
@@ -217,20 +217,20 @@ class RoundChecks:
         self, sub_goal: PlannedSubGoal, name: str, ref: InputRef, source: PlannedSubGoal | KnownSubGoal
     ) -> tuple[str, str] | None:
         """Return the message and the hint for a slot where a different slot is required."""
-        producer = self.workers.get(source.worker)
-        hint = producer and wrong_slot_message(self.workers[sub_goal.worker], name, producer.card, ref.slot)
+        producer = self.worker_tools.get(source.worker)
+        hint = producer and wrong_slot_message(self.worker_tools[sub_goal.worker], name, producer.card, ref.slot)
         if not hint:
             return None
         slots = [
             f"{slot!r} of {worker.tool.name!r}"
-            for worker in self.workers.values()
+            for worker in self.worker_tools.values()
             for slot in worker.card.outputs
             if worker.card.fills(slot, name)
         ]
         return hint, f"connect {' or '.join(slots)}"
 
     def _problems_of_arguments(self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
-        schema = self.workers[sub_goal.worker].tool.input_schema
+        schema = self.worker_tools[sub_goal.worker].tool.input_schema
         if schema is None:
             return
         arguments: dict[str, Any] = dict(sub_goal.params)

@@ -98,7 +98,7 @@ class FieldParser:
     ) -> None:
         self.problems.append(Problem(code, message, pointer(*at), node, hint))
 
-    def sub_goals(self, raw: Any, workers: Mapping[str, WorkerTool]) -> list[PlannedSubGoal | None]:
+    def sub_goals(self, raw: Any, worker_tools: Mapping[str, WorkerTool]) -> list[PlannedSubGoal | None]:
         """Return the sub-goals of an answer in their order, `None` for each with an invalid field."""
         if not isinstance(raw, list) or not raw:
             hint = "start at least one, or write done or failed"
@@ -108,9 +108,9 @@ class FieldParser:
             message = f"there are {len(raw):,} sub-goals; at most {MAX_SUB_GOALS} may start in one round"
             self._report("too_large", message, "sub_goals", hint="start the first ones, and the rest in later rounds")
             return []
-        return [self._sub_goal(entry, index, workers) for index, entry in enumerate(raw)]
+        return [self._sub_goal(entry, index, worker_tools) for index, entry in enumerate(raw)]
 
-    def _sub_goal(self, raw: Any, index: int, workers: Mapping[str, WorkerTool]) -> PlannedSubGoal | None:
+    def _sub_goal(self, raw: Any, index: int, worker_tools: Mapping[str, WorkerTool]) -> PlannedSubGoal | None:
         at = ("sub_goals", index)
         if not isinstance(raw, Mapping):
             self._report("invalid_field", f"a sub-goal must be an object, not {raw!r:.60}", *at)
@@ -120,7 +120,7 @@ class FieldParser:
         number = sub_goal_id(raw.get("id"))
         if number is None:
             self._report("invalid_field", f"'id' must be a whole number from 0, not {raw.get('id')!r:.60}", *at, "id")
-        worker = self._worker(raw.get("worker"), workers, *at, "worker")
+        worker = self._worker(raw.get("worker"), worker_tools, *at, "worker")
         description = _field_or_default(raw, "description", "")
         if not isinstance(description, str):
             self._report("invalid_field", f"'description' must be a text, not {description!r:.60}", *at, "description")
@@ -174,10 +174,10 @@ class FieldParser:
                     "invalid_field", f"{owner} has no field {name!r:.60}", *at, name, hint=_nearest(name, known_names)
                 )
 
-    def _worker(self, name: Any, workers: Mapping[str, WorkerTool], *at: str | int) -> WorkerTool | None:
-        worker = workers.get(name) if isinstance(name, str) else None
+    def _worker(self, name: Any, worker_tools: Mapping[str, WorkerTool], *at: str | int) -> WorkerTool | None:
+        worker = worker_tools.get(name) if isinstance(name, str) else None
         if worker is None:
-            hint = suggestion(str(name), list(workers)) or f"there are {', '.join(workers)}"
+            hint = suggestion(str(name), list(worker_tools)) or f"there are {', '.join(worker_tools)}"
             self._report("unknown_tool", f"there is no worker {name!r:.80}", *at, hint=hint)
         return worker
 
