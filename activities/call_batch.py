@@ -242,12 +242,12 @@ class CallBatch:
     def _continue_from(self, earlier: CallBatchResult) -> None:
         """Continue from the results that earlier attempts recorded."""
         self._call_ends, self._detached_calls, self._recorded_count = (
-            [*earlier.ended],
-            dict(earlier.detached),
-            len(earlier.ended),
+            [*earlier.call_ends],
+            dict(earlier.detached_failures),
+            len(earlier.call_ends),
         )
-        self._separate_tools = dict.fromkeys(earlier.separate)
-        recorded_payloads = {end.task_id: end.payload for end in earlier.ended}
+        self._separate_tools = dict.fromkeys(earlier.separate_tools)
+        recorded_payloads = {end.task_id: end.payload for end in earlier.call_ends}
         calls = [*self._batch_input.calls]
         while calls:
             for call in calls:
@@ -267,7 +267,7 @@ class CallBatch:
     @property
     def _has_room(self) -> bool:
         has_free_slot = self._setup.slots.in_use < self._setup.slots.limit or not self._running_calls
-        return has_free_slot and len(self._running_calls) < self._batch_input.parallel
+        return has_free_slot and len(self._running_calls) < self._batch_input.max_parallel
 
     def _cancel(self) -> None:
         """Start no more calls, and cancel the running calls: the worker stops, or the run is cancelled."""

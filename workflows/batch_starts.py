@@ -158,12 +158,14 @@ class CallBatches:
             result: `None` if the activity failed.
         """
         batch_result = CallBatchResult() if result is None else read_call_batch_result(result.payload)
-        has_result = bool(batch_result.ended or batch_result.detached)
+        has_result = bool(batch_result.call_ends or batch_result.detached_failures)
         running_ids = apply_call_batch(
             self._scheduler, batch_result, calls=[ready_call.task.id for ready_call in calls], at=at
         )
-        self._separate_until |= dict.fromkeys(batch_result.separate, at + limits.SLOW_TOOL_S)
-        self._detached_calls |= {task_id: DetachedCall(failure) for task_id, failure in batch_result.detached.items()}
+        self._separate_until |= dict.fromkeys(batch_result.separate_tools, at + limits.SLOW_TOOL_S)
+        self._detached_calls |= {
+            task_id: DetachedCall(failure) for task_id, failure in batch_result.detached_failures.items()
+        }
         if not has_result:
             # Another batch would fail too.
             self._detached_calls |= {task_id: DetachedCall() for task_id in running_ids}

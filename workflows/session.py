@@ -95,7 +95,7 @@ class SessionWorkflow:
             return f"the input of a session is invalid: {error}"
 
     async def _run_turns(self) -> dict[str, Any]:
-        if (turn := self._session.running) is not None and self._turn_to_start is None:
+        if (turn := self._session.running_turn) is not None and self._turn_to_start is None:
             self._follow(self._poll_end(turn.run))
         while not self._session.has_ended:
             await workflow.wait_condition(self._has_work)
@@ -185,7 +185,7 @@ class SessionWorkflow:
                     self._end_turn(run_id, _end_from(outcomes[run_id]))
 
     def _has_ended(self, run_id: str) -> bool:
-        turn = self._session.running
+        turn = self._session.running_turn
         return turn is None or turn.run != run_id
 
     def _end_turn(self, run_id: str, end: TurnEnd) -> None:
@@ -195,7 +195,7 @@ class SessionWorkflow:
 
     def _should_continue_as_new(self) -> bool:
         """Return whether the session continues as new: between two turns, or at any time after a flood of signals."""
-        if self._session.running is None:
+        if self._session.running_turn is None:
             return workflow.info().is_continue_as_new_suggested() or self._is_at_history_limit()
         return self._is_at_history_limit()
 

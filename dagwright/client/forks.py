@@ -329,7 +329,7 @@ def _inherited_input(view: "RunView", run_input: RunInput, *, has_same_plan: boo
         compensate=run_input.compensate,
         model=run_input.model,
         is_interactive=run_input.is_interactive,
-        bound=run_input.bound,
+        known_entities=run_input.known_entities,
     )
 
 

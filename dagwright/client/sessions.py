@@ -166,7 +166,7 @@ class Sessions:
         view = await self._find_view(name)
         if view is None:
             raise SessionNotFound(f"there is no session {name!r}")
-        if not view.is_open and (running_turn := view.session.running) is not None:
+        if not view.is_open and (running_turn := view.session.running_turn) is not None:
             await self._add_outcome(view.session, running_turn.run)
         return view
 
@@ -275,7 +275,7 @@ class Sessions:
         reported_run: str | None = None
         while True:
             session = (await self.read(name)).session
-            running_turn = session.running
+            running_turn = session.running_turn
             if running_turn is None or session.turn_of(run) is not None:
                 return session
             if on_busy is None:
@@ -382,7 +382,7 @@ class Sessions:
             view = await self.find(name)
             if not view.is_open:
                 return "has ended"
-            if (running_turn := view.session.running) is not None and view.session.is_ending:
+            if (running_turn := view.session.running_turn) is not None and view.session.is_ending:
                 return f"accepts no more requests, and ends with the run {running_turn.run}"
             await asyncio.sleep(0.1)
         return "ends as soon as a worker serves it"

@@ -12,7 +12,7 @@ from dagwright.core.model.states import Attempt
 from dagwright.protocol.lineage import lineage_from_details, lineage_from_metadata
 
 _MAX_COUNT = 2**31
-_MAX_MS = 4_102_444_800_000
+_MAX_START_MS = 4_102_444_800_000
 """Latest start of an attempt: the year 2100."""
 _START_BYTES = 6
 _START_CHARACTERS = 8
@@ -21,7 +21,7 @@ _COUNT_DIGITS = 10
 
 
 def encode_attempt(count: int, started_at_s: float, tool_version: str) -> bytes:
-    """Return the value of `wire.METADATA_ATTEMPT`, short because the history has an attempt for each call.
+    """Return the value of `wire.METADATA_ATTEMPT`. It is short, because the history has an attempt for each call.
 
     Args:
         count: 1 for the first attempt.
@@ -67,7 +67,7 @@ def _start_ms(encoded: bytes) -> int | None:
     except ValueError:
         return None
     started_at_ms = int.from_bytes(decoded)
-    return started_at_ms if len(decoded) == _START_BYTES and started_at_ms <= _MAX_MS else None
+    return started_at_ms if len(decoded) == _START_BYTES and started_at_ms <= _MAX_START_MS else None
 
 
 def _count(value: object) -> int:

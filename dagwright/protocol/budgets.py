@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 SIGNALS = frozenset({wire.SIGNAL_BUDGET_REPORT, wire.SIGNAL_BUDGET_GRANT})
 _MAX_CALLS = 10_000
 """Maximum number of calls in one message. A child run requests 250 at a time, and reports the calls that ended."""
-_CALL_BYTES = 20_000
-"""Longest id of a call, with its path."""
+_MAX_CALL_ID_BYTES = 20_000
+"""Maximum size of the id of a call, including the path."""
 _MAX_REASON_CHARACTERS = 300
 """Longest reason for which a run finishes early, in characters."""
 
@@ -80,9 +80,15 @@ def shared_budget(scheduler: "RunScheduler") -> Mapping[str, Any] | None:
 
 def budget_report_to_json(report: BudgetReport, *, task: str, added_nodes: int) -> dict[str, Any]:
     """Encode a budget report."""
-    settled = {name: None if usage is None else usage.to_json() for name, usage in report.settled.items()}
+    settled_usage = {name: None if usage is None else usage.to_json() for name, usage in report.settled.items()}
     idle_field = {} if report.is_idle is None else {"is_idle": report.is_idle}
-    return {"task": task, "reservations": report.requests, "settled": settled, "added_nodes": added_nodes, **idle_field}
+    return {
+        "task": task,
+        "reservations": report.requests,
+        "settled": settled_usage,
+        "added_nodes": added_nodes,
+        **idle_field,
+    }
 
 
 def budget_grant_to_json(grant: BudgetGrant) -> dict[str, Any]:
@@ -117,9 +123,9 @@ def _decode(name: str, message: Any) -> BudgetMessage:
         )
     reservations, settled = message["reservations"], message["settled"]
     if len(reservations) + len(settled) > _MAX_CALLS or any(
-        len(str(key)) > _CALL_BYTES for key in (*reservations, *settled)
+        len(str(key)) > _MAX_CALL_ID_BYTES for key in (*reservations, *settled)
     ):
-        raise ValueError(f"more than {_MAX_CALLS:,} calls, or a call id of more than {_CALL_BYTES:,} bytes")
+        raise ValueError(f"more than {_MAX_CALLS:,} calls, or a call id of more than {_MAX_CALL_ID_BYTES:,} bytes")
     report = BudgetReport(
         {str(key): min(max(int(tokens), 1), MAX_USAGE_VALUE) for key, tokens in reservations.items()},
         {str(key): None if usage is None else usage_from_json(usage) for key, usage in settled.items()},

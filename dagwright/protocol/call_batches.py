@@ -54,14 +54,14 @@ class CallBatchInput:
         calls: calls that may start at once.
         plan: plan of the dependents as for a region batch; it contains the calls as unfinished nodes.
         keys: id of each dependent -> its idempotency key.
-        parallel: maximum number of concurrent calls.
+        max_parallel: maximum number of concurrent calls.
         model: model configuration of the run, if it has one.
     """
 
     calls: Sequence[BatchedCall]
     plan: Mapping[str, Any]
     keys: Mapping[str, str]
-    parallel: int
+    max_parallel: int
     model: Any = None
 
 
@@ -84,22 +84,22 @@ class CallBatchResult:
     """Result of a call batch.
 
     Args:
-        ended: calls that have ended with a result, in order.
-        detached: calls that need an activity of their own -> their encoded failure; `None` if they are slow or were not
-            made.
-        separate: tools whose next calls should have activities of their own.
+        call_ends: calls that have ended with a result, in order.
+        detached_failures: call that needs an activity of its own -> its encoded failure; `None` if the call is slow or
+            was not made.
+        separate_tools: tools whose next calls should have activities of their own.
     """
 
-    ended: Sequence[CallEnd] = ()
-    detached: Mapping[str, str | None] = field(default_factory=dict)
-    separate: Sequence[str] = ()
+    call_ends: Sequence[CallEnd] = ()
+    detached_failures: Mapping[str, str | None] = field(default_factory=dict)
+    separate_tools: Sequence[str] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {
-            "ended": [end.json_form for end in self.ended],
-            "detached": {**self.detached},
-            "separate": [*self.separate],
+            "ended": [end.json_form for end in self.call_ends],
+            "detached": {**self.detached_failures},
+            "separate": [*self.separate_tools],
         }
 
 
@@ -118,9 +118,9 @@ def encode_call_batch(
         headers: headers of each of `calls`.
         plan: plan of the dependents.
     """
-    encoded = [_encode_call(call, header) for call, header in zip(calls, headers, strict=True)]
+    encoded_calls = [_encode_call(call, call_headers) for call, call_headers in zip(calls, headers, strict=True)]
     other_fields = pydantic_core.to_json({"keys": keys, "parallel": parallel, "model": model})
-    return b'{"calls":[' + b",".join(encoded) + b'],"followers":' + plan + b"," + other_fields[1:]
+    return b'{"calls":[' + b",".join(encoded_calls) + b'],"followers":' + plan + b"," + other_fields[1:]
 
 
 def _encode_call(call: "ReadyCall", headers: Mapping[str, bytes]) -> bytes:
@@ -154,7 +154,7 @@ def call_batch_result_from_json(encoded: Any) -> CallBatchResult:
         ValueError: the value has another form.
     """
     try:
-        ended = [
+        call_ends = [
             CallEnd(
                 str(task_id),
                 Payload(
@@ -165,7 +165,7 @@ def call_batch_result_from_json(encoded: Any) -> CallBatchResult:
             for task_id, metadata, text in encoded["ended"]
         ]
         failures = {str(task_id): failure for task_id, failure in encoded["detached"].items()}
-        return CallBatchResult(ended, failures, [str(tool) for tool in encoded["separate"]])
+        return CallBatchResult(call_ends, failures, [str(tool) for tool in encoded["separate"]])
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not the result of a call batch: {error!r}") from None
 
@@ -188,9 +188,11 @@ def apply_call_batch(
     """
     started_ids = frozenset(calls)
     # A stopped run ends with the last of its running tasks, so the results of dependents are applied first.
-    ended = sorted(result.ended, key=lambda end: end.task_id in started_ids) if scheduler.is_stopped else result.ended
+    call_ends: Sequence[CallEnd] = result.call_ends
+    if scheduler.is_stopped:
+        call_ends = sorted(call_ends, key=lambda end: end.task_id in started_ids)
     discarded_numbers: set[int] = set()
-    for end in ended:
+    for end in call_ends:
         if end.task_id in started_ids:
             apply_result(scheduler, end.task_id, end.payload, at=at)
         elif scheduler.record_of(end.task_id) is not None:
@@ -229,7 +231,7 @@ def _apply_dependent(scheduler: "RunScheduler", end: CallEnd, discarded_numbers:
 
 
 def _record_late_end(scheduler: "RunScheduler", end: CallEnd) -> bool:
-    """Record that the call of a cancelled node had ended; return whether the node now has its result."""
+    """Record that the call of a cancelled node had ended; return whether the node now has the result of the call."""
     record = scheduler.record_of(end.task_id)
     if record is None or record.status is not NodeStatus.CANCELLED:
         return False

@@ -77,14 +77,14 @@ def limit_settings_from_json(encoded: Any) -> LimitSettings:
 
 
 MAX_LEAD_S = 10.0
-"""Longest `lead_s`: an answer of a limit that takes longer counts as missing (`call_limits.RESPONSE_TIMEOUT_S`)."""
+"""Maximum `lead_s`. A later answer of the limit counts as missing (`call_limits.RESPONSE_TIMEOUT_S`)."""
 _MAX_USAGE = 10**15
 """Largest number of tokens, calls or units of money in one message."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """Request of a call that wants to start; see `LimitState.request`.
+    """Request to start a call; see `LimitState.request`.
 
     Args:
         lead_s: minimum seconds until the start of the call.
@@ -100,9 +100,9 @@ class LimitMessage:
     """Message of a worker to a limit.
 
     Args:
-        requests: calls that want to start -> their requests.
+        requests: call that may start now or later -> its request.
         releases: calls that have ended.
-        renewals: calls that run.
+        renewals: running calls, whose leases are renewed.
         tokens: tokens that model calls have used, one number for each call.
         usage: usage of model calls for the daily budget.
         hold_s, held_by: seconds for which no call may start, and the service that requested the pause.
@@ -183,7 +183,7 @@ class LimitReply:
     """Reply of a limit to the message of a worker.
 
     Args:
-        now: time of the limit, to which the delays of the answers are relative, in seconds since the epoch.
+        now: time of the limit workflow, in seconds since the epoch; the delays in the answers count from it.
         answers: call -> answer.
     """
 

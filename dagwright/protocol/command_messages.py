@@ -84,7 +84,7 @@ def _text(message: Mapping[str, Any], name: str, *, limit: int) -> str | None:
 
 
 _ID_BYTES = 2_000
-"""Room for several ids of 200 bytes: the path to a request in a nested sub-plan."""
+"""Maximum size of the path to a request in a nested sub-plan: several ids of 200 bytes."""
 
 
 def feedback_from_json(message: Any, *, source: MessageSource) -> Feedback:
@@ -111,7 +111,7 @@ def feedback_from_json(message: Any, *, source: MessageSource) -> Feedback:
         by=actor_name(message) or "",
         note=reason_or_note(message, "note") or "",
         source=_source_in(message, source),
-        may_answer=_may_answer_in(message),
+        may_answer=_answer_scope_in(message),
     )
 
 
@@ -126,7 +126,7 @@ def _source_in(message: Mapping[str, Any], transport: MessageSource) -> MessageS
     raise MessageInvalid(f"'through' must be {' or '.join(CLIENT_CHANNELS)}, or absent")
 
 
-def _may_answer_in(message: Mapping[str, Any]) -> MayAnswer:
+def _answer_scope_in(message: Mapping[str, Any]) -> MayAnswer:
     """Return which requests the author may answer; a gateway with API keys limits them."""
     may_answer = message.get("may_answer", "all")
     for choice in get_args(MayAnswer):
@@ -175,39 +175,39 @@ def node_command_from_json(name: str, message: Any, *, source: MessageSource) ->
         raise MessageInvalid(f"{name} must be an object such as {_EXAMPLES[name]}")
     if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, what="the message")) is not None:
         raise MessageInvalid(problem)
-    by = actor_from_json(message, source=source)
+    actor = actor_from_json(message, source=source)
     if name == wire.ADD_NODES:
-        return _add_nodes(message, by)
+        return _add_nodes(message, actor)
     node = message.get("node_id")
     if not isinstance(node, str) or not 0 < len(node.encode()) <= _ID_BYTES:
         raise MessageInvalid("'node_id' must be the id of a node or item, such as sum or sum[north]")
-    command, confirmation = _NODE_COMMANDS[name](node, message, by)
+    command, confirmation = _NODE_COMMANDS[name](node, message, actor)
     return CommandMessage(message, node, command, confirmation)
 
 
-def _cancel_node(node: str, message: Mapping[str, Any], by: Actor) -> tuple[RunCommand, str]:
+def _cancel_node(node: str, message: Mapping[str, Any], actor: Actor) -> tuple[RunCommand, str]:
     branch = message.get("branch")
     if branch is not None and not isinstance(branch, bool):
         raise MessageInvalid("'branch' must be true or false")
     confirmation = f"{node!r} is cancelled; its running tasks are being stopped"
-    return CancelNode(node, branch or False, CANCEL_GRACE_S, by), confirmation
+    return CancelNode(node, branch or False, CANCEL_GRACE_S, actor), confirmation
 
 
-def _retry_node(node: str, message: Mapping[str, Any], by: Actor) -> tuple[RunCommand, str]:
+def _retry_node(node: str, message: Mapping[str, Any], actor: Actor) -> tuple[RunCommand, str]:
     arguments = message.get("arguments")
     if arguments is not None and not isinstance(arguments, Mapping):
         raise MessageInvalid("'arguments' must be an object")
     arguments_note = " with these arguments, as a new node" if arguments is not None else ""
-    return RetryNode(node, arguments, by), f"{node!r} is retried{arguments_note}"
+    return RetryNode(node, arguments, actor), f"{node!r} is retried{arguments_note}"
 
 
-def _set_result(node: str, message: Mapping[str, Any], by: Actor) -> tuple[RunCommand, str]:
+def _set_result(node: str, message: Mapping[str, Any], actor: Actor) -> tuple[RunCommand, str]:
     if "result" not in message:
         raise MessageInvalid("'result' is missing")
-    return SetResult(node, message["result"], by), f"the result of {node!r} is set"
+    return SetResult(node, message["result"], actor), f"the result of {node!r} is set"
 
 
-def _add_nodes(message: Mapping[str, Any], by: Actor) -> CommandMessage:
+def _add_nodes(message: Mapping[str, Any], actor: Actor) -> CommandMessage:
     nodes, tools = message.get("nodes"), message.get("tools")
     if not isinstance(nodes, list) or not nodes:
         raise MessageInvalid("'nodes' must be a list of nodes as in a plan")
@@ -216,7 +216,7 @@ def _add_nodes(message: Mapping[str, Any], by: Actor) -> CommandMessage:
     except ValueError as error:
         raise MessageInvalid(str(error)) from None
     confirmation = f"{len(nodes)} nodes were added" if len(nodes) > 1 else "one node was added"
-    return CommandMessage(message, None, AddUnparsedNodes(nodes, declarations, by), confirmation)
+    return CommandMessage(message, None, AddUnparsedNodes(nodes, declarations, actor), confirmation)
 
 
 _NODE_COMMANDS: Mapping[str, Callable[[str, Mapping[str, Any], Actor], tuple[RunCommand, str]]] = {
@@ -236,17 +236,22 @@ _T = TypeVar("_T")
 
 
 def _pause(message: Any, *, source: MessageSource) -> CommandMessage:
-    by = actor_from_any_message(message, source=source)
+    actor = actor_from_any_message(message, source=source)
     confirmation = "the run is paused; running nodes finish"
     return CommandMessage(
-        _for_children(by), None, Pause(by), confirmation, note=by.describe("paused"), is_broadcast=True
+        _child_message(actor), None, Pause(actor), confirmation, note=actor.describe("paused"), is_broadcast=True
     )
 
 
 def _resume(message: Any, *, source: MessageSource) -> CommandMessage:
-    by = actor_from_any_message(message, source=source)
+    actor = actor_from_any_message(message, source=source)
     return CommandMessage(
-        _for_children(by), None, Resume(by), "the run continues", note=by.describe("resumed"), is_broadcast=True
+        _child_message(actor),
+        None,
+        Resume(actor),
+        "the run continues",
+        note=actor.describe("resumed"),
+        is_broadcast=True,
     )
 
 
@@ -255,15 +260,17 @@ def _cancel_run(message: Any, *, source: MessageSource) -> CommandMessage:
     return cancel_message(actor_from_any_message(message, source=source))
 
 
-def cancel_message(by: Actor) -> CommandMessage:
+def cancel_message(actor: Actor) -> CommandMessage:
     """Return the command that cancels the run."""
-    return CommandMessage({}, None, Cancel(by), "the run is being stopped", note=by.describe("cancelled"))
+    return CommandMessage({}, None, Cancel(actor), "the run is being stopped", note=actor.describe("cancelled"))
 
 
 def _set_policy(message: Any, *, source: MessageSource) -> CommandMessage:
     policy, name = policy_change_from_json(message)
-    by = Actor(name or None, None, source)
-    return CommandMessage({}, None, SetPolicy(policy, by), "the policy is changed", note=by.describe("policy changed"))
+    actor = Actor(name or None, None, source)
+    return CommandMessage(
+        {}, None, SetPolicy(policy, actor), "the policy is changed", note=actor.describe("policy changed")
+    )
 
 
 def _set_limits(message: Any, *, source: MessageSource) -> CommandMessage:
@@ -272,7 +279,7 @@ def _set_limits(message: Any, *, source: MessageSource) -> CommandMessage:
             'set_limits must be an object such as {"max_parallel": 8, "deadline": "4h", "budget": {"tokens": 90000}, '
             '"by": "ann"}'
         )
-    by = actor_from_json(message, source=source)
+    actor = actor_from_json(message, source=source)
     max_parallel = deadline_s = None
     changes = []
     if "max_parallel" in message:
@@ -292,8 +299,8 @@ def _set_limits(message: Any, *, source: MessageSource) -> CommandMessage:
                 f"no limit of {kind}" if limit is None else f"a limit of {limit_text(kind, limit)} for {kind}"
             )
     text = " and ".join(changes)
-    command = SetLimits(max_parallel, deadline_s, budget, by)
-    return CommandMessage({}, None, command, f"the run now has {text}", note=by.describe(f"{text} set"))
+    command = SetLimits(max_parallel, deadline_s, budget, actor)
+    return CommandMessage({}, None, command, f"the run now has {text}", note=actor.describe(f"{text} set"))
 
 
 def _read_limit(message: Mapping[str, Any], name: str, parse: Callable[[Any], _T], *, default: _T) -> _T:
@@ -304,8 +311,8 @@ def _read_limit(message: Mapping[str, Any], name: str, parse: Callable[[Any], _T
         raise MessageInvalid(f"{name!r} {error}") from None
 
 
-def _for_children(by: Actor) -> Mapping[str, Any]:
-    return {"reason": by.reason, "by": by.name}
+def _child_message(actor: Actor) -> Mapping[str, Any]:
+    return {"reason": actor.reason, "by": actor.name}
 
 
 RUN_MESSAGES: Mapping[str, Callable[..., CommandMessage]] = {

@@ -65,18 +65,18 @@ class RoutedCommand:
     Args:
         refusal_of: returns why the command is rejected, without side effects.
         apply: applies the command, or returns why it is rejected.
-        confirmation: returns the confirmation for the sender; it must be called before `apply`.
-        forwarded: returns the signal that forwards the command, if it belongs to a running sub-plan.
-        stored_confirmation: returns the confirmation if the command was only stored for a later request.
+        confirmation_of: returns the confirmation for the sender; it must be called before `apply`.
+        forwarded_signal_of: returns the signal that forwards the command, if it belongs to a running sub-plan.
+        stored_confirmation_of: returns the confirmation if the command was only stored for a later request.
         note: code and text of the note about the applied command.
         broadcast: signal to all sub-plans after the command was applied.
     """
 
     refusal_of: CommandFunction
     apply: CommandFunction
-    confirmation: Callable[["RunScheduler"], str]
-    forwarded: Callable[["RunScheduler"], ChildSignal | None] = _no_child_signal
-    stored_confirmation: Callable[["RunScheduler"], str | None] = _no_confirmation
+    confirmation_of: Callable[["RunScheduler"], str]
+    forwarded_signal_of: Callable[["RunScheduler"], ChildSignal | None] = _no_child_signal
+    stored_confirmation_of: Callable[["RunScheduler"], str | None] = _no_confirmation
     note: tuple[str, str] | None = None
     broadcast: ChildSignal | None = None
 
@@ -103,16 +103,16 @@ class CommandResult:
 def execute_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: float) -> CommandResult:
     """Apply a command to this run, or forward it to a sub-plan, which may still reject it."""
     scheduler.advance(at)
-    if (forwarded := command.forwarded(scheduler)) is not None:
+    if (forwarded_signal := command.forwarded_signal_of(scheduler)) is not None:
         return CommandResult(
-            confirmation=f"forwarded to the sub-plan {forwarded.task!r}",
-            child_signal=forwarded,
+            confirmation=f"forwarded to the sub-plan {forwarded_signal.task!r}",
+            child_signal=forwarded_signal,
         )
-    confirmation = command.confirmation(scheduler)
+    confirmation = command.confirmation_of(scheduler)
     if (refusal := command.apply(scheduler, at)) is not None:
         return CommandResult(refusal)
     return CommandResult(
-        confirmation=command.stored_confirmation(scheduler) or confirmation,
+        confirmation=command.stored_confirmation_of(scheduler) or confirmation,
         note=command.note,
         child_signal=command.broadcast,
     )
@@ -120,7 +120,7 @@ def execute_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: fl
 
 def refusal_of_command(command: RoutedCommand, scheduler: "RunScheduler", *, at: float) -> str | None:
     """Return why a command is rejected, without side effects; a sub-plan itself rejects a forwarded command."""
-    return command.refusal_of(scheduler, at) if command.forwarded(scheduler) is None else None
+    return command.refusal_of(scheduler, at) if command.forwarded_signal_of(scheduler) is None else None
 
 
 def _feedback_command(message: Any, *, source: MessageSource) -> RoutedCommand:
@@ -128,9 +128,9 @@ def _feedback_command(message: Any, *, source: MessageSource) -> RoutedCommand:
     return RoutedCommand(
         refusal_of=lambda scheduler, at: scheduler.features.feedback.refusal_of(feedback, at),
         apply=lambda scheduler, at: scheduler.features.feedback.answer(feedback, at),
-        confirmation=partial(_confirmation_of_answer, feedback.request),
-        forwarded=partial(_forwarded_answer, feedback),
-        stored_confirmation=partial(_confirmation_of_stored_answer, feedback.request),
+        confirmation_of=partial(_confirmation_of_answer, feedback.request),
+        forwarded_signal_of=partial(_forwarded_answer, feedback),
+        stored_confirmation_of=partial(_confirmation_of_stored_answer, feedback.request),
     )
 
 
@@ -156,8 +156,8 @@ def _route(name: str, message: CommandMessage) -> RoutedCommand:
     return RoutedCommand(
         refusal_of=lambda scheduler, at: message.command.refusal_of(scheduler, at=at),
         apply=lambda scheduler, at: apply_command(message.command, scheduler, at=at),
-        confirmation=lambda _: message.confirmation,
-        forwarded=partial(_forwarded_command, name, message),
+        confirmation_of=lambda _: message.confirmation,
+        forwarded_signal_of=partial(_forwarded_command, name, message),
         note=None if message.note is None else (name, message.note),
         broadcast=ChildSignal(name, message.content) if message.is_broadcast else None,
     )
@@ -231,7 +231,7 @@ def read_command(name: str, read_message: ReadMessage, *, source: MessageSource)
 
 
 def _command_id(read_message: ReadMessage) -> str | None:
-    """Return the ID of the command in a message; `None` if it has none."""
+    """Return the ID of the command in a message; `None` if the message has no ID."""
     try:
         message = read_message()
     # The process edge: an unreadable message is rejected with its reason when it is applied.
@@ -296,7 +296,7 @@ class CommandHandler:
         scheduler: "RunScheduler | None",
         at: float,
     ) -> CommandResult:
-        """Apply or store the command of a message, and add its notes; apply a command that is sent twice only once.
+        """Apply or store the command of a message, and add its notes. A command that is sent twice is applied once.
 
         Args:
             scheduler: scheduler of the run; `None` while it has no plan.

@@ -11,7 +11,7 @@ from dagwright.core.expressions.value_refs import encode, encoded_size, format_v
 from dagwright.core.model.states import NodeStatus
 from dagwright.protocol.failures import FIRST_FAILED
 
-_EMPTY: Mapping[str, Any] = {
+_EMPTY_FIELDS: Mapping[str, Any] = {
     **{"title": None, "output": None, "error": None, "nodes": {}},
     **{"waiting_for": [], "usage": {}, "notes": []},
 }
@@ -29,22 +29,22 @@ def first_failed_node(failed_nodes: Iterable[tuple[str, str | None]]) -> dict[st
 
 
 def compact_document(document: Mapping[str, Any], *, steps: int) -> dict[str, Any]:
-    """Return the document for the result of the run itself: large values by reference, many nodes as counts.
+    """Return the result document of a run in short form: large values by reference, many nodes as counts.
 
     The values stay in the history of the run under the id of their node, where clients load them.
 
     Args:
         steps: number of nodes in the plan as written.
     """
-    compact = dict(document)
-    compact["output"] = compact_value(document["output"], ref="output")
+    short_document = dict(document)
+    short_document["output"] = compact_value(document["output"], ref="output")
     if steps > MAX_DOCUMENT_NODES:
-        return counted_document(compact)
-    compact["nodes"] = {
+        return counted_document(short_document)
+    short_document["nodes"] = {
         name: {**node, "result": compact_value(node["result"], ref=f"node:{name}")}
         for name, node in document["nodes"].items()
     }
-    return counted_document(compact) if encoded_size(compact) > DOCUMENT_LIMIT_BYTES else compact
+    return counted_document(short_document) if encoded_size(short_document) > DOCUMENT_LIMIT_BYTES else short_document
 
 
 def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -54,14 +54,14 @@ def counted_document(document: Mapping[str, Any]) -> dict[str, Any]:
     """
     counts = Counter(document.get("nodes_ref", {}).get("counts", {}))
     counts.update(node["status"] for node in document["nodes"].values())
-    failed = (
+    failed_nodes = (
         (name, (node.get("error") or {}).get("message"))
         for name, node in document["nodes"].items()
         if node["status"] == NodeStatus.FAILED.value
     )
     first_failed = document.get("nodes_ref", {}).get(FIRST_FAILED)
-    first = {FIRST_FAILED: first_failed} if first_failed is not None else first_failed_node(failed)
-    reference = {"ref": "history", "counts": dict(sorted(counts.items())), **first}
+    first_failed_field = {FIRST_FAILED: first_failed} if first_failed is not None else first_failed_node(failed_nodes)
+    reference = {"ref": "history", "counts": dict(sorted(counts.items())), **first_failed_field}
     short_document = {**document, "nodes": {}, "nodes_ref": reference}
     if "rounds" in short_document and encoded_size(short_document) > DOCUMENT_LIMIT_BYTES:
         short_document["rounds"] = _without_sub_goals(short_document["rounds"])
@@ -79,25 +79,26 @@ def closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in short_document.items()
-        if name not in _FIELDS_KNOWN_TO_READERS and not (name in _EMPTY and value == _EMPTY[name])
+        if name not in _FIELDS_KNOWN_TO_READERS and not (name in _EMPTY_FIELDS and value == _EMPTY_FIELDS[name])
     }
 
 
 def full_closing_document(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return a closing document with the fields that it omits, except the IDs of the run."""
-    return {**_EMPTY, **document}
+    return {**_EMPTY_FIELDS, **document}
 
 
 def map_batch_document(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document of a map batch: counts alone, because the history of its parent contains hundreds of them."""
+    """Return the document of a map batch: only counts, because the parent's history has hundreds of such documents."""
     short_document = counted_document(document)
     reference = {name: part for name, part in short_document["nodes_ref"].items() if name != FIRST_FAILED}
     return {**short_document, "nodes_ref": reference}
 
 
 def compact_value(value: Any, *, ref: str) -> Any:
-    """Return a value, or `{"ref", "bytes", "preview"}` if it exceeds 8 KiB; the same for its parts in the payload
-    store.
+    """Return a value, or `{"ref", "bytes", "preview"}` if it exceeds 8 KiB.
+
+    Its parts in the payload store are returned in the same form.
     """
 
     def format_ref(part: ValueRef) -> dict[str, Any]:

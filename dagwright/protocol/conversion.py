@@ -1,6 +1,6 @@
 """Data converter of Dagwright: serialization of values and failures, alone or composed with another converter.
 
-A worker in another language, or a worker with encryption, may put details into a failure that cannot be decoded here.
+A worker in another language, or a worker with encryption, may put details that cannot be decoded here into a failure.
 The SDK would raise while it passes the failure to the workflow, before any code of Dagwright runs, and the run would
 be stuck.
 
@@ -118,8 +118,8 @@ data_converter: DataConverter = _ContextFreeDataConverter(
 def compose_converter(converter: DataConverter | None) -> DataConverter:
     """Return a data converter for both Dagwright and the owner of another converter.
 
-    The classes, the codec and the external storage of the other converter stay; payloads and failures that they cannot
-    decode no longer raise. Default classes of the SDK are replaced by Dagwright's classes.
+    The classes, the codec and the external storage of the other converter stay, but they no longer raise for payloads
+    and failures that they cannot decode. Default classes of the SDK are replaced by Dagwright's classes.
 
     Raises:
         ConverterUnusable: the other converter does not encode JSON values as `json/plain`.
@@ -190,7 +190,7 @@ async def decode_payloads(message: Message, converter: DataConverter) -> None:
     """Decode all payloads of an API message in place, if the converter has a codec or an external storage.
 
     Search attributes are never encoded. Headers are decoded by the SDK if a client requests it. A payload that cannot
-    be decoded stays unchanged: its readers report it.
+    be decoded stays unchanged: the code that reads it reports the problem.
     """
     if converter.payload_codec is None and converter.external_storage is None:
         return
@@ -213,11 +213,11 @@ def _payloads_of(message: Message) -> Iterator[Payload]:
         if field.message_type is None:
             continue
         if field.message_type.GetOptions().map_entry:
-            inner = [value_part for value_part in value.values() if isinstance(value_part, Message)]
+            messages = [entry for entry in value.values() if isinstance(entry, Message)]
         else:
-            inner = [value] if isinstance(value, Message) else list(value)
-        for part in inner:
-            yield from _payloads_of(part)
+            messages = [value] if isinstance(value, Message) else list(value)
+        for nested_message in messages:
+            yield from _payloads_of(nested_message)
 
 
 def encode_failure(failure: Failure) -> str:

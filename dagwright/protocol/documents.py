@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 REQUESTS_BYTES = 1024 * 1024
 """Limit of the open requests in one document: half of the limit of a query result."""
 OUTPUT_OMITTED = "output_omitted"
-"""Code of the note that the output of a plan without `output` is incomplete."""
+"""Code of the note about an incomplete output; only a plan without `output` has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +45,13 @@ def result_document(scheduler: "RunScheduler | None", facts: RunFacts, *, status
 
     Args:
         scheduler: state of the run; `None` if it ended before its plan was loaded.
-        status: replaces the status of the scheduler.
+        status: status to return instead of the scheduler's status.
     """
     document = _document_without_nodes(scheduler, facts, status=status)
     if scheduler is not None:
         document["nodes"] = dict(node_documents(scheduler))
-        if inner_counts := _counts_of_offloaded_nodes(scheduler):
-            document["nodes_ref"] = {"ref": "regions", "counts": inner_counts}
+        if offloaded_counts := _counts_of_offloaded_nodes(scheduler):
+            document["nodes_ref"] = {"ref": "regions", "counts": offloaded_counts}
     return document
 
 
@@ -209,7 +209,7 @@ def override_entries(scheduler: "RunScheduler", task_id: str) -> list[dict[str, 
 def document_of_record(
     record: Record, *, title: str | None, tool: str, needs: Sequence[str], declaration: ToolDeclaration | None
 ) -> dict[str, Any]:
-    """Return the document of a node by its record.
+    """Return the document of a node from its record.
 
     Args:
         needs: ids of its dependencies.
@@ -218,11 +218,11 @@ def document_of_record(
     started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)
     cached_field = {"cached": dict(record.cached)} if record.cached is not None else {}
     reused_field = {"reused": dict(record.reused)} if record.reused is not None else {}
-    message = {"message": record.message} if record.message is not None else {}
-    item_counts = {"items": counts_of_items(record)} if is_batched(record) else {}
+    message_field = {"message": record.message} if record.message is not None else {}
+    items_field = {"items": counts_of_items(record)} if is_batched(record) else {}
     planned_tool_version = planned_version(record, declaration)
     return {
-        **item_counts,
+        **items_field,
         "status": record.status.value,
         "title": title,
         "tool": tool or None,
@@ -235,7 +235,7 @@ def document_of_record(
         "supersedes": None,
         "partial": record.partial,
         "reason": record.reason,
-        **message,
+        **message_field,
         "lineage": {
             "inputs": list(needs),
             "effects": declaration.effects.value if declaration else None,

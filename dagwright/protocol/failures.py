@@ -39,14 +39,14 @@ def run_error_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
         if isinstance(node, Mapping) and node.get("status") == NodeStatus.FAILED.value
     ]
     reference = document.get("nodes_ref") or {}
-    count = len(failed_nodes) + int(reference.get("counts", {}).get(NodeStatus.FAILED.value, 0))
-    if count == 0:
+    failed_count = len(failed_nodes) + int(reference.get("counts", {}).get(NodeStatus.FAILED.value, 0))
+    if failed_count == 0:
         return {"code": NOTHING_COMPLETED, "message": NOTHING_COMPLETED_MESSAGE, "node_id": None}
     if not failed_nodes and FIRST_FAILED in reference:
         failed_nodes = [(reference[FIRST_FAILED]["node_id"], reference[FIRST_FAILED])]
     if not failed_nodes:
-        message = "1 node failed" if count == 1 else f"{count:,} nodes failed"
+        message = "1 node failed" if failed_count == 1 else f"{failed_count:,} nodes failed"
         return {"code": NODE_FAILED, "message": message, "node_id": None}
     name, cause = failed_nodes[0]
-    more_text = f"; {count - 1:,} more failed" if count > 1 else ""
+    more_text = f"; {failed_count - 1:,} more failed" if failed_count > 1 else ""
     return {"code": NODE_FAILED, "message": f"{name!r} failed: {cause.get('message')}{more_text}", "node_id": name}

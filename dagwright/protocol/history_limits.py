@@ -25,7 +25,7 @@ class HistoryUse:
     signals: int = 0
 
 
-UNUSED = HistoryUse(0, 0)
+UNUSED_HISTORY = HistoryUse(0, 0)
 
 
 class HistoryLimits:
@@ -35,7 +35,7 @@ class HistoryLimits:
         baseline: use of the history when the execution had loaded its plan and its snapshot.
     """
 
-    def __init__(self, *, baseline: HistoryUse = UNUSED) -> None:
+    def __init__(self, *, baseline: HistoryUse = UNUSED_HISTORY) -> None:
         self._baseline = baseline
         self._ended_drains = 0
         self.is_last = False
@@ -54,7 +54,7 @@ class HistoryLimits:
         return (
             use.events - self._baseline.events >= limits.DRAIN_AT_EVENTS * next_drain
             or use.size_bytes - self._baseline.size_bytes >= limits.DRAIN_AT_BYTES * next_drain
-            # No drain may exceed the limit of signals, so each drain limit is closer to it than the last drain limit.
+            # No drain may exceed the limit of signals: each drain limit is closer to it than the previous drain limit.
             or use.signals >= limits.SIGNALS_LIMIT - room_for_signals // next_drain
             or self.is_at_limit(use)
         )
@@ -64,8 +64,8 @@ class HistoryLimits:
 
         An execution with a large snapshot would otherwise do little more than pass it on.
         """
-        baseline = self._baseline.size_bytes
-        return baseline <= limits.SMALL_FIRST_TASK_BYTES or use.size_bytes >= 2 * baseline
+        baseline_bytes = self._baseline.size_bytes
+        return baseline_bytes <= limits.SMALL_FIRST_TASK_BYTES or use.size_bytes >= 2 * baseline_bytes
 
     def is_at_limit(self, use: HistoryUse) -> bool:
         """Return whether the hard limit is reached, at which a drain cannot time out."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def lineage_of_locations(locations: Iterable[str]) -> CallLineage:
-    """Return the lineage of a tool that has read some files and URLs; URLs are the texts with `://`."""
+    """Return the lineage of a tool that has read files and URLs; locations with `://` are URLs."""
     short_locations = [cut_characters(location, LOCATION_CHARACTERS) for location in locations]
     files = [location for location in short_locations if "://" not in location]
     urls = [location for location in short_locations if "://" in location]

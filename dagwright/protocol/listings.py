@@ -21,18 +21,18 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 _MAX_REQUESTS = 50
-"""Requests in the memo of a run; the smallest have about 300 bytes."""
+"""Maximum number of requests in the memo of a run; the smallest requests have about 300 bytes."""
 _NAME_CHARACTERS = 100
 OTHERS = "…"
 """Element of `SEARCH_AWAITING` if there was no room for further assignees."""
 
 RequestsVersion = tuple[int, tuple[tuple[str, str | None, float | None], ...]]
-"""Number of open requests; and the ID, assignee and deadline of each listed request, which can change."""
+"""Number of open requests, and for each listed request its ID and the fields that can change: assignee and deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeProgress:
-    """Number of nodes that have ended by themselves, and of all nodes, without compensation nodes."""
+    """Number of nodes that have run and ended, and of all nodes, without compensation nodes."""
 
     done: int
     total: int
@@ -69,7 +69,7 @@ def keyword_of_assignee(name: str | None) -> str:
 
 
 def requests_version(scheduler: "RunScheduler") -> RequestsVersion:
-    """Return a value that changes when `requests_to_json` does."""
+    """Return a value that changes when the result of `requests_to_json` changes."""
     requests = scheduler.features.feedback.requests.open
     listed_requests = islice(requests.values(), _MAX_REQUESTS)
     return len(requests), tuple((request.id, request.assignee, request.deadline_at) for request in listed_requests)
@@ -108,12 +108,12 @@ class ListedRequests:
     Args:
         title: title of the plan.
         count: number of all open requests.
-        shown: node and document of each listed request, without its run.
+        requests: node and document of each listed request, without the run.
     """
 
     title: str | None
     count: int
-    shown: Sequence[tuple[str, Mapping[str, Any]]]
+    requests: Sequence[tuple[str, Mapping[str, Any]]]
 
 
 def requests_from_json(encoded: Any) -> ListedRequests:

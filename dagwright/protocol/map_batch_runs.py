@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 _ITEMS = "~items"
-"""Input with the items in the run of a batch."""
+"""Name of the input that has the items of the batch."""
 _PIECE_BYTES = 1_000_000
 """Largest JSON of results that are stored together: half of the limit of an activity input."""
 
@@ -80,17 +80,19 @@ def _plan_of_map_batch(scheduler: "RunScheduler", task: Task) -> tuple[CompiledP
         join=("all_done", 0),
         max_parallel=None,
     )
-    stubs = [CompiledNode(id=scheduler.state.reference_id(number), kind="reported") for number in node.dependencies]
+    dependency_stubs = [
+        CompiledNode(id=scheduler.state.reference_id(number), kind="reported") for number in node.dependencies
+    ]
     names = [name for name in scheduler.state.inputs if node.when is not None or name in _input_names(node)]
     child_plan = CompiledPlan(
-        nodes=(*stubs, map_node),
+        nodes=(*dependency_stubs, map_node),
         tools=_tools_of(plan, tool) if tool is not None else {},
         title=node.title,
         inputs={name: {} for name in names},
     )
     reported_nodes = [
         (stub.id, _end_for_reader(scheduler.records[number], stub.id, node))
-        for stub, number in zip(stubs, node.dependencies, strict=True)
+        for stub, number in zip(dependency_stubs, node.dependencies, strict=True)
     ]
     if isinstance(map_batch.items, StoredList):
         return child_plan, MapBatchInput(reported_nodes, source=map_batch.items.without_parts())
@@ -126,11 +128,9 @@ def _references_of(node: CompiledNode) -> Iterable[Reference]:
 
 
 def load_items_message(source: StoredList, node: CompiledNode) -> dict[str, Any]:
-    """Return the input of the activity that loads the items of a batch; `parts` are the projections that the keys
-    read.
-    """
-    parts = parts_of_key(node)
-    return stored_list_to_json(source) | ({"projections": projections_to_json(parts)} if parts else {})
+    """Return the input of the activity that loads the items of a batch, with the projections that `key` reads."""
+    projections = parts_of_key(node)
+    return stored_list_to_json(source) | ({"projections": projections_to_json(projections)} if projections else {})
 
 
 def with_items(inputs: Mapping[str, Any], items: Sequence[Any]) -> dict[str, Any]:

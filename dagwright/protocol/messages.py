@@ -72,7 +72,7 @@ def max_in_flight_from_json(value: Any) -> int:
     """Decode the limit of tasks in flight.
 
     Raises:
-        ValueError: the value is invalid; the text continues the name of the field.
+        ValueError: the value is invalid; the text follows the name of the field.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"must be a number from 1 to {MAX_IN_FLIGHT}, not {value!r:.60}")
@@ -83,7 +83,7 @@ def deadline_from_json(value: Any) -> float:
     """Decode a deadline, in seconds.
 
     Raises:
-        ValueError: the value is invalid; the text continues the name of the field.
+        ValueError: the value is invalid; the text follows the name of the field.
     """
     if not isinstance(value, str):
         raise ValueError(f"must be a duration such as 2h, not {value!r:.60}")
@@ -98,12 +98,12 @@ class SubPlanEnd:
     """Report of a sub-plan: the payload of `sub_plan_ended`.
 
     Args:
-        task: id of the call that started it: `archive`, or `archive#2` after a retry.
+        task: id of the call that started the sub-plan: `archive`, or `archive#2` after a retry.
         map_batch: for the run of a map batch, the end of its items, as decoded by `map_batch_runs`.
-        usage: its use of models; `agents` is the part of each agent.
-        lineage: its lineage, including calls if it is the run of an agent.
-        child_snapshot: for a run that compensates, the snapshot from which another run can compensate its calls, as
-            JSON; `{}` if it has no effects, `None` if that is unknown.
+        usage: usage of models by the sub-plan; `agents` is the part of each agent.
+        lineage: lineage of the sub-plan; for the run of an agent, with its calls.
+        child_snapshot: for a run that compensates, JSON of the snapshot from which another run can compensate the calls
+            of the sub-plan; `{}` if the sub-plan has no effects, `None` if its effects are unknown.
     """
 
     task: str

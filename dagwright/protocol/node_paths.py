@@ -17,7 +17,7 @@ def sub_plan_of_path(scheduler: "RunScheduler", path: str) -> tuple[str, str] | 
     matching id is used.
 
     Returns:
-        `None` if the path names a node or request of the run itself, or does not exist.
+        `None` if the path names a node or request of the run itself, or if nothing has this path.
     """
     if any(scheduler.record_of(name) is not None for name in (path, task_id_of_numbered_id(path))):
         return None

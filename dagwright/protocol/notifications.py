@@ -25,7 +25,7 @@ def notification_to_json(
     """Encode a notification for the activity.
 
     Args:
-        closing: how the request was closed, if it was.
+        closing: how the request was closed; `None` if it is open.
         identity: scope and path of the run, the same in each of its executions.
     """
     request = shortened_request(notification.request.to_json(workflow_id), max_bytes=MAX_NOTIFICATION_BYTES)
@@ -39,8 +39,8 @@ def notification_to_json(
 
 
 def _id_of(notification: Notification, identity: Sequence[Any]) -> str:
-    canonical = json.dumps([*identity, *notification.key], ensure_ascii=True, separators=(",", ":"))
-    return "msg_" + base64.b32encode(hashlib.sha256(canonical.encode()).digest()).decode().lower()[:32]
+    canonical_json = json.dumps([*identity, *notification.key], ensure_ascii=True, separators=(",", ":"))
+    return "msg_" + base64.b32encode(hashlib.sha256(canonical_json.encode()).digest()).decode().lower()[:32]
 
 
 def _closing_json(closing: Closing) -> dict[str, Any]:

@@ -91,8 +91,8 @@ def read_failure(
     """Return the error of a failed task, and its last attempt.
 
     Args:
-        records_starts: whether the worker records starts: then a timeout without a recorded start proves that the tool
-            was not called. Workers of other programs do not record starts.
+        records_starts: whether the worker records the starts of calls. If so, a timeout without a recorded start proves
+            that the tool was not called. Workers of other programs do not record starts.
     """
     cause = error.__cause__ if isinstance(error, ActivityError | ChildWorkflowError) else error
     if isinstance(cause, ApplicationError):
@@ -171,7 +171,7 @@ def _read_timeout(error: TimeoutError, node: CompiledNode, effects: Effects, *, 
 
 
 def apply_loading_failure(scheduler: "RunScheduler", task_id: str, error: BaseException, *, at: float) -> None:
-    """Handle the failure or cancellation of the loading of arguments; the call itself was not made."""
+    """Handle the failed or cancelled loading of a call's arguments; the call itself was not made."""
     if is_cancellation(error):
         scheduler.task_cancelled(task_id, at=at, attempt=NO_ATTEMPT)
         return
@@ -273,7 +273,7 @@ def apply_failure(scheduler: "RunScheduler", task_id: str, error: BaseException,
         return None
     node = scheduler.state.node_of(task_id)
     if node.kind == "region":
-        # The cause may be the batch alone: each of its nodes may still fail or succeed by itself, if the run has them.
+        # The failure may concern only the batch. If the run has its nodes, each of them may still fail or succeed.
         failure, _ = read_failure(error, node, Effects.PURE)
         scheduler.features.regions.end_batch(task_id, at=at, has_progress=False, error=failure)
         return failure if node.inner is not None else None
@@ -302,7 +302,7 @@ def _termination_error(tool: ToolDeclaration) -> NodeError:
 
 
 def _question_of(error: BaseException) -> RaisedQuestion | None:
-    """Return the question to a person for which a call ended, or `None`."""
+    """Return the question to a person with which a call ended, or `None`."""
     cause = error.__cause__ if isinstance(error, ActivityError) else error
     if not isinstance(cause, ApplicationError) or cause.type != wire.ERROR_ASK_PERSON:
         return None
@@ -329,7 +329,7 @@ def read_sub_plan_end(call: str, payload: Payload) -> SubPlanEnd:
 
 
 def sub_plan_failure(call: str, error: BaseException, node: CompiledNode) -> SubPlanEnd:
-    """Return the end of a sub-plan that did not report it."""
+    """Return the end of a sub-plan that did not report its end."""
     if is_cancellation(error):
         return SubPlanEnd(call, RunStatus.CANCELLED, None, None)
     failure, _ = read_failure(error, node, Effects.READ)

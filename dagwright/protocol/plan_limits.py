@@ -39,7 +39,7 @@ def options_problem(node: CompiledNode, tool: ToolDeclaration) -> str | None:
     """Return the first problem of the options of a call as one sentence, or `None`."""
     checks: list[tuple[str, Any, bool]] = [
         ("the name of the tool", node.tool, _is_name(node.tool)),
-        ("the task queue", tool.task_queue, tool.task_queue is None or is_queue(tool.task_queue)),
+        ("the task queue", tool.task_queue, tool.task_queue is None or is_queue_name(tool.task_queue)),
         ("timeout_s", node.timeout_s, node.timeout_s == 0 or _is_duration(node.timeout_s)),
         ("heartbeat_s", node.heartbeat_s, node.heartbeat_s is None or _is_duration(node.heartbeat_s)),
         ("cache_s", node.cache_s, node.cache_s in (None, 0) or _is_duration(node.cache_s)),
@@ -67,7 +67,7 @@ def _is_name(value: Any) -> bool:
     return isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= NAME_BYTES
 
 
-def is_queue(value: Any) -> bool:
+def is_queue_name(value: Any) -> bool:
     """Return whether Temporal accepts a value as the name of a task queue."""
     return _is_name(value) and not value.startswith("/_sys/")
 
@@ -100,8 +100,8 @@ class PlanTooLarge(DagwrightError, ValueError):
         node: id of the node that is too large; `None` if the plan is too large.
     """
 
-    def __init__(self, what: str, *, has: int, limit: int, advice: str, node: str | None = None) -> None:
-        super().__init__(f"{what}: it has {has:,}, the limit is {limit:,}; {advice}")
+    def __init__(self, problem: str, *, size: int, limit: int, advice: str, node: str | None = None) -> None:
+        super().__init__(f"{problem}: it has {size:,}, the limit is {limit:,}; {advice}")
         self.node = node
 
 
@@ -121,13 +121,13 @@ def reject_too_large(plan: CompiledPlan) -> None:
     head_bytes = encoded_size(plan_to_json(replace(plan_of_run, nodes=())))
     if head_bytes > MAX_PLAN_PART_BYTES:
         problem = "the plan is too large without its nodes, in bytes of its compiled form"
-        raise PlanTooLarge(problem, has=head_bytes, limit=MAX_PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
+        raise PlanTooLarge(problem, size=head_bytes, limit=MAX_PLAN_PART_BYTES, advice=_SHORTEN_HEAD)
     sizes = [encoded_size(node_to_json(node)) for node in plan_of_run.nodes]
     for node, size in zip(plan_of_run.nodes, sizes, strict=True):
         _reject_large_node(node, size)
     if (total_bytes := head_bytes + sum(sizes)) > MAX_PLAN_BYTES:
         problem = "the plan is too large for a run, in bytes of its compiled form"
-        raise PlanTooLarge(problem, has=total_bytes, limit=MAX_PLAN_BYTES, advice=_SHORTEN_BYTES)
+        raise PlanTooLarge(problem, size=total_bytes, limit=MAX_PLAN_BYTES, advice=_SHORTEN_BYTES)
 
 
 def _reject_large_node(node: CompiledNode, size: int) -> None:
@@ -135,25 +135,25 @@ def _reject_large_node(node: CompiledNode, size: int) -> None:
     advice = _SHORTEN_SUB_PLAN if node.sub_plan is not None else _SHORTEN_NODE
     if size > MAX_PLAN_PART_BYTES:
         problem = f"{name} is too large, in bytes of its compiled form"
-        raise PlanTooLarge(problem, has=size, limit=MAX_PLAN_PART_BYTES, advice=advice, node=node.id)
+        raise PlanTooLarge(problem, size=size, limit=MAX_PLAN_PART_BYTES, advice=advice, node=node.id)
     if (count := _count_nested_nodes(node)) > MAX_PLAN_NODES:
         problem = f"{name} is too large, in nodes, including those of its own sub-plans"
-        raise PlanTooLarge(problem, has=count, limit=MAX_PLAN_NODES, advice=advice, node=node.id)
+        raise PlanTooLarge(problem, size=count, limit=MAX_PLAN_NODES, advice=advice, node=node.id)
 
 
 def _count_nested_nodes(node: CompiledNode) -> int:
     children = node.sub_plan.nodes if node.sub_plan is not None else ()
-    return len(children) + sum(_count_nested_nodes(inner) for inner in children)
+    return len(children) + sum(_count_nested_nodes(child) for child in children)
 
 
 def _reject_counts(plan_of_run: CompiledPlan) -> None:
     if (count := len(plan_of_run.nodes)) > MAX_HELD_PLAN_NODES:
         problem = "the plan has too many nodes for a run, not counting those inside of a large region of pure nodes"
-        raise PlanTooLarge(problem, has=count, limit=MAX_HELD_PLAN_NODES, advice=_SHORTEN_NODES)
+        raise PlanTooLarge(problem, size=count, limit=MAX_HELD_PLAN_NODES, advice=_SHORTEN_NODES)
     edges = sum(len(node.dependencies) + len(node.members) for node in plan_of_run.nodes)
     if edges > MAX_PLAN_EDGES:
         problem = "the plan has too many edges for a run, not counting those inside of a large region of pure nodes"
-        raise PlanTooLarge(problem, has=edges, limit=MAX_PLAN_EDGES, advice=_SHORTEN_EDGES)
+        raise PlanTooLarge(problem, size=edges, limit=MAX_PLAN_EDGES, advice=_SHORTEN_EDGES)
 
 
 def reject_too_large_inline(encoded: Any) -> None:
@@ -176,11 +176,11 @@ def reject_too_large_inline(encoded: Any) -> None:
             # The input of a sub-plan's run may have 2 MB too, with other values besides the plan.
             if (size := encoded_size(sub_plan)) > MAX_PLAN_PART_BYTES:
                 problem = "a sub-plan is too large, in bytes of its compiled form"
-                raise PlanTooLarge(problem, has=size, limit=MAX_PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
+                raise PlanTooLarge(problem, size=size, limit=MAX_PLAN_PART_BYTES, advice=_SHORTEN_SUB_PLAN)
         plans_to_visit += children
     if count > MAX_PLAN_NODES:
         problem = "the compiled plan is too large for the input of a run, in nodes, including those of its sub-plans"
-        raise PlanTooLarge(problem, has=count, limit=MAX_PLAN_NODES, advice=_NOT_INLINE)
+        raise PlanTooLarge(problem, size=count, limit=MAX_PLAN_NODES, advice=_NOT_INLINE)
 
 
 def graph_problem(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> str | None:
@@ -210,7 +210,7 @@ def graph_problem(plan: CompiledPlan, *, reported_ids: Collection[str] = ()) -> 
     if levels_of(_predecessors_of(plan)) is None:
         return "the dependencies of its nodes form a cycle"
     if unreported_numbers := [
-        number for number in _unreported_nodes(plan) if plan.nodes[number].id not in reported_ids
+        number for number in _unreported_numbers(plan) if plan.nodes[number].id not in reported_ids
     ]:
         return f"the node {plan.nodes[unreported_numbers[0]].id!r} requires a region, which is missing"
     if (problem := compiled_plan_problem(plan)) is not None:
@@ -228,8 +228,8 @@ def _predecessors_of(plan: CompiledPlan) -> list[Sequence[int]]:
     return predecessors
 
 
-def _unreported_nodes(plan: CompiledPlan) -> list[int]:
-    """Return the nodes whose end is never reported."""
+def _unreported_numbers(plan: CompiledPlan) -> list[int]:
+    """Return the numbers of the nodes whose end is never reported."""
     reported_numbers = {member for node in plan.nodes[plan.written_count :] for member in node.members}
     return [
         number for number, node in enumerate(plan.nodes) if node.kind == "reported" and number not in reported_numbers

@@ -64,13 +64,13 @@ class AddPlannedNodes:
     """Record the progress of an attempt and add its nodes to the plan.
 
     Args:
-        count: nodes that the attempt has reported, including these.
+        reported_count: number of nodes that the attempt has reported, including these.
         extension: nodes to add; `None` if there are none.
     """
 
     call: str
     attempt: int
-    count: int
+    reported_count: int
     extension: Extension | None
 
     def refusal_of(self, scheduler: "RunScheduler", *, at: float) -> str | None:  # noqa: ARG002 - a command
@@ -85,7 +85,7 @@ class AddPlannedNodes:
         """
         if self.extension is not None:
             add_early_nodes(scheduler, self.extension, at=at)
-        scheduler.features.extension.stream_progress[self.call] = (self.attempt, self.count)
+        scheduler.features.extension.stream_progress[self.call] = (self.attempt, self.reported_count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +118,8 @@ class UnparsedPlannedNodes(UnparsedCommand):
 
     def parse_within(self, budget: ComputeBudget, scheduler: "RunScheduler", *, at: float) -> RunCommand | str:
         """Return the parsed command, or why it is rejected; the cost is charged to the budget."""
-        attempt, count = scheduler.features.extension.stream_progress.get(self.call, (1, 0))
-        if self.attempt < attempt or (self.attempt == attempt and self.offset < count):
+        known_attempt, known_count = scheduler.features.extension.stream_progress.get(self.call, (1, 0))
+        if self.attempt < known_attempt or (self.attempt == known_attempt and self.offset < known_count):
             return _NoChange()
         if (refusal := refusal_of_run(scheduler) or self._refusal_of_call(scheduler)) is not None:
             return refusal
@@ -136,7 +136,7 @@ class UnparsedPlannedNodes(UnparsedCommand):
         return AddPlannedNodes(self.call, self.attempt, reported_count, extension)
 
     def _refusal_of_call(self, scheduler: "RunScheduler") -> str | None:
-        """Return why the call may not add nodes, or `None`; only a running planner call may."""
+        """Return why the call may not add nodes, or `None`. Only a running planner call may add nodes."""
         task_id = task_of_call(scheduler.state, self.call)
         record = scheduler.record_of(task_id) if task_id is not None else None
         if record is None or role_of(self.call) != PLAN:

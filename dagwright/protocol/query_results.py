@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 GRAPH_PARTS = 10_000
-"""Maximum number of nodes and edges for which a graph is built: building a larger one to measure it takes too long."""
+"""Maximum number of nodes and edges of a graph that is built: a larger graph takes too long to build and measure."""
 _LIST_BYTES = 400_000
 """JSON size to which a list is cut if the whole result is too large."""
 
@@ -26,15 +26,15 @@ def status_result(document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the compact document of a run, with as many of its open requests as fit into a query result."""
     if encoded_size(document) <= DOCUMENT_LIMIT_BYTES:
         return dict(document)
-    fitting = _fitting(document["waiting_for"])
-    omitted_count = len(document["waiting_for"]) - len(fitting)
-    counts = f"{omitted_count:,} of {omitted_count + len(fitting):,} requests"
-    omitted = f"{counts} are omitted, because they are too large for a query"
-    note = {"code": "too_large", "node_id": None, "message": f"{omitted}; `dagwright status RUN --json` lists all"}
+    fitting_requests = _fitting_values(document["waiting_for"])
+    omitted_count = len(document["waiting_for"]) - len(fitting_requests)
+    counts_text = f"{omitted_count:,} of {len(document['waiting_for']):,} requests"
+    problem = f"{counts_text} are omitted, because they are too large for a query"
+    note = {"code": "too_large", "node_id": None, "message": f"{problem}; `dagwright status RUN --json` lists all"}
     return {
         **document,
-        "waiting_for": fitting,
-        "notes": [*_fitting(document["notes"]), *([note] if omitted_count else [])],
+        "waiting_for": fitting_requests,
+        "notes": [*_fitting_values(document["notes"]), *([note] if omitted_count else [])],
     }
 
 
@@ -44,43 +44,43 @@ def node_result(scheduler: "RunScheduler", task_id: str) -> dict[str, Any] | Non
     if record is None:
         return None
     document = node_document(scheduler, task_id, node=scheduler.state.node_of(task_id), record=record)
-    if (undo := compensated_by(scheduler.state).get(task_id)) is not None:
-        document["compensated_by"] = undo
+    if (compensating_id := compensated_by(scheduler.state).get(task_id)) is not None:
+        document["compensated_by"] = compensating_id
     document["result"] = format_value_refs(document["result"], lambda part: reference_to(part, ref=task_id))
     if encoded_size(document) <= DOCUMENT_LIMIT_BYTES:
         return document
     lineage = document["lineage"]
     return document | {
         "result": compact_value(document["result"], ref=f"node:{task_id}"),
-        "blocked_by": _fitting(document["blocked_by"]),
-        "lineage": {**lineage, "inputs": _fitting(lineage["inputs"])},
+        "blocked_by": _fitting_values(document["blocked_by"]),
+        "lineage": {**lineage, "inputs": _fitting_values(lineage["inputs"])},
         "note": f"too large for a query: lists are cut; `dagwright node RUN {task_id[:100]!r} --full` shows all of it",
     }
 
 
 def graph_result(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return nodes and edges with their states; for a large plan the counts by state, and a note."""
-    steps = scheduler.plan.written_count
+    node_count = scheduler.plan.written_count
     edges = sum(len(node.dependencies) for node, _ in scheduler.state.visible_nodes())
-    if steps + edges <= GRAPH_PARTS:
+    if node_count + edges <= GRAPH_PARTS:
         graph = graph_document(scheduler)
         if encoded_size(graph) <= DOCUMENT_LIMIT_BYTES:
             return graph
     counts = {
         status.value: count for status, count in sorted(counts_of(scheduler.plan, scheduler.records).items()) if count
     }
-    sizes = f"{steps:,} nodes and {edges:,} edges are too large for a query"
+    sizes = f"{node_count:,} nodes and {edges:,} edges are too large for a query"
     message = f"{sizes}; `dagwright graph RUN` draws them, and `dagwright graph RUN --format json` lists all"
     return {"nodes": [], "edges": [], "counts": counts, "note": message}
 
 
-def _fitting(values: Sequence[Any]) -> list[Any]:
+def _fitting_values(values: Sequence[Any]) -> list[Any]:
     """Return the first values of a list, as many as fit into half of a result."""
-    fitting: list[Any] = []
+    fitting_values: list[Any] = []
     size = 0
     for value in values:
         size += encoded_size(value)
         if size > _LIST_BYTES:
             break
-        fitting.append(value)
-    return fitting
+        fitting_values.append(value)
+    return fitting_values

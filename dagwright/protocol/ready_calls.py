@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
     from dagwright.protocol.outcomes import StoreWait
 
-_UNDECLARED = ToolDeclaration(name="")
+_UNDECLARED_TOOL = ToolDeclaration(name="")
 
 
 class CallTooLarge(Exception):
@@ -54,7 +54,7 @@ class ReadyCall:
     """A task that can be sent.
 
     Args:
-        arguments: arguments of the task as JSON, with a readable form at every binding.
+        arguments: arguments of the task as JSON, with a readable text in place of each binding.
         bindings: values that only a worker may fill in.
     """
 
@@ -81,10 +81,10 @@ def next_call(scheduler: "RunScheduler", at: float) -> ReadyCall | None:
                     task.id, at=at, has_progress=False, error=NodeError("too_large", str(error))
                 )
                 continue
-        tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED)
+        tool = scheduler.plan.tools.get(task.node.tool, _UNDECLARED_TOOL)
         problem = None if task.node.kind == "plan" else options_problem(task.node, tool)
         if problem is not None:
-            _fail_unsent(scheduler, task.id, NodeError("invalid_field", problem), at=at)
+            _fail_unsent_call(scheduler, task.id, NodeError("invalid_field", problem), at=at)
             continue
         try:
             if task.map_batch is not None:
@@ -94,11 +94,11 @@ def next_call(scheduler: "RunScheduler", at: float) -> ReadyCall | None:
             call_error = NodeError("too_large", str(error))
         except ValueError as error:
             call_error = NodeError("invalid_arguments", str(error))
-        _fail_unsent(scheduler, task.id, call_error, at=at)
+        _fail_unsent_call(scheduler, task.id, call_error, at=at)
     return None
 
 
-def _fail_unsent(scheduler: "RunScheduler", task_id: str, error: NodeError, *, at: float) -> None:
+def _fail_unsent_call(scheduler: "RunScheduler", task_id: str, error: NodeError, *, at: float) -> None:
     scheduler.features.budget.release(task_id)
     scheduler.fail(task_id, error, at=at, attempt=NO_ATTEMPT)
 
@@ -138,13 +138,13 @@ def _ready_call(task: Task, tool: ToolDeclaration) -> ReadyCall:
 
 def needs_loading(scheduler: "RunScheduler", ready_call: ReadyCall) -> bool:
     """Return whether stored values have to be loaded before the call, because the activity cannot load them."""
-    tool = scheduler.plan.tools.get(ready_call.task.node.tool, _UNDECLARED)
+    tool = scheduler.plan.tools.get(ready_call.task.node.tool, _UNDECLARED_TOOL)
     return tool.is_foreign and ready_call.task.node.kind == "tool" and bool(stored_refs(ready_call.bindings))
 
 
 def is_workflow_call(scheduler: "RunScheduler", node: CompiledNode) -> bool:
     """Return whether each call of a node starts a workflow that is not a run."""
-    return node.kind == "tool" and scheduler.plan.tools.get(node.tool, _UNDECLARED).workflow is not None
+    return node.kind == "tool" and scheduler.plan.tools.get(node.tool, _UNDECLARED_TOOL).workflow is not None
 
 
 def loading_call(ready_call: ReadyCall) -> tuple[bytes, ReadyCall]:
@@ -157,7 +157,7 @@ def loading_call(ready_call: ReadyCall) -> tuple[bytes, ReadyCall]:
 
 def repeated_call(scheduler: "RunScheduler", task: Task) -> ReadyCall:
     """Return the call of a task that is sent again."""
-    return _ready_call(task, scheduler.plan.tools.get(task.node.tool, _UNDECLARED))
+    return _ready_call(task, scheduler.plan.tools.get(task.node.tool, _UNDECLARED_TOOL))
 
 
 def store_wait_message(ready_call: ReadyCall, wait: "StoreWait") -> bytes:

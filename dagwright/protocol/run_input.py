@@ -67,7 +67,7 @@ class RunInput:
         model: JSON of the `ModelConfig` of the run; `None` means the settings of the workers.
         session: session to which the run of a turn reports its end.
         is_interactive: whether people are asked about an ambiguous lookup; if not, an ambiguous lookup ends the run.
-        bound: lookup that a session has resolved before -> its entity; these lookups are not searched again.
+        known_entities: lookup that a session has resolved before -> its entity; such a lookup is not searched again.
     """
 
     plan: Any = None
@@ -96,7 +96,7 @@ class RunInput:
     model: Mapping[str, Any] | None = None
     session: ParentSession | None = None
     is_interactive: bool = True
-    bound: Mapping[Lookup, Mapping[str, Any]] = field(default_factory=dict)
+    known_entities: Mapping[Lookup, Mapping[str, Any]] = field(default_factory=dict)
 
 
 def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -126,8 +126,8 @@ def run_input_to_json(run_input: RunInput, *, compiled: Mapping[str, Any] | None
         encoded["parent"] = {"run_id": run_input.parent.workflow_id, "task": run_input.parent.task}
     if run_input.path:
         encoded["path"] = [list(step) for step in run_input.path]
-    if run_input.bound:
-        encoded["bound"] = known_entities_to_json(run_input.bound)
+    if run_input.known_entities:
+        encoded["bound"] = known_entities_to_json(run_input.known_entities)
     if run_input.snapshot is not None:
         encoded["snapshot"] = snapshot_to_json(run_input.snapshot)
     if run_input.map_batch is not None:
@@ -200,7 +200,7 @@ def run_input_from_json(message: Any) -> RunInput:
         return RunInput(
             plan=message.get("plan"),
             dialect=_text_or_none(message, "dialect"),
-            compiled=compiled_plan(compiled, reported_ids=_reported_nodes(message))
+            compiled=compiled_plan(compiled, reported_ids=_reported_ids(message))
             if "compiled" in message and not pages
             else None,
             pages=pages,
@@ -226,7 +226,7 @@ def run_input_from_json(message: Any) -> RunInput:
             model=options.get("model"),
             session=_parent_session(message.get("session")),
             is_interactive=options.get("interactive", True),
-            bound=known_entities_from_json(message.get("bound", ())),
+            known_entities=known_entities_from_json(message.get("bound", ())),
         )
     except PlanTooLarge as error:
         raise MessageInvalid(str(error), code="too_large") from None
@@ -250,7 +250,7 @@ def pages_of(encoded: Any) -> tuple[str, ...]:
     return tuple(pages)
 
 
-def _reported_nodes(message: Mapping[str, Any]) -> list[str]:
+def _reported_ids(message: Mapping[str, Any]) -> list[str]:
     """Return the ids of the nodes whose ends are part of a map batch's input."""
     entries = _object(message, "map_batch").get("given", ())
     return [str(end[0]) for end in entries]
@@ -344,15 +344,15 @@ def _options(document: Mapping[str, Any]) -> dict[str, Any]:
     options: dict[str, Any] = {}
     problems: list[Problem] = []
     for name, value in document.items():
-        at = pointer("options", name)
+        location = pointer("options", name)
         if name not in START_OPTIONS:
             hint = suggestion(name, START_OPTIONS) or f"the options are {', '.join(START_OPTIONS)}"
-            problems.append(Problem("invalid_field", f"unknown option {name!r:.60}", at, hint=hint))
+            problems.append(Problem("invalid_field", f"unknown option {name!r:.60}", location, hint=hint))
         elif value is not None:
             try:
                 options[name] = START_OPTIONS[name].decode(value)
             except ValueError as error:
-                problems.append(Problem("invalid_field", f"options.{name} {error}", at))
+                problems.append(Problem("invalid_field", f"options.{name} {error}", location))
     if problems:
         raise MessageInvalid("; ".join(problem.text for problem in problems[:20]), problems=problems)
     return options

@@ -157,7 +157,7 @@ _KEY_BYTES = 120
 
 
 def task_summary(task: Task) -> str:
-    """Return the summary of a task: the title of its node, for an item with its key; without a title the task ID.
+    """Return the summary of a task: the title of its node and the key of its item; without a title, the task ID.
 
     The key stays readable if the title has to be cut, because the key distinguishes the items of a map.
     """

@@ -1,4 +1,4 @@
-"""Snapshot of a run: the state that one execution passes to the next through continue-as-new, or a run to its fork.
+"""Snapshot of a run: the state that a run passes to its next execution through continue-as-new, or to its fork.
 
 The state of the nodes is a compressed text, because the states of a large run are long and similar; a very long text is
 stored in the payload store, in pieces.

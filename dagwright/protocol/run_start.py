@@ -109,7 +109,7 @@ def _options_of(run_input: RunInput, plan: CompiledPlan) -> RunOptions:
         is_child=run_input.parent is not None,
         only_compensates=run_input.only_compensates,
         with_agents=with_agents,
-        resolver=EntityResolver(resolver_of(plan.tools), run_input.bound),
+        resolver=EntityResolver(resolver_of(plan.tools), run_input.known_entities),
     )
 
 

@@ -113,12 +113,12 @@ def _restore_limits(scheduler: "RunScheduler", limits: Mapping[str, Any]) -> Non
 
 def _reuse_to_json(scheduler: "RunScheduler", table: ReuseTable) -> dict[str, Any]:
     """Return the data that a fork may still reuse: a result is not needed any more once its node has ended."""
-    ended_tasks = {
+    ended_ids = {
         name
         for name, reusable in table.tasks.items()
         if reusable.has_result and (record := scheduler.record_of(name)) is not None and record.status.is_final
     }
-    return {name: reusable.to_json() for name, reusable in table.tasks.items() if name not in ended_tasks}
+    return {name: reusable.to_json() for name, reusable in table.tasks.items() if name not in ended_ids}
 
 
 def _feedback_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
@@ -215,8 +215,8 @@ def _item_from_json(encoded: Any) -> ItemRecord:
         return ItemRecord(
             encoded["key"], None, _record_from_json(encoded["record"]), _map_batch_from_json(encoded["map_batch"])
         )
-    key, item, inner, *stored_parts = encoded
-    return ItemRecord(key, value_from_json(item, *stored_parts), _record_from_json(inner))
+    key, item, encoded_record, *stored_parts = encoded
+    return ItemRecord(key, value_from_json(item, *stored_parts), _record_from_json(encoded_record))
 
 
 def _map_batch_from_json(encoded: Mapping[str, Any]) -> MapBatch:

@@ -86,8 +86,8 @@ def input_problem(message: Any, *, workflow_id: str) -> str | None:
         return f"the workflow ID of a session is {wire.ID_SESSION}NAME, not {workflow_id!r:.200}"
     name = name_of_session(workflow_id)
     if not isinstance(message, Mapping) or message.get("session_id") != name:
-        expected = json.dumps({"session_id": name}, ensure_ascii=False)
-        return f"the input of a session is invalid: expected {expected}, got {message!r:.200}"
+        expected_json = json.dumps({"session_id": name}, ensure_ascii=False)
+        return f"the input of a session is invalid: expected {expected_json}, got {message!r:.200}"
     return None
 
 
@@ -199,21 +199,21 @@ class SessionRecord:
     is_ending: bool = False
 
     @property
-    def running(self) -> Turn | None:
-        """The running turn."""
+    def running_turn(self) -> Turn | None:
+        """The running turn, if any."""
         return self.turns[-1] if self.turns and self.turns[-1].status == RunStatus.RUNNING.value else None
 
     @property
     def has_ended(self) -> bool:
         """Whether the session has ended."""
-        return self.is_ending and self.running is None
+        return self.is_ending and self.running_turn is None
 
     @property
     def status(self) -> str:
         """`idle`, `running`, `ending` (with a running turn) or `ended`."""
         if self.is_ending:
             return "ended" if self.has_ended else "ending"
-        return "idle" if self.running is None else "running"
+        return "idle" if self.running_turn is None else "running"
 
     def ids(self) -> dict[str, str]:
         """Return the ids of the entities, as plans use them: name without `@` -> id."""
@@ -257,7 +257,7 @@ class SessionRecord:
             return None
         if self.is_ending:
             return TurnRejection("session_ending", f"the session {self.name!r} is ending and accepts no more requests")
-        if (running_turn := self.running) is not None:
+        if (running_turn := self.running_turn) is not None:
             run = running_turn.run
             message = f"the session {self.name!r} is busy with the run {run!r}; the next turn can start after it"
             return TurnRejection("session_busy", message, run)
@@ -299,7 +299,7 @@ class SessionRecord:
         Args:
             run: id of the run of the turn.
         """
-        turn = self.running
+        turn = self.running_turn
         if turn is None or turn.run != run:
             return False
         self.turns[-1] = replace(
@@ -329,7 +329,7 @@ class SessionRecord:
 
     def drop_turn(self, run: str) -> None:
         """Remove the running turn, because its id belongs to a run that another client started."""
-        if self.running is not None and self.running.run == run:
+        if self.running_turn is not None and self.running_turn.run == run:
             self.turns.pop()
             self._record_change()
 
@@ -342,14 +342,14 @@ class SessionRecord:
         self.version += 1
         self.turns = self.with_short_responses().turns
         encoded_turns = [{**turn.to_json(), "response": None} for turn in self.turns]
-        count = _count_of_newest(encoded_turns, max_count=MAX_TURNS, max_bytes=TURNS_BYTES)
-        self.omitted_turns += len(self.turns) - count
-        self.turns = self.turns[len(self.turns) - count :]
-        count = _count_of_newest(list(self.resolved_lookups), max_bytes=LOOKUPS_BYTES)
-        self.resolved_lookups = self.resolved_lookups[len(self.resolved_lookups) - count :]
+        turn_count = _count_of_newest(encoded_turns, max_count=MAX_TURNS, max_bytes=TURNS_BYTES)
+        self.omitted_turns += len(self.turns) - turn_count
+        self.turns = self.turns[len(self.turns) - turn_count :]
+        lookup_count = _count_of_newest(list(self.resolved_lookups), max_bytes=LOOKUPS_BYTES)
+        self.resolved_lookups = self.resolved_lookups[len(self.resolved_lookups) - lookup_count :]
         names = list(self.names.items())
-        count = _count_of_newest(names, max_count=MAX_NAMES, max_bytes=NAMES_BYTES)
-        self.names = dict(names[len(names) - count :])
+        name_count = _count_of_newest(names, max_count=MAX_NAMES, max_bytes=NAMES_BYTES)
+        self.names = dict(names[len(names) - name_count :])
 
     # Serialization.
 

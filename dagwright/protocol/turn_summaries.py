@@ -22,7 +22,7 @@ _TEXT_CHARACTERS = 80
 _CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
 _ID_KEY = re.compile(r"(?:.*[_-])?ids?|.*[a-z]Ids?")
 """Keys of ids, which are only for programs."""
-_WITHOUT_EFFECT = {"created": "existed already", "removed": "did not exist"}
+_NO_EFFECT_NOTES = {"created": "existed already", "removed": "did not exist"}
 """Key of a result -> text if its value is false."""
 
 
@@ -56,19 +56,19 @@ def _call_summary(tool: str, result: Any) -> str:
         for key, value in result.items()
         if isinstance(value, str) and 0 < len(value.strip()) <= _TEXT_CHARACTERS and not _ID_KEY.fullmatch(str(key))
     ]
-    effect_notes = [message for key, message in _WITHOUT_EFFECT.items() if result.get(key) is False]
+    effect_notes = [message for key, message in _NO_EFFECT_NOTES.items() if result.get(key) is False]
     excerpt = ", ".join(list(dict.fromkeys(texts))[:_TEXTS_SHOWN])
     return tool + (f": {excerpt}" if excerpt else "") + (f" ({effect_notes[0]})" if effect_notes else "")
 
 
 RESPONSE_BYTES = INLINE_VALUE_BYTES
-"""JSON size of the answer of the newest turn; it fits every answer that is not in the payload store."""
+"""Maximum JSON size of the answer of the newest turn: an answer that is not in the payload store always fits."""
 OLDER_RESPONSE_BYTES = 2_000
-"""JSON size of the answer of an older turn."""
+"""Maximum JSON size of the answer of an older turn."""
 RESPONSES_BYTES = 16_000
-"""JSON size of the answers of all turns in total. Over the limit, the oldest turns have only their outcome."""
+"""Maximum JSON size of the answers of all turns in total. Over the limit, the oldest turns have only their outcome."""
 ANSWER_REF_BYTES = 1_000
-"""JSON size of the reference of an answer; a larger reference is dropped, and the answer stays cut."""
+"""Maximum JSON size of the reference of an answer; a larger reference is dropped, and the answer stays cut."""
 CUT_MARK = "\n[… cut here …]\n"
 """Text in the place of omitted text."""
 

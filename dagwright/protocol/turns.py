@@ -20,7 +20,7 @@ from dagwright.planning.session_names import identity_of, is_session_name, line_
 from dagwright.protocol.failures import DERIVED_ERROR_CODES
 from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_from_json
 from dagwright.protocol.messages import MessageInvalid
-from dagwright.protocol.plan_limits import is_queue
+from dagwright.protocol.plan_limits import is_queue_name
 from dagwright.protocol.turn_summaries import answer_ref_from_json, answer_ref_of, effects_summary, response_of
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
         message = f"the policy has {size:,} bytes; at most {POLICY_BYTES:,} are allowed for a session"
         raise MessageInvalid(message, code="too_large")
     queue = message.get("task_queue")
-    if queue is not None and not is_queue(queue):
+    if queue is not None and not is_queue_name(queue):
         raise MessageInvalid(f"'task_queue' must be the name of a task queue, not {queue!r:.60}")
     try:
         fairness = fairness_from_json(message.get("fairness"))

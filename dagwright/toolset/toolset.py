@@ -22,7 +22,7 @@ from dagwright.core.plugins import InstalledPlugin, PluginError, installed_plugi
 from dagwright.core.validation.worker_tools import WorkerToolsRejected, check_worker_tools, worker_tools_among
 from dagwright.llm.client import Endpoint, ModelSetup
 from dagwright.planning.rounds.rounds_spec import RoundsLimits
-from dagwright.protocol.plan_limits import is_queue
+from dagwright.protocol.plan_limits import is_queue_name
 from dagwright.protocol.webhooks import Webhook, signing_key
 from dagwright.settings import Settings, app_settings
 from dagwright.store import PayloadStore, open_store
@@ -115,7 +115,7 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
     """
     references = [*references, *given.references]
     queue = chosen_queue(references) or settings.tools_queue
-    if queue is not None and not is_queue(queue):
+    if queue is not None and not is_queue_name(queue):
         raise ToolLoadError(f"{queue!r:.60} cannot be the name of a task queue")
     references = [reference for reference in references if queue_of_reference(reference) is None]
     environment = environment_of(settings, references)

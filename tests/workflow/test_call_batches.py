@@ -191,7 +191,7 @@ async def test_next_attempt_of_a_batch_continues_from_the_heartbeat_records(
     record = HeartbeatRecords.record
 
     async def record_or_fail(self: HeartbeatRecords, result: CallBatchResult) -> bool:
-        if result.ended[-1].task_id == "n2" and activity.info().attempt == 1:
+        if result.call_ends[-1].task_id == "n2" and activity.info().attempt == 1:
             raise RuntimeError("the attempt is lost")
         return await record(self, result)
 

@@ -47,7 +47,7 @@ async def fork(
             pages=sent_plan.pages,
             inputs=draft.inputs,
             snapshot=input_fields.snapshot,
-            bound=input_fields.bound,
+            known_entities=input_fields.known_entities,
             max_in_flight=input_fields.max_in_flight,
             model=input_fields.model,
         )

@@ -171,7 +171,7 @@ def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[S
     try:
         memo_requests = requests_from_json(memo[wire.MEMO_REQUESTS])
         requests = []
-        for node, document in memo_requests.shown:
+        for node, document in memo_requests.requests:
             # Check the fields by which requests are filtered and sorted.
             _ = document["type"], seconds_of(document["opened_at"])
             ref = RequestRef(run.id, str(document["request_id"]))
@@ -179,4 +179,4 @@ def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[S
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         _LOG.warning("%s: the requests in the memo of the run cannot be read: %r", run.id, error)
         return (), 1
-    return requests, memo_requests.count - len(memo_requests.shown)
+    return requests, memo_requests.count - len(memo_requests.requests)

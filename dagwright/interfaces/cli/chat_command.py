@@ -251,7 +251,7 @@ class Chat:
         return False
 
     async def _running_turn(self) -> Turn | None:
-        return (await self._resources.sessions.read(self._name)).session.running
+        return (await self._resources.sessions.read(self._name)).session.running_turn
 
     # Sessions.
 
@@ -274,9 +274,9 @@ class Chat:
                 self._output.print(turn_lines([turn])[1].strip())
             else:
                 self._output.answer(turn.answer)
-        if session.running is not None and self._output.can_ask:
+        if session.running_turn is not None and self._output.can_ask:
             await self._retrying_connection(
-                lambda: self._follow_and_show(str(session.running and session.running.run), None)
+                lambda: self._follow_and_show(str(session.running_turn and session.running_turn.run), None)
             )
 
     async def _run_command(self, chat_input: ChatInput) -> None:

@@ -107,7 +107,7 @@ def chat_options(ask_request: AskRequest) -> list[str]:
 def status_line(session: SessionRecord, *, profile: str) -> str:
     """Return a line with the state of a session."""
     turns = format_count(session.omitted_turns + len(session.turns), "turn")
-    running_turn = session.running
+    running_turn = session.running_turn
     run = (
         f"; running: {one_line(running_turn.run)} ({one_line(running_turn.request, limit=60)})" if running_turn else ""
     )

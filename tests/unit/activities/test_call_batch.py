@@ -49,7 +49,7 @@ class Records:
 
     async def record(self, result: CallBatchResult) -> bool:
         if not self.is_down:
-            self.recorded_ids.append([end.task_id for end in result.ended])
+            self.recorded_ids.append([end.task_id for end in result.call_ends])
         return not self.is_down
 
 
@@ -145,7 +145,7 @@ def call(name: str, value: Any = 1, *, tool: str = "short", **fields: Any) -> di
 
 
 def results(result: CallBatchResult) -> dict[str, Any]:
-    return {end.task_id: json.loads(end.payload.data) for end in result.ended}
+    return {end.task_id: json.loads(end.payload.data) for end in result.call_ends}
 
 
 _CHAIN = (call("a", 7), call("b", "{{a.result}}"), call("c", "{{b.result}}", when="b.result > 6"))
@@ -154,12 +154,12 @@ _CHAIN = (call("a", 7), call("b", "{{a.result}}"), call("c", "{{b.result}}", whe
 async def test_each_result_is_recorded_before_its_dependents_start(scene: Scene) -> None:
     result = await scene.run(*_CHAIN, call("no", "{{a.result}}", when="a.result > 7"), call("other"))
     assert results(result) == {"a": 7, "other": 1, "b": 7, "c": 7}
-    assert (result.detached, result.separate) == ({}, [])
+    assert (result.detached_failures, result.separate_tools) == ({}, [])
     assert scene.calls == [(name, f"key of {name}", 1) for name in ("a", "other", "b", "c")]
     assert [recorded[-1] for recorded in scene.records.recorded_ids] == ["other", "b"], (
         "nothing depends on the last call"
     )
-    [end] = [end for end in result.ended if end.task_id == "b"]
+    [end] = [end for end in result.call_ends if end.task_id == "b"]
     attempt = read_attempt(end.payload.metadata)
     assert (attempt.count, attempt.started_at is None, attempt.tool_version == "") == (1, False, False)
 
@@ -167,7 +167,7 @@ async def test_each_result_is_recorded_before_its_dependents_start(scene: Scene)
 async def test_the_next_attempt_repeats_only_calls_without_a_record(scene: Scene) -> None:
     complete = await scene.run(*_CHAIN)
     scene.calls.clear()
-    scene.records.earlier = CallBatchResult(complete.ended[:1])
+    scene.records.earlier = CallBatchResult(complete.call_ends[:1])
     assert results(await scene.run(*_CHAIN, attempt=2)) == {"a": 7, "b": 7, "c": 7}
     # The dead worker may have started `b`, so this is its second attempt. `c` has its first attempt.
     assert scene.calls == [("b", "key of b", 2), ("c", "key of c", 1)]
@@ -182,15 +182,17 @@ async def test_dependent_is_not_started_if_the_result_cannot_be_recorded(scene: 
 async def test_failed_call_is_detached_and_its_failure_is_repeated_in_a_separate_activity(scene: Scene) -> None:
     result = await scene.run(call("a", "bad"), call("b", "{{a.result}}"), call("c"))
     assert results(result) == {"c": 1}
-    assert [*result.detached] == ["a"]
+    assert [*result.detached_failures] == ["a"]
     separate_activity = scene.separate_activity("short", "a")
-    failure = await separate_activity.failure({"value": "bad"}, **{HEADER_BATCH_FAILURE: result.detached["a"]})
+    failure = await separate_activity.failure({"value": "bad"}, **{HEADER_BATCH_FAILURE: result.detached_failures["a"]})
     assert (failure.message, failure.non_retryable) == ("not now", False)
     assert failure.next_retry_delay == timedelta(seconds=5)
     assert failure.details[0]["attempt"] == 1
     assert len(scene.calls) == 2, "the first attempt is not repeated"
     separate_activity.temporal.info = replace(separate_activity.temporal.info, attempt=2)
-    assert (await separate_activity.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.detached["a"]})).data == b"5"
+    assert (
+        await separate_activity.payload({"value": 5}, **{HEADER_BATCH_FAILURE: result.detached_failures["a"]})
+    ).data == b"5"
 
 
 async def test_slow_call_is_detached_and_continued_by_a_separate_activity(
@@ -198,7 +200,7 @@ async def test_slow_call_is_detached_and_continued_by_a_separate_activity(
 ) -> None:
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
     result = await scene.run(call("slow", 3, tool="hold"), call("next", "{{slow.result}}"))
-    assert (results(result), result.detached, result.separate) == ({}, {"slow": None}, ["hold"])
+    assert (results(result), result.detached_failures, result.separate_tools) == ({}, {"slow": None}, ["hold"])
     separate_activity = asyncio.ensure_future(scene.separate_activity("hold", "slow").payload({"value": 3}))
     await asyncio.sleep(0)
     scene.released.set()
@@ -216,7 +218,7 @@ async def test_calls_of_a_batch_stay_within_the_limits_of_run_and_worker(
     scene.slots.limit = slots
     monkeypatch.setattr(call_batch, "SLOW_CALL_S", 0.02)
     result = await scene.run(*(call(f"n{n}", tool="hold") for n in range(5)), parallel=parallel)
-    assert (scene.max_running, [*result.detached], scene.slots.in_use) == (2, ["n0", "n1"], 2)
+    assert (scene.max_running, [*result.detached_failures], scene.slots.in_use) == (2, ["n0", "n1"], 2)
     scene.released.set()
     await eventually(lambda: scene.slots.in_use == 0)
 
@@ -239,14 +241,19 @@ async def test_batch_that_is_cancelled_between_two_starts_keeps_its_results_and_
     await two_calls_made.wait()
     batch.cancel()
     result = await batch
-    assert (results(result), {*result.detached}) == ({"a": 1}, {"slow"})
+    assert (results(result), {*result.detached_failures}) == ({"a": 1}, {"slow"})
     await eventually(lambda: scene.slots.in_use == 0)
 
 
 async def test_calls_of_a_paused_tool_are_detached(scene: Scene) -> None:
     scene.paused.add("short")
     result = await scene.run(call("a"), call("b", "{{a.result}}"))
-    assert (result.ended, result.detached, result.separate, scene.calls) == ([], {"a": None}, ["short"], [])
+    assert (result.call_ends, result.detached_failures, result.separate_tools, scene.calls) == (
+        [],
+        {"a": None},
+        ["short"],
+        [],
+    )
 
 
 async def test_call_of_a_tool_that_the_worker_lacks_is_detached(scene: Scene) -> None:
@@ -255,7 +262,7 @@ async def test_call_of_a_tool_that_the_worker_lacks_is_detached(scene: Scene) ->
     payload = await ActivityBench(scene._batch).payload(message)
     scene.released.set()
     result = call_batch_result_from_json(json.loads(payload.data))
-    assert (result.detached["a"], result.separate[0]) == (None, "gone")
+    assert (result.detached_failures["a"], result.separate_tools[0]) == (None, "gone")
     with pytest.raises(ApplicationError, match="not a call batch"):
         await ActivityBench(scene._batch).payload({"calls": [1]})
 
@@ -264,15 +271,15 @@ async def test_stored_records_belong_to_an_activity_and_are_deleted() -> None:
     store, info = MemoryStore(), ActivityBench(len).temporal.info
     deleted: list[str] = []
     first = StoreRecords(store, replace(info, attempt=1), delete_later=deleted.append)
-    assert await first.record(CallBatchResult(detached={"a": None}))
+    assert await first.record(CallBatchResult(detached_failures={"a": None}))
     second = StoreRecords(store, replace(info, attempt=2), delete_later=deleted.append)
-    assert (await second.read_earlier()).detached == {"a": None}
+    assert (await second.read_earlier()).detached_failures == {"a": None}
     other_activity = StoreRecords(store, replace(info, attempt=2, activity_id="x"), delete_later=deleted.append)
-    assert (await other_activity.read_earlier()).detached == {}
+    assert (await other_activity.read_earlier()).detached_failures == {}
     assert len(deleted) == len(store.cached_contents) == 1
     store.is_down = True
     assert not await first.record(CallBatchResult())
-    assert (await second.read_earlier()).detached == {}
+    assert (await second.read_earlier()).detached_failures == {}
     assert isinstance(BatchRecords(MemoryStore(), _NoClient()).records_of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
 
 

@@ -52,11 +52,13 @@ def test_input_with_a_snapshot_survives_serialization_inline_or_by_reference() -
     notes = ({"code": "cancel", "node_id": None, "message": "no"},)
     state = state_to_json(_interrupted_scheduler())
     snapshot = RunSnapshot(12.25, state_to_text(state), notes=notes, omitted_notes=3)
-    bound = {Lookup("Ann", "person"): {"id": "p1"}}
-    sent_run_input = RunInput(compiled=_PLAN, scope="root", bound=bound, is_interactive=False, snapshot=snapshot)
+    known_entities = {Lookup("Ann", "person"): {"id": "p1"}}
+    sent_run_input = RunInput(
+        compiled=_PLAN, scope="root", known_entities=known_entities, is_interactive=False, snapshot=snapshot
+    )
     received = run_input_from_json(json.loads(json.dumps(run_input_to_json(sent_run_input))))
     assert (received.snapshot, received.scope, received.is_interactive) == (snapshot, "root", False)
-    assert received.bound == bound
+    assert received.known_entities == known_entities
     assert state_from_text(snapshot.state) == state
     snapshot = RunSnapshot(12.25, refs=("sha256-a", "sha256-b"))
     sent_run_input = RunInput(compiled=_PLAN, snapshot=snapshot)

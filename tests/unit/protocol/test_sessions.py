@@ -87,7 +87,7 @@ def test_running_turn_can_be_dropped() -> None:
     _complete_turn(session)
     session.start_turn(_turn("other"), at=3.0)
     session.drop_turn("r")
-    assert session.running is not None
+    assert session.running_turn is not None
     session.drop_turn("other")
     assert ([turn.run for turn in session.turns], session.status, session.version) == (["r"], "idle", 4)
     session.drop_turn("r")

@@ -59,7 +59,7 @@ async def test_first_request_is_written_immediately_and_later_requests_after_a_p
     _publish(attributes, scheduler, 0.0)
     assert fake.written[0] == {"Awaiting": ["anyone"], "Progress": "0/3"}
     requests = requests_from_json(fake.written[1][wire.MEMO_REQUESTS])
-    assert (requests.title, requests.count, [name for name, _ in requests.shown]) == ("Plan", 1, ["later"])
+    assert (requests.title, requests.count, [name for name, _ in requests.requests]) == ("Plan", 1, ["later"])
     scheduler.complete("work", None, at=1.0)
     _publish(attributes, scheduler, 1.0)
     assert len(fake.written) == 2
