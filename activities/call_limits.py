@@ -240,17 +240,17 @@ class Admission:
     leases: list[tuple[Limiter, str]] = field(default_factory=list)
     usage_limiters: list[Limiter] = field(default_factory=list)
 
-    def add(self, limiter: Limiter, call: str, *, has_lease: bool) -> None:
+    def add(self, limiter: Limiter, call_id: str, *, has_lease: bool) -> None:
         """Add a limit that admits the call."""
         if has_lease:
-            self.leases.append((limiter, call))
+            self.leases.append((limiter, call_id))
         if limiter.counts_usage:
             self.usage_limiters.append(limiter)
 
     def keep_leases(self) -> None:
         """Renew the leases until they are released."""
-        for limiter, call in self.leases:
-            limiter.keep_lease(call)
+        for limiter, call_id in self.leases:
+            limiter.keep_lease(call_id)
 
     def add_usage(self, usage: Usage) -> None:
         """Report the usage of a model call."""
@@ -260,8 +260,8 @@ class Admission:
     def release(self) -> None:
         """End the leases; idempotent."""
         leases, self.leases = self.leases, []
-        for limiter, call in leases:
-            limiter.release(call)
+        for limiter, call_id in leases:
+            limiter.release(call_id)
 
 
 NO_LEASES = Admission()
@@ -286,7 +286,7 @@ class _AdmissionRequest:
         last_limit = self._deferring_limits[0] if self._deferring_limits else None
         self._limiters = sorted(limiters, key=lambda limiter: _name(limiter) != last_limit)
         self._kind: RequestKind = kind
-        self._call = call_id(info)
+        self._call_id = limited_call_id(info)
         self._heartbeats = heartbeats
         timeout = info.start_to_close_timeout
         self._timeout_s = float("inf") if timeout is None else timeout.total_seconds()
@@ -308,7 +308,7 @@ class _AdmissionRequest:
                         self._leads[_name(limiter)] = self._lead_s(limiter) + _late_s(limiter, starts)
                     starts[limiter] = await self._start(limiter)
                     if is_first_request:
-                        admission.add(limiter, self._call, has_lease=limiter.has_leases)
+                        admission.add(limiter, self._call_id, has_lease=limiter.has_leases)
                 await asyncio.sleep(max(starts.values()) - time.monotonic())
         except BaseException:
             admission.release()
@@ -330,7 +330,7 @@ class _AdmissionRequest:
         request = CallRequest(subject in self._deferring_limits, self._kind, self._lead_s(limiter))
         ends_at = time.monotonic() + min(_LEASE_WAIT_S, self._timeout_s * _LEASE_SHARE_OF_TIMEOUT)
         while True:
-            answer = await _request_start(limiter, self._call, request, self._heartbeats)
+            answer = await _request_start(limiter, self._call_id, request, self._heartbeats)
             if answer.decision == "start" and answer.delay_s <= self._timeout_s * _START_SHARE_OF_TIMEOUT:
                 return time.monotonic() + answer.delay_s
             remaining_s = ends_at - time.monotonic()
@@ -358,7 +358,7 @@ def _late_s(limiter: Limiter, starts: Mapping[Limiter, float]) -> float:
     return time.monotonic() - starts[limiter] if limiter.has_rate else 0.0
 
 
-async def _request_start(limiter: Limiter, call: str, request: CallRequest, heartbeats: Heartbeats) -> LimitAnswer:
+async def _request_start(limiter: Limiter, call_id: str, request: CallRequest, heartbeats: Heartbeats) -> LimitAnswer:
     """Request the start of a call from a limit; if the answer takes long, the heartbeats report the wait.
 
     Raises:
@@ -366,12 +366,12 @@ async def _request_start(limiter: Limiter, call: str, request: CallRequest, hear
     """
     timer = asyncio.get_running_loop().call_later(SHORT_WAIT_S, heartbeats.report_limit, limiter.unreachable_reason)
     try:
-        return await limiter.request(call, request)
+        return await limiter.request(call_id, request)
     finally:
         timer.cancel()
 
 
-async def _wait_in_slot(limiter: Limiter, call: str, heartbeats: Heartbeats, *, kind: RequestKind) -> None:
+async def _wait_in_slot(limiter: Limiter, call_id: str, heartbeats: Heartbeats, *, kind: RequestKind) -> None:
     """Wait until a limit lets a call start.
 
     Raises:
@@ -379,7 +379,7 @@ async def _wait_in_slot(limiter: Limiter, call: str, heartbeats: Heartbeats, *, 
     """
     has_waited, lead_s = False, 0.0
     while True:
-        answer = await _request_start(limiter, call, CallRequest(has_waited, kind, lead_s), heartbeats)
+        answer = await _request_start(limiter, call_id, CallRequest(has_waited, kind, lead_s), heartbeats)
         if answer.decision == "start":
             start_at = time.monotonic() + answer.delay_s
             await asyncio.sleep(answer.delay_s)
@@ -400,8 +400,8 @@ async def _wait_in_slot(limiter: Limiter, call: str, heartbeats: Heartbeats, *, 
             await limiter.wait_in_line(min(answer.delay_s, _LEASE_WAIT_S))
 
 
-def call_id(info: activity.Info) -> str:
-    """Return the id of a call at its limits, the same for all its attempts."""
+def limited_call_id(info: activity.Info) -> str:
+    """Return the ID of a call at its limits; all attempts of the call have the same ID."""
     name = f"{info.workflow_run_id}/{info.activity_id}"
     return hashlib.blake2b(name.encode(), digest_size=12).hexdigest()
 

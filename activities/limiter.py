@@ -71,7 +71,7 @@ class Limiter:
         """Whether calls need a lease."""
         return self.settings.limit is not None and self.settings.limit.concurrency is not None
 
-    async def request(self, call: str, request: CallRequest) -> LimitAnswer:
+    async def request(self, call_id: str, request: CallRequest) -> LimitAnswer:
         """Request the start of a call and return the answer of the limit.
 
         The delay in the answer counts from now; it is negative if the start time has passed.
@@ -83,7 +83,7 @@ class Limiter:
             # One message checks whether the limit responds again; other calls do not wait in their slots for the reply.
             raise self._deferral()
         future: asyncio.Future[LimitAnswer] = asyncio.get_running_loop().create_future()
-        self._requests[call] = request, future
+        self._requests[call_id] = request, future
         self._send_soon()
         try:
             return await future
@@ -110,16 +110,16 @@ class Limiter:
         except TimeoutError:
             return
 
-    def keep_lease(self, call: str) -> None:
+    def keep_lease(self, call_id: str) -> None:
         """Renew the lease of a call until it is released."""
-        self._leases[call] = None
+        self._leases[call_id] = None
         if self._renewal_timer is None:
             self._renewal_timer = asyncio.get_running_loop().call_later(LEASE_S / 3, self._renew)
 
-    def release(self, call: str) -> None:
+    def release(self, call_id: str) -> None:
         """End the lease of a call."""
-        self._leases.pop(call, None)
-        self._releases.append(call)
+        self._leases.pop(call_id, None)
+        self._releases.append(call_id)
         self._release_event.set()
         self._send_soon()
 
@@ -155,7 +155,7 @@ class Limiter:
 
     def _next_message(self) -> LimitMessage:
         renewals = [*self._leases] if self._are_renewals_due else []
-        requests = {call: request for call, (request, _) in self._requests.items()}
+        requests = {call_id: request for call_id, (request, _) in self._requests.items()}
         return LimitMessage(requests, self._releases, renewals, self._tokens, self._usage)
 
     async def _exchange(self, message: LimitMessage) -> dict[str, LimitAnswer]:
@@ -179,7 +179,9 @@ class Limiter:
             min_offset_s if self._clock_offset_s is None else min(max(self._clock_offset_s, min_offset_s), max_offset_s)
         )
         passed_s = received_at + self._clock_offset_s - reply.now
-        return {call: replace(answer, delay_s=answer.delay_s - passed_s) for call, answer in reply.answers.items()}
+        return {
+            call_id: replace(answer, delay_s=answer.delay_s - passed_s) for call_id, answer in reply.answers.items()
+        }
 
     async def _send(
         self, message: LimitMessage, requests: Mapping[str, tuple[CallRequest, asyncio.Future[LimitAnswer]]]
@@ -205,13 +207,13 @@ class Limiter:
                 self._tokens += message.tokens
                 self._usage += message.usage
                 return False
-        for call, (_, future) in requests.items():
+        for call_id, (_, future) in requests.items():
             # A limit that does not exist any more admits all calls.
-            answer = answers.get(call, LimitAnswer("start"))
+            answer = answers.get(call_id, LimitAnswer("start"))
             if not future.done():
                 future.set_result(answer)
             elif answer.decision != "later":
-                self._releases.append(call)
+                self._releases.append(call_id)
         return True
 
 

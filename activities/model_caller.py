@@ -11,7 +11,7 @@ from typing import Any
 from temporalio import activity
 
 from dagwright.activities.call_headers import limited_subjects
-from dagwright.activities.call_limits import NO_LEASES, Admission, CallLimits, call_id
+from dagwright.activities.call_limits import NO_LEASES, Admission, CallLimits, limited_call_id
 from dagwright.activities.heartbeats import Heartbeats
 from dagwright.activities.service_waits import requested_wait
 from dagwright.core.boundary.usage_reports import Usage
@@ -114,7 +114,7 @@ class ModelCaller:
         if self._limits is None:
             return NO_LEASES
         self._limited_calls += 1
-        model_call_id = f"{call_id(self._info)}-{self._limited_calls}"
+        model_call_id = f"{limited_call_id(self._info)}-{self._limited_calls}"
         subjects = [*limited_subjects(), *model_subjects]
         return await self._limits.admit_model_call(subjects, model_call_id, self._heartbeats)
 

@@ -30,8 +30,8 @@ from dagwright.protocol.conversion import decode_payloads
 from dagwright.protocol.messages import MessageInvalid, read_message
 from dagwright.protocol.planned_nodes import planned_message
 
-BATCH_S = 0.25
-"""Interval of messages: it bounds the delay of a complete node, and limits a run to four messages a second."""
+MESSAGE_INTERVAL_S = 0.25
+"""Interval of messages: a complete node waits at most this long, and a run receives at most four messages a second."""
 _NODES_KEY = "nodes"
 """Key of the nodes in a response. Other dialects have other keys; their nodes are read when the plan is complete."""
 _MAX_CANDIDATES = 20
@@ -149,7 +149,7 @@ class PlanStream:
                 )
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._is_over.wait(), BATCH_S)
+                await asyncio.wait_for(self._is_over.wait(), MESSAGE_INTERVAL_S)
 
     async def _send(self) -> None:
         candidates, self._candidates = self._candidates, []

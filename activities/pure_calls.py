@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from dagwright.activities.batch_cache import BatchCache
 
 NO_REDACTION = Redaction()
-_SMALL_BYTES = 24
+_MAX_NUMBER_BYTES = 24
 """Upper bound of the JSON size of a number or a boolean."""
-_SHORT_TEXT = 1_000
-_SAFE_INTEGER = 2**63
+_MAX_SHORT_TEXT_CHARACTERS = 1_000
+_INT64_LIMIT = 2**63
 
 
 @dataclass(slots=True)
@@ -240,9 +240,9 @@ def encode_result(return_value: Any, spec: ToolSpec, redaction: Redaction) -> Pu
         ResultTooLarge: it is over the limit.
     """
     kind = type(return_value)
-    if return_value is None or kind is bool or (kind is int and -_SAFE_INTEGER < return_value < _SAFE_INTEGER):
-        return PureOutcome(return_value, _SMALL_BYTES)
-    if kind is str and len(return_value) <= _SHORT_TEXT and return_value.isascii():
+    if return_value is None or kind is bool or (kind is int and -_INT64_LIMIT < return_value < _INT64_LIMIT):
+        return PureOutcome(return_value, _MAX_NUMBER_BYTES)
+    if kind is str and len(return_value) <= _MAX_SHORT_TEXT_CHARACTERS and return_value.isascii():
         return PureOutcome(redaction.value(return_value), len(return_value) + 2)
     content = encoded_json(redaction.value(plain_json(return_value)))
     if len(content) > STORED_VALUE_LIMIT_BYTES:

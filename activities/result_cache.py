@@ -26,9 +26,9 @@ from dagwright.tools.code_fingerprint import CodeFingerprinter
 
 T = TypeVar("T")
 
-MEMORY_BYTES = 64 * 1024 * 1024
-_MAX_MEMORY_ENTRY_BYTES = MEMORY_BYTES // 8
-_ENTRY_BYTES = 600
+MAX_MEMORY_BYTES = 64 * 1024 * 1024
+_MAX_ENTRY_BYTES = MAX_MEMORY_BYTES // 8
+_ENTRY_OVERHEAD_BYTES = 600
 """Memory of an entry besides its content."""
 RETENTION_S = 30 * 86_400.0
 """How long the store keeps a result without a maximum age; older results are rarely requested."""
@@ -227,16 +227,16 @@ class ResultCache:
         return lookup.max_age_s is None or self._clock() < result.made_at + lookup.max_age_s
 
     def _put_in_memory(self, key: str, result: CachedResult) -> None:
-        if len(result.content) > _MAX_MEMORY_ENTRY_BYTES:
+        if len(result.content) > _MAX_ENTRY_BYTES:
             return
         with self._lock:
             replaced_result = self._memory.pop(key, None)
             self._memory[key] = result
             self._memory_bytes += _size_of(result) - (_size_of(replaced_result) if replaced_result is not None else 0)
-            while self._memory_bytes > MEMORY_BYTES:
+            while self._memory_bytes > MAX_MEMORY_BYTES:
                 _, oldest = self._memory.popitem(last=False)
                 self._memory_bytes -= _size_of(oldest)
 
 
 def _size_of(result: CachedResult) -> int:
-    return len(result.content) + _ENTRY_BYTES
+    return len(result.content) + _ENTRY_OVERHEAD_BYTES

@@ -21,7 +21,7 @@ from dagwright.tools.errors import ArgumentNotLoaded, InvalidArguments, MissingP
 
 T = TypeVar("T")
 
-CACHE_BYTES = 64 * 1024 * 1024
+MAX_CACHE_BYTES = 64 * 1024 * 1024
 """Cache limit in bytes of JSON; the parsed values take several times as much memory."""
 RETRY_PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)
 """Pauses before the store is queried again. A call survives an outage of a few seconds without a new attempt, which
@@ -166,7 +166,7 @@ class LargeValues:
             return
         self._cache[ref] = task.result()
         self._cache_bytes += len(task.result().content)
-        while self._cache_bytes > CACHE_BYTES:
+        while self._cache_bytes > MAX_CACHE_BYTES:
             _, oldest = self._cache.popitem(last=False)
             self._cache_bytes -= len(oldest.content)
 

@@ -197,7 +197,7 @@ async def _read_directly(bench: Bench, run_id: str) -> list[float]:
         has_started = False
         async for update in updates:
             read_at = time.time()
-            nodes = [node_document(update, task) for task in update.changed] if has_started else []
+            nodes = [node_document(update, task) for task in update.changed_ids] if has_started else []
             end_times = [node["ended_at"] for node in nodes if node["status"] == "completed"]
             delays += [read_at - datetime.fromisoformat(end_time).timestamp() for end_time in end_times]
             has_started = True

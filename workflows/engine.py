@@ -517,24 +517,24 @@ class Engine:
         """Cancel the running calls of cancelled nodes, and abandon the calls that have not ended in time."""
         if not (self._cancelling_calls or self.scheduler.state.cancel_deadlines):
             return
-        for task_id, call in [*self._cancelling_calls.items()]:
+        for task_id, call_id in [*self._cancelling_calls.items()]:
             if task_id not in self.scheduler.state.cancel_deadlines:
                 del self._cancelling_calls[task_id]
-                self._abandon(task_id, call)
+                self._abandon(task_id, call_id)
         for task_id in self.scheduler.state.cancel_deadlines:
-            call = last_call_id(self.scheduler.state, task_id)
-            if self._cancelling_calls.get(task_id) != call:
-                self._cancelling_calls[task_id] = call
+            call_id = last_call_id(self.scheduler.state, task_id)
+            if self._cancelling_calls.get(task_id) != call_id:
+                self._cancelling_calls[task_id] = call_id
                 if (handle := self._handles.get(task_id)) is not None:
                     handle.cancel()
-                self._sub_plans.cancel(call, "its node was cancelled")
+                self._sub_plans.cancel(call_id, "its node was cancelled")
 
-    def _abandon(self, task_id: str, call: str) -> None:
+    def _abandon(self, task_id: str, call_id: str) -> None:
         """Abandon a call that was cancelled and has not ended."""
         record = self.scheduler.record_of(task_id)
         if record is not None and record.reason == STILL_OUTSIDE:
             self._handles.pop(task_id, None)
-            self._sub_plans.forget(call)
+            self._sub_plans.forget(call_id)
 
     async def _stop(self) -> bool:
         """Cancel running tasks and wait for them, up to a deadline; return whether the run continues.

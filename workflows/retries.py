@@ -20,17 +20,17 @@ FIVE_ATTEMPTS = RetryPolicy(maximum_attempts=5)
 """For activities that read a plan or arguments: a bug must not be retried without end."""
 QUICK_FIVE_ATTEMPTS = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=5)
 REGION_BATCH_RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=3)
-"""A batch fails because of its worker, not its nodes; after that the nodes run one by one."""
+"""A batch fails because of its worker, not its nodes. After the last attempt, the nodes run one by one."""
 CALL_BATCH_RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=100), maximum_attempts=MAX_BATCH_ATTEMPTS)
-"""A batch fails because of its worker, not its calls; after that each call gets an activity of its own."""
+"""A batch fails because of its worker, not its calls. After the last attempt, each call gets a separate activity."""
 PLAN_PAGE_RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=200), maximum_attempts=12)
 JOIN_ITEMS_RETRIES = RetryPolicy(maximum_interval=timedelta(minutes=1), maximum_attempts=10)
 FIND_ENDED_RETRIES = RetryPolicy(maximum_attempts=3)
 """A failed poll is repeated by the next poll."""
 
-_TIMED_OUT = "TemporalTimeout:StartToClose"
+_TIMED_OUT_ERROR = "TemporalTimeout:StartToClose"
 """The server's error type for a `write` call that takes too long: the outcome is unknown."""
-_LOST_ATTEMPT = [_TIMED_OUT, "TemporalTimeout:Heartbeat"]
+_LOST_ATTEMPT_ERRORS = [_TIMED_OUT_ERROR, "TemporalTimeout:Heartbeat"]
 """Errors of a foreign `write` call with an unknown outcome: the call takes too long, or the worker dies."""
 _EXTRA_ATTEMPTS = 2
 """Attempts of a `write` call in addition to `max_attempts`: one for a worker's death before it called the tool, and one
@@ -68,4 +68,4 @@ def _maximum_attempts(rule: RetryRule, effects: Effects, *, is_foreign: bool) ->
 def _non_retryable_types(effects: Effects, *, is_foreign: bool) -> list[str] | None:
     if effects is not Effects.WRITE:
         return None
-    return _LOST_ATTEMPT if is_foreign else [_TIMED_OUT]
+    return _LOST_ATTEMPT_ERRORS if is_foreign else [_TIMED_OUT_ERROR]

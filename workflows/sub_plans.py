@@ -88,7 +88,9 @@ class SubPlans:
     def open_tasks(self) -> list[str]:
         """Ids of the tasks whose sub-plans have not ended, in the order of their start."""
         return [
-            task_id for call in self._open_calls if (task_id := task_of_call(self._scheduler.state, call)) is not None
+            task_id
+            for call_id in self._open_calls
+            if (task_id := task_of_call(self._scheduler.state, call_id)) is not None
         ]
 
     @property
@@ -107,9 +109,9 @@ class SubPlans:
 
     async def _forward(self, message: ChildSignal, task_id: str) -> None:
         """Send a signal to a sub-plan as soon as it has started; a sub-plan that has ended rejects the signal."""
-        call = last_call_id(self._scheduler.state, task_id)
-        await workflow.wait_condition(lambda: call in self._handles or call not in self._open_calls)
-        handle = self._handles.get(call)
+        call_id = last_call_id(self._scheduler.state, task_id)
+        await workflow.wait_condition(lambda: call_id in self._handles or call_id not in self._open_calls)
+        handle = self._handles.get(call_id)
         if handle is None:
             self._note_unsent(message, "it has ended")
             return
@@ -123,10 +125,10 @@ class SubPlans:
 
     def adopt(self, task_id: str) -> None:
         """Take over a sub-plan that a previous execution has started; the report of the sub-plan announces its end."""
-        call = last_call_id(self._scheduler.state, task_id)
-        child_id = limits.child_workflow_id(workflow.info().workflow_id, call)
-        self._open_calls[call] = None
-        self._handles[call] = workflow.get_external_workflow_handle(child_id)
+        call_id = last_call_id(self._scheduler.state, task_id)
+        child_id = limits.child_workflow_id(workflow.info().workflow_id, call_id)
+        self._open_calls[call_id] = None
+        self._handles[call_id] = workflow.get_external_workflow_handle(child_id)
         if self._poll_task is None:
             self._poll_task = asyncio.create_task(self._poll_adopted_sub_plans())
 
@@ -136,25 +138,25 @@ class SubPlans:
         self._open_calls[task.call_id] = asyncio.create_task(self._follow(task, json_payload(encoded)))
         return len(encoded) + _COMMAND_BYTES
 
-    def forget(self, call: str) -> None:
+    def forget(self, call_id: str) -> None:
         """Drop a sub-plan that has ended or was abandoned."""
-        self._open_calls.pop(call, None)
-        self._handles.pop(call, None)
-        self._cancel_reasons.pop(call, None)
+        self._open_calls.pop(call_id, None)
+        self._handles.pop(call_id, None)
+        self._cancel_reasons.pop(call_id, None)
 
-    def cancel(self, call: str, reason: str) -> None:
+    def cancel(self, call_id: str, reason: str) -> None:
         """Cancel one sub-plan; it reports its end as usual."""
-        if call in self._handles:
-            self._signal_tasks.append(asyncio.create_task(self._signal_cancel(call, reason)))
-        elif call in self._open_calls:
-            self._cancel_reasons[call] = reason
+        if call_id in self._handles:
+            self._signal_tasks.append(asyncio.create_task(self._signal_cancel(call_id, reason)))
+        elif call_id in self._open_calls:
+            self._cancel_reasons[call_id] = reason
 
     def cancel_all(self, reason: str) -> None:
         """Cancel every open sub-plan; each reports its end as usual."""
         # A sub-plan that is being started cannot be cancelled yet: it is cancelled as soon as it has started.
         self._stop_reason = reason
-        for call in self._handles:
-            self._signal_tasks.append(asyncio.create_task(self._signal_cancel(call, reason)))
+        for call_id in self._handles:
+            self._signal_tasks.append(asyncio.create_task(self._signal_cancel(call_id, reason)))
 
     def accept_new_sub_plans(self) -> None:
         """Do not cancel new sub-plans any more, because the run continues."""
@@ -162,68 +164,68 @@ class SubPlans:
 
     def signal_all(self, signal: str, message: Mapping[str, Any]) -> None:
         """Send a signal to every open sub-plan that has started."""
-        for call in self._handles:
-            self._signal_tasks.append(asyncio.create_task(self._signal(call, signal, message)))
+        for call_id in self._handles:
+            self._signal_tasks.append(asyncio.create_task(self._signal(call_id, signal, message)))
 
     def signal_concurrency(self) -> None:
         """Send the current concurrency to the runs of map batches."""
-        for call in self._handles:
-            concurrency = map_batch_concurrency(self._scheduler, call)
+        for call_id in self._handles:
+            concurrency = map_batch_concurrency(self._scheduler, call_id)
             if concurrency is not None:
                 self._signal_tasks.append(
-                    asyncio.create_task(self._signal(call, wire.SET_LIMITS, concurrency_message(concurrency)))
+                    asyncio.create_task(self._signal(call_id, wire.SET_LIMITS, concurrency_message(concurrency)))
                 )
 
-    async def _signal(self, call: str, signal: str, message: Mapping[str, Any]) -> None:
+    async def _signal(self, call_id: str, signal: str, message: Mapping[str, Any]) -> None:
         # A sub-plan that has ended needs no signal.
         with suppress(FailureError, KeyError):
-            await self._handles[call].signal(signal, message)
+            await self._handles[call_id].signal(signal, message)
 
-    async def _signal_cancel(self, call: str, reason: str) -> None:
+    async def _signal_cancel(self, call_id: str, reason: str) -> None:
         try:
-            await self._handles[call].signal(wire.CANCEL, {"reason": reason})
+            await self._handles[call_id].signal(wire.CANCEL, {"reason": reason})
         except KeyError:
             # The end of the sub-plan was handled in the meantime.
             return
         except FailureError:
             # The sub-plan has ended, and its report will arrive. But a terminated sub-plan sends no report, and this
             # execution does not await a sub-plan that a previous execution has started.
-            if self._open_calls.get(call, self) is None:
-                self._handle_end(SubPlanEnd(call, RunStatus.CANCELLED, None, None))
+            if self._open_calls.get(call_id, self) is None:
+                self._handle_end(SubPlanEnd(call_id, RunStatus.CANCELLED, None, None))
 
     async def _follow(self, task: Task, encoded: Payload) -> None:
         """Start a sub-plan, and handle its end in case it sends no report."""
-        call, sent_policy, sent_budget = (
+        call_id, sent_policy, sent_budget = (
             task.call_id,
             self._scheduler.features.feedback.child_policy,
             shared_budget(self._scheduler),
         )
-        sent_concurrency = map_batch_concurrency(self._scheduler, call)
+        sent_concurrency = map_batch_concurrency(self._scheduler, call_id)
         try:
             handle = await self._start_child(task, encoded)
-            self._handles[call] = handle
-            if (reason := self._stop_reason or self._cancel_reasons.pop(call, None)) is not None:
-                await self._signal_cancel(call, reason)
+            self._handles[call_id] = handle
+            if (reason := self._stop_reason or self._cancel_reasons.pop(call_id, None)) is not None:
+                await self._signal_cancel(call_id, reason)
             elif (pause := self._scheduler.state.paused) is not None:
-                await self._signal(call, wire.PAUSE, {"reason": pause.reason, "by": pause.by})
+                await self._signal(call_id, wire.PAUSE, {"reason": pause.reason, "by": pause.by})
             if (new_policy := self._scheduler.features.feedback.child_policy) != sent_policy:
-                await self._signal(call, wire.SET_POLICY, {"policy": new_policy.to_json()})
+                await self._signal(call_id, wire.SET_POLICY, {"policy": new_policy.to_json()})
             if (new_budget := shared_budget(self._scheduler)) and new_budget != sent_budget:
-                await self._signal(call, wire.SIGNAL_BUDGET_GRANT, new_budget)
+                await self._signal(call_id, wire.SIGNAL_BUDGET_GRANT, new_budget)
             if (
-                new_concurrency := map_batch_concurrency(self._scheduler, call)
+                new_concurrency := map_batch_concurrency(self._scheduler, call_id)
             ) is not None and new_concurrency != sent_concurrency:
-                await self._signal(call, wire.SET_LIMITS, concurrency_message(new_concurrency))
+                await self._signal(call_id, wire.SET_LIMITS, concurrency_message(new_concurrency))
             payload: RawValue = await handle
-            self._handle_end(read_sub_plan_end(call, payload.payload))
+            self._handle_end(read_sub_plan_end(call_id, payload.payload))
         except (FailureError, ResultInvalid, asyncio.CancelledError) as error:
-            self._handle_end(sub_plan_failure(call, error, task.node))
+            self._handle_end(sub_plan_failure(call_id, error, task.node))
         # The edge of this task: the task is not awaited, so after an unexpected exception the run would wait without
         # end.
         except Exception as error:
             workflow.logger.exception("following a sub-plan failed because of a bug", extra={"node_id": task.id})
             bug_error = NodeError(wire.ERROR_BUG, f"{type(error).__name__}: {error}")
-            self._handle_end(SubPlanEnd(call, RunStatus.FAILED, None, bug_error.to_json()))
+            self._handle_end(SubPlanEnd(call_id, RunStatus.FAILED, None, bug_error.to_json()))
 
     # Sub-plans of previous executions.
 
@@ -234,12 +236,12 @@ class SubPlans:
             await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_SUB_PLANS)
             pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
             workflow_id = workflow.info().workflow_id
-            adopted_calls = [call for call, follow_task in self._open_calls.items() if follow_task is None]
+            adopted_calls = [call_id for call_id, follow_task in self._open_calls.items() if follow_task is None]
             if not adopted_calls:
                 return
             for start in range(0, len(adopted_calls), limits.SUB_PLANS_PER_CHECK):
                 batch = adopted_calls[start : start + limits.SUB_PLANS_PER_CHECK]
-                calls = {limits.child_workflow_id(workflow_id, call): call for call in batch}
+                calls = {limits.child_workflow_id(workflow_id, call_id): call_id for call_id in batch}
                 for end in await self._find_ended_sub_plans(calls):
                     self._handle_end(end)
 

@@ -33,14 +33,14 @@ class RunMoment:
     """A run at one moment.
 
     Args:
-        changed: IDs of the nodes and items that have changed since the previous moment.
+        changed_ids: IDs of the nodes and items that have changed since the previous moment.
         requests: open requests to people, including those of sub-plans.
         states, facts: states and facts of the changed nodes and items at this moment; the scheduler of `view` may be in
             a later state.
     """
 
     view: "RunView"
-    changed: Sequence[str]
+    changed_ids: Sequence[str]
     requests: Sequence[Mapping[str, Any]]
     states: Mapping[str, TaskState] = field(default_factory=dict)
     facts: MomentFacts = field(default_factory=MomentFacts, repr=False)
@@ -82,7 +82,7 @@ async def follow(
                 if answered_requests
                 else requests
             )
-            yield RunMoment(update.view, update.changed, unanswered_requests, update.states, update.facts)
+            yield RunMoment(update.view, update.changed_ids, unanswered_requests, update.states, update.facts)
 
 
 async def wait_for_end(

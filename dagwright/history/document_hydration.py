@@ -155,7 +155,7 @@ async def full_document(view: "RunView", store: PayloadStore) -> AsyncIterator[t
         yield "nodes_ref", {**nodes_ref, "counts": listing.omitted_counts()}
 
 
-def lost_output(notes: Sequence[Mapping[str, Any]]) -> str | None:
+def output_loss_reason(notes: Sequence[Mapping[str, Any]]) -> str | None:
     """Return why the output of a run could not be loaded, or `None` if it was loaded."""
     return next((note["message"] for note in notes if note["code"] in NOT_LOADED and note["node_id"] is None), None)
 

@@ -108,7 +108,6 @@ class HistoryReplay:
         """Failure of the last workflow task; `None` after a workflow task has completed."""
         self.continued_as: str | None = None
         self.last_event_id = 0
-        self.changes = 0
         self._start_data = ExecutionStart()
         self._early_ends: list[SubPlanEnd] = []
         """Reports of sub-plans that arrived before the run had started."""
@@ -160,8 +159,12 @@ class HistoryReplay:
         task_id = self._tasks.get(activity_id) or self._loads.get(activity_id)
         if self.scheduler is None or task_id not in self.scheduler.state.overrides:
             return task_id
-        call = last_call_id(self.scheduler.state, task_id)
-        is_current = activity_id in (limits.activity_id(call), limits.load_id(call), limits.store_wait_id(call))
+        call_id = last_call_id(self.scheduler.state, task_id)
+        is_current = activity_id in (
+            limits.activity_id(call_id),
+            limits.load_id(call_id),
+            limits.store_wait_id(call_id),
+        )
         return task_id if is_current else None
 
     def tasks_of(self, activity_id: str) -> list[str]:
@@ -171,8 +174,10 @@ class HistoryReplay:
 
     def sub_plan_of(self, workflow_id: str) -> str | None:
         """Return the task whose sub-plan has a workflow id."""
-        call = self._children.get(workflow_id)
-        return task_of_call(self.scheduler.state, call) if self.scheduler is not None and call is not None else None
+        call_id = self._children.get(workflow_id)
+        return (
+            task_of_call(self.scheduler.state, call_id) if self.scheduler is not None and call_id is not None else None
+        )
 
     def _child_task_of(self, workflow_id: str) -> str | None:
         """Return the task whose call is a child workflow; `None` if the call was abandoned and retried."""
@@ -307,8 +312,8 @@ class HistoryReplay:
         self.scheduler = scheduler
         # Calls end before a run continues as new; sub-plans are separate runs and continue.
         for task_id in tasks_in_flight(scheduler):
-            call = last_call_id(scheduler.state, task_id)
-            self._children[limits.child_workflow_id(self._workflow_id, call)] = call
+            call_id = last_call_id(scheduler.state, task_id)
+            self._children[limits.child_workflow_id(self._workflow_id, call_id)] = call_id
 
     # Batches of events.
 
@@ -349,7 +354,6 @@ class HistoryReplay:
             self._commands.apply_stored_commands(self.scheduler, at=self._now)
         if batch.has_cancel_request:
             self._apply_cancel_request(self._now, has_started=has_started, earlier_tasks=earlier_tasks)
-        self.changes += 1
 
     def _dispatched_tasks(self) -> list[str]:
         return [*self._tasks.values(), *self._workflows.values(), *self._sub_plan_tasks()]
@@ -597,4 +601,3 @@ class HistoryReplay:
             self.scheduler = None
         if self.scheduler is not None:
             end_open_nodes(self.scheduler, error=self.error, at=at)
-        self.changes += 1

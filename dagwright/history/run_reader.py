@@ -177,6 +177,7 @@ class HistoryReader:
 
 
 DESCRIBE_PAUSE_S = 1.0
+"""Time after which a followed run is described again if it has no new event."""
 MAX_CHECKED_SUB_PLANS = 30
 """Maximum number of sub-plans of one run that are checked for waiting calls, once a second."""
 

@@ -56,7 +56,7 @@ class RunUpdate:
 
     Args:
         view: current state of the run; its `cursor` is the position from which to resume.
-        changed: ids of the nodes and items whose state differs from the previous update, or from the state at the
+        changed_ids: ids of the nodes and items whose state differs from the previous update, or from the state at the
             cursor of the subscription, in the order of the changes. Intermediate states are not reported.
         states: states of the changed nodes and items at the cursor of the view; its scheduler may be newer.
         derived_values: values that subscribers have derived from this moment; see `derive_once`.
@@ -64,7 +64,7 @@ class RunUpdate:
     """
 
     view: "RunView"
-    changed: tuple[str, ...]
+    changed_ids: tuple[str, ...]
     states: Mapping[str, TaskState] = field(default_factory=dict)
     derived_values: dict[Hashable, Any] = field(default_factory=dict, repr=False)
     facts: MomentFacts = field(default_factory=MomentFacts, repr=False)
@@ -190,11 +190,11 @@ class _Topic:
             await self._new_moment.wait()
         return self._moment
 
-    def update(self, changed: tuple[str, ...]) -> RunUpdate:
+    def update(self, changed_ids: tuple[str, ...]) -> RunUpdate:
         """Return the update of some tasks at the newest moment."""
-        states = {task: self._states[task] for task in changed}
-        facts = replace(self._facts, tasks={task: self._task_facts[task] for task in changed})
-        return RunUpdate(self.view, changed, states, self._derived_values, facts)
+        states = {task: self._states[task] for task in changed_ids}
+        facts = replace(self._facts, tasks={task: self._task_facts[task] for task in changed_ids})
+        return RunUpdate(self.view, changed_ids, states, self._derived_values, facts)
 
     def changed_from(self, states: Mapping[str, TaskState]) -> tuple[str, ...]:
         """Return the tasks whose states differ from the given states, in the order of their last change."""
@@ -202,12 +202,12 @@ class _Topic:
 
     def changed_since(self, moment: int) -> tuple[str, ...]:
         """Return the tasks that changed after a moment, in the order of their last change."""
-        changed = []
+        changed_ids = []
         for task, changed_at in reversed(self._changed_at.items()):
             if changed_at <= moment:
                 break
-            changed.append(task)
-        return tuple(reversed(changed))
+            changed_ids.append(task)
+        return tuple(reversed(changed_ids))
 
     def close(self) -> None:
         """Stop the reader."""
@@ -224,13 +224,17 @@ class _Topic:
         self._moment += 1
         self._view = view
         self._derived_values = {}
-        changed = {task: state for task, state in states_of(view.scheduler).items() if self._states.get(task) != state}
-        self._states |= changed
-        for task in changed:
+        changed_states = {
+            task: state for task, state in states_of(view.scheduler).items() if self._states.get(task) != state
+        }
+        self._states |= changed_states
+        for task in changed_states:
             self._changed_at.pop(task, None)
             self._changed_at[task] = self._moment
         # The reader may advance the scheduler before a subscriber handles the update, so the facts are copied.
-        self._facts = facts_of(view.scheduler, changed, previous=self._facts, history_statuses=view.history_statuses)
+        self._facts = facts_of(
+            view.scheduler, changed_states, previous=self._facts, history_statuses=view.history_statuses
+        )
         self._task_facts |= self._facts.tasks
         self._wake()
 

@@ -55,6 +55,7 @@ MAX_POLLS_PER_S = 200.0
 MAX_PARTS_PER_S = 2_000.0
 """Limit of parts delivered to all readers of one process, which may have a thousand readers and other work."""
 LOST_PAUSE_S = 1.0
+"""Pause after a poll that the server did not answer."""
 
 
 class TokenStreams:
@@ -173,7 +174,7 @@ class _RunEvents:
             async with aclosing(subscriptions.subscribe(workflow_id)) as updates:
                 async for update in updates:
                     self.view = update.view
-                    if update.changed:
+                    if update.changed_ids:
                         self.newest_at = asyncio.get_running_loop().time()
                         self._arrival.set()
         except (RunNotFound, RPCError) as error:

@@ -59,7 +59,7 @@ def _states(updates: list[RunUpdate]) -> dict[str, str]:
     """Return the statuses of the changed tasks, in the last view."""
     scheduler = updates[-1].view.scheduler
     assert scheduler is not None
-    tasks = dict.fromkeys(task for update in updates for task in update.changed)
+    tasks = dict.fromkeys(task for update in updates for task in update.changed_ids)
     return {task: record.status.value for task in tasks if (record := scheduler.record_of(task))}
 
 
@@ -111,7 +111,7 @@ async def test_subscriber_continues_from_its_cursor(
     changed_ids: list[str] = []
     async with aclosing(subscriptions.subscribe(handle.id)) as updates:
         async for update in updates:
-            changed_ids += update.changed
+            changed_ids += update.changed_ids
             scheduler = update.view.scheduler
             if scheduler is not None and scheduler.records[1].status == "running":
                 cursor = Cursor.parse(str(update.view.cursor))
@@ -123,16 +123,16 @@ async def test_subscriber_continues_from_its_cursor(
     no_changes = await _all_of(subscriptions, handle, after=remaining_updates[-1].view.cursor)
 
     assert list(dict.fromkeys(changed_ids)) == ["first", "held"]
-    assert [update.changed for update in remaining_updates] == [("held", "last")]
-    assert [update.changed for update in all_updates] == [("first", "held", "last")]
-    assert [update.changed for update in no_changes] == [()]
+    assert [update.changed_ids for update in remaining_updates] == [("held", "last")]
+    assert [update.changed_ids for update in all_updates] == [("first", "held", "last")]
+    assert [update.changed_ids for update in no_changes] == [()]
 
 
 async def test_cursor_of_a_missing_execution_is_ignored(client: Client, cached_runs: Runs) -> None:
     handle = await cached_runs.start({"nodes": [{"id": "a", "tool": "echo", "arguments": {}}]})
     await document_of(handle)
     subscriptions = RunSubscriptions(lambda workflow_id: RunReader(client, workflow_id))
-    assert [update.changed for update in await _all_of(subscriptions, handle, after=Cursor(7, 3))] == [("a",)]
+    assert [update.changed_ids for update in await _all_of(subscriptions, handle, after=Cursor(7, 3))] == [("a",)]
 
 
 _SIZE = 90
@@ -199,13 +199,13 @@ async def test_run_can_be_followed_across_executions_from_any_cursor(
     ]
     assert len(set(start_times)) == 1
 
-    changed_tasks = {task for update, _ in updates for task in update.changed}
+    changed_tasks = {task for update, _ in updates for task in update.changed_ids}
     assert changed_tasks == {f"n{number}" for number in range(_SIZE)}
     for cursor in (Cursor(1, 40), Cursor(2, 10), cursors[len(cursors) // 2]):
         states_at_cursor = await RunReader(short_history_client, handle.id).states_at(cursor)
         done_before = {task for task, state in states_at_cursor.items() if state.status is NodeStatus.COMPLETED}
         remaining_updates = [update async for update in subscriptions.subscribe(handle.id, after=cursor)]
-        assert [set(update.changed) for update in remaining_updates] == [changed_tasks - done_before]
+        assert [set(update.changed_ids) for update in remaining_updates] == [changed_tasks - done_before]
         assert cursor.run == 1 or done_before
 
 

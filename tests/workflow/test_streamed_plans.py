@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from temporalio.api.history.v1 import HistoryEvent
 
-from dagwright.activities.plan_stream import BATCH_S
+from dagwright.activities.plan_stream import MESSAGE_INTERVAL_S
 from dagwright.core.boundary import wire
 from dagwright.protocol.planned_nodes import planned_message
 from dagwright.testing import ReceivedCall, slow, step, text
@@ -243,7 +243,7 @@ async def test_stream_signals_a_run_in_batches_with_a_minimum_distance(serve_scr
     ]
     # The number of signals depends on the speed of the machine; their minimum distance does not.
     assert len(messages) > 1
-    assert min(second - first for first, second in pairwise(times)) >= BATCH_S - _CLOCK_DIFFERENCE_S
+    assert min(second - first for first, second in pairwise(times)) >= MESSAGE_INTERVAL_S - _CLOCK_DIFFERENCE_S
     assert nodes_of(document) == ["plan", "read", *names, "answer"]
 
 

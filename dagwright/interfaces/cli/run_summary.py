@@ -8,7 +8,7 @@ from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import format_elapsed_time
 from dagwright.core.text import join_first
 from dagwright.features.compensation.compensation import compensation_counts, precautionary_count
-from dagwright.history.document_hydration import lost_output
+from dagwright.history.document_hydration import output_loss_reason
 from dagwright.history.offloaded_regions import REGION_UNREADABLE
 from dagwright.interfaces.cli.node_text import displayed_counts, has_default_result, node_text, usage_lines
 from dagwright.interfaces.cli.output import Output, one_line, terminal_text, value_text
@@ -201,7 +201,7 @@ def _print_missing(document: Mapping[str, Any], output: Output) -> None:
         if note["code"] in _INCOMPLETE_NOTES:
             node = f"{note['node_id']}: " if note.get("node_id") else ""
             output.print(f"note: {one_line(node + note['message'], limit=1_000)}")
-    if (lost := lost_output(document["notes"])) is not None:
+    if (lost := output_loss_reason(document["notes"])) is not None:
         output.log(f"error: the output is not loaded: {one_line(lost.removeprefix('output: '), limit=1_000)}")
 
 

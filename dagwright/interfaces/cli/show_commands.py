@@ -14,7 +14,7 @@ from dagwright.client.run_lists import RunFilter, RunSummary, parse_since
 from dagwright.client.runs import open_runs
 from dagwright.core.model.times import format_elapsed_time, seconds_of
 from dagwright.core.scheduler.run_state import counts_of
-from dagwright.history.document_hydration import lost_output
+from dagwright.history.document_hydration import output_loss_reason
 from dagwright.history.executions import NodeNotFound
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import ShowRequest
@@ -156,7 +156,7 @@ async def _collect_notes(
 
 def _exit_code_of_result(view: "RunView", notes: Sequence[Mapping[str, Any]]) -> ExitCode:
     code = exit_code_of(view.status)
-    return ExitCode.FAILED if code is ExitCode.COMPLETED and lost_output(notes) is not None else code
+    return ExitCode.FAILED if code is ExitCode.COMPLETED and output_loss_reason(notes) is not None else code
 
 
 def graph(request: ShowRequest, output: Output) -> int:

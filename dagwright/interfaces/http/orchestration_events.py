@@ -62,7 +62,7 @@ async def has_received_all(context: "GatewayContext", run: str, cursor: EventId 
 
 
 def _event_documents(update: RunUpdate, sent_request_ids: set[str]) -> Iterator[Mapping[str, Any]]:
-    for task in update.changed:
+    for task in update.changed_ids:
         node_fields = node_document(update, task)
         if (event_type := _NODE_EVENT_TYPES.get(update.states[task].status)) is not None:
             data = {name: value for name, value in node_fields.items() if name not in ("run_id", "node_id")}

@@ -56,7 +56,7 @@ class ProgressEvents:
         is_running = moment.view.status == RunStatus.RUNNING
         if is_running and not moment.has_ended_or_waits:
             yield from self.status_events(moment)
-        for task_id in moment.changed:
+        for task_id in moment.changed_ids:
             yield from self._task_events(moment, task_id)
         if not (is_running or moment.has_ended_or_waits):
             yield from self.status_events(moment)

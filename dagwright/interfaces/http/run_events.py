@@ -86,7 +86,7 @@ async def _run_events(updates: AsyncGenerator[RunUpdate, None], session_run: str
             state = current_state(update)
             is_changed, previous_state = state != previous_state, state
             # All clients of a run get the same text: it is serialized once per update.
-            key = ("events", session_run, update.changed, is_changed)
+            key = ("events", session_run, update.changed_ids, is_changed)
             if text := update.derive_once(key, partial(_events_of, update, state if is_changed else None, session_run)):
                 yield text
 
@@ -99,7 +99,7 @@ def _events_of(update: RunUpdate, run_state: Mapping[str, Any] | None, session_r
     """
     view = update.view
     changes: list[tuple[str, Mapping[str, Any]]] = [
-        (_node_event_type(update, task), node_document(update, task)) for task in update.changed
+        (_node_event_type(update, task), node_document(update, task)) for task in update.changed_ids
     ]
     if run_state is not None and not view.is_closed:
         changes.append((run_event_type(view.status), run_state))

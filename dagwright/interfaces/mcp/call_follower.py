@@ -244,7 +244,7 @@ class RunProgress:
         """Yield a notification for each changed node or item, with more progress than the previous notification."""
         states = states_of(moment.view.scheduler)
         total = _total_of(moment.view, states)
-        for task in moment.changed:
+        for task in moment.changed_ids:
             state = states.get(task)
             if state is None or state.status in _STATUSES_WITHOUT_PROGRESS:
                 continue

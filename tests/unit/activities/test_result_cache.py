@@ -212,7 +212,7 @@ async def test_only_slow_pure_calls_are_cached(bench: Bench) -> None:
 async def test_memory_is_bounded_and_least_recently_used_entries_are_evicted(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(result_cache, "MEMORY_BYTES", 2_500)
+    monkeypatch.setattr(result_cache, "MAX_MEMORY_BYTES", 2_500)
     cache, keys = bench.process(), [f"{number:064x}" for number in range(4)]
     for number in (0, 1, 2):
         cache.put(cache_lookup(key=keys[number]), CachedResult(b"x" * 100, STARTED_AT, 1.0, "run-1", "n"))

@@ -41,7 +41,7 @@ async def _moments(monkeypatch: Any, **options: Any) -> Sequence[RunMoment]:
 async def test_open_run_has_its_requests_and_closed_run_none(monkeypatch: Any) -> None:
     actual = await _moments(monkeypatch)
     assert [[request["request_id"] for request in moment.requests] for moment in actual] == [["check", "other"], []]
-    assert [moment.changed for moment in actual] == [("running", "None"), ("completed", "None")]
+    assert [moment.changed_ids for moment in actual] == [("running", "None"), ("completed", "None")]
     assert [moment.has_ended_or_waits for moment in actual] == [True, True]
 
 

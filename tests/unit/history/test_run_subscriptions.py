@@ -102,7 +102,7 @@ async def test_lagging_reader_sends_nothing_until_it_has_caught_up() -> None:
     updates = await updates_of(
         *views, after=Cursor(1, 9), known_states={"a": COMPLETED, "b": COMPLETED}, reached_cursor=Cursor(1, 9)
     )
-    assert [update.changed for update in updates] == [(), ()]
+    assert [update.changed_ids for update in updates] == [(), ()]
     assert [str(update.position) for update in updates] == ["1-9", "1-11"]
 
 
@@ -113,7 +113,7 @@ async def test_state_of_a_call_that_waited_for_a_worker_is_sent_again() -> None:
     for has_marks, changed in ((True, ("a",)), (False, ())):
         after = SubscriptionCursor(Cursor(1, 5), has_marks=has_marks)
         updates = await updates_of(*views, after=after, known_states=known_states, reached_cursor=Cursor(1, 5))
-        assert [update.changed for update in updates] == [changed]
+        assert [update.changed_ids for update in updates] == [changed]
     updates = await updates_of(view(5, has_marks=True, a=WAITING), view(5, is_closed=True, a=COMPLETED))
     assert [str(update.position) for update in updates] == ["1-5w", "1-5"]
 

@@ -82,7 +82,7 @@ class _Server:
         if not self._is_known:
             raise RunNotFound(f"there is no run {workflow_id!r}")
         self.readers += 1
-        yield SimpleNamespace(view=self.view, changed=("answer",))
+        yield SimpleNamespace(view=self.view, changed_ids=("answer",))
         await self.ended.wait()
         if self._is_disconnected:
             raise RPCError("gone", RPCStatusCode.UNAVAILABLE, b"")
