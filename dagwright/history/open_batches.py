@@ -60,6 +60,6 @@ class OpenCallBatches:
         if activity_ids is None or scheduler is None:
             return activity_ids is not None
         batch_result = CallBatchResult() if result is None else read_call_batch_result(result)
-        task_ids = [task_id for call_id in activity_ids if (task_id := task_of(call_id)) is not None]
+        task_ids = [task_id for id_of_call in activity_ids if (task_id := task_of(id_of_call)) is not None]
         apply_call_batch(scheduler, batch_result, calls=task_ids, at=at)
         return True

@@ -160,24 +160,18 @@ class HistoryReplay:
         if self.scheduler is None or task_id not in self.scheduler.state.overrides:
             return task_id
         call_id = last_call_id(self.scheduler.state, task_id)
-        is_current = activity_id in (
-            limits.activity_id(call_id),
-            limits.load_id(call_id),
-            limits.store_wait_id(call_id),
-        )
-        return task_id if is_current else None
+        current_ids = [limits.activity_id(call_id), limits.load_id(call_id), limits.store_wait_id(call_id)]
+        return task_id if activity_id in current_ids else None
 
     def tasks_of(self, activity_id: str) -> list[str]:
         """Return the tasks of an activity: several for a call batch."""
-        call_ids = self._call_batches.activity_ids_of(activity_id)
-        return [task_id for call_id in call_ids if (task_id := self.task_of(call_id)) is not None]
+        ids_of_calls = self._call_batches.activity_ids_of(activity_id)
+        return [task_id for id_of_call in ids_of_calls if (task_id := self.task_of(id_of_call)) is not None]
 
     def sub_plan_of(self, workflow_id: str) -> str | None:
         """Return the task whose sub-plan has a workflow id."""
         call_id = self._children.get(workflow_id)
-        return (
-            task_of_call(self.scheduler.state, call_id) if self.scheduler is not None and call_id is not None else None
-        )
+        return None if self.scheduler is None or call_id is None else task_of_call(self.scheduler.state, call_id)
 
     def _child_task_of(self, workflow_id: str) -> str | None:
         """Return the task whose call is a child workflow; `None` if the call was abandoned and retried."""
