@@ -56,15 +56,15 @@ def ratio_figure(
     """Return the ratio of two medians as a figure, with the samples."""
     numerator, denominator = statistics.median(numerators), statistics.median(denominators)
     samples = {
-        "median": [_rounded(numerator), _rounded(denominator)],
-        "samples": [_all_rounded(numerators), _all_rounded(denominators)],
+        "median": [_round_sample(numerator), _round_sample(denominator)],
+        "samples": [_round_samples(numerators), _round_samples(denominators)],
     }
     return Figure(name, numerator / denominator, goal, is_floor=is_floor, measured=samples)
 
 
 def median_figure(name: str, samples: Sequence[float], *, goal: float, unit: str) -> Figure:
     """Return a median as a figure, with the samples."""
-    return Figure(name, statistics.median(samples), goal, unit=unit, measured={"samples": _all_rounded(samples)})
+    return Figure(name, statistics.median(samples), goal, unit=unit, measured={"samples": _round_samples(samples)})
 
 
 def table(figures: Sequence[Figure]) -> str:
@@ -124,9 +124,9 @@ def _medians(figure: Figure) -> str:
     return f" ({medians[0]:g} : {medians[1]:g})" if medians else ""
 
 
-def _rounded(value: float) -> float:
+def _round_sample(value: float) -> float:
     return round(value, 4)
 
 
-def _all_rounded(samples: Sequence[float]) -> list[float]:
-    return [_rounded(sample) for sample in samples]
+def _round_samples(samples: Sequence[float]) -> list[float]:
+    return [_round_sample(sample) for sample in samples]

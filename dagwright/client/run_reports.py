@@ -22,7 +22,7 @@ class Explanation:
         node_id: ID of the node, with the path to its sub-plan; `None` for the whole run.
         message: one or a few sentences.
         reasons: reasons of the node and of all nodes that it depends on, down to the root causes.
-        omitted: number of reasons that are left out because there are too many.
+        omitted: number of omitted reasons: a report has a limited number of reasons.
         error: why the run failed.
     """
 
@@ -83,7 +83,7 @@ class Lineage:
         urls: addresses that its tool has read.
         model_calls: for an agent, IDs of its model calls.
         tool_calls: for an agent, `{"node_id", "tool", "status"}` of each call by the model.
-        omitted: number of files, addresses and calls that are left out because there are too many.
+        omitted: number of omitted files, addresses and calls: a report lists a limited number.
     """
 
     node_id: str

@@ -42,7 +42,7 @@ def map_batch_run_input(scheduler: "RunScheduler", task: Task) -> RunInput:
     return RunInput(
         compiled=plan,
         inputs={name: scheduler.state.inputs[name] for name in plan.inputs},
-        max_in_flight=scheduler.state.map_concurrency(task.ref.node).items,
+        max_in_flight=scheduler.state.map_concurrency(task.ref.node).max_items,
         map_batch=map_batch,
     )
 
@@ -59,7 +59,7 @@ def map_batch_concurrency(scheduler: "RunScheduler", call: str) -> int | None:
         return None
     number = scheduler.state.number_of(scheduler.state.node_of(task_id).id)
     assert number is not None
-    return scheduler.state.map_concurrency(number).items
+    return scheduler.state.map_concurrency(number).max_items
 
 
 def concurrency_message(concurrency: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def test_activity_timeouts_come_from_the_node_or_exceed_the_longest_work() -> No
             "workflows/plan_pages.py",
             "workflows/run_plan.py",
         },
-        # Reads the states of other runs; the next read repeats it.
+        # The query of other runs, which the next query repeats.
         "timedelta(minutes=2)": {"workflows/sub_plans.py"},
         # Loads the output of a run, at most 1.5 MB, while a user's workflow waits.
         "_LOAD_TIMEOUT": {"workflows/child.py"},

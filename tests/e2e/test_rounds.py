@@ -62,7 +62,7 @@ async def test_rounds_are_printed_once_on_a_terminal_at_the_end(command_line: Co
         code, screen = await with_model(command_line, server).on_terminal(*ask)
     assert code == 0
     frames, _, end_of_screen = screen.partition("completed")
-    # What the frames before the last one show depends on timing.
+    # The earlier frames depend on timing.
     assert "How many?" in frames
     # The last frame shows no round; after this frame, each round is listed once.
     assert [end_of_screen.count(words) for words in ("Round 1 (continue): Count both.", "Round 1", "sg3 show")] == [

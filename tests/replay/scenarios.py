@@ -219,7 +219,7 @@ def _in_pages(plan: dict[str, Any]) -> Scenario:
 
     async def run(runs: Runs, bench: Bench) -> Handle:
         limits: dict[str, Any] = {"INLINE_PLAN_NODES": 2, "INLINE_PLAN_BYTES": 100, "PLAN_PAGE_NODES": 3}
-        with patch.multiple(pages, **limits), patch.object(offloaded_regions, "OFFLOADED_MEMBERS", 4):
+        with patch.multiple(pages, **limits), patch.object(offloaded_regions, "MIN_OFFLOADED_MEMBERS", 4):
             handle = await runs.start(plan)
         await document_of(handle)
         return handle

@@ -103,7 +103,7 @@ async def compute(name: str, values: list[str]) -> str:
 
 @dataclass(frozen=True)
 class Span:
-    """A call of `record_span`: its group, process and times; `end` is None if the worker died."""
+    """A call of `record_span`: its group, process and times; no `end` if the worker died."""
 
     group: str
     pid: int

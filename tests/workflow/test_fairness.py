@@ -29,7 +29,7 @@ pytestmark = pytest.mark.server
 
 ITEMS = {"ann": 60, "bob": 10, "cleo": 10}
 CALLS_OF_RUN = 20
-"""Maximum number of concurrent calls of a tool of another program in a run: each call may add 2 MB to the history."""
+"""Maximum number of concurrent calls in a run for each tool of another program. A call may add 2 MB to the history."""
 
 
 def _plan(owner: str, calls: int) -> dict[str, Any]:

@@ -110,7 +110,7 @@ async def test_intent_waits_only_for_its_dependencies(desk: Onboarding, gates: S
 
 
 async def test_intents_use_references_lookups_and_session_names(desk: Onboarding) -> None:
-    (fund,) = [row for row in desk.before.rows if row.subject == "Apex Fund"]
+    (fund,) = [row for row in desk.initial_overview.rows if row.subject == "Apex Fund"]
     plan = {
         "intents": [
             # A reference to an entity that the same request creates.

@@ -179,11 +179,11 @@ def _is_child_run(state: "RunState", ref: TaskRef) -> bool:
     return state.map_batch(ref) is not None or state.plan.nodes[ref.node].sub_plan is not None
 
 
-def _free_id(state: "RunState", wanted_id: str) -> str:
-    node_id, count = wanted_id, 1
+def _free_id(state: "RunState", base_id: str) -> str:
+    node_id, count = base_id, 1
     while state.find(node_id) is not None or task_of_call(state, node_id) is not None:
         count += 1
-        node_id = f"{wanted_id}#{count}"
+        node_id = f"{base_id}#{count}"
     return node_id
 
 

@@ -236,7 +236,7 @@ def test_maps_share_the_max_parallel_of_the_run(run_limit: int, max_running: int
     while running_tasks:
         running_counts.append(
             sum(
-                scheduler.state.map_concurrency(task.ref.node).items if task.is_child_run else 1
+                scheduler.state.map_concurrency(task.ref.node).max_items if task.is_child_run else 1
                 for task in running_tasks
             )
         )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import dagwright
-from dagwright.client.forks import unknown_rerun
+from dagwright.client.forks import unknown_rerun_message
 from dagwright.core.errors import MAX_PROBLEMS, TOO_MANY_PROBLEMS, PlanInvalid
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan
 from dagwright.core.model.tools import ToolDeclaration
@@ -289,8 +289,8 @@ def test_inputs_and_forks_have_short_messages() -> None:
     [problem] = invalid_inputs({"n": {"type": "number"}}, {"n": "x" * 500_000})
     assert problem.message == "the input 'n': \"" + "x" * 99 + '… is not of type "number"'
     plan = CompiledPlan(nodes=(CompiledNode("book", kind="tool", tool="any"),))
-    assert unknown_rerun("bok", plan) == "rerun 'bok': the fork has no such node or item; did you mean 'book'?"
-    assert unknown_rerun("zzz", plan) == "rerun 'zzz': the fork has no such node or item"
+    assert unknown_rerun_message("bok", plan) == "rerun 'bok': the fork has no such node or item; did you mean 'book'?"
+    assert unknown_rerun_message("zzz", plan) == "rerun 'zzz': the fork has no such node or item"
     message = "inputs.net.tpye: 'tpye' is not a keyword of JSON Schema and has no effect; did you mean 'type'?"
     assert _notes({"net": {"tpye": "number"}}) == [("unknown_keyword", "/inputs/net/tpye", message)]
     known_keywords = {"type": "number", "prompt": "Net", "default": 1, "minimum": 0, "unit": "EUR", "x-order": 3}
