@@ -34,7 +34,7 @@ _DELETE_AFTER_S = 30.0
 class Records(Protocol):
     """Records of one batch."""
 
-    async def read_earlier(self) -> CallBatchResult:
+    async def read_earlier_results(self) -> CallBatchResult:
         """Return the results that earlier attempts recorded."""
         ...
 
@@ -81,7 +81,7 @@ class HeartbeatRecords:
         self._handle = client.get_async_activity_handle(task_token=info.task_token)
         self._details = info.heartbeat_details
 
-    async def read_earlier(self) -> CallBatchResult:
+    async def read_earlier_results(self) -> CallBatchResult:
         """Return the results that earlier attempts recorded."""
         return _decode_result(self._details[0]) if self._details else CallBatchResult()
 
@@ -104,7 +104,7 @@ class StoreRecords:
         self._key = hashlib.sha256(pydantic_core.to_json(["call batch", *identity])).hexdigest()
         self._is_deletion_scheduled = False
 
-    async def read_earlier(self) -> CallBatchResult:
+    async def read_earlier_results(self) -> CallBatchResult:
         """Return the results that earlier attempts recorded."""
         content = None
         if self._attempt > 1:

@@ -164,10 +164,10 @@ class Followers:
         """Return the calls that may start now."""
         calls = []
         while (ready_call := next_call(self._scheduler, time.time())) is not None:
-            calls.append(self._call(ready_call))
+            calls.append(self._batched_call(ready_call))
         return calls
 
-    def _call(self, ready_call: ReadyCall) -> BatchedCall:
+    def _batched_call(self, ready_call: ReadyCall) -> BatchedCall:
         task, batch_input = ready_call.task, self._batch_input
         encoded = headers_of_call(
             ready_call, key=batch_input.keys[task.id], tool=_ANY_BATCH_TOOL, model=batch_input.model
@@ -223,7 +223,7 @@ class CallBatch:
 
     async def run(self) -> CallBatchResult:
         """Make the calls and return their results."""
-        self._continue_from(await self._records.read_earlier())
+        self._continue_from(await self._records.read_earlier_results())
         while True:
             try:
                 await self._start_calls()
@@ -233,9 +233,9 @@ class CallBatch:
             if not self._running_calls and self._record_task is None:
                 return self._result()
             await self._wait()
-            self._collect()
+            self._collect_results()
             self._apply_records()
-            self._detach_slow()
+            self._detach_slow_calls()
 
     # Start.
 
@@ -314,7 +314,7 @@ class CallBatch:
             return True
 
     async def _call(self, call: BatchedCall, tool: CallableTool, heartbeats: BatchHeartbeats) -> RawValue:
-        headers = {name: _payload(value) for name, value in call.headers.items()}
+        headers = {name: _json_payload(value) for name, value in call.headers.items()}
         headers |= {name: self._headers[name] for name in (HEADER_OWNER, HEADER_TEMPLATE) if name in self._headers}
         use_headers(headers)
         info = replace(
@@ -351,7 +351,7 @@ class CallBatch:
         timer.cancel()
         self._wake = self._loop.create_future()
 
-    def _collect(self) -> None:
+    def _collect_results(self) -> None:
         """Collect the results of the calls that have ended."""
         for ended in [in_flight for in_flight in self._running_calls.values() if in_flight.running_call.task.done()]:
             task, task_id = ended.running_call.task, ended.call.task_id
@@ -366,7 +366,7 @@ class CallBatch:
                 self._is_record_due |= self._followers.count_result(task_id)
                 self._result_bytes += len(payload.data)
 
-    def _detach_slow(self) -> None:
+    def _detach_slow_calls(self) -> None:
         now = time.monotonic()
         for in_flight in [
             in_flight
@@ -414,7 +414,7 @@ class CallBatch:
         return CallBatchResult([*self._call_ends], {**self._detached_calls}, [*self._separate_tools])
 
 
-def _payload(value: Any) -> Payload:
+def _json_payload(value: Any) -> Payload:
     return Payload(metadata={"encoding": b"json/plain"}, data=pydantic_core.to_json(value))
 
 

@@ -284,7 +284,7 @@ class _AdmissionRequest:
         """Limit -> lead of the next request: minimum seconds until the start. The next attempt of a deferred call keeps
         the leads; otherwise a call whose answers are late would miss each start and, at a low rate, never run."""
         last_limit = self._deferring_limits[0] if self._deferring_limits else None
-        self._limiters = sorted(limiters, key=lambda limiter: _name(limiter) != last_limit)
+        self._limiters = sorted(limiters, key=lambda limiter: _subject_text(limiter) != last_limit)
         self._kind: RequestKind = kind
         self._call_id = limited_call_id(info)
         self._heartbeats = heartbeats
@@ -305,8 +305,8 @@ class _AdmissionRequest:
                     is_first_request = limiter not in starts
                     if not is_first_request:
                         # The lead accumulates: with a lead of only the last delay, the next start would be late again.
-                        self._leads[_name(limiter)] = self._lead_s(limiter) + _late_s(limiter, starts)
-                    starts[limiter] = await self._start(limiter)
+                        self._leads[_subject_text(limiter)] = self._lead_s(limiter) + _late_s(limiter, starts)
+                    starts[limiter] = await self._request_start_time(limiter)
                     if is_first_request:
                         admission.add(limiter, self._call_id, has_lease=limiter.has_leases)
                 await asyncio.sleep(max(starts.values()) - time.monotonic())
@@ -318,15 +318,15 @@ class _AdmissionRequest:
         return admission
 
     def _lead_s(self, limiter: Limiter) -> float:
-        return self._leads.get(_name(limiter), 0.0)
+        return self._leads.get(_subject_text(limiter), 0.0)
 
-    async def _start(self, limiter: Limiter) -> float:
-        """Return the start of the call on the monotonic clock.
+    async def _request_start_time(self, limiter: Limiter) -> float:
+        """Request the start of the call, and return the start time on the monotonic clock.
 
         Raises:
             CallDeferred: the call must request again later.
         """
-        subject = _name(limiter)
+        subject = _subject_text(limiter)
         request = CallRequest(subject in self._deferring_limits, self._kind, self._lead_s(limiter))
         ends_at = time.monotonic() + min(_LEASE_WAIT_S, self._timeout_s * _LEASE_SHARE_OF_TIMEOUT)
         while True:
@@ -347,7 +347,7 @@ class _AdmissionRequest:
             await limiter.wait_in_line(min(answer.delay_s, remaining_s))
 
 
-def _name(limiter: Limiter) -> str:
+def _subject_text(limiter: Limiter) -> str:
     return str(limiter.settings.subject)
 
 

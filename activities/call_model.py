@@ -212,7 +212,7 @@ class _Attempt:
         new_messages = [response.message] if response.message.content or response.message.tool_calls else []
         messages = messages_to_json([*request.call.messages, *new_messages])
         encoded = pydantic_core.to_json(messages)
-        ref = await self._store(lambda: self._values.store_conversation(encoded))
+        ref = await self._store_part(lambda: self._values.store_conversation(encoded))
         return replace(response, conversation=ref)
 
     async def _encode_response(self, response: ModelResponse) -> RawValue:
@@ -233,13 +233,13 @@ class _Attempt:
             plain = {**plain, "marker": marker}
             encoded, projections = encoded_json(plain), [*projections, MARKER_PROJECTION]
         name = f"{self._info.activity_id}.result"
-        stored_value = await self._store(
+        stored_value = await self._store_part(
             lambda: self._values.store_result(plain, encoded, projections=projections, name=name)
         )
         data = pydantic_core.to_json(stored_to_json(stored_value))
         return RawValue(Payload(metadata={**metadata, METADATA_STORED: b"1"}, data=data))
 
-    async def _store(self, store: Callable[[], Awaitable[T]]) -> T:
+    async def _store_part(self, store: Callable[[], Awaitable[T]]) -> T:
         """Store a part of the response; wait for the payload store, because the response has been paid for.
 
         Raises:

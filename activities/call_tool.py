@@ -271,7 +271,7 @@ class ToolAttempt:
     async def run(self, arguments: tuple[Any, ...]) -> RawValue:
         self._heartbeats.start()
         try:
-            outcome = await self._outcome(arguments)
+            outcome = await self._get_or_call_tool(arguments)
             if outcome.error is not None:
                 raise await _await_to_end(self._failure(outcome.error)) from None
             if len(outcome.result) > INLINE_VALUE_BYTES:
@@ -280,7 +280,7 @@ class ToolAttempt:
             self._heartbeats.stop()
         return RawValue(Payload(metadata=self._metadata(), data=outcome.result))
 
-    async def _outcome(self, arguments: tuple[Any, ...]) -> Outcome:
+    async def _get_or_call_tool(self, arguments: tuple[Any, ...]) -> Outcome:
         lookup = self._cache_lookup(arguments)
         if lookup is None:
             return await self._call_tool(arguments)

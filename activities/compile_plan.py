@@ -116,7 +116,7 @@ async def _compile(message: Mapping[str, Any], scope: CompileScope) -> CompiledP
     if is_goal(message["plan"]) and is_rounds(message["plan"]):
         return await asyncio.to_thread(rounds_from_document, message["plan"], tools, limits=scope.rounds)
     try:
-        return await asyncio.to_thread(_compile_with, message, tools)
+        return await asyncio.to_thread(_compile_with_tools, message, tools)
     except PlanInvalid as error:
         if not has_unknown_tools(error):
             raise
@@ -133,10 +133,10 @@ async def _compile(message: Mapping[str, Any], scope: CompileScope) -> CompiledP
             )
         except PlanInvalid:
             raise error from None
-    return await asyncio.to_thread(_compile_with, message, {**tools, **published_tools})
+    return await asyncio.to_thread(_compile_with_tools, message, {**tools, **published_tools})
 
 
-def _compile_with(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
+def _compile_with_tools(message: Mapping[str, Any], tools: Mapping[str, ToolDeclaration]) -> CompiledPlan:
     policy = policy_from_json(message["policy"]) if message.get("policy") is not None else None
     if is_goal(message["plan"]):
         return goal_from_document(message["plan"], tools, policy=policy, context=message.get("context"))

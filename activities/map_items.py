@@ -110,7 +110,7 @@ async def _join(values: LargeValues, lists: Sequence[Mapping[str, Any]]) -> list
     parts = [
         await asyncio.to_thread(_decode_part, part)
         for result_list in lists
-        for part in await _parts(values, result_list)
+        for part in await _load_parts(values, result_list)
     ]
     if sum(result_part.size_bytes for result_part in parts) > JOINED_LIMIT_BYTES:
         message = f"the results of all items have over {JOINED_LIMIT_BYTES:,} bytes in total, the limit of a list"
@@ -136,7 +136,7 @@ class _ResultPart:
     size_bytes: int
 
 
-async def _parts(values: LargeValues, result_list: Mapping[str, Any]) -> list[Mapping[str, Any] | bytes]:
+async def _load_parts(values: LargeValues, result_list: Mapping[str, Any]) -> list[Mapping[str, Any] | bytes]:
     """Return the parts of a list of results, decoded or as JSON."""
     if "pieces" not in result_list:
         return [result_list]

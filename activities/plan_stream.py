@@ -153,7 +153,7 @@ class PlanStream:
 
     async def _send(self) -> None:
         candidates, self._candidates = self._candidates, []
-        startable = await asyncio.to_thread(self._startable, candidates)
+        startable = await asyncio.to_thread(self._startable_nodes, candidates)
         ids = {node["id"] for node in startable}
         self._candidates = [node for node in candidates if node.get("id") not in ids] + self._candidates
         if startable:
@@ -161,7 +161,7 @@ class PlanStream:
             self._accepted_nodes |= {str(node["id"]): node for node in startable}
             await self._signal(startable)
 
-    def _startable(self, candidates: Sequence[Node]) -> list[Node]:
+    def _startable_nodes(self, candidates: Sequence[Node]) -> list[Node]:
         """Return the nodes that may start now, each after the nodes that it refers to."""
         accepted_nodes, startable, remaining_candidates = [*self._accepted_nodes.values()], list[Node](), [*candidates]
         has_progress = True

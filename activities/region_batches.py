@@ -152,12 +152,12 @@ class RegionBatch:
             self._scheduler.fail(task.id, timeout_error(task), at=time.time())
             return True
 
-    def ended_nodes(self) -> list[int]:
+    def ended_node_numbers(self) -> list[int]:
         """Return the numbers of the nodes that the batch has ended, in order."""
         nodes, ended = self._scheduler.plan.nodes, self._scheduler.state.ended_numbers
         return [number for number in ended[self._reported_count :] if nodes[number].kind == "tool"]
 
-    def versions(self, numbers: Sequence[int]) -> dict[str, str]:
+    def tool_versions(self, numbers: Sequence[int]) -> dict[str, str]:
         """Return the versions of the nodes' tools, by tool."""
         names = dict.fromkeys(self._scheduler.plan.nodes[number].tool for number in numbers)
         return {name: self._tools[name].version for name in names}
@@ -176,10 +176,12 @@ class RegionBatch:
     def result(self) -> dict[str, Any]:
         """Return the result of the batch: the outcomes of its nodes in order, and the versions of their tools."""
         nodes, records = self._scheduler.plan.nodes, self._scheduler.records
-        reported_numbers = [number for number in self.ended_nodes() if records[number].status in _REPORTED_STATUSES]
+        reported_numbers = [
+            number for number in self.ended_node_numbers() if records[number].status in _REPORTED_STATUSES
+        ]
         return {
             "ended": [[nodes[number].id, *end_to_json(records[number])] for number in reported_numbers],
-            "versions": self.versions(reported_numbers),
+            "versions": self.tool_versions(reported_numbers),
         }
 
     def _claim(self, task: Task, now: float) -> bool:

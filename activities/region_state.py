@@ -52,7 +52,7 @@ class OffloadedRegionState:
     counts: Counter[NodeStatus] = field(default_factory=Counter)
     completed_end_count: int = 0
 
-    def count(self, numbers: Iterable[int]) -> None:
+    def count_ended(self, numbers: Iterable[int]) -> None:
         """Count nodes that have ended; counting all nodes each time would cost more than running them."""
         records = self.scheduler.records
         for number in numbers:
@@ -61,15 +61,15 @@ class OffloadedRegionState:
 
     def report(self, batch: RegionBatch) -> bytes:
         """Return the report of a batch, for the store."""
-        ended = batch.ended_nodes()
-        report = ends_to_json(self.scheduler, ended, batch.versions(ended))
+        ended = batch.ended_node_numbers()
+        report = ends_to_json(self.scheduler, ended, batch.tool_versions(ended))
         return pydantic_core.to_json({**report, "before": self.last_report, "outside": self.first_input})
 
     def result(self, batch: RegionBatch, ref: str) -> bytes:
         """Return the result of a batch whose report has the given reference."""
         scheduler, region = self.scheduler, self.region
-        ended = batch.ended_nodes()
-        self.count(ended)
+        ended = batch.ended_node_numbers()
+        self.count_ended(ended)
         exported = [number for number in ended if number in region.exports]
         result = {
             "batch": ref,
@@ -77,7 +77,7 @@ class OffloadedRegionState:
             "open": len(region.member_numbers) - self.counts.total(),
             "ends": self.completed_end_count,
             "ended": [[region.plan.nodes[number].id, *end_to_json(scheduler.records[number])] for number in exported],
-            "versions": batch.versions(exported),
+            "versions": batch.tool_versions(exported),
             "error": scheduler.state.error.to_json() if scheduler.state.error else None,
         }
         return pydantic_core.to_json(result)
@@ -181,7 +181,7 @@ def restore_region(stored_region: StoredRegion, batch_input: OffloadedBatchInput
     if reports:
         ends = [end for report in reports for end in ends_from_json(report, region.plan)]
         _resume(scheduler, outside_ends, ends)
-        state.count(number for number, _ in ends)
+        state.count_ended(number for number, _ in ends)
     else:
         start_with_ended_nodes(scheduler, outside_ends)
     return state

@@ -177,7 +177,7 @@ class Run:
         region.run()
         calls.close()
         ref = asyncio.run(self.store.put(inner.report(region)))
-        self.batches.append([inner.region.plan.nodes[number].id for number in region.ended_nodes()])
+        self.batches.append([inner.region.plan.nodes[number].id for number in region.ended_node_numbers()])
         apply_result(self.scheduler, task_id, Payload(data=inner.result(region, ref)), at=1.0)
 
     def document(self) -> dict[str, Any]:

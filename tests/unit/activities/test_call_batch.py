@@ -44,7 +44,7 @@ class Records:
     earlier: CallBatchResult = field(default_factory=CallBatchResult)
     is_down: bool = False
 
-    async def read_earlier(self) -> CallBatchResult:
+    async def read_earlier_results(self) -> CallBatchResult:
         return self.earlier
 
     async def record(self, result: CallBatchResult) -> bool:
@@ -273,13 +273,13 @@ async def test_stored_records_belong_to_an_activity_and_are_deleted() -> None:
     first = StoreRecords(store, replace(info, attempt=1), delete_later=deleted.append)
     assert await first.record(CallBatchResult(detached_failures={"a": None}))
     second = StoreRecords(store, replace(info, attempt=2), delete_later=deleted.append)
-    assert (await second.read_earlier()).detached_failures == {"a": None}
+    assert (await second.read_earlier_results()).detached_failures == {"a": None}
     other_activity = StoreRecords(store, replace(info, attempt=2, activity_id="x"), delete_later=deleted.append)
-    assert (await other_activity.read_earlier()).detached_failures == {}
+    assert (await other_activity.read_earlier_results()).detached_failures == {}
     assert len(deleted) == len(store.cached_contents) == 1
     store.is_down = True
     assert not await first.record(CallBatchResult())
-    assert (await second.read_earlier()).detached_failures == {}
+    assert (await second.read_earlier_results()).detached_failures == {}
     assert isinstance(BatchRecords(MemoryStore(), _NoClient()).records_of(info), batch_records.HeartbeatRecords)  # type: ignore[arg-type]
 
 

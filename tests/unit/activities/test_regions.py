@@ -76,7 +76,7 @@ def region_results(
     with patch.object(region_batches, "REGION_BATCH_S", 60.0):
         region.run()
     calls.close()
-    records = ((plan.nodes[number].id, scheduler.records[number]) for number in region.ended_nodes())
+    records = ((plan.nodes[number].id, scheduler.records[number]) for number in region.ended_node_numbers())
     return {name: record.error if record.error is not None else record.result for name, record in records}
 
 
