@@ -187,7 +187,7 @@ class Engine:
                     await workflow.wait_condition(workflow.all_handlers_finished)
                     if not self._events:
                         return
-                elif self._limits.is_last and self._is_full(use):
+                elif self._limits.is_last_execution and self._is_full(use):
                     self.scheduler.close(at, reason="the history is full")
                 else:
                     self._stop_cancelled_calls()
@@ -209,11 +209,11 @@ class Engine:
     @property
     def is_last(self) -> bool:
         """Whether no other execution can follow; nodes that the run adds from then on are only in its result."""
-        return self._limits.is_last
+        return self._limits.is_last_execution
 
     def end_in_this_execution(self, error: NodeError) -> None:
         """End the run as failed, because no other execution can follow; the run also compensates in this execution."""
-        self._limits.is_last = True
+        self._limits.is_last_execution = True
         self.push(partial(self._abort, error))
 
     def _abort(self, error: NodeError, at: float) -> None:
@@ -272,7 +272,7 @@ class Engine:
 
     def _should_continue_as_new(self, use: HistoryUse) -> bool:
         """Return whether the run should and can continue as new; an execution without progress never does."""
-        if self._is_busy or self._limits.is_last or not (self._has_progressed or self._signal_count()):
+        if self._is_busy or self._limits.is_last_execution or not (self._has_progressed or self._signal_count()):
             return False
         is_suggested = self._info.is_continue_as_new_suggested() and self._limits.may_continue_as_new(use)
         return is_suggested or self._limits.is_draining(use)

@@ -30,7 +30,7 @@ from dagwright.protocol.notes import bug_message
 from dagwright.protocol.run_attributes import fair_priority
 from dagwright.protocol.sessions import SessionRecord, TurnRejection, input_problem, name_of_session, session_from_json
 from dagwright.protocol.turns import (
-    OUTCOME_BYTES,
+    MAX_OUTCOME_BYTES,
     TurnEnd,
     TurnStart,
     end_of_turn,
@@ -287,4 +287,4 @@ def _end_of_failure(error: ChildWorkflowError) -> TurnEnd:
 
 
 def _failed_turn(text: str) -> TurnEnd:
-    return TurnEnd(RunStatus.FAILED.value, outcome=cut_bytes(text, max_bytes=OUTCOME_BYTES))
+    return TurnEnd(RunStatus.FAILED.value, outcome=cut_bytes(text, max_bytes=MAX_OUTCOME_BYTES))

@@ -53,14 +53,16 @@ class EventStream:
             RPCError: the server has not responded for a minute.
         """
         reader = self._runs.reader(self._run_id)
-        complete = self._cursor.complete
+        complete_position = self._cursor.complete_position
         await self._check_cursor(reader)
-        reported = reported_state_at(await _snapshot(reader, complete), may_have_waited=complete.has_marks)
+        reported = reported_state_at(
+            await _snapshot(reader, complete_position), may_have_waited=complete_position.has_marks
+        )
         mapper = EventMapper(self._run_id, self._run, reported)
-        if self._cursor.partial is not None:
-            for event in await self._rest_of_moment(reader, mapper, self._cursor.partial):
+        if self._cursor.partial_position is not None:
+            for event in await self._rest_of_moment(reader, mapper, self._cursor.partial_position):
                 yield event
-        after = None if self._cursor.complete.cursor == START else self._cursor.complete
+        after = None if self._cursor.complete_position.cursor == START else self._cursor.complete_position
         async with aclosing(self._updates(after)) as updates:
             async for update in updates:
                 if isinstance(update, TextPart):
@@ -80,7 +82,7 @@ class EventStream:
         Raises:
             CursorInvalid: the cursor was modified, or belongs to another run.
         """
-        last_cursor = (self._cursor.partial or self._cursor.complete).cursor
+        last_cursor = (self._cursor.partial_position or self._cursor.complete_position).cursor
         if last_cursor != START and (end := (await reader.read()).cursor) < last_cursor:
             raise CursorInvalid(
                 f"{str(self._cursor)!r} is not a cursor of the run {self._run_id!r}: its history ends at {end}"
@@ -98,7 +100,7 @@ class EventStream:
         """Return the events of the moment at which the client stopped, without the durable events it has received."""
         snapshot, view = await reader.snapshot_at(cursor.cursor), await reader.read()
         moment_events = mapper.events(moment_at(view, snapshot), is_closed=snapshot.is_closed)
-        return [*self._with_cursors(moment_events, cursor, skipped_count=self._cursor.count)]
+        return [*self._with_cursors(moment_events, cursor, skipped_count=self._cursor.partial_count)]
 
     def _with_cursors(
         self, moment_events: "MomentEvents", cursor: SubscriptionCursor, *, skipped_count: int = 0
@@ -110,21 +112,23 @@ class EventStream:
             skipped_count: number of durable events of the moment that the client has received.
         """
         previous_cursor = self._cursor
-        if cursor.has_marks and not previous_cursor.complete.has_marks:
-            previous_cursor = replace(previous_cursor, complete=replace(previous_cursor.complete, has_marks=True))
+        if cursor.has_marks and not previous_cursor.complete_position.has_marks:
+            previous_cursor = replace(
+                previous_cursor, complete_position=replace(previous_cursor.complete_position, has_marks=True)
+            )
         for event in moment_events.before:
             yield replace(event, cursor=str(previous_cursor))
         durable_count = len(moment_events.durable)
         for count, event in enumerate(moment_events.durable, start=1):
             if count > skipped_count:
                 self._cursor = (
-                    replace(previous_cursor, partial=cursor, count=count)
+                    replace(previous_cursor, partial_position=cursor, partial_count=count)
                     if count < durable_count
-                    else replace(previous_cursor, complete=cursor, partial=None, count=0)
+                    else replace(previous_cursor, complete_position=cursor, partial_position=None, partial_count=0)
                 )
                 yield replace(event, cursor=str(self._cursor))
         if skipped_count >= durable_count > 0:
-            self._cursor = replace(previous_cursor, complete=cursor, partial=None, count=0)
+            self._cursor = replace(previous_cursor, complete_position=cursor, partial_position=None, partial_count=0)
         for event in moment_events.after:
             yield replace(event, cursor=str(self._cursor if durable_count else previous_cursor))
 

@@ -39,19 +39,21 @@ class EventCursor:
     The cursor refers to the history of the run, so any process can resume from it.
 
     Args:
-        complete: history position up to which all events have been reported.
-        partial: position of the moment whose events have been reported in part; `None` between two moments.
-        count: number of reported events of the moment `partial`.
+        complete_position: history position up to which all events have been reported.
+        partial_position: position of the moment whose events have been reported in part; `None` between two moments.
+        partial_count: number of reported events of that moment.
         text: position up to which the model's response has been reported.
     """
 
-    complete: SubscriptionCursor = _START_CURSOR
-    partial: SubscriptionCursor | None = None
-    count: int = 0
+    complete_position: SubscriptionCursor = _START_CURSOR
+    partial_position: SubscriptionCursor | None = None
+    partial_count: int = 0
     text: TextMark = NO_TEXT
 
     def __str__(self) -> str:
-        position = str(self.complete) if self.partial is None else f"{self.complete}.{self.partial}.{self.count}"
+        position = str(self.complete_position)
+        if self.partial_position is not None:
+            position = f"{position}.{self.partial_position}.{self.partial_count}"
         if not self.text.length:
             return position
         return f"{position}~{self.text.length}.{self.text.check:x}.{quote(self.text.node, safe='')}"
@@ -67,14 +69,14 @@ class EventCursor:
         try:
             mark = _mark_of(mark_text) if mark_text else NO_TEXT
             match position.split("."):
-                case [complete]:
-                    return cls(SubscriptionCursor.parse(complete), text=mark)
-                case [complete, partial, count]:
-                    cursor = cls(
-                        SubscriptionCursor.parse(complete), SubscriptionCursor.parse(partial), int(count), mark
-                    )
-                    if cursor.partial and cursor.complete.cursor < cursor.partial.cursor and cursor.count > 0:
-                        return cursor
+                case [complete_text]:
+                    return cls(SubscriptionCursor.parse(complete_text), text=mark)
+                case [complete_text, partial_text, count_text]:
+                    complete_position = SubscriptionCursor.parse(complete_text)
+                    partial_position = SubscriptionCursor.parse(partial_text)
+                    count = int(count_text)
+                    if complete_position.cursor < partial_position.cursor and count > 0:
+                        return cls(complete_position, partial_position, count, mark)
         except ValueError:
             pass
         raise CursorInvalid(f"{text!r:.120} is not a cursor; pass the `cursor` of an event, such as 1-145")

@@ -70,7 +70,7 @@ class ForkDraft:
             run.
         plan: plan of the fork.
         prediction: nodes that the fork will execute.
-        table: results that the fork reuses.
+        reuse_table: results that the fork reuses.
         effects: node or item that the fork executes -> the effects of its tool.
         content: plan, inputs and changes; their hash identifies the fork.
         omitted: nodes from a planner's response, in plan order, that the fork omits because it plans them again.
@@ -81,7 +81,7 @@ class ForkDraft:
     plan: CompiledPlan
     inputs: Mapping[str, Any]
     prediction: ForkPrediction
-    table: ReuseTable
+    reuse_table: ReuseTable
     input_fields: RunInput
     effects: Mapping[str, str]
     content: Mapping[str, Any]
@@ -160,7 +160,7 @@ class Forks:
             plan=plan,
             inputs=inputs,
             prediction=prediction,
-            table=reuse.table,
+            reuse_table=reuse.table,
             input_fields=_inherited_input(view, run_input, has_same_plan=has_same_plan),
             effects=_effects_of(plan, prediction),
             content=content,
@@ -174,11 +174,13 @@ class Forks:
             ForkRejected: a reused result is lost.
             StoreUnavailable: the store is unavailable.
         """
-        await self._renew(draft.plan, draft.table)
+        await self._renew(draft.plan, draft.reuse_table)
         results = format_count(len(draft.prediction.reused), "result")
         message = f"a fork of the run {draft.origin!r}; {results} reused"
         notes = [{"code": "forked", "node_id": None, "message": message}]
-        snapshot = await self._snapshot(draft.origin, draft.plan, draft.table, max_bytes=MAX_INLINE_SNAPSHOT_BYTES)
+        snapshot = await self._snapshot(
+            draft.origin, draft.plan, draft.reuse_table, max_bytes=MAX_INLINE_SNAPSHOT_BYTES
+        )
         return replace(draft.input_fields, snapshot=replace(snapshot, notes=notes))
 
     # Sub-plans.

@@ -15,9 +15,9 @@ from temporalio.client import Client, WorkflowExecution
 
 MAX_PAGE_SIZE = 1_000
 """Maximum page size of the server."""
-_OPEN = "open"
+_OPEN_MARK = "open"
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_PATTERN = re.compile(rf"({_OPEN}|[0-9]{{1,19}})\.([0-9]{{1,19}})\.({_UUID})")
+_PATTERN = re.compile(rf"({_OPEN_MARK}|[0-9]{{1,19}})\.([0-9]{{1,19}})\.({_UUID})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ListCursor:
     run_id: str
 
     def __str__(self) -> str:
-        return f"{_OPEN if self.closed_at is None else self.closed_at}.{self.started_at}.{self.run_id}"
+        return f"{_OPEN_MARK if self.closed_at is None else self.closed_at}.{self.started_at}.{self.run_id}"
 
     @classmethod
     def of(cls, execution: WorkflowExecution) -> Self:
@@ -56,7 +56,7 @@ class ListCursor:
         if match is None:
             raise ValueError(f"{text!r:.80} is not a cursor of a list")
         closed_at, started_at, run_id = match.groups()
-        return cls(None if closed_at == _OPEN else int(closed_at), int(started_at), run_id)
+        return cls(None if closed_at == _OPEN_MARK else int(closed_at), int(started_at), run_id)
 
     def condition(self) -> str:
         """Return the condition of a visibility query for the executions after the cursor."""

@@ -130,15 +130,15 @@ class LineView:
             output: standard output by default.
         """
         self._output = output or sys.stdout
-        self._displayed: dict[str, tuple[NodeStatus, str]] = {}
+        self._displayed_states: dict[str, tuple[NodeStatus, str]] = {}
 
     def show(self, drawing: Drawing) -> None:
         """Write the changes since the previous drawing."""
         for node in drawing.nodes:
             state = (node.status or NodeStatus.PENDING, node.counts)
-            if state[0] in _NOT_STARTED or self._displayed.get(node.id) == state:
+            if state[0] in _NOT_STARTED or self._displayed_states.get(node.id) == state:
                 continue
-            self._displayed[node.id] = state
+            self._displayed_states[node.id] = state
             duration = duration_text(node) if state[0].is_final else ""
             parts = [f"{state[0]:9}", single_line(node.id), single_line(node.work), node.counts, duration]
             error = f": {shorten_line(node.error, 300)}" if node.error else ""

@@ -102,14 +102,16 @@ async def wait_for_end(
     return last_view
 
 
-async def interleave(main: AsyncGenerator[T, None], other: AsyncGenerator[S, None]) -> AsyncGenerator[T | S, None]:
-    """Yield the items of two generators as they arrive, until `main` ends; then close both."""
-    async with aclosing(main), aclosing(other):
+async def interleave(
+    main_items: AsyncGenerator[T, None], other_items: AsyncGenerator[S, None]
+) -> AsyncGenerator[T | S, None]:
+    """Yield the items of two generators as they arrive, until `main_items` ends; then close both generators."""
+    async with aclosing(main_items), aclosing(other_items):
         pending_tasks: dict[AsyncGenerator[T | S, None], asyncio.Task[T | S | None]] = {}
         try:
-            for generator in (main, other):
+            for generator in (main_items, other_items):
                 pending_tasks[generator] = asyncio.create_task(_next_of(generator))
-            while main in pending_tasks:
+            while main_items in pending_tasks:
                 await asyncio.wait(pending_tasks.values(), return_when=asyncio.FIRST_COMPLETED)
                 for source, task in [*pending_tasks.items()]:
                     if not task.done():

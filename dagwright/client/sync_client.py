@@ -27,7 +27,7 @@ Item = TypeVar("Item")
 _END: Any = object()
 
 
-class _Synchronous(Protocol[Target_co]):
+class _SyncWrapper(Protocol[Target_co]):
     """A synchronous wrapper, with the asynchronous object and its event loop."""
 
     @property
@@ -36,24 +36,24 @@ class _Synchronous(Protocol[Target_co]):
     def _target(self) -> Target_co: ...
 
 
-def _blocking(
+def _blocking_method(
     method: Callable[Concatenate[Target_co, P], Coroutine[Any, Any, Result]],
-) -> Callable[Concatenate[_Synchronous[Target_co], P], Result]:
+) -> Callable[Concatenate[_SyncWrapper[Target_co], P], Result]:
     """Return a blocking method that waits for the result of an asynchronous method."""
 
-    def call(self: _Synchronous[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> Result:
+    def call(self: _SyncWrapper[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> Result:
         return self._loop.run(method(self._target, *args, **kwargs))
 
     functools.update_wrapper(call, method)
     return call
 
 
-def _blocking_returning_run(
+def _blocking_run_method(
     method: Callable[Concatenate[Target_co, P], Coroutine[Any, Any, Run]],
-) -> Callable[Concatenate[_Synchronous[Target_co], P], "SyncRun"]:
-    """Like `_blocking`, for a method that returns a `Run`; the blocking method returns a `SyncRun`."""
+) -> Callable[Concatenate[_SyncWrapper[Target_co], P], "SyncRun"]:
+    """Like `_blocking_method`, for a method that returns a `Run`; the blocking method returns a `SyncRun`."""
 
-    def call(self: _Synchronous[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
+    def call(self: _SyncWrapper[Target_co], /, *args: P.args, **kwargs: P.kwargs) -> "SyncRun":
         return SyncRun(self._loop, self._loop.run(method(self._target, *args, **kwargs)))
 
     functools.update_wrapper(call, method)
@@ -88,30 +88,30 @@ class SyncRun:
         """ID of the run."""
         return self._target.id
 
-    status = _blocking(Run.status)
-    result = _blocking(Run.result)
-    watch = _blocking(Run.watch)
-    snapshot = _blocking(Run.snapshot)
-    document = _blocking(Run.document)
-    url = _blocking(Run.url)
-    node = _blocking(Run.node)
-    feedback = _blocking(Run.feedback)
-    cancel = _blocking(Run.cancel)
-    pause = _blocking(Run.pause)
-    resume = _blocking(Run.resume)
-    cancel_node = _blocking(Run.cancel_node)
-    retry = _blocking(Run.retry)
-    set_result = _blocking(Run.set_result)
-    add_nodes = _blocking(Run.add_nodes)
-    set_limits = _blocking(Run.set_limits)
-    set_policy = _blocking(Run.set_policy)
-    limits = _blocking(Run.limits)
-    policy = _blocking(Run.policy)
-    fork = _blocking_returning_run(Run.fork)
-    preview_fork = _blocking(Run.preview_fork)
-    explain = _blocking(Run.explain)
-    lineage = _blocking(Run.lineage)
-    draw = _blocking(Run.draw)
+    status = _blocking_method(Run.status)
+    result = _blocking_method(Run.result)
+    watch = _blocking_method(Run.watch)
+    snapshot = _blocking_method(Run.snapshot)
+    document = _blocking_method(Run.document)
+    url = _blocking_method(Run.url)
+    node = _blocking_method(Run.node)
+    feedback = _blocking_method(Run.feedback)
+    cancel = _blocking_method(Run.cancel)
+    pause = _blocking_method(Run.pause)
+    resume = _blocking_method(Run.resume)
+    cancel_node = _blocking_method(Run.cancel_node)
+    retry = _blocking_method(Run.retry)
+    set_result = _blocking_method(Run.set_result)
+    add_nodes = _blocking_method(Run.add_nodes)
+    set_limits = _blocking_method(Run.set_limits)
+    set_policy = _blocking_method(Run.set_policy)
+    limits = _blocking_method(Run.limits)
+    policy = _blocking_method(Run.policy)
+    fork = _blocking_run_method(Run.fork)
+    preview_fork = _blocking_method(Run.preview_fork)
+    explain = _blocking_method(Run.explain)
+    lineage = _blocking_method(Run.lineage)
+    draw = _blocking_method(Run.draw)
 
     def events(self, *, after: str | None = None, text: bool = False) -> Iterator[AnyRunEvent]:
         """Yield the events of the run until it has ended, as `Run.events`."""
@@ -142,11 +142,11 @@ class SyncSession:
         """ID of the session."""
         return self._target.id
 
-    ask = _blocking_returning_run(Session.ask)
-    start = _blocking_returning_run(Session.start)
-    state = _blocking(Session.state)
-    turns = _blocking(Session.turns)
-    end = _blocking(Session.end)
+    ask = _blocking_run_method(Session.ask)
+    start = _blocking_run_method(Session.start)
+    state = _blocking_method(Session.state)
+    turns = _blocking_method(Session.turns)
+    end = _blocking_method(Session.end)
 
 
 class SyncClient:
@@ -228,17 +228,17 @@ class SyncClient:
             if not self._loop.is_closed:
                 self._loop.run(worker.__aexit__(None, None, None))
 
-    start = _blocking_returning_run(Client.start)
-    ask = _blocking_returning_run(Client.ask)
-    list_runs = _blocking(Client.list_runs)
-    _inbox = _blocking(Client.inbox)
-    list_sessions = _blocking(Client.list_sessions)
-    pause_tool = _blocking(Client.pause_tool)
-    resume_tool = _blocking(Client.resume_tool)
-    paused_tools = _blocking(Client.paused_tools)
-    set_call_limit = _blocking(Client.set_call_limit)
-    remove_call_limit = _blocking(Client.remove_call_limit)
-    call_limits = _blocking(Client.call_limits)
+    start = _blocking_run_method(Client.start)
+    ask = _blocking_run_method(Client.ask)
+    list_runs = _blocking_method(Client.list_runs)
+    _inbox = _blocking_method(Client.inbox)
+    list_sessions = _blocking_method(Client.list_sessions)
+    pause_tool = _blocking_method(Client.pause_tool)
+    resume_tool = _blocking_method(Client.resume_tool)
+    paused_tools = _blocking_method(Client.paused_tools)
+    set_call_limit = _blocking_method(Client.set_call_limit)
+    remove_call_limit = _blocking_method(Client.remove_call_limit)
+    call_limits = _blocking_method(Client.call_limits)
 
     @functools.wraps(Client.inbox)
     def inbox(self, **filters: Any) -> Inbox:

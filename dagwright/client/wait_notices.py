@@ -28,7 +28,7 @@ _ANSWERS = {
 }
 """Type of a request -> option of the command line and argument in Python that answer it."""
 _TEXT_ANSWER = ("--text TEXT", 'text="..."')
-_PROMPT_CHARACTERS = 500
+_MAX_PROMPT_CHARACTERS = 500
 
 
 class RequestSource(Protocol):
@@ -87,7 +87,7 @@ def request_text(request: FeedbackRequest) -> str:
     option, argument = _ANSWERS.get(request.type, _TEXT_ANSWER)
     options = f" {[choice.get('id') if isinstance(choice, dict) else choice for choice in request.options or ()]}"
     return (
-        f"the run {request.run_id!r} waits for a person: {request.prompt[:_PROMPT_CHARACTERS]}"
+        f"the run {request.run_id!r} waits for a person: {request.prompt[:_MAX_PROMPT_CHARACTERS]}"
         f"{options if request.options else ''}\n"
         f"  in another terminal: dagwright feedback {request.run_id} {request.id} {option}\n"
         f'  in another program:  client.get_run("{request.run_id}").feedback("{request.id}", {argument})'

@@ -20,7 +20,7 @@ from dagwright.core.expressions.stored_values import (
 from dagwright.core.expressions.value_refs import bindings_of, format_value_refs, ref_for_display
 from dagwright.core.model.states import NodeStatus
 from dagwright.history.offloaded_regions import InnerNode, OffloadedNodes, unreadable_note
-from dagwright.protocol.compact_documents import INLINE_DOCUMENT_BYTES, compact_value, omit_large_values
+from dagwright.protocol.compact_documents import MAX_INLINE_RESULT_BYTES, compact_value, omit_large_values
 from dagwright.protocol.documents import OUTPUT_OMITTED
 from dagwright.protocol.failures import DERIVED_ERROR_CODES, run_error_of
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreError, StoreUnavailable
@@ -54,7 +54,7 @@ async def hydrated_document(
         only_node: load only the result of the node with this ID, which may be in an offloaded region.
     """
     document = view.document_with_refs()
-    hydrator = _Hydrator(store, max_bytes=None if full else INLINE_DOCUMENT_BYTES)
+    hydrator = _Hydrator(store, max_bytes=None if full else MAX_INLINE_RESULT_BYTES)
     await _add_inner_nodes(document, view, hydrator, only_node=only_node)
     document["error"] = run_error_of(document)
     if only_node is None:

@@ -26,14 +26,14 @@ from dagwright.features.commands.steering import (
 from dagwright.features.plan_edits.sent_tools import tools_from_json
 from dagwright.protocol.messages import MessageInvalid, deadline_from_json, max_in_flight_from_json
 
-NAME_CHARACTERS = 200
+MAX_ACTOR_NAME_CHARACTERS = 200
 """Longest name of the sender of a command or an answer."""
 COMMAND_ID = "command_id"
 """Field with an ID of the command.
 
 A client whose update is not answered in time sends the same message as a signal; the server may deliver both messages.
 """
-REASON_CHARACTERS = 4_000
+MAX_REASON_CHARACTERS = 4_000
 """Longest reason or note; it is part of the state of the run."""
 
 
@@ -43,7 +43,7 @@ def actor_name(message: Mapping[str, Any]) -> str | None:
     Raises:
         MessageInvalid: the name is invalid.
     """
-    return _text(message, "by", limit=NAME_CHARACTERS)
+    return _text(message, "by", limit=MAX_ACTOR_NAME_CHARACTERS)
 
 
 def reason_or_note(message: Mapping[str, Any], name: str) -> str | None:
@@ -52,7 +52,7 @@ def reason_or_note(message: Mapping[str, Any], name: str) -> str | None:
     Raises:
         MessageInvalid: the field is not a string, or too long.
     """
-    return _text(message, name, limit=REASON_CHARACTERS)
+    return _text(message, name, limit=MAX_REASON_CHARACTERS)
 
 
 def actor_from_json(message: Mapping[str, Any], *, source: MessageSource) -> Actor:
@@ -67,11 +67,11 @@ def actor_from_json(message: Mapping[str, Any], *, source: MessageSource) -> Act
 def actor_from_any_message(message: Any, *, source: MessageSource) -> Actor:
     """Return the actor of a command that is never rejected: invalid fields are omitted, long fields are cut."""
     if not isinstance(message, Mapping):
-        return Actor(None, message[:REASON_CHARACTERS] if isinstance(message, str) else None, source)
+        return Actor(None, message[:MAX_REASON_CHARACTERS] if isinstance(message, str) else None, source)
     reason, by = message.get("reason"), message.get("by")
     return Actor(
-        str(by)[:NAME_CHARACTERS] if by is not None else None,
-        str(reason)[:REASON_CHARACTERS] if reason is not None else None,
+        str(by)[:MAX_ACTOR_NAME_CHARACTERS] if by is not None else None,
+        str(reason)[:MAX_REASON_CHARACTERS] if reason is not None else None,
         source,
     )
 
@@ -83,7 +83,7 @@ def _text(message: Mapping[str, Any], name: str, *, limit: int) -> str | None:
     return value or None
 
 
-_ID_BYTES = 2_000
+_MAX_PATH_BYTES = 2_000
 """Maximum size of the path to a request in a nested sub-plan: several ids of 200 bytes."""
 
 
@@ -101,7 +101,7 @@ def feedback_from_json(message: Any, *, source: MessageSource) -> Feedback:
             'an answer must be an object such as {"request_id": "check", "answer": {"approved": true}}'
         )
     request = message.get("request_id")
-    if not isinstance(request, str) or not 0 < len(request.encode(errors="replace")) <= _ID_BYTES:
+    if not isinstance(request, str) or not 0 < len(request.encode(errors="replace")) <= _MAX_PATH_BYTES:
         raise MessageInvalid("'request_id' must be the id of a request, such as check")
     if "answer" not in message:
         raise MessageInvalid("'answer' is missing")
@@ -179,7 +179,7 @@ def node_command_from_json(name: str, message: Any, *, source: MessageSource) ->
     if name == wire.ADD_NODES:
         return _add_nodes(message, actor)
     node = message.get("node_id")
-    if not isinstance(node, str) or not 0 < len(node.encode()) <= _ID_BYTES:
+    if not isinstance(node, str) or not 0 < len(node.encode()) <= _MAX_PATH_BYTES:
         raise MessageInvalid("'node_id' must be the id of a node or item, such as sum or sum[north]")
     command, confirmation = _NODE_COMMANDS[name](node, message, actor)
     return CommandMessage(message, node, command, confirmation)

@@ -133,13 +133,13 @@ def reference_to(part: ValueRef, *, ref: str) -> dict[str, Any]:
     return {**document, "path": paths_to_json(part.paths)} if part.paths else document
 
 
-INLINE_DOCUMENT_BYTES = 1024 * 1024
+MAX_INLINE_RESULT_BYTES = 1024 * 1024
 """Values up to this size are included in a document; larger values only on request."""
 
 
 def omit_large_values(value: Any, *, ref: str) -> Any:
     """Return a value, or its reference if it exceeds 1 MiB or is in the payload store."""
-    if encoded_size(value) > INLINE_DOCUMENT_BYTES:
+    if encoded_size(value) > MAX_INLINE_RESULT_BYTES:
         return compact_value(value, ref=ref)
     return value if is_inline_value(value) else format_value_refs(value, lambda part: reference_to(part, ref=ref))
 

@@ -37,7 +37,7 @@ class ConverterUnusable(DagwrightError, ValueError):
     """A data converter that runs cannot use; choose one that encodes JSON values as `json/plain`."""
 
 
-class _UndecodableAsNull(PayloadConverter):
+class _NullIfUndecodable(PayloadConverter):
     """Payload converter that returns null for undecodable payloads."""
 
     def __init__(self, inner: PayloadConverter) -> None:
@@ -59,7 +59,7 @@ class _TolerantDetails(FailureConverter):
 
     def from_failure(self, failure: Failure, payload_converter: PayloadConverter) -> BaseException:
         """Return the exception of a failure."""
-        return super().from_failure(failure, _UndecodableAsNull(payload_converter))  # type: ignore[safe-super] # the other base class of each subclass
+        return super().from_failure(failure, _NullIfUndecodable(payload_converter))  # type: ignore[safe-super] # the other base class of each subclass
 
 
 class TolerantFailureConverter(_TolerantDetails, DefaultFailureConverter):
@@ -69,7 +69,7 @@ class TolerantFailureConverter(_TolerantDetails, DefaultFailureConverter):
 _CONVERTERS_BY_ENCODING = PydanticPayloadConverter().converters
 
 
-class _UndecodableStayRaw(PayloadConverter):
+class _RawIfUndecodable(PayloadConverter):
     """Mix-in of payload converters: if one of several untyped arguments cannot be decoded, all arguments stay raw.
 
     The SDK decodes the arguments of undeclared signals before any code of Dagwright runs, and would retry a failure
@@ -87,8 +87,8 @@ class _UndecodableStayRaw(PayloadConverter):
             return [RawValue(payload) for payload in payloads]
 
 
-class TolerantPayloadConverter(_UndecodableStayRaw, CompositePayloadConverter):
-    """Converter of JSON and pydantic types; see `_UndecodableStayRaw`.
+class TolerantPayloadConverter(_RawIfUndecodable, CompositePayloadConverter):
+    """Converter of JSON and pydantic types; see `_RawIfUndecodable`.
 
     The SDK creates two converters for each workflow task, so their parts are shared.
     """
@@ -138,10 +138,10 @@ def compose_converter(converter: DataConverter | None) -> DataConverter:
 def _tolerant_payloads(converter_class: type[PayloadConverter]) -> type[PayloadConverter]:
     if converter_class in (DefaultPayloadConverter, PydanticPayloadConverter):
         return TolerantPayloadConverter
-    if issubclass(converter_class, _UndecodableStayRaw):
+    if issubclass(converter_class, _RawIfUndecodable):
         return converter_class
 
-    class _TolerantPayloads(_UndecodableStayRaw, converter_class):  # type: ignore[valid-type, misc] # the base is a value
+    class _TolerantPayloads(_RawIfUndecodable, converter_class):  # type: ignore[valid-type, misc] # the base is a value
         pass
 
     return _TolerantPayloads

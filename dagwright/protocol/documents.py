@@ -23,7 +23,7 @@ from dagwright.protocol.lineage import lineage_of_run
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-REQUESTS_BYTES = 1024 * 1024
+MAX_REQUESTS_BYTES = 1024 * 1024
 """Limit of the open requests in one document: half of the limit of a query result."""
 OUTPUT_OMITTED = "output_omitted"
 """Code of the note about an incomplete output; only a plan without `output` has it."""
@@ -126,7 +126,7 @@ def _error_of(scheduler: "RunScheduler") -> NodeError | None:
 def listed_requests(scheduler: "RunScheduler", workflow_id: str) -> list[dict[str, Any]]:
     """Return the open requests in the order of their opening, as many as fit into one document."""
     documents: list[dict[str, Any]] = []
-    remaining_bytes = REQUESTS_BYTES
+    remaining_bytes = MAX_REQUESTS_BYTES
     for request in scheduler.features.feedback.requests.open.values():
         encoded = request.to_json(workflow_id)
         remaining_bytes -= encoded_size(encoded)

@@ -10,7 +10,7 @@ from typing import Any
 from dagwright.core.errors import DagwrightError
 from dagwright.protocol.run_labels import ALL_OWNERS, is_owner_name
 
-KEY_BYTES = 64
+MAX_KEY_BYTES = 64
 MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000.0
 """Limits of the server (temporal.api.common.v1.Priority): it fails tasks with longer keys, and clamps weights."""
 
@@ -24,7 +24,7 @@ class Fairness:
     """Group of runs that share slots.
 
     Args:
-        key: name of the group, 1 to `KEY_BYTES` bytes of UTF-8.
+        key: name of the group, 1 to `MAX_KEY_BYTES` bytes of UTF-8.
         weight: share of the slots relative to other keys, `MIN_WEIGHT` to `MAX_WEIGHT`.
     """
 
@@ -46,8 +46,8 @@ def fairness_of(key: object, weight: object) -> Fairness | None:
             raise FairnessInvalid("a fairness weight needs a fairness key, shared by all runs with that weight")
         return None
     is_text = isinstance(key, str) and key.isprintable() and bool(key.strip())
-    if not isinstance(key, str) or not is_text or len(key.encode()) > KEY_BYTES:
-        raise FairnessInvalid(f"a fairness key must be 1 to {KEY_BYTES} bytes of printable UTF-8, not {key!r:.80}")
+    if not isinstance(key, str) or not is_text or len(key.encode()) > MAX_KEY_BYTES:
+        raise FairnessInvalid(f"a fairness key must be 1 to {MAX_KEY_BYTES} bytes of printable UTF-8, not {key!r:.80}")
     if weight is None:
         return Fairness(key)
     # `bool` is an `int`; NaN compares as false.

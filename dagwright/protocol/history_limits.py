@@ -38,7 +38,7 @@ class HistoryLimits:
     def __init__(self, *, baseline: HistoryUse = UNUSED_HISTORY) -> None:
         self._baseline = baseline
         self._ended_drains = 0
-        self.is_last = False
+        self.is_last_execution = False
         """Whether no other execution can follow, so that only the hard limit applies."""
 
     def end_drain(self) -> None:
@@ -47,7 +47,7 @@ class HistoryLimits:
 
     def is_draining(self, use: HistoryUse) -> bool:
         """Return whether no task may start until the calls in flight have ended."""
-        if self.is_last:
+        if self.is_last_execution:
             return self.is_at_limit(use)
         next_drain = self._ended_drains + 1
         room_for_signals = limits.SIGNALS_LIMIT - limits.DRAIN_AT_SIGNALS

@@ -15,14 +15,14 @@ from dagwright.core.scheduler.run_state import counts_of
 from dagwright.core.text import cut_bytes
 from dagwright.features.compensation.compensation import compensation_counts
 from dagwright.protocol.failures import run_error_of
-from dagwright.protocol.run_labels import ATTRIBUTE_BYTES, fitting_keywords, json_bytes, keyword
+from dagwright.protocol.run_labels import MAX_ATTRIBUTE_BYTES, fitting_keywords, json_bytes, keyword
 
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 _MAX_REQUESTS = 50
 """Maximum number of requests in the memo of a run; the smallest requests have about 300 bytes."""
-_NAME_CHARACTERS = 100
+_MAX_NAME_CHARACTERS = 100
 OTHERS = "…"
 """Element of `SEARCH_AWAITING` if there was no room for further assignees."""
 
@@ -59,13 +59,13 @@ def awaited_assignees(scheduler: "RunScheduler") -> list[str]:
     """Return the assignees of the open requests in alphabetical order, as many as fit into a search attribute."""
     assignees = {request.assignee for request in scheduler.features.feedback.requests.open.values()}
     names = sorted({keyword_of_assignee(assignee) for assignee in assignees})
-    fitting_names = fitting_keywords(names, max_bytes=ATTRIBUTE_BYTES - json_bytes([OTHERS]))
+    fitting_names = fitting_keywords(names, max_bytes=MAX_ATTRIBUTE_BYTES - json_bytes([OTHERS]))
     return fitting_names if len(fitting_names) == len(names) else [*fitting_names, OTHERS]
 
 
 def keyword_of_assignee(name: str | None) -> str:
     """Return the element of `SEARCH_AWAITING` for an assignee; `None` is anyone."""
-    return keyword((name or ANYONE)[:_NAME_CHARACTERS])
+    return keyword((name or ANYONE)[:_MAX_NAME_CHARACTERS])
 
 
 def requests_version(scheduler: "RunScheduler") -> RequestsVersion:

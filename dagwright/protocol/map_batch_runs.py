@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _ITEMS = "~items"
 """Name of the input that has the items of the batch."""
-_PIECE_BYTES = 1_000_000
+_MAX_PIECE_BYTES = 1_000_000
 """Largest JSON of results that are stored together: half of the limit of an activity input."""
 
 
@@ -164,7 +164,7 @@ def pieces_of_results(record: Record) -> list[tuple[str, int]]:
     for value in record.result or ():
         encoded = value_to_json(value)
         added_bytes = len(pydantic_core.to_json(encoded))
-        if piece_values and size + added_bytes > _PIECE_BYTES:
+        if piece_values and size + added_bytes > _MAX_PIECE_BYTES:
             pieces.append(_piece(piece_values))
             piece_values, size = [], 0
         piece_values.append(value)

@@ -26,7 +26,7 @@ from dagwright.core.model.plan import RESERVED_IDS
 from dagwright.core.model.times import MAX_DURATION
 from dagwright.core.model.tools import ToolDeclaration
 
-NAME_BYTES = 1_000
+MAX_TEMPORAL_NAME_BYTES = 1_000
 """Maximum length of an activity type or task queue, in bytes."""
 _MAX_DURATION_S = MAX_DURATION.total_seconds()
 _MAX_ATTEMPTS = 1_000_000
@@ -64,7 +64,7 @@ def _checks_of_rule(rule: RetryRule) -> list[tuple[str, Any, bool]]:
 
 
 def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= NAME_BYTES
+    return isinstance(value, str) and 0 < len(value.encode(errors="replace")) <= MAX_TEMPORAL_NAME_BYTES
 
 
 def is_queue_name(value: Any) -> bool:

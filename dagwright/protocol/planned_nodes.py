@@ -31,7 +31,7 @@ from dagwright.protocol.messages import MessageInvalid
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-_ID_BYTES = 2_000
+_MAX_CALL_ID_BYTES = 2_000
 
 
 def planned_message(call: str, attempt: int, *, offset: int, nodes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def planned_from_json(message: Any) -> CommandMessage:
     if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, what="the message")) is not None:
         raise MessageInvalid(problem)
     call, attempt, offset, nodes = (message.get(name) for name in ("call", "attempt", "from", "nodes"))
-    if not isinstance(call, str) or not 0 < len(call.encode()) <= _ID_BYTES:
+    if not isinstance(call, str) or not 0 < len(call.encode()) <= _MAX_CALL_ID_BYTES:
         raise MessageInvalid("'call' must be the id of the call that writes the plan")
     if type(attempt) is not int or type(offset) is not int or attempt < 1 or offset < 0:
         raise MessageInvalid("'attempt' must be an integer of at least 1, and 'from' an integer of at least 0")

@@ -16,9 +16,9 @@ from dagwright.protocol.documents import graph_document, node_document
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-GRAPH_PARTS = 10_000
+MAX_GRAPH_PARTS = 10_000
 """Maximum number of nodes and edges of a graph that is built: a larger graph takes too long to build and measure."""
-_LIST_BYTES = 400_000
+_MAX_LIST_BYTES = 400_000
 """JSON size to which a list is cut if the whole result is too large."""
 
 
@@ -62,7 +62,7 @@ def graph_result(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return nodes and edges with their states; for a large plan the counts by state, and a note."""
     node_count = scheduler.plan.written_count
     edges = sum(len(node.dependencies) for node, _ in scheduler.state.visible_nodes())
-    if node_count + edges <= GRAPH_PARTS:
+    if node_count + edges <= MAX_GRAPH_PARTS:
         graph = graph_document(scheduler)
         if encoded_size(graph) <= DOCUMENT_LIMIT_BYTES:
             return graph
@@ -80,7 +80,7 @@ def _fitting_values(values: Sequence[Any]) -> list[Any]:
     size = 0
     for value in values:
         size += encoded_size(value)
-        if size > _LIST_BYTES:
+        if size > _MAX_LIST_BYTES:
             break
         fitting_values.append(value)
     return fitting_values

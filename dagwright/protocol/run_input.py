@@ -33,7 +33,7 @@ from dagwright.protocol.notes import notes_from_json
 from dagwright.protocol.plan_limits import PlanTooLarge, graph_problem, reject_too_large_inline
 from dagwright.protocol.run_snapshot import RunSnapshot, snapshot_from_json, snapshot_to_json
 
-_REF_BYTES = 200
+_MAX_REF_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +243,9 @@ def pages_of(encoded: Any) -> tuple[str, ...]:
     pages = encoded.get("pages") if isinstance(encoded, Mapping) else None
     if pages is None:
         return ()
-    if not isinstance(pages, list) or not all(isinstance(page, str) and len(page) < _REF_BYTES for page in pages):
+    if not isinstance(pages, list) or not all(
+        isinstance(page, str) and len(page) < _MAX_REF_CHARACTERS for page in pages
+    ):
         raise ValueError("the pages of a plan must be a list of references")
     if not 1 <= len(pages) <= MAX_PLAN_PAGES:
         raise ValueError(f"a plan has 1 to {MAX_PLAN_PAGES:,} pages, not {len(pages):,}")

@@ -23,11 +23,11 @@ def is_owner_name(text: str) -> bool:
 
 MAX_TAGS = 20
 """Maximum number of tags of a run."""
-TAG_KEY_BYTES = 64
+MAX_TAG_KEY_BYTES = 64
 """Maximum size of the key of a tag, in UTF-8."""
-KEYWORD_CHARACTERS = 255
+MAX_KEYWORD_CHARACTERS = 255
 """Length of a Keyword in the SQL databases of a Temporal server (VARCHAR(255))."""
-ATTRIBUTE_BYTES = 2_000
+MAX_ATTRIBUTE_BYTES = 2_000
 """Maximum size of the JSON of a search attribute; a server ends a workflow that writes more than 2,048 bytes."""
 _FORBIDDEN_IN_KEYS = frozenset("= \t")
 
@@ -63,28 +63,27 @@ def checked_tags(tags: Mapping[str, Any], *, labels: TagLabels = TAGS) -> dict[s
         raise TagsInvalid(f"a run has at most {MAX_TAGS} {labels.plural}; {len(tags)} were given")
     for key, value in tags.items():
         _check_tag(key, value, labels)
-    if (size := json_bytes([keyword_of_tag(*tag).translate(_REPLACEMENTS) for tag in tags.items()])) > ATTRIBUTE_BYTES:
+    keywords = [keyword_of_tag(*tag).translate(_REPLACEMENTS) for tag in tags.items()]
+    if (size := json_bytes(keywords)) > MAX_ATTRIBUTE_BYTES:
         raise TagsInvalid(
-            f"the {labels.plural} have {size:,} bytes as JSON, over the limit of {ATTRIBUTE_BYTES:,} for all of them "
-            "together (a character outside of ASCII takes 6 or 12); shorten them"
+            f"the {labels.plural} have {size:,} bytes as JSON, over the limit of {MAX_ATTRIBUTE_BYTES:,} for all of "
+            "them together (a character outside of ASCII takes 6 or 12); shorten them"
         )
     return dict(tags)
 
 
 def _check_tag(key: str, value: Any, labels: TagLabels) -> None:
-    if not key or len(key.encode(errors="replace")) > TAG_KEY_BYTES or _FORBIDDEN_IN_KEYS & set(key):
-        limit = f"1 to {TAG_KEY_BYTES} bytes of UTF-8 without spaces and '='"
+    if not key or len(key.encode(errors="replace")) > MAX_TAG_KEY_BYTES or _FORBIDDEN_IN_KEYS & set(key):
+        limit = f"1 to {MAX_TAG_KEY_BYTES} bytes of UTF-8 without spaces and '='"
         raise TagsInvalid(f"{labels.key} {key!r:.80} is invalid: a {labels.key} has {limit}")
     if not isinstance(value, str):
         raise TagsInvalid(f"the value of {labels.singular} {key!r} must be a string, not {type(value).__name__}")
     text = keyword_of_tag(key, value)
     if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
         raise TagsInvalid(f"{labels.singular} {key!r:.80} contains control characters or surrogates")
-    if len(text) > KEYWORD_CHARACTERS:
-        lengths = f"{key!r} has {len(text)}"
-        raise TagsInvalid(
-            f"{labels.with_article} has at most {KEYWORD_CHARACTERS} characters, its key and '=' included; {lengths}"
-        )
+    if len(text) > MAX_KEYWORD_CHARACTERS:
+        limit = f"at most {MAX_KEYWORD_CHARACTERS} characters, its key and '=' included"
+        raise TagsInvalid(f"{labels.with_article} has {limit}; {key!r} has {len(text)}")
 
 
 def keyword_of_tag(key: str, value: str) -> str:
@@ -118,8 +117,8 @@ _UNQUERYABLE = re.compile(r'["\\?\x00-\x1f\ud800-\udfff]')
 def keyword(text: str) -> str:
     """Return a text as a Keyword search attribute: cut to its limit, and with characters that a query can contain."""
     # A lone surrogate cannot be encoded, and would make the request fail.
-    shortened_text = text.encode(errors="replace").decode().translate(_REPLACEMENTS)[:KEYWORD_CHARACTERS]
-    while json_bytes(shortened_text) > ATTRIBUTE_BYTES:
+    shortened_text = text.encode(errors="replace").decode().translate(_REPLACEMENTS)[:MAX_KEYWORD_CHARACTERS]
+    while json_bytes(shortened_text) > MAX_ATTRIBUTE_BYTES:
         shortened_text = shortened_text[:-1]
     return shortened_text
 
@@ -135,7 +134,7 @@ def queryable_prefix(text: str) -> str:
     return "" if prefix.startswith("'") else prefix.rstrip("'")
 
 
-def fitting_keywords(keywords: Iterable[str], *, max_bytes: int = ATTRIBUTE_BYTES) -> list[str]:
+def fitting_keywords(keywords: Iterable[str], *, max_bytes: int = MAX_ATTRIBUTE_BYTES) -> list[str]:
     """Return the first keywords whose JSON together has at most `max_bytes`."""
     selected_keywords: list[str] = []
     remaining_bytes = max_bytes - len("[]")
@@ -152,7 +151,7 @@ def json_bytes(value: str | list[str]) -> int:
     return len(json.dumps(value, separators=(",", ":")))
 
 
-_KEY_BYTES = 120
+_MAX_KEY_BYTES = 120
 """Maximum size of the key of an item in a summary, so that the title stays readable."""
 
 
@@ -171,7 +170,7 @@ def task_summary(task: Task) -> str:
 
 
 def _with_key(title: str, key: str) -> str:
-    shown_key = cut_bytes(one_line(str(key)), max_bytes=_KEY_BYTES)
+    shown_key = cut_bytes(one_line(str(key)), max_bytes=_MAX_KEY_BYTES)
     # Four bytes per character at most, and 400 bytes for the whole summary.
     shown_title = cut_characters(summary_of(title), SUMMARY_CHARACTERS - len(shown_key) - len(" []"))
-    return f"{cut_bytes(shown_title, max_bytes=400 - _KEY_BYTES - len(' []'))} [{shown_key}]"
+    return f"{cut_bytes(shown_title, max_bytes=400 - _MAX_KEY_BYTES - len(' []'))} [{shown_key}]"

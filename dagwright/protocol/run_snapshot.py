@@ -13,10 +13,10 @@ import pydantic_core
 
 from dagwright.core.boundary.decoding import UNPACKED_LIMIT_BYTES, json_from_packed_text, packed_text
 
-PIECE_CHARACTERS = 1_000_000
+MAX_PIECE_CHARACTERS = 1_000_000
 """Characters of one stored piece: half of the limit of an activity input."""
 _MAX_PIECES = 64
-_REF_BYTES = 200
+_MAX_REF_CHARACTERS = 200
 
 
 class SnapshotTooLarge(Exception):
@@ -78,7 +78,7 @@ def state_from_text(text: str) -> Mapping[str, Any]:
 
 def pieces_of(text: str) -> list[str]:
     """Split a long text into the pieces that are stored."""
-    return [text[start : start + PIECE_CHARACTERS] for start in range(0, len(text), PIECE_CHARACTERS)]
+    return [text[start : start + MAX_PIECE_CHARACTERS] for start in range(0, len(text), MAX_PIECE_CHARACTERS)]
 
 
 def snapshot_to_json(snapshot: RunSnapshot) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def snapshot_from_json(encoded: Any) -> RunSnapshot:
     """
     try:
         refs = encoded.get("refs", ())
-        if len(refs) > _MAX_PIECES or not all(isinstance(ref, str) and len(ref) < _REF_BYTES for ref in refs):
+        if len(refs) > _MAX_PIECES or not all(isinstance(ref, str) and len(ref) < _MAX_REF_CHARACTERS for ref in refs):
             raise ValueError("invalid references")
         return RunSnapshot(
             started_at=float(encoded["started_at"]),

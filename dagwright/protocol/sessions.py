@@ -22,27 +22,27 @@ from dagwright.planning.conversation import TurnSummary
 from dagwright.protocol.messages import ParentSession
 from dagwright.protocol.turn_summaries import answer_ref_from_json, response_of, shorten_responses
 from dagwright.protocol.turns import (
-    EXPLANATION_BYTES,
+    MAX_EXPLANATION_BYTES,
     MAX_NAMES,
-    OUTCOME_BYTES,
-    REQUEST_BYTES,
+    MAX_OUTCOME_BYTES,
+    MAX_TURN_REQUEST_BYTES,
     TurnEnd,
     TurnStart,
     turn_end_from_json,
 )
 
-NAME_BYTES = 150
+MAX_SESSION_NAME_BYTES = 150
 """Maximum size of the name of a session in UTF-8. The name with its prefix is a workflow id and a search attribute."""
 MAX_TURNS = 50
 """Maximum number of turns that a session stores."""
-TURNS_BYTES = 14_000
+MAX_TURNS_BYTES = 14_000
 """Maximum size of the encoded turns of a session without their responses, which have a limit of 16,000 bytes.
 
 With all its parts, the state stays below the memo limit of 64 KiB.
 """
-NAMES_BYTES = 6_000
+MAX_NAMES_BYTES = 6_000
 """Maximum size of the encoded names of a session."""
-LOOKUPS_BYTES = 10_000
+MAX_LOOKUPS_BYTES = 10_000
 """Maximum size of the encoded lookups of a session."""
 
 
@@ -57,9 +57,11 @@ def session_name(text: str) -> str:
         SessionNameInvalid: the name is invalid.
     """
     name = unicodedata.normalize("NFC", text).strip()
-    if not 0 < len(name.encode(errors="replace")) <= NAME_BYTES:
+    if not 0 < len(name.encode(errors="replace")) <= MAX_SESSION_NAME_BYTES:
         problem = "is empty" if not name else f"has {len(name.encode(errors='replace')):,} bytes"
-        raise SessionNameInvalid(f"the name of the session {problem}; it must be 1-{NAME_BYTES} bytes of UTF-8")
+        raise SessionNameInvalid(
+            f"the name of the session {problem}; it must be 1-{MAX_SESSION_NAME_BYTES} bytes of UTF-8"
+        )
     # Invisible and bidirectional control characters would make two names look the same.
     if any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in name):
         raise SessionNameInvalid(f"the name {name!r} contains characters that are not allowed in the name of a session")
@@ -342,13 +344,13 @@ class SessionRecord:
         self.version += 1
         self.turns = self.with_short_responses().turns
         encoded_turns = [{**turn.to_json(), "response": None} for turn in self.turns]
-        turn_count = _count_of_newest(encoded_turns, max_count=MAX_TURNS, max_bytes=TURNS_BYTES)
+        turn_count = _count_of_newest(encoded_turns, max_count=MAX_TURNS, max_bytes=MAX_TURNS_BYTES)
         self.omitted_turns += len(self.turns) - turn_count
         self.turns = self.turns[len(self.turns) - turn_count :]
-        lookup_count = _count_of_newest(list(self.resolved_lookups), max_bytes=LOOKUPS_BYTES)
+        lookup_count = _count_of_newest(list(self.resolved_lookups), max_bytes=MAX_LOOKUPS_BYTES)
         self.resolved_lookups = self.resolved_lookups[len(self.resolved_lookups) - lookup_count :]
         names = list(self.names.items())
-        name_count = _count_of_newest(names, max_count=MAX_NAMES, max_bytes=NAMES_BYTES)
+        name_count = _count_of_newest(names, max_count=MAX_NAMES, max_bytes=MAX_NAMES_BYTES)
         self.names = dict(names[len(names) - name_count :])
 
     # Serialization.
@@ -411,10 +413,10 @@ def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
     return Turn(
         number=int(encoded["number"]),
         run=str(encoded["run_id"]),
-        request=cut_bytes(str(encoded["request"]), max_bytes=REQUEST_BYTES),
+        request=cut_bytes(str(encoded["request"]), max_bytes=MAX_TURN_REQUEST_BYTES),
         status=str(encoded["status"]),
-        explanation=_cut(encoded.get("explanation"), EXPLANATION_BYTES),
-        outcome=_cut(encoded.get("outcome"), OUTCOME_BYTES),
+        explanation=_cut(encoded.get("explanation"), MAX_EXPLANATION_BYTES),
+        outcome=_cut(encoded.get("outcome"), MAX_OUTCOME_BYTES),
         response=response_of(encoded.get("response")),
         response_ref=answer_ref_from_json(encoded.get("response_ref")),
         names=tuple(str(name) for name in encoded.get("names", ())),

@@ -15,9 +15,9 @@ from dagwright.core.text import first_bytes, join_first
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-_CALLS_SHOWN = 12
-_TEXTS_SHOWN = 4
-_TEXT_CHARACTERS = 80
+_MAX_SHOWN_CALLS = 12
+_MAX_SHOWN_TEXTS = 4
+_MAX_TEXT_CHARACTERS = 80
 """Longer texts of a result are omitted, because they are not names."""
 _CHANGING_EFFECTS = (Effects.IDEMPOTENT, Effects.WRITE)
 _ID_KEY = re.compile(r"(?:.*[_-])?ids?|.*[a-z]Ids?")
@@ -45,7 +45,7 @@ def effects_summary(scheduler: "RunScheduler") -> str | None:
         and node.tool in scheduler.plan.tools
         and tool_of(node, scheduler.plan.tools).effects in _CHANGING_EFFECTS
     ]
-    return join_first(summaries, _CALLS_SHOWN, separator="; ") or None
+    return join_first(summaries, _MAX_SHOWN_CALLS, separator="; ") or None
 
 
 def _call_summary(tool: str, result: Any) -> str:
@@ -54,20 +54,20 @@ def _call_summary(tool: str, result: Any) -> str:
     texts = [
         value.strip()
         for key, value in result.items()
-        if isinstance(value, str) and 0 < len(value.strip()) <= _TEXT_CHARACTERS and not _ID_KEY.fullmatch(str(key))
+        if isinstance(value, str) and 0 < len(value.strip()) <= _MAX_TEXT_CHARACTERS and not _ID_KEY.fullmatch(str(key))
     ]
     effect_notes = [message for key, message in _NO_EFFECT_NOTES.items() if result.get(key) is False]
-    excerpt = ", ".join(list(dict.fromkeys(texts))[:_TEXTS_SHOWN])
+    excerpt = ", ".join(list(dict.fromkeys(texts))[:_MAX_SHOWN_TEXTS])
     return tool + (f": {excerpt}" if excerpt else "") + (f" ({effect_notes[0]})" if effect_notes else "")
 
 
-RESPONSE_BYTES = INLINE_VALUE_BYTES
+MAX_RESPONSE_BYTES = INLINE_VALUE_BYTES
 """Maximum JSON size of the answer of the newest turn: an answer that is not in the payload store always fits."""
-OLDER_RESPONSE_BYTES = 2_000
+MAX_OLDER_RESPONSE_BYTES = 2_000
 """Maximum JSON size of the answer of an older turn."""
-RESPONSES_BYTES = 16_000
+MAX_RESPONSES_BYTES = 16_000
 """Maximum JSON size of the answers of all turns in total. Over the limit, the oldest turns have only their outcome."""
-ANSWER_REF_BYTES = 1_000
+MAX_ANSWER_REF_BYTES = 1_000
 """Maximum JSON size of the reference of an answer; a larger reference is dropped, and the answer stays cut."""
 CUT_MARK = "\n[… cut here …]\n"
 """Text in the place of omitted text."""
@@ -86,7 +86,7 @@ def response_of(output: Any) -> str | None:
         output = part.value if part.state == "whole" else f"{part.shape.preview}{CUT_MARK}"
     if not isinstance(output, str) or not output.strip():
         return None
-    return cut_inside(output.strip(), max_bytes=RESPONSE_BYTES)
+    return cut_inside(output.strip(), max_bytes=MAX_RESPONSE_BYTES)
 
 
 def answer_ref_of(output: Any) -> dict[str, Any] | None:
@@ -108,7 +108,7 @@ def answer_ref_from_json(encoded: Any) -> dict[str, Any] | None:
     except ValueError:
         return None
     ref = {"ref": stored_value.ref, "paths": paths_to_json(stored_value.paths)} if stored_value is not None else None
-    return ref if ref is not None and encoded_size(ref) <= ANSWER_REF_BYTES else None
+    return ref if ref is not None and encoded_size(ref) <= MAX_ANSWER_REF_BYTES else None
 
 
 def cut_inside(text: str, *, max_bytes: int) -> str:
@@ -137,11 +137,11 @@ def shorten_responses(responses: Sequence[str | None]) -> list[str | None]:
         responses: answers, the newest last.
     """
     short_responses: list[str | None] = []
-    remaining_bytes, max_bytes = RESPONSES_BYTES, RESPONSE_BYTES
+    remaining_bytes, max_bytes = MAX_RESPONSES_BYTES, MAX_RESPONSE_BYTES
     for response in reversed(responses):
         text = None if response is None else cut_inside(response, max_bytes=max_bytes)
         if text is not None:
-            max_bytes = OLDER_RESPONSE_BYTES
+            max_bytes = MAX_OLDER_RESPONSE_BYTES
             remaining_bytes -= encoded_size(text)
         short_responses.append(text if remaining_bytes >= 0 else None)
     return short_responses[::-1]

@@ -26,29 +26,29 @@ from dagwright.protocol.turn_summaries import answer_ref_from_json, answer_ref_o
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-TURN_BYTES = 1_000_000
+MAX_TURN_MESSAGE_BYTES = 1_000_000
 """Maximum size of an encoded message that starts a turn.
 
 The history has the message twice, and one workflow task may send 4 MB.
 """
-MEMO_BYTES = 16_000
+MAX_TURN_MEMO_BYTES = 16_000
 """Maximum size of the encoded memo of the run."""
-POLICY_BYTES = 4_000
+MAX_POLICY_BYTES = 4_000
 """Maximum size of the encoded policy of a session."""
-REQUEST_BYTES = 1_000
+MAX_TURN_REQUEST_BYTES = 1_000
 """Maximum size of the text of a request that a session stores."""
-EXPLANATION_BYTES = 400
+MAX_EXPLANATION_BYTES = 400
 """Maximum size of the explanation of a turn that a session stores."""
-OUTCOME_BYTES = 400
+MAX_OUTCOME_BYTES = 400
 """Maximum size of the outcome of a turn that a session stores."""
 MAX_NAMES = 100
 """Maximum number of names in a session: a planner accepts no more. The newest names stay."""
-LOOKUP_BYTES = 2_000
+MAX_LOOKUP_BYTES = 2_000
 """Maximum size of an encoded lookup that a session stores; a larger lookup is searched again."""
 MAX_LOOKUPS = 100
 """Maximum number of lookups of one run that a session stores."""
 
-_FAILURES_SHOWN = 3
+_MAX_SHOWN_FAILURES = 3
 _LOOKUP_CODE_PREFIX = "lookup_"
 """Code prefix of runs that failed because of a lookup."""
 _RUN_WORKFLOWS = (wire.WORKFLOW_RUN_PLAN, wire.WORKFLOW_PLAN_AND_EXECUTE, wire.WORKFLOW_RUN_AGENT)
@@ -97,8 +97,10 @@ def turn_start_from_json(message: Any) -> TurnStart:
     """
     if not isinstance(message, Mapping) or not isinstance(message.get("start"), Mapping):
         raise MessageInvalid('start_turn must be an object such as {"run_id": "run-1", "start": {"goal": "…"}}')
-    if (size := encoded_size(dict(message))) > TURN_BYTES:
-        raise MessageInvalid(f"the turn has {size:,} bytes; at most {TURN_BYTES:,} are allowed", code="too_large")
+    if (size := encoded_size(dict(message))) > MAX_TURN_MESSAGE_BYTES:
+        raise MessageInvalid(
+            f"the turn has {size:,} bytes; at most {MAX_TURN_MESSAGE_BYTES:,} are allowed", code="too_large"
+        )
     start, version, memo = message["start"], message.get("version"), message.get("memo", {})
     default_workflow = wire.WORKFLOW_PLAN_AND_EXECUTE if "goal" in start else wire.WORKFLOW_RUN_PLAN
     workflow = message.get("workflow") or default_workflow
@@ -106,14 +108,14 @@ def turn_start_from_json(message: Any) -> TurnStart:
         raise MessageInvalid(f"'workflow' must be one of {', '.join(_RUN_WORKFLOWS)}, not {workflow!r:.60}")
     if version is not None and type(version) is not int:
         raise MessageInvalid(f"'version' must be the number of a version of the session, not {version!r:.60}")
-    if not isinstance(memo, Mapping) or encoded_size(dict(memo)) > MEMO_BYTES:
-        raise MessageInvalid(f"'memo' must be an object of at most {MEMO_BYTES:,} bytes")
+    if not isinstance(memo, Mapping) or encoded_size(dict(memo)) > MAX_TURN_MEMO_BYTES:
+        raise MessageInvalid(f"'memo' must be an object of at most {MAX_TURN_MEMO_BYTES:,} bytes")
     try:
         policy = policy_from_json(message["policy"]) if message.get("policy") is not None else None
     except ValueError as error:
         raise MessageInvalid(f"'policy' is not a policy: {error}") from None
-    if policy is not None and (size := encoded_size(policy.to_json())) > POLICY_BYTES:
-        message = f"the policy has {size:,} bytes; at most {POLICY_BYTES:,} are allowed for a session"
+    if policy is not None and (size := encoded_size(policy.to_json())) > MAX_POLICY_BYTES:
+        message = f"the policy has {size:,} bytes; at most {MAX_POLICY_BYTES:,} are allowed for a session"
         raise MessageInvalid(message, code="too_large")
     queue = message.get("task_queue")
     if queue is not None and not is_queue_name(queue):
@@ -126,7 +128,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
     return TurnStart(
         run=_run_id(message.get("run_id")),
         start=start,
-        request=line_or_none(str(request), max_bytes=REQUEST_BYTES) or "",
+        request=line_or_none(str(request), max_bytes=MAX_TURN_REQUEST_BYTES) or "",
         version=version,
         workflow=str(workflow),
         memo=memo,
@@ -192,10 +194,10 @@ def turn_end_from_json(message: Any) -> TurnEnd:
     names, lookups = message.get("names"), message.get("bindings")
     return TurnEnd(
         status=message["status"],
-        outcome=line_or_none(message.get("outcome"), max_bytes=OUTCOME_BYTES),
+        outcome=line_or_none(message.get("outcome"), max_bytes=MAX_OUTCOME_BYTES),
         response=response_of(message.get("response")),
         response_ref=answer_ref_from_json(message.get("response_ref")),
-        explanation=line_or_none(message.get("explanation"), max_bytes=EXPLANATION_BYTES),
+        explanation=line_or_none(message.get("explanation"), max_bytes=MAX_EXPLANATION_BYTES),
         names=_names_from_json(names if isinstance(names, Mapping) else {}),
         resolved_lookups=_lookups_from_json(lookups if isinstance(lookups, list) else []),
         has_failed_lookup=message.get("unbound") is True,
@@ -220,7 +222,7 @@ def _lookups_from_json(encoded: Sequence[Any]) -> list[dict[str, Any]]:
         and has_readable_filters(lookup)
         and isinstance(lookup.get("entity"), Mapping)
         and isinstance(lookup["entity"].get("id"), str)
-        and encoded_size(dict(lookup)) <= LOOKUP_BYTES
+        and encoded_size(dict(lookup)) <= MAX_LOOKUP_BYTES
     ]
     return lookups[-MAX_LOOKUPS:]
 
@@ -245,7 +247,7 @@ def end_of_turn(document: Mapping[str, Any], scheduler: "RunScheduler | None" = 
         outcome=outcome,
         response=response if response != outcome else None,
         response_ref=answer_ref_of(document.get("output")),
-        explanation=line_or_none(scheduler and _explanation(scheduler), max_bytes=EXPLANATION_BYTES),
+        explanation=line_or_none(scheduler and _explanation(scheduler), max_bytes=MAX_EXPLANATION_BYTES),
         names=_names_from_json(names if isinstance(names, Mapping) else {}),
         resolved_lookups=_lookups_from_json(lookups if isinstance(lookups, list) else []),
         has_failed_lookup=isinstance(code, str) and code.startswith(_LOOKUP_CODE_PREFIX),
@@ -264,7 +266,7 @@ def _outcome(document: Mapping[str, Any], response: str | None, scheduler: "RunS
     error, nodes = document.get("error"), document.get("nodes")
     # An error that is derived from the nodes has less information than the nodes.
     if isinstance(error, Mapping) and error.get("message") and error.get("code") not in DERIVED_ERROR_CODES:
-        return line_or_none(f"{error.get('code')}: {error['message']}", max_bytes=OUTCOME_BYTES)
+        return line_or_none(f"{error.get('code')}: {error['message']}", max_bytes=MAX_OUTCOME_BYTES)
     failure_texts = [
         f"{name!r} failed: {(node.get('error') or {}).get('message')}"
         for name, node in (nodes.items() if isinstance(nodes, Mapping) else ())
@@ -274,6 +276,6 @@ def _outcome(document: Mapping[str, Any], response: str | None, scheduler: "RunS
     if failure_texts:
         effects_text = f"; done: {effects}" if effects else ""
         return line_or_none(
-            join_first(failure_texts, _FAILURES_SHOWN, separator="; ") + effects_text, max_bytes=OUTCOME_BYTES
+            join_first(failure_texts, _MAX_SHOWN_FAILURES, separator="; ") + effects_text, max_bytes=MAX_OUTCOME_BYTES
         )
-    return line_or_none(response or effects, max_bytes=OUTCOME_BYTES)
+    return line_or_none(response or effects, max_bytes=MAX_OUTCOME_BYTES)

@@ -12,7 +12,7 @@ from dagwright.interfaces.http.context import key_limits
 from dagwright.interfaces.http.json_route import MAX_FIELDS
 from dagwright.interfaces.http.key_limits import DEFAULT_BODY_LIMIT, INVALID_KEYS_PER_MINUTE, BodyLimit
 from dagwright.interfaces.http.plan_checks import MAX_WAITING_REQUESTS
-from dagwright.protocol.command_messages import NAME_CHARACTERS, REASON_CHARACTERS
+from dagwright.protocol.command_messages import MAX_ACTOR_NAME_CHARACTERS, MAX_REASON_CHARACTERS
 from dagwright.settings import Settings
 from scripts.reference.http_api import openapi_document
 from scripts.reference.limits import with_unit
@@ -61,8 +61,8 @@ def field_limits_table() -> str:
         ("an answer", f"{with_unit('_BYTES', ANSWER_BYTES)} as JSON"),
         ("a result, arguments, nodes, a policy", f"{with_unit('_BYTES', MAX_COMMAND_BYTES)} as JSON"),
         ("the inputs of a plan", f"{with_unit('_BYTES', INPUTS_LIMIT_BYTES)} as JSON"),
-        ("`reason`, `note`", f"{REASON_CHARACTERS:,} characters"),
-        ("`by`", f"{NAME_CHARACTERS} characters"),
+        ("`reason`, `note`", f"{MAX_REASON_CHARACTERS:,} characters"),
+        ("`by`", f"{MAX_ACTOR_NAME_CHARACTERS} characters"),
         ("a body", f"{MAX_FIELDS} fields, nested {MAX_DEPTH} deep"),
     )
     return table(("Field", "Limit"), rows)

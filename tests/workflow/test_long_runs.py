@@ -147,7 +147,7 @@ async def test_no_signal_is_lost_while_a_run_continues_as_new(
 
 
 async def test_large_snapshot_is_stored_in_the_payload_store(runs: Runs) -> None:
-    with patch.multiple(limits, INLINE_STATE_BYTES=100), patch.object(run_snapshot, "PIECE_CHARACTERS", 300):
+    with patch.multiple(limits, INLINE_STATE_BYTES=100), patch.object(run_snapshot, "MAX_PIECE_CHARACTERS", 300):
         after = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
         handle = await runs.start({"nodes": [*_steps(60, "n"), after]})
         document = bare(await document_of(handle))

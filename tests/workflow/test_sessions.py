@@ -21,7 +21,7 @@ from dagwright.core.boundary import limits, wire
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.sessions import SessionRecord, session_id
-from dagwright.protocol.turn_summaries import CUT_MARK, RESPONSE_BYTES
+from dagwright.protocol.turn_summaries import CUT_MARK, MAX_RESPONSE_BYTES
 from dagwright.server import Connection, Server
 from tests.support.eventually import eventually
 from tests.support.people import hold
@@ -111,7 +111,7 @@ async def test_stored_answer_is_complete_for_readers_and_shortened_for_the_next_
     await bench.wait_for_turn_end(unique_name, second.workflow_id)
     [answer] = answers
     assert answer is not None
-    assert (encoded_size(answer) > RESPONSE_BYTES - 10, CUT_MARK in answer, answer[-9:]) == (True, True, "x" * 9)
+    assert (encoded_size(answer) > MAX_RESPONSE_BYTES - 10, CUT_MARK in answer, answer[-9:]) == (True, True, "x" * 9)
     # The session still has the first characters of a value that was removed from the store.
     session_with_lost_answer = session.with_answers({})
     session_with_lost_answer.turns = [replace(turn, response_ref={"ref": f"v1/{'0' * 64}", "paths": []})]

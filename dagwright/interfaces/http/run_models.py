@@ -13,19 +13,19 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 from dagwright.interfaces.http import examples
 from dagwright.interfaces.http.event_models import RUN_EVENTS, JsonObject, NodeState, OpenModel, RunError, reference_to
 from dagwright.interfaces.http.headers import header_descriptions
-from dagwright.protocol.command_messages import NAME_CHARACTERS, REASON_CHARACTERS
+from dagwright.protocol.command_messages import MAX_ACTOR_NAME_CHARACTERS, MAX_REASON_CHARACTERS
 
 MetadataField = Annotated[JsonObject, WithJsonSchema({"type": "object", "additionalProperties": {"type": "string"}})]
 """Values of any type: `run_metadata` validates them, and reports only the first invalid one."""
 ByField = Annotated[
     str | None,
     Field(
-        max_length=NAME_CHARACTERS,
+        max_length=MAX_ACTOR_NAME_CHARACTERS,
         description="User name of the actor. Ignored if the request has a key: then the owner of the key is recorded, "
         "or the ID of the key if its owner is `*`.",
     ),
 ]
-NoteField = Annotated[str | None, Field(max_length=REASON_CHARACTERS)]
+NoteField = Annotated[str | None, Field(max_length=MAX_REASON_CHARACTERS)]
 """A reason or a note, at most as long as a run accepts."""
 
 

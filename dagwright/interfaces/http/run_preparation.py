@@ -33,7 +33,7 @@ from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.plans.templates import Template
 from dagwright.protocol.sessions import SessionRecord
 from dagwright.protocol.turn_summaries import cut_inside
-from dagwright.protocol.turns import REQUEST_BYTES
+from dagwright.protocol.turns import MAX_TURN_REQUEST_BYTES
 
 if TYPE_CHECKING:
     from dagwright.interfaces.http.context import GatewayContext
@@ -89,7 +89,7 @@ def prepare_run_start(
     if target.kind == "plan":
         template = context.templates[target.name]
         input_text = json.dumps(options.inputs, ensure_ascii=False) if options.inputs else conversation.text.strip()
-        excerpt = cut_inside(input_text, max_bytes=REQUEST_BYTES - _TITLE_BYTES)
+        excerpt = cut_inside(input_text, max_bytes=MAX_TURN_REQUEST_BYTES - _TITLE_BYTES)
         request, title = f"(the plan {template.title}){f' {excerpt}' if excerpt else ''}", template.file
     # Raises errors of the request, which do not depend on the session, before anything starts.
     prepare(None)

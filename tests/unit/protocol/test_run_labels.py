@@ -11,7 +11,7 @@ from dagwright.protocol.fairness import Fairness, FairnessInvalid, fairness_of
 from dagwright.protocol.messages import MessageInvalid
 from dagwright.protocol.run_attributes import attributes_at_start, identifying_pairs
 from dagwright.protocol.run_labels import (
-    KEYWORD_CHARACTERS,
+    MAX_KEYWORD_CHARACTERS,
     MAX_TAGS,
     TagsInvalid,
     checked_tags,
@@ -34,7 +34,7 @@ _MEMO = {
     "tags",
     [
         *({name: "x"} for name in ("", "a b", "a=b", "n" * 65)),
-        *({"a": value} for value in (1, "x\n", "\ud800", "x" * (KEYWORD_CHARACTERS - 1))),
+        *({"a": value} for value in (1, "x\n", "\ud800", "x" * (MAX_KEYWORD_CHARACTERS - 1))),
         {f"t{number}": "x" for number in range(MAX_TAGS + 1)},
     ],
 )
@@ -64,11 +64,11 @@ def test_attributes_from_any_memo_are_within_the_limits_of_the_server() -> None:
         wire.MEMO_TAGS: {f"t{number}": "\ud800" * 300 for number in range(30)},
     }
     title, tags = [pair.value for pair in identifying_pairs(memo)]
-    assert title == "t" * KEYWORD_CHARACTERS
+    assert title == "t" * MAX_KEYWORD_CHARACTERS
     # The server accepts 2,048 bytes of JSON per attribute, and fails a workflow that writes more.
     assert 0 < len(tags) < MAX_TAGS
     assert len(json.dumps(tags)) <= 2_048
-    assert all(len(tag) <= KEYWORD_CHARACTERS for tag in tags)
+    assert all(len(tag) <= MAX_KEYWORD_CHARACTERS for tag in tags)
 
 
 @pytest.mark.parametrize("text", ["\U0001f600" * 300, "я" * 300, '"' * 300, "a" * 300])

@@ -21,7 +21,7 @@ from dagwright.planning.session_names import identity_of, is_session_name, sessi
 from dagwright.protocol.messages import MessageInvalid, ParentSession
 from dagwright.protocol.run_input import RunInput, run_input_from_json, run_input_to_json
 from dagwright.protocol.sessions import SessionNameInvalid, SessionRecord, session_from_json, session_id, session_name
-from dagwright.protocol.turn_summaries import CUT_MARK, OLDER_RESPONSE_BYTES, cut_inside
+from dagwright.protocol.turn_summaries import CUT_MARK, MAX_OLDER_RESPONSE_BYTES, cut_inside
 from dagwright.protocol.turns import TurnEnd, TurnStart, end_of_turn, turn_end_from_json, turn_start_from_json
 from tests.support.plan_building import started_scheduler
 
@@ -186,7 +186,7 @@ def test_response_is_complete_until_the_next_response_and_is_then_shortened() ->
     assert older.ai_response.startswith("row\nrow\n")
     assert CUT_MARK in older.ai_response
     assert older.ai_response.endswith("Which one did you mean?")
-    assert encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES
+    assert encoded_size(older.ai_response) <= MAX_OLDER_RESPONSE_BYTES
 
 
 def test_summary_of_a_turn_without_a_response_has_its_outcome() -> None:
@@ -225,7 +225,7 @@ def test_turn_with_a_stored_response_keeps_the_reference() -> None:
     hydrated = session.with_answers({"a": rows, "gone": "nothing"})
     assert [turn.answer for turn in hydrated.turns] == [rows, "Short."]
     older, newest = hydrated.with_short_responses().turn_summaries()
-    assert (encoded_size(older.ai_response) <= OLDER_RESPONSE_BYTES, CUT_MARK in older.ai_response) == (True, True)
+    assert (encoded_size(older.ai_response) <= MAX_OLDER_RESPONSE_BYTES, CUT_MARK in older.ai_response) == (True, True)
     assert newest.ai_response == "Short."
     assert session.turns[0].response == f"It begins so{CUT_MARK}".strip()
     large = StoredValue("ref", paths=(("x" * 2_000,),), shape=shape)
