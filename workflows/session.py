@@ -96,7 +96,7 @@ class SessionWorkflow:
 
     async def _run_turns(self) -> dict[str, Any]:
         if (turn := self._session.running_turn) is not None and self._turn_to_start is None:
-            self._follow(self._poll_end(turn.run))
+            self._follow(self._poll_end(turn.run_id))
         while not self._session.has_ended:
             await workflow.wait_condition(self._has_work)
             self._publish_state()
@@ -131,7 +131,7 @@ class SessionWorkflow:
             handle = await workflow.start_child_workflow(
                 start.workflow,
                 RawValue(json_payload(encoded)),
-                id=start.run,
+                id=start.run_id,
                 task_queue=start.task_queue,
                 result_type=RawValue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
@@ -145,12 +145,12 @@ class SessionWorkflow:
             )
         except WorkflowAlreadyStartedError:
             # The existing run belongs to another client, and commands to the turn must not affect it.
-            self._session.drop_turn(start.run)
+            self._session.drop_turn(start.run_id)
             return
         except FailureError as error:
-            self._end_turn(start.run, _failed_turn(f"the run {start.run!r} cannot be started: {error.message}"))
+            self._end_turn(start.run_id, _failed_turn(f"the run {start.run_id!r} cannot be started: {error.message}"))
             return
-        self._follow(self._await_end(start.run, handle))
+        self._follow(self._await_end(start.run_id, handle))
 
     def _follow(self, coroutine: Any) -> None:
         # A task without a reference may be garbage-collected.
@@ -186,7 +186,7 @@ class SessionWorkflow:
 
     def _has_ended(self, run_id: str) -> bool:
         turn = self._session.running_turn
-        return turn is None or turn.run != run_id
+        return turn is None or turn.run_id != run_id
 
     def _end_turn(self, run_id: str, end: TurnEnd) -> None:
         self._session.end_turn(run_id, end, at=now_s())
@@ -215,7 +215,7 @@ class SessionWorkflow:
         start = self._turn_from(message)
         if self._session.start_turn(start, at=now_s()):
             self._turn_to_start = start
-        return {"ok": True, "run_id": start.run, "version": self._session.version}
+        return {"ok": True, "run_id": start.run_id, "version": self._session.version}
 
     @start_turn.validator
     def _check_turn(self, message: RawValue) -> None:
@@ -237,7 +237,7 @@ class SessionWorkflow:
             refusal = TurnRejection("invalid", bug_message(error))
         if refusal is None:
             return start
-        details = {"code": refusal.code, "run_id": refusal.run, "version": self._session.version}
+        details = {"code": refusal.code, "run_id": refusal.run_id, "version": self._session.version}
         raise ApplicationError(refusal.message, details, type=wire.ERROR_REFUSED, non_retryable=True)
 
     @workflow.signal(name=wire.SIGNAL_TURN_ENDED)

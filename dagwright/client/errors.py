@@ -17,13 +17,13 @@ class TurnRejected(DagwrightError):
     Args:
         code: a code of `TurnRejection`; `no_worker` if no worker serves the session; `not_started` if the run of the
             turn could not be started; otherwise `invalid` or `too_large`.
-        run: the running turn of the session, if it is the reason.
+        run_id: ID of the running run of the session, if it is the reason.
     """
 
-    def __init__(self, code: str, message: str, run: str | None = None) -> None:
+    def __init__(self, code: str, message: str, run_id: str | None = None) -> None:
         super().__init__(message)
         self.code = code
-        self.run = run
+        self.run_id = run_id
 
 
 class FeedbackRejected(DagwrightError):

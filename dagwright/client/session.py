@@ -186,7 +186,7 @@ def state_of(view: SessionView) -> SessionState:
 def _turn_of(turn: Turn) -> SessionTurn:
     return SessionTurn(
         number=turn.number,
-        run_id=turn.run,
+        run_id=turn.run_id,
         request=turn.request,
         status=turn.status,
         outcome=turn.outcome,

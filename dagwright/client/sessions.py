@@ -97,7 +97,7 @@ class SessionView:
             **{key: document[key] for key in fields},
             "turns": self.session.omitted_turns + len(turns),
             "last_request": turns[-1].request if turns else None,
-            "last_run_id": turns[-1].run if turns else None,
+            "last_run_id": turns[-1].run_id if turns else None,
         }
 
 
@@ -167,26 +167,26 @@ class Sessions:
         if view is None:
             raise SessionNotFound(f"there is no session {name!r}")
         if not view.is_open and (running_turn := view.session.running_turn) is not None:
-            await self._add_outcome(view.session, running_turn.run)
+            await self._add_outcome(view.session, running_turn.run_id)
         return view
 
-    async def _add_outcome(self, session: SessionRecord, run: str) -> None:
+    async def _add_outcome(self, session: SessionRecord, run_id: str) -> None:
         """Add the outcome of the last run to a session that was terminated before it received the outcome."""
         try:
-            view = await self._runs.reader(run).read()
+            view = await self._runs.reader(run_id).read()
         except RunNotFound:
             end = TurnEnd(RunStatus.FAILED.value, outcome="the run is gone from the server")
-            session.end_turn(run, end, at=time.time())
+            session.end_turn(run_id, end, at=time.time())
             return
         if view.ended_at is not None:
-            session.end_turn(run, end_of_turn(view.document_with_refs(), view.scheduler), at=view.ended_at)
+            session.end_turn(run_id, end_of_turn(view.document_with_refs(), view.scheduler), at=view.ended_at)
 
     async def with_full_answers(self, session: SessionRecord) -> SessionRecord:
         """Return a session with the full text of all answers; long answers are read from the payload store.
 
         An answer that is no longer in the store remains truncated.
         """
-        answer_refs = [(turn.run, turn.response_ref) for turn in session.turns if turn.response_ref is not None]
+        answer_refs = [(turn.run_id, turn.response_ref) for turn in session.turns if turn.response_ref is not None]
         full_texts = await asyncio.gather(*(self._runs.stored_text(ref) for _, ref in answer_refs))
         texts = {run: text.strip() for (run, _), text in zip(answer_refs, full_texts, strict=True) if text is not None}
         return session.with_answers(texts)
@@ -272,16 +272,16 @@ class Sessions:
         Raises:
             TurnRejected: a turn is running, and `on_busy` is missing.
         """
-        reported_run: str | None = None
+        reported_id: str | None = None
         while True:
             session = (await self.read(name)).session
             running_turn = session.running_turn
             if running_turn is None or session.turn_of(run) is not None:
                 return session
             if on_busy is None:
-                raise _busy_error(name, running_turn.run)
-            if running_turn.run != reported_run:
-                reported_run = running_turn.run
+                raise _busy_error(name, running_turn.run_id)
+            if running_turn.run_id != reported_id:
+                reported_id = running_turn.run_id
                 on_busy(running_turn)
             await asyncio.sleep(POLL_INTERVAL_S)
 
@@ -383,7 +383,7 @@ class Sessions:
             if not view.is_open:
                 return "has ended"
             if (running_turn := view.session.running_turn) is not None and view.session.is_ending:
-                return f"accepts no more requests, and ends with the run {running_turn.run}"
+                return f"accepts no more requests, and ends with the run {running_turn.run_id}"
             await asyncio.sleep(0.1)
         return "ends as soon as a worker serves it"
 
@@ -433,9 +433,9 @@ def _check_session_of(name: str, run: WorkflowExecution) -> None:
         raise RunIdInUse(f"{message}; choose another id")
 
 
-def _busy_error(name: str, run: str) -> TurnRejected:
-    message = f"the session {name!r} is busy with the run {run!r}; try again when it has ended"
-    return TurnRejected("session_busy", message, run)
+def _busy_error(name: str, run_id: str) -> TurnRejected:
+    message = f"the session {name!r} is busy with the run {run_id!r}; try again when it has ended"
+    return TurnRejected("session_busy", message, run_id)
 
 
 def _rejection_of(error: WorkflowUpdateFailedError) -> TurnRejected:

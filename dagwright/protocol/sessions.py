@@ -99,7 +99,7 @@ class Turn:
 
     Args:
         number: 1 for the first turn of the session.
-        run: id of its run.
+        run_id: id of the turn's run.
         status: `running`, or the final status of the run.
         outcome: outcome on one line.
         response: answer of the turn, if `outcome` does not contain the whole answer.
@@ -109,7 +109,7 @@ class Turn:
     """
 
     number: int
-    run: str
+    run_id: str
     request: str
     status: str = RunStatus.RUNNING.value
     explanation: str | None = None
@@ -123,7 +123,7 @@ class Turn:
     def to_json(self) -> dict[str, Any]:
         return {
             "number": self.number,
-            "run_id": self.run,
+            "run_id": self.run_id,
             "request": self.request,
             "status": self.status,
             "explanation": self.explanation,
@@ -170,12 +170,12 @@ class TurnRejection:
 
     Args:
         code: `session_busy`, `session_changed` or `session_ending`.
-        run: the running run, for `session_busy`.
+        run_id: ID of the running run, for `session_busy`.
     """
 
     code: str
     message: str
-    run: str | None = None
+    run_id: str | None = None
 
 
 @dataclass(slots=True)
@@ -221,9 +221,9 @@ class SessionRecord:
         """Return the ids of the entities, as plans use them: name without `@` -> id."""
         return {name: str(entity["id"]) for name, entity in self.names.items()}
 
-    def turn_of(self, run: str) -> Turn | None:
+    def turn_of(self, run_id: str) -> Turn | None:
         """Return the turn of a run, if it is still stored."""
-        return next((turn for turn in reversed(self.turns) if turn.run == run), None)
+        return next((turn for turn in reversed(self.turns) if turn.run_id == run_id), None)
 
     def turn_texts(self) -> list[str]:
         """Return the turns that have ended as texts for the next planner, oldest first."""
@@ -239,7 +239,7 @@ class SessionRecord:
         Args:
             answers: id of a run -> its answer.
         """
-        turns = [replace(turn, response=answers.get(turn.run, turn.response)) for turn in self.turns]
+        turns = [replace(turn, response=answers.get(turn.run_id, turn.response)) for turn in self.turns]
         return replace(self, turns=turns)
 
     def with_short_responses(self) -> "SessionRecord":
@@ -255,14 +255,14 @@ class SessionRecord:
 
     def refusal_of(self, start: TurnStart) -> TurnRejection | None:
         """Return why a turn cannot start, or `None`. A turn that exists already is not rejected."""
-        if self.turn_of(start.run) is not None:
+        if self.turn_of(start.run_id) is not None:
             return None
         if self.is_ending:
             return TurnRejection("session_ending", f"the session {self.name!r} is ending and accepts no more requests")
         if (running_turn := self.running_turn) is not None:
-            run = running_turn.run
-            message = f"the session {self.name!r} is busy with the run {run!r}; the next turn can start after it"
-            return TurnRejection("session_busy", message, run)
+            run_id = running_turn.run_id
+            message = f"the session {self.name!r} is busy with the run {run_id!r}; the next turn can start after it"
+            return TurnRejection("session_busy", message, run_id)
         if start.version not in (None, self.version):
             message = f"the session {self.name!r} has changed since this turn was prepared: prepare it again"
             return TurnRejection("session_changed", message)
@@ -270,10 +270,10 @@ class SessionRecord:
 
     def start_turn(self, start: TurnStart, *, at: float) -> bool:
         """Start a turn that is not rejected; return `False` for a turn that exists already."""
-        if self.turn_of(start.run) is not None:
+        if self.turn_of(start.run_id) is not None:
             return False
         number = self.omitted_turns + len(self.turns) + 1
-        self.turns.append(Turn(number, start.run, start.request, started_at=format_time(at)))
+        self.turns.append(Turn(number, start.run_id, start.request, started_at=format_time(at)))
         self.policy = start.policy or self.policy
         self._record_change()
         return True
@@ -284,7 +284,7 @@ class SessionRecord:
         Args:
             workflow_id: workflow id of the session.
         """
-        turn_input = {**start.start, "session": ParentSession(workflow_id, start.run).to_json()}
+        turn_input = {**start.start, "session": ParentSession(workflow_id, start.run_id).to_json()}
         if self.resolved_lookups:
             turn_input["bound"] = [dict(lookup) for lookup in self.resolved_lookups]
         options = turn_input.get("options")
@@ -295,14 +295,14 @@ class SessionRecord:
             turn_input["context"] = {name: dict(entity) for name, entity in self.names.items()}
         return turn_input
 
-    def end_turn(self, run: str, end: TurnEnd, *, at: float) -> bool:
+    def end_turn(self, run_id: str, end: TurnEnd, *, at: float) -> bool:
         """Record the end of the run of a turn; return `False` if that turn is not running.
 
         Args:
-            run: id of the run of the turn.
+            run_id: id of the turn's run.
         """
         turn = self.running_turn
-        if turn is None or turn.run != run:
+        if turn is None or turn.run_id != run_id:
             return False
         self.turns[-1] = replace(
             turn,
@@ -329,9 +329,9 @@ class SessionRecord:
         self._record_change()
         return True
 
-    def drop_turn(self, run: str) -> None:
+    def drop_turn(self, run_id: str) -> None:
         """Remove the running turn, because its id belongs to a run that another client started."""
-        if self.running_turn is not None and self.running_turn.run == run:
+        if self.running_turn is not None and self.running_turn.run_id == run_id:
             self.turns.pop()
             self._record_change()
 
@@ -412,7 +412,7 @@ def session_from_json(encoded: Any, *, name: str) -> SessionRecord:
 def _turn_from_json(encoded: Mapping[str, Any]) -> Turn:
     return Turn(
         number=int(encoded["number"]),
-        run=str(encoded["run_id"]),
+        run_id=str(encoded["run_id"]),
         request=cut_bytes(str(encoded["request"]), max_bytes=MAX_TURN_REQUEST_BYTES),
         status=str(encoded["status"]),
         explanation=_cut(encoded.get("explanation"), MAX_EXPLANATION_BYTES),

@@ -60,7 +60,7 @@ class TurnStart:
     """The payload of `start_turn`.
 
     Args:
-        run: workflow id of the run, and id of the turn; a repeated id means the same turn.
+        run_id: workflow id of the run, and id of the turn; a repeated id means the same turn.
         start: input of the run, as for `RunPlan`.
         request: text of the request.
         version: version of the session for which the turn was prepared; `None` means any version.
@@ -71,7 +71,7 @@ class TurnStart:
         fairness: fairness group of the run; `None` means the group of the session.
     """
 
-    run: str
+    run_id: str
     start: Mapping[str, Any]
     request: str = ""
     version: int | None = None
@@ -82,7 +82,7 @@ class TurnStart:
     fairness: Fairness | None = None
 
     def to_json(self) -> dict[str, Any]:
-        encoded = {"run_id": self.run, "start": dict(self.start), "request": self.request, "version": self.version}
+        encoded = {"run_id": self.run_id, "start": dict(self.start), "request": self.request, "version": self.version}
         encoded |= {"workflow": self.workflow, "memo": dict(self.memo)}
         encoded |= {} if self.task_queue is None else {"task_queue": self.task_queue}
         encoded |= {} if self.fairness is None else {"fairness": self.fairness.to_json()}
@@ -126,7 +126,7 @@ def turn_start_from_json(message: Any) -> TurnStart:
         raise MessageInvalid(f"'fairness' is invalid: {error}") from None
     request = message.get("request") or start.get("goal") or ""
     return TurnStart(
-        run=_run_id(message.get("run_id")),
+        run_id=_run_id(message.get("run_id")),
         start=start,
         request=line_or_none(str(request), max_bytes=MAX_TURN_REQUEST_BYTES) or "",
         version=version,

@@ -165,7 +165,7 @@ async def test_concurrent_turns_of_a_session_run_in_sequence(serve: Serve) -> No
         plan_calls = [call for call in live.models.calls if call.metadata["purpose"] == "plan"]
     assert sorted(each.json()["choices"][0]["message"]["content"] for each in responses) == ["It is 3.", "Still 3."]
     assert {each.headers["x-session-id"] for each in responses} == {"gateway-turns"}
-    assert {turn.run for turn in session.turns} == {each.headers["x-run-id"] for each in responses}
+    assert {turn.run_id for turn in session.turns} == {each.headers["x-run-id"] for each in responses}
     assert [turn.status for turn in session.turns] == ["completed", "completed"]
     # The second turn was planned with the answer of the first turn.
     assert "It is 3." in plan_calls[1].text

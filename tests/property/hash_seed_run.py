@@ -84,7 +84,7 @@ def outputs_of(raw: dict[str, Any], source: random.Random, session: SessionRecor
     document = result_document(scheduler, RunFacts("run", "1", notes=current_notes(scheduler)))
     turn = TurnStart(f"run {session.version}", {}, "Do it.")
     session.start_turn(turn, at=1.0)
-    session.end_turn(turn.run, end_of_turn(document, scheduler), at=2.0)
+    session.end_turn(turn.run_id, end_of_turn(document, scheduler), at=2.0)
     return [*outputs, graph_document(scheduler), document, session.to_json(), scheduler.status()]
 
 

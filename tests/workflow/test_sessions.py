@@ -136,7 +136,7 @@ async def test_turns_run_in_sequence_with_the_names_of_earlier_turns(bench: Sess
     await eventually(lambda: len(busy_requests) == 2)
     with pytest.raises(TurnRejected, match=f"is busy with the run '{first.workflow_id}'") as error:
         await bench.sessions.start_turn(unique_name, bench.turn(call("c", "echo", value=1)))
-    assert (error.value.code, error.value.run) == ("session_busy", first.workflow_id)
+    assert (error.value.code, error.value.run_id) == ("session_busy", first.workflow_id)
     bench.bench.open(unique_name)
     runs = [(await each).workflow_id for each in later_starts]
     for run in runs:
@@ -145,7 +145,7 @@ async def test_turns_run_in_sequence_with_the_names_of_earlier_turns(bench: Sess
         await bench.wait_for_turn_end(unique_name, run)
     session = (await bench.sessions.find(unique_name)).session
     assert [(turn.number, turn.status) for turn in session.turns] == [(n, "completed") for n in (1, 2, 3)]
-    assert {turn.run for turn in session.turns} == {first.workflow_id, *runs}
+    assert {turn.run_id for turn in session.turns} == {first.workflow_id, *runs}
     starts = [turn.started_at or "" for turn in session.turns][1:]
     assert all(start >= (turn.ended_at or "z") for start, turn in zip(starts, session.turns, strict=False))
     await bench.close(unique_name)
@@ -291,7 +291,7 @@ async def test_session_ignores_invalid_messages_and_records_failed_starts(
 
     await eventually(is_compensated)
     [turn] = (await bench.sessions.find(unique_name)).session.turns
-    assert (turn.run, turn.status, turn.names) == (f"{unique_name} a", "failed", ())
+    assert (turn.run_id, turn.status, turn.names) == (f"{unique_name} a", "failed", ())
     assert (turn.outcome or "").partition(":")[0] == "invalid"
     await bench.close(unique_name)
 
@@ -441,7 +441,7 @@ async def test_turn_of_an_earlier_execution_is_polled_only_until_its_end(
     monkeypatch.setattr(limits, "SUB_PLAN_CHECK_S", 600.0)
     started_turn = await _start_turn_and_continue_as_new(bench, unique_name, monkeypatch)
     session = (await bench.sessions.find(unique_name)).session
-    assert (session.status, session.turns[0].run) == ("running", started_turn.workflow_id)
+    assert (session.status, session.turns[0].run_id) == ("running", started_turn.workflow_id)
 
     async def has_timer() -> bool:
         return (await _count_events_by_kind(bench, unique_name))[EventType.EVENT_TYPE_TIMER_STARTED] == 1

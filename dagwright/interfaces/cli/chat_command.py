@@ -243,7 +243,7 @@ class Chat:
         if turn is None:
             self._output.print("no run is active")
         else:
-            run = one_line(turn.run)
+            run = one_line(turn.run_id)
             self._output.print(
                 f"the run {run} continues, and the next message waits for it; /cancel cancels it, `dagwright watch` "
                 f"{run} shows it elsewhere; Ctrl-C again ends the chat"
@@ -276,7 +276,7 @@ class Chat:
                 self._output.answer(turn.answer)
         if session.running_turn is not None and self._output.can_ask:
             await self._retrying_connection(
-                lambda: self._follow_and_show(str(session.running_turn and session.running_turn.run), None)
+                lambda: self._follow_and_show(str(session.running_turn and session.running_turn.run_id), None)
             )
 
     async def _run_command(self, chat_input: ChatInput) -> None:
@@ -326,11 +326,11 @@ class Chat:
             raise CommandError("no run is active")
         try:
             self._output.print(
-                await Steering(self._resources.connection).cancel(turn.run, CommandAuthor(account_name()))
+                await Steering(self._resources.connection).cancel(turn.run_id, CommandAuthor(account_name()))
             )
         except (CommandRejected, RunClosed) as error:
             self._output.log(one_line(str(error)))
-        await self._retrying_connection(lambda: self._follow_and_show(turn.run, None))
+        await self._retrying_connection(lambda: self._follow_and_show(turn.run_id, None))
 
     # Turns.
 
@@ -371,7 +371,7 @@ class Chat:
                 if (running_turn := await self._running_turn()) is not None:
                     message_text = busy_session_text(self._name, running_turn)
                     self._output.log(f"{message_text}; this message waits for the end of that run")
-                    await self._follow_and_show(running_turn.run, None)
+                    await self._follow_and_show(running_turn.run_id, None)
         return await self._follow_and_show(run, message)
 
     async def _follow_and_show(self, run: str, message: str | None) -> int:

@@ -109,6 +109,8 @@ def status_line(session: SessionRecord, *, profile: str) -> str:
     turns = format_count(session.omitted_turns + len(session.turns), "turn")
     running_turn = session.running_turn
     run = (
-        f"; running: {one_line(running_turn.run)} ({one_line(running_turn.request, limit=60)})" if running_turn else ""
+        f"; running: {one_line(running_turn.run_id)} ({one_line(running_turn.request, limit=60)})"
+        if running_turn
+        else ""
     )
     return f"session {one_line(session.name)}: {session.status}, {turns}; profile {profile}{run}"

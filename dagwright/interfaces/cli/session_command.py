@@ -104,5 +104,5 @@ def turn_lines(turns: Sequence[Turn]) -> list[str]:
         status = turn.status.replace("_", " ")
         text = turn.outcome or turn.explanation
         outcome = f"{status}: {text}" if text else status
-        lines += [one_line(f"{turn.number}. {turn.request or '(a plan)'}"), one_line(f"   {turn.run}: {outcome}")]
+        lines += [one_line(f"{turn.number}. {turn.request or '(a plan)'}"), one_line(f"   {turn.run_id}: {outcome}")]
     return lines

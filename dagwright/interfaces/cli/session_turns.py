@@ -115,7 +115,7 @@ async def _start_turn(
     """
 
     def log_busy_session(running_turn: Turn) -> None:
-        run = one_line(running_turn.run)
+        run = one_line(running_turn.run_id)
         output.log(
             f"{busy_session_text(turn.name, running_turn)}; this request waits for the end of that run: "
             f"`dagwright watch {run}` shows it, `dagwright inbox` lists its requests"
@@ -136,7 +136,7 @@ async def _start_turn(
 def busy_session_text(name: str, turn: Turn) -> str:
     """Describe a session that is running another turn."""
     request_text = f" ({one_line(turn.request, limit=60)})" if turn.request else ""
-    return f"the session {one_line(name)} is running {one_line(turn.run)}{request_text}"
+    return f"the session {one_line(name)} is running {one_line(turn.run_id)}{request_text}"
 
 
 def command_error_of(rejection: TurnRejected) -> CommandError:

@@ -140,16 +140,16 @@ async def run_of_session(context: GatewayContext, name: str, *, cursor: EventId 
         ApiError: the session has no turns.
     """
     session = (await session_view(context, name)).session
-    if session.running_turn is not None and not await _is_turn_of(context, session.running_turn.run, session.name):
+    if session.running_turn is not None and not await _is_turn_of(context, session.running_turn.run_id, session.name):
         # The turn has the ID of an unrelated run; the session will reject it.
-        session.drop_turn(session.running_turn.run)
-    runs = [turn.run for turn in session.turns]
+        session.drop_turn(session.running_turn.run_id)
+    runs = [turn.run_id for turn in session.turns]
     if cursor is not None and cursor.run in runs:
         index = runs.index(cursor.run) + (1 if cursor.is_end else 0)
         return runs[min(index, len(runs) - 1)]
     if not runs:
         raise ApiError(ErrorCode.NOT_FOUND, f"the session {name!r:.80} has no turns")
-    return session.running_turn.run if session.running_turn is not None else runs[-1]
+    return session.running_turn.run_id if session.running_turn is not None else runs[-1]
 
 
 async def _is_turn_of(context: GatewayContext, run: str, session: str) -> bool:

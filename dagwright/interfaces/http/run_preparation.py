@@ -327,9 +327,9 @@ async def _start_run(context: "GatewayContext", run_start: RunStart) -> None:
             await start_turn(turn, context.runs, context.sessions, run=run_start.run)
             return
         except TurnRejected as rejection:
-            if rejection.code != "session_busy" or rejection.run is None:
+            if rejection.code != "session_busy" or rejection.run_id is None:
                 raise
-            await _reject_if_session_waits(context, run_start.session, rejection.run)
+            await _reject_if_session_waits(context, run_start.session, rejection.run_id)
             run_start.is_waiting.set()
         await asyncio.sleep(POLL_INTERVAL_S)
         _reject_abandoned_turn(context, run_start)

@@ -88,7 +88,7 @@ async def read_session(session_id: str, context: ContextDep) -> Response:
     """Return a session with its turns and the run of its current turn."""
     view = await session_view(context, session_id)
     current_turn = view.session.running_turn
-    run = None if current_turn is None else await run_document(context, current_turn.run)
+    run = None if current_turn is None else await run_document(context, current_turn.run_id)
     return json_response({**_with_public_name(context, view, view.to_json()), "run": run})
 
 

@@ -67,7 +67,7 @@ def test_turn_starts_once_and_only_for_the_current_version_of_the_session() -> N
     assert (_code(session, _turn()), _code(session, _turn("other"))) == (None, "session_busy")
     rejection = session.refusal_of(_turn("other"))
     assert rejection is not None
-    assert (rejection.run, "'r'" in rejection.message) == ("r", True)
+    assert (rejection.run_id, "'r'" in rejection.message) == ("r", True)
     assert not session.end_turn("other", TurnEnd("completed"), at=2.0)
     assert session.end_turn("r", TurnEnd("completed"), at=2.0)
     assert not session.end_turn("r", TurnEnd("failed"), at=3.0)
@@ -89,7 +89,7 @@ def test_running_turn_can_be_dropped() -> None:
     session.drop_turn("r")
     assert session.running_turn is not None
     session.drop_turn("other")
-    assert ([turn.run for turn in session.turns], session.status, session.version) == (["r"], "idle", 4)
+    assert ([turn.run_id for turn in session.turns], session.status, session.version) == (["r"], "idle", 4)
     session.drop_turn("r")
     assert (_code(session, _turn("next", version=3)), session.version) == ("session_changed", 4)
 
@@ -263,7 +263,7 @@ def test_state_of_hundreds_of_turns_is_bounded_and_omitted_turns_are_counted(sig
             assert len(json.dumps(session.to_json(), ensure_ascii=False).encode()) < 50_000
     newest = session.turns[-1]
     assert [turn.response is not None for turn in session.turns[-3:]] == [True, True, True]
-    assert (newest.number, newest.run, session.omitted_turns + len(session.turns)) == (300, "run-299", 300)
+    assert (newest.number, newest.run_id, session.omitted_turns + len(session.turns)) == (300, "run-299", 300)
     assert "n299" in session.names
     assert session.resolved_lookups[-1]["search_text"].startswith("299 ")
 
