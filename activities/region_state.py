@@ -92,10 +92,10 @@ class RegionCache:
 
     def pop(self, workflow_id: str, batch_input: OffloadedBatchInput) -> OffloadedRegionState | None:
         """Remove and return a region in the state after the previous batch; `None` if it is not cached."""
-        state = self._remove((workflow_id, batch_input.inner))
+        state = self._remove((workflow_id, batch_input.region_ref))
         return (
             state
-            if state is not None and state.last_report is not None and state.last_report == batch_input.before
+            if state is not None and state.last_report is not None and state.last_report == batch_input.previous_ref
             else None
         )
 
@@ -108,7 +108,7 @@ class RegionCache:
         if state.scheduler.is_finished:
             return
         state.last_report, state.first_input, state.reported_count = ref, None, len(state.scheduler.state.ended_numbers)
-        key = (workflow_id, batch_input.inner)
+        key = (workflow_id, batch_input.region_ref)
         self._remove(key)
         self._regions[key] = state
         self._expiry_timers[key] = asyncio.get_running_loop().call_later(CACHE_TIME_S, self._remove, key)
@@ -145,9 +145,9 @@ async def fetch_region(batch_input: OffloadedBatchInput, store: PayloadStore) ->
         PayloadMissing, PayloadDamaged: a part of the region is missing or damaged.
         StoreUnavailable: the store does not respond.
     """
-    head, pages = await load_region_pages(batch_input.inner, store)
+    head, pages = await load_region_pages(batch_input.region_ref, store)
     reports: list[bytes] = []
-    report_ref = batch_input.before
+    report_ref = batch_input.previous_ref
     while report_ref is not None:
         reports.append(await store.get(report_ref))
         report_ref = pydantic_core.from_json(reports[-1])["before"]
@@ -162,7 +162,7 @@ def restore_region(stored_region: StoredRegion, batch_input: OffloadedBatchInput
     """
     region = parse_region(stored_region.head, stored_region.pages)
     reports = [pydantic_core.from_json(report_json) for report_json in stored_region.reports]
-    first_input = reports[0]["outside"] if reports else batch_input.outside
+    first_input = reports[0]["outside"] if reports else batch_input.outside_data
     if first_input is None:
         raise ValueError("the first batch of a region has no input")
     try:
@@ -177,7 +177,7 @@ def restore_region(stored_region: StoredRegion, batch_input: OffloadedBatchInput
         scheduler = create_scheduler(region.plan, inputs)
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError(f"invalid region input: {error!r}") from None
-    state = OffloadedRegionState(region, scheduler, batch_input.before, None if reports else first_input)
+    state = OffloadedRegionState(region, scheduler, batch_input.previous_ref, None if reports else first_input)
     if reports:
         ends = [end for report in reports for end in ends_from_json(report, region.plan)]
         _resume(scheduler, outside_ends, ends)

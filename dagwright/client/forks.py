@@ -203,14 +203,14 @@ class Forks:
             if node is None or node.sub_plan is None or not is_partly_reused or task_id in reuse.compensated_ids:
                 continue
             with suppress(RunNotFound):
-                reusable = reuse.table.tasks.setdefault(task_id, ReusableResult(fingerprint="started"))
+                reusable = reuse.table.results.setdefault(task_id, ReusableResult(fingerprint="started"))
                 reusable.child_snapshot = await self._sub_plan_snapshot(
                     view, task_id, node.sub_plan, reuse, differences=differences
                 )
-        if len(reuse.table.tasks) > MAX_REUSABLE_RESULTS:
+        if len(reuse.table.results) > MAX_REUSABLE_RESULTS:
             raise ForkRejected(
                 f"a fork reuses the results of at most {MAX_REUSABLE_RESULTS:,} nodes and items, and "
-                f"{view.workflow_id!r} has {len(reuse.table.tasks):,}"
+                f"{view.workflow_id!r} has {len(reuse.table.results):,}"
             )
 
     async def _sub_plan_snapshot(
@@ -255,7 +255,7 @@ class Forks:
         nodes = {node.id: node for node in plan.nodes}
         async for ref in self._refs_of_offloaded_regions(plan):
             await self._store.renew(ref)
-        for task_id, reusable in table.tasks.items():
+        for task_id, reusable in table.results.items():
             try:
                 for _, part in find_value_refs(reusable.result):
                     if isinstance(part, StoredValue):

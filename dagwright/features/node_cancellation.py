@@ -21,9 +21,9 @@ class NodeCancellation(SchedulerComponent):
         """Return no hooks if no task is being cancelled."""
         return self.hooks if self._state.cancel_deadlines else ()
 
-    def cancel(self, task_id: str, *, until: float) -> None:
+    def cancel(self, task_id: str, *, deadline_at: float) -> None:
         """Cancel a running task, and wait for its end until a deadline; a second call does not change the deadline."""
-        self._state.cancel_deadlines.setdefault(task_id, until)
+        self._state.cancel_deadlines.setdefault(task_id, deadline_at)
         self._scheduler.update_hooks()
 
     def on_node_ended(self, ref: TaskRef, at: float) -> None:  # noqa: ARG002 - a hook
@@ -38,7 +38,7 @@ class NodeCancellation(SchedulerComponent):
 
     def on_timer(self, at: float) -> None:
         """End the tasks that have not stopped in time."""
-        due_ids = [task_id for task_id, until in self._state.cancel_deadlines.items() if until <= at]
+        due_ids = [task_id for task_id, deadline_at in self._state.cancel_deadlines.items() if deadline_at <= at]
         if due_ids:
             # Apply the consequences of other deadlines first.
             self._scheduler.propagate(at)

@@ -62,6 +62,6 @@ class RegionBatches:
             propagation.end(ref, NodeStatus.FAILED, at, error=error)
         self._scheduler.propagate(at)
 
-    def set_region_state(self, task_id: str, inner: "RegionState") -> None:
+    def set_region_state(self, task_id: str, region_state: "RegionState") -> None:
         """Store the state of an offloaded region after a batch."""
-        self._state.records[self._state.numbers[task_id]].result = inner
+        self._state.records[self._state.numbers[task_id]].result = region_state

@@ -15,7 +15,7 @@ from dagwright.core.boundary import wire
 from dagwright.core.model.actor import UNKNOWN_ACTOR
 from dagwright.core.model.requests import Feedback, MessageSource
 from dagwright.features.commands.steering import CommandMessage, apply_command
-from dagwright.features.feedback.feedback_state import EARLY_ANSWERS
+from dagwright.features.feedback.feedback_state import MAX_EARLY_ANSWERS
 from dagwright.protocol.command_messages import (
     COMMAND_ID,
     LENIENT_COMMANDS,
@@ -381,8 +381,8 @@ class EarlyCommands:
             name: name of the message.
         """
         # A flood of other messages must not prevent the cancellation of a run.
-        if len(self._commands) >= (2 * EARLY_ANSWERS if name in LENIENT_COMMANDS else EARLY_ANSWERS):
-            return f"the run has not loaded its plan, and stores at most {EARLY_ANSWERS:,} messages until then"
+        if len(self._commands) >= (2 * MAX_EARLY_ANSWERS if name in LENIENT_COMMANDS else MAX_EARLY_ANSWERS):
+            return f"the run has not loaded its plan, and stores at most {MAX_EARLY_ANSWERS:,} messages until then"
         return None
 
     def store(self, name: str, command: RoutedCommand) -> str | None:

@@ -130,7 +130,7 @@ def inherited_input(run_input: RunInput, scheduler: "RunScheduler", *, number: i
         # Compared by identity: a policy that a person has set is inherited even if it allows all calls, because it
         # also applies to calls that models request, which need approval by default.
         policy=scheduler.state.policy if scheduler.state.policy is not ALLOW_ALL else None,
-        approved_by=feedback.state.approved_by if number < feedback.state.approved_nodes else None,
+        approved_by=feedback.state.approved_by if number < feedback.state.approved_node_count else None,
         approved_tools=dict(feedback.requests.approved_tools),
         shared_budget=shared_budget(scheduler),
         compensate=scheduler.state.options.compensate,

@@ -115,16 +115,16 @@ def _reuse_to_json(scheduler: "RunScheduler", table: ReuseTable) -> dict[str, An
     """Return the data that a fork may still reuse: a result is not needed any more once its node has ended."""
     ended_ids = {
         name
-        for name, reusable in table.tasks.items()
+        for name, reusable in table.results.items()
         if reusable.has_result and (record := scheduler.record_of(name)) is not None and record.status.is_final
     }
-    return {name: reusable.to_json() for name, reusable in table.tasks.items() if name not in ended_ids}
+    return {name: reusable.to_json() for name, reusable in table.results.items() if name not in ended_ids}
 
 
 def _feedback_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
     """Return the requests, the answers and the decisions of people. Empty parts are omitted."""
     feedback, state = scheduler.features.feedback, scheduler.state
-    approved_count = feedback.state.approved_nodes
+    approved_count = feedback.state.approved_node_count
     parts = {
         "requests": feedback.requests.to_json(),
         "overrides": {name: override.to_json() for name, override in state.overrides.items()},
@@ -138,9 +138,9 @@ def _feedback_to_json(scheduler: "RunScheduler") -> dict[str, Any]:
 def _restore_feedback(scheduler: "RunScheduler", feedback: Mapping[str, Any]) -> None:
     overrides = feedback.get("overrides", {})
     scheduler.state.overrides = {name: override_from_json(override) for name, override in overrides.items()}
-    approved_nodes, approved_by = feedback.get("covered", (0, ""))
+    approved_node_count, approved_by = feedback.get("covered", (0, ""))
     scheduler.features.feedback.restore(
-        feedback.get("requests", {}), feedback.get("inputs", {}), (approved_nodes, approved_by)
+        feedback.get("requests", {}), feedback.get("inputs", {}), (approved_node_count, approved_by)
     )
     if "policy" in feedback:
         scheduler.features.feedback.restore_policy(policy_from_json(feedback["policy"]))

@@ -32,12 +32,12 @@ class BudgetRequests(Protocol):
         """Return whether a task has an open request; `BUDGET_TASK` means a request of the run."""
         ...
 
-    def ask_for_run(self, question: Mapping[str, Any], *, task: str, name: str, purpose: Purpose, at: float) -> None:
+    def ask_for_run(self, question: Mapping[str, Any], *, task: str, base_id: str, purpose: Purpose, at: float) -> None:
         """Open a request of the run.
 
         Args:
             task: value for the task field of the request.
-            name: base of the request id.
+            base_id: request id without a number.
         """
         ...
 
@@ -273,9 +273,9 @@ class BudgetAdmission(SchedulerComponent):
             self._requests.close_request(BUDGET_TASK, at)
 
     def _ask_for_more(self, requests: BudgetRequests, budget: Budget, message: str, at: float) -> None:
-        name = BUDGET
-        while self._state.items.find(name) is not None:
-            name = f"{name}#0"
+        base_id = BUDGET
+        while self._state.items.find(base_id) is not None:
+            base_id = f"{base_id}#0"
         prompt = f"The budget of the run is used up ({message}). How much more may it use, or should it finish now?"
         amount_schemas: dict[str, Any] = {
             kind: {
@@ -287,7 +287,7 @@ class BudgetAdmission(SchedulerComponent):
         finish = {"type": "boolean", "title": "true, and no other field, to finish with the results so far"}
         schema = {"type": "object", "properties": {**amount_schemas, "finish": finish}}
         question = {"type": "INFORMATION", "prompt": prompt, "schema": schema}
-        requests.ask_for_run(question, task=BUDGET_TASK, name=name, purpose="budget", at=at)
+        requests.ask_for_run(question, task=BUDGET_TASK, base_id=base_id, purpose="budget", at=at)
 
     # Finishing early.
 

@@ -14,7 +14,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.core.scheduler.extension import Extension
 from dagwright.core.validation.worker_tools import slots_rejection
 from dagwright.features.commands.steering import COMPENSATING_REFUSAL, UnparsedCommand, ref_or_refusal, refusal_of_run
-from dagwright.features.feedback.feedback_state import RUN_ANSWERS_BYTES, SHORT_ANSWER_BYTES
+from dagwright.features.feedback.feedback_state import MAX_RUN_ANSWERS_BYTES, SHORT_ANSWER_BYTES
 from dagwright.features.plan_edits.extension_checks import (
     refusal_of_extension,
     refusal_of_new_arguments,
@@ -68,7 +68,7 @@ class CancelNode:
         for task in _open_tasks(scheduler, ref):
             scheduler.state.record(task).reason = reason
             if scheduler.state.record(task).status is NodeStatus.RUNNING:
-                scheduler.features.cancellation.cancel(scheduler.state.id_of(task), until=at + self.grace_s)
+                scheduler.features.cancellation.cancel(scheduler.state.id_of(task), deadline_at=at + self.grace_s)
             else:
                 tasks_to_end.append(task)
         if self.branch:
@@ -158,10 +158,10 @@ class RetryNode:
 def _refusal_of_size(scheduler: "RunScheduler", sent_value: Any, kind: str) -> str | None:
     """Return why a run cannot store a value from a person in its state, or `None`."""
     size, stored_bytes = encoded_size(sent_value), scheduler.features.feedback.requests.stored_bytes
-    if size <= SHORT_ANSWER_BYTES or stored_bytes + size <= RUN_ANSWERS_BYTES:
+    if size <= SHORT_ANSWER_BYTES or stored_bytes + size <= MAX_RUN_ANSWERS_BYTES:
         return None
     return (
-        f"{kind} of {size:,} bytes are too much: people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, "
+        f"{kind} of {size:,} bytes are too much: people may send {MAX_RUN_ANSWERS_BYTES:,} bytes to a run in total, "
         f"and {stored_bytes:,} are stored; "
         f"a value of up to {SHORT_ANSWER_BYTES:,} bytes, such as a file name, is always accepted"
     )

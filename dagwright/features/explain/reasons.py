@@ -35,9 +35,10 @@ ReasonKind = Literal[
     "completed", "failed", "blocked", "skipped", "cancelled", "superseded",
 ]  # fmt: skip
 """Cause of the wait of an open node, or outcome of an ended node. `run`: a child run executes the node. `group`: one
-call executes it with other pure nodes."""
+call executes the node together with other pure nodes."""
 
-MAX_ITEMS = 20
+_MAX_CAUSING_ITEMS = 20
+"""Maximum number of items of a node that are reported as causes of its state."""
 _MAX_NAMES = 5
 _OPEN_STATUSES = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
@@ -47,11 +48,11 @@ class ServerCall(Protocol):
 
     @property
     def attempt(self) -> int:
-        """1 for the first."""
+        """Number of the attempt, starting with 1."""
 
     @property
     def state(self) -> str:
-        """`backing_off` while it waits for the next attempt, `scheduled` while no worker has it."""
+        """`backing_off` while the call waits for the next attempt, `scheduled` while no worker has taken the call."""
 
     @property
     def last_failure(self) -> str | None:
@@ -59,7 +60,7 @@ class ServerCall(Protocol):
 
     @property
     def next_attempt_at(self) -> float | None:
-        """Seconds since the epoch, while it backs off."""
+        """Time of the next attempt in seconds since the epoch, if the state is `backing_off`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ def join_names(names: Sequence[str], *, conjunction: str = "and") -> str:
 
 def _pending_reason(scheduler: "RunScheduler", node: CompiledNode, task_id: str) -> Reason:
     dependency_ids = [scheduler.plan.nodes[number].id for number in node.dependencies]
-    open_ids = [name for name in dependency_ids if not _status_of(scheduler, name).is_final]
+    open_ids = [node_id for node_id in dependency_ids if not _status_of(scheduler, node_id).is_final]
     kind, required_count = node.join
     names = join_names(open_ids, conjunction="or" if kind == "any" else "and")
     if kind == "any":
@@ -188,7 +189,7 @@ def _items_reason(node: CompiledNode, record: Record) -> Reason:
     open_ids = [*open_task_ids(record, node)]
     unit = "the runs of its items" if is_batched(record) else "its items"
     message = f"waits for {len(open_ids):,} of {unit}"
-    because = open_ids[:MAX_ITEMS]
+    because = open_ids[:_MAX_CAUSING_ITEMS]
     return Reason(node.id, record.status, "items", message, since=record.started_at, because=because)
 
 
@@ -204,27 +205,27 @@ def _ready_reason(scheduler: "RunScheduler", task_id: str, node: CompiledNode, r
 
 
 def _reached_limit(scheduler: "RunScheduler", node: CompiledNode) -> str | None:
-    """Return the limit that keeps a ready task waiting, or `None`."""
+    """Return a text about the limit that keeps a ready task waiting, or `None`."""
     running_counts: Counter[str] = Counter()
-    calls_by_tool: Counter[str] = Counter()
+    call_counts: Counter[str] = Counter()
     total_count = 0
-    for other, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
-        tasks = [(f"{other.id}[{item.key}]", item.record) for item in record.items] or [(other.id, record)]
+    for other_node, record in zip(scheduler.plan.nodes, scheduler.records, strict=True):
+        tasks = [(f"{other_node.id}[{item.key}]", item.record) for item in record.items] or [(other_node.id, record)]
         count = sum(_is_in_flight(scheduler, task_id, task_record) for task_id, task_record in tasks)
-        running_counts[other.id] = count
+        running_counts[other_node.id] = count
         total_count += count
-        calls_by_tool[other.tool] += count if other.kind != "region" else 0
+        call_counts[other_node.tool] += count if other_node.kind != "region" else 0
     tools = scheduler.plan.tools
-    tool, calls_of_tool = tools.get(node.tool), calls_by_tool[node.tool]
+    tool, call_count = tools.get(node.tool), call_counts[node.tool]
     if node.max_parallel is not None and running_counts[node.id] >= node.max_parallel:
         return f"{running_counts[node.id]} items of {node.id} run, and its `max_parallel` is {node.max_parallel}"
-    if tool is not None and tool.max_parallel is not None and calls_of_tool >= tool.max_parallel:
-        return f"{calls_of_tool} calls of {node.tool} run, and its `max_parallel` is {tool.max_parallel}"
-    pausable = {name: count for name, count in calls_by_tool.items() if name and can_be_paused(tools.get(name))}
-    other_calls = sum(pausable.values()) - pausable.get(node.tool, 0)
-    if node.tool in pausable and calls_of_tool >= max_calls_of_tool(other_calls):
-        other_calls_text = f" and {other_calls} calls of other tools" if other_calls else ""
-        calls_text = f"{calls_of_tool} calls of {node.tool}{other_calls_text} run"
+    if tool is not None and tool.max_parallel is not None and call_count >= tool.max_parallel:
+        return f"{call_count} calls of {node.tool} run, and its `max_parallel` is {tool.max_parallel}"
+    pausable_counts = {name: count for name, count in call_counts.items() if name and can_be_paused(tools.get(name))}
+    other_call_count = sum(pausable_counts.values()) - pausable_counts.get(node.tool, 0)
+    if node.tool in pausable_counts and call_count >= max_calls_of_tool(other_call_count):
+        other_calls_text = f" and {other_call_count} calls of other tools" if other_call_count else ""
+        calls_text = f"{call_count} calls of {node.tool}{other_calls_text} run"
         return f"{calls_text}; the remaining slots are reserved for other tools"
     if total_count >= scheduler.state.max_in_flight:
         return (
@@ -267,8 +268,8 @@ def _running_reason(scheduler: "RunScheduler", task_id: str, record: Record, *, 
 
 def _error_message(error: NodeError) -> str:
     """Return the code and message of an error. A message that starts with the code is not prefixed again."""
-    is_named = error.message.startswith(f"{error.code.replace('_', ' ')}:")
-    return error.message if is_named else f"{error.code}: {error.message}"
+    has_code = error.message.startswith(f"{error.code.replace('_', ' ')}:")
+    return error.message if has_code else f"{error.code}: {error.message}"
 
 
 class _EndedTask:
@@ -299,9 +300,9 @@ class _EndedTask:
                 if displayed_status(self._record) is NodeStatus.FAILED and error is not None:
                     message = f"failed, and {self._record.reason}"
                     return self._reason("superseded", message, _error_message(error))
-                newest = self._scheduler.state.newest_id(self._id)
-                by = "" if newest == self._id else f" by {newest}"
-                return self._reason("superseded", f"was superseded{by}", self._record.reason or "")
+                newest_id = self._scheduler.state.newest_id(self._id)
+                by_text = "" if newest_id == self._id else f" by {newest_id}"
+                return self._reason("superseded", f"was superseded{by_text}", self._record.reason or "")
 
     def _reason(self, kind: ReasonKind, message: str, detail: str = "", *, because: Sequence[str] = ()) -> Reason:
         status, ended_at = self._record.status, self._record.ended_at
@@ -316,7 +317,7 @@ class _EndedTask:
             message = "failed and was given a value manually"
         elif self._record.error is not None:
             message = "failed and continued with the value of its on_error"
-        elif any(entry.get("command") == "set_result" for entry in self._overrides()):
+        elif any(entry.get("command") == "set_result" for entry in self._override_commands()):
             # The result does not depend on other nodes.
             message, because = "was given its result manually", []
         elif (origin := self._record.reused or self._record.cached) is not None:
@@ -327,40 +328,42 @@ class _EndedTask:
     def _failure_reason(self) -> Reason:
         error = self._record.error
         failed_items = [item for item in self._record.items if item.record.status is NodeStatus.FAILED]
-        because = [f"{self._node.id}[{item.key}]" for item in failed_items[:MAX_ITEMS]]
+        because = [f"{self._node.id}[{item.key}]" for item in failed_items[:_MAX_CAUSING_ITEMS]]
         return self._reason("failed", "failed", _error_message(error) if error else "", because=because)
 
     def _skip_reason(self) -> Reason:
         node = self._node
         if self._id == node.id:
-            causes = [name for name in self._dependency_ids() if self._skips_dependents(name)]
+            causes = [node_id for node_id in self._dependency_ids() if self._skips_dependents(node_id)]
             if causes and node.join[0] in ("all", "any", "at_least"):
                 return self._reason("skipped", f"was skipped because of {join_names(causes)}", because=causes)
         if any(closing.answer == "skip" for _, closing in self._closings(self._id)):
             return self._reason("skipped", "was skipped manually")
         if node.when is not None:
-            because = [name for name in self._nodes_in_condition() if self._scheduler.record_of(name) is not None]
-            missing = "; ".join(missing_values(self._scheduler, node))
-            detail = f"its condition is false: {node.when}{f' ({missing})' if missing else ''}"
+            because = [
+                node_id for node_id in self._ids_in_condition() if self._scheduler.record_of(node_id) is not None
+            ]
+            missing_text = "; ".join(missing_values(self._scheduler, node))
+            detail = f"its condition is false: {node.when}{f' ({missing_text})' if missing_text else ''}"
             detail = "; ".join([detail, *self._decisions(because)])
             return self._reason("skipped", "was skipped", detail, because=because)
         return self._reason("skipped", "was skipped", "its for_each is null" if node.for_each else "")
 
-    def _decisions(self, names: Sequence[str]) -> Iterator[str]:
-        """Yield the decision of each approval node in `names`, such as `check was rejected by ann`."""
-        for name in names:
-            for _, closing in self._closings(name)[-1:]:
+    def _decisions(self, node_ids: Sequence[str]) -> Iterator[str]:
+        """Yield the decision of each approval node, such as `check was rejected by ann`; other nodes are ignored."""
+        for node_id in node_ids:
+            for _, closing in self._closings(node_id)[-1:]:
                 if closing.answer in ("approved", "rejected"):
-                    yield f"{name} was {closing.answer}{f' by {closing.by}' if closing.by else ''}"
+                    yield f"{node_id} was {closing.answer}{f' by {closing.by}' if closing.by else ''}"
 
     def _dependency_ids(self) -> list[str]:
         return [self._scheduler.plan.nodes[number].id for number in self._node.dependencies]
 
-    def _skips_dependents(self, name: str) -> bool:
-        node, status = self._scheduler.state.node_of(name), _status_of(self._scheduler, name)
+    def _skips_dependents(self, node_id: str) -> bool:
+        node, status = self._scheduler.state.node_of(node_id), _status_of(self._scheduler, node_id)
         return status is NodeStatus.SKIPPED or (status is NodeStatus.FAILED and node.on_error == "skip")
 
-    def _nodes_in_condition(self) -> Sequence[str]:
+    def _ids_in_condition(self) -> Sequence[str]:
         try:
             return parse_checked_condition(
                 self._node.when or "", lambda name: self._scheduler.state.number_of(name) is not None
@@ -382,7 +385,7 @@ class _EndedTask:
             "inputs": self._inputs(),
             "lookups": self._lookups(),
             "answers": self._answers(self._id),
-            "overrides": self._overrides(),
+            "overrides": self._override_commands(),
             "cached": dict(record.cached) if record.cached is not None else None,
             "reused": dict(record.reused) if record.reused is not None else None,
             "result": _preview(record.result) if record.status is NodeStatus.COMPLETED else None,
@@ -407,16 +410,18 @@ class _EndedTask:
         ]
 
     def _answers(self, task_id: str) -> list[dict[str, Any]]:
-        return [{"request_id": name, **closing.to_json()} for name, closing in self._closings(task_id)]
+        return [{"request_id": request_id, **closing.to_json()} for request_id, closing in self._closings(task_id)]
 
     def _closings(self, task_id: str) -> list[tuple[str, Closing]]:
-        """Return the closed requests of a node or item."""
+        """Return the closed requests of a node or item: id and closing, in order."""
         registry = self._scheduler.features.feedback.requests
         count = registry.request_counts.get(task_id, 0)
-        names = [task_id, *(f"{task_id}#{number}" for number in range(2, count + 1))] if count else []
-        return [(name, registry.closed[name]) for name in names if name in registry.closed]
+        request_ids = [task_id, *(f"{task_id}#{number}" for number in range(2, count + 1))] if count else []
+        return [
+            (request_id, registry.closed[request_id]) for request_id in request_ids if request_id in registry.closed
+        ]
 
-    def _overrides(self) -> list[dict[str, Any]]:
+    def _override_commands(self) -> list[dict[str, Any]]:
         override = self._scheduler.state.overrides.get(self._id)
         return [] if override is None else [{**entry, "at": format_time(entry["at"])} for entry in override.commands]
 
@@ -431,7 +436,7 @@ def _preview(value: Any) -> Any:
 
 
 def missing_values(scheduler: "RunScheduler", node: CompiledNode) -> list[str]:
-    """Return the missing and null values that the condition of a node reads, as text."""
+    """Return a text for each missing or null value that the condition of a node reads."""
 
     def root_value(read: Read) -> Any:
         if read.source == "inputs":

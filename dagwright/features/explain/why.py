@@ -56,14 +56,16 @@ def blocking_chain(scheduler: "RunScheduler", *, calls: Mapping[str, ServerCall]
 
     The fact `blocks` is the number of nodes that a failure blocks.
     """
-    tasks = [*(_roots_of_end(scheduler) if scheduler.is_finished else _open_tasks(scheduler))]
-    blocks = Counter(name for record in scheduler.records for name in record.blocked_by)
-    direct_reasons = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in tasks[:MAX_REASONS]]
+    task_ids = [*(_roots_of_end(scheduler) if scheduler.is_finished else _open_tasks(scheduler))]
+    blocked_counts = Counter(node_id for record in scheduler.records for node_id in record.blocked_by)
+    direct_reasons = [reason_of(scheduler, task_id, call=calls.get(task_id)) for task_id in task_ids[:MAX_REASONS]]
     reasons = [
-        replace(reason, facts={**reason.facts, "blocks": blocks[reason.node]}) if blocks[reason.node] else reason
+        replace(reason, facts={**reason.facts, "blocks": blocked_counts[reason.node]})
+        if blocked_counts[reason.node]
+        else reason
         for reason in direct_reasons
     ]
-    return Chain(reasons, max(0, len(tasks) - MAX_REASONS))
+    return Chain(reasons, max(0, len(task_ids) - MAX_REASONS))
 
 
 def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> str:
@@ -84,7 +86,7 @@ def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> s
 
 
 def _first_cause(start: Reason, reasons: Mapping[str, Reason], visited_ids: set[str]) -> Reason | None:
-    return next((reasons[name] for name in start.because if name in reasons and name not in visited_ids), None)
+    return next((reasons[cause] for cause in start.because if cause in reasons and cause not in visited_ids), None)
 
 
 def _clause(reason: Reason, clock: Callable[[float], str]) -> str:
@@ -108,15 +110,17 @@ def _escalation_text(facts: Mapping[str, Any], clock: Callable[[float], str]) ->
     return ", ".join([first, *steps])
 
 
-def _chain_from(scheduler: "RunScheduler", starts: Iterable[str], *, calls: Mapping[str, ServerCall]) -> Chain:
-    queue = deque(starts)
+def _chain_from(scheduler: "RunScheduler", start_ids: Iterable[str], *, calls: Mapping[str, ServerCall]) -> Chain:
+    queue = deque(start_ids)
     known_ids = set(queue)
     reasons: list[Reason] = []
     while queue and len(reasons) < MAX_REASONS:
         task_id = queue.popleft()
         reason = reason_of(scheduler, task_id, call=calls.get(task_id))
         reasons.append(reason)
-        causes = [name for name in reason.because if name not in known_ids and scheduler.record_of(name) is not None]
+        causes = [
+            cause for cause in reason.because if cause not in known_ids and scheduler.record_of(cause) is not None
+        ]
         known_ids.update(causes)
         queue.extend(causes)
     return Chain(reasons, len(queue))
@@ -132,7 +136,7 @@ def _roots_of_end(scheduler: "RunScheduler") -> Sequence[str]:
 
     If there are none, return the skipped nodes that do not depend on a skipped node.
     """
-    # Nodes that only unresolved lookups stopped are omitted: the lookups are the error of the run.
+    # Nodes that were stopped only by unresolved lookups are omitted: the error of the run reports these lookups.
     candidates = [
         (node, record)
         for node, record in scheduler.state.visible_nodes()

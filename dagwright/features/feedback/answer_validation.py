@@ -1,6 +1,6 @@
 """Validation of answers: whether an answer can be accepted, and which requests it answers.
 
-It changes nothing, so that an answer can be rejected before it is in history;
+Validation changes nothing, so an answer can be rejected before the answer is in history.
 `dagwright.features.feedback.answer_handling` applies accepted answers.
 """
 
@@ -21,9 +21,9 @@ from dagwright.core.name_hints import suggestion
 from dagwright.core.validation.inputs import schema_of_missing_inputs
 from dagwright.features.feedback.approval_gate import refusal_message
 from dagwright.features.feedback.feedback_state import (
-    EARLY_ANSWERS,
     EARLY_BYTES,
-    RUN_ANSWERS_BYTES,
+    MAX_EARLY_ANSWERS,
+    MAX_RUN_ANSWERS_BYTES,
     SHORT_ANSWER_BYTES,
     FeedbackState,
     RequestRegistry,
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from dagwright.core.scheduler.extension import Extension
     from dagwright.core.scheduler.run_state import RunState
 
-_MAX_NAMES_COMPARED = 100
+_MAX_COMPARED_IDS = 100
 _MAX_COMPARED_CHARACTERS = 200
-"""Longest name that is compared, in characters: the length of the longest id."""
+"""Longest request id that is compared with existing ids, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,49 +88,51 @@ class AnswerValidator:
             check_budget: compute budget for nodes in the answer; by default the budget for accepted answers.
 
         Returns:
-            The requests with their answers; why the answer is rejected; or `None` if it is early and can be stored.
+            The requests with their answers, a text that explains why the answer is rejected, or `None` if the answer
+            is early and can be stored.
 
         Raises:
             ComputeBudgetExceeded: the remaining compute budget is too small.
         """
-        name, registry = feedback.request, self._requests
+        request_id, registry = feedback.request, self._requests
         check_budget = check_budget or registry.check_budget
         check_budget.start(at)
         if (problem := size_problem([feedback.answer, feedback.by, feedback.note])) is not None:
             return problem
-        if (request := registry.open.get(name)) is not None:
+        if (request := registry.open.get(request_id)) is not None:
             return self.validate_for([request], feedback, at, check_budget=check_budget)
-        if (closing := registry.closed.get(name)) is not None:
-            return closing.reason(name)
-        number = self._state.numbers.get(name)
+        if (closing := registry.closed.get(request_id)) is not None:
+            return closing.reason(request_id)
+        number = self._state.numbers.get(request_id)
         if number is not None and self._state.plan.nodes[number].for_each is not None:
             requests = self._requests_of_items(number)
             if not requests:
-                return f"no item of {name!r} asks anything now"
+                return f"no item of {request_id!r} asks anything now"
             return self.validate_for(requests, feedback, at, check_budget=check_budget)
-        return self._problem_of_early(feedback, check_budget)
+        return self._problem_of_early_answer(feedback, check_budget)
 
-    def open_request_count(self, name: str) -> int:
-        """Return the number of open requests of an id; for a node with `for_each`, of all its items."""
-        if name in self._requests.open:
+    def open_request_count(self, request_id: str) -> int:
+        """Return how many open requests an answer to an id answers: for a node with `for_each`, one for each item that
+        has a request."""
+        if request_id in self._requests.open:
             return 1
-        number = self._state.numbers.get(name)
+        number = self._state.numbers.get(request_id)
         return 0 if number is None else len(self._requests_of_items(number))
 
     def _requests_of_items(self, number: int) -> list[Request]:
-        name = self._state.plan.nodes[number].id
-        task_ids = [f"{name}[{item.key}]" for item in self._state.records[number].items]
+        node_id = self._state.plan.nodes[number].id
+        task_ids = [f"{node_id}[{item.key}]" for item in self._state.records[number].items]
         return [request for task_id in task_ids if (request := self._requests.of_task(task_id)) is not None]
 
-    def _storage_problem(self, feedback: Feedback, count: int) -> str | None:
+    def _storage_problem(self, feedback: Feedback, request_count: int) -> str | None:
         """Return why an answer exceeds the limit of stored answers, or `None`; short answers are always accepted."""
         size, stored_bytes = encoded_size(feedback.answer), self._requests.stored_bytes
-        if size <= SHORT_ANSWER_BYTES or stored_bytes + size * count <= RUN_ANSWERS_BYTES:
+        if size <= SHORT_ANSWER_BYTES or stored_bytes + size * request_count <= MAX_RUN_ANSWERS_BYTES:
             return None
-        recipients = f" to {count:,} requests" if count > 1 else ""
+        requests_text = f" to {request_count:,} requests" if request_count > 1 else ""
         return (
-            f"an answer of {size:,} bytes{recipients} is too much: "
-            f"people may send {RUN_ANSWERS_BYTES:,} bytes to a run in total, and {stored_bytes:,} are stored; "
+            f"an answer of {size:,} bytes{requests_text} is too much: "
+            f"people may send {MAX_RUN_ANSWERS_BYTES:,} bytes to a run in total, and {stored_bytes:,} are stored; "
             f"answers of at most {SHORT_ANSWER_BYTES:,} bytes, such as a file name, are always accepted"
         )
 
@@ -141,7 +143,7 @@ class AnswerValidator:
         check_budget = check_budget or self._requests.check_budget
         check_budget.start(at)
         accepted_answers: list[AcceptedAnswer] = []
-        answers: dict[bytes, Any] = {}
+        answers_by_question: dict[bytes, Any] = {}
         for request in requests:
             if request.deadline_at is not None and request.deadline_at <= at and request.escalates_to is None:
                 return Closing("expired", request.deadline_at).reason(request.id)
@@ -150,17 +152,17 @@ class AnswerValidator:
             # The items of a map usually have the same question, and an answer may be large.
             key = question_key(request)
             try:
-                if key not in answers:
-                    answers[key] = normal_form(request, feedback.answer)
-                    self.check_arguments(request, answers[key])
-                if adds_nodes(request, answers[key]):
+                if key not in answers_by_question:
+                    answers_by_question[key] = normal_form(request, feedback.answer)
+                    self.check_arguments(request, answers_by_question[key])
+                if adds_nodes(request, answers_by_question[key]):
                     storage_problem = self._storage_problem(feedback, 1)
                     return storage_problem or self._with_extension(
-                        request, answers[key], request_count=len(requests), check_budget=check_budget
+                        request, answers_by_question[key], request_count=len(requests), check_budget=check_budget
                     )
             except BadAnswer as error:
                 return f"{request.id!r}: {error}"
-            accepted_answers.append(AcceptedAnswer(request, answers[key]))
+            accepted_answers.append(AcceptedAnswer(request, answers_by_question[key]))
         return self._storage_problem(feedback, len(accepted_answers)) or accepted_answers
 
     def _with_extension(
@@ -205,7 +207,7 @@ class AnswerValidator:
         return extension
 
     def check_arguments(self, request: Request, answer: Any) -> None:
-        """Check the arguments in an approval or in a request to retry.
+        """Check the arguments in an answer to an approval request or to a request about an error.
 
         Raises:
             BadAnswer: the arguments are not allowed.
@@ -228,28 +230,28 @@ class AnswerValidator:
         ):
             raise BadAnswer(refusal_message(node.tool))
 
-    def _problem_of_early(self, feedback: Feedback, check_budget: ComputeBudget) -> str | None:
+    def _problem_of_early_answer(self, feedback: Feedback, check_budget: ComputeBudget) -> str | None:
         """Return why an answer to a request that is not open yet cannot be stored, or `None`."""
-        name, registry = feedback.request, self._requests
-        if name == INPUTS and self._will_request_inputs():
+        request_id, registry = feedback.request, self._requests
+        if request_id == INPUTS and self._will_request_inputs():
             return self._problem_of_storing(feedback) or self._storage_problem(feedback, 1)
-        ref = self.find_requester(name)
+        ref = self.find_requester(request_id)
         if ref is None:
-            # Only some names are compared: a run may have 100,000 names.
-            names = [*islice(chain(registry.open, self._state.numbers), _MAX_NAMES_COMPARED)]
-            can_compare = registry.hint_budget.remaining > 0 and len(name) <= _MAX_COMPARED_CHARACTERS
-            hint = suggestion(name, names) if can_compare else None
-            return f"there is no request {name!r:.200}" + (f"; {hint}" if hint else "")
+            # Only some ids are compared: a run may have 100,000 ids.
+            known_ids = [*islice(chain(registry.open, self._state.numbers), _MAX_COMPARED_IDS)]
+            can_compare = registry.hint_budget.remaining > 0 and len(request_id) <= _MAX_COMPARED_CHARACTERS
+            hint = suggestion(request_id, known_ids) if can_compare else None
+            return f"there is no request {request_id!r:.200}" + (f"; {hint}" if hint else "")
         record = self._state.record(ref)
         if record.status.is_final or self._state.is_finished:
-            return f"{name!r} asks nothing: it is {record.status.value}"
-        if self._state.plan.nodes[ref.node].kind == "lookup" and name != self._state.id_of(ref):
+            return f"{request_id!r} asks nothing: it is {record.status.value}"
+        if self._state.plan.nodes[ref.node].kind == "lookup" and request_id != self._state.id_of(ref):
             # The next question of a lookup is unknown, so an early answer cannot be checked.
             open_request = registry.of_task(self._state.id_of(ref))
             open_text = f"; {open_request.id!r} is open" if open_request is not None else ""
-            return f"{name!r} is not open: the questions of a lookup depend on earlier answers{open_text}"
+            return f"{request_id!r} is not open: the questions of a lookup depend on earlier answers{open_text}"
         if (reason := self._reason_without_request(self._state.plan.nodes[ref.node])) is not None:
-            return f"{name!r} never asks: {reason}"
+            return f"{request_id!r} never asks: {reason}"
         if (mismatch := _mismatch_with_question(self._state.plan.nodes[ref.node], feedback)) is not None:
             return mismatch
         refusal = self._problem_of_storing(feedback) or self._storage_problem(feedback, 1)
@@ -262,14 +264,14 @@ class AnswerValidator:
         return is_plan_open and schema_of_missing_inputs(self._state.plan.inputs, self._state.inputs) is not None
 
     def _problem_of_storing(self, feedback: Feedback) -> str | None:
-        name, registry = feedback.request, self._requests
+        request_id, registry = feedback.request, self._requests
         if not isinstance(feedback.answer, Mapping):
-            return f'{name!r} has not asked yet, and an early answer must be an object such as {{"text": "…"}}'
-        if name in registry.early_answers:
-            by = registry.early_answers[name].by or "a user without a name"
-            return f"{name!r} has not asked yet, and an answer of {by} is stored already"
-        if len(registry.early_answers) >= EARLY_ANSWERS:
-            return f"{name!r} has not asked yet, and the maximum of {EARLY_ANSWERS:,} early answers is stored"
+            return f'{request_id!r} has not asked yet, and an early answer must be an object such as {{"text": "…"}}'
+        if request_id in registry.early_answers:
+            by = registry.early_answers[request_id].by or "a user without a name"
+            return f"{request_id!r} has not asked yet, and an answer of {by} is stored already"
+        if len(registry.early_answers) >= MAX_EARLY_ANSWERS:
+            return f"{request_id!r} has not asked yet, and the maximum of {MAX_EARLY_ANSWERS:,} early answers is stored"
         return size_problem([feedback.answer, feedback.by, feedback.note], EARLY_BYTES)
 
     def _problem_of_nodes(self, feedback: Feedback, check_budget: ComputeBudget) -> str | None:
@@ -292,9 +294,9 @@ class AnswerValidator:
             return f"answer the node of its sub-plan, such as {node.id}/check"
         return "it calls a `pure` tool" if tool is not None and tool.effects is Effects.PURE else None
 
-    def find_requester(self, name: str) -> TaskRef | None:
+    def find_requester(self, request_id: str) -> TaskRef | None:
         """Return the node or item that may open a request with an id; for an item that does not exist yet, its node."""
-        for task_id in dict.fromkeys((name, task_id_of_numbered_id(name))):
+        for task_id in dict.fromkeys((request_id, task_id_of_numbered_id(request_id))):
             if (ref := self._state.items.find(task_id)) is not None:
                 return None if self._state.plan.nodes[ref.node].kind == "region" else ref
             start = task_id.find("[")

@@ -108,7 +108,9 @@ class ApprovalGate:
             # The nodes of a sub-plan are checked one by one in its child run.
             tools_of_agent = inline_tools(node)
             verdict = "run" if tools_of_agent is None else state.policy.verdict_on_inline(tools_of_agent)
-        is_approved = ref.node < self._feedback.approved_nodes or node.tool in self._feedback.requests.approved_tools
+        is_approved = (
+            ref.node < self._feedback.approved_node_count or node.tool in self._feedback.requests.approved_tools
+        )
         return "run" if verdict == "ask" and is_approved else verdict
 
     def items_may_open_requests(self, number: int) -> bool:

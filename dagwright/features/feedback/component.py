@@ -68,8 +68,8 @@ class HumanFeedback(SchedulerComponent):
         """Policy of child runs: tools that a person approved for the whole run need no approval there."""
         return allow_tools(self._state.policy, self.requests.approved_tools)
 
-    def _is_request_id(self, name: str) -> bool:
-        return name in self.requests.open or name in self.requests.closed
+    def _is_request_id(self, candidate_id: str) -> bool:
+        return candidate_id in self.requests.open or candidate_id in self.requests.closed
 
     # Hooks.
 
@@ -225,9 +225,10 @@ class HumanFeedback(SchedulerComponent):
         """Return why an answer would be rejected now, or `None`; it has no side effects."""
         return self._validator.refusal_of(feedback, at)
 
-    def open_request_count(self, name: str) -> int:
-        """Return the number of open requests of an id; for a node with `for_each`, of all its items."""
-        return self._validator.open_request_count(name)
+    def open_request_count(self, request_id: str) -> int:
+        """Return how many open requests an answer to an id answers: for a node with `for_each`, one for each item that
+        has a request."""
+        return self._validator.open_request_count(request_id)
 
     def set_policy(self, policy: Policy, at: float, *, by: str = "") -> None:
         """Change the policy. Tasks whose approval is no longer needed start, or fail if denied."""
@@ -252,7 +253,7 @@ class HumanFeedback(SchedulerComponent):
         self.state.requests = registry_from_json(requests)
         self.state.given_inputs.update(inputs)
         self._state.inputs.update(self.state.given_inputs)
-        self.state.approved_nodes, self.state.approved_by = approved
+        self.state.approved_node_count, self.state.approved_by = approved
         self._has_requests = bool(self.requests.open or self.requests.early_answers or self.requests.early_ids_by_node)
         self._scheduler.update_hooks()
 

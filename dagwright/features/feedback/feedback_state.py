@@ -11,18 +11,18 @@ from dagwright.core.model.requests import Closing, Feedback, Request
 
 NotificationKind = Literal["opened", "reminded", "escalated", "expired", "answered", "closed"]
 
-EARLY_ANSWERS = 1_000
+MAX_EARLY_ANSWERS = 1_000
 """Maximum number of stored answers to requests that are not open yet."""
 EARLY_BYTES = 64 * 1024
 """Maximum size of all answers to requests that are not open yet."""
 MAX_CHECKPOINT_BYTES = 64 * 1024
 """Maximum size of the checkpoint that a tool saves with a question."""
-RUN_ANSWERS_BYTES = 8 * 1024 * 1024
+MAX_RUN_ANSWERS_BYTES = 8 * 1024 * 1024
 """Maximum size of answers, results, arguments and nodes that people send to a run: half of the size limit of a
 snapshot, because they are part of the state of the run."""
 SHORT_ANSWER_BYTES = 1024
 """Answers up to this size are always accepted, because otherwise a waiting node could not be ended."""
-HINTS_PER_ACTIVATION = 100
+MAX_HINTS_PER_ACTIVATION = 100
 """Rejections per activation that may search for a similar name: a search takes 1 ms, and thousands of answers may
 arrive."""
 
@@ -60,7 +60,7 @@ class RequestRegistry:
         self.early_ids_by_node: dict[int | None, list[str]] = {}
         """Number of a node -> ids of the early answers to requests of the node and its items; `None` is the run."""
         self.due_answers: list[Feedback] = []
-        """Early answers that add nodes and whose requests are open; handled after everything else has progressed."""
+        """Early answers that add nodes, and whose requests have opened: applied once all dependents are updated."""
         self.stored_bytes = 0
         """Size of all answers that were accepted or stored, as JSON."""
         self.request_counts: dict[str, int] = {}
@@ -70,10 +70,10 @@ class RequestRegistry:
         self.notifications: list[Notification] = []
         """Notifications that were not sent yet, in order; the sender removes them."""
         self.rejections: list[str] = []
-        """Reasons why early answers were dropped: invalid, or never requested; `take_rejections` empties it."""
+        """Reasons why early answers were dropped: an answer was invalid or never requested."""
         self.approved_tools: dict[str, str] = {}
         """Tool -> the user who approved all its calls in this run."""
-        self.hint_budget = ComputeBudget(HINTS_PER_ACTIVATION)
+        self.hint_budget = ComputeBudget(MAX_HINTS_PER_ACTIVATION)
         """Rejections that may still search for a similar name; charged by the code that changes the run."""
         self.check_budget = ComputeBudget(CHECK_BUDGET)
         """Budget for checks of nodes that users send; a separate budget, so that these checks never fail a node."""
@@ -218,7 +218,7 @@ def registry_from_json(encoded: Mapping[str, Any]) -> RequestRegistry:
 
 
 def _values_of(entry: Closing | Feedback) -> list[Any]:
-    return [getattr(entry, part.name) for part in fields(entry)]
+    return [getattr(entry, entry_field.name) for entry_field in fields(entry)]
 
 
 _DEFAULTS = {part.name: part.default for part in fields(Request)}
@@ -245,14 +245,14 @@ class FeedbackState:
 
     Args:
         given_inputs: inputs that a person provided after the start.
-        approved_nodes: number of nodes, from the first, that were approved together with the plan.
+        approved_node_count: number of nodes, from the first, that were approved together with the plan.
         approved_by: user who approved the plan.
         policy_changed: whether a person changed the policy of the run.
     """
 
     requests: RequestRegistry = field(default_factory=RequestRegistry)
     given_inputs: dict[str, Any] = field(default_factory=dict)
-    approved_nodes: int = 0
+    approved_node_count: int = 0
     approved_by: str = ""
     policy_changed: bool = False
 

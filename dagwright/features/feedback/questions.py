@@ -1,4 +1,4 @@
-"""Check questions to people, whose bindings have been resolved, and create requests for them."""
+"""Check questions whose bindings have been resolved, and create requests with these questions."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,9 +19,9 @@ from dagwright.core.name_hints import suggestion
 from dagwright.core.text import cut_characters
 from dagwright.core.validation.human_fields import problems_of_question
 
-PROMPT_CHARACTERS = 8_000
+MAX_PROMPT_CHARACTERS = 8_000
 """Maximum length of a prompt; the rest is cut."""
-_REPORTED_PROBLEMS = 3
+_MAX_REPORTED_PROBLEMS = 3
 
 
 class BadQuestion(Exception):
@@ -36,8 +36,8 @@ def _field_problem(path: tuple[str | int, ...], kind: str, message: str) -> str:
     label = ".".join(map(str, path))
     if kind != "extra_forbidden":
         return f"{label}: {message}".lstrip(": ")
-    known = [field.alias or name for name, field in Human.model_fields.items()]
-    return "; ".join(filter(None, [f"unknown field {label!r}", suggestion(str(path[-1]), known)]))
+    known_names = [field.alias or name for name, field in Human.model_fields.items()]
+    return "; ".join(filter(None, [f"unknown field {label!r}", suggestion(str(path[-1]), known_names)]))
 
 
 def validate_question_fields(question: Any) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def validate_question_fields(question: Any) -> dict[str, Any]:
         human = Human.model_validate(fields)
     except ValidationError as error:
         problems = [_field_problem(details["loc"], details["type"], details["msg"]) for details in error.errors()]
-        raise BadQuestion(f"invalid question of the tool: {'; '.join(problems[:_REPORTED_PROBLEMS])}") from None
+        raise BadQuestion(f"invalid question of the tool: {'; '.join(problems[:_MAX_REPORTED_PROBLEMS])}") from None
     for path, message, _ in problems_of_question(human):
         raise BadQuestion(f"invalid question of the tool: {'.'.join(map(str, path))}: {message}")
     return question_of(human)
@@ -99,12 +99,12 @@ def request_of(
     return request
 
 
-def _prompt_of(prompt: Any, name: str) -> str:
+def _prompt_of(prompt: Any, subject: str) -> str:
     if prompt is None or prompt == "":
-        return f"Approve {name!r}?" if name else ""
+        return f"Approve {subject!r}?" if subject else ""
     display_value = prompt if is_inline_value(prompt) else format_value_refs(prompt, _ref_text)
     text = as_text(display_value)
-    return cut_characters(text, PROMPT_CHARACTERS)
+    return cut_characters(text, MAX_PROMPT_CHARACTERS)
 
 
 def _ref_text(part: ValueRef) -> Any:

@@ -45,11 +45,11 @@ class RunRequests:
 
     def start_or_request_inputs(self, at: float) -> None:
         """Start the run, or request all missing inputs in one form first."""
-        missing = schema_of_missing_inputs(self._state.plan.inputs, self._state.inputs)
-        if missing is None:
+        missing_schema = schema_of_missing_inputs(self._state.plan.inputs, self._state.inputs)
+        if missing_schema is None:
             self._scheduler.start(at)
         else:
-            self._ask_for_inputs(missing, at)
+            self._ask_for_inputs(missing_schema, at)
 
     def _ask_for_inputs(self, schema: Mapping[str, Any], at: float) -> None:
         """Request the missing inputs; the answer starts the run.
@@ -69,7 +69,7 @@ class RunRequests:
 
     def approve_plan(self, by: str) -> None:
         """Record that a person approved the plan, so that the policy requires no approval of its nodes."""
-        self._feedback.approved_nodes, self._feedback.approved_by = self._state.plan.written_count, by
+        self._feedback.approved_node_count, self._feedback.approved_by = self._state.plan.written_count, by
 
     def _apply_plan_answer(self, answer: Any, feedback: Feedback, at: float) -> None:
         if answer["approved"]:
@@ -87,14 +87,14 @@ class RunRequests:
         """Return whether a task has an open request. A reserved task name means a request of the run."""
         return self._feedback.requests.of_task(task) is not None
 
-    def ask_for_run(self, question: Mapping[str, Any], *, task: str, name: str, purpose: Purpose, at: float) -> None:
+    def ask_for_run(self, question: Mapping[str, Any], *, task: str, base_id: str, purpose: Purpose, at: float) -> None:
         """Open a request of the run.
 
         Args:
             task: value for the task field of the request.
-            name: base of the request id.
+            base_id: request id without a number.
         """
-        self._opener.add(request_of(question, self._opener.free_id(task, name), task=task, purpose=purpose, at=at))
+        self._opener.add(request_of(question, self._opener.free_id(task, base_id), task=task, purpose=purpose, at=at))
 
     def close_request(self, task: str, at: float) -> None:
         """Close the open request of a task, if it has one."""

@@ -41,8 +41,8 @@ class ForkReuse(SchedulerComponent):
         """Complete a node or item with its result in the source run, if its fingerprint is the same."""
         state = self._state
         node = state.plan.nodes[ref.node]
-        reusable = self.table.tasks.get(state.id_of(ref)) if self.table is not None else None
-        if reusable is None or not reusable.has_result:
+        reusable_result = self.table.results.get(state.id_of(ref)) if self.table is not None else None
+        if reusable_result is None or not reusable_result.has_result:
             return False
         # Conditions of region members are not evaluated here, and members of offloaded regions are not known.
         if node.kind == "reported" and (node.when is not None or state.regions.is_inside_offloaded(ref.node)):
@@ -55,24 +55,25 @@ class ForkReuse(SchedulerComponent):
                 fingerprint = fingerprint_of(state, ref, table=self.table)
         except (UnresolvedReference, ComputeBudgetExceeded):
             return False
-        is_reusable = node.kind != "lookup" or state.options.resolver.is_reusable(node, reusable.result)
-        if fingerprint != reusable.fingerprint or not is_reusable:
+        is_reusable = node.kind != "lookup" or state.options.resolver.is_reusable(node, reusable_result.result)
+        if fingerprint != reusable_result.fingerprint or not is_reusable:
             return False
-        apply_reusable_result(state.record(ref), reusable)
+        apply_reusable_result(state.record(ref), reusable_result)
         self._scheduler.propagation.end(ref, NodeStatus.COMPLETED, at)
         return True
 
     def before_start(self, task: Task, at: float) -> bool:  # noqa: ARG002 - a hook
-        """Set the idempotency key of a task in the source run, and the reusable results of its child run."""
-        reusable = self.table.entry_with_key(task.id, task.node.id) if self.table is not None else None
-        if reusable is None:
+        """Give a task the idempotency key that it had in the source run, and its child run the reusable results."""
+        reusable_result = self.table.entry_with_key(task.id, task.node.id) if self.table is not None else None
+        if reusable_result is None:
             return False
-        task.child_snapshot = reusable.child_snapshot
+        task.child_snapshot = reusable_result.child_snapshot
         has_child_runs = task.is_child_run or task.map_batch is not None
-        if reusable.scope is None or (has_child_runs and reusable.fingerprint):
+        if reusable_result.scope is None or (has_child_runs and reusable_result.fingerprint):
             return False
         has_same_call = (
-            not reusable.fingerprint or fingerprint_of(self._state, task.ref, table=self.table) == reusable.fingerprint
+            not reusable_result.fingerprint
+            or fingerprint_of(self._state, task.ref, table=self.table) == reusable_result.fingerprint
         )
-        task.scope = self._state.record(task.ref).scope = reusable.scope if has_same_call else None
+        task.scope = self._state.record(task.ref).scope = reusable_result.scope if has_same_call else None
         return False

@@ -92,10 +92,10 @@ def fingerprint_of_map(
         [[list(path), list(map(str, template))] for path, template in node.bindings],
         node.when,
     ]
-    condition = [_outcome(state, name, table) for name in _nodes_in_condition(state, node)]
+    condition_outcomes = [_cached_outcome(state, node_id, table) for node_id in _ids_in_condition(state, node)]
     definition = _definition(state, number, version, table)
     return _digest(
-        [*definition, encoded_items, values, template_texts, condition, *_unread_outcomes(state, node, table)]
+        [*definition, encoded_items, values, template_texts, condition_outcomes, *_unread_outcomes(state, node, table)]
     )
 
 
@@ -120,8 +120,8 @@ def _mark(part: Any) -> Any:
 
 
 def _digest(value: Any) -> str:
-    canonical = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    canonical_json = json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(canonical_json.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
 def _definition(state: "RunState", number: int, version: str | None, table: ReuseTable | None) -> list[Any]:
@@ -154,14 +154,14 @@ def _unread_outcomes(state: "RunState", node: CompiledNode, table: ReuseTable | 
         return
     templates: list[Template] = [template for _, template in (*node.bindings, *node.item_bindings)]
     templates += [template for template in (node.for_each, node.key) if isinstance(template, tuple)]
-    nodes_read = {part.node for part in references_in(templates) if isinstance(part, ResultOf)}
-    nodes_read.update(_nodes_in_condition(state, node))
+    ids_read = {part.node for part in references_in(templates) if isinstance(part, ResultOf)}
+    ids_read.update(_ids_in_condition(state, node))
     for dependency in node.dependencies:
-        if state.plan.nodes[dependency].id not in nodes_read:
-            yield _outcome(state, state.plan.nodes[dependency].id, table)
+        if state.plan.nodes[dependency].id not in ids_read:
+            yield _cached_outcome(state, state.plan.nodes[dependency].id, table)
 
 
-def _outcome(state: "RunState", node_id: str, table: ReuseTable | None) -> str:
+def _cached_outcome(state: "RunState", node_id: str, table: ReuseTable | None) -> str:
     number = state.number_of(node_id)
     if number is None:
         return ""
@@ -179,7 +179,7 @@ def _outcome_of(record: Record) -> str:
     return f"{record.status.value} {digest_of(record.result)}"
 
 
-def _nodes_in_condition(state: "RunState", node: CompiledNode) -> Sequence[str]:
+def _ids_in_condition(state: "RunState", node: CompiledNode) -> Sequence[str]:
     if node.when is None:
         return ()
     try:

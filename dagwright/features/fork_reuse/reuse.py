@@ -1,8 +1,8 @@
 """Data that a fork may reuse from its source run: results, idempotency keys, and data of child runs.
 
 A result is reused if the fingerprint of its node is the same (`features.fork_reuse.fingerprint`). This is decided when
-the node becomes ready, so a result is also reused if a dependency ran again and returned the same value. It must not
-import the scheduler.
+the node becomes ready, so a result is also reused if a dependency ran again and returned the same value. This
+module must not import the scheduler.
 """
 
 from collections.abc import Mapping
@@ -84,16 +84,16 @@ class ReuseTable:
         definitions: node number -> cached digest of the node's sub-plan.
     """
 
-    tasks: dict[str, ReusableResult] = field(default_factory=dict)
+    results: dict[str, ReusableResult] = field(default_factory=dict)
     digests: dict[int, str] = field(default_factory=dict)
     definitions: dict[int, str] = field(default_factory=dict)
 
     def entry_with_key(self, task_id: str, node_id: str) -> ReusableResult | None:
         """Return the entry with the idempotency key of a task, or the entry of its node if the node had not started."""
-        reusable = self.tasks.get(task_id)
+        reusable = self.results.get(task_id)
         if (
             reusable is None
-            and (reusable_node := self.tasks.get(node_id)) is not None
+            and (reusable_node := self.results.get(node_id)) is not None
             and not reusable_node.fingerprint
         ):
             return reusable_node
@@ -106,7 +106,7 @@ def reuse_table_from_json(encoded: Mapping[str, Any]) -> ReuseTable:
     Raises:
         KeyError, TypeError, ValueError, AttributeError: `encoded` has another form.
     """
-    return ReuseTable({str(name): reusable_result_from_json(reusable) for name, reusable in encoded.items()})
+    return ReuseTable({str(task_id): reusable_result_from_json(result) for task_id, result in encoded.items()})
 
 
 def apply_reusable_result(record: Record, reusable: ReusableResult) -> None:

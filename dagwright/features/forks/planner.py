@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
 _NOT_IN_DEFINITION = frozenset({"dependencies", "projections", "kind", "title", "priority", "supersedes"})
-"""Fields that do not affect the call of a node; its kind depends on its region."""
+"""Fields that do not affect the call of a node. The kind is one of them, because it depends on the region."""
 _STARTED_STATUSES = (NodeStatus.READY, NodeStatus.RUNNING, NodeStatus.WAITING)
 
 
@@ -47,21 +47,21 @@ class ForkDifferences:
     """Differences between a fork and its source run.
 
     Args:
-        inputs: names of the inputs with other values.
-        rerun: nodes and items that run again, with new idempotency keys.
+        changed_inputs: names of the inputs with other values.
+        rerun_ids: ids of the nodes and items that run again, with new idempotency keys.
     """
 
-    inputs: Collection[str] = ()
-    rerun: Collection[str] = ()
+    changed_inputs: Collection[str] = ()
+    rerun_ids: Collection[str] = ()
 
     def reruns(self, node_id: str, task_id: str = "") -> bool:
         """Return whether a node or item runs again."""
-        return node_id in self.rerun or task_id in self.rerun
+        return node_id in self.rerun_ids or task_id in self.rerun_ids
 
     def rerun_in_sub_plan(self, task_id: str) -> list[str]:
-        """Return the tasks of a sub-plan that run again, by their ids in the sub-plan."""
-        path = f"{task_id}/"
-        return [name.removeprefix(path) for name in self.rerun if name.startswith(path)]
+        """Return the ids, within a sub-plan, of the tasks of the sub-plan that run again."""
+        prefix = f"{task_id}/"
+        return [rerun_id.removeprefix(prefix) for rerun_id in self.rerun_ids if rerun_id.startswith(prefix)]
 
 
 @dataclass(slots=True)
@@ -127,7 +127,7 @@ class _ResultCollector:
         return self._results
 
     def _untouched_nodes(self, old_nodes: Mapping[str, CompiledNode]) -> frozenset[str]:
-        """Return the nodes that do not depend on any change, whatever the outcome of their dependencies."""
+        """Return the ids of the nodes that do not depend on any change, whatever the outcome of their dependencies."""
         nodes = self._plan.nodes[: self._plan.step_count]
         touched_numbers = {
             number
@@ -145,12 +145,12 @@ class _ResultCollector:
 
     def _is_changed(self, node: CompiledNode) -> bool:
         """Return whether a node runs again or reads an input with another value."""
-        if any(name == node.id or name.startswith(f"{node.id}[") for name in self._differences.rerun):
+        if any(task_id == node.id or task_id.startswith(f"{node.id}[") for task_id in self._differences.rerun_ids):
             return True
-        if not self._differences.inputs:
+        if not self._differences.changed_inputs:
             return False
         input_names = {part.name for part in references_in(_templates(node)) if isinstance(part, Placeholder)}
-        return node.when is not None or not input_names.isdisjoint(self._differences.inputs)
+        return node.when is not None or not input_names.isdisjoint(self._differences.changed_inputs)
 
     def _collect_node(self, number: int, node: CompiledNode, record: Record, *, is_untouched: bool) -> None:
         if is_batched(record):
@@ -163,7 +163,7 @@ class _ResultCollector:
         elif node.for_each is None and (_has_started(record) or has_reusable_result(record)):
             self._collect_task(TaskRef(number), node.id, record)
         elif is_untouched and record.status is NodeStatus.PENDING:
-            self._results.table.tasks[node.id] = ReusableResult(scope=self._scope_of(node.id, node.id, ""))
+            self._results.table.results[node.id] = ReusableResult(scope=self._scope_of(node.id, node.id, ""))
 
     def _collect_map(self, number: int, node: CompiledNode, record: Record) -> None:
         """Reuse the result of a large map as a whole."""
@@ -198,7 +198,7 @@ class _ResultCollector:
                 fingerprint = self._fingerprint_of(ref)
             except (UnresolvedReference, ComputeBudgetExceeded):
                 return
-            self._results.table.tasks[task_id] = ReusableResult(
+            self._results.table.results[task_id] = ReusableResult(
                 fingerprint, self._scope_of(task_id, node.id, fingerprint)
             )
 
@@ -217,7 +217,7 @@ class _ResultCollector:
             fingerprint = compute_fingerprint(record.tool_version or None)
         except (UnresolvedReference, ComputeBudgetExceeded):
             return
-        self._results.table.tasks[task_id] = ReusableResult(
+        self._results.table.results[task_id] = ReusableResult(
             fingerprint=fingerprint,
             has_result=True,
             result=record.result,
@@ -288,7 +288,7 @@ class ForkPrediction:
 def predict_fork(
     scheduler: "RunScheduler", source_scheduler: "RunScheduler", reuse: ReusableResults, *, differences: ForkDifferences
 ) -> ForkPrediction:
-    """Predict a fork.
+    """Predict which nodes of a fork reuse a result, and which nodes run.
 
     Args:
         scheduler: scheduler of the fork that has not started. It must not be used afterwards.
@@ -304,7 +304,7 @@ def predict_fork(
         if node.for_each is not None and record.reused is not None:
             tasks = [(node.id, record)]
         for task_id, task_record in tasks:
-            reusable = reuse.table.tasks.get(task_id)
+            reusable = reuse.table.results.get(task_id)
             if task_record.reused is not None:
                 result.reused.append(task_id)
             elif task_record.status is NodeStatus.PENDING:
@@ -319,7 +319,7 @@ def predict_fork(
 
 def _has_reusable_items(table: ReuseTable, node: CompiledNode) -> bool:
     return node.for_each is not None and any(
-        name.startswith(f"{node.id}[") and reusable.has_result for name, reusable in table.tasks.items()
+        task_id.startswith(f"{node.id}[") and result.has_result for task_id, result in table.results.items()
     )
 
 
@@ -350,7 +350,7 @@ def _run_reason(
         return "was changed in the plan"
     if record.partial:
         return "had failed in part"
-    reusable = reuse.table.tasks.get(task_id)
+    reusable = reuse.table.results.get(task_id)
     if reusable is not None and reusable.tool_version and reusable.tool_version != version:
         return "has another version of its tool"
     return "reads something that has changed"

@@ -26,7 +26,7 @@ class EntityResolver(NodeResolver):
 
     Args:
         resolver: resolver that the tools of the plan declare.
-        known_entities: lookup resolved before the run -> its entity, in the form of the find tool.
+        known_entities: lookup resolved before the run -> its entity, in the form that the find tool returns.
     """
 
     def __init__(

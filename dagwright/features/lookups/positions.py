@@ -47,7 +47,7 @@ def _with_position(problem: dict[str, Any], position: LookupPosition | None) -> 
 
 
 def _positions(plan: CompiledPlan) -> Iterator[tuple[str, LookupPosition]]:
-    """Yield the id of each lookup's find node with a position that uses its result."""
+    """Yield the id of the find node of each lookup, with a position at which the result is used."""
     nodes = {node.id: node for node in plan.nodes[plan.written_count : plan.step_count]}
     for number, node in enumerate(plan.nodes[: plan.written_count]):
         for path, template in node.bindings:
@@ -61,8 +61,8 @@ def _positions(plan: CompiledPlan) -> Iterator[tuple[str, LookupPosition]]:
                 # Only one dialect has lookups, and the document of a sub-plan is not available here.
                 has_pointer = plan.dialect == "intents"
                 group = _group_of(nodes[find_id].arguments.get(KNOWN_AS))
-                at = pointer("intents", number, group, argument) if has_pointer else None
-                position = LookupPosition(node.id, argument, at)
+                intent_pointer = pointer("intents", number, group, argument) if has_pointer else None
+                position = LookupPosition(node.id, argument, intent_pointer)
             if position is not None:
                 yield find_id, position
 
@@ -73,15 +73,15 @@ def _group_of(known_as: str | None) -> str:
     return "params" if known_as == BY_ID else "refs"
 
 
-def _position_in_sub_plan(plan: CompiledPlan, name: str, *, prefix: str) -> LookupPosition | None:
+def _position_in_sub_plan(plan: CompiledPlan, input_name: str, *, prefix: str) -> LookupPosition | None:
     """Return the position at which a sub-plan reads an input, or `None`."""
-    placeholder: Reference = Placeholder(name)
+    placeholder: Reference = Placeholder(input_name)
     for node in plan.nodes[: plan.written_count]:
         for path, template in node.bindings:
             if template[0] != placeholder:
                 continue
-            if node.sub_plan is None or path[0] != name:
+            if node.sub_plan is None or path[0] != input_name:
                 return LookupPosition(f"{prefix}{node.id}", str(path[0]), None)
-            if (position := _position_in_sub_plan(node.sub_plan, name, prefix=f"{prefix}{node.id}/")) is not None:
+            if (position := _position_in_sub_plan(node.sub_plan, input_name, prefix=f"{prefix}{node.id}/")) is not None:
                 return position
     return None

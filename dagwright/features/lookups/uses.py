@@ -1,4 +1,4 @@
-"""Describe the use of a lookup: a person who selects one of several matches has to know its purpose."""
+"""Describe the use of a lookup, because a person who selects one of several matches has to know the use."""
 
 from collections.abc import Iterator
 from itertools import islice

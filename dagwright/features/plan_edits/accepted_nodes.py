@@ -14,7 +14,7 @@ ACCEPTED_CHANGED = "accepted_changed"
 
 
 def append_accepted_nodes(document: Document, accepted_nodes: Sequence[Any]) -> Document:
-    """Return a document with all accepted nodes: those that the document does not repeat are appended.
+    """Append the accepted nodes that a document does not repeat.
 
     A node that repeats an accepted node with different content is a problem.
 
@@ -34,10 +34,10 @@ def append_accepted_nodes(document: Document, accepted_nodes: Sequence[Any]) -> 
             merged_nodes.append(node)
             continue
         if node_id not in repeated_ids and _content(node) != _content(accepted_by_id[node_id]):
-            at = document.written_pointer(pointer("nodes", index))
+            node_pointer = document.written_pointer(pointer("nodes", index))
             message = f"{node_id!r} was already started and cannot be changed"
             hint = "leave it unchanged, or give the new node another id, also in references to it"
-            problems.append(Problem(ACCEPTED_CHANGED, message, at, node_id, hint))
+            problems.append(Problem(ACCEPTED_CHANGED, message, node_pointer, node_id, hint))
         # A second node with the same id stays in the document, so that validation reports it.
         merged_nodes.append(accepted_by_id[node_id] if node_id not in repeated_ids else node)
         repeated_ids.append(node_id)

@@ -1,9 +1,9 @@
 """Check nodes written for a running plan against that plan, and compile them into an extension.
 
 The sender checks the nodes with the full tool declarations; the run checks them again with the declarations that it
-has, within a compute budget. After an outage, hundreds of messages may arrive in one activation, for which a workflow
-has about 2 s. Therefore the cost of a check is estimated from the size of the nodes and charged to a budget before the
-check. The checks do not change the run.
+has, within a compute budget. After an outage, hundreds of messages may arrive in one activation, and a workflow has
+about 2 s for an activation. Therefore the cost of a check is estimated from the size of the nodes and charged to a
+budget before the check. The checks do not change the run.
 """
 
 import re
@@ -35,12 +35,12 @@ from dagwright.features.plan_edits.extension_checks import refusal_of_extension,
 if TYPE_CHECKING:
     from dagwright.core.scheduler.run_state import RunState
 
-MAX_NODES = 200
+MAX_ADDED_NODES = 200
 """Maximum number of nodes in one addition: the run checks them itself, which takes some hundredths of a second."""
 _STUB_TOOL = "\0a node of the run"
 """Tool of the stubs, which represent existing nodes of the run during the check."""
 MAX_STUBS = 1_000
-"""Largest number of nodes of a run in which every node gets a stub. In a larger run, only nodes whose ids occur in the
+"""Maximum number of nodes of a run in which every node gets a stub. In a larger run, only nodes whose ids occur in the
 new nodes get a stub."""
 _WORD = re.compile(r"\w+")
 _MAX_WORDS = 6
@@ -65,8 +65,8 @@ def extension_of(
     Raises:
         PlanInvalid: the nodes are invalid; pointers refer to `{"nodes": […]}`.
     """
-    if len(nodes) > MAX_NODES:
-        message = f"there are {len(nodes):,} nodes; at most {MAX_NODES} can be added at once"
+    if len(nodes) > MAX_ADDED_NODES:
+        message = f"there are {len(nodes):,} nodes; at most {MAX_ADDED_NODES} can be added at once"
         raise PlanInvalid([Problem("too_large", message, "/nodes")])
     known_tools = {**tools, **state.plan.tools}
     stubs = [{"id": node_id, "tool": _STUB_TOOL} for node_id in _mentioned_ids(nodes, state)]
@@ -82,18 +82,18 @@ def extension_of(
     except PlanInvalid as error:
         stub_ids = {stub["id"] for stub in stubs}
         raise PlanInvalid(
-            [_in_new_nodes(problem, nodes, existing_ids=stub_ids) for problem in error.problems]
+            [_renumber_problem(problem, nodes, existing_ids=stub_ids) for problem in error.problems]
         ) from None
     missing_inputs = [name for name in checked_plan.inputs if name not in state.inputs]
     if missing_inputs:
         message = f"the run has no value for the input {missing_inputs[0]!r}"
         raise PlanInvalid([Problem("missing_input", message, "/nodes", hint="write the value itself")])
-    without_agents = compile_with_planner(checked_plan) if state.plan.has_planner else compile_plan(checked_plan)
+    plan_with_agent_nodes = compile_with_planner(checked_plan) if state.plan.has_planner else compile_plan(checked_plan)
     # The tools sent with an agent contain their descriptions for the model, which compiled plans do not have.
-    compiled_plan = state.options.with_agents(without_agents, {**checked_plan.tools, **tools})
+    compiled_plan = state.options.with_agents(plan_with_agent_nodes, {**checked_plan.tools, **tools})
     if problems := [*_policy_problems(compiled_plan.nodes[len(stubs) :], state.policy)]:
         raise PlanInvalid(problems)
-    if problems := [*_unreadable_parts(compiled_plan, state, count=len(stubs))]:
+    if problems := [*_unreadable_parts(compiled_plan, state, stub_count=len(stubs))]:
         raise PlanInvalid(problems)
     numbers = _numbers_of(stubs, state, count=len(nodes))
     new_nodes = [_renumber(node, numbers) for node in compiled_plan.nodes[len(stubs) :]]
@@ -106,51 +106,53 @@ def extension_of(
     )
 
 
-def _in_new_nodes(problem: Problem, nodes: Sequence[Any], *, existing_ids: Collection[str]) -> Problem:
+def _renumber_problem(problem: Problem, nodes: Sequence[Any], *, existing_ids: Collection[str]) -> Problem:
     """Return a problem whose message counts the new nodes only, as their sender does."""
     if problem.code != "duplicate_id":
         return problem
     if problem.node in existing_ids:
         return replace(problem, message=f"the run has a node {problem.node!r} already", hint="choose another id")
     ids = [str(node.get("id")) if isinstance(node, Mapping) else "" for node in nodes]
-    indices = [str(index) for index, name in enumerate(ids) if normalize("NFC", name) == problem.node]
+    indices = [str(index) for index, node_id in enumerate(ids) if normalize("NFC", node_id) == problem.node]
     return replace(problem, message=f"duplicate node id {problem.node!r} (nodes {' and '.join(indices)})")
 
 
-def _policy_problems(nodes: Sequence[CompiledNode], policy: Policy, *, within: str | None = None) -> Iterator[Problem]:
+def _policy_problems(
+    nodes: Sequence[CompiledNode], policy: Policy, *, outer_id: str | None = None
+) -> Iterator[Problem]:
     """Yield a problem for each inline agent that the policy of the run refuses.
 
     Args:
-        within: id of the node whose sub-plan has these nodes.
+        outer_id: id of the node whose sub-plan has these nodes.
     """
     for index, node in enumerate(nodes):
-        inline = inline_tools(node)
-        if inline is not None and policy.verdict_on_inline(inline) == "refuse":
-            at = pointer("nodes", index, "agent") if within is None else "/nodes"
-            yield Problem("refused", INLINE_REFUSED, at, within or node.id, INLINE_HINT)
-        elif inline is None and node.sub_plan is not None:
-            yield from _policy_problems(node.sub_plan.nodes, policy, within=within or node.id)
+        agent_tools = inline_tools(node)
+        if agent_tools is not None and policy.verdict_on_inline(agent_tools) == "refuse":
+            agent_pointer = pointer("nodes", index, "agent") if outer_id is None else "/nodes"
+            yield Problem("refused", INLINE_REFUSED, agent_pointer, outer_id or node.id, INLINE_HINT)
+        elif agent_tools is None and node.sub_plan is not None:
+            yield from _policy_problems(node.sub_plan.nodes, policy, outer_id=outer_id or node.id)
 
 
-def _unreadable_parts(compiled_plan: CompiledPlan, state: "RunState", *, count: int) -> Iterator[Problem]:
+def _unreadable_parts(compiled_plan: CompiledPlan, state: "RunState", *, stub_count: int) -> Iterator[Problem]:
     """Yield a problem for each part of a stored result that the run itself would have to read.
 
     Args:
-        count: number of stubs, which come first.
+        stub_count: number of stubs, which come first.
     """
     stored_results: dict[int, StoredValue] = {}
-    for number, stub in enumerate(compiled_plan.nodes[:count]):
+    for number, stub in enumerate(compiled_plan.nodes[:stub_count]):
         record = state.record_of(state.newest_id(stub.id))
         if record is not None and record.status is NodeStatus.COMPLETED and isinstance(record.result, StoredValue):
             stored_results[number] = record.result
-    for index, node in enumerate(compiled_plan.nodes[count:]):
+    for index, node in enumerate(compiled_plan.nodes[stub_count:]):
         # References in arguments are resolved by the worker, which can read the store.
-        read_by_run = node if node.kind == "human" else replace(node, bindings=(), item_bindings=(), sub_plan=None)
+        reduced_node = node if node.kind == "human" else replace(node, bindings=(), item_bindings=(), sub_plan=None)
         stub_nodes = [CompiledNode(compiled_plan.nodes[number].id) for number in node.dependencies]
-        with_reads = with_projections(
-            replace(compiled_plan, nodes=(*stub_nodes, replace(read_by_run, dependencies=())))
+        plan_with_reads = with_projections(
+            replace(compiled_plan, nodes=(*stub_nodes, replace(reduced_node, dependencies=())))
         )
-        for number, stub in zip(node.dependencies, with_reads.nodes, strict=False):
+        for number, stub in zip(node.dependencies, plan_with_reads.nodes, strict=False):
             if number not in stored_results:
                 continue
             for path, _ in stub.projections:
@@ -268,7 +270,7 @@ def checked_extension(
     """
     if (refusal := state.rebuild_problem()) is not None:
         return refusal
-    if len(nodes) <= MAX_NODES:
+    if len(nodes) <= MAX_ADDED_NODES:
         cost = cost_of_nodes(nodes, existing_count=len(state.plan.nodes))
         if cost > CHECK_BUDGET:
             return "checking these nodes would take too long: send fewer or smaller nodes at once"

@@ -28,8 +28,8 @@ class NodeCheck(Protocol):
 
 def refusal_of_extension(state: "RunState", extension: Extension) -> str | None:
     """Return why a run cannot be extended, or `None`."""
-    if (too_large := state.rebuild_problem()) is not None:
-        return too_large
+    if (refusal := state.rebuild_problem()) is not None:
+        return refusal
     for node in extension.nodes:
         if state.find(node.id) is not None or task_of_call(state, node.id) is not None:
             return f"the run has a node or item {node.id!r} already"
@@ -53,8 +53,8 @@ def refusal_of_reserved_ids(state: "RunState", extension: Extension) -> str | No
 def refusal_of_new_arguments(state: "RunState", ref: TaskRef) -> str | None:
     """Return why a node cannot be retried with new arguments, or `None`."""
     node = state.plan.nodes[ref.node]
-    if (too_large := state.rebuild_problem()) is not None:
-        return too_large
+    if (refusal := state.rebuild_problem()) is not None:
+        return refusal
     if node.for_each is not None or ref.item is not None:
         return f"the items of {node.id!r} take their arguments from the plan; retry them without arguments"
     if node.compensates is not None:
@@ -79,14 +79,14 @@ def with_new_arguments(state: "RunState", number: int, arguments: Mapping[str, A
 def free_id(state: "RunState", number: int) -> str:
     """Return an id for the replacement of a node: `a#2`, `a#3`, ... for `a`.
 
-    No call and no request ever had this id, because answers to requests of the node are found by the id of the node.
+    Ids of earlier calls and requests are excluded, because an answer to a request is matched by its id.
     """
-    name, count = state.reference_id(number), 2
-    while _is_taken(state, name, f"{name}#{count}"):
+    base_id, count = state.reference_id(number), 2
+    while _is_taken(state, base_id, f"{base_id}#{count}"):
         count += 1
-    return f"{name}#{count}"
+    return f"{base_id}#{count}"
 
 
-def _is_taken(state: "RunState", name: str, node_id: str) -> bool:
+def _is_taken(state: "RunState", base_id: str, node_id: str) -> bool:
     is_used = state.is_request_id(node_id) or state.find(node_id) is not None
-    return is_used or node_id in call_ids(state, name)
+    return is_used or node_id in call_ids(state, base_id)

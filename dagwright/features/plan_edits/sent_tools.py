@@ -76,8 +76,8 @@ def with_tools_for_answers(plan: CompiledPlan, tools: Mapping[str, ToolDeclarati
         plan = replace(plan, nodes=tuple(_with_tools_in_sub_plan(node, tools) for node in plan.nodes))
     if not any(map(_accepts_nodes, plan.nodes)):
         return plan
-    additional = {name: tool for name, tool in tools.items() if tool.agent is None and name not in plan.tools}
-    return replace(plan, tools={**plan.tools, **{name: additional[name] for name in sorted(additional)}})
+    additional_tools = {name: tool for name, tool in tools.items() if tool.agent is None and name not in plan.tools}
+    return replace(plan, tools={**plan.tools, **{name: additional_tools[name] for name in sorted(additional_tools)}})
 
 
 def _with_tools_in_sub_plan(node: CompiledNode, tools: Mapping[str, ToolDeclaration]) -> CompiledNode:

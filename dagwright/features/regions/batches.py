@@ -20,7 +20,7 @@ from dagwright.core.model.states import NodeError, NodeStatus, Record, Task
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-_STATUS_OF = {status.value: status for status in NodeStatus}
+_STATUS_BY_VALUE = {status.value: status for status in NodeStatus}
 """Lookup table that takes half the time of `NodeStatus(value)`, which a large region needs for each node."""
 
 
@@ -72,11 +72,11 @@ class BatchNodes:
         self._positions: dict[int, int] = {}
         self._dropped_numbers: set[int] = set()
         self._encoded_ends: dict[int, bytes] = {}
-        self._with_result: set[int] = set()
+        self._numbers_with_result: set[int] = set()
         self._nodes: list[tuple[dict[str, Any], Sequence[int]]] = []
         """Encoded nodes without dependencies, each with its dependencies."""
         self._inputs: dict[str, Any] = {}
-        self._bytes = 0
+        self._input_bytes = 0
 
     def add(self, number: int) -> bool:
         """Add a node to the batch if it can run; return whether there may be room for another node.
@@ -107,11 +107,11 @@ class BatchNodes:
         added_bytes = sum(map(len, ends.values())) + len(pydantic_core.to_json(encoded)) + 8 * len(node.dependencies)
         if inputs:
             added_bytes += len(pydantic_core.to_json(value_to_json(inputs)))
-        if self._nodes and self._bytes + added_bytes > REGION_BATCH_INPUT_BYTES:
+        if self._nodes and self._input_bytes + added_bytes > REGION_BATCH_INPUT_BYTES:
             return False
-        if self._bytes + added_bytes > REGION_BATCH_INPUT_LIMIT_BYTES:
+        if self._input_bytes + added_bytes > REGION_BATCH_INPUT_LIMIT_BYTES:
             raise BatchTooLarge(node.id)
-        self._bytes += added_bytes
+        self._input_bytes += added_bytes
         self._encoded_ends |= ends
         self._positions[number] = len(self._nodes)
         self._nodes.append((encoded, node.dependencies))
@@ -121,18 +121,18 @@ class BatchNodes:
     def _ends_of(self, node: CompiledNode, outside_numbers: Iterable[int]) -> dict[int, bytes]:
         """Return the ends of dependencies that a node adds to the input, with the results that the node reads."""
         scheduler = self._scheduler
-        nodes_read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
+        ids_read = {part.node for part in _references_of(node) if isinstance(part, ResultOf)}
         ends: dict[int, bytes] = {}
         for number in outside_numbers:
             record = scheduler.records[number]
-            if number in self._with_result:
+            if number in self._numbers_with_result:
                 continue
-            name = scheduler.state.reference_id(number)
-            if node.when is not None or name in nodes_read:
-                ends[number] = pydantic_core.to_json([name, *end_to_json(record)])
-                self._with_result.add(number)
+            node_id = scheduler.state.reference_id(number)
+            if node.when is not None or node_id in ids_read:
+                ends[number] = pydantic_core.to_json([node_id, *end_to_json(record)])
+                self._numbers_with_result.add(number)
             elif number not in self._encoded_ends:
-                ends[number] = pydantic_core.to_json([name, *end_to_json(replace(record, result=None))])
+                ends[number] = pydantic_core.to_json([node_id, *end_to_json(replace(record, result=None))])
         return ends
 
     def _inputs_of(self, node: CompiledNode) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def end_from_json(encoded: Sequence[Any]) -> Record:
     rest = more[0] if more else {}
     error = rest.get("error")
     return Record(
-        status=_STATUS_OF.get(status) or NodeStatus(status),
+        status=_STATUS_BY_VALUE.get(status) or NodeStatus(status),
         result=value_from_json(result, rest.get("stored")),
         error=NodeError(**error) if error else None,
         attempts=rest.get("attempts", 1),

@@ -27,14 +27,14 @@ class OffloadedBatchInput:
     """Input of a batch.
 
     Args:
-        inner: store reference of the offloaded region.
-        before: store reference of the previous batch; `None` for the first batch.
-        outside: for the first batch: the ends of nodes outside and the inputs, as encoded by `_outside`.
+        region_ref: store reference of the offloaded region.
+        previous_ref: store reference of the previous batch; `None` for the first batch.
+        outside_data: for the first batch: ends of nodes outside the region, and inputs, encoded by `_outside_data`.
     """
 
-    inner: str
-    before: str | None
-    outside: Mapping[str, Any] | None
+    region_ref: str
+    previous_ref: str | None
+    outside_data: Mapping[str, Any] | None
 
 
 def encode_offloaded_batch(scheduler: "RunScheduler", task: Task) -> bytes:
@@ -46,7 +46,7 @@ def encode_offloaded_batch(scheduler: "RunScheduler", task: Task) -> bytes:
     state: RegionState | None = scheduler.records[task.ref.node].result
     message: dict[str, Any] = {"inner": task.node.inner, "before": state["batch"] if state else None}
     if state is None:
-        message["outside"] = _outside(scheduler, task)
+        message["outside"] = _outside_data(scheduler, task)
     encoded = pydantic_core.to_json(message)
     if len(encoded) > OFFLOADED_BATCH_INPUT_BYTES:
         values = (
@@ -59,7 +59,7 @@ def encode_offloaded_batch(scheduler: "RunScheduler", task: Task) -> bytes:
     return encoded
 
 
-def _outside(scheduler: "RunScheduler", task: Task) -> dict[str, Any]:
+def _outside_data(scheduler: "RunScheduler", task: Task) -> dict[str, Any]:
     """Return the data that the region needs from outside, without completed nodes that it does not read."""
     ended = []
     numbers_read = set(task.node.reads)

@@ -74,8 +74,8 @@ def test_task_that_does_not_stop_in_time_is_cancelled() -> None:
     scheduler, cancellation = single_component_scheduler(state_of(node("a"), node("b")), NodeCancellation)
     scheduler.start(0.0)
     start_ready_ids(scheduler)
-    cancellation.cancel("a", until=5.0)
-    cancellation.cancel("b", until=6.0)
+    cancellation.cancel("a", deadline_at=5.0)
+    cancellation.cancel("b", deadline_at=6.0)
     scheduler.complete("b", 1, at=1.0)
     assert scheduler.next_timer == 5.0
     scheduler.advance(5.0)
@@ -104,8 +104,8 @@ class FakeRequests:
     def is_asking(self, task: str) -> bool:
         return task == BUDGET_TASK and bool(self.requested)
 
-    def ask_for_run(self, question: Mapping[str, Any], *, task: str, name: str, purpose: Purpose, at: float) -> None:
-        self.requested.append(name)
+    def ask_for_run(self, question: Mapping[str, Any], *, task: str, base_id: str, purpose: Purpose, at: float) -> None:
+        self.requested.append(base_id)
 
     def close_request(self, task: str, at: float) -> None:
         self.requested.clear()

@@ -16,7 +16,7 @@ from dagwright.core.scheduler.extension import Extension
 from dagwright.features.commands.node_commands import AddNodes, CancelNode, RetryNode, SetResult
 from dagwright.features.commands.steering import RunCommand, apply_command
 from dagwright.features.explain.reasons import reason_of
-from dagwright.features.feedback.feedback_state import HINTS_PER_ACTIVATION
+from dagwright.features.feedback.feedback_state import MAX_HINTS_PER_ACTIVATION
 from dagwright.features.run_scheduler import RunScheduler, create_scheduler
 from dagwright.protocol.scheduler_snapshot import state_to_json
 from tests.support.plan_building import (
@@ -247,9 +247,9 @@ def test_answers_to_unknown_or_answered_requests_are_rejected_with_reasons() -> 
     human = {"type": "CLARIFICATION", "prompt": "What?"}
     scheduler = scheduler_of(node("check", human=human))
     misspelt_answer = Feedback("chek", {"text": "so"})
-    refusals = [scheduler.features.feedback.answer(misspelt_answer, 1.0) for _ in range(HINTS_PER_ACTIVATION + 2)]
+    refusals = [scheduler.features.feedback.answer(misspelt_answer, 1.0) for _ in range(MAX_HINTS_PER_ACTIVATION + 2)]
     with_hint = "there is no request 'chek'; did you mean 'check'?"
-    assert refusals == [with_hint] * HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
+    assert refusals == [with_hint] * MAX_HINTS_PER_ACTIVATION + ["there is no request 'chek'"] * 2
     assert scheduler.features.feedback.answer(misspelt_answer, 2.0) == with_hint
     scheduler = scheduler_of(node("check", human={"prompt": "?"}))
     assert answer_request(scheduler, "check", {"approved": True}, by="ann", at=1.0) is None

@@ -136,8 +136,8 @@ def test_fork_of_a_fork_keeps_the_first_key_and_the_run_that_produced_the_result
         second, plan, source=Source("second", "second-scope", is_open=False), differences=ForkDifferences()
     ).table
 
-    assert third_table.tasks["c"].scope == "old-scope"
-    assert third_table.tasks["a"].produced_by == {"run_id": "old", "node_id": "a"}
+    assert third_table.results["c"].scope == "old-scope"
+    assert third_table.results["a"].produced_by == {"run_id": "old", "node_id": "a"}
 
 
 def test_changed_nodes_and_changed_tool_versions_run_again() -> None:
@@ -300,7 +300,7 @@ def test_compensated_calls_are_made_again_with_a_new_key() -> None:
     assert not reuse.problems
     origin = compensating_run({"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": tool_error()})
     _, reuse, _ = create_fork(origin, without_compensation(origin.plan), is_open=True)
-    assert (reuse.compensated_ids, list(reuse.table.tasks)) == (frozenset({"a"}), ["r", "b", "end"])
+    assert (reuse.compensated_ids, list(reuse.table.results)) == (frozenset({"a"}), ["r", "b", "end"])
     origin = compensating_run(
         {"r": 1, "a": 1, "b": 2, "end": tool_error(), "undo b": NodeError("timeout", "late"), "undo a": None}
     )

@@ -14,7 +14,7 @@ from dagwright.core.model.compiled import plan_from_json, plan_to_json
 from dagwright.core.model.requests import Feedback
 from dagwright.features.commands.node_commands import RetryNode, SetResult
 from dagwright.features.commands.steering import apply_command
-from dagwright.features.feedback.feedback_state import EARLY_ANSWERS, RUN_ANSWERS_BYTES
+from dagwright.features.feedback.feedback_state import MAX_EARLY_ANSWERS, MAX_RUN_ANSWERS_BYTES
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.plans.preparation import check_plan, prepare_plan
 from dagwright.protocol.scheduler_snapshot import state_to_json
@@ -142,7 +142,7 @@ def test_invalid_nodes_are_rejected_and_the_request_stays_open(answer: Any, refu
 
 def test_nodes_of_answers_count_against_the_limit_of_answers() -> None:
     scheduler = _run_with_request()
-    scheduler.features.feedback.requests.stored_bytes = RUN_ANSWERS_BYTES
+    scheduler.features.feedback.requests.stored_bytes = MAX_RUN_ANSWERS_BYTES
     result = scheduler.features.feedback.answer(_answer(nodes=[node("look", arguments={"x": "y" * 2_000})]), 1.0)
     assert result is not None
     assert "bytes is too much" in result
@@ -183,7 +183,7 @@ def test_early_answer_with_nodes_counts_if_its_nodes_still_fit() -> None:
 
 
 def test_early_answers_with_nodes_are_applied_within_the_compute_budget() -> None:
-    names = [f"q{number}" for number in range(EARLY_ANSWERS)]
+    names = [f"q{number}" for number in range(MAX_EARLY_ANSWERS)]
     questions = (node(name, "a", human=_GUIDANCE) for name in names)
     scheduler = started_run(node("a"), *questions, node("on", "a", when="a.result == 1"))
     for name in names:

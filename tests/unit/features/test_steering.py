@@ -15,7 +15,7 @@ from dagwright.core.scheduler.readiness import MAX_IN_FLIGHT
 from dagwright.core.scheduler.rebuild import Rebuild
 from dagwright.features.commands.steering import Cancel, Pause, Resume, SetLimits, apply_command, current_notes
 from dagwright.features.deadline import Deadline
-from dagwright.features.feedback.feedback_state import EARLY_ANSWERS
+from dagwright.features.feedback.feedback_state import MAX_EARLY_ANSWERS
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol import commands
 from dagwright.protocol.commands import (
@@ -221,7 +221,7 @@ def test_rejected_messages_leave_one_note_each() -> None:
     refusal_note = ("refused", "cancel: the run is being stopped already")
     assert run.reported == [("cancel", "cancelled by ann"), refusal_note, refusal_note]
     run = _FakeRun()
-    for number in range(EARLY_ANSWERS + 1):
+    for number in range(MAX_EARLY_ANSWERS + 1):
         run.send(wire.SIGNAL_FEEDBACK, {"request_id": f"r{number}", "answer": {}})
     assert run.reported[-1][1].startswith(
         "feedback: the run has not loaded its plan, and stores at most 1,000 messages"
