@@ -161,7 +161,7 @@ class Steering:
                 request_ref = await self._feedback.request_ref_of(workflow_id, str(message["node_id"]))
             except FeedbackRejected as error:
                 raise CommandRejected(str(error)) from None
-            message = {**message, "node_id": request_ref.request}
+            message = {**message, "node_id": request_ref.request_id}
         kind, target_id = MessageKind(name, name, "the command", CommandRejected), request_ref.workflow_id
         handle, reader = self._client.get_workflow_handle(target_id), RunReader(self._client, target_id)
         try:
@@ -206,9 +206,9 @@ class Steering:
         view = await self._open_view(request_ref.workflow_id)
         if (
             view.scheduler is not None
-            and (closing := view.scheduler.features.feedback.requests.closed.get(request_ref.request)) is not None
+            and (closing := view.scheduler.features.feedback.requests.closed.get(request_ref.request_id)) is not None
         ):
-            raise FeedbackRejected(closing.reason(request_ref.request))
+            raise FeedbackRejected(closing.reason(request_ref.request_id))
         return await asyncio.to_thread(_nodes_message, view, nodes, tools=tools)
 
     async def _open_view(self, workflow_id: str) -> RunView:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 MAX_REQUESTS_BYTES = 1024 * 1024
 """Limit of the open requests in one document: half of the limit of a query result."""
 OUTPUT_OMITTED = "output_omitted"
-"""Code of the note about an incomplete output; only a plan without `output` has it."""
+"""Code of the note about an incomplete output. Only runs of plans without `output` have this note."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,13 +41,13 @@ class AnswerTarget:
     """The requests that an answer is for.
 
     Args:
-        run: the run as the user named it.
-        name: request or node, as the user named it.
-        requests: the matching open requests; empty if no open request has that name.
+        run_id: ID of the run that the user gave.
+        request_id: ID of a request or node that the user gave.
+        requests: the matching open requests; empty if no open request has this ID.
     """
 
-    run: str
-    name: str
+    run_id: str
+    request_id: str
     requests: Sequence[OpenRequest] = ()
 
     @classmethod
@@ -162,21 +162,21 @@ async def send_answer(
     *,
     read_extra_content: ExtraContentReader = no_extra_content,
 ) -> AnswerOutcome:
-    """Send an answer to each run with an open request of the target; if none is open, to the request `target.name`."""
+    """Send an answer to each run with an open request of the target; if none is open, to the request with its ID."""
     slots = asyncio.Semaphore(_MAX_CONCURRENT_RUNS)
 
     async def send(open_ref: RequestRef | None) -> AnswerResult:
         async with slots:
             ref = open_ref
             try:
-                ref = ref or await feedback.request_ref_of(target.run, target.name)
+                ref = ref or await feedback.request_ref_of(target.run_id, target.request_id)
                 full_answer = replace(answer, content={**answer.content, **await read_extra_content(ref)})
                 message = await feedback.answer(ref, full_answer)
-                return AnswerResult(True, _with_path(message, ref, target.name), request_ref=ref)
+                return AnswerResult(True, _with_path(message, ref, target.request_id), request_ref=ref)
             except ItemNotNamed as error:
                 return AnswerResult(False, str(error), is_ambiguous=True)
             except (FeedbackRejected, RunClosed) as error:
-                return AnswerResult(False, _with_path(str(error), ref, target.name))
+                return AnswerResult(False, _with_path(str(error), ref, target.request_id))
 
     refs: Sequence[RequestRef | None] = refs_by_run(target.requests) or [None]
     return AnswerOutcome(target, await asyncio.gather(*map(send, refs)))
@@ -202,10 +202,10 @@ async def next_request(feedback: "NamespaceRequests", outcome: AnswerOutcome) ->
     following_document = await feedback.request_after(results[0].request_ref)
     if following_document is None:
         return None
-    path = "".join(target.name.rpartition("/")[:2])
-    return {**following_document, "request_id": f"{path}{following_document['request_id']}", "run_id": target.run}
+    path = "".join(target.request_id.rpartition("/")[:2])
+    return {**following_document, "request_id": f"{path}{following_document['request_id']}", "run_id": target.run_id}
 
 
-def _with_path(message: str, request_ref: RequestRef | None, name: str) -> str:
-    """Return the message with the full name of the request: the run knows only the last part of the path."""
-    return message if request_ref is None else message.replace(repr(request_ref.request), repr(name), 1)
+def _with_path(message: str, request_ref: RequestRef | None, request_id: str) -> str:
+    """Return the message with the full ID of the request: the run knows only the last part of the path."""
+    return message if request_ref is None else message.replace(repr(request_ref.request_id), repr(request_id), 1)

@@ -137,7 +137,7 @@ class NamespaceRequests:
         if (problem := size_problem(answer.content)) is not None:
             # The server accepts 2 MiB, and the client library reports a larger message as a defect.
             raise FeedbackRejected(problem)
-        workflow_id, message = request_ref.workflow_id, answer.to_json(request_ref.request)
+        workflow_id, message = request_ref.workflow_id, answer.to_json(request_ref.request_id)
         handle, reader = self._client.get_workflow_handle(workflow_id), self._open_reader(workflow_id)
         try:
             return await send_message(handle, _ANSWER, message, reader=reader, timeout_s=self._timeout_s)
@@ -159,7 +159,7 @@ class NamespaceRequests:
         # The answer is accepted already. It may end the run and its local server, so errors are ignored.
         with suppress(RPCError, RunNotFound, TimeoutError):
             async with asyncio.timeout(self._timeout_s):
-                while (next_request := following_request(await reader.read(), request_ref.request)) is None:
+                while (next_request := following_request(await reader.read(), request_ref.request_id)) is None:
                     await asyncio.sleep(_POLL_INTERVAL_S)
                 return next_request.to_json(request_ref.workflow_id) if isinstance(next_request, Request) else None
         return None

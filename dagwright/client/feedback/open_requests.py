@@ -31,7 +31,7 @@ class RequestRef:
     """Location of a request: the run with the request, which may be a sub-plan, and the request ID in that run."""
 
     workflow_id: str
-    request: str
+    request_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +41,14 @@ class OpenRequest:
     Args:
         document: JSON of the request, with the run that the user started and the path from that run.
         request_ref: destination of the answer.
-        node: the node with the request, without its item, in the run of `request_ref`.
+        node_id: ID of the node with the request, without an item key, in the run of `request_ref`.
         path: the nodes of the parent runs, such as `archive/`; empty for a top-level run.
         title: title of the plan or sub-plan with the request.
     """
 
     document: Mapping[str, Any]
     request_ref: RequestRef
-    node: str
+    node_id: str
     path: str = ""
     title: str | None = None
 
@@ -65,7 +65,7 @@ class OpenRequest:
     @property
     def node_path(self) -> str:
         """The path of the node, without item keys: the same for all items of the node and of its parent runs."""
-        return f"{self.path}{self.node}"
+        return f"{self.path}{self.node_id}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +86,11 @@ class Answer:
     source: ClientChannel | None = None
     may_answer: MayAnswer = "all"
 
-    def to_json(self, request: str) -> dict[str, Any]:
+    def to_json(self, request_id: str) -> dict[str, Any]:
         """Return the message to a run."""
         optional_fields: dict[str, Any] = {} if self.source is None else {"through": self.source}
         optional_fields |= {} if self.may_answer == "all" else {"may_answer": self.may_answer}
-        return {"request_id": request, "answer": self.content, "by": self.by, "note": self.note, **optional_fields}
+        return {"request_id": request_id, "answer": self.content, "by": self.by, "note": self.note, **optional_fields}
 
 
 def with_path(request: OpenRequest, run: str, tasks: Sequence[str]) -> OpenRequest:
@@ -146,6 +146,6 @@ def refs_by_run(requests: Sequence[OpenRequest]) -> list[RequestRef]:
     for request in requests:
         requests_by_run.setdefault(request.request_ref.workflow_id, []).append(request)
     return [
-        open_requests[0].request_ref if len(open_requests) == 1 else RequestRef(workflow_id, open_requests[0].node)
+        open_requests[0].request_ref if len(open_requests) == 1 else RequestRef(workflow_id, open_requests[0].node_id)
         for workflow_id, open_requests in requests_by_run.items()
     ]

@@ -273,7 +273,7 @@ class ToolHandlers:
         if outcome.is_rejected:
             hint = "`all` answers all of them" if is_ambiguous else f"{tool_definitions.GET_RUN} returns its state"
             raise McpCallRejected("refused", message if target.requests and not is_ambiguous else f"{message}; {hint}")
-        request_ids = {request.id for request in target.requests} or {target.name}
+        request_ids = {request.id for request in target.requests} or {target.request_id}
         elicitations = Elicitations(call.context, skipped_ids={*request_ids}, answered_ids={*request_ids})
         return await self._follow(call, workflow_id, elicitations, prefix=f"{message}.")
 

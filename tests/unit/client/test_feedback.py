@@ -352,13 +352,13 @@ class FakeRequests:
         await asyncio.sleep(0)
         if (error := self._refusals.get(request_ref.workflow_id.replace("-", "_"))) is not None:
             raise error
-        self.answers.append((request_ref.workflow_id, request_ref.request, answer.content))
-        return f"{request_ref.request!r} is answered"
+        self.answers.append((request_ref.workflow_id, request_ref.request_id, answer.content))
+        return f"{request_ref.request_id!r} is answered"
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
         return (
-            {"request_id": f"{request_ref.request}#2", "run_id": request_ref.workflow_id}
-            if "lookup" in request_ref.request
+            {"request_id": f"{request_ref.request_id}#2", "run_id": request_ref.workflow_id}
+            if "lookup" in request_ref.request_id
             else None
         )
 

@@ -47,7 +47,7 @@ class FakeFeedback:
         if self._error is not None:
             raise self._error
         self.answers.append(answer)
-        return f"{request_ref.request!r} is answered"
+        return f"{request_ref.request_id!r} is answered"
 
     async def request_after(self, request_ref: RequestRef) -> dict[str, Any] | None:
         return cast("dict[str, Any] | None", self._next_request)
