@@ -67,8 +67,8 @@ class Client:
     Create one with `Client.connect()` or `Client.from_temporal()`. A client belongs to the event loop that it was
     connected in. `SyncClient` is the client for code without an event loop.
 
-    Every method raises `ClientClosed` if the client is closed, `WrongEventLoop` if it was connected in another event
-    loop, `ServerUnreachable` if the server does not respond, and `ServerError` if it rejects a request.
+    Every method raises `ClientClosed` if the client is closed, `WrongEventLoop` if the client was connected in another
+    event loop, `ServerUnreachable` if the server does not respond, and `ServerError` if the server rejects a request.
 
     Example:
         async with Client.connect() as client, Worker(client, tools=[stock]):
@@ -95,13 +95,13 @@ class Client:
         settings: Settings | None = None,
         keep_server: bool = False,
     ) -> "PendingClient":
-        """Connect to a server: `async with Client.connect() as client`, or `await` and close it later.
+        """Connect to a server: `async with Client.connect() as client`, or `await` and close the client later.
 
         Args:
             address: `HOST:PORT`; by default the server of Temporal's environment variables or config file. If they have
                 none, the local server of the state folder, which is started if it does not run.
             namespace: by default the namespace of the environment or config file, or else `default`.
-            settings: by default those of the environment.
+            settings: by default the settings of the environment.
             keep_server: leave a local server running until `dagwright down`, for example to use its UI.
 
         Raises:
@@ -128,7 +128,7 @@ class Client:
         """Use a connected client of Temporal's SDK; closing the `Client` leaves the SDK's client open.
 
         Args:
-            settings: by default those of the environment; the server in the settings is ignored.
+            settings: by default the settings of the environment; the server in the settings is ignored.
 
         Raises:
             ConverterUnusable: the data converter of the client does not encode JSON values as `json/plain`.
@@ -364,7 +364,7 @@ class Client:
         return Inbox(requests, None if page.cursor is None else str(page.cursor), page.omitted)
 
     async def pause_tool(self, name: str, *, reason: str | None = None, by: str | None = None) -> PausedTool:
-        """Pause a tool in all runs: no call of it starts until `resume_tool`; running calls finish.
+        """Pause a tool in all runs: no call of the tool starts until `resume_tool`; running calls finish.
 
         Pausing a paused tool has no effect.
 

@@ -17,7 +17,7 @@ class TurnRejected(DagwrightError):
     Args:
         code: a code of `TurnRejection`; `no_worker` if no worker serves the session; `not_started` if the run of the
             turn could not be started; otherwise `invalid` or `too_large`.
-        run_id: ID of the running run of the session, if it is the reason.
+        run_id: ID of the running run of the session, if that run is the reason.
     """
 
     def __init__(self, code: str, message: str, run_id: str | None = None) -> None:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 MAX_INLINE_SNAPSHOT_BYTES = 256 * 1024
 """Larger run snapshots are passed to a fork through the payload store."""
 MAX_INLINE_SUB_PLAN_SNAPSHOT_BYTES = 16 * 1024
-"""The same limit for the snapshot of one sub-plan; a fork may have many of them."""
+"""Limit for the snapshot of one sub-plan. It is lower, because a fork may have many sub-plans."""
 MAX_SUB_PLANS_READ = 100
 """Maximum number of sub-plans whose histories are read for one fork."""
 

@@ -45,8 +45,8 @@ class WrittenPlan:
     """A plan as it was written.
 
     Args:
-        document: its JSON value, with sub-plans from files included; for a plan that is to be repaired, its text.
-        title: name of its file.
+        document: JSON value of the plan, with sub-plans from files included; text of the plan if it is to be repaired.
+        title: file name of the plan.
         dialect: `None` to detect the dialect.
     """
 

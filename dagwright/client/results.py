@@ -116,7 +116,7 @@ class NodeResult:
         attempts: number of calls of the node's tool, including failed calls.
         usage: usage of the models that the node called.
         items: items of a map, key -> item, in order.
-        blocked_by: IDs of the failed nodes that blocked it.
+        blocked_by: IDs of the failed nodes that blocked this node.
         reason: why the node waits, or was cancelled.
         lineage: the sources of the result; `Run.lineage` returns them for one node.
     """

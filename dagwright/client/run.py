@@ -58,19 +58,19 @@ class Limits(TypedDict, total=False):
 @checks_methods
 @reports_server_errors
 class Run:
-    """A run of a plan: watch it, answer it, steer it and read its result.
+    """A run of a plan: watch it, answer its requests, steer it and read its result.
 
     The handle sends no request before a method is called. `Client.start` and `Client.ask` return a
     handle; `Client.get_run` returns a handle in any process.
 
     Every method raises `RunNotFound` if there is no such run, `ServerUnreachable` if the server does not respond, and
-    `ServerError` if it rejects a request.
+    `ServerError` if the server rejects a request.
 
     Args:
         find_services: returns the services of the connection; raises if the client is closed, or was connected in
             another event loop.
         run_id: ID of the run.
-        tools: tools of the client; they can be named by nodes that are added to the run and by forks.
+        tools: tools of the client, which nodes that are added to the run and forks can call.
     """
 
     def __init__(
@@ -364,7 +364,7 @@ class Run:
         return preview_of(await self._draft(_fork_changes(plan, inputs, rerun), tools))
 
     async def explain(self, node_id: str | None = None) -> Explanation:
-        """Explain why the run or a node is waiting or has failed, or list the sources of its result.
+        """Explain why the run or a node is waiting or has failed, or list the sources of the result.
 
         Raises:
             NodeNotFound: as `node`.

@@ -34,7 +34,7 @@ class RunMoment:
 
     Args:
         changed_ids: IDs of the nodes and items that have changed since the previous moment.
-        requests: open requests to people, including those of sub-plans.
+        requests: open requests to people, including requests of sub-plans.
         states, facts: states and facts of the changed nodes and items at this moment; the scheduler of `view` may be in
             a later state.
     """

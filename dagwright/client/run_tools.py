@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ToolsetSource(Protocol):
-    """Provides the tools of a client: built-in tools and those of its open workers."""
+    """Provides the tools of a client: built-in tools and the tools of its open workers."""
 
     async def toolset(self) -> Toolset:
         """Return the currently known tools."""

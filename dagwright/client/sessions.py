@@ -107,7 +107,7 @@ class PreparedTurn:
 
     Args:
         request: request in natural language.
-        start: the encoded start request of its run.
+        start: encoded start request of the turn's run.
         policy: new policy of the session; `None` leaves it unchanged.
     """
 
@@ -267,7 +267,7 @@ class Sessions:
         return existing_run
 
     async def _free_session(self, name: str, *, run: str, on_busy: OnBusy | None) -> SessionRecord:
-        """Return the session as soon as no turn is running, or as soon as it has a turn with the ID `run`.
+        """Return the session as soon as no turn is running, or as soon as the session has a turn with the ID `run`.
 
         Raises:
             TurnRejected: a turn is running, and `on_busy` is missing.

@@ -34,7 +34,7 @@ class RunStartOptions:
     Args:
         deadline_s: time limit of the whole run, in seconds.
         policy: which calls require approval; `None` for the default of the plan's author.
-        needs_approval: whether the run requests approval of its plan before it calls tools, as for the plan of a model.
+        needs_approval: whether the plan must be approved before its first tool call, as for the plan of a model.
         approved_by: person who has approved the plan already.
         owner: owner of the API key that starts the run.
         fairness: fairness group of the run; `None` for the group of the owner's runs.
@@ -86,7 +86,7 @@ class EncodedStart:
         workflow: workflow type.
         content: workflow input.
         source, inputs, model: identify the run; an existing run with the same ID must have the same values.
-        task_queue: queue of the plan's tools, if their workers also serve the run; `None` for the default queue.
+        task_queue: queue of the plan's tools, if its workers also serve the run; `None` for the default queue.
         fairness: fairness group of the run.
     """
 

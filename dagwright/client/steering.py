@@ -192,7 +192,7 @@ class Steering:
     async def nodes_of_answer(
         self, request_ref: RequestRef, nodes: Sequence[Any], *, tools: Mapping[str, ToolDeclaration]
     ) -> dict[str, Any]:
-        """Return nodes as a part of the answer to a request, with the declarations of their tools.
+        """Return nodes, and the declarations of their tools, as a part of the answer to a request.
 
         Args:
             nodes: as in a plan.
@@ -239,7 +239,7 @@ def _reject_invalid_message(message: Mapping[str, Any]) -> None:
     The Temporal server accepts 2 MiB, and a cancel truncates a long reason without an error.
 
     Raises:
-        CommandRejected: the message is too large, or its reason or author too long.
+        CommandRejected: the message is too large, or the reason or the author is too long.
     """
     if (problem := size_problem(dict(message), MAX_COMMAND_BYTES, what="the message")) is not None:
         raise CommandRejected(problem)
@@ -267,7 +267,7 @@ def _nodes_message(view: RunView, nodes: Sequence[Any], *, tools: Mapping[str, T
 
 
 def _tools_of(nodes: Sequence[CompiledNode]) -> Sequence[str]:
-    """Return the tools of nodes, including their sub-plans' nodes."""
+    """Return the names of the tools of nodes, including the nodes of their sub-plans."""
     tool_names: list[str] = []
     for node in nodes:
         tool_names.append(node.tool)

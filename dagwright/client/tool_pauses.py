@@ -19,7 +19,7 @@ class PausedTool:
 
     Args:
         since: time of the pause.
-        by: the person who paused it, if given.
+        by: person who paused the tool, if given.
         reason: reason of the pause, if given.
     """
 

@@ -32,7 +32,7 @@ class BatchedCall:
     """A call of a batch that may start at once.
 
     Args:
-        task_id: id of its node or item.
+        task_id: id of the node or item that makes the call.
         activity_id: id of the activity that runs the call if it leaves the batch.
         arguments: JSON object.
         headers: headers of the call, by name, each as a JSON value.
@@ -181,7 +181,7 @@ def read_call_batch_result(payload: Payload) -> CallBatchResult:
 def apply_call_batch(
     scheduler: "RunScheduler", result: CallBatchResult, *, calls: Sequence[str], at: float
 ) -> list[str]:
-    """Apply the results of a batch, and return those of its calls that still count as running.
+    """Apply the results of a batch, and return the calls of the batch that still count as running.
 
     Args:
         calls: tasks that the run started with the batch; they count as running.

@@ -127,7 +127,7 @@ def _source_in(message: Mapping[str, Any], transport: MessageSource) -> MessageS
 
 
 def _answer_scope_in(message: Mapping[str, Any]) -> MayAnswer:
-    """Return which requests the author may answer; a gateway with API keys limits them."""
+    """Return which requests the author may answer; a gateway with API keys restricts the requests."""
     may_answer = message.get("may_answer", "all")
     for choice in get_args(MayAnswer):
         if may_answer == choice:
@@ -322,6 +322,6 @@ RUN_MESSAGES: Mapping[str, Callable[..., CommandMessage]] = {
     wire.SET_POLICY: _set_policy,
     wire.SET_LIMITS: _set_limits,
 }
-"""Name of a signal and update -> decoder of its message, which has the keyword argument `through`."""
+"""Name of a signal and update -> decoder of its message, which has the keyword argument `source`."""
 LENIENT_COMMANDS = frozenset({wire.PAUSE, wire.RESUME, wire.CANCEL})
 """Commands that accept any payload, even a payload that is not JSON."""

@@ -44,7 +44,7 @@ def result_document(scheduler: "RunScheduler | None", facts: RunFacts, *, status
     """Return the result document with all values in full.
 
     Args:
-        scheduler: state of the run; `None` if it ended before its plan was loaded.
+        scheduler: state of the run; `None` if the run ended before its plan was loaded.
         status: status to return instead of the scheduler's status.
     """
     document = _document_without_nodes(scheduler, facts, status=status)
@@ -212,7 +212,7 @@ def document_of_record(
     """Return the document of a node from its record.
 
     Args:
-        needs: ids of its dependencies.
+        needs: ids of the node's dependencies.
         declaration: declaration of the node's tool.
     """
     started_at, ended_at = format_time(record.started_at), format_time(record.ended_at)

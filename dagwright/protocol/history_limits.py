@@ -29,7 +29,7 @@ UNUSED_HISTORY = HistoryUse(0, 0)
 
 
 class HistoryLimits:
-    """Drain limits of one execution; each drain that times out moves them up.
+    """Drain limits of one execution. Each drain that times out raises the limits.
 
     Args:
         baseline: use of the history when the execution had loaded its plan and its snapshot.
@@ -62,7 +62,7 @@ class HistoryLimits:
     def may_continue_as_new(self, use: HistoryUse) -> bool:
         """Return whether the run may continue as new as soon as the server suggests it.
 
-        An execution with a large snapshot would otherwise do little more than pass it on.
+        Otherwise, an execution with a large snapshot would do little more than pass on the snapshot.
         """
         baseline_bytes = self._baseline.size_bytes
         return baseline_bytes <= limits.SMALL_FIRST_TASK_BYTES or use.size_bytes >= 2 * baseline_bytes

@@ -1,6 +1,6 @@
 """Facts about a run in lists, which a client reads without its history: progress, assignees, open requests and error.
 
-The run writes them to its search attributes and its memo; `workflows.search_attributes` decides when.
+The run writes these facts to its search attributes and its memo; `workflows.search_attributes` decides when.
 """
 
 from collections.abc import Mapping, Sequence

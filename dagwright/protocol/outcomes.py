@@ -151,7 +151,7 @@ def outcome_unknown_message(tool: str, *, event: str = _WORKER_DIED) -> str:
     """Return the message of a `write` call with an unknown outcome.
 
     Args:
-        event: what happened to its call.
+        event: what happened to the call.
     """
     return f"outcome unknown: {event}, so {tool} may or may not have made its change"
 
@@ -221,7 +221,7 @@ def store_wait_of(
 
 
 def _unstored_bytes(error: BaseException | None) -> int | None:
-    """Return the size of the result that the worker could not store, 0 if it could not load an argument, or `None`.
+    """Return the size of a result that could not be stored, 0 for an argument that could not be loaded, or `None`.
 
     A tool can raise an error of any type, but only the worker sets the details.
     """
@@ -352,7 +352,7 @@ def found_sub_plan_ends(payload: Payload, calls: Mapping[str, str]) -> list[SubP
     """Return the ends that the activity `find_ended_sub_plans` found.
 
     Args:
-        calls: workflow id -> the call that started it.
+        calls: workflow id of a sub-plan -> the call that started the sub-plan.
 
     Raises:
         MessageInvalid: the message is not a result of that activity.

@@ -89,7 +89,7 @@ _SHORTEN_EDGES = "add a node that joins common dependencies, and depend on that 
 _SHORTEN_BYTES = "move long values to files that tools read, or split the plan into sub-plans"
 _SHORTEN_HEAD = "shorten its output, its metadata or the defaults of its inputs"
 _SHORTEN_NODE = "load long values with a tool such as read_file"
-_SHORTEN_SUB_PLAN = "split it into several"
+_SHORTEN_SUB_PLAN = "split it into several sub-plans"
 _NOT_INLINE = "send the plan as written, in 'plan'"
 
 

@@ -144,7 +144,7 @@ class Inbox(Sequence[FeedbackRequest]):
 
     Args:
         cursor: where the inbox continues: `inbox(after=page.cursor)`; `None` on the last page.
-        omitted: run ID -> number of its open requests that are not listed, whether or not they match the filter;
+        omitted: run ID -> number of open requests that are not listed, whether or not the requests match the filter;
             `Run.feedback_requests` returns all of them.
     """
 

@@ -84,7 +84,7 @@ class InboxPage:
     """A page of the inbox.
 
     Args:
-        requests: matching requests, the oldest first; those of one run are all on one page.
+        requests: matching requests, the oldest first; the requests of one run are all on one page.
         cursor: cursor of the next page; `None` on the last page.
         omitted: run -> number of its open requests that are not listed, whether or not they match; only runs of the
             owner in the filter.
@@ -166,7 +166,7 @@ def _awaiting_condition(name: str) -> str:
 
 
 def _listed_requests(run: WorkflowExecution, memo: Mapping[str, Any]) -> tuple[Sequence[OpenRequest], int]:
-    """Return the requests in the memo of a run, and the number of requests that it omits: 1 if the memo is invalid."""
+    """Return the requests in the memo of a run, and the number of requests that the memo omits; 1 if it is invalid."""
     root, path = root_in(memo) or run.id, path_in(memo)
     try:
         memo_requests = requests_from_json(memo[wire.MEMO_REQUESTS])
