@@ -12,7 +12,7 @@ from typing import Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
+from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES
 from dagwright.core.expressions.hydration import secret_names
 from dagwright.core.model.times import format_time
 from dagwright.store import ref_of
@@ -111,7 +111,7 @@ def to_stored_form(result: CachedResult) -> bytes:
         "node_id": result.task_id,
         "ref": ref_of(result.content),
     }
-    content = result.content if len(result.content) <= INLINE_VALUE_BYTES else b""
+    content = result.content if len(result.content) <= MAX_INLINE_VALUE_BYTES else b""
     return pydantic_core.to_json({**head, "is_inline": bool(content)}) + b"\n" + content
 
 

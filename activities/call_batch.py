@@ -123,7 +123,7 @@ class Followers:
         self._batch_input = batch_input
         self._scheduler = create_scheduler(region.plan, region.inputs)
         self._scheduler.start(at)
-        for node_id, end in region.ended:
+        for node_id, end in region.ends:
             self._scheduler.features.regions.report(node_id, end, at=at)
         records = self._scheduler.records
         self._open_dependencies = [

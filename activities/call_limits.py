@@ -27,7 +27,7 @@ from dagwright.activities.service_waits import RequestedWait
 from dagwright.core.boundary.wire import ERROR_RATE_LIMITED
 from dagwright.core.model.call_limits import CallLimit, Subject
 from dagwright.core.model.states import Usage
-from dagwright.features.call_limits.hold import MAX_HOLD_S, RECENT_S, WAIT_REQUESTED
+from dagwright.features.call_limits.hold import MAX_HOLD_S, RECENT_S, WAIT_REQUESTED_PHRASE
 from dagwright.features.call_limits.limit_state import LATE_S, LimitAnswer, RequestKind
 from dagwright.protocol.call_limit_messages import CallRequest, LimitSettings
 from dagwright.server.call_limits import LimitUnreachable, declare_limit, hold_calls, list_limits
@@ -411,6 +411,6 @@ def _reason(limiter: Limiter, answer: LimitAnswer) -> str:
     subject = limiter.settings.subject
     name = subject.name if subject.kind == "tool" else f"{subject.kind} {subject.name}"
     calls = f", {answer.calls_ahead:,} call{'' if answer.calls_ahead == 1 else 's'} ahead" if answer.calls_ahead else ""
-    if answer.reason.startswith(WAIT_REQUESTED):
+    if answer.reason.startswith(WAIT_REQUESTED_PHRASE):
         return f"{name} {answer.reason}{calls}"
     return f"{answer.reason} on {name}{calls}"

@@ -39,7 +39,7 @@ from dagwright.activities.service_waits import deferral_of, requested_wait
 from dagwright.activities.store_retry import STORE_MARGIN_S, StoreRetry
 from dagwright.activities.text_heartbeats import HeartbeatPace, TextHeartbeats
 from dagwright.activities.values import LargeValues
-from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import (
     ACTIVITY_CALL_MODEL,
     DETAIL_UNSTORED_BYTES,
@@ -220,7 +220,7 @@ class _Attempt:
         plain = plain_json(response_to_json(response))
         encoded = encoded_json(plain)
         metadata = attempt_metadata(self._heartbeats.info, self._models.usage)
-        if len(encoded) <= INLINE_VALUE_BYTES:
+        if len(encoded) <= MAX_INLINE_VALUE_BYTES:
             return RawValue(Payload(metadata=metadata, data=encoded))
         if len(encoded) > STORED_VALUE_LIMIT_BYTES:
             raise ResultTooLarge(f"the response has {len(encoded):,} bytes as JSON")

@@ -63,7 +63,7 @@ from dagwright.activities.store_retry import STORE_MARGIN_S, StoreRetry
 from dagwright.activities.tool_runs import Outcome, ToolRun, run_tool
 from dagwright.activities.values import LargeValues
 from dagwright.core.boundary.decoding import json_from_bytes
-from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES, STORED_VALUE_LIMIT_BYTES
 from dagwright.core.boundary.wire import (
     DETAIL_DEFERRED,
     DETAIL_FULL_TEXT,
@@ -274,7 +274,7 @@ class ToolAttempt:
             outcome = await self._get_or_call_tool(arguments)
             if outcome.error is not None:
                 raise await _await_to_end(self._failure(outcome.error)) from None
-            if len(outcome.result) > INLINE_VALUE_BYTES:
+            if len(outcome.result) > MAX_INLINE_VALUE_BYTES:
                 return await _await_to_end(self._store_result(outcome.result))
         finally:
             self._heartbeats.stop()

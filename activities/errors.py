@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from dagwright.core.boundary.limits import FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES
+from dagwright.core.boundary.limits import MAX_FAILURE_TEXT_BYTES, MESSAGE_LIMIT_BYTES
 from dagwright.core.boundary.wire import (
     ERROR_ASK_PERSON,
     ERROR_DEFERRED,
@@ -241,7 +241,7 @@ def full_failure_text(error: BaseException, redaction: Redaction) -> dict[str, s
         return None
     frames = "".join(traceback.format_tb(_skip_wrapper_frame(error.__traceback__)))
     document = {"message": text, "traceback": redaction.text(frames)}
-    return {name: cut_bytes(part, max_bytes=FAILURE_TEXT_BYTES) for name, part in document.items()}
+    return {name: cut_bytes(part, max_bytes=MAX_FAILURE_TEXT_BYTES) for name, part in document.items()}
 
 
 def error_text(error: BaseException) -> str:

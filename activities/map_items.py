@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from dagwright.activities.errors import retry_decision
 from dagwright.activities.store_retry import retry_store_request
 from dagwright.activities.values import LargeValues, LoadedValue
-from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, JOINED_LIMIT_BYTES
+from dagwright.core.boundary.limits import JOINED_LIMIT_BYTES, MAX_INLINE_VALUE_BYTES
 from dagwright.core.boundary.wire import ACTIVITY_JOIN_ITEMS, ACTIVITY_LOAD_ITEMS, METADATA_STORED
 from dagwright.core.expressions.stored_values import Path, Projection, StoredValue, find_value_refs, stored_to_json
 from dagwright.core.expressions.value_refs import value_from_json, value_to_json
@@ -59,7 +59,7 @@ def map_activities(values: LargeValues) -> list[Callable[..., Any]]:
         async def join_stored_items() -> RawValue:
             joined_list = await _join(values, message["lists"])
             encoded = await asyncio.to_thread(pydantic_core.to_json, joined_list)
-            if len(encoded) <= INLINE_VALUE_BYTES:
+            if len(encoded) <= MAX_INLINE_VALUE_BYTES:
                 return RawValue(Payload(metadata={"encoding": b"json/plain"}, data=encoded))
             stored_value = await values.store_result(
                 joined_list, encoded, projections=[((), "whole")], name=str(message["name"])

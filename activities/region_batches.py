@@ -15,8 +15,8 @@ from typing import Any
 from dagwright.activities.cache_admission import CACHED_CALL_MIN_S, CpuClock
 from dagwright.activities.pure_calls import PureCalls, PureOutcome, timeout_error, timeout_of
 from dagwright.core.boundary.limits import (
-    INLINE_VALUE_BYTES,
-    OFFLOADED_BATCH_BYTES,
+    MAX_INLINE_VALUE_BYTES,
+    OFFLOADED_BATCH_STORED_BYTES,
     REGION_BATCH_RESULT_BYTES,
     REGION_BATCH_S,
 )
@@ -46,7 +46,7 @@ _REPORTED_STATUSES = frozenset({NodeStatus.COMPLETED, NodeStatus.FAILED, NodeSta
 def start_scheduler(batch_input: BatchInput) -> RunScheduler:
     """Return a scheduler for the input of a batch, after applying the outcomes of the nodes outside the region."""
     scheduler = create_scheduler(batch_input.plan, batch_input.inputs)
-    start_with_ended_nodes(scheduler, batch_input.ended)
+    start_with_ended_nodes(scheduler, batch_input.ends)
     return scheduler
 
 
@@ -87,7 +87,7 @@ class RegionBatch:
         self._overdue_at = 0.0
         self._is_stopped = False
         self._remaining_bytes = REGION_BATCH_RESULT_BYTES
-        self._remaining_stored_bytes = OFFLOADED_BATCH_BYTES
+        self._remaining_stored_bytes = OFFLOADED_BATCH_STORED_BYTES
         self._reported_count = reported_count
         self._clock = CpuClock()
         self.large_result_nodes: set[int] = set()
@@ -210,7 +210,7 @@ class RegionBatch:
             if now - started_at > CACHED_CALL_MIN_S:
                 self._calls.put(task, outcome, took_s=self._clock.cpu_seconds(started_at, now))
             size = outcome.size_bytes
-            if size > INLINE_VALUE_BYTES:
+            if size > MAX_INLINE_VALUE_BYTES:
                 self.large_result_nodes.add(task.ref.node)
                 # Only projections of a large result are inline in the batch result.
                 size = min(size, largest_result_bytes(task.node, None))

@@ -19,7 +19,7 @@ import structlog
 from dagwright.activities.cache_admission import CACHED_CALL_MIN_S, CacheAdmission, seconds_without_waiting
 from dagwright.activities.cached_results import CachedResult, from_stored_form, to_stored_form
 from dagwright.activities.tool_runs import Outcome
-from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
+from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES
 from dagwright.core.model.times import MAX_DURATION
 from dagwright.store import PayloadDamaged, PayloadMissing, PayloadStore, StoreUnavailable
 from dagwright.tools.code_fingerprint import CodeFingerprinter
@@ -198,7 +198,7 @@ class ResultCache:
 
     async def _write_entry(self, lookup: CacheLookup, result: CachedResult) -> None:
         # Hashing 100 MB takes long, so a large result is converted in a thread.
-        is_large = len(result.content) > INLINE_VALUE_BYTES
+        is_large = len(result.content) > MAX_INLINE_VALUE_BYTES
         content = await asyncio.to_thread(to_stored_form, result) if is_large else to_stored_form(result)
         lifetime_s = RETENTION_S if lookup.max_age_s is None else min(lookup.max_age_s, MAX_DURATION.total_seconds())
         expires_at = datetime.fromtimestamp(result.made_at, UTC) + timedelta(seconds=lifetime_s)

@@ -70,7 +70,7 @@ class BudgetSignals:
         pause_s = limits.SUB_PLAN_CHECK_S
         while budget.requested_calls:
             await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_PARENT)
-            pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
+            pause_s = min(2 * pause_s, limits.MAX_SUB_PLAN_CHECK_S)
             if budget.requested_calls:
                 await self._report_to_parent(parent, BudgetReport(), on_parent_lost)
         self._poll_task = None

@@ -57,7 +57,7 @@ class Notifier:
         unsent_notifications = [
             notification for notification in requests.notifications if notification.key not in self._in_flight
         ]
-        while unsent_notifications and len(set(self._in_flight.values())) < limits.CONCURRENT_NOTIFICATIONS:
+        while unsent_notifications and len(set(self._in_flight.values())) < limits.MAX_CONCURRENT_NOTIFICATIONS:
             batch, encoded = self._next_batch(unsent_notifications)
             self._start(batch, encoded)
             unsent_notifications = unsent_notifications[len(batch) :]
@@ -90,7 +90,7 @@ class Notifier:
         workflow_id, closed_requests = workflow.info().workflow_id, self._scheduler.features.feedback.requests.closed
         encoded: list[Any] = []
         size = 0
-        for notification in notifications[: limits.NOTIFICATIONS_PER_ACTIVITY]:
+        for notification in notifications[: limits.MAX_NOTIFICATIONS_PER_ACTIVITY]:
             encoded_notification = notification_to_json(
                 notification,
                 closed_requests.get(notification.request.id),

@@ -232,7 +232,7 @@ class PlanWorkflow(Steerable):
             engine.end_in_this_execution(NodeError("too_large", f"the history is full, and {error}"))
             return
         encoded = self._next_input(run_input, state=state)
-        if len(state) > limits.INLINE_STATE_BYTES or len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
+        if len(state) > limits.MAX_INLINE_STATE_BYTES or len(encoded) > limits.RUN_INPUT_LIMIT_BYTES:
             try:
                 refs = await engine.run_while_idle(put_state(state, numbers=self._piece_numbers))
             except TextRefused as error:

@@ -14,7 +14,7 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, SearchAttributeUpdate
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import PROGRESS_UPDATE_PAUSE_S, SEARCH_UPDATE_PAUSE_S
+from dagwright.core.boundary.limits import MIN_PROGRESS_UPDATE_PAUSE_S, MIN_SEARCH_UPDATE_PAUSE_S
 from dagwright.core.model.states import RunStatus
 from dagwright.features.run_scheduler import RunScheduler
 from dagwright.protocol.listings import (
@@ -74,10 +74,10 @@ class SearchAttributes:
             return
         if self._written_at is None and self._state is not None:
             # The client has written the start of the run.
-            self._written_at = at - SEARCH_UPDATE_PAUSE_S
+            self._written_at = at - MIN_SEARCH_UPDATE_PAUSE_S
         assignees, requests = awaited_assignees(scheduler), requests_version(scheduler)
         if (status, assignees, requests) == (self._state, self._assignees, self._requests):
-            if self._written_at is None or at - self._written_at >= PROGRESS_UPDATE_PAUSE_S:
+            if self._written_at is None or at - self._written_at >= MIN_PROGRESS_UPDATE_PAUSE_S:
                 self._written_at = at
                 self._write(status, assignees, progress=str(progress_of(scheduler)))
             return
@@ -85,7 +85,7 @@ class SearchAttributes:
         if self._timer is not None and not is_first_request:
             return
         remaining_s = (
-            0.0 if self._written_at is None or is_first_request else self._written_at + SEARCH_UPDATE_PAUSE_S - at
+            0.0 if self._written_at is None or is_first_request else self._written_at + MIN_SEARCH_UPDATE_PAUSE_S - at
         )
         if remaining_s > 0:
             self._write_later(remaining_s, wake)

@@ -177,7 +177,7 @@ class SessionWorkflow:
                     lambda: self._has_ended(run_id), timeout=pause_s, timeout_summary=wire.TIMER_CHECK_SUB_PLANS
                 )
                 return
-            pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
+            pause_s = min(2 * pause_s, limits.MAX_SUB_PLAN_CHECK_S)
             # The next poll may succeed.
             with suppress(ActivityError, MessageInvalid):
                 outcomes = read_message((await find_ended_runs([run_id])).payload)

@@ -234,13 +234,13 @@ class SubPlans:
         pause_s = limits.SUB_PLAN_CHECK_S
         while True:
             await workflow.sleep(pause_s, summary=wire.TIMER_CHECK_SUB_PLANS)
-            pause_s = min(2 * pause_s, limits.SUB_PLAN_CHECK_MAX_S)
+            pause_s = min(2 * pause_s, limits.MAX_SUB_PLAN_CHECK_S)
             workflow_id = workflow.info().workflow_id
             adopted_calls = [call_id for call_id, follow_task in self._open_calls.items() if follow_task is None]
             if not adopted_calls:
                 return
-            for start in range(0, len(adopted_calls), limits.SUB_PLANS_PER_CHECK):
-                batch = adopted_calls[start : start + limits.SUB_PLANS_PER_CHECK]
+            for start in range(0, len(adopted_calls), limits.MAX_SUB_PLANS_PER_CHECK):
+                batch = adopted_calls[start : start + limits.MAX_SUB_PLANS_PER_CHECK]
                 calls = {limits.child_workflow_id(workflow_id, call_id): call_id for call_id in batch}
                 for end in await self._find_ended_sub_plans(calls):
                     self._handle_end(end)

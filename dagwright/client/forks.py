@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pydantic_core
 
 from dagwright.client.errors import ForkRejected
-from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, child_workflow_id, short_id
+from dagwright.core.boundary.limits import MAX_WORKFLOW_ID_BYTES, child_workflow_id, short_id
 from dagwright.core.expressions.projection import project_value
 from dagwright.core.expressions.stored_values import StoredValue, find_value_refs
 from dagwright.core.model.compiled import CompiledNode, CompiledPlan, plan_to_json, tool_of
@@ -423,7 +423,7 @@ def _effects_of(plan: CompiledPlan, prediction: ForkPrediction) -> dict[str, str
 def _id_of_fork(origin: str, content: Mapping[str, Any]) -> str:
     canonical_json = json.dumps(content, sort_keys=True, ensure_ascii=True, default=str, separators=(",", ":"))
     digest = hashlib.sha256(canonical_json.encode()).hexdigest()
-    return short_id(f"{origin}-fork-{digest[:8]}", max_bytes=WORKFLOW_ID_BYTES)
+    return short_id(f"{origin}-fork-{digest[:8]}", max_bytes=MAX_WORKFLOW_ID_BYTES)
 
 
 def unknown_rerun_message(name: str, plan: CompiledPlan) -> str:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from dagwright.client.errors import RunIdInvalid
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import WORKFLOW_ID_BYTES, summary_of
+from dagwright.core.boundary.limits import MAX_WORKFLOW_ID_BYTES, summary_of
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.core.model.policy import Policy, default_policy
 from dagwright.planning.extender_specs import workflow_type_of
@@ -164,8 +164,8 @@ def checked_run_id(workflow_id: str) -> str:
     Raises:
         RunIdInvalid: the ID is invalid.
     """
-    if not workflow_id.strip() or len(workflow_id.encode(errors="replace")) > WORKFLOW_ID_BYTES:
-        raise RunIdInvalid(f"a run ID must have 1 to {WORKFLOW_ID_BYTES} bytes of UTF-8, not {workflow_id!r:.60}")
+    if not workflow_id.strip() or len(workflow_id.encode(errors="replace")) > MAX_WORKFLOW_ID_BYTES:
+        raise RunIdInvalid(f"a run ID must have 1 to {MAX_WORKFLOW_ID_BYTES} bytes of UTF-8, not {workflow_id!r:.60}")
     if any("\ud800" <= character <= "\udfff" or character < " " for character in workflow_id):
         raise RunIdInvalid(f"the run ID {workflow_id!r} has control characters or surrogates, which are not allowed")
     if workflow_id.startswith(wire.ID_SESSION):

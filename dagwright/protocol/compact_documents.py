@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, INLINE_VALUE_BYTES, MAX_DOCUMENT_NODES
+from dagwright.core.boundary.limits import DOCUMENT_LIMIT_BYTES, MAX_DOCUMENT_NODES, MAX_INLINE_VALUE_BYTES
 from dagwright.core.expressions.projection import PREVIEW_CHARACTERS, preview_of
 from dagwright.core.expressions.stored_values import StoredValue, ValueRef, WorkerText, is_inline_value, paths_to_json
 from dagwright.core.expressions.value_refs import encode, encoded_size, format_value_refs, ref_for_display
@@ -109,7 +109,7 @@ def compact_value(value: Any, *, ref: str) -> Any:
     encoded, has_refs = encode(value, format_ref)
     if has_refs:
         value = format_value_refs(value, format_ref)
-    if len(encoded) <= INLINE_VALUE_BYTES:
+    if len(encoded) <= MAX_INLINE_VALUE_BYTES:
         return value
     preview = value[:PREVIEW_CHARACTERS] if isinstance(value, str) else preview_of(value)
     return {"ref": ref, "bytes": len(encoded), "preview": preview}

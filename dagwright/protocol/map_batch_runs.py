@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pydantic_core
 
-from dagwright.core.boundary.limits import INLINE_BATCH_RESULTS_BYTES
+from dagwright.core.boundary.limits import MAX_INLINE_BATCH_RESULTS_BYTES
 from dagwright.core.compiler.projections import parts_of_key
 from dagwright.core.expressions.references import Placeholder, Reference, ResultOf, references_in
 from dagwright.core.expressions.stored_values import StoredValue
@@ -169,7 +169,7 @@ def pieces_of_results(record: Record) -> list[tuple[str, int]]:
             piece_values, size = [], 0
         piece_values.append(value)
         size += added_bytes
-    if not pieces and size <= INLINE_BATCH_RESULTS_BYTES:
+    if not pieces and size <= MAX_INLINE_BATCH_RESULTS_BYTES:
         return []
     return [*pieces, _piece(piece_values)]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dagwright.core.boundary.limits import SUMMARY_CHARACTERS, summary_of
+from dagwright.core.boundary.limits import MAX_SUMMARY_CHARACTERS, summary_of
 from dagwright.core.errors import DagwrightError
 from dagwright.core.model.states import Task
 from dagwright.core.text import cut_bytes, cut_characters, one_line
@@ -172,5 +172,5 @@ def task_summary(task: Task) -> str:
 def _with_key(title: str, key: str) -> str:
     shown_key = cut_bytes(one_line(str(key)), max_bytes=_MAX_KEY_BYTES)
     # Four bytes per character at most, and 400 bytes for the whole summary.
-    shown_title = cut_characters(summary_of(title), SUMMARY_CHARACTERS - len(shown_key) - len(" []"))
+    shown_title = cut_characters(summary_of(title), MAX_SUMMARY_CHARACTERS - len(shown_key) - len(" []"))
     return f"{cut_bytes(shown_title, max_bytes=400 - _MAX_KEY_BYTES - len(' []'))} [{shown_key}]"

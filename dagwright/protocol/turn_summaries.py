@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, MAX_DOCUMENT_NODES
+from dagwright.core.boundary.limits import MAX_DOCUMENT_NODES, MAX_INLINE_VALUE_BYTES
 from dagwright.core.expressions.stored_values import StoredValue, paths_to_json, stored_from_json
 from dagwright.core.expressions.value_refs import encoded_size
 from dagwright.core.model.compiled import tool_of
@@ -61,7 +61,7 @@ def _call_summary(tool: str, result: Any) -> str:
     return tool + (f": {excerpt}" if excerpt else "") + (f" ({effect_notes[0]})" if effect_notes else "")
 
 
-MAX_RESPONSE_BYTES = INLINE_VALUE_BYTES
+MAX_RESPONSE_BYTES = MAX_INLINE_VALUE_BYTES
 """Maximum JSON size of the answer of the newest turn: an answer that is not in the payload store always fits."""
 MAX_OLDER_RESPONSE_BYTES = 2_000
 """Maximum JSON size of the answer of an older turn."""

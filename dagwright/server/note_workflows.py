@@ -14,14 +14,14 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import ACTIVITY_ID_BYTES, short_id, summary_of
+from dagwright.core.boundary.limits import MAX_ACTIVITY_ID_BYTES, short_id, summary_of
 
 _RPC_TIMEOUT = timedelta(seconds=10)
 
 
 def note_id(prefix: str, name: str) -> str:
     """Return the workflow ID of the note on a subject."""
-    return short_id(f"{prefix}{name}", max_bytes=2 * ACTIVITY_ID_BYTES)
+    return short_id(f"{prefix}{name}", max_bytes=2 * MAX_ACTIVITY_ID_BYTES)
 
 
 async def find_open(client: Client, workflow_id: str) -> WorkflowExecutionDescription | None:

@@ -251,7 +251,7 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
         FolderStore, "put", side_effect=ApplicationError("given up by hand", non_retryable=True)
     )
     max_events = 220 if is_full else limits.HISTORY_LIMIT_EVENTS
-    low_limits = patch.multiple(limits, INLINE_STATE_BYTES=100, HISTORY_LIMIT_EVENTS=max_events)
+    low_limits = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100, HISTORY_LIMIT_EVENTS=max_events)
     settings = Settings(state_dir=tmp_path_factory.mktemp("refused"))
     async with serving_runs(short_history_client, ledger.registry(), settings=settings) as runs:
         with low_limits, failing_store:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from temporalio.client import Client
 
-from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
+from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES
 from dagwright.settings import Settings
 from dagwright.tools import ToolRegistry, tool
 from tests.support.runs import Document, Runs, serving_runs
@@ -38,13 +38,13 @@ def look(name: str) -> dict[str, Any]:
 @tool(effects="read")
 def look_long(name: str) -> dict[str, Any]:
     """Return a result that goes to the payload store."""
-    return {"name": name, "call": CallLog.record(name), "text": "x" * INLINE_VALUE_BYTES}
+    return {"name": name, "call": CallLog.record(name), "text": "x" * MAX_INLINE_VALUE_BYTES}
 
 
 @tool(effects="read")
 def long_text(name: str) -> str:
     CallLog.record(name)
-    return name * INLINE_VALUE_BYTES
+    return name * MAX_INLINE_VALUE_BYTES
 
 
 @tool(effects="pure")
@@ -133,7 +133,7 @@ async def test_only_slow_nodes_of_a_region_are_cached(worker: Runs, second_worke
         ponder_node("a", "x"),
         ponder_node("b", "{{a.result}}"),
         ponder_node("c", "x"),
-        ponder_node("large", "y", size=INLINE_VALUE_BYTES),
+        ponder_node("large", "y", size=MAX_INLINE_VALUE_BYTES),
         ponder_node("after", "{{large.result}}", "glance"),
         ponder_node("end", "{{b.result}}{{c.result}}", "glance"),
     ]

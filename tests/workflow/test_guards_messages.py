@@ -186,4 +186,4 @@ async def test_title_of_a_megabyte_is_shortened_in_the_memo(cached_runs: Runs, s
     handle = cached_runs.client.get_workflow_handle(run.workflow_id)
     assert (await document_of(handle))["status"] == "completed"
     memo = await (await handle.describe()).memo()
-    assert len(memo[wire.MEMO_TITLE]) <= limits.SUMMARY_CHARACTERS
+    assert len(memo[wire.MEMO_TITLE]) <= limits.MAX_SUMMARY_CHARACTERS

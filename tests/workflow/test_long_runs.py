@@ -147,7 +147,7 @@ async def test_no_signal_is_lost_while_a_run_continues_as_new(
 
 
 async def test_large_snapshot_is_stored_in_the_payload_store(runs: Runs) -> None:
-    with patch.multiple(limits, INLINE_STATE_BYTES=100), patch.object(run_snapshot, "MAX_PIECE_CHARACTERS", 300):
+    with patch.multiple(limits, MAX_INLINE_STATE_BYTES=100), patch.object(run_snapshot, "MAX_PIECE_CHARACTERS", 300):
         after = {"id": "after", "tool": "echo", "depends_on": ["n59"]}
         handle = await runs.start({"nodes": [*_steps(60, "n"), after]})
         document = bare(await document_of(handle))
@@ -171,7 +171,7 @@ async def test_deadline_applies_during_an_outage_of_the_store(
     short_history_client: Client, registry: ToolRegistry, tmp_path: Path
 ) -> None:
     (tmp_path / "payloads").mkdir()
-    small_snapshots = patch.multiple(limits, INLINE_STATE_BYTES=100)
+    small_snapshots = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots, outage(tmp_path):
             handle = await runs.start({"deadline": "9s", "nodes": _steps(40, "n")})
@@ -187,7 +187,7 @@ async def test_run_whose_snapshot_is_permanently_rejected_fails_with_its_results
 ) -> None:
     """Guard: an error of the store or an operator is not reported as a bug."""
     error = ApplicationError("given up by hand", non_retryable=True)
-    small_snapshots = patch.multiple(limits, INLINE_STATE_BYTES=100)
+    small_snapshots = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots, patch.object(FolderStore, "put", side_effect=error):
             handle = await runs.start({"nodes": [_held_sub_plan(unique_name), *_steps(60, "n")]})
@@ -205,7 +205,7 @@ async def test_snapshot_is_stored_again_with_a_new_activity_id_after_an_event(
 ) -> None:
     (tmp_path / "payloads").mkdir()
     plan = {"nodes": [_held_sub_plan(unique_name), *_steps(60, "n")]}
-    small_snapshots = patch.multiple(limits, INLINE_STATE_BYTES=100)
+    small_snapshots = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots:
             with outage(tmp_path):
@@ -374,7 +374,7 @@ async def test_run_without_its_first_deadline_continues_as_new(runs: Runs, bench
     held_node = hold("hold", unique_name, heartbeat="1s")
     first, *steps = _steps(50, "n")
     # Each execution loads the snapshot of the previous execution from the store.
-    with patch.multiple(limits, INLINE_STATE_BYTES=100):
+    with patch.multiple(limits, MAX_INLINE_STATE_BYTES=100):
         handle = await runs.start({"deadline": "2s", "nodes": [held_node, {**first, "depends_on": ["hold"]}, *steps]})
         started_at = time.time()
         await handle.execute_update(wire.SET_LIMITS, {"deadline": None, "by": "ann"})

@@ -190,7 +190,7 @@ async def test_map_with_too_large_keys_fails_with_the_reason(runs: Runs) -> None
 
 async def test_each_activity_of_a_map_has_a_heartbeat_timeout(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projection, "DECISION_PARTS_BYTES", 2_000)
-    monkeypatch.setattr(map_batch_runs, "INLINE_BATCH_RESULTS_BYTES", 10)
+    monkeypatch.setattr(map_batch_runs, "MAX_INLINE_BATCH_RESULTS_BYTES", 10)
     table = {"id": "table", "tool": "wide_table", "arguments": {"rows": 24, "size": 500}}
     plan = _map_plan("{{table.result.rows}}", table, tool="echo", arguments={"n": "{{index}}"}, when="index % 10 == 0")
     handle = await runs.start(plan)

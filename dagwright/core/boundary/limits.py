@@ -25,8 +25,8 @@ OFFLOADED_BATCH_INPUT_BYTES = 1_750_000
 includes all inputs, which may have a megabyte."""
 REGION_BATCH_RESULT_BYTES = 256 * 1024
 """Encoded results at which a region batch ends; the last result may exceed this limit."""
-OFFLOADED_BATCH_BYTES = 4_000_000
-"""Values that one batch of an offloaded region stores."""
+OFFLOADED_BATCH_STORED_BYTES = 4_000_000
+"""Size of the stored results at which a batch of an offloaded region ends; the last result may exceed this limit."""
 REGION_BATCH_S = 0.2
 """How long a region batch starts nodes; after each batch the run gets its results and can be stopped."""
 CALL_BATCH_S = 0.2
@@ -40,7 +40,7 @@ DETACHED_CALL_S = 10.0
 """How long a slow call waits in its worker for the activity that continues it; then the call is cancelled."""
 CALL_BATCH_RESULT_BYTES = 128 * 1024
 """Encoded results after which a call batch starts no more calls. Each heartbeat contains all results so far."""
-INLINE_VALUE_BYTES = 8 * 1024
+MAX_INLINE_VALUE_BYTES = 8 * 1024
 """A larger result goes to the payload store; a larger value in a document is written `{"ref", "bytes", "preview"}`."""
 MAX_PLAN_NODES = 20_000
 """Nodes of a compiled plan in the input of a run, including sub-plans: they take half a second of workflow code, and a
@@ -49,7 +49,7 @@ INPUTS_LIMIT_BYTES = 1_000_000
 """Encoded values of a run's inputs; the plan in the same input has up to 256 KiB."""
 RUN_INPUT_LIMIT_BYTES = 1_500_000
 """Encoded input of a run; the server rejects 2 MB and more."""
-INLINE_STATE_BYTES = 512 * 1024
+MAX_INLINE_STATE_BYTES = 512 * 1024
 """State in the input of a run that continues as new; longer state goes through the payload store."""
 MAX_INLINE_PLAN_BYTES = 256 * 1024
 """Encoded compiled plan in the input; a larger plan is passed in pages by reference."""
@@ -60,7 +60,7 @@ MAX_PLAN_PAGE_NODES = 1_000
 MAX_PLAN_PAGE_BYTES = 512 * 1024
 """Encoded nodes of one page, unless a single node is larger."""
 MAX_PLAN_PAGES = 1_000
-"""Pages of one plan."""
+"""Maximum number of pages of one plan."""
 MAX_HELD_PLAN_NODES = 50_000
 """Nodes of one plan that its run holds: all nodes except the inner nodes of offloaded regions. The run starts with them
 within half a second."""
@@ -93,7 +93,7 @@ DRAIN_AT_SIGNALS = 8_000
 """Signals after which a run drains and continues as new; the server rejects the 10,001st signal."""
 JOINED_LIMIT_BYTES = 250_000_000
 """Results of all items of a large map, joined to one list; a worker holds several copies of it in memory."""
-INLINE_BATCH_RESULTS_BYTES = 2 * 1024
+MAX_INLINE_BATCH_RESULTS_BYTES = 2 * 1024
 """Inline results in the report of a map batch; larger results go through the store. There may be 500 batches."""
 SMALL_FIRST_TASK_BYTES = 1_000_000
 """If the first workflow task adds at most this much history, the run continues as new as soon as the server suggests
@@ -102,9 +102,9 @@ SIGNALS_LIMIT = 10_000
 """Signals that the server accepts for one execution."""
 NO_DEADLINE_TIMER_S = 365 * 86_400.0
 """Length of the timer for requests without a deadline; after this time another timer starts."""
-SEARCH_UPDATE_PAUSE_S = 5.0
+MIN_SEARCH_UPDATE_PAUSE_S = 5.0
 """Shortest time between two updates of search attributes (docs/contributing/guards.md F18)."""
-PROGRESS_UPDATE_PAUSE_S = 30.0
+MIN_PROGRESS_UPDATE_PAUSE_S = 30.0
 """Shortest time between two updates that change only the progress. They are sent with other commands of the run."""
 MAX_LISTED_REQUEST_BYTES = 2 * 1024
 """Encoded request in the memo of a run; of a larger request, only the first part of its prompt is listed."""
@@ -114,13 +114,13 @@ MAX_LISTED_ERROR_BYTES = 1_000
 """Message of the error in the memo of a failed run."""
 MAX_QUEUED_NOTIFICATIONS = 1_000
 """Maximum number of notifications queued for an unavailable webhook; older notifications are dropped, with a note."""
-NOTIFICATIONS_PER_ACTIVITY = 50
-"""Notifications that one activity sends."""
+MAX_NOTIFICATIONS_PER_ACTIVITY = 50
+"""Maximum number of notifications that one activity sends."""
 MAX_NOTIFICATIONS_BYTES = 256 * 1024
-"""Encoded notifications of one activity."""
+"""Maximum size of the encoded notifications of one activity."""
 MAX_NOTIFICATION_BYTES = 32 * 1024
 """Encoded request in a notification; a larger request omits the schema, the options and the arguments."""
-CONCURRENT_NOTIFICATIONS = 4
+MAX_CONCURRENT_NOTIFICATIONS = 4
 """Concurrent notification activities of one run, so that a rejected notification does not delay later notifications."""
 NOTIFICATION_RETRY_S = 3_600.0
 """How long a notification is retried."""
@@ -132,10 +132,10 @@ run this long. Most tasks take some milliseconds; a replay of the longest histor
 (docs/decisions/0048)."""
 SUB_PLAN_CHECK_S = 60.0
 """Time until a run first checks whether a sub-plan that an earlier execution started has ended without a report."""
-SUB_PLAN_CHECK_MAX_S = 3_600.0
+MAX_SUB_PLAN_CHECK_S = 3_600.0
 """Longest time between two such checks."""
-SUB_PLANS_PER_CHECK = 500
-"""Sub-plans in one such check."""
+MAX_SUB_PLANS_PER_CHECK = 500
+"""Maximum number of sub-plans that one check includes."""
 DRAIN_S = 60.0
 """How long a run at a history limit waits for running tasks. A task that takes longer does not delay other tasks."""
 INTERNAL_HEARTBEAT_S = 3.0
@@ -144,15 +144,15 @@ LARGE_HEARTBEAT_S = 15.0
 """Heartbeat timeout of internal activities with plans and values of any size. All threads of a worker are blocked for
 7 s while it reads 1 GB of JSON, for less than 1 s at 100 MB, and for some seconds while it checks 50,000 nodes on a
 busy machine."""
-EVENTS_PER_TASK = 6
+MAX_EVENTS_PER_TASK = 6
 """Events that a task in flight may still add when it ends."""
 MESSAGE_LIMIT_BYTES = 4 * 1024
 """Longest failure message; a message over 4 MB is never delivered."""
-FAILURE_TEXT_BYTES = 10_000_000
+MAX_FAILURE_TEXT_BYTES = 10_000_000
 """Longest text of a failure with its traceback in the payload store."""
 MAX_REF_BYTES = 100
 """Longest reference of the payload store."""
-SUMMARY_CHARACTERS = 200
+MAX_SUMMARY_CHARACTERS = 200
 """Longest summary of an activity or timer in the Temporal UI; the server rejects more than 400 bytes."""
 MAX_NOTES = 100
 """Notes that a run stores; further notes are only counted."""
@@ -160,11 +160,11 @@ MAX_DETAIL_LINES = 50
 """Lines of the live table in the current details."""
 CANCEL_GRACE_S = 30.0
 """How long a cancelled run waits for its running activities to stop."""
-ACTIVITY_ID_BYTES = 200
+MAX_ACTIVITY_ID_BYTES = 200
 """Longest part of an activity ID that names its node or call; a longer part is cut and gets a hash."""
-WORKFLOW_ID_BYTES = 200
+MAX_WORKFLOW_ID_BYTES = 200
 """Longest id that a user may give a run; sub-plans append their path, and Temporal accepts 1,000 bytes."""
-CHILD_ID_BYTES = 900
+MAX_CHILD_ID_BYTES = 900
 """Longest workflow ID of a sub-plan, which contains the ID of its parent; a longer ID is cut and gets a hash."""
 MAX_DELAY_S = 86_400.0
 """Longest delay that a service may request; a longer delay is reduced to a day."""
@@ -176,7 +176,7 @@ def has_room(*, history_bytes: int, history_events: int, in_flight: int) -> bool
     Args:
         history_bytes: size of the history, plus the maximum bytes that tasks in flight may add.
     """
-    remaining_tasks = (HISTORY_LIMIT_EVENTS - history_events) / EVENTS_PER_TASK
+    remaining_tasks = (HISTORY_LIMIT_EVENTS - history_events) / MAX_EVENTS_PER_TASK
     return history_bytes < HISTORY_LIMIT_BYTES and in_flight + 1 < remaining_tasks
 
 
@@ -194,33 +194,33 @@ def _hash_suffix(text: str) -> str:
 
 def load_id(call_id: str) -> str:
     """Return the id of the activity that loads the arguments of a call."""
-    return f"{ID_LOAD_VALUES}{short_id(call_id, max_bytes=ACTIVITY_ID_BYTES)}"
+    return f"{ID_LOAD_VALUES}{short_id(call_id, max_bytes=MAX_ACTIVITY_ID_BYTES)}"
 
 
 def store_wait_id(call_id: str) -> str:
     """Return the ID of the activity that waits for the payload store on behalf of a call."""
-    return f"{ID_AWAIT_STORE}{short_id(call_id, max_bytes=ACTIVITY_ID_BYTES)}"
+    return f"{ID_AWAIT_STORE}{short_id(call_id, max_bytes=MAX_ACTIVITY_ID_BYTES)}"
 
 
 def call_batch_id(call_id: str) -> str:
     """Return the ID of the activity of a call batch, by its first call."""
-    return f"{ID_CALL_BATCH}{short_id(call_id, max_bytes=ACTIVITY_ID_BYTES)}"
+    return f"{ID_CALL_BATCH}{short_id(call_id, max_bytes=MAX_ACTIVITY_ID_BYTES)}"
 
 
 def activity_id(task_id: str) -> str:
     """Return the activity id of a task: the task id, shortened if needed and quoted if it looks internal."""
     if task_id.startswith(INTERNAL_ID_PREFIX):
-        return f"'{short_id(task_id, max_bytes=ACTIVITY_ID_BYTES - 40)}{_hash_suffix(task_id)}"
-    return short_id(task_id, max_bytes=ACTIVITY_ID_BYTES)
+        return f"'{short_id(task_id, max_bytes=MAX_ACTIVITY_ID_BYTES - 40)}{_hash_suffix(task_id)}"
+    return short_id(task_id, max_bytes=MAX_ACTIVITY_ID_BYTES)
 
 
 def child_workflow_id(workflow_id: str, task_id: str) -> str:
     """Return the workflow id of a sub-plan. A slash in the task id is written %2F, so that ids never collide."""
     name = task_id.replace("%", "%25").replace("/", "%2F")
-    return short_id(f"{workflow_id}/{name}", max_bytes=CHILD_ID_BYTES)
+    return short_id(f"{workflow_id}/{name}", max_bytes=MAX_CHILD_ID_BYTES)
 
 
 def summary_of(text: str) -> str:
     """Return a text as a one-line summary for the Temporal UI, at most 400 bytes."""
     # Compiled plans may come from other programs, with a title that is not a text.
-    return cut_bytes(cut_characters(one_line(str(text)), SUMMARY_CHARACTERS), max_bytes=400)
+    return cut_bytes(cut_characters(one_line(str(text)), MAX_SUMMARY_CHARACTERS), max_bytes=400)

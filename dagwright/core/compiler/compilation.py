@@ -73,8 +73,8 @@ def _unsupported_features(checked_plan: CheckedPlan) -> Iterator[Problem]:
     """Yield a problem for each feature that no run supports yet."""
     for index, node in enumerate(checked_plan.nodes):
         for name, feature in _unavailable_parts(node, checked_plan.tools):
-            at = checked_plan.document.written_pointer(pointer(*checked_plan.base, "nodes", index, name))
-            yield Problem("not_available", f"{feature}: not available yet", at, node.id)
+            field_pointer = checked_plan.document.written_pointer(pointer(*checked_plan.base, "nodes", index, name))
+            yield Problem("not_available", f"{feature}: not available yet", field_pointer, node.id)
         if index in checked_plan.sub_plans:
             yield from _unsupported_features(checked_plan.sub_plans[index])
 
@@ -83,12 +83,14 @@ def _planner_problems(checked_plan: CheckedPlan) -> Iterator[Problem]:
     """Yield a problem for each node that requires a planner (`on_error: replan`) in a run without one."""
     for index, node in enumerate(checked_plan.nodes):
         if node.on_error == "replan":
-            at = checked_plan.document.written_pointer(pointer(*checked_plan.base, "nodes", index, "on_error"))
+            field_pointer = checked_plan.document.written_pointer(
+                pointer(*checked_plan.base, "nodes", index, "on_error")
+            )
             message = "on_error: replan: only runs of `dagwright ask` have a planner, and sub-plans have no planner"
             yield Problem(
                 "not_available",
                 message,
-                at,
+                field_pointer,
                 node.id,
                 "write block, skip, ask or a value, or use `dagwright ask`",
             )

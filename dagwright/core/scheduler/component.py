@@ -205,7 +205,7 @@ class Hooks:
             setattr(self, name, tuple(components))
 
 
-UNRESOLVED = "not every lookup could be resolved"
+UNRESOLVED_REASON = "not every lookup could be resolved"
 """Reason of cancelled nodes in a run that ends because a lookup could not be resolved."""
 
 

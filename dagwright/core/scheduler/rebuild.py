@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _DERIVED_STATUSES = (NodeStatus.BLOCKED, NodeStatus.SKIPPED, NodeStatus.CANCELLED)
 """Final states that a node can have because of another node."""
-REPLANNED = "removed when the plan was revised"
+REPLANNED_REASON = "removed when the plan was revised"
 """Reason of a node that was abandoned without a replacement."""
 
 
@@ -192,16 +192,16 @@ class RecordEdits:
 
     def reopen_dependents(self, number: int) -> None:
         """Reset all dependents that ended because of a node, so that they are decided again."""
-        unvisited = [number]
-        while unvisited:
-            for dependent in self._state.dependents[unvisited.pop()]:
+        unvisited_numbers = [number]
+        while unvisited_numbers:
+            for dependent in self._state.dependents[unvisited_numbers.pop()]:
                 record, ref = self._state.records[dependent], TaskRef(dependent)
                 is_derived = record.status in _DERIVED_STATUSES and not record.attempts and not record.items
                 if record.status is NodeStatus.CANCELLED:
                     is_derived = is_derived and bool(record.blocked_by)
                 if is_derived and ref not in self._records:
                     self._records[ref] = Record()
-                    unvisited.append(dependent)
+                    unvisited_numbers.append(dependent)
 
     def apply(self) -> None:
         """Apply the changes.
@@ -218,7 +218,7 @@ class RecordEdits:
         """
         for node_id in extension.abandoned:
             number = self._state.numbers[node_id]
-            self._supersede(number, reason=ABANDONED if self._state.plan.nodes[number].is_worker else REPLANNED)
+            self._supersede(number, reason=ABANDONED if self._state.plan.nodes[number].is_worker else REPLANNED_REASON)
         for node in extension.nodes:
             if node.supersedes is not None:
                 number = self._state.numbers[node.supersedes]

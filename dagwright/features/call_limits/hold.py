@@ -13,7 +13,8 @@ MAX_HOLD_S = 300.0
 """Longest hold of other calls after one response; the call that got the response waits as long as requested."""
 RECENT_S = 30.0
 """Time after the last start of a hold in which another hold doubles the interval."""
-WAIT_REQUESTED = "was asked to wait until"
+WAIT_REQUESTED_PHRASE = "was asked to wait until"
+"""Start of the reason for which calls wait during a hold."""
 FIRST_INTERVAL_S = 0.1
 _MAX_INTERVAL_S = 5.0
 _MAX_PACED_S = 1.0
@@ -46,7 +47,7 @@ class Hold:
     @property
     def reason(self) -> str:
         """Reason why calls wait."""
-        return f"{WAIT_REQUESTED} {format_time(self.until)} ({self.requested_by})"
+        return f"{WAIT_REQUESTED_PHRASE} {format_time(self.until)} ({self.requested_by})"
 
     def extend(self, until: float, now: float, *, requested_by: str) -> None:
         """Hold the calls until a time."""

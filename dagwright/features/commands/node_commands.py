@@ -90,14 +90,14 @@ def _open_tasks(scheduler: "RunScheduler", ref: TaskRef) -> list[TaskRef]:
 def _descendants_requiring(scheduler: "RunScheduler", number: int) -> list[int]:
     """Return the pending nodes that require a node, directly or through other nodes."""
     descendants: dict[int, None] = {}
-    unvisited = [number]
-    while unvisited:
-        for dependent in scheduler.state.dependents_of(unvisited.pop()):
+    unvisited_numbers = [number]
+    while unvisited_numbers:
+        for dependent in scheduler.state.dependents_of(unvisited_numbers.pop()):
             node, status = scheduler.plan.nodes[dependent], scheduler.records[dependent].status
             is_pending = status is NodeStatus.PENDING and node.kind != "region"
             if is_pending and node.join[0] == "all" and dependent not in descendants:
                 descendants[dependent] = None
-                unvisited.append(dependent)
+                unvisited_numbers.append(dependent)
     return list(descendants)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from dagwright.core.model.compiled import CompiledNode
 from dagwright.core.model.states import NodeStatus
 from dagwright.core.model.times import seconds_of
-from dagwright.core.scheduler.component import UNRESOLVED
+from dagwright.core.scheduler.component import UNRESOLVED_REASON
 from dagwright.features.explain.reasons import Reason, ServerCall, open_task_ids, reason_of
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _roots_of_end(scheduler: "RunScheduler") -> Sequence[str]:
     candidates = [
         (node, record)
         for node, record in scheduler.state.visible_nodes()
-        if not record.blocked_by and record.reason != UNRESOLVED
+        if not record.blocked_by and record.reason != UNRESOLVED_REASON
     ]
     failed_ids = [node.id for node, record in candidates if record.status in (NodeStatus.FAILED, NodeStatus.CANCELLED)]
     if failed_ids:

@@ -135,12 +135,12 @@ class _ResultCollector:
             if node.id not in old_nodes or node.id in self._results.changed_nodes or self._is_changed(node)
         }
         dependents = dependents_of([node.dependencies for node in self._plan.nodes])
-        unvisited = [*touched_numbers]
-        while unvisited:
-            for dependent in dependents[unvisited.pop()]:
+        unvisited_numbers = [*touched_numbers]
+        while unvisited_numbers:
+            for dependent in dependents[unvisited_numbers.pop()]:
                 if dependent not in touched_numbers:
                     touched_numbers.add(dependent)
-                    unvisited.append(dependent)
+                    unvisited_numbers.append(dependent)
         return frozenset(node.id for number, node in enumerate(nodes) if number not in touched_numbers)
 
     def _is_changed(self, node: CompiledNode) -> bool:

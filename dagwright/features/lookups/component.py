@@ -4,7 +4,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from dagwright.core.model.states import NodeStatus, Phase, Task, TaskRef
-from dagwright.core.scheduler.component import UNRESOLVED, SchedulerComponent, TaskResult
+from dagwright.core.scheduler.component import UNRESOLVED_REASON, SchedulerComponent, TaskResult
 
 if TYPE_CHECKING:
     from dagwright.core.scheduler.scheduler import Scheduler
@@ -59,4 +59,4 @@ class ResolverNodes(SchedulerComponent):
         is_fail_fast = self._state.plan.on_failure == "fail_fast" and self._state.phase is Phase.ACTIVE
         if record.error is not None and not is_fail_fast:
             # The error is reported once for the run, not for every node.
-            self._scheduler.propagation.abort(record.error, at, reason=UNRESOLVED)
+            self._scheduler.propagation.abort(record.error, at, reason=UNRESOLVED_REASON)

@@ -317,12 +317,12 @@ def cost_of_nodes(nodes: Sequence[Any], *, existing_count: int) -> int:
 
 def _all_nodes(nodes: Sequence[Any]) -> Iterator[Mapping[str, Any]]:
     """Yield the nodes and the nodes of their sub-plans."""
-    unvisited = [nodes]
-    while unvisited:
-        for node in unvisited.pop():
+    unvisited_lists = [nodes]
+    while unvisited_lists:
+        for node in unvisited_lists.pop():
             if isinstance(node, Mapping):
                 yield node
                 sub_plan = node.get("plan")
                 inner_nodes = sub_plan.get("nodes") if isinstance(sub_plan, Mapping) else None
                 if isinstance(inner_nodes, list):
-                    unvisited.append(inner_nodes)
+                    unvisited_lists.append(inner_nodes)

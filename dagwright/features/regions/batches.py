@@ -34,12 +34,12 @@ class BatchInput:
 
     Args:
         plan: nodes that have ended, followed by the nodes to run.
-        ended: (node id, its end) of the nodes that have ended.
+        ends: (node id, its end) of the nodes that have ended.
         inputs: values of the inputs that the nodes read.
     """
 
     plan: CompiledPlan
-    ended: Sequence[tuple[str, Record]]
+    ends: Sequence[tuple[str, Record]]
     inputs: Mapping[str, Any]
 
 
@@ -145,12 +145,13 @@ class BatchNodes:
         return {name: inputs[name] for name in names if name not in self._inputs}
 
     def encode(self) -> bytes:
-        """Return the plan of the nodes, the values of inputs that they read, and the ends of nodes outside, as JSON."""
-        stubs = [*self._awaited_numbers, *self._encoded_ends]
-        batch_numbers = {number: index for index, number in enumerate(stubs)}
-        batch_numbers |= {number: len(stubs) + position for number, position in self._positions.items()}
+        """Return the payload: the nodes as a plan, the inputs that the nodes read, and the ends of nodes outside."""
+        stub_numbers = [*self._awaited_numbers, *self._encoded_ends]
+        batch_numbers = {number: index for index, number in enumerate(stub_numbers)}
+        batch_numbers |= {number: len(stub_numbers) + position for number, position in self._positions.items()}
         nodes = [
-            node_to_json(CompiledNode(id=self._scheduler.state.reference_id(stub), kind="reported")) for stub in stubs
+            node_to_json(CompiledNode(id=self._scheduler.state.reference_id(number), kind="reported"))
+            for number in stub_numbers
         ]
         for encoded, dependencies in self._nodes:
             nodes.append(
@@ -181,7 +182,7 @@ def read_batch(message: Mapping[str, Any]) -> BatchInput:
     try:
         return BatchInput(
             plan=plan_from_json(message["plan"]),
-            ended=[(entry[0], end_from_json(entry[1:])) for entry in message["ended"]],
+            ends=[(entry[0], end_from_json(entry[1:])) for entry in message["ended"]],
             inputs=value_from_json(message["inputs"], message.get("stored_inputs")),
         )
     except (KeyError, TypeError, IndexError) as error:

@@ -16,7 +16,7 @@ from dagwright.activities.cache_admission import CacheAdmission, CpuClock
 from dagwright.activities.cached_results import CachedResult, from_stored_form, result_key, to_stored_form
 from dagwright.activities.result_cache import RETENTION_S, CacheLookup, ResultCache
 from dagwright.activities.tool_runs import Outcome
-from dagwright.core.boundary.limits import INLINE_VALUE_BYTES
+from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES
 from dagwright.core.boundary.wire import HEADER_CACHE, HEADER_PROJECTIONS, METADATA_CACHED
 from dagwright.core.expressions.stored_values import Secret, StoredValue, WorkerText
 from dagwright.core.expressions.value_refs import bindings_of
@@ -149,7 +149,7 @@ async def test_callers_that_waited_for_a_failed_call_call_the_tool(bench: Bench,
 
 
 async def test_large_result_is_found_while_its_payload_exists(bench: Bench) -> None:
-    content = b'"' + b"x" * INLINE_VALUE_BYTES + b'"'
+    content = b'"' + b"x" * MAX_INLINE_VALUE_BYTES + b'"'
     ref = await bench.store.put(content)
     cached_result = CachedResult(content, STARTED_AT, 1.0, "run-1", "a")
     await bench.store.put_cache_entry(KEY, to_stored_form(cached_result), expires_at=datetime.now(UTC))
@@ -243,7 +243,7 @@ async def test_flush_waits_only_for_the_given_keys(bench: Bench, monkeypatch: py
 
 CALL: dict[str, Any] = {"arguments": {"a": 1, "b": [True, None]}, "bindings": []}
 SMALL = CachedResult(b'{"n":1.50}', 1_700_000_000.25, 0.5, "run-1", "sum[x]")
-LARGE = CachedResult(b'"' + b"x" * INLINE_VALUE_BYTES + b'"', 1_700_000_000.0, 9.5, "run-1", "big")
+LARGE = CachedResult(b'"' + b"x" * MAX_INLINE_VALUE_BYTES + b'"', 1_700_000_000.0, 9.5, "run-1", "big")
 
 
 def key(tool: str = "t", code: str = "c", **call: Any) -> str | None:

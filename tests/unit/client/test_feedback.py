@@ -34,7 +34,7 @@ from dagwright.client.feedback.open_requests import (
 )
 from dagwright.client.run_messages import rejection_of_pending_signal
 from dagwright.core.boundary import wire
-from dagwright.core.boundary.limits import CHILD_ID_BYTES, child_workflow_id
+from dagwright.core.boundary.limits import MAX_CHILD_ID_BYTES, child_workflow_id
 from dagwright.core.model.requests import Feedback, Request
 from dagwright.core.model.states import NodeStatus
 from dagwright.features.feedback.feedback_state import RequestRegistry
@@ -291,7 +291,7 @@ def test_workflow_id_of_a_sub_plan_encodes_its_task_unless_it_was_shortened() ->
     for task_id in ("archive", "a/b", "50%", "%2F", "each[a/b]", "ü"):
         workflow_id, _, name = child_workflow_id("run/x", task_id).rpartition("/")
         assert (workflow_id, _task_of(name)) == ("run/x", task_id)
-    assert len(child_workflow_id("run", "x" * 2_000).encode()) <= CHILD_ID_BYTES
+    assert len(child_workflow_id("run", "x" * 2_000).encode()) <= MAX_CHILD_ID_BYTES
 
 
 @pytest.mark.parametrize("outcome", ["again", "nothing", None, "lost"])

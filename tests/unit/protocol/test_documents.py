@@ -13,7 +13,7 @@ import pytest
 from pydantic import JsonValue
 from temporalio.api.common.v1 import Payload
 
-from dagwright.core.boundary.limits import INLINE_VALUE_BYTES, short_id, summary_of
+from dagwright.core.boundary.limits import MAX_INLINE_VALUE_BYTES, short_id, summary_of
 from dagwright.core.boundary.wire import METADATA_ATTEMPT, METADATA_CACHED
 from dagwright.core.compiler.compilation import compile_plan
 from dagwright.core.expressions.value_refs import encoded_size
@@ -126,9 +126,9 @@ def test_large_values_are_compacted() -> None:
     nodes = {f"n{number}": {"status": "completed", "result": "x" * 5_000} for number in range(300)}
     counted = compact_document({"output": None, "nodes": nodes}, steps=1)
     assert (counted["nodes"], counted["nodes_ref"]) == ({}, {"ref": "history", "counts": {"completed": 300}})
-    fits = "x" * (INLINE_VALUE_BYTES - 2)
+    fits = "x" * (MAX_INLINE_VALUE_BYTES - 2)
     assert compact_value(fits, ref="r") == fits
-    assert compact_value(fits + "x", ref="r") == {"ref": "r", "bytes": INLINE_VALUE_BYTES + 1, "preview": "x" * 200}
+    assert compact_value(fits + "x", ref="r") == {"ref": "r", "bytes": MAX_INLINE_VALUE_BYTES + 1, "preview": "x" * 200}
 
 
 def test_counted_document_has_the_error_of_the_first_failed_node() -> None:
