@@ -55,14 +55,14 @@ class RunExplanation:
     chain: Chain
     notes: Sequence[dict[str, Any]] = ()
 
-    def describe(self, clock: Callable[[float], str]) -> str:
+    def describe(self, time_formatter: Callable[[float], str]) -> str:
         """Return the explanation as text.
 
         Args:
-            clock: function that formats a time.
+            time_formatter: function that formats a time.
         """
         starts = [*self.starts()]
-        sentences = [sentence(self.chain, start, clock=clock) for start in starts[:_MAX_SENTENCES]]
+        sentences = [sentence(self.chain, start, time_formatter=time_formatter) for start in starts[:_MAX_SENTENCES]]
         if (omitted := len(starts) + self.chain.omitted - len(sentences)) > 0 and not self.node:
             sentences.append(f"and {omitted:,} more")
         if (ended_by := self.ended_by()) is not None:

@@ -68,19 +68,19 @@ def blocking_chain(scheduler: "RunScheduler", *, calls: Mapping[str, ServerCall]
     return Chain(reasons, max(0, len(task_ids) - MAX_REASONS))
 
 
-def sentence(chain: Chain, start: Reason, *, clock: Callable[[float], str]) -> str:
+def sentence(chain: Chain, start: Reason, *, time_formatter: Callable[[float], str]) -> str:
     """Format a reason and the chain of first causes, such as `publish waits for check, which waits for ann`.
 
     Args:
-        clock: function that formats a time.
+        time_formatter: function that formats a time.
     """
     reasons = {reason.node: reason for reason in chain.reasons}
-    clauses = [f"{start.node} {_clause(start, clock)}"]
+    clauses = [f"{start.node} {_clause(start, time_formatter)}"]
     visited_ids = {start.node}
     while (cause := _first_cause(start, reasons, visited_ids)) is not None and cause.kind != "completed":
         visited_ids.add(cause.node)
         subject = "which" if len(start.because) == 1 else cause.node
-        clauses.append(f"{subject} {_clause(cause, clock)}")
+        clauses.append(f"{subject} {_clause(cause, time_formatter)}")
         start = cause
     return ", ".join(clauses)
 
@@ -89,22 +89,24 @@ def _first_cause(start: Reason, reasons: Mapping[str, Reason], visited_ids: set[
     return next((reasons[cause] for cause in start.because if cause in reasons and cause not in visited_ids), None)
 
 
-def _clause(reason: Reason, clock: Callable[[float], str]) -> str:
+def _clause(reason: Reason, time_formatter: Callable[[float], str]) -> str:
     message = reason.message
     if reason.since is not None:
-        message += f" {'at' if reason.status.is_final else 'since'} {clock(reason.since)}"
+        message += f" {'at' if reason.status.is_final else 'since'} {time_formatter(reason.since)}"
     if reason.until is not None:
-        message += f" until {clock(reason.until)}"
+        message += f" until {time_formatter(reason.until)}"
     if "escalations" in reason.facts:
-        message += f", {_escalation_text(reason.facts, clock)}"
+        message += f", {_escalation_text(reason.facts, time_formatter)}"
     return f"{message} ({reason.detail})" if reason.detail else message
 
 
-def _escalation_text(facts: Mapping[str, Any], clock: Callable[[float], str]) -> str:
+def _escalation_text(facts: Mapping[str, Any], time_formatter: Callable[[float], str]) -> str:
     """Format the recipients of a request: `requested from ann at …, escalated to boss at …`."""
-    first = f"requested from {facts['requested_from'] or 'anyone'} at {clock(seconds_of(facts['requested_at']))}"
+    first = (
+        f"requested from {facts['requested_from'] or 'anyone'} at {time_formatter(seconds_of(facts['requested_at']))}"
+    )
     steps = (
-        f"escalated to {escalation['to']} at {clock(seconds_of(escalation['at']))}"
+        f"escalated to {escalation['to']} at {time_formatter(seconds_of(escalation['at']))}"
         for escalation in facts["escalations"]
     )
     return ", ".join([first, *steps])

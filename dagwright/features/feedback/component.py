@@ -242,18 +242,18 @@ class HumanFeedback(SchedulerComponent):
         self._has_gate = self._has_gate or not policy.allows_all_calls
         self._scheduler.update_hooks()
 
-    def restore(self, requests: Mapping[str, Any], inputs: Mapping[str, Any], approved: tuple[int, str]) -> None:
+    def restore(self, requests: Mapping[str, Any], inputs: Mapping[str, Any], plan_approval: tuple[int, str]) -> None:
         """Restore the state of an earlier execution.
 
         Args:
             requests: JSON of the requests.
             inputs: inputs that a person provided after the start.
-            approved: number of nodes that were approved with the plan, and the user who approved them.
+            plan_approval: number of nodes that were approved with the plan, and the user who approved them.
         """
         self.state.requests = registry_from_json(requests)
         self.state.given_inputs.update(inputs)
         self._state.inputs.update(self.state.given_inputs)
-        self.state.approved_node_count, self.state.approved_by = approved
+        self.state.approved_node_count, self.state.approved_by = plan_approval
         self._has_requests = bool(self.requests.open or self.requests.early_answers or self.requests.early_ids_by_node)
         self._scheduler.update_hooks()
 

@@ -75,7 +75,7 @@ def lines_of(explanation: RunExplanation) -> Iterator[str]:
         for start in starts:
             blocks = start.facts.get("blocks")
             blocked_text = f"; {blocks:,} {'node is' if blocks == 1 else 'nodes are'} blocked by it" if blocks else ""
-            yield sentence(explanation.chain, start, clock=short_time) + blocked_text
+            yield sentence(explanation.chain, start, time_formatter=short_time) + blocked_text
         yield from found_entity_lines(explanation.resolved_lookups_of_run())
     if explanation.chain.omitted:
         yield f"and {explanation.chain.omitted:,} more"
@@ -87,16 +87,16 @@ def _lines_of_chain(explanation: RunExplanation, reasons: Mapping[str, Reason]) 
     """Yield the sentence about the node, then the facts about each node in the chain."""
     chain = explanation.chain
     start = chain.reasons[0]
-    yield sentence(chain, start, clock=short_time)
+    yield sentence(chain, start, time_formatter=short_time)
     if not start.status.is_final:
         named_nodes = _nodes_in_sentence(start, reasons)
         for reason in chain.reasons:
             if reason.node not in named_nodes:
-                yield f"  {sentence(chain, reason, clock=short_time)}"
+                yield f"  {sentence(chain, reason, time_formatter=short_time)}"
         return
     for reason in chain.reasons:
         if reason is not start:
-            yield sentence(chain, reason, clock=short_time)
+            yield sentence(chain, reason, time_formatter=short_time)
         for fact in _fact_lines(reason):
             yield f"  {fact}"
 

@@ -79,7 +79,7 @@ def test_escalation_is_in_the_request_the_reason_and_the_words_of_the_answer() -
     assert request["escalations"] == [{"from": "ann", "to": "boss", "at": "1970-01-01T00:00:10.000Z"}]
     reason = reason_of(scheduler, "ask")
     assert (reason.message, reason.since) == ("waits for boss", 10.0)
-    assert sentence(Chain([reason]), reason, clock=lambda at: f"{at:g} s") == (
+    assert sentence(Chain([reason]), reason, time_formatter=lambda at: f"{at:g} s") == (
         "ask waits for boss since 10 s until 20 s, requested from ann at 0 s, escalated to boss at 10 s (Publish?)"
     )
     # The next execution of the run has the escalation too.

@@ -50,7 +50,7 @@ def reasons_in(chain: Chain) -> dict[str, tuple[str, str, list[str]]]:
 
 
 def sentence_of(chain: Chain) -> str:
-    return sentence(chain, chain.reasons[0], clock=lambda at: f"{at:g} s")
+    return sentence(chain, chain.reasons[0], time_formatter=lambda at: f"{at:g} s")
 
 
 def test_pending_node_is_reported_down_to_the_person_it_waits_for() -> None:
@@ -167,7 +167,7 @@ def test_end_without_failures_is_reported_with_the_nodes_that_were_skipped_first
 
     chain = blocking_chain(scheduler, calls={})
 
-    assert [sentence(chain, start, clock=lambda at: f"{at:g} s") for start in chain.starts()] == [
+    assert [sentence(chain, start, time_formatter=lambda at: f"{at:g} s") for start in chain.starts()] == [
         "ship was skipped at 5 s (its condition is false: approval.result.approved; approval was rejected by ann)"
     ]
 
