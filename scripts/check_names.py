@@ -15,7 +15,7 @@ from pathlib import Path
 
 from scripts.check_prose import ROOT, files_in
 
-_VERB_PATHS = (
+_CHECKED_PATHS = (
     "dagwright",
     "workflows",
     "activities",
@@ -25,9 +25,8 @@ _VERB_PATHS = (
     "scripts",
     "worker.py",
     "starter.py",
+    "tests",
 )
-"""Files and folders whose functions must not be named by a participle alone."""
-_CHECKED_PATHS = (*_VERB_PATHS, "tests")
 _EXCLUDED = ("dagwright/workflows", "dagwright/activities")
 _WORDS: dict[str, str] = {
     "tell|tells|told|untold": "report, return, log, send, print",
@@ -86,9 +85,8 @@ def _findings(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _participle_findings(path: Path) -> Iterator[tuple[int, str, str]]:
-    if path.relative_to(ROOT).parts[0] in _VERB_PATHS:
-        for line, name in functions_named_by_participle(ast.parse(path.read_text(encoding="utf-8"))):
-            yield line, name, _PARTICIPLE_ADVICE
+    for line, name in functions_named_by_participle(ast.parse(path.read_text(encoding="utf-8"))):
+        yield line, name, _PARTICIPLE_ADVICE
 
 
 def functions_named_by_participle(tree: ast.AST) -> Iterator[tuple[int, str]]:

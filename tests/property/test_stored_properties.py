@@ -167,17 +167,17 @@ def _nested_values(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 _ARGUMENTS = st.dictionaries(_NAMES, st.recursive(_PLAIN | _stored_values(), _nested_values, max_leaves=8), max_size=4)
 
 
-def _filled(value: Any) -> Any:
+def _fill_in(value: Any) -> Any:
     """Return a value with all stored values, secrets and texts filled in."""
     if isinstance(value, dict):
-        return {name: _filled(part) for name, part in value.items()}
+        return {name: _fill_in(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_filled(part) for part in value]
+        return [_fill_in(part) for part in value]
     if isinstance(value, StoredValue):
         return value_at_paths(_STORED[value.ref], value.paths, value.name)
     if isinstance(value, Secret):
         return _SECRETS[value.name]
-    return "".join(as_text(_filled(part)) for part in value.parts) if isinstance(value, WorkerText) else value
+    return "".join(as_text(_fill_in(part)) for part in value.parts) if isinstance(value, WorkerText) else value
 
 
 @settings(max_examples=examples(80), deadline=None)
@@ -193,7 +193,7 @@ def test_tool_receives_the_complete_arguments(arguments: dict[str, Any]) -> None
     assert secret_names(bindings) <= _SECRETS.keys()
     assert set(stored_refs(bindings)) <= _STORED.keys()
     hydrate(sent, bindings, secrets=_SECRETS, load=lambda ref, paths, name: value_at_paths(_STORED[ref], paths, name))
-    assert sent == _filled(arguments)
+    assert sent == _fill_in(arguments)
 
 
 @settings(max_examples=examples(80), deadline=None)

@@ -357,7 +357,7 @@ def _tools_with_requests(bench: Bench) -> list[Function]:
 
 def _effect_tools(bench: Bench) -> list[Function]:
     @tool(effects="idempotent")
-    def keyed(name: str, until: int = 1) -> str:
+    def return_key(name: str, until: int = 1) -> str:
         """Record the key at each attempt and succeed at attempt `until`."""
         bench.effects[name].append(context().idempotency_key)
         if context().attempt < until:
@@ -380,4 +380,4 @@ def _effect_tools(bench: Bench) -> list[Function]:
             raise GiveUp("not the first time")
         return name
 
-    return [keyed, write, second_time]
+    return [return_key, write, second_time]

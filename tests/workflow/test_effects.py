@@ -56,7 +56,7 @@ async def test_retry_delay_of_the_service_overrides_the_delay_of_the_plan(runs: 
 async def test_idempotency_key_is_the_same_for_every_attempt(runs: Runs, bench: Bench, unique_name: str) -> None:
     def keyed_node(node: str, **more: Any) -> dict[str, Any]:
         arguments = {"name": f"{unique_name} {node}", "until": 3}
-        return {"id": node, "tool": "keyed", "arguments": arguments, "retry": _FAST, **more}
+        return {"id": node, "tool": "return_key", "arguments": arguments, "retry": _FAST, **more}
 
     plan = {
         "nodes": [

@@ -103,9 +103,9 @@ async def test_fork_with_changed_input_executes_only_affected_nodes(runs: Runs, 
 async def test_fork_of_a_failed_run_keeps_keys_of_unfinished_calls(runs: Runs, bench: Bench, unique_name: str) -> None:
     plan = {
         "nodes": [
-            call("done", "keyed", name=f"{unique_name} done"),
+            call("done", "return_key", name=f"{unique_name} done"),
             {
-                **call("each", "keyed", name="{{item.name}}", until="{{item.until}}"),
+                **call("each", "return_key", name="{{item.name}}", until="{{item.until}}"),
                 "key": "{{item.name}}",
                 "for_each": [{"name": f"{unique_name} x", "until": 1}, {"name": f"{unique_name} y", "until": 9}],
             },
@@ -132,7 +132,7 @@ async def test_fork_reuses_results_inside_sub_plans(runs: Runs, bench: Bench, un
     inner = {
         "nodes": [
             call("made", "write", name=f"{unique_name} made"),
-            {**call("bad", "keyed", name=f"{unique_name} bad", until=9), "retry": {"max_attempts": 1}},
+            {**call("bad", "return_key", name=f"{unique_name} bad", until=9), "retry": {"max_attempts": 1}},
         ]
     }
     plan = {"nodes": [{"id": "sub", "plan": inner}, {**call("after", "echo"), "depends_on": ["sub"]}]}

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.server
 
 
 def _keyed_node(node_id: str, name: str, **fields: Any) -> dict[str, Any]:
-    return {"id": node_id, "tool": "keyed", "arguments": {"name": name}, **fields}
+    return {"id": node_id, "tool": "return_key", "arguments": {"name": name}, **fields}
 
 
 async def test_second_run_with_the_same_id_repeats_the_effects(runs: Runs, bench: Bench, unique_name: str) -> None:

@@ -69,7 +69,7 @@ async def test_heartbeat_timeouts_are_short_for_reads_and_long_for_effects(cache
     """Guard F15: a timeout shorter than an outage of the server repeats effects; a long timeout delays recovery."""
     nodes = [
         {"id": "read", "tool": "echo"},
-        {"id": "idempotent", "tool": "keyed", "arguments": {"name": f"beats {uuid4().hex}"}},
+        {"id": "idempotent", "tool": "return_key", "arguments": {"name": f"beats {uuid4().hex}"}},
         {"id": "write", "tool": "write", "arguments": {"name": f"beats {uuid4().hex}"}},
         {"id": "foreign", "tool": "foreign.text", "arguments": {"size": 1}},
         {"id": "own", "tool": "echo", "heartbeat": "7s"},

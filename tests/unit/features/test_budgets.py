@@ -295,7 +295,7 @@ def test_call_that_writes_the_answer_waits_until_the_run_finishes() -> None:
 def test_thousands_of_waiting_calls_are_checked_together(monkeypatch: pytest.MonkeyPatch) -> None:
     calls_by_name = Counter[str]()
 
-    def counted(name: str) -> Callable[..., Any]:
+    def count_calls(name: str) -> Callable[..., Any]:
         method = getattr(Budget, name)
 
         def count_call(*args: Any, **fields: Any) -> Any:
@@ -305,7 +305,7 @@ def test_thousands_of_waiting_calls_are_checked_together(monkeypatch: pytest.Mon
         return count_call
 
     for name in ("grant_waiting", "reasons", "describe"):
-        monkeypatch.setattr(Budget, name, counted(name))
+        monkeypatch.setattr(Budget, name, count_calls(name))
     scheduler = partly_spent_run(*(call(f"n{number}") for number in range(1_000)), budget=Budget({"calls": 1}))
     assert start_ready_tasks(scheduler) == []
     assert reason(scheduler, "n999") == "budget (calls: 1 of 1 used)"

@@ -162,7 +162,7 @@ async def test_transient_errors_of_a_worker_tool_are_retried(error: Any, code: s
 
 
 def test_function_that_cannot_be_a_worker_tool_is_rejected() -> None:
-    def undocumented() -> dict[str, Any]:
+    def no_docstring() -> dict[str, Any]:
         return {}
 
     def odd(sub_goal: str) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def test_function_that_cannot_be_a_worker_tool_is_rejected() -> None:
         return {"a": x}
 
     cases: list[tuple[Any, Mapping[str, Any], str]] = [
-        (undocumented, {}, "Worker tool 'undocumented': its docstring has no description"),
+        (no_docstring, {}, "Worker tool 'no_docstring': its docstring has no description"),
         (odd, {}, "parameter 'sub_goal' receives the sub-goal; write `sub_goal: SubGoal`"),
         (fine, {"requires": ["y"]}, "Worker tool 'fine': it requires 'y', which is not a parameter"),
         (fine, {"outputs": []}, "Worker tool 'fine': outputs"),

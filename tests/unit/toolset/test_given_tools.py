@@ -30,7 +30,7 @@ def _create_tool(name: str) -> Callable[..., Any]:
     return count
 
 
-def undecorated(item: str) -> int:
+def plain_function(item: str) -> int:
     return len(item)
 
 
@@ -71,7 +71,7 @@ def test_chosen_queue_serves_functions_and_agents(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tools", "message"),
     [
-        ([undecorated], "the function 'undecorated' is not a tool: decorate it with @tool"),
+        ([plain_function], "the function 'plain_function' is not a tool: decorate it with @tool"),
         ([3], "'3' is a int, not a tool: pass functions with @tool, modules or files"),
         ([stock, _create_tool("stock")], "Duplicate tool 'stock': two of the given tools have this name; rename one"),
         ([sys], "the module sys has no tool: decorate a function with @tool"),
