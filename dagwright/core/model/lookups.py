@@ -62,7 +62,7 @@ class KnownEntities(dict[Lookup, Mapping[str, Any]]):
 
 
 def is_find_node(node: CompiledNode) -> bool:
-    """Return whether a node find_ids the entity of a lookup."""
+    """Return whether a node finds the entity of a lookup."""
     return node.kind == "lookup" and not node.bindings
 
 

@@ -1,4 +1,4 @@
-"""Select the nodes that `status` lists: counts and failures of large_maps maps, and the rest with `--all-items`."""
+"""Select the nodes that `status` lists: counts and failures of large maps, and the rest with `--all-items`."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
