@@ -114,7 +114,9 @@ async def remove_limit(client: Client, subject: Subject) -> LimitSettings | None
     if workflow is None or settings is None or settings.limit is None:
         return None
     field = "declared" if settings.chosen is None else "chosen"
-    return await _configure(client, subject, {field: None}, task_queue=workflow.task_queue)
+    earlier_settings = await _configure(client, subject, {field: None}, task_queue=workflow.task_queue)
+    # Another client may have removed the limit meanwhile.
+    return None if earlier_settings.limit is None else earlier_settings
 
 
 async def exchange(client: Client, subject: Subject, message: LimitMessage) -> LimitReply:
@@ -194,8 +196,10 @@ async def _configure(client: Client, subject: Subject, change: dict[str, Any], *
         return limit_settings_from_json(await _update(client, subject, wire.UPDATE_CONFIGURE, change))
     except LimitMessageRejected:
         raise
-    except LimitUnreachable:
-        # No worker responds, so no call runs: start the limit again with the new settings.
+    except (LimitUnreachable, RPCError) as error:
+        if isinstance(error, RPCError) and error.status is not RPCStatusCode.NOT_FOUND:
+            raise
+        # No worker responds, so no call runs, or the limit has ended meanwhile: start it again with the new settings.
         workflow = await find_open(client, _workflow_id(subject))
         earlier_settings = LimitSettings(subject) if workflow is None else await _settings_of(workflow)
     new_settings = earlier_settings.apply_change(change)

@@ -167,8 +167,21 @@ async def test_two_clients_can_remove_a_limit_concurrently_without_a_worker(
     monkeypatch.setattr(server_limits, "RESPONSE_TIMEOUT_S", 0.3)
     await set_limit(client, service.subject, parse_limit("5/s"), task_queue="nobody", by=None)
     earlier_settings = await asyncio.gather(*(remove_limit(client, service.subject) for _ in range(2)))
-    limits = {str(each.chosen) for each in earlier_settings if each is not None and each.limit is not None}
-    assert limits == {"5/s"}
+    assert {str(settings.chosen) for settings in earlier_settings if settings is not None} == {"5/s"}
+    assert await remove_limit(client, service.subject) is None
+
+
+async def test_limit_that_another_client_ends_meanwhile_counts_as_removed(
+    client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update = server_limits._update
+
+    async def end_before_update(client: Client, *arguments: Any) -> Any:
+        await client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{service.subject}").terminate()
+        return await update(client, *arguments)
+
+    await set_limit(client, service.subject, parse_limit("5/s"), task_queue="nobody", by=None)
+    monkeypatch.setattr(server_limits, "_update", end_before_update)
     assert await remove_limit(client, service.subject) is None
 
 
