@@ -54,7 +54,7 @@ test-all: setup ## Install the requirements of the remaining tests, and run all 
 check: setup ## Format, lints, prose, names, types, import contracts, published schemas, generated pages, Markdown, the site
 	@$(BIN)/ruff format --check --quiet . || { echo "run: $(BIN)/ruff format ."; exit 1; }
 	@$(BIN)/ruff check --quiet .
-	@$(BIN)/oxlint --quiet dagwright/interfaces/console/js
+	@$(BIN)/oxlint --format unix dagwright/interfaces/console/js
 	@$(BIN)/python scripts/check_prose.py
 	@$(BIN)/python -m scripts.check_names
 	@$(BIN)/python scripts/check_types.py $(CODE)
