@@ -1,7 +1,7 @@
 """The activity that compiles a plan document, for clients that start a run without the command line.
 
-The activity only reads its input and the tools of its worker, and stores pages under their hash, so Temporal may repeat
-the activity. This module must not import workflows.
+The activity reads its input and the tools of its worker, and stores each page of a large plan under the hash of the
+page, so Temporal may retry the activity. This module must not import workflows.
 """
 
 import asyncio
@@ -49,25 +49,25 @@ class CompileScope:
         tools: the worker's tools.
         store: stores the pages of large plans, and contains the tools that other workers published.
         task_queue: the workflow task queue of this worker, for which other workers published their tools.
-        rounds: default limits of questions that are answered in rounds.
+        rounds_limits: default limits of goals that are planned in rounds.
         load_stored_agents: returns the agents added since the worker started, for plans that name an unknown agent.
     """
 
     tools: Mapping[str, ToolDeclaration]
     store: PayloadStore
     task_queue: str
-    rounds: RoundsLimits = field(default_factory=RoundsLimits)
+    rounds_limits: RoundsLimits = field(default_factory=RoundsLimits)
     load_stored_agents: Callable[[], Mapping[str, ToolDeclaration]] = dict
 
 
 def compile_activity(
-    scope: CompileScope, *, check_state_attribute: Callable[[], Awaitable[bool]], has_webhook: bool = False
+    scope: CompileScope, *, check_search_attributes: Callable[[], Awaitable[bool]], has_webhook: bool = False
 ) -> CompileActivity:
     """Return the activity `compile_plan`, which compiles against the worker's tools and stores large plans.
 
     Args:
-        check_state_attribute: returns whether the namespace has the search attribute for run states. External
-            clients do not set the attribute; the run sets the attribute only if the namespace has it.
+        check_search_attributes: returns whether the namespace has all search attributes of runs. External clients do
+            not set these attributes; the run sets them only if the namespace has all of them.
         has_webhook: whether the worker has a webhook. External clients cannot know this.
     """
 
@@ -75,11 +75,13 @@ def compile_activity(
 
     @activity.defn(name=ACTIVITY_COMPILE_PLAN)
     async def compile_plan(message: dict[str, Any]) -> dict[str, Any]:
-        """Return `{"compiled": JSON form or pages, "has_search_state", "notify"}` for `{"plan", "inputs", "context"}`.
+        """Compile the plan of `{"plan", "inputs", "context"}`.
 
-        `notify` is present only if it is true.
+        Returns:
+            `compiled`: the plan as JSON, or its pages; `RESULT_HAS_SEARCH_ATTRIBUTES`: whether the namespace has all
+            search attributes; `RESULT_HAS_WEBHOOK`: true, or absent if the worker has no webhook.
         """
-        search_flags = {RESULT_HAS_SEARCH_ATTRIBUTES: False}
+        search_attribute_flags = {RESULT_HAS_SEARCH_ATTRIBUTES: False}
 
         async def compile_for_transfer() -> PlanForTransfer:
             # In a thread: compiling a large plan would delay all heartbeats of this worker.
@@ -89,15 +91,17 @@ def compile_activity(
         try:
             message = {**message, "plan": _read_plan(message)}
             with heartbeating():
-                search_flags[RESULT_HAS_SEARCH_ATTRIBUTES] = await check_state_attribute()
+                search_attribute_flags[RESULT_HAS_SEARCH_ATTRIBUTES] = await check_search_attributes()
             transfer = await retry_store_request(compile_for_transfer)
         except PlanInvalid as error:
             problems = [problem.to_json() for problem in error.problems[:_MAX_PROBLEMS_SHOWN]]
             text = cut_bytes(str(error), max_bytes=MESSAGE_LIMIT_BYTES)
-            raise ApplicationError(text, problems, search_flags, type=ERROR_PLAN_INVALID, non_retryable=True) from None
+            raise ApplicationError(
+                text, problems, search_attribute_flags, type=ERROR_PLAN_INVALID, non_retryable=True
+            ) from None
         return {
             "compiled": {"pages": list(transfer.pages)} if transfer.pages else plan_to_columns(transfer.plan),
-            **search_flags,
+            **search_attribute_flags,
             **webhook_flags,
         }
 
@@ -107,14 +111,14 @@ def compile_activity(
 def _read_plan(message: Mapping[str, Any]) -> Any:
     """Return the document of a plan that is YAML or JSON text; return any other plan unchanged."""
     plan = message["plan"]
-    is_encoded = isinstance(plan, str) and message.get("dialect") not in TEXT_DIALECTS
-    return parse_plan_text(plan, name="plan") if is_encoded else plan
+    is_yaml_or_json_text = isinstance(plan, str) and message.get("dialect") not in TEXT_DIALECTS
+    return parse_plan_text(plan, name="plan") if is_yaml_or_json_text else plan
 
 
 async def _compile(message: Mapping[str, Any], scope: CompileScope) -> CompiledPlan:
     tools = scope.tools
     if is_goal(message["plan"]) and is_rounds(message["plan"]):
-        return await asyncio.to_thread(rounds_from_document, message["plan"], tools, limits=scope.rounds)
+        return await asyncio.to_thread(rounds_from_document, message["plan"], tools, limits=scope.rounds_limits)
     try:
         return await asyncio.to_thread(_compile_with_tools, message, tools)
     except PlanInvalid as error:

@@ -67,7 +67,7 @@ class SessionState:
         turns: the newest turns, oldest first.
         omitted_turns: number of older turns that the session no longer has.
         names: name without `@` -> entity.
-        cursor: for the last session of a page, where the list continues: `list_sessions(after=state.cursor)`.
+        cursor: where `list_sessions(after=cursor)` continues; set only for the last session of a page.
     """
 
     id: str

@@ -95,7 +95,7 @@ def _parse_answer(
             problems, sub_goals = _sub_goals(answer, checks)
             document["sub_goals"] = list(map(SUB_GOALS.encode, sub_goals))
         case "done":
-            problems, inputs = checks.synthesis(answer.get("synthesis_inputs"))
+            problems, inputs = checks.parse_synthesis_inputs(answer.get("synthesis_inputs"))
             document["synthesis_inputs"] = INPUTS.encode(inputs)
         case "failed":
             hint = "write in 'reasoning' why the question cannot be answered"

@@ -1,4 +1,4 @@
-"""Validate the sub-goals of a planner of rounds against the worker tools, known sub-goals, slots, and finished work."""
+"""Validate the sub-goals of one planner answer against the worker tools, known sub-goals, slots, and finished work."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -43,14 +43,14 @@ class RoundChecks:
 
     # Action `done`.
 
-    def synthesis(self, raw: Any) -> tuple[list[Problem], Mapping[str, Input]]:
-        """Return the problems of the slots for the final answer, and the slots."""
+    def parse_synthesis_inputs(self, raw: Any) -> tuple[list[Problem], Mapping[str, Input]]:
+        """Parse the inputs of the final answer; return their problems and the inputs."""
         parser = FieldParser()
         at = "synthesis_inputs"
         inputs = parser.inputs(raw if raw is not None else {}, at)
         problems = parser.problems
         if not inputs and not problems:
-            hint = "name slots of deliverables, start a deliverable, or write failed with the reason"
+            hint = "name slots of deliverables, start a deliverable, or answer with action 'failed' and the reason"
             problems.append(Problem("empty_plan", "'done' needs the slots for the answer", f"/{at}", hint=hint))
         if sum(len(refs_of(value)) for value in inputs.values()) > MAX_SYNTHESIS_INPUTS:
             problems.append(Problem("too_large", f"an answer may use at most {MAX_SYNTHESIS_INPUTS} slots", f"/{at}"))
@@ -69,7 +69,7 @@ class RoundChecks:
                 problems.append(Problem("invalid_reference", message, location))
         has_deliverable = any(self._is_deliverable(ref) for _, ref, _ in _each_ref(inputs))
         if not problems and not has_deliverable:
-            hint = "start a worker with goal_type deliverable, or write failed with the reason"
+            hint = "start a worker with goal_type deliverable, or answer with action 'failed' and the reason"
             problems.append(
                 Problem("no_deliverable", "none of these slots belongs to a deliverable", f"/{at}", hint=hint)
             )
@@ -97,9 +97,9 @@ class RoundChecks:
 
     def new_sub_goals(self, sub_goals: Sequence[PlannedSubGoal]) -> Sequence[PlannedSubGoal]:
         """Return the sub-goals that an answer adds or changes, without the pending sub-goals that it repeats."""
-        return tuple(sub_goal for sub_goal in sub_goals if not self._is_pending(sub_goal))
+        return tuple(sub_goal for sub_goal in sub_goals if not self._repeats_pending_sub_goal(sub_goal))
 
-    def _is_pending(self, sub_goal: PlannedSubGoal) -> bool:
+    def _repeats_pending_sub_goal(self, sub_goal: PlannedSubGoal) -> bool:
         earlier_goal = self._known.get(sub_goal.id)
         return (
             earlier_goal is not None and earlier_goal.status == "pending" and earlier_goal.work == self._work(sub_goal)
@@ -173,14 +173,14 @@ class RoundChecks:
                 hint = (
                     "use its slots" if earlier_goal.status in DONE else f"give it the id {earlier_goal.id} to retry it"
                 )
-                hint = f"{hint}, request different work, or write done or failed"
+                hint = f"{hint}, request different work, or answer with action 'done' or 'failed'"
                 return (
                     f"the same work was done in sub-goal {earlier_goal.id}, whose status is {earlier_goal.status}",
                     hint,
                 )
             if earlier_goal.attempts >= MAX_ATTEMPTS:
                 message = f"sub-goal {sub_goal.id} failed in {earlier_goal.attempts} attempts with the same inputs"
-                return message, "find another way, or write done or failed"
+                return message, "find another way, or answer with action 'done' or 'failed'"
         return None
 
     def _work(self, sub_goal: PlannedSubGoal) -> str:
@@ -216,10 +216,10 @@ class RoundChecks:
     def _wrong_slot(
         self, sub_goal: PlannedSubGoal, name: str, ref: InputRef, source: PlannedSubGoal | KnownSubGoal
     ) -> tuple[str, str] | None:
-        """Return the message and the hint for a slot where a different slot is required."""
+        """Return the message and the hint if an input references a slot that cannot fill the input."""
         producer = self.worker_tools.get(source.worker)
-        hint = producer and wrong_slot_message(self.worker_tools[sub_goal.worker], name, producer.card, ref.slot)
-        if not hint:
+        message = producer and wrong_slot_message(self.worker_tools[sub_goal.worker], name, producer.card, ref.slot)
+        if not message:
             return None
         slots = [
             f"{slot!r} of {worker.tool.name!r}"
@@ -227,7 +227,7 @@ class RoundChecks:
             for slot in worker.card.outputs
             if worker.card.fills(slot, name)
         ]
-        return hint, f"connect {' or '.join(slots)}"
+        return message, f"connect {' or '.join(slots)}"
 
     def _problems_of_arguments(self, sub_goal: PlannedSubGoal, at: tuple[str | int, ...]) -> Iterator[Problem]:
         schema = self.worker_tools[sub_goal.worker].tool.input_schema
@@ -252,7 +252,12 @@ class RoundChecks:
         """Yield the problems of sub-goals that are valid individually: a cycle, or no sub-goal that can start."""
         if len(self._known.keys() | new_goals.keys()) > MAX_SUB_GOALS_OF_RUN:
             message = f"the question would have more than {MAX_SUB_GOALS_OF_RUN} sub-goals"
-            yield Problem("too_large", message, "/sub_goals", hint="write done with the existing slots, or failed")
+            yield Problem(
+                "too_large",
+                message,
+                "/sub_goals",
+                hint="answer with action 'done' and the existing slots, or with action 'failed'",
+            )
             return
         sub_goals: dict[int, PlannedSubGoal | KnownSubGoal] = {**self._known, **new_goals}
         indices = {number: index for index, number in enumerate(sub_goals)}
@@ -266,12 +271,14 @@ class RoundChecks:
             return
         startable: dict[int, bool] = {}
         if new_goals and not any(self._can_start(sub_goal, new_goals, startable) for sub_goal in new_goals.values()):
-            hint = "start a sub-goal that has all its inputs, retry a failed one, or write done or failed"
+            hint = (
+                "start a sub-goal that has all its inputs, retry a failed one, or answer with action 'done' or 'failed'"
+            )
             yield Problem(
                 PRECONDITION_MISSING, "no sub-goal can start: their inputs have failed", "/sub_goals", hint=hint
             )
         if not new_goals:
-            hint = "start a new sub-goal, retry a failed one, or write done or failed"
+            hint = "start a new sub-goal, retry a failed one, or answer with action 'done' or 'failed'"
             yield Problem(
                 "empty_plan", "all of these sub-goals are already pending, and none can start", "/sub_goals", hint=hint
             )
@@ -299,10 +306,10 @@ class RoundChecks:
 
 
 def _problems_of_slots(sub_goal: PlannedSubGoal, card: WorkerCard, at: tuple[str | int, ...]) -> Iterator[Problem]:
-    """Yield problems of required slots: missing slots, and slots of a deliverable that the planner wrote itself.
+    """Yield problems of required slots: missing slots, and slots of a deliverable whose value the planner wrote itself.
 
-    A planner may write a value such as a query from the person, because worker tools look it up. A deliverable would
-    present the value to the person as if a worker tool had found it.
+    Other worker tools look a value up, so the planner may copy the value from the question of the person. A
+    deliverable, in contrast, would present the value to the person as if a worker tool had found it.
     """
     for slot in omitted_slots(card, {**sub_goal.params, **sub_goal.inputs}):
         message = f"{sub_goal.worker!r} requires {slot!r}, which is in neither inputs nor params"

@@ -101,7 +101,7 @@ class FieldParser:
     def sub_goals(self, raw: Any, worker_tools: Mapping[str, WorkerTool]) -> list[PlannedSubGoal | None]:
         """Return the sub-goals of an answer in their order, `None` for each with an invalid field."""
         if not isinstance(raw, list) or not raw:
-            hint = "start at least one, or write done or failed"
+            hint = "start at least one, or answer with action 'done' or 'failed'"
             self._report("empty_plan", "'continue' needs a list of sub-goals", "sub_goals", hint=hint)
             return []
         if len(raw) > MAX_SUB_GOALS:

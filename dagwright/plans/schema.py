@@ -47,18 +47,22 @@ def plan_schema() -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Dagwright plan", **schema}
 
 
-def _without_generated_titles(schema: Any, *, is_name_map: bool = False) -> Any:
-    """Remove redundant keywords of pydantic: titles derived from field names, and null defaults."""
+def _without_generated_titles(schema: Any, *, are_keys_names: bool = False) -> Any:
+    """Remove redundant keywords of pydantic: titles derived from field names, and null defaults.
+
+    Args:
+        are_keys_names: whether the keys of `schema` are names of fields or types, not keywords of JSON Schema.
+    """
     if isinstance(schema, list):
         return [_without_generated_titles(part) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
     return {
         key: _without_generated_titles(
-            part, is_name_map=key in ("properties", "$defs", "patternProperties") and not is_name_map
+            part, are_keys_names=key in ("properties", "$defs", "patternProperties") and not are_keys_names
         )
         for key, part in schema.items()
-        if is_name_map or not (key == "title" or (key == "default" and part is None))
+        if are_keys_names or not (key == "title" or (key == "default" and part is None))
     }
 
 

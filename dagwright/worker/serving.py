@@ -164,7 +164,7 @@ def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *,
         toolset.declarations(),
         toolset.store,
         task_queue,
-        rounds=toolset.rounds,
+        rounds_limits=toolset.rounds,
         load_stored_agents=lambda: declared_agents(stored_cards(toolset.database_url)).declarations(),
     )
     return [
@@ -175,7 +175,7 @@ def _shared_activities(client: Client, toolset: Toolset, values: LargeValues, *,
         delete_execution,
         compile_activity(
             scope,
-            check_state_attribute=SearchAttributeCheck(client).is_registered,
+            check_search_attributes=SearchAttributeCheck(client).is_registered,
             has_webhook=toolset.webhook is not None,
         ),
         notify_activity(toolset.webhook),

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -96,10 +96,10 @@ def _is_common(status: str, response: Mapping[str, Any]) -> bool:
 
 def _content(content: Mapping[str, Any]) -> str:
     type_names = [
-        _event_stream(media_type)
-        if kind == "text/event-stream"
-        else type_name(media_type.get("schema", {}), link=_LINK)
-        for kind, media_type in content.items()
+        _event_stream(description)
+        if media_type == "text/event-stream"
+        else type_name(description.get("schema", {}), link=_LINK)
+        for media_type, description in content.items()
     ]
     return " or ".join(dict.fromkeys(type_names))
 
@@ -118,11 +118,6 @@ def schemas() -> str:
 def events() -> str:
     """Return a section for each type of event of the API."""
     return "".join(_schema(name) for name in _EVENTS)
-
-
-def documents(names: Sequence[str]) -> str:
-    """Return a section for each named type of the API."""
-    return "".join(_schema(name) for name in names)
 
 
 def _types() -> Mapping[str, Any]:

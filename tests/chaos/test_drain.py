@@ -27,14 +27,14 @@ async def test_write_of_a_stopping_worker_completes_after_the_grace_period(
 ) -> None:
     program = ROOT / "tests" / "support" / "brief_worker.py"
     points.hold("w")
-    async with worker_process(own_server.address, folder, program=program) as stopping:
+    async with worker_process(own_server.address, folder, program=program) as first_worker:
         handle = await start_run(await own_server.start(), _PLAN, workflow_id="drained")
         await points.wait_for_point("w")
         async with worker_process(own_server.address, folder) as second_worker:
             await eventually(lambda: second_worker.log.count('"worker started"') == 2)
-            stop_task = asyncio.create_task(stopping.stop())
-            # The grace period that each call gets has ended.
-            await eventually(lambda: "write continues while the worker stops" in stopping.log)
+            stop_task = asyncio.create_task(first_worker.stop())
+            # Wait until the grace period of the call has ended.
+            await eventually(lambda: "write continues while the worker stops" in first_worker.log)
             points.release("w")
             document = await result_within(handle, 60)
             await stop_task

@@ -1,4 +1,4 @@
-"""A worker is killed while a model writes a plan: started nodes stay, and the next attempt completes the plan."""
+"""A worker is killed while a model writes a plan: nodes of the partial plan are kept; the next attempt completes it."""
 
 import asyncio
 import json

@@ -77,7 +77,7 @@ async def own_command_line(own_folder: CommandLine) -> AsyncIterator[CommandLine
 
 
 @pytest.fixture
-async def own_commands_without_server(own_folder: CommandLine) -> AsyncIterator[CommandLine]:
+async def commands_in_own_folder(own_folder: CommandLine) -> AsyncIterator[CommandLine]:
     """Commands as in `own_folder` that start and stop the server of the folder; remaining processes are stopped."""
     yield own_folder
     await own_folder("down")

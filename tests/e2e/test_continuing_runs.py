@@ -91,23 +91,23 @@ async def test_renamed_tool_keeps_its_runs(command_line: CommandLine, write_plan
 
 @pytest.mark.fresh
 async def test_detached_run_ends_before_down(
-    own_commands_without_server: CommandLine, write_plan: Plans, tmp_path: Path
+    commands_in_own_folder: CommandLine, write_plan: Plans, tmp_path: Path
 ) -> None:
     (tmp_path / "marking.py").write_text(_TOOLS, encoding="utf-8")
     plan = write_plan(_mark("only"))
-    run_result = await own_commands_without_server(
+    run_result = await commands_in_own_folder(
         "run", plan, "--id", "left", "--detach", "--tools", "marking.py", "--json"
     )
     assert (run_result.code, run_result.document["run_id"], run_result.document["ok"]) == (0, "left", True)
 
     # The first command and its worker are new interpreters; the next commands may be forked.
-    forked_commands = CommandLine(tmp_path, own_commands_without_server.environment)
+    forked_commands = CommandLine(tmp_path, commands_in_own_folder.environment)
     await eventually((tmp_path / "marks.txt").exists)
     watch_result = await forked_commands("watch", "left", "--no-worker", "--json")
     assert (watch_result.code, watch_result.document["output"], watch_result.stderr) == (0, {"only": "only"}, "")
 
     # Any process can stand in for the search server here; the tests with a real server check its requests.
-    search = Daemon(own_commands_without_server.folder / "state", "search")
+    search = Daemon(commands_in_own_folder.folder / "state", "search")
     await search.start(["sleep", "600"])
     down_result = await forked_commands("down", "--json")
     down_result.check_success()
@@ -118,21 +118,21 @@ async def test_detached_run_ends_before_down(
 
 
 async def test_up_is_idempotent_and_down_stops_the_server(
-    own_commands_without_server: CommandLine, write_plan: Plans
+    commands_in_own_folder: CommandLine, write_plan: Plans
 ) -> None:
-    first_result = await own_commands_without_server("up", "--json")
-    second_result = await own_commands_without_server("up", "--json")
+    first_result = await commands_in_own_folder("up", "--json")
+    second_result = await commands_in_own_folder("up", "--json")
     assert (first_result.code, first_result.document["status"]) == (0, "up")
     assert second_result.document == first_result.document
 
-    run_result = await own_commands_without_server("run", write_plan(calculation("a", "2 + 2")), "--json")
+    run_result = await commands_in_own_folder("run", write_plan(calculation("a", "2 + 2")), "--json")
     assert (run_result.code, run_result.document["output"]) == (0, {"a": 4})
 
     # The running worker would execute the run on its own database.
-    other_url = f"sqlite:///{own_commands_without_server.folder / 'other.db'}"
+    other_url = f"sqlite:///{commands_in_own_folder.folder / 'other.db'}"
     commands_with_other_database = CommandLine(
-        own_commands_without_server.folder,
-        {**own_commands_without_server.environment, "DAGWRIGHT_DATABASE_URL": other_url},
+        commands_in_own_folder.folder,
+        {**commands_in_own_folder.environment, "DAGWRIGHT_DATABASE_URL": other_url},
     )
     for command in (["run", write_plan(calculation("a", "1"))], ["up"]):
         rejected_result = await commands_with_other_database(*command, "--json")
@@ -143,8 +143,8 @@ async def test_up_is_idempotent_and_down_stops_the_server(
         "output"
     ] == {"a": 4}
 
-    await own_commands_without_server("down")
-    list_result = await own_commands_without_server("list", "--json")
+    await commands_in_own_folder("down")
+    list_result = await commands_in_own_folder("list", "--json")
     assert [item["run_id"] for item in list_result.document["runs"]] == [run_result.document["run_id"]]
     assert (
         list_result.stderr == "no server was running, so one was started for this command; it ends with the command\n"

@@ -32,7 +32,7 @@ async def _install_client(folder: Path) -> tuple[str, str]:
     return str(modules / f"node-linux-{machine}" / "bin" / "node"), str(program)
 
 
-async def test_client_for_javascript_gets_answers_streams_questions_and_errors(serve: Serve, tmp_path: Path) -> None:
+async def test_javascript_client_handles_every_kind_of_response(serve: Serve, tmp_path: Path) -> None:
     node, program = await _install_client(tmp_path)
     async with serve(plans={"chain": CHAIN, "asking": APPROVAL_PLAN}) as live:
         process = await asyncio.create_subprocess_exec(node, program, f"{live.url}/v1", stdout=PIPE, stderr=PIPE)
@@ -47,5 +47,5 @@ async def test_client_for_javascript_gets_answers_streams_questions_and_errors(s
     assert actual == {
         **{"whole": "6", "run": True, "helper": "6", "asked": ["tool_calls", "answer_feedback", "true"]},
         **{"askedInStream": "answer_feedback", "response": "6", "fetched": "6", "responseHelper": "6"},
-        **{"streamedAgain": "6", "goesOn": [True, "response.completed"], "error": [True, "model_not_found"]},
+        **{"streamedAgain": "6", "resumedStream": [True, "response.completed"], "error": [True, "model_not_found"]},
     }

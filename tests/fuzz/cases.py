@@ -29,12 +29,13 @@ class Message:
     Args:
         kind: `signal`, `update`, `query`, or `cancel` for Temporal's cancellation.
         payloads: `{"json": value}`, or `{"encoding", "data"}` with one character for each byte.
+        delay_ms: pause before the message is sent.
     """
 
     kind: str
     name: str
     payloads: list[dict[str, Any]]
-    after_ms: int
+    delay_ms: int
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,10 @@ class Case:
     """One run.
 
     Args:
-        form: how the run is started: `client` as the command line does, `raw` with the plan as written, `compiled`
-            with a compiled plan in which some values are replaced, `payloads` with arbitrary payloads.
-        content: the plan; for `compiled` `{"plan", "changes": [[place, value]]}`; for `payloads` a list of payloads.
+        form: how the run is started. `client`: as the command line does; `raw`: with the plan as written;
+            `compiled`: with a compiled plan in which some values are replaced; `payloads`: with arbitrary payloads.
+        content: the plan. `compiled`: `{"plan", "changes": [[fraction, value]]}`, where the fraction, from 0 to 1, is
+            the position of the replaced value in the compiled plan. `payloads`: a list of payloads.
         fields: fields of the message besides the plan: inputs, context, options and unknown fields.
     """
 
@@ -160,8 +162,8 @@ def cases(draw: st.DrawFn) -> Case:
 
 def _contents(form: str) -> st.SearchStrategy[Any]:
     if form == "compiled":
-        places = st.tuples(st.floats(0, 1, exclude_max=True), odd_values).map(list)
-        return st.fixed_dictionaries({"plan": plans(), "changes": st.lists(places, max_size=3)})
+        change = st.tuples(st.floats(0, 1, exclude_max=True), odd_values).map(list)
+        return st.fixed_dictionaries({"plan": plans(), "changes": st.lists(change, max_size=3)})
     if form == "payloads":
         return _payloads | st.builds(lambda plan: [{"json": {"plan": plan}}], odd_values)
     return plans()

@@ -198,7 +198,7 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 async def _send(handle: Handle, message: Message) -> None:
-    await asyncio.sleep(message.after_ms / 1000)
+    await asyncio.sleep(message.delay_ms / 1000)
     arguments: Sequence[Any] = [payload_of(payload) for payload in message.payloads]
     try:
         if message.kind == "signal":

@@ -1,4 +1,4 @@
-"""The store as a dependency of tools: imported and opened at the first call.
+"""The entity database as a dependency of tools: imported and opened at the first call.
 
 Every command that lists tools imports the tools, and importing SQLAlchemy takes longer than a command may take to
 start.
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
 
 
 class LazyDatabase:
-    """A store that is opened at first use; thread-safe.
+    """A database that is opened at first use; thread-safe.
 
     Args:
-        database: the store, or its URL.
+        database: the database, or its URL.
     """
 
     def __init__(self, database: "EntityDatabase | str") -> None:
@@ -25,7 +25,7 @@ class LazyDatabase:
 
     @property
     def database(self) -> "EntityDatabase":
-        """The store, which the first access opens."""
+        """The database, which the first access opens."""
         from dagwright_onboarding.database import as_database  # noqa: PLC0415 - see the module
 
         with self._lock:

@@ -33,7 +33,7 @@ _RESERVED = {
     "~budget": "requests for more budget",
 }
 RESERVED_IDS = frozenset(_RESERVED)
-"""Names with another meaning inside a reference, or ids of requests of the run itself."""
+"""Names that have a special meaning in references, and ids that the run uses for its own requests."""
 
 
 def _checked_id(value: Any) -> Any:
@@ -65,7 +65,7 @@ def _checked_duration(value: Any) -> Any:
 
 NodeId = Annotated[str, BeforeValidator(_checked_id)]
 NodeNames = Annotated[list[str], AfterValidator(_normalize_names)]
-"""Ids of other nodes as written, in the normal form of ids."""
+"""Ids of other nodes, normalized to NFC but not otherwise checked."""
 Duration = Annotated[
     timedelta,
     BeforeValidator(_checked_duration),
@@ -119,7 +119,7 @@ class OnTimeoutDefault(_Strict):
     """The answer that is used if the deadline passes."""
 
     default: JsonValue
-    """The answer, in the form of the type of the request. Example: `{approved: false}`"""
+    """The answer; the `type` of the request defines its form. Example: `{approved: false}`"""
 
 
 class OnTimeoutEscalate(_Strict):
@@ -162,7 +162,7 @@ class Human(_Strict):
     """The action at the deadline. Example: `{escalate: boss}`"""
 
 
-AGENT_NAME, AGENT_INLINE = "name", "inside"
+AGENT_NAME, AGENT_INLINE = "name", "inline"
 """Names of the two forms of `agent`, which pydantic adds to the location of an error."""
 
 
@@ -197,7 +197,7 @@ class Node(_Strict):
     for_each: str | list[JsonValue] | None = None
     """A list, or a reference to a list: the node runs once per item. Example: `"{{list.result.files}}"`"""
     key: str | None = None
-    """Name of each item in IDs; by default its position. Example: `"{{item.name}}"`"""
+    """Text that identifies an item in the IDs of its calls; by default its position. Example: `"{{item.name}}"`"""
     max_parallel: Annotated[int, Field(ge=1)] | None = None
     """Items of the `for_each` that run at the same time. Example: `5`"""
     when: str | None = None
@@ -219,7 +219,7 @@ class Node(_Strict):
     priority: Annotated[int, Field(ge=1, le=5)] = 3
     """1 is the most urgent, 5 the least. Example: `1`"""
     effects: Literal["idempotent"] | None = None
-    """`idempotent`: the call may be repeated; allowed only if the effects of the tool depend on its arguments.
+    """`idempotent`: the call may be repeated. Allowed only if the tool declares that its effects differ by arguments.
     Example: `idempotent`"""
     cache: Literal["off"] | Cache | None = None
     """By default results of `pure` tools are reused, and results of other tools never. Example: `{ttl: 1h}`"""
@@ -280,11 +280,11 @@ def question_of(human: Human) -> dict[str, Any]:
         "channel": None if human.channel == "any" else human.channel,
         "deadline_s": human.deadline.total_seconds() if human.deadline else None,
         "reminder_s": human.reminder.total_seconds() if human.reminder else None,
-        "on_timeout": _encoded_step(human.on_timeout),
+        "on_timeout": _encoded_on_timeout(human.on_timeout),
     }
     return question | {name: part for name, part in parts.items() if part is not None}
 
 
-def _encoded_step(step: OnTimeout) -> dict[str, Any] | None:
-    # Without the defaults, plans without escalation chains keep their compiled form.
-    return None if isinstance(step, str) else step.model_dump(mode="json", exclude_defaults=True)
+def _encoded_on_timeout(action: OnTimeout) -> dict[str, Any] | None:
+    # Defaults are omitted, so the compiled form of a plan does not depend on whether it states `then: fail`.
+    return None if isinstance(action, str) else action.model_dump(mode="json", exclude_defaults=True)

@@ -21,12 +21,12 @@ T = TypeVar("T")
 
 
 def posted_plan_of(context: "GatewayContext", plan: Any, dialect: str | None = None) -> PostedPlan:
-    """Return the plan of a request, with the published plans that its sub-plans may name."""
+    """Return the plan of a request, with the published plans that its nodes may name as sub-plans."""
     return posted_plan(plan, dialect, context.templates)
 
 
 def with_sub_plans(context: "GatewayContext", nodes: list[Any]) -> list[Any]:
-    """Return new nodes for a run, with the published plans that their sub-plans name.
+    """Return new nodes for a run, with the published plans that they name as sub-plans.
 
     Raises:
         PlanInvalid: a sub-plan is not published.
@@ -57,14 +57,15 @@ async def check_in_pool(
     return result[0]
 
 
-def reject_nodes(context: "GatewayContext", content: Mapping[str, Any], may_answer: MayAnswer) -> None:
+def check_nodes_allowed(context: "GatewayContext", content: Mapping[str, Any], answerable_requests: MayAnswer) -> None:
     """Raise `ApiError` if an answer has nodes that the caller may not add to the run.
 
     Nodes run with the rights of the run's owner, so adding them requires the scope of `POST /v1/runs/ID/nodes`.
     """
     if not content.get("nodes"):
         return
-    if may_answer == "assigned":
+    # Only a caller who does not own the run is limited to assigned requests.
+    if answerable_requests == "assigned":
         message = (
             "an answer to a run of another owner cannot have `nodes`: they would run with that owner's rights; "
             "send the text only"

@@ -23,7 +23,7 @@ from dagwright.interfaces.http.error_codes import ErrorCode
 from dagwright.interfaces.http.errors import ApiError
 from dagwright.interfaces.http.feedback_calls import answer_schema, parse_answer
 from dagwright.interfaces.http.list_pages import next_page
-from dagwright.interfaces.http.posted_plans import nodes_with_tools, reject_nodes
+from dagwright.interfaces.http.posted_plans import check_nodes_allowed, nodes_with_tools
 from dagwright.interfaces.http.run_models import AnswerBody, CommandBody
 
 if TYPE_CHECKING:
@@ -122,15 +122,15 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
         ApiError: the answer is invalid, is for an ambiguous request, or has nodes that the caller may not add.
         RunNotFound: there is no such run.
     """
-    requests, may_answer = await _visible_requests(context, run)
+    requests, answerable_requests = await _visible_requests(context, run)
     target = _target(requests, body, run=run)
     answered_requests = target.requests
-    if may_answer == "assigned" and not answered_requests:
+    if answerable_requests == "assigned" and not answered_requests:
         raise ApiError(
             ErrorCode.NOT_FOUND, f"the run {run!r:.200} has no request {body.request_id!r:.80} for this key's owner"
         )
     content = answer_content(answered_requests[0].document if answered_requests else None, body)
-    reject_nodes(context, content, may_answer)
+    check_nodes_allowed(context, content, answerable_requests)
     if content.get("nodes") and len(answered_requests) > 1:
         raise _invalid_answer_error("nodes are added once: name one request, and omit `all`", param="request_id")
 
@@ -138,7 +138,7 @@ async def answer_run_request(context: "GatewayContext", run: str, body: AnswerBo
         return await nodes_with_tools(context, request_ref, content)
 
     by = context.caller.actor_name or body.by
-    answer = Answer(content, by, body.note, may_answer=may_answer)
+    answer = Answer(content, by, body.note, may_answer=answerable_requests)
     outcome = await send_answer(context.runs.feedback, target, answer, read_extra_content=extra_content)
     message = outcome.message
     if outcome.is_rejected:

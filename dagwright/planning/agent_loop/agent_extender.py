@@ -1,8 +1,9 @@
 """Tool loop of an agent as a plan extender: a turn, its tool calls in parallel, the next turn, and so on.
 
 The next turn and its messages depend on the plan and the records alone. IDs: the turns are `turn1`, `turn2`…; the tool
-calls of turn 2 are `turn2.1`, `turn2.2`… in call order; the request for feedback in its answer is `turn2.ask`; the
-request to review its answer is `turn2.check`. A turn with an invalid answer is repeated as a node that supersedes it.
+calls of turn 2 are `turn2.1`, `turn2.2`… in call order. If the answer of turn 2 asks a person, that request is
+`turn2.ask`; a request to a person to review the answer is `turn2.check`. A turn with an invalid answer is repeated as a
+node that supersedes the turn.
 
 Replay: IDs, order and content of the nodes are part of a run's history.
 """
@@ -46,7 +47,7 @@ _RESERVED_ID = re.compile(r"turn[0-9]+(\.([0-9]+|ask|check))?(#[0-9]+)?")
 MAX_CORRECTIONS = 2
 """Maximum number of repeats of a turn with an invalid answer."""
 _LAST_TURN = "No more tool calls are allowed.\nAnswer now from the existing results.\nName missing information."
-_TOKENS_SPENT = "Not called: the agent has used its limit of {used:,} tokens."
+_TOKENS_SPENT = "Not called: the agent has used its limit of {limit:,} tokens."
 _TOO_MANY_CALLS = f"Not called: one turn may call at most {MAX_CALLS} tools."
 
 
@@ -114,7 +115,7 @@ class _Turn:
         return self._state.records[self._number_of(node_id)]
 
     def _number_of(self, node_id: str) -> int:
-        """Return the number of the newest node that supersedes a node."""
+        """Return the number of a node, or of the newest node that supersedes it."""
         number = self._state.number_of(self._state.newest_id(node_id))
         assert number is not None
         return number
@@ -125,7 +126,7 @@ class _Turn:
 
     @property
     def is_last(self) -> bool:
-        """Whether the turn could not call tools, so no turn follows for tool results."""
+        """Whether this is the last turn: it was not allowed to call tools."""
         return self._turn_number >= self._spec.max_turns or self._node.arguments.get("tool_choice") == "none"
 
     @property
@@ -182,7 +183,7 @@ class _Turn:
     def after_calls(self) -> Extension | None:
         """Return the nodes of the tool calls, or the next turn once they have ended."""
         if self._has_used_token_limit():
-            message = _TOKENS_SPENT.format(used=self._spec.max_tokens)
+            message = _TOKENS_SPENT.format(limit=self._spec.max_tokens)
             return self._next([(self._message(call.id, message), None) for call in self.calls], [self._node_number])
         call_nodes, errors = self._nodes_and_errors()
         if call_nodes and self._state.number_of(call_nodes[0].id) is None:
@@ -207,13 +208,15 @@ class _Turn:
         call_nodes: list[CompiledNode] = []
         named_calls = self._named_calls()
         errors = {node_id: _TOO_MANY_CALLS for node_id, _ in named_calls[MAX_CALLS:]}
-        are_tools_listed = False
+        has_listed_tools_in_error = False
         for node_id, call in named_calls[:MAX_CALLS]:
             try:
                 call_nodes.append(node_of_call(call, self._spec, node_id=node_id, turn_node=self._node_number))
             except UnknownTool as error:
-                errors[node_id] = str(error) if are_tools_listed else unknown_tool_message(call.name, self._spec)
-                are_tools_listed = True
+                errors[node_id] = (
+                    str(error) if has_listed_tools_in_error else unknown_tool_message(call.name, self._spec)
+                )
+                has_listed_tools_in_error = True
             except ToolCallInvalid as error:
                 errors[node_id] = str(error)
         return call_nodes, errors
@@ -242,13 +245,13 @@ class _Turn:
         """Return the request to a person, the next turn after the answer, or the answer as the output of the run."""
         text = self._summary.text
         parsed_answer = parse_answer(text, self._spec) if isinstance(text, str) else None
-        # If the text is in the store, only the marker is available here.
-        request = parsed_answer or parse_answer(self._summary.marker or "", self._spec)
-        if request.problem and not self.is_last:
-            message = f"No request was sent: {request.problem}.\nAsk again or answer without asking."
+        # If the text is in the payload store, the summary has only the feedback marker of the text.
+        answer = parsed_answer or parse_answer(self._summary.marker or "", self._spec)
+        if answer.problem and not self.is_last:
+            message = f"No request was sent: {answer.problem}.\nAsk again or answer without asking."
             return self._next([(user(message), None)], [self._node_number])
-        if request.question is not None and not self.is_last:
-            return self._after_request(request.question)
+        if answer.question is not None and not self.is_last:
+            return self._after_request(answer.question)
         if self._spec.feedback_policy == "always" and self._has_answer():
             return self._after_review()
         if parsed_answer is not None and parsed_answer.text != text:

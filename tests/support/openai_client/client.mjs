@@ -58,11 +58,11 @@ const again = client.responses.stream({ response_id: finalResponse.id });
 found.streamedAgain = (await again.finalResponse()).output_text;
 const seen = [];
 for await (const event of await client.responses.retrieve(finalResponse.id, { stream: true })) seen.push(event);
-found.goesOn = [];
+found.resumedStream = [];
 const after = seen.findIndex((event) => event.type === "response.output_text.delta");
 const rest = { stream: true, starting_after: seen[after].sequence_number };
-for await (const event of await client.responses.retrieve(finalResponse.id, rest)) found.goesOn.push(event.type);
-found.goesOn = [found.goesOn.join() === seen.slice(after + 1).map((event) => event.type).join(), found.goesOn.at(-1)];
+for await (const event of await client.responses.retrieve(finalResponse.id, rest)) found.resumedStream.push(event.type);
+found.resumedStream = [found.resumedStream.join() === seen.slice(after + 1).map((event) => event.type).join(), found.resumedStream.at(-1)];
 
 const begun = await client.responses.create({ model: "plan/chain", input: "{}", background: true });
 let fetched = begun;

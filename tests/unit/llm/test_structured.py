@@ -55,7 +55,7 @@ def modes(server: ModelServer) -> list[str]:
     return [mode(call) for call in server.calls]
 
 
-async def test_strict_schema_is_requested_and_the_answer_is_restored() -> None:
+async def test_strict_schema_is_requested_and_the_answer_is_converted_back() -> None:
     strict_answer = {"name": "Ann", "age": None, "more": '{"likes": ["tea"]}'}
     async with ModelServer(json_text(strict_answer)) as server:
         answer = await complete(server, model_call(output=PERSON_OUTPUT))
@@ -90,7 +90,7 @@ async def test_rejected_mode_is_replaced_by_the_next_mode_which_is_stored(
     assert modes(server) == [*MODES[: rejected_count + 1], MODES[rejected_count]]
 
 
-async def test_unexpected_call_of_a_scripted_model_is_not_sent_in_another_mode() -> None:
+async def test_call_that_the_script_does_not_expect_is_not_repeated_in_another_mode() -> None:
     error = HttpError(400, "the script has no answer for response_format", code="unexpected_call")
     async with ModelServer(error) as server, client_of(server) as client:
         with pytest.raises(ModelFailure) as caught:
@@ -196,7 +196,7 @@ async def test_answer_that_is_not_an_object_is_wrapped(rejections: list[HttpErro
         ('{"name": "Ann", "name": "Bob"}', "a key twice with different values"),
     ],
 )
-async def test_invalid_answer_has_the_action_fix_and_a_reason(message: str, reason: str) -> None:
+async def test_failure_of_an_invalid_answer_has_a_reason_and_asks_for_a_fix(message: str, reason: str) -> None:
     failure = await failure_of(message, call=model_call(output=PERSON_OUTPUT))
     assert (failure.error, failure.action, failure.partial) == (ModelError.OUTPUT_INVALID, "fix", message)
     assert reason in str(failure)

@@ -61,7 +61,7 @@ async def test_blocked_event_loop_fails_liveness(monkeypatch: pytest.MonkeyPatch
     assert (probe_while_free.returncode, probe_while_free.stderr) == (0, "")
 
 
-async def test_process_with_a_hanging_check_or_draining_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_check_or_draining_makes_the_process_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "CHECK_TIMEOUT_S", 0.05)
 
     async def hang() -> None:

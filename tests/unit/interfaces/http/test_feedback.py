@@ -53,15 +53,15 @@ class FakeFeedback:
         return cast("dict[str, Any] | None", self._next_request)
 
 
-def gateway_context(fake_feedback: FakeFeedback, owner: str, *scopes: KeyScope) -> GatewayContext:
-    """The gateway of a caller; the run belongs to ann."""
+def gateway_context(fake_feedback: FakeFeedback, caller_name: str, *scopes: KeyScope) -> GatewayContext:
+    """The gateway as the caller uses it; the run belongs to ann."""
 
     async def visible_run(run: str) -> str:
-        if owner != "ann":
+        if caller_name != "ann":
             raise RunNotFound(run)
         return run
 
-    caller = Caller(owner, frozenset(scopes), key="5f0c")
+    caller = Caller(caller_name, frozenset(scopes), key="5f0c")
     return cast(
         GatewayContext,
         SimpleNamespace(runs=SimpleNamespace(feedback=fake_feedback), caller=caller, visible_run=visible_run),
@@ -87,7 +87,7 @@ async def test_answer_is_reported_with_the_request_that_follows_it(next_request:
 
 
 @pytest.mark.parametrize(
-    ("owner", "scopes", "words"),
+    ("caller_name", "scopes", "words"),
     [
         ("bob", (KeyScope.ANSWER,), "run of another owner"),
         ("bob", (*KeyScope,), "run of another owner"),
@@ -96,17 +96,17 @@ async def test_answer_is_reported_with_the_request_that_follows_it(next_request:
 )
 @pytest.mark.parametrize("request_name", [None, "hint"])
 async def test_nodes_of_an_answer_need_the_right_to_operate_the_run(
-    owner: str, scopes: tuple[KeyScope, ...], words: str, request_name: str | None
+    caller_name: str, scopes: tuple[KeyScope, ...], words: str, request_name: str | None
 ) -> None:
     fake_feedback = FakeFeedback(GUIDANCE)
     body = AnswerBody(request_id=request_name, answer={"text": "see below", "nodes": NODES})
     with pytest.raises(ApiError, match=words) as error:
-        await answer_run_request(gateway_context(fake_feedback, owner, *scopes), "run-1", body)
+        await answer_run_request(gateway_context(fake_feedback, caller_name, *scopes), "run-1", body)
     assert (error.value.status, error.value.code, error.value.param) == (403, "insufficient_scope", "answer")
     assert fake_feedback.answers == []
 
 
-async def test_nodes_in_the_result_of_a_call_need_the_scope_operate() -> None:
+async def test_nodes_in_an_answer_given_as_a_tool_result_need_the_scope_operate() -> None:
     fake_feedback, text = FakeFeedback(GUIDANCE), json.dumps({"text": "see below", "nodes": NODES})
     answer = FeedbackAnswer(call_id(GUIDANCE, run="run-1"), "run-1", text)
     with pytest.raises(ApiError, match="lacks the scope 'operate'") as error:

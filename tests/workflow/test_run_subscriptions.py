@@ -56,11 +56,11 @@ async def _all_of(subscriptions: RunSubscriptions, handle: Handle, *, after: Cur
 
 
 def _states(updates: list[RunUpdate]) -> dict[str, str]:
-    """Return the statuses of the changed tasks, in the last view."""
+    """Return the status that each changed node has in the last view."""
     scheduler = updates[-1].view.scheduler
     assert scheduler is not None
-    tasks = dict.fromkeys(task for update in updates for task in update.changed_ids)
-    return {task: record.status.value for task in tasks if (record := scheduler.record_of(task))}
+    node_ids = dict.fromkeys(node_id for update in updates for node_id in update.changed_ids)
+    return {node_id: record.status.value for node_id in node_ids if (record := scheduler.record_of(node_id))}
 
 
 async def test_all_subscribers_of_a_run_share_one_reader(
@@ -140,7 +140,7 @@ _RANK = {NodeStatus.PENDING: 0, NodeStatus.READY: 1, NodeStatus.RUNNING: 2, Node
 
 
 @pytest.fixture
-async def eager_runs(
+async def short_history_runs(
     short_history_client: Client, bench: Bench, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Runs]:
     settings = Settings(state_dir=tmp_path_factory.mktemp("kept"))
@@ -152,10 +152,10 @@ async def eager_runs(
 def _long_chain() -> dict[str, Any]:
     nodes: list[dict[str, Any]] = []
     for number in range(_SIZE):
-        left = f"{{{{n{number - 1}.result}}}}" if number else 0
+        previous_result = f"{{{{n{number - 1}.result}}}}" if number else 0
         nodes.append({"id": f"n{number}", "tool": "echo", "arguments": {"n": 1}, "depends_on": []})
         if number:
-            nodes[-1]["arguments"] = {"before": left if number % 30 == 0 else number}
+            nodes[-1]["arguments"] = {"before": previous_result if number % 30 == 0 else number}
             nodes[-1]["depends_on"] = [f"n{number - 1}"]
     return {"nodes": nodes, "output": f"{{{{n{_SIZE - 1}.result}}}}", "title": "Long"}
 
@@ -170,10 +170,10 @@ async def _collect_updates(subscriptions: RunSubscriptions, handle: Handle) -> l
 
 
 async def test_run_can_be_followed_across_executions_from_any_cursor(
-    short_history_client: Client, eager_runs: Runs
+    short_history_client: Client, short_history_runs: Runs
 ) -> None:
     subscriptions = RunSubscriptions(lambda workflow_id: RunReader(short_history_client, workflow_id))
-    handle = await eager_runs.start(_long_chain())
+    handle = await short_history_runs.start(_long_chain())
     subscription = asyncio.create_task(_collect_updates(subscriptions, handle))
     document = await document_of(handle)
     updates = await subscription
@@ -199,22 +199,22 @@ async def test_run_can_be_followed_across_executions_from_any_cursor(
     ]
     assert len(set(start_times)) == 1
 
-    changed_tasks = {task for update, _ in updates for task in update.changed_ids}
-    assert changed_tasks == {f"n{number}" for number in range(_SIZE)}
+    all_changed_ids = {node_id for update, _ in updates for node_id in update.changed_ids}
+    assert all_changed_ids == {f"n{number}" for number in range(_SIZE)}
     for cursor in (Cursor(1, 40), Cursor(2, 10), cursors[len(cursors) // 2]):
         states_at_cursor = await RunReader(short_history_client, handle.id).states_at(cursor)
-        done_before = {task for task, state in states_at_cursor.items() if state.status is NodeStatus.COMPLETED}
+        done_before = {node_id for node_id, state in states_at_cursor.items() if state.status is NodeStatus.COMPLETED}
         remaining_updates = [update async for update in subscriptions.subscribe(handle.id, after=cursor)]
-        assert [set(update.changed_ids) for update in remaining_updates] == [changed_tasks - done_before]
+        assert [set(update.changed_ids) for update in remaining_updates] == [all_changed_ids - done_before]
         assert cursor.run == 1 or done_before
 
 
-async def test_list_has_a_run_of_many_executions_once(
-    short_history_client: Client, eager_runs: Runs, tmp_path: Path
+async def test_run_with_many_executions_is_listed_once(
+    short_history_client: Client, short_history_runs: Runs, tmp_path: Path
 ) -> None:
     connection = Connection(short_history_client, Server("here", short_history_client.namespace), frozenset())
-    runs = ClientRuns(connection, task_queue=eager_runs.task_queue, store=open_store(str(tmp_path)))
-    started_run = await runs.start(StartRequest(prepare_plan(check_plan(_long_chain(), eager_runs.tools), {})))
+    runs = ClientRuns(connection, task_queue=short_history_runs.task_queue, store=open_store(str(tmp_path)))
+    started_run = await runs.start(StartRequest(prepare_plan(check_plan(_long_chain(), short_history_runs.tools), {})))
     await document_of(short_history_client.get_workflow_handle(started_run.workflow_id))
     first = await short_history_client.get_workflow_handle(
         started_run.workflow_id, run_id=started_run.run_id
