@@ -114,7 +114,7 @@ async def test_exception_in_a_message_handler_is_noted_and_the_run_continues(
 
     monkeypatch.setattr("dagwright.protocol.commands.sub_plan_end_from_json", raise_key_error)
     monkeypatch.setattr("dagwright.protocol.commands.decode_command", raise_key_error)
-    node = {"id": "a", "tool": "hold", "arguments": {"name": unique_name}, "heartbeat": "1s"}
+    node = {"id": "a", "tool": "hold", "arguments": {"name": unique_name}, "heartbeat": "3s"}
     handle = await runs.start({"nodes": [node]})
     await eventually(lambda: unique_name in bench.entered)
     await handle.signal(wire.SIGNAL_SUB_PLAN_ENDED, {"task": "a"})
