@@ -216,7 +216,7 @@ async def test_inbox_filter_reports_that_it_searches_loaded_requests_only(consol
         state = page.locator("#inbox-state")
         await expect(state).to_have_text("51+ open")
         await page.get_by_label("Find", exact=True).fill("way-7")
-        await expect(state).to_have_text("1 found in 51 loaded requests; “Show more” loads and searches others")
+        await expect(state).to_have_text("1 found in 51 loaded requests; “Show more” loads and searches more requests")
         await expect(page.get_by_role("button", name="Show more")).to_be_visible()
 
 
