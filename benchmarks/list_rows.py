@@ -113,7 +113,7 @@ async def _start_waiting_run(client: Client, number: int) -> None:
         wire.WORKFLOW_RUN_PLAN,
         {},
         id=f"waiting-{number}",
-        task_queue="nobody",
+        task_queue="unserved",
         memo=memo,
         search_attributes=TypedSearchAttributes(
             [

@@ -259,7 +259,7 @@ class _Inliner:
 
     def _content(self, path: Path) -> JsonValue:
         if path not in self.contents:
-            # The stamp is taken before the file is read, so that a concurrent change is detected.
+            # The stamp is read before the file, so that a concurrent change is detected.
             self.stamps.setdefault(path, stamp_of(path))
             self.contents[path] = read_plan_file(path)
         return self.contents[path]

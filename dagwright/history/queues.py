@@ -55,7 +55,7 @@ class OpenCall:
 
     Args:
         queue: task queue of the call.
-        is_started: a worker has taken the call.
+        is_started: a worker has received the call.
         scheduled_at: time at which the call was scheduled, in seconds since the epoch; `None` if the call is not
             scheduled yet, or has started.
         task: id of the plan's task; `None` for a call of the run itself.

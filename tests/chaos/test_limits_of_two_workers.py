@@ -103,7 +103,7 @@ async def test_two_workers_share_limits_and_a_killed_worker_loses_its_lease(
     await _set_limit(client, Subject("template", "held"), "concurrency=1")
     await _set_limit(client, Subject("template", "slow"), "2/min")
     unserved = Subject("template", "unserved")
-    await _set_limit(client, unserved, "100/s", queue="nobody")
+    await _set_limit(client, unserved, "100/s", queue="unserved")
     address = own_server.address
     async with (
         worker_process(address, folder, program=LIMITED_WORKER) as first_worker,

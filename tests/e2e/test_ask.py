@@ -172,10 +172,12 @@ async def test_repairs_are_shown(command_line: CommandLine) -> None:
     misspelled_plan = plan_text(call("sum", "calculater", expression="1 + 2"))
     repair = "repaired: the tool 'calculater' was read as 'calculator' (sum)"
     async with ModelServer(misspelled_plan, "It is 3.") as server:
-        result = await with_model(command_line, server)("ask", "Add 1 and 2.", "--id", "ask-mended")
+        result = await with_model(command_line, server)("ask", "Add 1 and 2.", "--id", "ask-repaired")
     assert (result.code, "It is 3." in result.stdout, repair in result.stdout.splitlines()) == (0, True, True)
     async with ModelServer(misspelled_plan) as server:
-        result = await with_model(command_line, server)("ask", "Add 1 and 2.", "--plan-only", "--id", "ask-mended-only")
+        result = await with_model(command_line, server)(
+            "ask", "Add 1 and 2.", "--plan-only", "--id", "ask-repaired-only"
+        )
     assert (result.code, result.document["nodes"][0]["tool"], result.stderr.splitlines()) == (
         0,
         "calculator",
@@ -205,14 +207,14 @@ async def test_demo_asks_a_real_model_if_there_is_one(command_line: CommandLine)
 
 async def test_ask_reports_why_it_replanned(command_line: CommandLine) -> None:
     failing_call = {**call("sum", "calculator", expression="1 / 0"), "on_error": "replan"}
-    script = (plan_text(failing_call), plan_text(failing_call), "It cannot be said.")
+    script = (plan_text(failing_call), plan_text(failing_call), "There is no answer.")
     async with ModelServer(*script) as server:
         commands = with_model(command_line, server)
         ask_result = await commands("ask", "Divide.", "--id", "ask-replan", "--max-replans", "1")
         status_result = await commands("status", "ask-replan")
         explain_result = await commands("explain", "ask-replan")
     lines = ask_result.stdout.splitlines()
-    assert (ask_result.code, "It cannot be said." in lines) == (1, True)
+    assert (ask_result.code, "There is no answer." in lines) == (1, True)
     assert any("call_model · planning again (1 of 1): 'sum' failed: " in line for line in lines)
     [line] = [line for line in lines if line.startswith("plan#2: planning again (1 of 1): 'sum' failed: ")]
     assert line in status_result.stdout or "planning again (1 of 1)" in status_result.stdout

@@ -195,22 +195,22 @@ async def test_running_run_is_steered(command_line: CommandLine, write_plan: Pla
 
 async def test_run_without_a_worker_is_steered_by_signal(command_line: CommandLine, write_plan: Plans) -> None:
     plan = write_plan({"id": "check", "human": {"type": "APPROVAL", "prompt": "Go on?", "assignee": "ann"}})
-    run = await command_line.start("run", plan, "--id", "nobody-serves")
+    run = await command_line.start("run", plan, "--id", "unserved-run")
     await line_with(run, "check waits for ann")
     run.send_signal(signal.SIGKILL)
     await wait_for_exit(run)
 
-    limits_result = await command_line("limits", "nobody-serves", "--deadline", "none", "--by", "ann")
-    cancel_result = await command_line("cancel", "nobody-serves", "--reason", "enough", "--by", "ann")
-    second_result = await command_line("cancel", "nobody-serves")
-    watch_result = await command_line("watch", "nobody-serves", "--json")
+    limits_result = await command_line("limits", "unserved-run", "--deadline", "none", "--by", "ann")
+    cancel_result = await command_line("cancel", "unserved-run", "--reason", "enough", "--by", "ann")
+    second_result = await command_line("cancel", "unserved-run")
+    watch_result = await command_line("watch", "unserved-run", "--json")
 
     message = (
         "no worker responded within 3 s, so the command was sent as a signal; it is applied as soon as a worker serves "
-        "the run; `dagwright watch nobody-serves` starts a worker"
+        "the run; `dagwright watch unserved-run` starts a worker"
     )
     assert [(each.code, each.stdout) for each in (limits_result, cancel_result)] == [
-        (0, f"nobody-serves: {message}\n")
+        (0, f"unserved-run: {message}\n")
     ] * 2
     assert (second_result.code, second_result.stderr) == (2, "the run is being stopped already\n")
     assert (watch_result.code, watch_result.document["status"]) == (3, "cancelled")

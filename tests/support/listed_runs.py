@@ -30,7 +30,7 @@ async def _start(client: Client, name: str, memo: Mapping[str, Any], **attribute
         wire.WORKFLOW_RUN_PLAN,
         {},
         id=name,
-        task_queue="nobody",
+        task_queue="unserved",
         memo=memo,
         search_attributes=TypedSearchAttributes([*attributes_by_name.values()]),
     )
@@ -39,7 +39,7 @@ async def _start(client: Client, name: str, memo: Mapping[str, Any], **attribute
 async def check_filters(connection: Connection) -> None:
     """Check on the server of a connection that each filter of lists and inbox finds exactly the matching runs."""
     client, batch = connection.client, uuid4().hex[:12]
-    runs = Runs(connection, task_queue="nobody", store=open_store("unused"))
+    runs = Runs(connection, task_queue="unserved", store=open_store("unused"))
     tags = {"of": batch}
     odd_tags = {"who": "o'neill", "says": 'a "b" \\ c', "where": "Köln 100%_"}
     request_memo = {
@@ -113,7 +113,7 @@ async def check_filters(connection: Connection) -> None:
 async def check_pages(connection: Connection) -> None:
     """Check that pages skip nothing while runs end between them, on the server of a connection."""
     client, batch = connection.client, uuid4().hex[:12]
-    runs = Runs(connection, task_queue="nobody", store=open_store("unused"))
+    runs = Runs(connection, task_queue="unserved", store=open_store("unused"))
     run_filter, inbox_filter = RunFilter(tags={"of": batch}), InboxFilter(assignee=f"ann-{batch}")
     request = {**_REQUEST, "assignee": f"ann-{batch}"}
     request_memo = {wire.MEMO_REQUESTS: {"title": "Asks", "count": 1, "shown": [{"node": "check", "request": request}]}}

@@ -248,7 +248,7 @@ async def test_run_that_cannot_continue_as_new_compensates_until_its_history_is_
     ledger = Ledger()
     steps = ({"id": f"n{number}", "tool": "make", "arguments": {"name": f"t:n{number}"}} for number in range(60))
     failing_store = patch.object(
-        FolderStore, "put", side_effect=ApplicationError("given up by hand", non_retryable=True)
+        FolderStore, "put", side_effect=ApplicationError("given up manually", non_retryable=True)
     )
     max_events = 220 if is_full else limits.HISTORY_LIMIT_EVENTS
     low_limits = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100, HISTORY_LIMIT_EVENTS=max_events)

@@ -165,7 +165,7 @@ async def test_two_clients_can_remove_a_limit_concurrently_without_a_worker(
     client: Client, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_limits, "RESPONSE_TIMEOUT_S", 0.3)
-    await set_limit(client, service.subject, parse_limit("5/s"), task_queue="nobody", by=None)
+    await set_limit(client, service.subject, parse_limit("5/s"), task_queue="unserved", by=None)
     earlier_settings = await asyncio.gather(*(remove_limit(client, service.subject) for _ in range(2)))
     assert {str(settings.chosen) for settings in earlier_settings if settings is not None} == {"5/s"}
     assert await remove_limit(client, service.subject) is None
@@ -180,7 +180,7 @@ async def test_limit_that_another_client_ends_meanwhile_counts_as_removed(
         await client.get_workflow_handle(f"{wire.ID_CALL_LIMIT}{service.subject}").terminate()
         return await update(client, *arguments)
 
-    await set_limit(client, service.subject, parse_limit("5/s"), task_queue="nobody", by=None)
+    await set_limit(client, service.subject, parse_limit("5/s"), task_queue="unserved", by=None)
     monkeypatch.setattr(server_limits, "_update", end_before_update)
     assert await remove_limit(client, service.subject) is None
 

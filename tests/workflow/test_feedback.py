@@ -76,11 +76,11 @@ async def test_answer_by_signal_is_applied_and_an_invalid_answer_is_noted(runs: 
 async def test_deadline_fails_the_node_or_applies_the_default_answer(runs: Runs) -> None:
     nodes = [
         human("late", deadline="300ms"),
-        human("given", deadline="200ms", on_timeout={"default": {"approved": True, "reason": "nobody said no"}}),
+        human("given", deadline="200ms", on_timeout={"default": {"approved": True, "reason": "no objection"}}),
         after("go", "given"),
     ]
     document = await document_of(handle := await runs.start({"nodes": nodes}))
-    default = {"approved": True, "reason": "nobody said no"}
+    default = {"approved": True, "reason": "no objection"}
     assert bare(document)["nodes"] == {
         "late": failed_node("no_answer: 'late' was not answered in time: What of late?"),
         "given": completed_node(default),

@@ -37,12 +37,12 @@ def test_run_with_only_invalid_plans_fails_with_the_last_problem() -> None:
 
 
 def test_answer_prompt_includes_the_failures_and_their_reasons() -> None:
-    nodes = call("a", "give_up", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo")
+    nodes = call("a", "give_up", message="no response"), call("b", "echo", of="{{a.result}}"), call("c", "echo")
     run = run_goal(plan_text(*nodes), "I could not.")
     document = run.final_document()
     assert (document["status"], document["output"]) == ("completed_with_failures", "I could not.")
-    assert document["nodes"]["a"] == failed_node("tool_failed: nobody there")
-    failure = '{"code":"tool_failed","message":"nobody there","retryable":false}'
+    assert document["nodes"]["a"] == failed_node("tool_failed: no response")
+    failure = '{"code":"tool_failed","message":"no response","retryable":false}'
     error_text = '{"code":"dependency_failed","message":"Waiting for dependency: a failed","retryable":false}'
     assert run.calls[1].messages[1]["content"] == (
         "Request:\nDo it.\n\n"
@@ -218,7 +218,7 @@ def states(document: Document) -> dict[str, str]:
 
 def test_replan_replaces_a_failed_node_and_its_dependents_continue() -> None:
     plan = plan_text(
-        replanned_node("a", message="nobody there"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3)
+        replanned_node("a", message="no response"), call("b", "echo", of="{{a.result}}"), call("c", "echo", n=3)
     )
     run = run_goal(plan, plan_text(call("a", "echo", asked="{{c.result.n}}")), "Done.")
     document = run.final_document()
@@ -228,13 +228,13 @@ def test_replan_replaces_a_failed_node_and_its_dependents_continue() -> None:
         **{"plan#2": "completed", "read#2": "completed", "a#2": "completed", "answer": "completed"},
     }
     assert document["nodes"]["b"]["result"] == {"of": {"asked": 3}}
-    assert run.titles("plan")[1] == "planning again (1 of 3): 'a' failed: tool_failed: nobody there"
+    assert run.titles("plan")[1] == "planning again (1 of 3): 'a' failed: tool_failed: no response"
     assert run.purposes == [("plan", "plan"), ("plan#2", "replan"), ("answer", "answer")]
     assert [message["role"] for message in run.calls[1].messages] == ["system", "user", "assistant", "user"]
     prompt = run.calls[1].messages[-1]["content"]
     assert prompt.startswith("Step 'c': completed\nError: null\nResult: {\"n\":3}\n\nStep 'a': failed\nError: {")
     assert "\n\nStep 'b': blocked\n" in prompt
-    assert prompt.endswith("Reasons for the new plan:\n- 'a' failed: tool_failed: nobody there")
+    assert prompt.endswith("Reasons for the new plan:\n- 'a' failed: tool_failed: no response")
 
 
 def test_two_failures_while_another_node_runs_cause_one_replan() -> None:

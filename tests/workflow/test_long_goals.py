@@ -132,7 +132,7 @@ async def test_intents_continue_as_new_and_in_forks(client: Client, serve_script
 
 
 async def test_fork_of_a_replanned_request_must_plan_again(serve_script: Scripted) -> None:
-    invalid_text = plan_text({**call("a", "give_up", message="nobody there"), "on_error": "replan"})
+    invalid_text = plan_text({**call("a", "give_up", message="no response"), "on_error": "replan"})
     valid_text = plan_text(call("a", "plus", left=1, right=1))
     async with serve_script(invalid_text, valid_text, "It is 2.", valid_text, "Two.") as (_, runs):
         handle = await runs.start_compiled_plan(goal(runs, "Add.", "plus", "give_up"))

@@ -186,14 +186,14 @@ async def test_run_whose_snapshot_is_permanently_rejected_fails_with_its_results
     short_history_client: Client, registry: ToolRegistry, bench: Bench, tmp_path: Path, unique_name: str
 ) -> None:
     """Guard: an error of the store or an operator is not reported as a bug."""
-    error = ApplicationError("given up by hand", non_retryable=True)
+    error = ApplicationError("given up manually", non_retryable=True)
     small_snapshots = patch.multiple(limits, MAX_INLINE_STATE_BYTES=100)
     async with serving_runs(short_history_client, registry, settings=Settings(state_dir=tmp_path)) as runs:
         with small_snapshots, patch.object(FolderStore, "put", side_effect=error):
             handle = await runs.start({"nodes": [_held_sub_plan(unique_name), *_steps(60, "n")]})
             document = bare(await document_of(handle))
             await runs.check_runs()
-    message = "the history is full, and the payload store permanently rejected the state of the run: given up by hand"
+    message = "the history is full, and the payload store permanently rejected the state of the run: given up manually"
     assert (document["status"], document["error"]) == ("failed", f"store_refused: {message}")
     assert document["nodes"]["n0"] == completed_node(1.0)
     assert document["nodes"]["n59"] == cancelled_node(message)

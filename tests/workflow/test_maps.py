@@ -289,9 +289,9 @@ async def test_terminated_map_batch_fails_its_items(runs: Runs, bench: Bench, un
 
 async def test_map_batches_whose_results_the_store_rejects_fail_with_the_reason(runs: Runs) -> None:
     """Guard: an error of the store or an operator is not reported as a bug."""
-    error = ApplicationError("given up by hand", non_retryable=True)
+    error = ApplicationError("given up manually", non_retryable=True)
     with patch.object(FolderStore, "put", side_effect=error):
         document = await runs.run(_map_plan(list(range(24)), tool="echo", arguments={"text": "x" * 1_000}))
-    message = "the items are done, but the payload store permanently rejected their results: given up by hand"
+    message = "the items are done, but the payload store permanently rejected their results: given up manually"
     failure = f"store_refused: 24 of 24 items failed; the first: m[0-5]: {message}"
     assert (document["status"], document["nodes"]["m"]) == ("failed", failed_node(failure))

@@ -52,7 +52,7 @@ class ServerCall(Protocol):
 
     @property
     def state(self) -> str:
-        """`backing_off` while the call waits for the next attempt, `scheduled` while no worker has taken the call."""
+        """`backing_off` until the next attempt of the call, `scheduled` while no worker has received the call."""
 
     @property
     def last_failure(self) -> str | None:

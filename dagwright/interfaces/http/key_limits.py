@@ -85,7 +85,7 @@ class _Bucket:
     updated_at: float
 
     def take_token(self, *, per_minute: int, now: float) -> float:
-        """Take a token; return the seconds until a token is available, 0 if a token was taken."""
+        """Take a token; return the seconds until a token is available, 0 if there was a token."""
         new_tokens = (now - self.updated_at) * per_minute / _MINUTE_S
         self.tokens = min(float(per_minute), self.tokens + new_tokens)
         self.updated_at = now

@@ -281,7 +281,7 @@ def test_commands_that_rebuild_records_are_rejected_in_a_too_large_plan(monkeypa
 
 
 def test_default_at_a_deadline_and_manual_values_are_reported() -> None:
-    default = {"approved": False, "reason": "nobody said yes"}
+    default = {"approved": False, "reason": "no approval"}
     human = {"type": "APPROVAL", "prompt": "Go?", "deadline": "1h", "on_timeout": {"default": default}}
     scheduler = scheduler_of(node("check", human=human), node("gate", approval=human))
     scheduler.advance(3600.0)
@@ -290,7 +290,7 @@ def test_default_at_a_deadline_and_manual_values_are_reported() -> None:
         late_answer = Feedback(name, {"approved": True}, "ann")
         assert scheduler.features.feedback.answer(late_answer, 3601.0) == f"the deadline of {name!r} {default_text}"
     record = record_of(scheduler, "gate")
-    message = "not answered in time, so the plan rejects it: nobody said yes"
+    message = "not answered in time, so the plan rejects it: no approval"
     assert (record.status, record.error) == (NodeStatus.FAILED, NodeError("rejected", message))
     scheduler = started_run(node("a", on_error="ask"))
     scheduler.fail("a", tool_error(), at=1.0)

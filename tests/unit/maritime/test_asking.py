@@ -77,14 +77,14 @@ async def test_answer_of_an_earlier_attempt_is_reused_if_possible() -> None:
 
 async def test_answer_is_reused_if_its_validation_is_retried() -> None:
     async def fail_temporarily(_: int) -> None:
-        raise RetryLater("nobody is there")
+        raise RetryLater("no response")
 
     async def accept_large(number: int) -> None:
         if number < 10:
             raise InvalidAnswer(f"{number} is small")
 
     async with ModelServer(json_text({"n": 4})) as server:
-        with pytest.raises(RetryLater, match="nobody is there"):
+        with pytest.raises(RetryLater, match="no response"):
             await request_number(server, validate=fail_temporarily)
     async with ModelServer(step(json_text({"n": 12}), last="Invalid answer. 4 is small")) as server:
         assert (await request_number(server, {"answer": {"n": 4}}, validate=accept_large))[0] == 12
@@ -140,12 +140,12 @@ async def test_attempts_during_an_outage_do_not_count_for_the_model() -> None:
 
     async def fail_temporarily(number: int) -> None:
         if next(outage, None) is not None:
-            raise RetryLater("nobody is there")
+            raise RetryLater("no response")
         if number < 8:
             raise InvalidAnswer(f"{number} is small")
 
     errors = await attempts(ask, validate=fail_temporarily)
-    assert [str(error) for error in errors] == [*["nobody is there"] * 12, "busy", "busy"]
+    assert [str(error) for error in errors] == [*["no response"] * 12, "busy", "busy"]
     assert [error.action for error in errors if isinstance(error, ModelFailure)] == [Action.RETRY] * 2
 
 
@@ -160,11 +160,11 @@ async def test_no_more_answers_are_paid_for_after_an_outage_than_without_one() -
     async def fail_once_per_number(number: int) -> None:
         if number not in verified_numbers:
             verified_numbers.add(number)
-            raise RetryLater("nobody is there")
+            raise RetryLater("no response")
         raise InvalidAnswer(f"{number} is no good")
 
     errors = await attempts(ask, validate=fail_once_per_number)
-    expected = [*["nobody is there"] * 4, "The model gave no valid answer in 4 attempts; last problem: 6 is no good"]
+    expected = [*["no response"] * 4, "The model gave no valid answer in 4 attempts; last problem: 6 is no good"]
     assert [str(error) for error in errors] == expected
     assert numbers == [0, 2, 4, 6]
 

@@ -121,9 +121,9 @@ async def test_last_attempt_reports_its_remedy(kind: type[QueryTimeout], remedy:
 
 
 async def test_attempts_during_an_outage_do_not_count_as_attempts_with_a_slow_server() -> None:
-    outage, slow_query = RetryLater("nobody is there"), QueryTimeout("It is slow")
+    outage, slow_query = RetryLater("no response"), QueryTimeout("It is slow")
     errors = await errors_of_attempts(*[outage] * 12, slow_query, outage, slow_query, outage, slow_query)
-    expected = [*["nobody is there"] * 12, "It is slow", "nobody is there", "It is slow", "nobody is there"]
+    expected = [*["no response"] * 12, "It is slow", "no response", "It is slow", "no response"]
     assert [str(error) for error in errors[:-1]] == expected
     assert isinstance(errors[-1], GiveUp)
     assert str(errors[-1]).startswith("It is slow; 3 attempts got no response")

@@ -349,11 +349,11 @@ def test_planner_that_gives_up_fails_the_run_with_its_reason() -> None:
 
 
 def test_failed_planner_call_keeps_the_deliverables() -> None:
-    lost = NodeError("model_unavailable", "nobody there")
+    lost = NodeError("model_unavailable", "no response")
     question = Question(continue_with(ASK), lost)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.COMPLETED_WITH_FAILURES, "model_unavailable")
-    assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The work ended early: nobody there", None)
+    assert question.scheduler.output() == ("Which?\n\nIncomplete:\n- The work ended early: no response", None)
     question = Question(lost)
     question.run()
     assert (question.scheduler.status(), question.error) == (RunStatus.FAILED, "model_unavailable")

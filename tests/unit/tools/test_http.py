@@ -207,7 +207,7 @@ async def test_endless_redirects_are_stopped(service: Service, call: RecordedCal
         ("PUT", Response(502, b"no"), GiveUp, None),
         ("POST", Response(500, b"no"), GiveUp, None),
         ("PATCH", Response(503, b"no"), GiveUp, None),
-        ("GET", Response(404, b"nobody here"), GiveUp, None),
+        ("GET", Response(404, b"not found"), GiveUp, None),
         ("GET", Response(304), GiveUp, None),
         ("GET", Response(0), RetryLater, None),
         ("POST", Response(0), GiveUp, None),

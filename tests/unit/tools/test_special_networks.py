@@ -127,7 +127,7 @@ class Network:
     async def connect_tcp(self, host: str, port: int, **_: Any) -> httpcore.AsyncNetworkStream:
         self.connected.append((host, port))
         if not self.responses:
-            raise httpcore.ConnectError("nobody there")
+            raise httpcore.ConnectError("no response")
         return httpcore.AsyncMockStream([self.responses.pop(0)])
 
 
