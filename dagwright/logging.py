@@ -33,7 +33,7 @@ OWN_LOGGERS = (
     "temporalio.workflow",
     "temporalio.activity",
 )
-"""Loggers that follow `log_level`. Other loggers log at `warning` and higher, because clients log each request."""
+"""Loggers that follow `log_level`. Other loggers log at `warning` and higher, because HTTP clients log each request."""
 
 _CORE_LOGGER = "temporalio.core"
 _ACTIVITY_LOGGER = "temporalio.activity"
@@ -41,14 +41,14 @@ _FAILED_MESSAGE = "Completing activity as failed"
 """Message of the SDK for each failed attempt, with the traceback, in `temporalio/worker/_activity.py`."""
 _LOST_SERVER_MESSAGE = re.compile(r"tonic::transport::Error|[Cc]ode: Unavailable")
 """Messages of the SDK's core, several per second, while the server is unavailable."""
-_LOST_SERVER_PAUSE_S = 30.0
+_LOST_SERVER_LOG_INTERVAL_S = 30.0
 
 
 def configure_logging(settings: Settings) -> None:
     """Write all log lines of this process to stderr in the configured format; call this function once."""
     pre_chain: list[Processor] = [
         structlog.contextvars.merge_contextvars,
-        add_call,
+        add_activity_fields,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -74,8 +74,8 @@ def configure_logging(settings: Settings) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(logging.WARNING)
-    logging.getLogger(_CORE_LOGGER).filters = [_LostServer()]
-    logging.getLogger(_ACTIVITY_LOGGER).filters = [_ExpectedFailures()]
+    logging.getLogger(_CORE_LOGGER).filters = [_LostServerFilter()]
+    logging.getLogger(_ACTIVITY_LOGGER).filters = [_ExpectedFailureFilter()]
     for name in OWN_LOGGERS:
         logging.getLogger(name).setLevel(settings.log_level.upper())
     workflow.logger.workflow_info_on_message = False
@@ -96,12 +96,12 @@ def temporal_runtime() -> Runtime:
 
 
 def configure_default_logging(settings: Settings, *, level: str | None = None) -> None:
-    """Configure logging for a program that has not configured any.
+    """Configure logging unless the program has already configured it.
 
-    Otherwise the SDK writes a traceback for each failure.
+    Without a configuration, the SDK writes a traceback for each failure.
 
     Args:
-        level: lowest level, unless the settings have one.
+        level: lowest level that is logged, unless the settings set `log_level`.
     """
     if logging.getLogger().handlers or structlog.is_configured():
         return
@@ -121,19 +121,27 @@ def _renderers(settings: Settings) -> list[Processor]:
     return [structlog.dev.ConsoleRenderer(colors=colors, exception_formatter=structlog.dev.plain_traceback)]
 
 
-def add_call(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Add the call and the attempt that wrote a line, if a call wrote it."""
+def add_activity_fields(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Add the run, the node or activity, and the attempt to a line that is logged in an activity."""
     if activity.in_activity():
         info = activity.info()
-        _add_call(event, info.workflow_id, kind=info.activity_type, activity_id=info.activity_id, attempt=info.attempt)
+        _set_activity_fields(
+            event,
+            info.workflow_id,
+            activity_type=info.activity_type,
+            activity_id=info.activity_id,
+            attempt=info.attempt,
+        )
     return event
 
 
-def _add_call(event: EventDict, workflow_id: Any, *, kind: Any, activity_id: Any, attempt: Any) -> None:
+def _set_activity_fields(
+    event: EventDict, workflow_id: Any, *, activity_type: Any, activity_id: Any, attempt: Any
+) -> None:
     event.setdefault("run_id", workflow_id)
-    if kind in INTERNAL_ACTIVITIES:
+    if activity_type in INTERNAL_ACTIVITIES:
         # The activity ID is a number or a marker, not a node ID.
-        event.setdefault("activity", kind)
+        event.setdefault("activity", activity_type)
     else:
         event.setdefault("node_id", activity_id)
     event.setdefault("attempt", attempt)
@@ -149,44 +157,50 @@ def _add_temporal_ids(_logger: WrappedLogger, _method: str, event: EventDict) ->
         event.setdefault("run_id", workflow_fields.get("workflow_id"))
         event.setdefault("attempt", workflow_fields.get("attempt"))
     if isinstance(activity_fields, MutableMapping):
-        kind, activity_id = activity_fields.get("activity_type"), activity_fields.get("activity_id")
+        activity_type, activity_id = activity_fields.get("activity_type"), activity_fields.get("activity_id")
         attempt = activity_fields.get("attempt")
-        _add_call(event, activity_fields.get("workflow_id"), kind=kind, activity_id=activity_id, attempt=attempt)
+        _set_activity_fields(
+            event,
+            activity_fields.get("workflow_id"),
+            activity_type=activity_type,
+            activity_id=activity_id,
+            attempt=attempt,
+        )
     return event
 
 
-class _LostServer(logging.Filter):
-    """Replaces the messages of the core about an unavailable server by one sentence from time to time."""
+class _LostServerFilter(logging.Filter):
+    """Replaces the core's messages about an unavailable server with one line per `_LOST_SERVER_LOG_INTERVAL_S`."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._logged_at = -_LOST_SERVER_PAUSE_S
+        self._logged_at = -_LOST_SERVER_LOG_INTERVAL_S
 
     def filter(self, record: logging.LogRecord) -> bool:
         if _LOST_SERVER_MESSAGE.search(record.getMessage()) is None:
             return True
         now = time.monotonic()
-        if now - self._logged_at < _LOST_SERVER_PAUSE_S:
+        if now - self._logged_at < _LOST_SERVER_LOG_INTERVAL_S:
             return False
         self._logged_at = now
         record.msg, record.args = "the Temporal server does not respond; the client keeps retrying", ()
         return True
 
 
-class _ExpectedFailures(logging.Filter):
+class _ExpectedFailureFilter(logging.Filter):
     """Reduces expected failures of attempts to one line; unexpected failures keep their traceback.
 
-    The wrapper of tools has already logged its failures, with the tool and whether there will be another attempt.
+    Failures of tools are dropped: the wrapper of tools has already logged the tool, and whether it is retried.
     """
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         if record.msg != _FAILED_MESSAGE or not isinstance(error, ApplicationError):
             return True
-        kind = getattr(record, "temporal_activity", {}).get("activity_type")
-        if kind not in INTERNAL_ACTIVITIES:
+        activity_type = getattr(record, "temporal_activity", {}).get("activity_type")
+        if activity_type not in INTERNAL_ACTIVITIES:
             return False
-        record.msg, record.args, record.exc_info = f"{kind} failed", (), None
+        record.msg, record.args, record.exc_info = f"{activity_type} failed", (), None
         record.__dict__.update(code=error.type, is_final=error.non_retryable, reason=error.message)
         return True
 

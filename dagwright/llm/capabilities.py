@@ -34,7 +34,7 @@ _OUTPUT_PARAMS = frozenset({"response_format", "tools", "tool_choice", "text", "
 """Parameters that a server may name in its error if it does not support the output mode."""
 _MAX_TOKENS, _MAX_COMPLETION_TOKENS = "max_tokens", "max_completion_tokens"
 _MAX_ENTRIES = 1_000
-"""Limit for cached models, and for cached schemas that servers rejected; the names come from requests."""
+"""Maximum number of cached models, and of cached schemas. Requests choose both, so there is no other limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Capabilities:
     max_tokens_field: str = _MAX_TOKENS
 
 
-def next_capabilities(
+def reduce_capabilities(
     capabilities: Capabilities, service_error: ServiceError, body: Mapping[str, Any]
 ) -> Capabilities | None:
     """Return reduced capabilities after a rejected request; `None` if the form of the request was not the reason.
@@ -92,13 +92,13 @@ class CapabilityCache:
     Safe for concurrent calls: each call negotiates independently, with the same outcome.
     """
 
-    _by_model: "OrderedDict[tuple[str, str], Capabilities]" = field(default_factory=OrderedDict)
-    _by_schema: "OrderedDict[tuple[str, str, str], OutputMode]" = field(default_factory=OrderedDict)
+    _capabilities_by_model: "OrderedDict[tuple[str, str], Capabilities]" = field(default_factory=OrderedDict)
+    _modes_by_schema: "OrderedDict[tuple[str, str, str], OutputMode]" = field(default_factory=OrderedDict)
 
-    def of(self, base_url: str, model: str, call: ModelCall) -> Capabilities:
+    def find(self, base_url: str, model: str, call: ModelCall) -> Capabilities:
         """Return the known capabilities for a call."""
-        capabilities = self._by_model.get((base_url, model), Capabilities())
-        mode = self._by_schema.get((base_url, model, _schema_digest(call))) if call.output is not None else None
+        capabilities = self._capabilities_by_model.get((base_url, model), Capabilities())
+        mode = self._modes_by_schema.get((base_url, model, _schema_digest(call))) if call.output is not None else None
         return capabilities if mode is None else replace(capabilities, mode=mode)
 
     def store(
@@ -115,18 +115,18 @@ class CapabilityCache:
         Args:
             rejections: errors of the attempts with other capabilities.
         """
-        previous = self._by_model.get((base_url, model), Capabilities())
+        previous = self._capabilities_by_model.get((base_url, model), Capabilities())
         new_capabilities = (
             supported_capabilities if call.output is not None else replace(supported_capabilities, mode=previous.mode)
         )
         if new_capabilities.mode is not previous.mode and any(map(_is_about_schema, rejections)):
             # The server may accept other schemas, so the mode is stored only for this schema.
-            _put(self._by_schema, (base_url, model, _schema_digest(call)), supported_capabilities.mode)
+            _put(self._modes_by_schema, (base_url, model, _schema_digest(call)), supported_capabilities.mode)
             new_capabilities = replace(new_capabilities, mode=previous.mode)
-        elif (base_url, model, _schema_digest(call)) in self._by_schema:
+        elif (base_url, model, _schema_digest(call)) in self._modes_by_schema:
             new_capabilities = replace(new_capabilities, mode=previous.mode)
         if new_capabilities != previous:
-            _put(self._by_model, (base_url, model), new_capabilities)
+            _put(self._capabilities_by_model, (base_url, model), new_capabilities)
 
 
 def _put(table: "OrderedDict[Any, Any]", key: Any, value: Any) -> None:

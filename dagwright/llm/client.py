@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from dagwright.core.extras import MissingExtra, has_extra
-from dagwright.llm.capabilities import Capabilities, CapabilityCache, OutputMode, next_capabilities
+from dagwright.llm.capabilities import Capabilities, CapabilityCache, OutputMode, reduce_capabilities
 from dagwright.llm.completions import CompletionBuilder, parse_completion, parse_usage, to_model_response
 from dagwright.llm.errors import CallTarget, ServiceError, model_error_of, to_model_failure
 from dagwright.llm.prices import PricesUnreadable, PriceTable, read_prices, shipped_prices
@@ -39,7 +39,7 @@ OPENAI_BASE_URL = "https://api.openai.com/v1"
 READ_TIMEOUT_S = 600.0
 """Read timeout in seconds: reasoning models may send nothing for minutes."""
 CONNECT_TIMEOUT_S = 10.0
-ANSWER_CHARACTERS = 4_000_000
+MAX_ANSWER_CHARACTERS = 4_000_000
 """Maximum length of a streamed answer: several times the output limit of any model. A worker holds the answer in
 memory."""
 _SENDABLE_KEY = re.compile(r"[!-~]*")
@@ -72,7 +72,7 @@ class Endpoint:
 
     @property
     def is_key_missing(self) -> bool:
-        """Whether calls are impossible without a key; servers other than OpenAI's may need none."""
+        """Whether the key is missing. Only OpenAI's server always needs a key; other servers may need none."""
         return not self.key and self.url == OPENAI_BASE_URL
 
 
@@ -135,7 +135,7 @@ class ModelClient:
                 usage=parse_usage(completion, self._prices, requested_model=prepared_call.model),
             )
         except ServiceError as error:
-            raise self._failure(error, prepared_call) from error
+            raise self._to_failure(error, prepared_call) from error
 
     def stream(self, call: ModelCall) -> "ModelStream":
         """Make a call and stream the response; use the result with `async with`.
@@ -158,7 +158,7 @@ class ModelClient:
         try:
             return await self._post(body)
         except ServiceError as error:
-            raise self._failure(error, prepared_call) from error
+            raise self._to_failure(error, prepared_call) from error
 
     async def forward_stream(self, body: Mapping[str, Any]) -> AsyncGenerator[Any, None]:
         """Forward a request body and yield the chunks of the response as plain JSON.
@@ -181,7 +181,7 @@ class ModelClient:
             finally:
                 await stream.close()
         except ServiceError as error:
-            raise self._failure(error, prepared_call) from error
+            raise self._to_failure(error, prepared_call) from error
 
     async def model_ids(self) -> list[str]:
         """Return the IDs of the available models, in the order of the server.
@@ -193,7 +193,7 @@ class ModelClient:
         try:
             return await (await self._transport()).model_ids()
         except ServiceError as error:
-            raise self._failure(error, prepared_call) from error
+            raise self._to_failure(error, prepared_call) from error
 
     def _prepare_forwarding(self, body: Mapping[str, Any]) -> PreparedCall:
         return self._prepare(ModelCall(messages=(), config=ModelConfig(model=str(body.get("model") or "") or None)))
@@ -204,11 +204,11 @@ class ModelClient:
         if not has_extra("openai"):
             raise ModelFailure(ModelError.MODEL_MISSING, str(MissingExtra("openai")))
         if not model:
-            raise self._failure(
+            raise self._to_failure(
                 ServiceError("answer", "no model is named", error=ModelError.MODEL_MISSING), prepared_call
             )
         if self._endpoint.is_key_missing:
-            raise self._failure(
+            raise self._to_failure(
                 ServiceError("answer", "the API key is missing", error=ModelError.KEY_MISSING), prepared_call
             )
         # The transport would report a connection error, which is retried, and its message would contain the key.
@@ -216,10 +216,10 @@ class ModelClient:
             message = (
                 "cannot be called: its key contains a line break, a space, or a character that headers do not allow"
             )
-            raise self._failure(ServiceError("answer", message, error=ModelError.KEY_REFUSED), prepared_call)
+            raise self._to_failure(ServiceError("answer", message, error=ModelError.KEY_REFUSED), prepared_call)
         if _WEB_ADDRESS.fullmatch(self._endpoint.url) is None:
             message = "cannot be called: this is not a URL such as https://models.example.com/v1"
-            raise self._failure(ServiceError("answer", message, error=ModelError.ADDRESS_WRONG), prepared_call)
+            raise self._to_failure(ServiceError("answer", message, error=ModelError.ADDRESS_WRONG), prepared_call)
         return prepared_call
 
     async def _send_with_capabilities(
@@ -231,14 +231,14 @@ class ModelClient:
             ServiceError: the request failed.
         """
         url, call = self._endpoint.url, prepared_call.call
-        capabilities: Capabilities = self._capability_cache.of(url, prepared_call.model, call)
+        capabilities: Capabilities = self._capability_cache.find(url, prepared_call.model, call)
         rejections: list[ServiceError] = []
         while True:
             body = prepared_call.body(capabilities, is_streamed=is_streamed)
             try:
-                answer = await send(body)
+                response = await send(body)
             except ServiceError as error:
-                reduced_capabilities = next_capabilities(capabilities, error, body)
+                reduced_capabilities = reduce_capabilities(capabilities, error, body)
                 if reduced_capabilities is None:
                     # If every form was rejected, the error of the best form is the most specific.
                     is_rejection = model_error_of(error) is ModelError.REQUEST_INVALID
@@ -249,18 +249,18 @@ class ModelClient:
                 self._capability_cache.store(
                     url, prepared_call.model, call, supported_capabilities=capabilities, rejections=rejections
                 )
-                return answer, capabilities
+                return response, capabilities
 
     async def _post(self, body: Any) -> Any:
         return await (await self._transport()).post(body)
 
     async def _transport(self) -> "Transport":
         if self._transport_task is None:
-            self._transport_task = asyncio.ensure_future(asyncio.to_thread(self._open))
+            self._transport_task = asyncio.ensure_future(asyncio.to_thread(self._create_transport))
         # Other calls may wait for the same task, so cancelling one call must not cancel it.
         return await asyncio.shield(self._transport_task)
 
-    def _open(self) -> "Transport":
+    def _create_transport(self) -> "Transport":
         # Import in a thread and only now: the import takes half a second, during which no other call could send a
         # heartbeat.
         transport_class: type[Transport] = importlib.import_module("dagwright.llm.transport").Transport
@@ -271,7 +271,7 @@ class ModelClient:
             connect_timeout_s=self._connect_timeout_s,
         )
 
-    def _failure(self, error: ServiceError, prepared_call: PreparedCall) -> ModelFailure:
+    def _to_failure(self, error: ServiceError, prepared_call: PreparedCall) -> ModelFailure:
         target = CallTarget(
             # A URL may contain secrets.
             Redaction().location(self._endpoint.url),
@@ -285,8 +285,8 @@ class ModelClient:
 class ModelStream:
     """Response of a model as a stream: iterate over it for the pieces of text, then read `answer`.
 
-    If the answer must be JSON, the pieces are the JSON text, whichever way the server returns it. Leaving the block
-    early cancels the call; its usage is then unknown.
+    If the answer must be JSON, the pieces are the JSON text, whichever way the server returns it. Leaving the
+    `async with` block early cancels the call; the usage of the call is then unknown.
     """
 
     def __init__(self, client: ModelClient, prepared_call: PreparedCall) -> None:
@@ -330,16 +330,16 @@ class ModelStream:
     async def __aenter__(self) -> Self:
         try:
             self._stream, self._capabilities = await self._client._send_with_capabilities(
-                self._prepared_call, self._open, is_streamed=True
+                self._prepared_call, self._open_stream, is_streamed=True
             )
         except ServiceError as error:
-            raise self._client._failure(error, self._prepared_call) from error
+            raise self._client._to_failure(error, self._prepared_call) from error
         output = self._prepared_call.call.output
         if output is not None and self._capabilities.mode is OutputMode.TOOL:
-            self._builder = CompletionBuilder(self._prepared_call.names.protocol_name(output.name))
+            self._builder = CompletionBuilder(self._prepared_call.tool_names.protocol_name(output.name))
         return self
 
-    async def _open(self, body: Any) -> Any:
+    async def _open_stream(self, body: Any) -> Any:
         return await (await self._client._transport()).stream(body)
 
     async def __aexit__(
@@ -353,8 +353,8 @@ class ModelStream:
             transport = await client._transport()
             async for chunk in transport.chunks(self._stream):
                 text = builder.add(chunk)
-                if builder.characters > ANSWER_CHARACTERS:
-                    message = f"exceeded the limit of {ANSWER_CHARACTERS:,} characters per answer"
+                if builder.characters > MAX_ANSWER_CHARACTERS:
+                    message = f"exceeded the limit of {MAX_ANSWER_CHARACTERS:,} characters per answer"
                     raise ServiceError("answer", message, error=ModelError.OUTPUT_INVALID)
                 if text:
                     self._pieces.append(text)
@@ -364,7 +364,7 @@ class ModelStream:
             self._answer = to_model_response(completion, self._prepared_call, self._capabilities.mode, usage=usage)
         except ServiceError as error:
             error.partial = error.partial or self.text
-            raise client._failure(error, self._prepared_call) from error
+            raise client._to_failure(error, self._prepared_call) from error
 
 
 def _no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a source of secrets
@@ -383,14 +383,14 @@ class ModelSetup:
         endpoint: default server.
         model: default model.
         prices_file: the user's price table; `None` uses only the table that ships with Dagwright.
-        secret: name -> value of `DAGWRIGHT_SECRET_<name>`, `None` if it is not set.
+        find_secret: name -> value of `DAGWRIGHT_SECRET_<name>`, `None` if it is not set.
         read_timeout_s: read timeout in seconds.
     """
 
     endpoint: Endpoint = field(default_factory=Endpoint)
     model: str | None = None
     prices_file: Path | None = None
-    secret: Callable[[str], str | None] = field(default=_no_secret, repr=False)
+    find_secret: Callable[[str], str | None] = field(default=_no_secret, repr=False)
     read_timeout_s: float = READ_TIMEOUT_S
 
     def prices(self) -> PriceTable:
@@ -463,7 +463,7 @@ class ModelClients:
     def _endpoint(self, named_endpoint: NamedEndpoint) -> Endpoint:
         if not named_endpoint.secret:
             return Endpoint(named_endpoint.base_url)
-        key = self._setup.secret(named_endpoint.secret)
+        key = self._setup.find_secret(named_endpoint.secret)
         if not key:
             location = Redaction().location(named_endpoint.base_url)
             raise SecretMissing(

@@ -81,7 +81,9 @@ def parse_completion(body: Any) -> CompletionContent:
         body_text = body if isinstance(body, str) else json.dumps(body, ensure_ascii=False, default=str)
         raise ServiceError("broken", f"returned something other than a chat completion: {body_text[:200]!r}")
     completion = CompletionContent(
-        finish_reason=_text(choice.get("finish_reason")), model=_text(body.get("model")), usage=body.get("usage")
+        finish_reason=_text_or_empty(choice.get("finish_reason")),
+        model=_text_or_empty(body.get("model")),
+        usage=body.get("usage"),
     )
     completion.text, completion.refusal = _content(message.get("content")), _refusal(message)
     completion.calls = _calls_of(message)
@@ -100,7 +102,7 @@ def to_stream_chunk(body: Any) -> Any:
     # Streamed calls are identified by their index. A non-streamed response has no indexes, and may have no IDs either.
     calls = [
         {**call, "index": index} if isinstance(call, Mapping) else call
-        for index, call in enumerate(_list(message.get("tool_calls")))
+        for index, call in enumerate(_list_or_empty(message.get("tool_calls")))
     ]
     single_choice = {
         **choice,
@@ -135,12 +137,12 @@ class CompletionBuilder:
         if not isinstance(chunk, Mapping):
             raise ServiceError("broken", f"streamed an event that is not a chunk of a chat completion: {chunk!r:.200}")
         completion = self._completion
-        completion.model = completion.model or _text(chunk.get("model"))
+        completion.model = completion.model or _text_or_empty(chunk.get("model"))
         completion.usage = chunk.get("usage") or completion.usage
         choice = _first_choice(chunk)
         if choice is None:
             return ""
-        completion.finish_reason = _text(choice.get("finish_reason")) or completion.finish_reason
+        completion.finish_reason = _text_or_empty(choice.get("finish_reason")) or completion.finish_reason
         delta = choice.get("delta")
         if not isinstance(delta, Mapping):
             return ""
@@ -148,7 +150,7 @@ class CompletionBuilder:
         self._texts.append(text)
         self._refusals.append(_refusal(delta))
         self.characters += len(text) + len(self._refusals[-1])
-        arguments = "".join(self._add_call(call) for call in _list(delta.get("tool_calls")))
+        arguments = "".join(self._add_call(call) for call in _list_or_empty(delta.get("tool_calls")))
         return arguments if self._output_tool else text
 
     def _add_call(self, call: Any) -> str:
@@ -156,14 +158,14 @@ class CompletionBuilder:
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping):
             return ""
-        call_id, index = _text(call.get("id")), call.get("index")
+        call_id, index = _text_or_empty(call.get("id")), call.get("index")
         if not isinstance(index, int):
             # Some servers send each call in one chunk, without an index.
             index = len(self._calls) if call_id or not self._calls else len(self._calls) - 1
         partial_call = self._calls.setdefault(index, _PartialToolCall())
         arguments = _arguments(function.get("arguments"))
         partial_call.id = partial_call.id or call_id
-        partial_call.name += _text(function.get("name"))
+        partial_call.name += _text_or_empty(function.get("name"))
         partial_call.arguments.append(arguments)
         self.characters += len(arguments)
         return arguments if partial_call.name == self._output_tool else ""
@@ -196,26 +198,27 @@ class _PartialToolCall:
 
 
 def _calls_of(message: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    functions = [
-        (_text(call.get("id")), call["function"])
-        for call in _list(message.get("tool_calls"))
+    ids_and_functions = [
+        (_text_or_empty(call.get("id")), call["function"])
+        for call in _list_or_empty(message.get("tool_calls"))
         if isinstance(call, Mapping) and isinstance(call.get("function"), Mapping)
     ]
     return [
-        (call_id, _text(function.get("name")), _arguments(function.get("arguments"))) for call_id, function in functions
+        (call_id, _text_or_empty(function.get("name")), _arguments(function.get("arguments")))
+        for call_id, function in ids_and_functions
     ]
 
 
 def _first_choice(body: Any) -> Mapping[str, Any] | None:
-    choices = _list(body.get("choices")) if isinstance(body, Mapping) else []
+    choices = _list_or_empty(body.get("choices")) if isinstance(body, Mapping) else []
     return choices[0] if choices and isinstance(choices[0], Mapping) else None
 
 
-def _list(value: Any) -> Sequence[Any]:
+def _list_or_empty(value: Any) -> Sequence[Any]:
     return value if isinstance(value, list) else []
 
 
-def _text(value: Any) -> str:
+def _text_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
@@ -225,18 +228,18 @@ def without_lone_surrogates(text: str) -> str:
 
 
 def _refusal(message: Mapping[str, Any]) -> str:
-    """Return the refusal of a model, which LiteLLM's proxy puts into its provider-specific fields."""
+    """Return the refusal of a model. LiteLLM's proxy puts it into `provider_specific_fields`."""
     provider_fields = message.get("provider_specific_fields")
-    return _text(message.get("refusal")) or (
-        _text(provider_fields.get("refusal")) if isinstance(provider_fields, Mapping) else ""
+    return _text_or_empty(message.get("refusal")) or (
+        _text_or_empty(provider_fields.get("refusal")) if isinstance(provider_fields, Mapping) else ""
     )
 
 
 def _content(value: Any) -> str:
-    """Return the text of a content, which some servers send in parts."""
+    """Return the text of a message's content. Some servers send a list of parts."""
     if isinstance(value, list):
-        return "".join(_text(part.get("text")) for part in value if isinstance(part, Mapping))
-    return _text(value)
+        return "".join(_text_or_empty(part.get("text")) for part in value if isinstance(part, Mapping))
+    return _text_or_empty(value)
 
 
 def _arguments(value: Any) -> str:
@@ -278,7 +281,7 @@ def to_model_response(
     """Convert a completion to the response of the call.
 
     Raises:
-        ServiceError: the completion cannot be used; the error has its partial text and usage.
+        ServiceError: the completion cannot be used. The error has the text and the usage of the completion.
     """
     completion = completion.replace_surrogates()
     try:
@@ -300,7 +303,7 @@ def _to_model_response(
     value: Any = None
     text: str | None = completion.text or None
     if output is not None and mode is OutputMode.TOOL:
-        output_calls = [call for call in calls if call.name == prepared_call.names.protocol_name(output.name)]
+        output_calls = [call for call in calls if call.name == prepared_call.tool_names.protocol_name(output.name)]
         if output_calls:
             # The tool is only the way in which this server returns JSON, so it is hidden from the caller.
             calls, text = [], output_calls[0].arguments
@@ -308,7 +311,7 @@ def _to_model_response(
     # call without a result.
     accepted_calls = calls if prepared_call.call.tools else []
     tool_calls = tuple(
-        call.model_copy(update={"name": prepared_call.names.tool_name(call.name)}) for call in accepted_calls
+        call.model_copy(update={"name": prepared_call.tool_names.tool_name(call.name)}) for call in accepted_calls
     )
     if output is None and not completion.text.strip() and not tool_calls:
         # Models return empty answers occasionally. Without this check, a run could end with an empty answer.
@@ -340,7 +343,7 @@ def _value_of(text: str, output: OutputSchema, prepared_call: PreparedCall, mode
     """Return the valid value in an answer; `None` if there is no valid value and the schema is not enforced.
 
     Raises:
-        ServiceError: the answer has no valid value.
+        ServiceError: the answer has no valid value, and the schema is enforced.
     """
     validator, problems = validator_of(output.schema), ""
     for json_value in json_values(text):
@@ -355,7 +358,7 @@ def _value_of(text: str, output: OutputSchema, prepared_call: PreparedCall, mode
         for value in candidates:
             if validator.is_valid(value):
                 return value
-        problems = problems or _problems(candidates[0], output)
+        problems = problems or _schema_problems(candidates[0], output)
     if not output.is_enforced:
         return None
     message = (
@@ -373,7 +376,7 @@ def _is_valid_result(value: Any) -> bool:
     return depth_of(value) <= DEPTH_LIMIT - _ENCLOSING_DEPTH
 
 
-def _problems(value: Any, output: OutputSchema) -> str:
+def _schema_problems(value: Any, output: OutputSchema) -> str:
     errors = islice(validator_of(output.schema).iter_errors(value), _MAX_PROBLEMS)
     return "; ".join(
         "/".join(["answer", *map(str, error.instance_path)]) + f": {str(error.message)[:300]}" for error in errors

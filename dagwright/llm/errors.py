@@ -1,4 +1,4 @@
-"""Errors of model calls: one table that maps every failure to an action, with advice in words.
+"""Errors of model calls: classify every failure, and add advice for the user.
 
 Servers report the same failure in different ways. The error bodies that are parsed here follow the documentation and
 source of OpenAI, Azure, vLLM, Ollama, OpenRouter, Groq and LiteLLM's proxy.
@@ -35,7 +35,7 @@ class ServiceError(Exception):
     Args:
         kind: `status`: HTTP error; `stream`: error inside a stream; `connection`, `timeout`; `broken`: a response that
             violates the protocol; `answer`: a valid response that cannot be used.
-        description: description of the failure.
+        description: the failure, as the end of a sentence about the endpoint, such as `returned an empty answer`.
         status: HTTP status, or the status that a server reported inside a stream.
         body: content of the error body.
         headers: response headers with names in lower case.
@@ -93,13 +93,14 @@ class CallTarget:
     api_key: str = field(default="", repr=False)
 
 
-_FOR_THE_WORKER = "for the worker (`dagwright up` passes its environment to the workers that it starts)"
+_WORKER_ENVIRONMENT = "for the worker (`dagwright up` passes its environment to the workers that it starts)"
 _ADVICE: Mapping[ModelError, str] = {
     ModelError.QUOTA_SPENT: "add credit or raise the limit of the account at {base_url}, then try again",
-    ModelError.KEY_MISSING: f"set OPENAI_API_KEY {_FOR_THE_WORKER}, or OPENAI_BASE_URL for a service that needs no key",
+    ModelError.KEY_MISSING: f"set OPENAI_API_KEY {_WORKER_ENVIRONMENT}, or "
+    "OPENAI_BASE_URL for a service that needs no key",
     ModelError.KEY_REFUSED: "set OPENAI_API_KEY for the worker to a key that {base_url} accepts",
     ModelError.FORBIDDEN: "the key may not do this at {base_url}: use another key or another model",
-    ModelError.MODEL_MISSING: f"name a model in the request, or set DAGWRIGHT_MODEL {_FOR_THE_WORKER}",
+    ModelError.MODEL_MISSING: f"name a model in the request, or set DAGWRIGHT_MODEL {_WORKER_ENVIRONMENT}",
     ModelError.MODEL_UNKNOWN: "use a model of {base_url}; GET {base_url}/models lists them",
     ModelError.ADDRESS_WRONG: "check OPENAI_BASE_URL, now {base_url}; it usually ends in /v1",
     ModelError.CONTEXT_EXCEEDED: "shorten the messages to {model}, or choose a model with a larger context",
@@ -147,7 +148,7 @@ def model_error_of(service_error: ServiceError) -> ModelError:
 _QUOTA_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active", "budget_exceeded"})
 _FILTER_CODES = frozenset({"content_filter", "content_policy_violation", "invalid_prompt"})
 _CONTEXT_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
-_UNKNOWN_CODES = frozenset({"model_not_found", "deploymentnotfound"})
+_UNKNOWN_MODEL_CODES = frozenset({"model_not_found", "deploymentnotfound"})
 _KEY_CODES = frozenset({"invalid_api_key", "token_not_found_in_db", "no_db_connection"})
 """LiteLLM's proxy without a database returns `no_db_connection` for every key except its master key."""
 _BAD_OUTPUT_CODES = frozenset({"json_validate_failed", "tool_use_failed"})
@@ -160,7 +161,7 @@ _CONTEXT = re.compile(
     r"context length|context window|contextwindowexceeded|maximum context|exceeds the (available )?context|"
     r"(prompt|input|request) is too (long|large)|request too large|reduce the length"
 )
-_UNKNOWN = re.compile(
+_UNKNOWN_MODEL = re.compile(
     r"(model|deployment)\b.{0,240}?(does not exist|doesn't exist|not found|not a valid model)|"
     r"(invalid|unknown|no such) model",
     re.DOTALL,
@@ -170,20 +171,20 @@ _UNKNOWN = re.compile(
 def _classify_body(service_error: ServiceError) -> ModelError | None:
     """Classify an error by its body, which is more specific than the status and more consistent between servers."""
     body = service_error.body
-    names = {body.code.lower(), body.type.lower()}
+    codes = {body.code.lower(), body.type.lower()}
     description = f"{body.message or body.text}".lower()[:10_000]
     status = service_error.status or 0
-    if names & _QUOTA_CODES or status == 402 or _QUOTA.search(description):
+    if codes & _QUOTA_CODES or status == 402 or _QUOTA.search(description):
         return ModelError.QUOTA_SPENT
-    if names & _CONTEXT_CODES or status == 413 or (status < 500 and _CONTEXT.search(description)):
+    if codes & _CONTEXT_CODES or status == 413 or (status < 500 and _CONTEXT.search(description)):
         return ModelError.CONTEXT_EXCEEDED
-    if names & _FILTER_CODES or (status < 500 and _FILTER.search(description)):
+    if codes & _FILTER_CODES or (status < 500 and _FILTER.search(description)):
         return ModelError.FILTERED
-    if names & _UNKNOWN_CODES or (status in (400, 404) and _UNKNOWN.search(description)):
+    if codes & _UNKNOWN_MODEL_CODES or (status in (400, 404) and _UNKNOWN_MODEL.search(description)):
         return ModelError.MODEL_UNKNOWN
-    if names & _KEY_CODES:
+    if codes & _KEY_CODES:
         return ModelError.KEY_REFUSED
-    if names & _BAD_OUTPUT_CODES:
+    if codes & _BAD_OUTPUT_CODES:
         return ModelError.OUTPUT_INVALID
     return None
 
@@ -228,7 +229,7 @@ def _without_key(description: str, target: CallTarget) -> str:
     )
 
 
-def error_body(content: Any, text: str) -> ErrorContent:
+def parse_error_body(content: Any, text: str) -> ErrorContent:
     """Parse an error body.
 
     Args:
@@ -241,9 +242,9 @@ def error_body(content: Any, text: str) -> ErrorContent:
         message = error_fields.get("message", error_fields.get("detail", nested_error))
         return ErrorContent(
             message=message if isinstance(message, str) else "",
-            code=_name(error_fields.get("code")),
-            type=_name(error_fields.get("type")),
-            param=_name(error_fields.get("param")),
+            code=_code_text(error_fields.get("code")),
+            type=_code_text(error_fields.get("type")),
+            param=_code_text(error_fields.get("param")),
             text=text,
         )
     return ErrorContent(
@@ -251,5 +252,5 @@ def error_body(content: Any, text: str) -> ErrorContent:
     )
 
 
-def _name(value: Any) -> str:
+def _code_text(value: Any) -> str:
     return str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""

@@ -35,7 +35,7 @@ class Price:
     cached: Decimal
     completion: Decimal
 
-    def of(self, usage: Usage) -> Decimal:
+    def cost_of(self, usage: Usage) -> Decimal:
         """Return the cost of a usage."""
         uncached_tokens = usage.prompt_tokens - usage.cached_tokens
         total = (
@@ -71,7 +71,7 @@ class PriceTable:
         price = self.price(*names)
         if price is None:
             return usage.model_copy(update={"unpriced_calls": usage.calls})
-        return usage.model_copy(update={"money": price.of(usage)})
+        return usage.model_copy(update={"money": price.cost_of(usage)})
 
     def with_defaults(self, defaults: "PriceTable") -> "PriceTable":
         """Return the prices of both tables; a price of this table overrides a default."""
@@ -103,18 +103,18 @@ def read_prices(path: Path) -> PriceTable:
     models = content.get("models") if isinstance(content, dict) else None
     if not isinstance(models, dict):
         raise PricesUnreadable(f"{path}: a price table has models, each with prompt, completion and perhaps cached")
-    return PriceTable({name: _price(price, f"{path}: models/{name}") for name, price in models.items()})
+    return PriceTable({name: _parse_price(price, f"{path}: models/{name}") for name, price in models.items()})
 
 
-def _price(value: Any, location: str) -> Price:
+def _parse_price(value: Any, location: str) -> Price:
     if not isinstance(value, dict) or not {"prompt", "completion"} <= value.keys() <= set(_FIELDS):
         raise PricesUnreadable(f"{location}: a price has prompt, completion and perhaps cached, and nothing else")
-    prompt, completion = _money(value["prompt"], location), _money(value["completion"], location)
-    cached = _money(value["cached"], location) if "cached" in value else prompt
+    prompt, completion = _parse_money(value["prompt"], location), _parse_money(value["completion"], location)
+    cached = _parse_money(value["cached"], location) if "cached" in value else prompt
     return Price(prompt, cached, completion)
 
 
-def _money(value: Any, location: str) -> Decimal:
+def _parse_money(value: Any, location: str) -> Decimal:
     try:
         money = Decimal(value)
     except (InvalidOperation, TypeError, ValueError):

@@ -11,7 +11,7 @@ from dagwright.llm.capabilities import Capabilities, OutputMode
 from dagwright.llm.strict_schema import StrictSchema
 from dagwright.planning.model_calls.model_requests import Message, ModelCall, OutputSchema
 
-_TOOL_NAME_CHARACTERS = 64
+_MAX_TOOL_NAME_CHARACTERS = 64
 """Maximum length of a tool name in the protocol."""
 _FORBIDDEN_CHARACTERS = re.compile(r"[^A-Za-z0-9_-]")
 """Characters that the protocol does not allow in tool names, such as the dots of names in plans."""
@@ -45,12 +45,12 @@ class ToolNames:
 def protocol_name(name: str) -> str:
     """Convert a name to a name that the protocol allows."""
     allowed_name = _FORBIDDEN_CHARACTERS.sub("_", name)
-    return allowed_name if 1 <= len(allowed_name) <= _TOOL_NAME_CHARACTERS else _with_hash(name)
+    return allowed_name if 1 <= len(allowed_name) <= _MAX_TOOL_NAME_CHARACTERS else _with_hash(name)
 
 
 def _with_hash(name: str) -> str:
     digest = hashlib.sha256(name.encode(errors="replace")).hexdigest()[:8]
-    return f"{_FORBIDDEN_CHARACTERS.sub('_', name)[: _TOOL_NAME_CHARACTERS - len(digest) - 1]}_{digest}"
+    return f"{_FORBIDDEN_CHARACTERS.sub('_', name)[: _MAX_TOOL_NAME_CHARACTERS - len(digest) - 1]}_{digest}"
 
 
 Json = dict[str, Any]
@@ -61,7 +61,7 @@ _ONLY_JSON = (
 
 
 class PreparedCall:
-    """A call, ready to be sent with any capabilities.
+    """A checked call, which builds a request body for any capabilities.
 
     Args:
         model: model to call.
@@ -74,7 +74,7 @@ class PreparedCall:
         self.call = call
         self.model = model
         output_names = [] if call.output is None else [call.output.name]
-        self.names = ToolNames([tool.name for tool in call.tools] + output_names)
+        self.tool_names = ToolNames([tool.name for tool in call.tools] + output_names)
         self.strict_schema: StrictSchema | None = None
         if call.output is not None:
             # Reject an invalid schema before the call, because a call costs money.
@@ -116,13 +116,17 @@ class PreparedCall:
     def _choice(self, choice: str) -> Any:
         if choice in ("auto", "none", "required"):
             return choice
-        return {"type": "function", "function": {"name": self.names.protocol_name(choice)}}
+        return {"type": "function", "function": {"name": self.tool_names.protocol_name(choice)}}
 
     def _tool(self, name: str, description: str, parameters: Mapping[str, Any]) -> Json:
         optional_fields = {"description": description} if description else {}
         return {
             "type": "function",
-            "function": {"name": self.names.protocol_name(name), **optional_fields, "parameters": dict(parameters)},
+            "function": {
+                "name": self.tool_names.protocol_name(name),
+                **optional_fields,
+                "parameters": dict(parameters),
+            },
         }
 
     def _messages(self, capabilities: Capabilities) -> list[Json]:
@@ -143,7 +147,7 @@ class PreparedCall:
                 {
                     "id": call.id,
                     "type": "function",
-                    "function": {"name": self.names.protocol_name(call.name), "arguments": call.arguments},
+                    "function": {"name": self.tool_names.protocol_name(call.name), "arguments": call.arguments},
                 }
                 for call in message.tool_calls
             ]
@@ -151,7 +155,7 @@ class PreparedCall:
 
 
 def object_schema(output: OutputSchema) -> Mapping[str, Any]:
-    """Return the schema of an answer for modes that require an object; other types are wrapped in `value`."""
+    """Return the schema of an answer that is an object: an answer of another type is wrapped in `value`."""
     if output.schema.get("type") == "object" or "properties" in output.schema or "$ref" in output.schema:
         return output.schema
     definitions = {keyword: output.schema[keyword] for keyword in ("$defs", "definitions") if keyword in output.schema}

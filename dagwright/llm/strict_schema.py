@@ -14,11 +14,11 @@ from typing import Any
 
 Schema = Mapping[str, Any]
 
-_SUPPORTED = ("type", "enum", "const", "description", "title", "pattern", "format", "$ref")
+_SUPPORTED_KEYWORDS = ("type", "enum", "const", "description", "title", "pattern", "format", "$ref")
 _SUPPORTED_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minItems", "maxItems")
-_FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())  # noqa: SIM905
+_SUPPORTED_FORMATS = frozenset("date-time time date duration email hostname ipv4 ipv6 uuid".split())  # noqa: SIM905
 _WRAPPER_PROPERTY = "value"
-"""Property of the object that wraps an answer of another type."""
+"""Property of the object that wraps an answer that is not an object."""
 _JSON_TEXT = "The value as a text of JSON."
 _NULL: Schema = {"type": "null"}
 
@@ -32,7 +32,7 @@ class StrictSchema:
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
-        self._is_wrapped = not _is_closed_object(_resolve_refs(schema, schema))
+        self._is_wrapped = not _is_object_with_properties(_resolve_refs(schema, schema))
         root = (
             _to_strict(schema, schema)
             if not self._is_wrapped
@@ -48,7 +48,7 @@ class StrictSchema:
         self.schema: dict[str, Any] = {**root, **definitions}
 
     def restore(self, output: Any) -> Any:
-        """Convert a value from the strict to the original schema; other values are converted as far as possible."""
+        """Convert a value from the strict to the original schema; parts that do not fit the strict schema stay."""
         if self._is_wrapped:
             if not isinstance(output, dict) or set(output) != {_WRAPPER_PROPERTY}:
                 return output
@@ -72,11 +72,11 @@ def _resolve_refs(schema: Any, root: Schema) -> Schema:
             return {}
         if "$ref" not in schema:
             return schema
-        schema = _target(schema["$ref"], root)
+        schema = _referenced_schema(schema["$ref"], root)
     return {}
 
 
-def _target(ref: Any, root: Schema) -> Any:
+def _referenced_schema(ref: Any, root: Schema) -> Any:
     if not isinstance(ref, str) or not ref.startswith("#"):
         return {}
     target: Any = root
@@ -102,7 +102,7 @@ def _type_of(value: Any) -> str:
     return names.get(type(value), "")
 
 
-def _is_closed_object(schema: Schema) -> bool:
+def _is_object_with_properties(schema: Schema) -> bool:
     return _types(schema) == ["object"] and bool(schema.get("properties")) and "anyOf" not in schema
 
 
@@ -110,7 +110,7 @@ def _choices(schema: Schema) -> Sequence[Any]:
     return schema.get("anyOf") or schema.get("oneOf") or ()
 
 
-def _is_open(schema: Schema) -> bool:
+def _requires_json_text(schema: Schema) -> bool:
     """Check whether a schema allows any value or an object with arbitrary keys, which strict mode does not support."""
     if "$ref" in schema or "enum" in schema or "const" in schema or _choices(schema):
         return False
@@ -133,7 +133,7 @@ def _merge_all_of(schema: Schema, root: Schema) -> Schema:
 
 
 def _to_strict(schema: Any, root: Schema) -> dict[str, Any]:
-    if not isinstance(schema, Mapping) or (_is_open(schema) and "allOf" not in schema):
+    if not isinstance(schema, Mapping) or (_requires_json_text(schema) and "allOf" not in schema):
         description = schema.get("description") if isinstance(schema, Mapping) else None
         return {"type": "string", "description": f"{description} {_JSON_TEXT}" if description else _JSON_TEXT}
     if "$ref" in schema:
@@ -144,8 +144,10 @@ def _to_strict(schema: Any, root: Schema) -> dict[str, Any]:
     if _choices(schema):
         base = {"description": schema["description"]} if "description" in schema else {}
         return {**base, "anyOf": [_to_strict(choice, root) for choice in _choices(schema)]}
-    strict_schema = {keyword: schema[keyword] for keyword in (*_SUPPORTED, *_SUPPORTED_BOUNDS) if keyword in schema}
-    if strict_schema.get("format") not in _FORMATS:
+    strict_schema = {
+        keyword: schema[keyword] for keyword in (*_SUPPORTED_KEYWORDS, *_SUPPORTED_BOUNDS) if keyword in schema
+    }
+    if strict_schema.get("format") not in _SUPPORTED_FORMATS:
         strict_schema.pop("format", None)
     if "const" in strict_schema:
         strict_schema["enum"] = [strict_schema.pop("const")]
@@ -155,7 +157,7 @@ def _to_strict(schema: Any, root: Schema) -> dict[str, Any]:
         required_names = set(schema.get("required", ()))
         strict_schema |= _object_of(
             {
-                name: _to_strict(part, root) if name in required_names else _nullable(_to_strict(part, root))
+                name: _to_strict(part, root) if name in required_names else _make_nullable(_to_strict(part, root))
                 for name, part in schema.get("properties", {}).items()
             }
         )
@@ -165,7 +167,7 @@ def _to_strict(schema: Any, root: Schema) -> dict[str, Any]:
     return strict_schema
 
 
-def _nullable(schema: dict[str, Any]) -> dict[str, Any]:
+def _make_nullable(schema: dict[str, Any]) -> dict[str, Any]:
     if _NULL in schema.get("anyOf", ()) or "null" in _types(schema):
         return schema
     if "anyOf" in schema:
@@ -178,7 +180,7 @@ def _restore(output: Any, schema: Any, root: Schema) -> Any:
     resolved_schema = _resolve_refs(schema, root)
     if "allOf" in resolved_schema:
         resolved_schema = _merge_all_of(resolved_schema, root)
-    if _is_open(resolved_schema):
+    if _requires_json_text(resolved_schema):
         return _parse_json_text(output)
     if _choices(resolved_schema):
         return _restore_choice(output, resolved_schema, root)
@@ -204,7 +206,7 @@ def _restore_choice(output: Any, schema: Schema, root: Schema) -> Any:
         elif isinstance(output, list):
             is_match = "array" in _types(resolved_schema)
         elif isinstance(output, str):
-            is_match = "string" in _types(resolved_schema) or _is_open(resolved_schema)
+            is_match = "string" in _types(resolved_schema) or _requires_json_text(resolved_schema)
         else:
             is_match = False
         if is_match:
@@ -213,7 +215,7 @@ def _restore_choice(output: Any, schema: Schema, root: Schema) -> Any:
 
 
 def _constants_fit(output: Mapping[str, Any], properties: Mapping[str, Any]) -> bool:
-    """Check whether the fields with constant values match these properties."""
+    """Check whether each field has an allowed value, if its property restricts the values."""
     for name, part in properties.items():
         allowed_values = [part["const"]] if "const" in part else part.get("enum")
         if allowed_values is not None and name in output and output[name] not in allowed_values:

@@ -15,13 +15,13 @@ import openai
 from openai import AsyncOpenAI, AsyncStream
 
 from dagwright.llm.completions import to_stream_chunk
-from dagwright.llm.errors import ErrorContent, ServiceError, error_body
+from dagwright.llm.errors import ErrorContent, ServiceError, parse_error_body
 from dagwright.planning.model_calls.model_failure import ModelError
 
-ANSWER_BYTES = 32_000_000
-"""Maximum size of a non-streamed response: the limit of a stream, with up to six bytes of JSON per character, and the
-JSON around it. A worker holds the response in memory."""
-ERROR_BYTES = 64 * 1024
+MAX_RESPONSE_BYTES = 32_000_000
+"""Maximum size of a non-streamed response: `MAX_ANSWER_CHARACTERS` with up to six bytes of JSON per character, and the
+JSON around the answer. A worker holds the response in memory."""
+MAX_ERROR_BYTES = 64 * 1024
 """Number of bytes to read of an error body: a sentence in JSON, or the HTML page of a proxy."""
 _COMPLETIONS = "/chat/completions"
 _MODELS = "/models"
@@ -62,12 +62,12 @@ class Transport:
             await stream.close()
 
     async def stream(self, body: Mapping[str, Any]) -> "AsyncStream[object]":
-        """Send a request and return the open response after its headers; the caller must close it.
+        """Send a request, and return the response once its headers are received. The caller must close it.
 
         Raises:
             ServiceError: the request failed.
         """
-        with _service_errors():
+        with _convert_errors():
             stream = await self._client.post(
                 _COMPLETIONS, cast_to=object, body=body, stream=True, stream_cls=AsyncStream[object]
             )
@@ -86,7 +86,7 @@ class Transport:
             return
         if "text/event-stream" not in content_type:
             raise ServiceError("broken", f"returned {content_type or 'no content type'} instead of a stream")
-        with _service_errors():
+        with _convert_errors():
             async for chunk in stream:
                 yield chunk
 
@@ -96,7 +96,7 @@ class Transport:
         Raises:
             ServiceError: the server does not return a list of models.
         """
-        with _service_errors():
+        with _convert_errors():
             stream = await self._client.get(_MODELS, cast_to=object, stream=True, stream_cls=AsyncStream[object])
         try:
             response_body = await _read_response(stream.response)
@@ -120,11 +120,13 @@ async def _read_response(response: httpx2.Response) -> Any:
         ServiceError: the response is incomplete, too long, or invalid JSON.
     """
     content = bytearray()
-    with _service_errors():
+    with _convert_errors():
         async for piece in response.aiter_bytes():
             content += piece
-            if len(content) > ANSWER_BYTES:
-                raise ServiceError("answer", f"returned over {ANSWER_BYTES:,} bytes", error=ModelError.OUTPUT_INVALID)
+            if len(content) > MAX_RESPONSE_BYTES:
+                raise ServiceError(
+                    "answer", f"returned over {MAX_RESPONSE_BYTES:,} bytes", error=ModelError.OUTPUT_INVALID
+                )
         media_type = response.headers.get("content-type", "").partition(";")[0].strip()
         return json.loads(content) if media_type.endswith("json") else content.decode(errors="replace")
 
@@ -149,11 +151,11 @@ class _BoundedStream(httpx2.AsyncByteStream):
 
 async def _limit_error_body(response: httpx2.Response) -> None:
     if not response.is_success and isinstance(response.stream, httpx2.AsyncByteStream):
-        response.stream = _BoundedStream(response.stream, max_bytes=ERROR_BYTES)
+        response.stream = _BoundedStream(response.stream, max_bytes=MAX_ERROR_BYTES)
 
 
 @contextmanager
-def _service_errors() -> Iterator[None]:
+def _convert_errors() -> Iterator[None]:
     """Convert exceptions of `openai` and of its HTTP library to `ServiceError`."""
     try:
         yield
@@ -168,7 +170,7 @@ def _service_errors() -> Iterator[None]:
     except httpx2.RequestError as error:
         raise ServiceError("connection", f"broke off ({type(error).__name__}: {error})") from error
     except openai.APIError as error:
-        body = error_body(error.body, error.message)
+        body = parse_error_body(error.body, error.message)
         raise ServiceError("stream", error.message, status=_status_of(body), body=body) from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ServiceError("broken", f"returned invalid JSON ({error})") from error
@@ -176,11 +178,11 @@ def _service_errors() -> Iterator[None]:
 
 def _status_error(error: openai.APIStatusError) -> ServiceError:
     text = error.response.text
-    body = error_body(error.body, text)
+    body = parse_error_body(error.body, text)
     headers = {name.lower(): value for name, value in error.response.headers.items()}
     return ServiceError("status", error.message, status=error.status_code, body=body, headers=headers)
 
 
 def _status_of(body: ErrorContent) -> int | None:
-    """Return the status of an error inside a stream, which some servers send as its code."""
+    """Return the status of an error inside a stream. Some servers send the status as the error's code."""
     return int(body.code) if body.code.isdecimal() and len(body.code) == 3 else None

@@ -6,8 +6,8 @@ from pydantic_core import from_json
 
 from dagwright.llm.completions import without_lone_surrogates
 
-MAX_CHARACTERS = 256 * 1024
-"""Maximum length of an answer that is streamed; text after it is sent when the answer is complete."""
+MAX_STREAMED_CHARACTERS = 256 * 1024
+"""Maximum number of characters that are streamed of an answer; the rest is sent when the answer is complete."""
 _FENCE = "```"
 _MARKER = re.compile(r"\[(\[\s*(F(E(E(D(B(A(C(K.*)?)?)?)?)?)?)?)?)?\Z", re.DOTALL)
 """Marker of a request to a person (`planning.agent_loop.feedback_markers`), or a prefix of the marker."""
@@ -23,23 +23,23 @@ class VisibleText:
     def __init__(self, field: str) -> None:
         self._field = field
         self._received_text = ""
-        self._half_pair = ""
+        self._first_surrogate = ""
         self._extracted_text = ""
 
     def add(self, chunk: str) -> None:
         """Add the next piece of the answer."""
-        if len(self._received_text) >= MAX_CHARACTERS:
+        if len(self._received_text) >= MAX_STREAMED_CHARACTERS:
             return
-        chunk = self._half_pair + chunk
+        chunk = self._first_surrogate + chunk
         # A surrogate pair may be split between two pieces.
-        self._half_pair = chunk[-1:] if "\ud800" <= chunk[-1:] <= "\udbff" else ""
-        self._received_text += without_lone_surrogates(chunk[: len(chunk) - len(self._half_pair)])
+        self._first_surrogate = chunk[-1:] if "\ud800" <= chunk[-1:] <= "\udbff" else ""
+        self._received_text += without_lone_surrogates(chunk[: len(chunk) - len(self._first_surrogate)])
 
     @property
     def text(self) -> str:
         """Text extracted so far."""
         visible_text = _before_marker(self._find_text() if self._field else self._received_text)
-        # The rest may be invalid JSON: keep the text that was already sent.
+        # The last piece may make the JSON invalid: keep the text that was already sent.
         self._extracted_text = visible_text if visible_text.startswith(self._extracted_text) else self._extracted_text
         return self._extracted_text
 

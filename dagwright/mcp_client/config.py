@@ -1,4 +1,4 @@
-"""Read a file of MCP servers: `{"mcpServers": {name: server}}`, the format of other programs.
+"""Read a file of MCP servers: `{"mcpServers": {name: server}}`, the format of other MCP clients.
 
 A server is a program (`command`, `args`, `env`, `cwd`) or an address (`url`, `headers`). The key `dagwright` contains
 our own settings: effects, timeouts and similar rules, for all tools of the server and for single tools. `${NAME}` in
@@ -27,12 +27,12 @@ class Variables:
     """Values for `${NAME}`: name -> value, `None` if it is not set.
 
     Args:
-        secret_value: variables whose values must be redacted.
-        plain_value: all other variables.
+        find_secret: values that must be redacted.
+        find_plain: all other values.
     """
 
-    secret_value: Callable[[str], str | None]
-    plain_value: Callable[[str], str | None]
+    find_secret: Callable[[str], str | None]
+    find_plain: Callable[[str], str | None]
 
 
 _IGNORED_KEYS = frozenset(
@@ -66,9 +66,10 @@ class ToolRules(BaseModel):
 
 
 class ServerRules(ToolRules):
-    """Settings for the tools of a server in a file, and for single tools: name on the server -> rules."""
+    """Settings for all tools of a server."""
 
     tools: dict[str, ToolRules] = {}
+    """Settings for single tools: name on the server -> rules, which override the settings for all tools."""
 
 
 class _Server(BaseModel):
@@ -122,7 +123,7 @@ class ServerConfig:
         name: prefix of the names of its tools.
         endpoint: program or address of the server.
         secrets: values to redact in all output of the server.
-        identity: 16 hex digits, hash of the server as written, so without values of variables.
+        identity: hash (16 hex digits) of the server in the file, before variables are replaced.
     """
 
     name: str
@@ -141,7 +142,7 @@ def read_servers(file: Path, variables: Variables) -> list[ServerConfig]:
     Raises:
         ToolLoadError: the file is invalid; the message lists all problems, each with a JSON pointer.
     """
-    entries = _servers_in(file)
+    entries = _read_entries(file)
     servers: list[ServerConfig] = []
     problems: list[str] = []
     for name, server in entries.items():
@@ -155,13 +156,13 @@ def read_servers(file: Path, variables: Variables) -> list[ServerConfig]:
     if problems:
         raise ToolLoadError(f"{file.name}: {'; '.join(problems)}")
     if not servers:
-        raise ToolLoadError(f"{file.name} has no MCP server that is not disabled")
+        raise ToolLoadError(f"{file.name} has no enabled MCP server")
     return servers
 
 
-def _servers_in(file: Path) -> Mapping[str, Any]:
+def _read_entries(file: Path) -> Mapping[str, Any]:
     try:
-        document = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=_unique_keys)
+        document = json.loads(file.read_text(encoding="utf-8-sig"), object_pairs_hook=_reject_duplicate_keys)
     except FileNotFoundError:
         raise ToolLoadError(f"There is no file {file} of MCP servers") from None
     except json.JSONDecodeError as error:
@@ -184,7 +185,7 @@ class _DuplicateKey(Exception):
     """A key occurs twice in an object, so a server would be lost."""
 
 
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for key, value in pairs:
         if key in document:
@@ -279,8 +280,8 @@ class _ServerReader:
     def _value_of(self, match: re.Match[str], path: tuple[str | int, ...]) -> str:
         if match[0].startswith("$$"):
             return match[0][1:]
-        secret = self._variables.secret_value(match[1])
-        value = secret or self._variables.plain_value(match[1])
+        secret = self._variables.find_secret(match[1])
+        value = secret or self._variables.find_plain(match[1])
         if value:
             # Values in `env` and `headers` may be tokens, so they are redacted even if they are not set as secrets.
             if secret or path[0] in ("env", "headers"):

@@ -41,14 +41,14 @@ class RemoteCall:
         tool: name on the server.
         version: required version of the tool; see `dagwright.mcp_client.listing`.
         reads_json: whether a text that is a JSON object or list is parsed.
-        has_key: whether the idempotency key is sent to the server.
+        sends_key: whether the idempotency key is sent to the server.
     """
 
     tool: str
     arguments: Mapping[str, Any]
     version: str
     reads_json: bool
-    has_key: bool
+    sends_key: bool
 
 
 class McpConnection:
@@ -68,7 +68,7 @@ class McpConnection:
         self._opened_at = float("-inf")
         self._crashes = 0
         """Consecutive crashes, without a lifetime of `HEALTHY_S` in between."""
-        self._end_reason = ""
+        self._crash_reason = ""
         self._versions: Mapping[str, str] = {}
         self._listed_at = float("-inf")
         self._list_lock = asyncio.Lock()
@@ -80,7 +80,7 @@ class McpConnection:
             context: receives progress and the reason for waiting.
 
         Raises:
-            ToolError: the call failed; the subclass defines the reaction.
+            ToolError: the call failed; the subclass determines whether it is retried.
         """
         try:
             session = await self._open_session(context)
@@ -90,7 +90,7 @@ class McpConnection:
         except ToolError as error:
             error.args = (self._error_text(error),)
             raise
-        meta = {KEY_META: context.idempotency_key} if remote_call.has_key else {}
+        meta = {KEY_META: context.idempotency_key} if remote_call.sends_key else {}
         try:
             answer = await session.call(
                 remote_call.tool, remote_call.arguments, meta=meta, report_progress=context.progress
@@ -123,11 +123,11 @@ class McpConnection:
         if self._session is not None:
             return self._session
         if self._open_task is None:
-            # Other calls wait for the task too, so it has a separate context and does not end with the first call.
+            # Other calls wait for the task too, so it has a separate context, and outlives the first call.
             self._open_task = asyncio.create_task(self._open(), context=contextvars.Context())
             self._open_task.add_done_callback(_retrieve_exception)
         if self._crashes:
-            context.heartbeat({"waits_for": f"{self._server_name} is started again: {self._end_reason}"})
+            context.heartbeat({"waits_for": f"{self._server_name} is started again: {self._crash_reason}"})
         return await asyncio.shield(self._open_task)
 
     async def _open(self) -> "McpSession":
@@ -161,8 +161,8 @@ class McpConnection:
 
     def _record_crash(self, reason: str) -> None:
         self._crashes += 1
-        self._end_reason = self._redaction.text(reason)
-        _LOG.warning("an MCP server is gone", server=self.server.name, why=self._end_reason, times=self._crashes)
+        self._crash_reason = self._redaction.text(reason)
+        _LOG.warning("an MCP server is gone", server=self.server.name, why=self._crash_reason, times=self._crashes)
 
     async def _check_version(self, session: "McpSession", remote_call: RemoteCall) -> None:
         """Reject a call if the tool differs from the tool that the plan was checked against."""
@@ -180,6 +180,6 @@ class McpConnection:
 
 
 def _retrieve_exception(task: "asyncio.Task[McpSession]") -> None:
-    """Retrieve the exception of a failed start, because no call may be waiting for the task any longer."""
+    """Retrieve the exception of a failed start: asyncio would log it if no call waits for the task."""
     if not task.cancelled():
         task.exception()

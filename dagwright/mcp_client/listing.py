@@ -19,13 +19,13 @@ from dagwright.mcp_client.config import ServerConfig, ToolRules
 from dagwright.tools.errors import ToolLoadError
 from dagwright.tools.spec import validate_declaration
 
-DESCRIPTION_CHARACTERS = 4_000
-"""Limit for descriptions of a server; they are untrusted text that is shown to people and models."""
+MAX_DESCRIPTION_CHARACTERS = 4_000
+"""Maximum length of a tool's description, which is untrusted text that is shown to people and models."""
 
 _MAX_WRITE_ATTEMPTS = 3
 """Maximum number of attempts of a `write` tool. A call is retried only if it is known not to have started."""
 
-# Not structlog, which writes to stdout in a command without a configured log.
+# structlog would write to stdout in a command that has not configured logging.
 _LOG = logging.getLogger(__name__)
 
 
@@ -62,12 +62,12 @@ def listed_tools(server: ServerConfig, protocol_tools: Iterable[Mapping[str, Any
 
 
 def versions_of(server: ServerConfig, protocol_tools: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return the version of each tool: name on the server -> `version_of`."""
+    """Return the version of each tool: name on the server -> version."""
     return {str(tool["name"]): version_of(tool, _rules_of(server, str(tool["name"]))) for tool in protocol_tools}
 
 
 def version_of(tool: Mapping[str, Any], rules: ToolRules) -> str:
-    """Return 12 hex digits, a hash of what plans are checked against: input schema, output schema and effects."""
+    """Return a hash (12 hex digits) of the input schema, output schema and effects: plans are checked against these."""
     hashed_values = [tool.get("inputSchema"), tool.get("outputSchema"), _effects_of(tool, rules)]
     return hashlib.sha256(json.dumps(hashed_values, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -83,7 +83,7 @@ def _listed_tool(server: ServerConfig, tool: Mapping[str, Any]) -> ListedTool:
         max_attempts=_MAX_WRITE_ATTEMPTS if effects is Effects.WRITE else None,
         version=version_of(tool, rules),
         is_pinned=True,
-        description=str(tool.get("description") or tool.get("title") or "")[:DESCRIPTION_CHARACTERS],
+        description=str(tool.get("description") or tool.get("title") or "")[:MAX_DESCRIPTION_CHARACTERS],
     )
     try:
         checked_declaration = validate_declaration(declaration, effects, timeout=rules.timeout)

@@ -73,19 +73,19 @@ def load_servers(files: Sequence[Path], variables: Variables) -> LoadedServers:
 
 def _list_tools(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
     """List the tools of all servers concurrently."""
-    listings: Future[list[list[dict[str, Any]]]] = Future()
+    listings_future: Future[list[list[dict[str, Any]]]] = Future()
 
     def list_tools() -> None:
         try:
-            listings.set_result(asyncio.run(_list_tools_async(servers)))
+            listings_future.set_result(asyncio.run(_list_tools_async(servers)))
         # Top level of a thread: pass the error to the waiting thread.
         except BaseException as error:
-            listings.set_exception(error)
+            listings_future.set_exception(error)
 
     # Use a separate event loop, because the caller may be on a loop, which this call blocks. Use a daemon thread, so a
     # server that hangs does not block the exit of the process.
     threading.Thread(target=list_tools, name="mcp", daemon=True).start()
-    return listings.result()
+    return listings_future.result()
 
 
 async def _list_tools_async(servers: Sequence[ServerConfig]) -> list[list[dict[str, Any]]]:
@@ -117,7 +117,7 @@ async def _list_tools_of(server: ServerConfig) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class _RemoteTool:
-    """State of a tool's function. Cached results belong to a tool with the same `repr` of this state."""
+    """A server's tool that a tool function calls. Tools with an equal `repr` of this object share cached results."""
 
     identity: str
     name: str
@@ -137,7 +137,7 @@ class _RemoteTool:
             arguments=arguments,
             version=version,
             reads_json=self.reads_json,
-            has_key=self.declaration.effects in (Effects.IDEMPOTENT, Effects.WRITE),
+            sends_key=self.declaration.effects in (Effects.IDEMPOTENT, Effects.WRITE),
         )
         return await self.connection.call(remote_call, tool_context)
 

@@ -209,7 +209,7 @@ def _models_of(settings: Settings) -> ModelSetup:
         endpoint=Endpoint(settings.llm_base_url, key.get_secret_value() if key is not None else ""),
         model=settings.model,
         prices_file=settings.prices,
-        secret=settings.secret,
+        find_secret=settings.secret,
     )
 
 

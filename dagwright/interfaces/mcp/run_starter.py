@@ -67,14 +67,14 @@ class RunStarter:
     is_serving: bool = True
 
     async def start_plan(
-        self, arguments: Mapping[str, Any], *, run: str | None, templates: Templates = NO_TEMPLATES
+        self, arguments: Mapping[str, Any], *, run_id: str | None, templates: Templates = NO_TEMPLATES
     ) -> StartedRun:
         """Start the run of a plan that a client sends.
 
         Args:
             arguments: arguments of `run_plan`.
             templates: templates that the plan may name as sub-plans.
-            run: ID of the run.
+            run_id: ID of the run.
 
         Raises:
             PlanInvalid: the plan or its inputs are invalid.
@@ -88,7 +88,7 @@ class RunStarter:
             _seconds(arguments, "timeout"), self.policy, needs_approval=changing_node_count(compiled_plan) > 0
         )
         source = {"plan": document, "dialect": checked_plan.dialect, "context": {}}
-        return await self._start(StartRequest(compiled_plan, source, inputs, options), run=run)
+        return await self._start(StartRequest(compiled_plan, source, inputs, options), run_id=run_id)
 
     def check(self, arguments: Mapping[str, Any], templates: Templates = NO_TEMPLATES) -> tuple[CheckedPlan, Any]:
         """Return the checked plan of a call, and the plan as written.
@@ -103,7 +103,7 @@ class RunStarter:
         return checked_plan, document
 
     async def start_template(
-        self, template: Template, inputs: Mapping[str, Any], *, run: str | None, deadline: str | None = None
+        self, template: Template, inputs: Mapping[str, Any], *, run_id: str | None, deadline: str | None = None
     ) -> StartedRun:
         """Start the run of a template, whose author is trusted.
 
@@ -116,9 +116,9 @@ class RunStarter:
         """
         options = RunStartOptions(_seconds({"timeout": deadline}, "timeout"))
         start = StartRequest(template.compile(inputs), template.source, inputs, options)
-        return await self._start(replace(start, title=template.file, template=template.name), run=run)
+        return await self._start(replace(start, title=template.file, template=template.name), run_id=run_id)
 
-    async def start_request(self, arguments: Mapping[str, Any], *, run: str | None) -> StartedRun:
+    async def start_request(self, arguments: Mapping[str, Any], *, run_id: str | None) -> StartedRun:
         """Start the run of a request in natural language; with `session_id`, as a turn of this session.
 
         Raises:
@@ -141,7 +141,7 @@ class RunStarter:
             start = self._prepare(request)
             if (name := arguments.get("session_id")) is not None:
                 turn = TurnRequest(session_name(name), request.text, partial(self._prepare, request))
-                started_run, _ = await start_turn(turn, self.runs, self.sessions, run=run)
+                started_run, _ = await start_turn(turn, self.runs, self.sessions, run=run_id)
                 return started_run
         except (GoalRejected, TurnRejected) as error:
             raise McpCallRejected(error.code, str(error)) from None
@@ -149,17 +149,17 @@ class RunStarter:
             raise McpCallRejected("bad_usage", str(error)) from None
         except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None
-        return await self._start(start, run=run)
+        return await self._start(start, run_id=run_id)
 
     def _prepare(self, request: TextRequest, session: SessionRecord | None = None) -> StartRequest:
         start = prepare_request(request, self.toolset, session).start
         return replace(start, tools=self.toolset.references)
 
-    async def _start(self, start: StartRequest, *, run: str | None) -> StartedRun:
+    async def _start(self, start: StartRequest, *, run_id: str | None) -> StartedRun:
         if first_model_node(start.plan) is not None:
             self._reject_without_model(None)
         try:
-            return await self.runs.start(replace(start, workflow_id=run, tools=self.toolset.references))
+            return await self.runs.start(replace(start, workflow_id=run_id, tools=self.toolset.references))
         except (RunIdInUse, RunIdInvalid) as error:
             raise _id_error(error) from None
 

@@ -1,6 +1,6 @@
 """The MCP server: protocol handlers around `ToolHandlers`.
 
-It has no state, so MCP servers of the same Temporal server are interchangeable.
+An MCP server has no state, so all MCP servers of a Temporal server are interchangeable.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from dagwright.client.sessions import Sessions
 from dagwright.client.steering import Steering
 from dagwright.interfaces.mcp.elicitation import CallContext
 from dagwright.interfaces.mcp.run_starter import RunStarter
-from dagwright.interfaces.mcp.task_extension import Tasks
-from dagwright.interfaces.mcp.tool_definitions import ASK, GET_RUN, RUN_PLAN, tools_of, without_reserved_names
+from dagwright.interfaces.mcp.task_extension import TaskHandlers
+from dagwright.interfaces.mcp.tool_definitions import ASK, GET_RUN, RUN_PLAN, all_tools, without_reserved_names
 from dagwright.interfaces.mcp.tool_handlers import McpToolCall, ToolHandlers
 from dagwright.plans.templates import PublishedTemplates, TemplateFolder, Templates
 from dagwright.toolset.toolset import Toolset
@@ -55,10 +55,10 @@ def create_server(
     published_templates = folder.read() if folder is not None else PublishedTemplates(cast("Templates", templates), {})
     templates_by_name = without_reserved_names(published_templates.templates)
     starter = RunStarter(runs, sessions, toolset, is_serving=is_serving)
-    tools = tools_of(templates_by_name, declarations)
+    tools = all_tools(templates_by_name, declarations)
     handlers = ToolHandlers(tools, templates_by_name, starter=starter, steering=steering)
 
-    async def refresh() -> None:
+    async def publish_changed_templates() -> None:
         nonlocal published_templates
         if folder is None:
             return
@@ -66,16 +66,16 @@ def create_server(
         if new_templates is not published_templates:
             published_templates = new_templates
             templates_by_name = without_reserved_names(new_templates.templates)
-            handlers.publish(tools_of(templates_by_name, declarations), templates_by_name)
+            handlers.replace_tools(all_tools(templates_by_name, declarations), templates_by_name)
 
     async def list_tools(_: CallContext, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        await refresh()
+        await publish_changed_templates()
         return types.ListToolsResult(tools=[*handlers.tools.values()])
 
-    tasks = Tasks(handlers, runs, steering)
+    tasks = TaskHandlers(handlers, runs, steering)
 
     async def call_tool(context: CallContext, params: types.CallToolRequestParams) -> HandlerResult:
-        await refresh()
+        await publish_changed_templates()
         tool = handlers.tools.get(params.name)
         if tool is None:
             if problems := published_templates.problems.get(params.name):
@@ -83,7 +83,7 @@ def create_server(
                 raise MCPError(types.INVALID_PARAMS, message)
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name!r}; `tools/list` lists all tools")
         call = McpToolCall(context, params, tool)
-        return await (tasks.call(call) if tasks.is_for(call) else handlers.call(call))
+        return await (tasks.call(call) if tasks.may_return_task(call) else handlers.call(call))
 
     server: Server[Any] = Server(
         "dagwright",
@@ -93,7 +93,7 @@ def create_server(
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
     )
-    # Added here, because the types of the constructor do not allow results of extensions.
+    # Not an argument of the constructor, whose types do not allow results of extensions.
     server.add_request_handler("tools/call", types.CallToolRequestParams, call_tool)
     tasks.register(server)
     return server

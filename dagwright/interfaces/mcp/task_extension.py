@@ -1,8 +1,8 @@
-"""Runs as tasks, an extension of the protocol: a call returns a task whose ID is the ID of its run.
+"""The tasks extension of MCP: a call returns a task, whose ID is the ID of the run that the call started.
 
-For clients that declare the extension, from protocol version 2026-07-28 on. The state of a task is read from its run,
-so any MCP server of the same Temporal server can return it. Source: the extension `io.modelcontextprotocol/tasks`
-(SEP-2663).
+Only clients that declare the extension, from protocol version 2026-07-28 on, get tasks. The state of a task is read
+from its run, so any MCP server of the same Temporal server can return it. Source: the extension
+`io.modelcontextprotocol/tasks` (SEP-2663).
 """
 
 from contextlib import suppress
@@ -47,7 +47,7 @@ class TaskParams(types.RequestParams):
 
 
 class UpdateParams(TaskParams):
-    """Parameters with the content of the forms of a task."""
+    """The ID of a task, and the responses of the client to the forms of the task."""
 
     input_responses: dict[str, Any]
 
@@ -59,8 +59,8 @@ def supports_tasks(context: CallContext) -> bool:
     return uses_interim_results(context) and EXTENSION in (extensions or {})
 
 
-class Tasks:
-    """The tasks of a server.
+class TaskHandlers:
+    """Handlers of the requests for tasks.
 
     Args:
         handlers: start the runs.
@@ -79,12 +79,12 @@ class Tasks:
         server.add_request_handler("tasks/update", UpdateParams, self._update)
         server.add_request_handler("tasks/cancel", TaskParams, self._cancel)
 
-    def is_for(self, call: McpToolCall) -> bool:
+    def may_return_task(self, call: McpToolCall) -> bool:
         """Return whether a call may return a task."""
         return supports_tasks(call.context) and call.tool.name not in _TOOLS_WITHOUT_TASKS
 
     async def call(self, call: McpToolCall) -> HandlerResult:
-        """Return the result of a call if it ends soon, else a task."""
+        """Return the result of a call if its run ends within `_RESULT_WAIT_S`, else a task."""
         outcome = await self._handlers.start(call)
         if isinstance(outcome, types.CallToolResult):
             return outcome
@@ -95,23 +95,26 @@ class Tasks:
         )
         if followed_run.view.is_closed:
             return run_result(await self._runs.document(followed_run.view))
-        return {"resultType": "task", **_task(followed_run.view, "working")}
+        return {"resultType": "task", **_task_document(followed_run.view, "working")}
 
     async def _get(self, context: CallContext, params: TaskParams) -> HandlerResult:
-        view = await self._view(context, params)
+        view = await self._read_view(context, params)
         if view.is_closed:
             if view.status == "cancelled":
-                return _task(view, "cancelled")
-            return {**_task(view, "completed"), "result": _to_json(run_result(await self._runs.document(view)))}
+                return _task_document(view, "cancelled")
+            return {
+                **_task_document(view, "completed"),
+                "result": _to_json(run_result(await self._runs.document(view))),
+            }
         requests = await RequestPoller(self._runs.feedback, view.workflow_id).read(view)
         forms = Elicitations(context).forms(requests)
         if not forms:
-            return _task(view, "working", reason=str(requests[0]["prompt"]) if requests else None)
+            return _task_document(view, "working", reason=str(requests[0]["prompt"]) if requests else None)
         form_documents = {name: _to_json(form) for name, form in forms.items()}
-        return {**_task(view, "input_required"), "inputRequests": form_documents}
+        return {**_task_document(view, "input_required"), "inputRequests": form_documents}
 
     async def _update(self, context: CallContext, params: UpdateParams) -> HandlerResult:
-        view = await self._view(context, params)
+        view = await self._read_view(context, params)
         elicitations, responses = Elicitations(context), params.input_responses
         await answer_with_forms(
             responses, elicitations, self._runs, workflow_id=view.workflow_id, author=author_of(context)
@@ -121,14 +124,14 @@ class Tasks:
         return {}
 
     async def _cancel(self, context: CallContext, params: TaskParams) -> HandlerResult:
-        view = await self._view(context, params)
-        actor = CommandAuthor(author_of(context), "the client cancelled the task")
+        view = await self._read_view(context, params)
+        command_author = CommandAuthor(author_of(context), "the client cancelled the task")
         # Cancellation is a request: a run that has ended or is ending is not changed.
         with suppress(RunClosed, CommandRejected):
-            await self._steering.cancel(view.workflow_id, actor)
+            await self._steering.cancel(view.workflow_id, command_author)
         return {}
 
-    async def _view(self, context: CallContext, params: TaskParams) -> "RunView":
+    async def _read_view(self, context: CallContext, params: TaskParams) -> "RunView":
         if not supports_tasks(context):
             error_data: dict[str, Any] = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
             message = f"the client does not declare {EXTENSION}"
@@ -143,10 +146,10 @@ def _to_json(model: BaseModel) -> dict[str, Any]:
     return model.model_dump(by_alias=True, mode="json", exclude_none=True)
 
 
-def _task(view: "RunView", status: Status, *, reason: str | None = None) -> dict[str, Any]:
+def _task_document(view: "RunView", status: Status, *, reason: str | None = None) -> dict[str, Any]:
     now = format_time(datetime.now(UTC).timestamp())
     started_at = format_time(view.started_at) or now
-    message = {"statusMessage": reason} if reason else {}
+    status_message = {"statusMessage": reason} if reason else {}
     return {
         "taskId": view.workflow_id,
         "status": status,
@@ -154,5 +157,5 @@ def _task(view: "RunView", status: Status, *, reason: str | None = None) -> dict
         "lastUpdatedAt": format_time(view.ended_at) or now,
         "ttlMs": None,
         "pollIntervalMs": _POLL_MS,
-        **message,
+        **status_message,
     }

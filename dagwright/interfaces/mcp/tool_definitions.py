@@ -22,14 +22,14 @@ LIST_RUNS: Final = "list_runs"
 ANSWER_FEEDBACK: Final = "answer_feedback"
 CANCEL: Final = "cancel"
 
-WAIT_S: Final = 45
+DEFAULT_WAIT_S: Final = 45
 """Seconds that a call waits for the end of its run by default: clients time out after 60 s by default."""
 MAX_WAIT_S: Final = 3600
 DEFAULT_LIST_LIMIT: Final = 20
 """Default number of listed runs."""
 _MAX_LIST_LIMIT = 200
 _LOG = structlog.stdlib.get_logger("dagwright.interfaces.mcp")
-_NAMES_SHOWN = 60
+_MAX_SHOWN_NAMES = 60
 """Maximum number of tools, and of agents, in the description of `run_plan`."""
 
 _NEW_RUN_ID = {
@@ -40,7 +40,7 @@ _WAIT = {
     "type": "number",
     "minimum": 0,
     "maximum": MAX_WAIT_S,
-    "default": WAIT_S,
+    "default": DEFAULT_WAIT_S,
     "description": "Seconds to wait for the end of the run; 0 returns once it is started. The run continues "
     f"regardless of this call; {GET_RUN} fetches it.",
 }
@@ -70,7 +70,7 @@ _RESULT: Final = {
 }
 
 
-def tools_of(templates: Templates, declarations: Mapping[str, ToolDeclaration]) -> list[types.Tool]:
+def all_tools(templates: Templates, declarations: Mapping[str, ToolDeclaration]) -> list[types.Tool]:
     """Return all tools. Tools of templates come last, in the order of their names.
 
     Args:
@@ -78,13 +78,13 @@ def tools_of(templates: Templates, declarations: Mapping[str, ToolDeclaration]) 
         declarations: tools that plans may call.
     """
     return [
-        _run_plan(declarations, list(templates)),
-        _check_plan(),
-        _ask(),
-        _get_run(),
-        _list_runs(),
-        _answer_feedback(),
-        _cancel(),
+        _run_plan_tool(declarations, list(templates)),
+        _check_plan_tool(),
+        _ask_tool(),
+        _get_run_tool(),
+        _list_runs_tool(),
+        _answer_feedback_tool(),
+        _cancel_tool(),
         *map(_template_tool, templates.values()),
     ]
 
@@ -98,7 +98,7 @@ def without_reserved_names(templates: Templates) -> Templates:
     return {name: template for name, template in templates.items() if name not in reserved_names}
 
 
-def _run_plan(declarations: Mapping[str, ToolDeclaration], template_names: list[str]) -> types.Tool:
+def _run_plan_tool(declarations: Mapping[str, ToolDeclaration], template_names: list[str]) -> types.Tool:
     template_property = {
         "template": {
             "type": "string",
@@ -109,7 +109,7 @@ def _run_plan(declarations: Mapping[str, ToolDeclaration], template_names: list[
     }
     agents = [card.name for card in agent_cards(declarations)]
     tools = [name for name, tool in callable_tools(declarations).items() if tool.agent is None]
-    agents_text = f" Agents of nodes: {join_first(agents, _NAMES_SHOWN)}." if agents else ""
+    agents_text = f" Agents of nodes: {join_first(agents, _MAX_SHOWN_NAMES)}." if agents else ""
     return types.Tool(
         name=RUN_PLAN,
         title="Run a plan",
@@ -117,7 +117,7 @@ def _run_plan(declarations: Mapping[str, ToolDeclaration], template_names: list[
         '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1 + 1"}}, '
         '{"id": "b", "tool": "calculator", "arguments": {"expression": "{{a.result}} * 2"}}], '
         '"output": "{{b.result}}"}. A plan with effects asks a person for approval before it runs. '
-        f"Tools of nodes: {join_first(tools, _NAMES_SHOWN)}.{agents_text} {CHECK_PLAN} validates a plan.",
+        f"Tools of nodes: {join_first(tools, _MAX_SHOWN_NAMES)}.{agents_text} {CHECK_PLAN} validates a plan.",
         input_schema=_object(
             {
                 "plan": _PLAN,
@@ -135,7 +135,7 @@ def _run_plan(declarations: Mapping[str, ToolDeclaration], template_names: list[
     )
 
 
-def _check_plan() -> types.Tool:
+def _check_plan_tool() -> types.Tool:
     return types.Tool(
         name=CHECK_PLAN,
         title="Check a plan",
@@ -150,7 +150,7 @@ def _check_plan() -> types.Tool:
     )
 
 
-def _ask() -> types.Tool:
+def _ask_tool() -> types.Tool:
     return types.Tool(
         name=ASK,
         title="Ask in words",
@@ -197,7 +197,7 @@ def _ask() -> types.Tool:
     )
 
 
-def _get_run() -> types.Tool:
+def _get_run_tool() -> types.Tool:
     return types.Tool(
         name=GET_RUN,
         title="Get a run",
@@ -208,12 +208,12 @@ def _get_run() -> types.Tool:
     )
 
 
-def _list_runs() -> types.Tool:
+def _list_runs_tool() -> types.Tool:
     return types.Tool(
         name=LIST_RUNS,
         title="List runs",
-        description="List runs with their IDs and states, newest first, but open runs before closed ones. Use it to "
-        "find the run of a call that was cancelled before it returned the ID.",
+        description="List runs with their IDs and states: open runs first, then closed runs, each group newest first. "
+        "Use it to find the run of a call that was cancelled before it returned the ID.",
         input_schema=_object(
             {
                 "status": {"type": "string", "enum": [*RunStatus], "description": "Filter by state."},
@@ -235,7 +235,7 @@ def _list_runs() -> types.Tool:
     )
 
 
-def _answer_feedback() -> types.Tool:
+def _answer_feedback_tool() -> types.Tool:
     return types.Tool(
         name=ANSWER_FEEDBACK,
         title="Answer a request of a run",
@@ -266,7 +266,9 @@ def _answer_feedback() -> types.Tool:
                     "type": "object",
                     "description": "With approved, or to retry a failed call: replaces the arguments of the call.",
                 },
-                "value": {"description": "With the option `value` of a request about a failed node: its result."},
+                "value": {
+                    "description": "Result of the failed node, for the option `value` of a request about a failed node."
+                },
                 "note": {"type": "string", "description": "Note stored with the answer."},
                 "wait_s": _WAIT,
             },
@@ -277,7 +279,7 @@ def _answer_feedback() -> types.Tool:
     )
 
 
-def _cancel() -> types.Tool:
+def _cancel_tool() -> types.Tool:
     return types.Tool(
         name=CANCEL,
         title="Cancel a run",
@@ -300,8 +302,8 @@ def _template_tool(template: Template) -> types.Tool:
     return types.Tool(
         name=template.name,
         title=title,
-        description=f"{description} The result has `output`. If the run takes longer than {WAIT_S} s, fetch the result "
-        f"with {GET_RUN}; {RUN_PLAN} with `template` starts the plan without waiting.",
+        description=f"{description} The result has `output`. If the run takes longer than {DEFAULT_WAIT_S} s, "
+        f"fetch the result with {GET_RUN}; {RUN_PLAN} with `template` starts the plan without waiting.",
         input_schema=template.input_schema,
         output_schema=_RESULT,
         annotations=types.ToolAnnotations(read_only_hint=False, idempotent_hint=False, open_world_hint=True),

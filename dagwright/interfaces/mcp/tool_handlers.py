@@ -1,4 +1,4 @@
-"""The tools of the MCP server: handlers that return the result of a call for its arguments.
+"""Handlers of the tools of the MCP server.
 
 Errors are results with `isError`, so that the client's model reads the reason and can try again.
 """
@@ -86,8 +86,8 @@ class McpToolCall:
     def wait_s(self) -> float:
         """Seconds to wait for the end of a run."""
         if self.tool.name not in (*_TOOLS_WITH_RUN_ID, tool_definitions.GET_RUN, tool_definitions.ANSWER_FEEDBACK):
-            return tool_definitions.WAIT_S
-        return float(self.arguments.get("wait_s", tool_definitions.WAIT_S))
+            return tool_definitions.DEFAULT_WAIT_S
+        return float(self.arguments.get("wait_s", tool_definitions.DEFAULT_WAIT_S))
 
     @property
     def author(self) -> str:
@@ -102,10 +102,10 @@ def author_of(context: CallContext) -> str:
 
 
 class ToolHandlers:
-    """The tools of a server.
+    """Handlers of the tools of a server.
 
     Args:
-        tools: all tools, from `tools_of`.
+        tools: all tools, from `all_tools`.
         templates: templates of the tools that are published plans.
         starter: starts runs.
         steering: sends commands to runs.
@@ -114,7 +114,7 @@ class ToolHandlers:
     def __init__(
         self, tools: Sequence[types.Tool], templates: Templates, *, starter: RunStarter, steering: Steering
     ) -> None:
-        self.publish(tools, templates)
+        self.replace_tools(tools, templates)
         self._starter = starter
         self._steering = steering
         self._runs: Runs = starter.runs
@@ -126,8 +126,8 @@ class ToolHandlers:
             tool_definitions.CANCEL: self._cancel,
         }
 
-    def publish(self, tools: Sequence[types.Tool], templates: Templates) -> None:
-        """Replace the tools after a change of the templates."""
+    def replace_tools(self, tools: Sequence[types.Tool], templates: Templates) -> None:
+        """Replace all tools and templates."""
         self.tools = {tool.name: tool for tool in tools}
         self._templates = templates
         self._schemas = {tool.name: SchemaOfTool(tool.input_schema) for tool in tools}
@@ -188,15 +188,17 @@ class ToolHandlers:
     async def _start_run(self, call: McpToolCall) -> StartedRun:
         template = self._templates.get(call.tool.name)
         if template is not None:
-            return await self._starter.start_template(template, call.arguments, run=call.run_id)
+            return await self._starter.start_template(template, call.arguments, run_id=call.run_id)
         if call.tool.name == tool_definitions.ASK:
-            return await self._starter.start_request(call.arguments, run=call.run_id)
+            return await self._starter.start_request(call.arguments, run_id=call.run_id)
         if (name := call.arguments.get("template")) is not None and "plan" not in call.arguments:
             inputs, deadline = call.arguments.get("inputs") or {}, call.arguments.get("timeout")
-            return await self._starter.start_template(self._templates[name], inputs, run=call.run_id, deadline=deadline)
+            return await self._starter.start_template(
+                self._templates[name], inputs, run_id=call.run_id, deadline=deadline
+            )
         if name is not None or "plan" not in call.arguments:
             raise McpCallRejected("bad_usage", "send either `plan` or `template`")
-        return await self._starter.start_plan(call.arguments, run=call.run_id, templates=self._templates)
+        return await self._starter.start_plan(call.arguments, run_id=call.run_id, templates=self._templates)
 
     async def _start_and_follow(self, call: McpToolCall) -> Result:
         started_run = await self._start_run(call)
@@ -223,7 +225,7 @@ class ToolHandlers:
         )
 
     async def _check_plan(self, call: McpToolCall) -> Result:
-        checked_plan, compiled_plan = await asyncio.to_thread(self._checked_plan, call.arguments)
+        checked_plan, compiled_plan = await asyncio.to_thread(self._check_and_compile, call.arguments)
         document = {
             "status": "valid",
             "title": checked_plan.plan.title,
@@ -237,7 +239,7 @@ class ToolHandlers:
         }
         return result_of(document)
 
-    def _checked_plan(self, arguments: Mapping[str, Any]) -> tuple[CheckedPlan, CompiledPlan]:
+    def _check_and_compile(self, arguments: Mapping[str, Any]) -> tuple[CheckedPlan, CompiledPlan]:
         checked_plan, _ = self._starter.check(arguments, self._templates)
         return checked_plan, check_size(checked_plan)
 
@@ -264,7 +266,7 @@ class ToolHandlers:
             raise McpCallRejected("bad_usage", message)
         workflow_id = call.arguments["run_id"]
         feedback = self._runs.feedback
-        target = _target(workflow_id, await feedback.requests_of(workflow_id), call.arguments)
+        target = _find_answer_target(workflow_id, await feedback.requests_of(workflow_id), call.arguments)
         content_names = (*answer_names, *_OPTIONAL_ANSWER_ARGUMENTS)
         content = {name: call.arguments[name] for name in content_names if name in call.arguments}
         answer = Answer(content, call.author, call.arguments.get("note"), source="mcp")
@@ -280,11 +282,13 @@ class ToolHandlers:
     async def _cancel(self, call: McpToolCall) -> Result:
         workflow_id = call.arguments["run_id"]
         message = await self._steering.cancel(workflow_id, CommandAuthor(call.author, call.arguments.get("reason")))
-        text = f"{message}; {tool_definitions.GET_RUN} waits until it has stopped"
+        text = f"{message}; {tool_definitions.GET_RUN} waits until the run has stopped"
         return result_of({"status": "cancelling", "message": text, "run_id": workflow_id})
 
 
-def _target(workflow_id: str, open_requests: Sequence[OpenRequest], arguments: Mapping[str, Any]) -> AnswerTarget:
+def _find_answer_target(
+    workflow_id: str, open_requests: Sequence[OpenRequest], arguments: Mapping[str, Any]
+) -> AnswerTarget:
     try:
         return find_target(workflow_id, open_requests, arguments.get("request_id"), for_all=bool(arguments.get("all")))
     except NoOpenRequest:

@@ -42,14 +42,14 @@ class StdioStreams:
         loop = asyncio.get_running_loop()
         queue: asyncio.Queue[bytes] = asyncio.Queue()
 
-        def read() -> None:
+        def read_lines() -> None:
             with suppress(RuntimeError):
-                # The loop may be closed by then.
+                # The loop may be closed before the next line arrives.
                 while line := self._input.readline():
                     loop.call_soon_threadsafe(queue.put_nowait, line)
                 loop.call_soon_threadsafe(queue.put_nowait, b"")
 
-        threading.Thread(target=read, daemon=True).start()
+        threading.Thread(target=read_lines, daemon=True).start()
         while line := await queue.get():
             yield line.decode("utf-8", "replace")
 
@@ -60,7 +60,7 @@ class StdioStreams:
 
 async def serve_stdio(server: Server[Any], streams: StdioStreams) -> None:
     """Serve one client until it closes standard input."""
-    # Not a file, but `stdio_server` only iterates over it.
+    # `lines` is not a file, but `stdio_server` only iterates over it.
     lines = cast("anyio.AsyncFile[str]", streams.lines())
     async with stdio_server(lines, anyio.wrap_file(streams.writer())) as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())

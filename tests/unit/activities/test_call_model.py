@@ -39,7 +39,7 @@ class Bench(ActivityBench):
     """Make model calls as a worker does."""
 
     def __init__(self, server: ModelServer, store: MemoryStore | None = None) -> None:
-        setup = ModelSetup(Endpoint(server.base_url, "sk-own-key"), model="small", secret=SECRETS.get)
+        setup = ModelSetup(Endpoint(server.base_url, "sk-own-key"), model="small", find_secret=SECRETS.get)
         self.clients = ModelClients(setup)
         self.store = store or MemoryStore()
         super().__init__(model_activity(self.clients, LargeValues(self.store, retry_pauses_s=())))

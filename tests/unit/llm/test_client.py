@@ -240,7 +240,7 @@ def test_openai_library_is_not_imported_before_the_first_call() -> None:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 async def test_too_long_response_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch, is_streamed: bool) -> None:
-    monkeypatch.setattr("dagwright.llm.transport.ANSWER_BYTES", 1_000)
+    monkeypatch.setattr("dagwright.llm.transport.MAX_RESPONSE_BYTES", 1_000)
     body = {"choices": [{"message": {"role": "assistant", "content": "x" * 1_000}}]}
     async with ModelServer(Raw(json.dumps(body).encode())) as server, client_of(server) as client:
         with pytest.raises(ModelFailure, match="returned over 1,000 bytes") as caught:
@@ -249,7 +249,7 @@ async def test_too_long_response_is_not_read_to_its_end(monkeypatch: pytest.Monk
 
 
 async def test_endless_stream_and_undecodable_answer_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dagwright.llm.client.ANSWER_CHARACTERS", 1_000)
+    monkeypatch.setattr("dagwright.llm.client.MAX_ANSWER_CHARACTERS", 1_000)
     async with ModelServer(text(" " * 10_000)) as server, client_of(server) as client:
         with pytest.raises(ModelFailure, match="exceeded the limit of 1,000 characters per answer") as caught:
             await read_response(client, model_call(), is_streamed=True)

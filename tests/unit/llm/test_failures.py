@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.llm import Action, Endpoint, ModelClient, ModelConfig, ModelError, ModelFailure, OutputSchema, Usage
 from dagwright.llm.errors import ServiceError
-from dagwright.llm.transport import ERROR_BYTES
+from dagwright.llm.transport import MAX_ERROR_BYTES
 from dagwright.testing import (
     Answer,
     Completion,
@@ -130,7 +130,7 @@ async def test_long_error_is_cut() -> None:
     failure = await failure_of(plain_text(b"busy " * 2_000_000, 503))
     assert failure.error is E.UNAVAILABLE
     assert isinstance(failure.__cause__, ServiceError)
-    assert len(failure.__cause__.body.text) == ERROR_BYTES
+    assert len(failure.__cause__.body.text) == MAX_ERROR_BYTES
     assert len(str(await failure_of(HttpError(400, "x" * 100_000)))) < 4096
 
 

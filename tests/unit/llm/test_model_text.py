@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dagwright.dialects.written_text import json_values
 from dagwright.llm.completions import without_lone_surrogates
-from dagwright.llm.visible_text import MAX_CHARACTERS, VisibleText
+from dagwright.llm.visible_text import MAX_STREAMED_CHARACTERS, VisibleText
 
 
 def _visible_texts(field: str, *pieces: str) -> list[str]:
@@ -78,8 +78,8 @@ def test_surrogate_pairs_in_pieces_are_repaired_as_in_the_complete_answer(
 
 
 def test_visible_text_is_limited() -> None:
-    actual = _visible_texts("", "x" * MAX_CHARACTERS, "y")
-    assert actual[-1] == "x" * MAX_CHARACTERS
+    actual = _visible_texts("", "x" * MAX_STREAMED_CHARACTERS, "y")
+    assert actual[-1] == "x" * MAX_STREAMED_CHARACTERS
 
 
 @pytest.mark.parametrize("text", ["{" * 200_000, "[" * 200_000, '{"a":' * 100_000])

@@ -108,7 +108,7 @@ def test_problem_is_reported_with_its_pointer(entry: Any, message: str, tmp_path
         ("[]", " is not a file of MCP servers: it is not a JSON object"),
         ("{}", ': /mcpServers: expected an object {"name": server}; it has no such key'),
         ('{"mcpservers": {}}', ": /mcpServers: expected an object {\"name\": server}; did you mean 'mcpservers'?"),
-        ('{"mcpServers": {}}', " has no MCP server that is not disabled"),
+        ('{"mcpServers": {}}', " has no enabled MCP server"),
         ('{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}', ": the key 'a' occurs twice in one object"),
     ],
 )

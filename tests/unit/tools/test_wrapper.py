@@ -18,7 +18,7 @@ from temporalio.converter import DataConverter
 from temporalio.exceptions import ApplicationError
 
 from dagwright.core.boundary.wire import HEADER_BINDINGS, HEADER_IDEMPOTENCY_KEY
-from dagwright.logging import add_call
+from dagwright.logging import add_activity_fields
 from dagwright.protocol.attempts import read_attempt
 from dagwright.protocol.idempotency import idempotency_key
 from dagwright.tools import AskPerson, GiveUp, NotStarted, RetryLater, context, tool
@@ -463,7 +463,7 @@ async def test_log_lines_carry_run_node_and_attempt() -> None:
     events: list[Any] = []
 
     def record_event(_logger: Any, _name: str, event: Any) -> Any:
-        events.append(add_call(_logger, _name, event))
+        events.append(add_activity_fields(_logger, _name, event))
         raise structlog.DropEvent
 
     configuration = structlog.get_config()

@@ -22,11 +22,11 @@ from dagwright.interfaces.mcp.task_extension import _TOOLS_WITHOUT_TASKS
 from dagwright.interfaces.mcp.tool_definitions import (
     ASK,
     CHECK_PLAN,
+    DEFAULT_WAIT_S,
     GET_RUN,
     LIST_RUNS,
     RUN_PLAN,
-    WAIT_S,
-    tools_of,
+    all_tools,
     without_reserved_names,
 )
 from dagwright.interfaces.mcp.tool_handlers import IDEMPOTENCY_KEY_META, McpToolCall, ToolHandlers
@@ -51,18 +51,18 @@ def test_arguments_set_the_run_id_and_the_wait_and_the_key_is_the_default_id() -
         assert (_call(tool, key).run_id, _call(tool).run_id) == ("key", None)
     # Inputs of a template are not options of the call, even if they have the names of options.
     call = _call("ship", key, id="box-7", wait_s=3)
-    assert (call.run_id, call.wait_s) == ("key", WAIT_S)
+    assert (call.run_id, call.wait_s) == ("key", DEFAULT_WAIT_S)
     assert [_call("ship", meta).run_id for meta in (None, {}, {IDEMPOTENCY_KEY_META: 7})] == [None] * 3
     for tool in ("get_run", "answer_feedback"):
-        assert (_call(tool, wait_s=0).wait_s, _call(tool).wait_s) == (0.0, WAIT_S)
+        assert (_call(tool, wait_s=0).wait_s, _call(tool).wait_s) == (0.0, DEFAULT_WAIT_S)
 
 
 class _Starter(RunStarter):
     async def start_template(self, *args: Any, **more: Any) -> Any:
         raise McpCallRejected("template", f"{args[0]} {args[1]} {more}")
 
-    async def start_plan(self, arguments: Any, *, run: str | None, templates: Any = None) -> Any:
-        raise McpCallRejected("plan", f"{arguments} {run}")
+    async def start_plan(self, arguments: Any, *, run_id: str | None, templates: Any = None) -> Any:
+        raise McpCallRejected("plan", f"{arguments} {run_id}")
 
 
 class _Runs:
@@ -84,7 +84,7 @@ async def _call_tool(folder: Path, tool: str, **arguments: Any) -> Any:
     toolset = load_toolset(Settings(state_dir=folder))
     plan = {"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"expression": "1"}}]}
     (folder / "slow.json").write_text(json.dumps(plan), encoding="utf-8")
-    tools = tools_of(load_templates(folder, toolset.declarations()), toolset.declarations())
+    tools = all_tools(load_templates(folder, toolset.declarations()), toolset.declarations())
     starter = _Starter(cast("Any", _Runs()), UNUSED, toolset)
     calls = ToolHandlers(tools, {"slow": cast("Any", "SLOW")}, starter=starter, steering=UNUSED)
     return (await _result(calls, tool, **arguments)).structured_content
@@ -93,7 +93,7 @@ async def _call_tool(folder: Path, tool: str, **arguments: Any) -> Any:
 async def test_published_plan_is_started_by_name_with_an_id_of_its_own_and_without_waiting(tmp_path: Path) -> None:
     message = {"template": "slow", "inputs": {"a": 1}, "run_id": "mine", "wait_s": 0, "timeout": "2m"}
     by_name = await _call_tool(tmp_path, RUN_PLAN, **message)
-    assert by_name == {"status": "template", "message": "SLOW {'a': 1} {'run': 'mine', 'deadline': '2m'}"}
+    assert by_name == {"status": "template", "message": "SLOW {'a': 1} {'run_id': 'mine', 'deadline': '2m'}"}
     assert (await _call_tool(tmp_path, RUN_PLAN, plan={}))["status"] == "plan"
     for arguments in ({}, {"plan": {}, "template": "slow"}):
         rejected_result = await _call_tool(tmp_path, RUN_PLAN, **arguments)
@@ -113,7 +113,7 @@ async def test_runs_are_listed(tmp_path: Path) -> None:
 async def test_arguments_nest_as_deep_as_plans_may(tmp_path: Path, name: str, depth: int) -> None:
     toolset = load_toolset(Settings(state_dir=tmp_path))
     starter = RunStarter(UNUSED, UNUSED, toolset)
-    calls = ToolHandlers(tools_of({}, toolset.declarations()), {}, starter=starter, steering=UNUSED)
+    calls = ToolHandlers(all_tools({}, toolset.declarations()), {}, starter=starter, steering=UNUSED)
     nested_list: Any = {}
     for _ in range(depth):
         nested_list = [nested_list]
@@ -169,7 +169,7 @@ def test_every_field_of_a_result_is_in_its_schema() -> None:
     nodes = {"a": {"status": "failed", "error": error}}
     requests = [{"request_id": "x", "type": "APPROVAL", "prompt": "Go?"}]
     result = _message_of("failed", title="T", error=error, nodes=nodes, waiting_for=requests, notes=[{"message": "n"}])
-    [get_run] = [tool for tool in tools_of({}, {}) if tool.name == GET_RUN]
+    [get_run] = [tool for tool in all_tools({}, {}) if tool.name == GET_RUN]
     assert get_run.output_schema is not None
     assert result.keys() == get_run.output_schema["properties"].keys()
 
@@ -201,7 +201,7 @@ _PLAN = '{"plan": 1, "nodes": [{"id": "a", "tool": "calculator", "arguments": {"
 
 
 def test_every_tool_has_a_description_and_schemas() -> None:
-    tools = tools_of({}, load_toolset(Settings()).declarations())
+    tools = all_tools({}, load_toolset(Settings()).declarations())
     for tool in tools:
         assert re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.name)
         assert (bool(tool.title), bool(tool.description)) == (True, True)
@@ -214,9 +214,9 @@ def test_every_tool_has_a_description_and_schemas() -> None:
 
 def test_run_plan_starts_published_plans(tmp_path: Path) -> None:
     declarations = load_toolset(Settings()).declarations()
-    (without_templates, *_), plan_field = tools_of({}, declarations), "plan"
+    (without_templates, *_), plan_field = all_tools({}, declarations), "plan"
     (tmp_path / "slow.json").write_text(_PLAN, encoding="utf-8")
-    (with_templates, *_) = tools_of(load_templates(tmp_path, declarations), declarations)
+    (with_templates, *_) = all_tools(load_templates(tmp_path, declarations), declarations)
     assert (without_templates.input_schema["required"], "template" in without_templates.input_schema["properties"]) == (
         [plan_field],
         False,

@@ -13,7 +13,7 @@ from dagwright.client.starts import RunStartOptions, StartRequest
 from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import CompiledPlan
 from dagwright.interfaces.mcp.run_starter import McpCallRejected, RunStarter
-from dagwright.interfaces.mcp.tool_definitions import _ask
+from dagwright.interfaces.mcp.tool_definitions import _ask_tool
 from dagwright.settings import Settings
 from dagwright.toolset.toolset import load_toolset
 from tests.support.rounds import WorkerTools
@@ -37,14 +37,14 @@ def _starter(folder: Path) -> tuple[RunStarter, _Runs]:
 async def test_call_sets_rounds_and_timeouts(tmp_path: Path) -> None:
     starter, runs = _starter(tmp_path)
     message = {"max_rounds": 4, "worker_timeout": "2m", "timeout": "20m"}
-    assert set(message) < set(_ask().input_schema["properties"])
+    assert set(message) < set(_ask_tool().input_schema["properties"])
     request = {"request": "Compare."}
     for name in ("max_rounds", "worker_timeout"):
         with pytest.raises(McpCallRejected, match=f"{name}: only the profile rounds supports it"):
-            await starter.start_request({**request, name: message[name]}, run=None)
+            await starter.start_request({**request, name: message[name]}, run_id=None)
     with pytest.raises(McpCallRejected, match="worker_timeout: "):
-        await starter.start_request({**request, "profile": "rounds", "worker_timeout": "soon"}, run=None)
-    await starter.start_request({**request, "profile": "rounds", **message}, run=None)
+        await starter.start_request({**request, "profile": "rounds", "worker_timeout": "soon"}, run_id=None)
+    await starter.start_request({**request, "profile": "rounds", **message}, run_id=None)
     ((plan, options),) = runs.started
     assert plan.extender is not None
     assert (plan.extender["max_rounds"], plan.extender["worker_timeout_s"]) == (4, 120)
@@ -62,7 +62,7 @@ async def test_sub_plan_by_name_is_a_template_and_never_a_file(tmp_path: Path) -
     def plan(name: str) -> dict[str, Any]:
         return {"plan": {"plan": 1, "nodes": [{"id": "s", "plan": name}]}}
 
-    await starter.start_plan(plan("region"), run=None, templates=templates)
+    await starter.start_plan(plan("region"), run_id=None, templates=templates)
     ((compiled_plan, _),) = runs.started
     assert compiled_plan.nodes[0].sub_plan is not None
     for known_templates in (templates, {}):
@@ -75,7 +75,7 @@ async def test_plan_of_a_client_cannot_waive_an_approval(tmp_path: Path) -> None
     node = {"id": "n", "tool": "read_file", "arguments": {"path": "a"}, "approval": "never"}
     send = {"id": "h", "tool": "http_request", "arguments": {"url": "https://x.example/", "method": "POST"}}
     sub_plan = {"nodes": [{**send, "approval": "never", "effects": "idempotent"}]}
-    await starter.start_plan({"plan": {"plan": 1, "nodes": [node, {"id": "s", "plan": sub_plan}]}}, run=None)
+    await starter.start_plan({"plan": {"plan": 1, "nodes": [node, {"id": "s", "plan": sub_plan}]}}, run_id=None)
     ((compiled_plan, options),) = runs.started
     inner_plan = compiled_plan.nodes[1].sub_plan
     assert inner_plan is not None
