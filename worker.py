@@ -3,7 +3,7 @@
 import sys
 
 from dagwright.interfaces.cli.app import run_command_line
-from dagwright.interfaces.cli.error_boundary import leave
+from dagwright.interfaces.cli.error_boundary import end_process
 
 if __name__ == "__main__":
-    leave(run_command_line(["worker", *sys.argv[1:]]))
+    end_process(run_command_line(["worker", *sys.argv[1:]]))

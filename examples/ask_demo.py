@@ -6,7 +6,7 @@ If OPENAI_API_KEY or OPENAI_BASE_URL is set, the model of DAGWRIGHT_MODEL plans.
 
 from pathlib import Path
 
-from dagwright.plugins.commands import Output, leave, run_guarded
+from dagwright.plugins.commands import Output, end_process, run_guarded
 from dagwright.settings import load_settings
 from examples.command_line import DEFAULT_MODEL, run_command, scripted_model, set_model_variables
 
@@ -30,4 +30,4 @@ def demo(output: Output) -> int:
 
 
 if __name__ == "__main__":
-    leave(run_guarded(lambda: demo(Output()), Output(), settings=load_settings))
+    end_process(run_guarded(lambda: demo(Output()), Output(), load_settings=load_settings))

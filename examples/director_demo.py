@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright import SyncClient
-from dagwright.plugins.commands import ExitCode, Output, leave, run_guarded
+from dagwright.plugins.commands import ExitCode, Output, end_process, run_guarded
 from dagwright.settings import load_settings
 from dagwright.types import FeedbackRequest
 from dagwright_onboarding.database import EntityDatabase
@@ -58,4 +58,4 @@ def _show_rows(database: EntityDatabase, output: Output) -> None:
 
 
 if __name__ == "__main__":
-    leave(run_guarded(lambda: demo(Output()), Output(), settings=load_settings))
+    end_process(run_guarded(lambda: demo(Output()), Output(), load_settings=load_settings))

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from opensearchpy.exceptions import OpenSearchException
 
-from dagwright.plugins.commands import CommandError, ErrorStatus, Output, leave, run_guarded
+from dagwright.plugins.commands import CommandError, ErrorStatus, Output, end_process, run_guarded
 from dagwright.settings import load_settings, settings_as
 from dagwright_maritime.index_loading import LoadFailed, is_loaded, load
 from dagwright_maritime.indices import Indices
@@ -107,4 +107,4 @@ async def _fill(address: str, indices: Indices, data: DataSet) -> str:
 
 
 if __name__ == "__main__":
-    leave(run_guarded(lambda: demo(Output()), Output(), settings=load_settings))
+    end_process(run_guarded(lambda: demo(Output()), Output(), load_settings=load_settings))

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dagwright import RunResult, SyncClient
-from dagwright.plugins.commands import ExitCode, Output, exit_code_of, leave, run_guarded
+from dagwright.plugins.commands import ExitCode, Output, end_process, exit_code_of, run_guarded
 from dagwright.settings import Settings, load_settings
 from dagwright.tools import ToolRegistry, ToolSpec
 from dagwright_onboarding.database import EntityDatabase
@@ -110,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pace", type=float, default=PACE_S, help="seconds by which each step is delayed")
     pace_s = parser.parse_args(arguments).pace
     output = Output()
-    leave(run_guarded(lambda: demo(output, pace_s=pace_s), output, settings=load_settings))
+    end_process(run_guarded(lambda: demo(output, pace_s=pace_s), output, load_settings=load_settings))
 
 
 if __name__ == "__main__":

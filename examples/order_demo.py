@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 from dagwright import SyncClient
-from dagwright.plugins.commands import ExitCode, Output, leave, run_guarded
+from dagwright.plugins.commands import ExitCode, Output, end_process, run_guarded
 from dagwright.settings import load_settings
 from examples.command_line import choose_id, started_command
 
@@ -74,4 +74,4 @@ def _count_packed(log: Path) -> int:
 
 
 if __name__ == "__main__":
-    leave(run_guarded(lambda: demo(Output()), Output(), settings=load_settings))
+    end_process(run_guarded(lambda: demo(Output()), Output(), load_settings=load_settings))

@@ -1,11 +1,11 @@
 """Commands of an application: options, output, and errors with an exit code."""
 
 from dagwright.interfaces.cli.command_dispatch import call
-from dagwright.interfaces.cli.error_boundary import leave, run_guarded
+from dagwright.interfaces.cli.error_boundary import end_process, run_guarded
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode, exit_code_of
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.plan_input import STANDARD_INPUT
-from dagwright.interfaces.cli.process_exit import leave_at_once
+from dagwright.interfaces.cli.process_exit import end_process_at_once
 from dagwright.interfaces.cli.shared_options import Json, NoColor, PlainGroup, PlainHelp
 
 __all__ = [
@@ -19,9 +19,9 @@ __all__ = [
     "PlainGroup",
     "PlainHelp",
     "call",
+    "end_process",
+    "end_process_at_once",
     "exit_code_of",
-    "leave",
-    "leave_at_once",
     "one_line",
     "run_guarded",
 ]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from dagwright.plugins.commands import CommandError, ErrorStatus, Output, leave_at_once
+from dagwright.plugins.commands import CommandError, ErrorStatus, Output, end_process_at_once
 from dagwright_onboarding.party_loading import ProgressCallback, describe_progress
 
 UPDATE_INTERVAL_S = 0.5
@@ -30,7 +30,7 @@ def reporting_load_progress(output: Output) -> Iterator[ProgressCallback]:
     def on_signal(number: int, _: object) -> None:
         nonlocal first_signal
         if first_signal:
-            leave_at_once()
+            end_process_at_once()
         first_signal = number
         if not is_loading:
             raise KeyboardInterrupt

@@ -144,8 +144,8 @@ class _AnswerDialog:
 
     def _ask_field(self, name: str, schema: Mapping[str, Any], *, is_required: bool) -> Any:
         """Return the value of a field; `_NO_VALUE` if the user omits the field."""
-        empty_means = "" if is_required else default_text(schema) if "default" in schema else "optional"
-        question = input_question(name, schema, empty_means=empty_means)
+        empty_line_hint = "" if is_required else default_text(schema) if "default" in schema else "optional"
+        question = input_question(name, schema, empty_line_hint=empty_line_hint)
         while True:
             reply = self._read_line(question)
             if not reply.strip() and not is_required:

@@ -111,7 +111,7 @@ def run_command_line(arguments: Sequence[str]) -> int:
             click_command()(args=list(arguments) or ["--help"], prog_name="dagwright", standalone_mode=False)
         ),
         Output(is_json=is_json),
-        settings=_settings,
+        load_settings=_settings,
     )
 
 

@@ -80,12 +80,12 @@ def list_call_limits(_: None, output: Output) -> int:
 
 
 def _limit_line(limit: Limit) -> str:
-    by = f" by {limit.by}" if limit.by else ""
-    source = "declared" if limit.is_declared else f"set{by}"
-    name = f"{limit.subject} {limit.limit} ({source})" if limit.limit is not None else limit.subject
+    author_text = f" by {limit.by}" if limit.by else ""
+    source = "declared" if limit.is_declared else f"set{author_text}"
+    limit_text = f"{limit.subject} {limit.limit} ({source})" if limit.limit is not None else limit.subject
     if limit.waiting is None:
-        return f"{name}: the workflow of the limit does not respond; start a worker that serves workflows"
+        return f"{limit_text}: the workflow of the limit does not respond; start a worker that serves workflows"
     running_text = f"{limit.running:,} running, " if "concurrency=" in (limit.limit or "") else ""
     held_text = f"{limit.held}, " if limit.held is not None else ""
     today_text = f"{limit.today}, " if limit.today is not None else ""
-    return f"{name}: {held_text}{today_text}{running_text}{limit.waiting:,} waiting"
+    return f"{limit_text}: {held_text}{today_text}{running_text}{limit.waiting:,} waiting"

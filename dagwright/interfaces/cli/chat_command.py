@@ -1,6 +1,6 @@
 """`chat`: a conversation at a terminal or through a pipe. Each message is a turn of a session.
 
-Like `ask`, the command has a worker that serves the session and its runs. After the command has ended, another command
+Like `ask`, the command runs a worker that serves the session and its runs. After the command has ended, another command
 can continue them.
 """
 
@@ -37,7 +37,7 @@ from dagwright.interfaces.cli.chat_text import (
     help_lines,
     parse_input,
     status_line,
-    unknown_command,
+    unknown_command_message,
 )
 from dagwright.interfaces.cli.command_arguments import account_name, reject_lone_surrogates
 from dagwright.interfaces.cli.command_connection import command_settings
@@ -48,7 +48,7 @@ from dagwright.interfaces.cli.goal_commands import AskRequest, ChatRequest
 from dagwright.interfaces.cli.model_choice import require_model
 from dagwright.interfaces.cli.output import Output, one_line
 from dagwright.interfaces.cli.prepare_request import prepare_turn
-from dagwright.interfaces.cli.process_exit import leave_at_once
+from dagwright.interfaces.cli.process_exit import end_process_at_once
 from dagwright.interfaces.cli.request_text import Request, answer_command
 from dagwright.interfaces.cli.round_text import round_lines
 from dagwright.interfaces.cli.run_and_watch import continues_message
@@ -100,12 +100,12 @@ def chat(request: ChatRequest, output: Output) -> int:
             resources = ChatResources(connection, settings, toolset, stack)
             messages = TypedMessages(settings.state_dir / _HISTORY_FILE) if output.can_ask else PipedMessages()
             chat_loop = Chat(resources, messages, ask_request, output=output, interrupt_handling=interrupt_handling)
-            code = await chat_loop.continue_session(name, is_new=request.session is None)
-            # Steps that do not end are abandoned; their runs continue.
+            code = await chat_loop.answer_messages(name, is_new=request.session is None)
+            # Steps that do not end in time are abandoned, but their runs continue.
             interrupt_handling.exit_watchdog.start(code)
             if code == ExitCode.INTERRUPTED:
                 # The user has already pressed Ctrl-C twice.
-                interrupt_handling.on_next_interrupt = leave_at_once
+                interrupt_handling.on_next_interrupt = end_process_at_once
                 message = "running steps get 10 s to finish; Ctrl-C again ends the process"
                 asyncio.get_running_loop().call_later(1.0, output.log, message)
             return code
@@ -173,14 +173,17 @@ class Chat:
         self._resources = resources
         self._messages = messages
         self._ask_request = ask_request
-        self._first_request = ask_request
+        self._initial_ask_request = ask_request
         self._output = output
         self._interrupt_handling = interrupt_handling
         self._name = ""
 
-    async def continue_session(self, name: str, *, is_new: bool) -> int:
-        """Answer messages until the chat ends; return the exit code: for a pipe, the first code that is not 0."""
-        first_code = int(ExitCode.COMPLETED)
+    async def answer_messages(self, name: str, *, is_new: bool) -> int:
+        """Answer messages until the chat ends, and return the exit code.
+
+        The exit code for a pipe is the first code of a message that is not 0.
+        """
+        first_error_code = int(ExitCode.COMPLETED)
         is_leaving = not await self._run_interruptible(self._open_session(name, is_new=is_new))
         while True:
             try:
@@ -201,9 +204,9 @@ class Chat:
             elif chat_input.text:
                 codes: list[int] = []
                 is_leaving = not await self._run_interruptible(self._answer(chat_input.text, codes))
-                first_code = next(filter(None, [first_code, *codes]), first_code)
+                first_error_code = next(filter(None, [first_error_code, *codes]), first_error_code)
         self._output.print(self._continue_hint())
-        return ExitCode.COMPLETED if self._output.can_ask else first_code
+        return ExitCode.COMPLETED if self._output.can_ask else first_error_code
 
     async def _run_interruptible(self, work: Coroutine[Any, Any, None]) -> bool:
         """Run work that the user can interrupt; return false if Ctrl-C interrupted it."""
@@ -226,10 +229,10 @@ class Chat:
         return True
 
     async def _report_interrupted_turn(self) -> bool:
-        """Report how to continue the turn that the user has interrupted; return false, as `_run_interruptible` does."""
+        """Report how to continue the turn that the user has interrupted. Return false for `_run_interruptible`."""
         if self._output.can_ask:
             # Reading the session may hang, and a second Ctrl-C must end the process immediately.
-            self._interrupt_handling.on_next_interrupt = leave_at_once
+            self._interrupt_handling.on_next_interrupt = end_process_at_once
         try:
             async with asyncio.timeout(READ_TIMEOUT_S):
                 turn = await self._running_turn()
@@ -243,10 +246,10 @@ class Chat:
         if turn is None:
             self._output.print("no run is active")
         else:
-            run = one_line(turn.run_id)
+            run_id = one_line(turn.run_id)
             self._output.print(
-                f"the run {run} continues, and the next message waits for it; /cancel cancels it, `dagwright watch` "
-                f"{run} shows it elsewhere; Ctrl-C again ends the chat"
+                f"the run {run_id} continues, and the next message waits for it; /cancel cancels it, `dagwright watch` "
+                f"{run_id} shows it in another terminal; Ctrl-C again ends the chat"
             )
         return False
 
@@ -261,7 +264,7 @@ class Chat:
     async def _open_session(self, name: str, *, is_new: bool) -> None:
         """Open a session. For an existing session, show the last turns and follow the running run."""
         self._name = name
-        session = (await self._retrying_connection(lambda: self._resources.sessions.read(name))).session
+        session = (await self._run_with_retries(lambda: self._resources.sessions.read(name))).session
         session = await self._resources.sessions.with_full_answers(session)
         if is_new:
             self._output.print(f"session {one_line(name)}; {self._continue_hint()}")
@@ -275,7 +278,7 @@ class Chat:
             else:
                 self._output.answer(turn.answer)
         if session.running_turn is not None and self._output.can_ask:
-            await self._retrying_connection(
+            await self._run_with_retries(
                 lambda: self._follow_and_show(str(session.running_turn and session.running_turn.run_id), None)
             )
 
@@ -286,10 +289,10 @@ class Chat:
                 for line in help_lines():
                     self._output.print(line)
             case "/status":
-                view = await self._retrying_connection(lambda: self._resources.sessions.read(self._name))
+                view = await self._run_with_retries(lambda: self._resources.sessions.read(self._name))
                 self._output.print(status_line(view.session, profile=self._ask_request.profile))
             case "/turns":
-                view = await self._retrying_connection(lambda: self._resources.sessions.read(self._name))
+                view = await self._run_with_retries(lambda: self._resources.sessions.read(self._name))
                 for line in turn_lines(view.session.turns[-TURNS_LISTED:]) or ["there are no turns yet"]:
                     self._output.print(line)
             case "/profile":
@@ -300,15 +303,15 @@ class Chat:
                 name = session_name(chat_input.text) if chat_input.text else _new_session_name()
                 await self._open_session(name, is_new=not chat_input.text)
             case _:
-                raise CommandError(unknown_command(str(chat_input.command)))
+                raise CommandError(unknown_command_message(str(chat_input.command)))
 
     def _choose_profile(self, name: str) -> None:
         chosen_profile = next((profile for profile in _PROFILES if profile == name), None)
         if name and chosen_profile is None:
             raise CommandError(f"unknown profile {one_line(name)}; choose {', '.join(_PROFILES)}")
         if chosen_profile is not None:
-            # These options apply to rounds only.
-            option_source = self._first_request if chosen_profile == "rounds" else AskRequest(text="")
+            # The three options below apply to rounds only.
+            option_source = self._initial_ask_request if chosen_profile == "rounds" else AskRequest(text="")
             changed_request = replace(
                 self._ask_request,
                 profile=chosen_profile,
@@ -330,17 +333,17 @@ class Chat:
             )
         except (CommandRejected, RunClosed) as error:
             self._output.log(one_line(str(error)))
-        await self._retrying_connection(lambda: self._follow_and_show(turn.run_id, None))
+        await self._run_with_retries(lambda: self._follow_and_show(turn.run_id, None))
 
     # Turns.
 
     async def _answer(self, message: str, codes: list[int]) -> None:
         """Answer a message; append the exit code, if there is one, to `codes`."""
-        run = new_run_id()
-        self._interrupt_handling.text = continues_message(run)
+        run_id = new_run_id()
+        self._interrupt_handling.text = continues_message(run_id)
         try:
             # Starting a turn is idempotent by its run ID, so it can be retried.
-            codes.append(await self._retrying_connection(lambda: self._run_turn(run, message)))
+            codes.append(await self._run_with_retries(lambda: self._run_turn(run_id, message)))
         except CommandError as error:
             codes.append(error.status.exit_code)
             if self._output.is_json:
@@ -353,16 +356,16 @@ class Chat:
                 self._output.document(document, is_line=True)
             raise
 
-    async def _run_turn(self, run: str, message: str) -> int:
+    async def _run_turn(self, run_id: str, message: str) -> int:
         resources = self._resources
-        ask_request = replace(self._ask_request, text=message, workflow_id=run, session=self._name)
+        ask_request = replace(self._ask_request, text=message, workflow_id=run_id, session=self._name)
         reject_lone_surrogates(ask_request)
         turn_request = TurnRequest(
             self._name, message, lambda session: prepare_turn(ask_request, resources.toolset, self._output, session)
         )
         while True:
             try:
-                await start_turn(turn_request, resources.runs, resources.sessions, run=run)
+                await start_turn(turn_request, resources.runs, resources.sessions, run=run_id)
                 break
             except TurnRejected as rejection:
                 if rejection.code != "session_busy":
@@ -372,27 +375,27 @@ class Chat:
                     message_text = busy_session_text(self._name, running_turn)
                     self._output.log(f"{message_text}; this message waits for the end of that run")
                     await self._follow_and_show(running_turn.run_id, None)
-        return await self._follow_and_show(run, message)
+        return await self._follow_and_show(run_id, message)
 
-    async def _follow_and_show(self, run: str, message: str | None) -> int:
+    async def _follow_and_show(self, run_id: str, message: str | None) -> int:
         """Follow a run to its end and show its answer; return its exit code.
 
         Args:
             message: the message that the run answers; `None` for the run of an earlier message.
         """
         runs = self._resources.runs
-        view = await self._follow_to_end(run)
+        view = await self._follow_to_end(run_id)
         document = await runs.document(view)
-        await self._resources.sessions.wait_for_turn_end(self._name, run)
+        await self._resources.sessions.wait_for_turn_end(self._name, run_id)
         if not self._output.is_json:
             self._print_turn_end(view, document)
         elif message is not None:
             self._output.document({"session_id": self._name, "request": message, **document}, is_line=True)
         return exit_code_of(view.status)
 
-    async def _follow_to_end(self, run: str) -> "RunView":
+    async def _follow_to_end(self, run_id: str) -> "RunView":
         """Follow a run until it ends, and ask the user to answer its open requests."""
-        run_follower = RunFollower(self._resources.runs, self._resources.connection.client, run, output=self._output)
+        run_follower = RunFollower(self._resources.runs, self._resources.connection.client, run_id, output=self._output)
         seen_requests: set[RequestKey] = set()
 
         def next_unanswered_request() -> Request | None:
@@ -402,7 +405,7 @@ class Chat:
 
         try:
             while True:
-                view = await run_follower.until(
+                view = await run_follower.follow_until(
                     lambda _: self._output.can_ask and next_unanswered_request() is not None
                 )
                 request = next_unanswered_request()
@@ -418,7 +421,7 @@ class Chat:
         feedback, loop = self._resources.runs.feedback, asyncio.get_running_loop()
 
         def read_line(question: str) -> str:
-            return asyncio.run_coroutine_threadsafe(self._messages.line(question), loop).result()
+            return asyncio.run_coroutine_threadsafe(self._messages.ask(question), loop).result()
 
         try:
             # In a thread, so that the loop continues to serve tools.
@@ -430,7 +433,7 @@ class Chat:
         except (FeedbackRejected, RunClosed) as error:
             self._output.log(one_line(str(error)))
 
-    async def _retrying_connection(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _run_with_retries(self, work: Callable[[], Awaitable[T]]) -> T:
         """Run the work. If the server does not respond, wait for the server and retry."""
         is_reported = False
         while True:

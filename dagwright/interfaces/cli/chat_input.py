@@ -31,8 +31,8 @@ class Messages(Protocol):
             Interrupted: the user pressed Ctrl-C.
         """
 
-    async def line(self, question: str) -> str:
-        """Return the answer of the user to a question, on one line.
+    async def ask(self, question: str) -> str:
+        """Ask the user a question and return the one-line answer.
 
         Raises:
             Interrupted: the user pressed Ctrl-C.
@@ -44,30 +44,30 @@ class TypedMessages:
     """Prompt at a terminal: Enter sends, Alt-Enter starts a new line, and pasted text keeps its lines.
 
     Args:
-        history: file that stores the typed messages for later chats.
+        history_file: file that stores the typed messages for later chats.
     """
 
-    def __init__(self, history: Path) -> None:
-        self._messages: PromptSession[str] = PromptSession(
-            history=_open_history(history),
+    def __init__(self, history_file: Path) -> None:
+        self._message_prompt: PromptSession[str] = PromptSession(
+            history=_open_history(history_file),
             multiline=True,
             key_bindings=_key_bindings(),
             prompt_continuation=_CONTINUATION_PROMPT,
             interrupt_exception=Interrupted,
         )
-        self._lines: PromptSession[str] = PromptSession(interrupt_exception=Interrupted)
+        self._answer_prompt: PromptSession[str] = PromptSession(interrupt_exception=Interrupted)
 
     async def next(self) -> str | None:
         """Return the next message; see `Messages`."""
         try:
             # The command has its own handler for SIGINT, so the prompt reads Ctrl-C as a key.
-            return await self._messages.prompt_async(_PROMPT, handle_sigint=False)
+            return await self._message_prompt.prompt_async(_PROMPT, handle_sigint=False)
         except EOFError:
             return None
 
-    async def line(self, question: str) -> str:
+    async def ask(self, question: str) -> str:
         """Return the answer of the user; see `Messages`."""
-        return await self._lines.prompt_async(question, handle_sigint=False)
+        return await self._answer_prompt.prompt_async(question, handle_sigint=False)
 
 
 class PipedMessages:
@@ -83,7 +83,7 @@ class PipedMessages:
         """Return the next message; see `Messages`."""
         return await self._lines.get()
 
-    async def line(self, question: str) -> str:  # noqa: ARG002 - a pipe answers no questions
+    async def ask(self, question: str) -> str:  # noqa: ARG002 - a pipe answers no questions
         """Raise EOFError: requests stay open."""
         raise EOFError
 

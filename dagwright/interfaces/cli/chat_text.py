@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "/new [NAME]": "start another session",
     "/quit": "end the chat; the session stays open",
 }
-_WITHOUT_SLASH: Mapping[str, str] = {
+_HINT_OF_WORD: Mapping[str, str] = {
     **dict.fromkeys(("quit", "exit", "bye"), "/quit ends the chat"),
     **dict.fromkeys(("help", "?"), "/help lists the commands"),
 }
@@ -57,11 +57,11 @@ def parse_input(line: str) -> ChatInput:
 
 def command_hint(text: str) -> str | None:
     """Return the hint for a message that is probably meant as a command; `None` for other messages."""
-    hint = _WITHOUT_SLASH.get(text.lower())
+    hint = _HINT_OF_WORD.get(text.lower())
     return None if hint is None else f"{hint}; {text!r} was not sent"
 
 
-def unknown_command(command: str) -> str:
+def unknown_command_message(command: str) -> str:
     """Return the message for an unknown command, with the most similar command."""
     names = [name.partition(" ")[0] for name in COMMANDS]
     nearest_names = nearest(command, names, limit=1)
@@ -79,7 +79,7 @@ def help_lines() -> list[str]:
 
 
 def continue_hint(name: str, options: Sequence[str] = ()) -> str:
-    """Return the command that continues a session.
+    """Return a hint with the command that continues a session.
 
     Args:
         options: options of the chat. A session stores no options: without them, the next message would use another

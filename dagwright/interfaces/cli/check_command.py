@@ -39,9 +39,11 @@ _CALL_EVENTS = 3
 _SUB_PLAN_EVENTS = 4
 """A sub-plan: start initiated, started, signal of its end, closed."""
 _LEVEL_EVENTS = 3
-"""A workflow task: scheduled, started, completed; at best, all calls of a level share one workflow task. Measured: a
-chain of 50 has the computed 305 events; a fan-out of 200 has 15 % more (docs/contributing/internals/temporal.md)."""
-_BATCH_NODES = 5_000
+"""A workflow task: scheduled, started, completed. At best, all calls of a level share one workflow task.
+
+Measured (docs/contributing/internals/temporal.md): a chain of 50 nodes has exactly the 305 computed events; a fan-out
+to 200 nodes has 15 % more events than computed."""
+_MAX_BATCH_NODES = 5_000
 """Maximum number of pure nodes in one activity."""
 
 
@@ -54,14 +56,14 @@ def expected_events(checked_plan: CheckedPlan, compiled_plan: CompiledPlan | Non
     Args:
         compiled_plan: the plan with its regions; `None` if the pure tools are unknown.
     """
-    items = {node.id: _item_count(node.for_each) for node in checked_plan.nodes if node.for_each is not None}
+    item_counts = {node.id: _item_count(node.for_each) for node in checked_plan.nodes if node.for_each is not None}
     if compiled_plan is None:
-        calls = len(checked_plan.nodes) - len(items) + sum(items.values())
-        return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * len(checked_plan.levels)
+        call_count = len(checked_plan.nodes) - len(item_counts) + sum(item_counts.values())
+        return _RUN_EVENTS + _CALL_EVENTS * call_count + _LEVEL_EVENTS * len(checked_plan.levels)
     called_nodes = [node for node in compiled_plan.nodes if node.kind != "reported"]
-    extra_batches = sum(max(len(node.members), node.inner_count) // _BATCH_NODES for node in called_nodes)
-    calls = sum(items.get(node.id, 1) for node in called_nodes) + extra_batches
-    return _RUN_EVENTS + _CALL_EVENTS * calls + _LEVEL_EVENTS * (_depth(compiled_plan.nodes) + extra_batches)
+    extra_batches = sum(max(len(node.members), node.inner_count) // _MAX_BATCH_NODES for node in called_nodes)
+    call_count = sum(item_counts.get(node.id, 1) for node in called_nodes) + extra_batches
+    return _RUN_EVENTS + _CALL_EVENTS * call_count + _LEVEL_EVENTS * (_depth(compiled_plan.nodes) + extra_batches)
 
 
 def events_per_item(checked_plan: CheckedPlan) -> dict[str, int]:
@@ -76,12 +78,17 @@ def _item_count(for_each: Any) -> int:
 
 def _depth(nodes: Sequence[CompiledNode]) -> int:
     """Return the number of levels when each region counts as one node."""
-    steps = [number for number, node in enumerate(nodes) if node.kind != "reported"]
-    indices = {number: index for index, number in enumerate(steps)}
-    for number in steps:
-        indices |= dict.fromkeys(nodes[number].members, indices[number])
-    levels = levels_of([sorted({indices[needed] for needed in nodes[number].dependencies}) for number in steps])
-    return max(levels, default=-1) + 1 if levels is not None else len(steps)
+    called_numbers = [number for number, node in enumerate(nodes) if node.kind != "reported"]
+    called_index_of = {number: index for index, number in enumerate(called_numbers)}
+    for number in called_numbers:
+        called_index_of |= dict.fromkeys(nodes[number].members, called_index_of[number])
+    levels = levels_of(
+        [
+            sorted({called_index_of[dependency] for dependency in nodes[number].dependencies})
+            for number in called_numbers
+        ]
+    )
+    return max(levels, default=-1) + 1 if levels is not None else len(called_numbers)
 
 
 IDS_SHOWN = 12
@@ -90,7 +97,7 @@ LEVELS_SHOWN = 30
 
 
 def check(request: CheckRequest, output: Output) -> int:
-    """Check every plan of the request and return the exit code: 2 if one is invalid."""
+    """Check every plan of the request and return the exit code, which is 2 if any plan is invalid."""
     with _without_garbage_collection():
         return _check(request, output)
 
@@ -228,35 +235,38 @@ def _table(document: Mapping[str, Any]) -> Table:
     table.add_column(overflow="fold")
     table.show_header = False
 
-    def row(name: str, text: str) -> None:
+    def add_row(name: str, text: str) -> None:
         table.add_row(name, Text(one_line(text, limit=2_000)))
 
     if document["title"]:
-        row("title", document["title"])
-    row("dialect", document["dialect"])
+        add_row("title", document["title"])
+    add_row("dialect", document["dialect"])
     edges, levels = format_count(document["edges"], "edge"), format_count(len(document["levels"]), "level")
-    row("nodes", f"{document['node_count']:,} with {edges} in {levels}")
+    add_row("nodes", f"{document['node_count']:,} with {edges} in {levels}")
     for number, ids in enumerate(document["levels"][:LEVELS_SHOWN]):
-        row(f"level {number}", _first_ids(ids, separator=", "))
+        add_row(f"level {number}", _first_ids(ids, separator=", "))
     if len(document["levels"]) > LEVELS_SHOWN:
-        row("", f"and {format_count(len(document['levels']) - LEVELS_SHOWN, 'more level')}")
-    row("critical path", _first_ids(document["critical_path"], separator=" → "))
-    row("events", _events_text(document))
+        add_row("", f"and {format_count(len(document['levels']) - LEVELS_SHOWN, 'more level')}")
+    add_row("critical path", _first_ids(document["critical_path"], separator=" → "))
+    add_row("events", _events_text(document))
     for item in document["inputs"]:
         prompt = f": {item['prompt']}" if item["prompt"] else ""
-        row("input", f"{item['name']} ({item['type'] or 'any type'}){prompt}")
+        add_row("input", f"{item['name']} ({item['type'] or 'any type'}){prompt}")
     for note in document["notes"]:
-        row("note", f"{note['node_id']}: {note['message']}" if note["node_id"] else note["message"])
+        add_row("note", f"{note['node_id']}: {note['message']}" if note["node_id"] else note["message"])
     return table
 
 
 def _events_text(document: Mapping[str, Any]) -> str:
     """Return the expected number of events and the number per item of each map."""
-    maps_by_events: dict[int, list[str]] = {}
-    for node, events in document.get("events_per_item", {}).items():
-        maps_by_events.setdefault(events, []).append(node)
+    maps_by_event_count: dict[int, list[str]] = {}
+    for node_id, event_count in document.get("events_per_item", {}).items():
+        maps_by_event_count.setdefault(event_count, []).append(node_id)
     parts = [f"about {document['expected_events']:,}"]
-    parts += [f"{events} for each item of {_id_list(nodes)}" for events, nodes in sorted(maps_by_events.items())]
+    parts += [
+        f"{event_count} for each item of {_id_list(map_ids)}"
+        for event_count, map_ids in sorted(maps_by_event_count.items())
+    ]
     message = ", and ".join(parts)
     return f"{message} in the run's history" if len(parts) == 1 else f"{message}, in the run's history"
 

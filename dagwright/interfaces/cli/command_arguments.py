@@ -1,4 +1,4 @@
-"""Arguments of commands whose modules define none, and functions that check and convert arguments."""
+"""Arguments of commands for existing runs, and functions that check and convert arguments."""
 
 import os
 import pwd
@@ -71,7 +71,7 @@ class AddNodesRequest:
 
 
 def reject_lone_surrogates(request: object) -> None:
-    """Reject a request with a text that is not valid UTF-8: no plan, ID or history can store it.
+    """Reject a request with a text that is not valid UTF-8, because no plan, ID or history can store such a text.
 
     Raises:
         CommandError: a text is not valid UTF-8.
@@ -85,7 +85,7 @@ def reject_lone_surrogates(request: object) -> None:
 
 
 def account_name() -> str | None:
-    """Return the name of the account that runs the command; `None` if it has none, as in some containers."""
+    """Return the name of the account that runs the command; `None` if the account has no name."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

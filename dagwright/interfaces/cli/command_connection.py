@@ -14,9 +14,9 @@ from dagwright.settings import Settings, load_settings
 
 
 def command_settings() -> Settings:
-    """Load the settings and configure logging: only errors by default.
+    """Load the settings and configure logging.
 
-    The progress and the result show failed tools; log lines would repeat them.
+    By default, only errors are logged: the progress and the result already show failed tools.
     """
     settings = load_settings()
     if "log_level" not in settings.model_fields_set:
@@ -25,7 +25,7 @@ def command_settings() -> Settings:
     return settings
 
 
-def with_lasting_ui_link(connection: Connection, settings: Settings) -> Server:
+def server_with_lasting_ui_link(connection: Connection, settings: Settings) -> Server:
     """Return the server, without the UI link if the server ends with this command."""
     server = connection.server
     is_lasting = server.pid is None or LocalServer(settings).is_persistent()
@@ -37,7 +37,7 @@ async def open_command_connection(settings: Settings, output: Output) -> AsyncIt
     """Connect for a command about existing runs; report a server that had to be started.
 
     Raises:
-        RunNotFound: raised in the block; for the server of a state folder, the folder is added to the message.
+        RunNotFound: the block raised it. If the server belongs to a state folder, the message names the folder.
         ServerUnreachable: no server is reachable.
     """
     async with open_connection(settings) as connection:
@@ -61,10 +61,10 @@ async def open_read_connection(settings: Settings, output: Output) -> AsyncItera
     """
     async with open_command_connection(settings, output) as connection:
         is_new = connection.server.is_new
-        yield replace(connection, server=with_lasting_ui_link(connection, settings)) if is_new else connection
+        yield replace(connection, server=server_with_lasting_ui_link(connection, settings)) if is_new else connection
 
 
-def read_cursor(after: str | None) -> ListCursor | None:
+def parse_cursor(after: str | None) -> ListCursor | None:
     """Parse `--after`.
 
     Raises:
@@ -76,6 +76,6 @@ def read_cursor(after: str | None) -> ListCursor | None:
         raise CommandError(f"--after: {after!r:.80} is not the cursor that a list has returned") from None
 
 
-def next_page(cursor: ListCursor | None) -> dict[str, str | None]:
+def next_page_field(cursor: ListCursor | None) -> dict[str, str | None]:
     """Return the field `next` of a JSON list: the cursor of the next page."""
     return {"next": None if cursor is None else str(cursor)}

@@ -1,4 +1,4 @@
-"""The database of commands."""
+"""Open a database for a command."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,12 +11,12 @@ from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus
 from dagwright.interfaces.cli.output import one_line
 from dagwright.settings import load_settings
 
-Opened = TypeVar("Opened", bound=Database)
+OpenedDatabase = TypeVar("OpenedDatabase", bound=Database)
 
 
 @contextmanager
-def opened_database(open_url: Callable[[str], Opened]) -> Iterator[Opened]:
-    """Open the database of the settings while the block lasts.
+def opened_database(open_url: Callable[[str], OpenedDatabase]) -> Iterator[OpenedDatabase]:
+    """Open the database that the settings name, and close it after the block.
 
     Args:
         open_url: opens the database at a URL.

@@ -1,7 +1,7 @@
 """Call the module that implements a command.
 
-`call` imports the module only when the command is called: `check` must not import Temporal, and `run` has 1.5 s from
-the shell to its first node.
+`call` imports the module only when the command is called: `check` must not import Temporal, and `run` must start its
+first node within 1.5 s.
 """
 
 import importlib
@@ -34,10 +34,10 @@ def call(module: str, function: str, request: object, output: Output, *, extra: 
     reject_lone_surrogates(request)
     # Tools are loaded and run in this process, and may print.
     with output.reserve_stdout():
-        command = getattr(
+        command_function = getattr(
             importlib.import_module(module if "." in module else f"dagwright.interfaces.cli.{module}"), function
         )
-        code: int = command(request, output)
+        code: int = command_function(request, output)
     return code
 
 
@@ -50,10 +50,11 @@ def command(
     extra: str | None = None,
     output_options: dict[str, Any] = _OUTPUT_OPTIONS,
 ) -> Callable[..., int]:
-    """Return a command for typer, whose arguments and options are the fields of a dataclass.
+    """Return a function for typer whose arguments and options are the fields of a dataclass.
 
     Args:
-        request_type: each field is annotated with its argument or option; a field that may be repeated is a `Sequence`.
+        request_type: dataclass whose annotations contain the typer arguments and options. The type of a repeatable
+            option is `Sequence`.
         module, function, extra: as in `call`.
         summary: help of the command.
         output_options: any of `json` and `no_color`.
@@ -68,7 +69,7 @@ def command(
 
     run.__doc__ = summary
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # functions may have one
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # functions may have a signature
     return run
 
 

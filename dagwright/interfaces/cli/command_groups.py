@@ -1,4 +1,4 @@
-"""Command groups such as `store …` and `keys …`; other modules do the work."""
+"""Command groups such as `store …` and `keys …`. Other modules implement the commands."""
 
 from typing import Annotated
 

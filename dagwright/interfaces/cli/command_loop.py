@@ -7,7 +7,7 @@ from typing import Any
 
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.process_exit import ExitWatchdog, leave_at_once
+from dagwright.interfaces.cli.process_exit import ExitWatchdog, end_process_at_once
 from dagwright.process import event_loop
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -16,7 +16,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class InterruptHandling:
     """How a command reacts to Ctrl-C.
 
-    The command starts the exit watchdog when only running steps are left to wait for.
+    The command starts the exit watchdog when it waits only for running steps.
 
     Args:
         text: message that is shown when the command is interrupted; the command may replace it.
@@ -26,7 +26,7 @@ class InterruptHandling:
         self.text = text
         self.exit_watchdog = ExitWatchdog()
         self.on_next_interrupt: Callable[[], object] | None = None
-        """Called for the next Ctrl-C instead of ending the command; called once."""
+        """Called once, for the next Ctrl-C, which then does not end the command."""
 
 
 def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], output: Output) -> int:
@@ -47,26 +47,26 @@ def run_async(work: Callable[[InterruptHandling], Coroutine[Any, Any, int]], out
         task = asyncio.current_task()
         assert task is not None
 
-        def interrupt(number: int) -> None:
+        def interrupt(signal_number: int) -> None:
             nonlocal is_interrupted
             if is_interrupted:
                 # The second signal arrived before its handler was set.
-                leave_at_once()
+                end_process_at_once()
             on_next_interrupt, interrupt_handling.on_next_interrupt = interrupt_handling.on_next_interrupt, None
-            if on_next_interrupt is not None and number == signal.SIGINT:
+            if on_next_interrupt is not None and signal_number == signal.SIGINT:
                 on_next_interrupt()
                 return
             is_interrupted = True
-            for signal_number in _SIGNALS:
-                # Without the loop, because a step may block the loop.
-                loop.remove_signal_handler(signal_number)
-                signal.signal(signal_number, leave_at_once)
+            for handled_signal in _SIGNALS:
+                # The handler is not called by the event loop, because a step may block the loop.
+                loop.remove_signal_handler(handled_signal)
+                signal.signal(handled_signal, end_process_at_once)
             output.log(interrupt_handling.text)
             interrupt_handling.exit_watchdog.start(ExitCode.INTERRUPTED)
             task.cancel()
 
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, interrupt, number)
+        for signal_number in _SIGNALS:
+            loop.add_signal_handler(signal_number, interrupt, signal_number)
         return await work(interrupt_handling)
 
     try:

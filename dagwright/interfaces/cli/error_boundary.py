@@ -1,6 +1,6 @@
 """Top-level error handling: every exception becomes a message, a document with `--json`, and an exit code.
 
-A traceback goes to a file that the message names, and to stderr only at the log level `debug`.
+The traceback of an internal error goes to a file that the message names, and at the log level `debug` also to stderr.
 """
 
 import errno
@@ -57,17 +57,17 @@ _LIBRARY_MESSAGES: Final = (
     (re.compile(r"it must be less than or equal to "), "it must be at most "),
     (re.compile(r"it must be a valid integer(, unable to parse string as an integer)?"), "it must be a whole number"),
 )
-"""Message of a library -> our message, applied in this order."""
+"""Pattern in the message of a library -> replacement, applied in this order."""
 
-_NOT_A_CHOICE: Final = re.compile(r"'([^']*)' is not one of (.+)$")
-_CHOICE: Final = re.compile("'([^']*)'")
+_INVALID_CHOICE_PATTERN: Final = re.compile(r"'([^']*)' is not one of (.+)$")
+_CHOICE_PATTERN: Final = re.compile("'([^']*)'")
 
 
-def run_guarded(command: Callable[[], int], output: Output, *, settings: Callable[[], "Settings"]) -> int:
+def run_guarded(command: Callable[[], int], output: Output, *, load_settings: Callable[[], "Settings"]) -> int:
     """Run a command and return its exit code; errors are reported.
 
     Args:
-        settings: loads the settings, for the log of internal errors.
+        load_settings: loads the settings, which name the folder for the log of internal errors.
     """
     try:
         return command()
@@ -93,21 +93,23 @@ def run_guarded(command: Callable[[], int], output: Output, *, settings: Callabl
             missing_text = f"the package {error.name!r} is not installed, and this version of Dagwright needs it"
             output.problem(f"{missing_text}: run `make setup`", status=ErrorStatus.NOT_INSTALLED)
             return ExitCode.FAILED
-        if (known_error := _expected_error(error)) is not None:
-            status, text = known_error
+        if (expected_error := _expected_error(error)) is not None:
+            status, text = expected_error
             output.problem(text, status=status)
             return status.exit_code
         message = f"internal error of Dagwright: {type(error).__name__}: {one_line(str(error))}"
-        output.problem(f"{message}; its traceback is in {_write_traceback(error, settings)}", status=ErrorStatus.DEFECT)
+        output.problem(
+            f"{message}; its traceback is in {_write_traceback(error, load_settings)}", status=ErrorStatus.DEFECT
+        )
         return ExitCode.FAILED
 
 
-def leave(code: int) -> NoReturn:
+def end_process(code: int) -> NoReturn:
     """End the process with an exit code."""
     if "temporalio" not in sys.modules:
         sys.exit(code)
-    # Threads of the SDK still log while the interpreter shuts down, which then ends with `Fatal Python error:
-    # PyGILState_Release` and SIGABRT. All resources are closed by now, so an immediate exit is safe.
+    # Threads of the SDK still log while the interpreter shuts down. The process would then end with `Fatal Python
+    # error: PyGILState_Release` and SIGABRT. All resources are closed by now, so an immediate exit is safe.
     with suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -117,7 +119,7 @@ def leave(code: int) -> NoReturn:
 def open_standard_streams() -> None:
     """Open the standard streams that the parent process has closed, so that no other file gets their descriptors.
 
-    A socket with the descriptor of stdout would receive the output, and closing it would end the process.
+    A socket with the descriptor of stdout would receive the output, and closing the socket would end the process.
     """
     for descriptor, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         try:
@@ -142,8 +144,8 @@ def _usage_sentence(error: TyperException) -> str:
     message = one_line(error.format_message()).rstrip(".")
     for pattern, replacement in _LIBRARY_MESSAGES:
         message = pattern.sub(replacement, message)
-    if (choice := _NOT_A_CHOICE.search(message)) is not None:
-        message = f"{message[: choice.start()]}{not_one_of_message(choice[1], _CHOICE.findall(choice[2]))}"
+    if (choice := _INVALID_CHOICE_PATTERN.search(message)) is not None:
+        message = f"{message[: choice.start()]}{not_one_of_message(choice[1], _CHOICE_PATTERN.findall(choice[2]))}"
     context = getattr(error, "ctx", None)
     return f"{message}; see `{context.command_path} --help`" if context is not None else message
 
@@ -151,27 +153,27 @@ def _usage_sentence(error: TyperException) -> str:
 def _expected_error(error: Exception) -> tuple[ErrorStatus, str] | None:
     """Return the status and the message of an expected error."""
     text = one_line(str(error), limit=2_000)
-    for kind in type(error).__mro__:
-        name = f"{kind.__module__}.{kind.__qualname__}"
+    for error_type in type(error).__mro__:
+        name = f"{error_type.__module__}.{error_type.__qualname__}"
         if name in _STATUS_OF_ERROR:
             return _STATUS_OF_ERROR[name], text
         if name == _SERVER_ERROR:
-            status = getattr(getattr(error, "status", None), "name", "")
+            code_name = getattr(getattr(error, "status", None), "name", "")
             return (
                 (ErrorStatus.NO_SERVER, _UNREACHABLE_MESSAGE)
-                if status in _UNREACHABLE_CODES
+                if code_name in _UNREACHABLE_CODES
                 else (ErrorStatus.SERVER_REFUSED, text)
             )
     return None
 
 
-def _write_traceback(error: Exception, settings: Callable[[], "Settings"]) -> Path:
-    """Write the traceback to a file and return its path; at the log level `debug` also to stderr."""
+def _write_traceback(error: Exception, load_settings: Callable[[], "Settings"]) -> Path:
+    """Write the traceback to a file and return the path. At the log level `debug`, also write it to stderr."""
     text = "".join(traceback.format_exception(error))
     folder = Path(tempfile.gettempdir())
     # The settings or the disk may have caused the error. The message must be shown even if the log cannot be written.
     with suppress(Exception):
-        current_settings = settings()
+        current_settings = load_settings()
         if current_settings.log_level == "debug":
             sys.stderr.write(text)
         make_private_folder(current_settings.state_dir)

@@ -53,9 +53,9 @@ class ErrorStatus(DescribedCode):
     is_retryable: bool
 
     def __new__(cls, status: str, exit_code: ExitCode, meaning: str, remedy: str, is_retryable: bool = False) -> Self:
-        """Create a member from its row."""
-        facts = {"exit_code": exit_code, "is_retryable": is_retryable}
-        return cls.create_member(status, meaning=meaning, remedy=remedy, **facts)
+        """Create a member from a tuple of the class body."""
+        attributes = {"exit_code": exit_code, "is_retryable": is_retryable}
+        return cls.create_member(status, meaning=meaning, remedy=remedy, **attributes)
 
     BAD_PLUGIN = (
         "bad_plugin",
@@ -73,7 +73,7 @@ class ErrorStatus(DescribedCode):
         "defect",
         ExitCode.FAILED,
         "A defect of Dagwright.",
-        "Report it with the traceback, whose file the message names.",
+        "Report it with the traceback; the message names its file.",
     )
     DISK_FULL = ("disk_full", ExitCode.FAILED, "The disk is full.", "Free space, and repeat the command.", _RETRYABLE)
     EMPTY_GOAL = (
@@ -101,7 +101,7 @@ class ErrorStatus(DescribedCode):
         "invalid_policy",
         ExitCode.REJECTED,
         "The file of a policy is invalid.",
-        "Correct it at the pointer of the message.",
+        "Correct the value at the JSON pointer in the message.",
     )
     MISSING_EXTRA = (
         "missing_extra",
@@ -217,7 +217,7 @@ class ErrorStatus(DescribedCode):
         "session_busy",
         ExitCode.REJECTED,
         "Another turn of the session runs.",
-        "Repeat the command when it has ended.",
+        "Repeat the command when that turn has ended.",
         _RETRYABLE,
     )
     SESSION_CHANGED = (

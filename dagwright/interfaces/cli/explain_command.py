@@ -86,37 +86,39 @@ def lines_of(explanation: RunExplanation) -> Iterator[str]:
 def _lines_of_chain(explanation: RunExplanation, reasons: Mapping[str, Reason]) -> Iterator[str]:
     """Yield the sentence about the node, then the facts about each node in the chain."""
     chain = explanation.chain
-    start = chain.reasons[0]
-    yield sentence(chain, start, time_formatter=short_time)
-    if not start.status.is_final:
-        named_nodes = _nodes_in_sentence(start, reasons)
+    node_reason = chain.reasons[0]
+    yield sentence(chain, node_reason, time_formatter=short_time)
+    if not node_reason.status.is_final:
+        named_nodes = _nodes_in_sentence(node_reason, reasons)
         for reason in chain.reasons:
             if reason.node not in named_nodes:
                 yield f"  {sentence(chain, reason, time_formatter=short_time)}"
         return
     for reason in chain.reasons:
-        if reason is not start:
+        if reason is not node_reason:
             yield sentence(chain, reason, time_formatter=short_time)
         for fact in _fact_lines(reason):
             yield f"  {fact}"
 
 
-def _nodes_in_sentence(start: Reason, reasons: Mapping[str, Reason]) -> set[str]:
-    """Return the nodes that the sentence of a reason names: the first cause of each node, transitively."""
-    visited = {start.node}
-    while next_cause := next((name for name in start.because if name in reasons and name not in visited), None):
-        visited.add(next_cause)
-        start = reasons[next_cause]
-    return visited
+def _nodes_in_sentence(reason: Reason, reasons: Mapping[str, Reason]) -> set[str]:
+    """Return the IDs of the nodes in the sentence of a reason: its node, its first cause, and so on."""
+    visited_ids = {reason.node}
+    while next_cause := next(
+        (cause for cause in reason.because if cause in reasons and cause not in visited_ids), None
+    ):
+        visited_ids.add(next_cause)
+        reason = reasons[next_cause]
+    return visited_ids
 
 
 def _fact_lines(reason: Reason) -> Iterator[str]:
     facts = reason.facts
     if facts.get("tool") and facts.get("attempts"):
-        version = f", version {facts['tool_version']}" if facts.get("tool_version") else ""
+        version_text = f", version {facts['tool_version']}" if facts.get("tool_version") else ""
         if planned_version := facts.get("planned_tool_version"):
-            version += f" (the plan was compiled with version {planned_version})"
-        yield f"tool {facts['tool']}{version}, {format_count(facts['attempts'], 'attempt')}"
+            version_text += f" (the plan was compiled with version {planned_version})"
+        yield f"tool {facts['tool']}{version_text}, {format_count(facts['attempts'], 'attempt')}"
     if reason.because and reason.kind == "completed":
         yield f"from {', '.join(reason.because)}"
     for name, value in facts.get("inputs", {}).items():
@@ -134,8 +136,8 @@ def _fact_lines(reason: Reason) -> Iterator[str]:
 def _lookup_lines(lookup: Mapping[str, Any]) -> Iterator[str]:
     """Yield the entity that was found for an argument, with the reason, and the answers to requests about it."""
     entity, reason = lookup["entity"], str(lookup.get("reason"))
-    facts = ", ".join(facts_of_entity(entity))
-    match_text = f"is {entity.get('name')} ({facts})"
+    facts_text = ", ".join(facts_of_entity(entity))
+    match_text = f"is {entity.get('name')} ({facts_text})"
     if reason.startswith("@"):
         yield f"{lookup['argument']}: {reason} {match_text}"
     else:

@@ -48,60 +48,63 @@ _OPTIONS_OF_TYPE: Mapping[str, str] = {
 }
 
 
-def options_for_type(kind: str) -> str:
+def options_for_type(request_type: str) -> str:
     """Return the options of `feedback` that answer a request of a type."""
-    return _OPTIONS_OF_TYPE.get(kind, "--data JSON")
+    return _OPTIONS_OF_TYPE.get(request_type, "--data JSON")
 
 
-def answer_of(request: AnswerRequest) -> dict[str, Any] | None:
+def answer_of(answer_request: AnswerRequest) -> dict[str, Any] | None:
     """Return the answer that the options give, without nodes to add; `None` if no option gives an answer.
 
     Raises:
         CommandError: options contradict each other, or a value is invalid JSON.
     """
     options = {
-        "--approve": request.is_approved,
-        "--reject": request.is_rejected,
-        "--select": bool(request.selected),
-        "--text" if request.nodes is None else "--nodes": request.text is not None or request.nodes is not None,
-        "--data": request.data is not None and not request.selected,
+        "--approve": answer_request.is_approved,
+        "--reject": answer_request.is_rejected,
+        "--select": bool(answer_request.selected),
+        "--text" if answer_request.nodes is None else "--nodes": answer_request.text is not None
+        or answer_request.nodes is not None,
+        "--data": answer_request.data is not None and not answer_request.selected,
     }
     used_options = [name for name, is_used in options.items() if is_used]
     if len(used_options) > 1:
         raise CommandError(f"{' and '.join(used_options)} contradict each other: give one answer")
     answer_option = used_options[0] if used_options else None
-    _reject_other_options(answer_option, request)
+    _reject_other_options(answer_option, answer_request)
     new_arguments = (
-        {} if request.arguments is None else {"arguments": _parse_object(request.arguments, option="--arguments")}
+        {}
+        if answer_request.arguments is None
+        else {"arguments": _parse_object(answer_request.arguments, option="--arguments")}
     )
-    reason = {} if request.reason is None else {"reason": request.reason}
+    reason = {} if answer_request.reason is None else {"reason": answer_request.reason}
     match answer_option:
         case "--approve":
             return {
                 "approved": True,
                 **reason,
                 **new_arguments,
-                **({"remember": True} if request.is_remembered else {}),
+                **({"remember": True} if answer_request.is_remembered else {}),
             }
         case "--reject":
             return {"approved": False, **reason}
         case "--select":
-            value = {} if request.data is None else {"value": json_of(request.data, option="--data")}
-            return {"selected": [*request.selected], **value, **new_arguments}
+            value = {} if answer_request.data is None else {"value": json_of(answer_request.data, option="--data")}
+            return {"selected": [*answer_request.selected], **value, **new_arguments}
         case "--text" | "--nodes":
-            return {"text": request.text or ""}
+            return {"text": answer_request.text or ""}
         case "--data":
-            return {"data": json_of(request.data or "", option="--data")}
+            return {"data": json_of(answer_request.data or "", option="--data")}
     return None
 
 
-def _reject_other_options(answer_option: str | None, request: AnswerRequest) -> None:
+def _reject_other_options(answer_option: str | None, answer_request: AnswerRequest) -> None:
     """Reject options that belong to another kind of answer."""
-    if request.arguments is not None and answer_option not in ("--approve", "--select"):
+    if answer_request.arguments is not None and answer_option not in ("--approve", "--select"):
         raise CommandError("--arguments needs --approve, or --select retry")
-    if request.is_remembered and answer_option != "--approve":
+    if answer_request.is_remembered and answer_option != "--approve":
         raise CommandError("--remember needs --approve")
-    if request.reason is not None and answer_option not in ("--approve", "--reject"):
+    if answer_request.reason is not None and answer_option not in ("--approve", "--reject"):
         raise CommandError("--reason needs --approve or --reject; --note works with every answer")
 
 
@@ -115,7 +118,7 @@ def _parse_object(text: str, *, option: str) -> dict[str, Any]:
 _MAX_LISTED = 20
 
 
-def feedback(request: AnswerRequest, output: Output) -> int:
+def feedback(answer_request: AnswerRequest, output: Output) -> int:
     """Answer a request of a run and report the outcome.
 
     Returns:
@@ -124,17 +127,17 @@ def feedback(request: AnswerRequest, output: Output) -> int:
     Raises:
         CommandError: the options give no answer, or the request is ambiguous.
     """
-    if request.nodes is None:
-        return _feedback(request, [], output)
+    if answer_request.nodes is None:
+        return _feedback(answer_request, [], output)
     try:
-        return _feedback(request, nodes_in(request.nodes), output)
+        return _feedback(answer_request, nodes_in(answer_request.nodes), output)
     except PlanInvalid as invalid:
-        return print_invalid(request.nodes, invalid, output)
+        return print_invalid(answer_request.nodes, invalid, output)
 
 
-def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> int:
+def _feedback(answer_request: AnswerRequest, nodes: Sequence[Any], output: Output) -> int:
     # Invalid options are reported before a server is contacted.
-    content = answer_of(request)
+    content = answer_of(answer_request)
     settings = command_settings()
     requests: list[OpenRequest] = []
     targets: list[AnswerTarget] = []
@@ -142,34 +145,34 @@ def _feedback(request: AnswerRequest, nodes: Sequence[Any], output: Output) -> i
     async def read_requests(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
             feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
-            requests.extend(await feedback.requests_of(request.workflow_id))
+            requests.extend(await feedback.requests_of(answer_request.workflow_id))
         return ExitCode.COMPLETED
 
     async def send(_: InterruptHandling) -> int:
         async with open_command_connection(settings, output) as connection:
-            answer = Answer(content, author_name(request.by), request.note)
-            read_extra_content = partial(_nodes_for, connection, request.workflow_id, nodes)
+            answer = Answer(content, author_name(answer_request.by), answer_request.note)
+            read_extra_content = partial(_added_nodes_content, connection, answer_request.workflow_id, nodes)
             feedback = NamespaceRequests(connection, partial(RunReader, connection.client))
             outcome = await send_answer(feedback, targets[0], answer, read_extra_content=read_extra_content)
             following_request = await next_request(feedback, outcome)
-        return _print_outcome(outcome, request, output, following_request=following_request)
+        return _print_outcome(outcome, answer_request, output, following_request=following_request)
 
-    if content is None or request.request is None or request.is_for_all:
+    if content is None or answer_request.request is None or answer_request.is_for_all:
         if (code := run_async(read_requests, output)) != ExitCode.COMPLETED:
             return code
-        chosen_requests = _chosen_requests(request, requests)
+        chosen_requests = _chosen_requests(answer_request, requests)
         if nodes and len(chosen_requests) > 1:
             request_ids = join_request_ids([chosen.document for chosen in chosen_requests], limit=_MAX_LISTED)
             raise CommandError(f"nodes can be added only once; answer one of {request_ids} with --nodes")
-        targets.append(AnswerTarget.of(request.workflow_id, chosen_requests))
-        # Not in the event loop, where Ctrl-C would take effect only at the end of the dialog.
+        targets.append(AnswerTarget.of(answer_request.workflow_id, chosen_requests))
+        # The dialog is not in the event loop: there, Ctrl-C would take effect only at the end of the dialog.
         content = content or _ask_for_answer(chosen_requests, output)
     else:
-        targets.append(AnswerTarget(request.workflow_id, request.request))
+        targets.append(AnswerTarget(answer_request.workflow_id, answer_request.request))
     return run_async(send, output)
 
 
-async def _nodes_for(
+async def _added_nodes_content(
     connection: Connection, workflow_id: str, nodes: Sequence[Any], request_ref: RequestRef
 ) -> Mapping[str, Any]:
     if not nodes:
@@ -183,7 +186,11 @@ async def _nodes_for(
 
 
 def _print_outcome(
-    outcome: AnswerOutcome, request: AnswerRequest, output: Output, *, following_request: Mapping[str, Any] | None
+    outcome: AnswerOutcome,
+    answer_request: AnswerRequest,
+    output: Output,
+    *,
+    following_request: Mapping[str, Any] | None,
 ) -> ExitCode:
     message = outcome.message
     if following_request is not None:
@@ -191,7 +198,7 @@ def _print_outcome(
     if outcome.is_ambiguous:
         message += "; `--all` answers all of them"
     if output.is_json:
-        output.document(run_outcome(request.workflow_id, message, ok=outcome.is_accepted))
+        output.document(run_outcome(answer_request.workflow_id, message, ok=outcome.is_accepted))
     elif outcome.is_accepted:
         output.print(message)
         for line in (
@@ -205,24 +212,24 @@ def _print_outcome(
     return ExitCode.COMPLETED if outcome.is_accepted else ExitCode.REJECTED
 
 
-def _chosen_requests(request: AnswerRequest, requests: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
+def _chosen_requests(answer_request: AnswerRequest, requests: Sequence[OpenRequest]) -> Sequence[OpenRequest]:
     """Return the open requests that the answer is for: one request, or all requests of one node.
 
     Raises:
-        CommandError: the named request is not open; or no request is named, and none or several are open.
+        CommandError: the named request is not open, or no request is named although not exactly one is open.
     """
-    run = f"the run {request.workflow_id!r:.200}"
+    run = f"the run {answer_request.workflow_id!r:.200}"
     try:
-        chosen_requests = choose_requests(requests, request.request, for_all=request.is_for_all)
+        chosen_requests = choose_requests(requests, answer_request.request, for_all=answer_request.is_for_all)
     except NoOpenRequest:
         raise CommandError(f"{run} has no open request", status=ErrorStatus.NOT_FOUND) from None
     except AnswerUnclear:
-        names = join_request_ids([open_request.document for open_request in requests], limit=_MAX_LISTED)
-        raise CommandError(f"{run} has {len(requests):,} open requests; name one: {names}") from None
+        request_ids = join_request_ids([open_request.document for open_request in requests], limit=_MAX_LISTED)
+        raise CommandError(f"{run} has {len(requests):,} open requests; name one: {request_ids}") from None
     if not chosen_requests:
         raise CommandError(
-            f"{run} has no open request {request.request!r:.200}; to answer in advance, give --approve, --reject, "
-            "--select, --text or --data without --all",
+            f"{run} has no open request {answer_request.request!r:.200}; to answer in advance, give --approve, "
+            "--reject, --select, --text or --data without --all",
             status=ErrorStatus.NOT_FOUND,
         )
     return chosen_requests

@@ -34,11 +34,11 @@ class RunFollower:
         self._moments = follow(runs, workflow_id)
         self._lost_calls = LostCalls(client)
         self._output = output
-        self._lines = LineWriter(output.print)
+        self._line_writer = LineWriter(output.print)
         self.requests: Sequence[Request] = ()
         """Open requests of the run when it was last shown."""
 
-    async def until(self, is_done: Callable[[Sequence[Request]], bool] = _is_never_done) -> "RunView":
+    async def follow_until(self, is_done: Callable[[Sequence[Request]], bool] = _is_never_done) -> "RunView":
         """Show the run until it ends or `is_done` returns true; can be called again to continue.
 
         Args:
@@ -49,13 +49,13 @@ class RunFollower:
             RPCError: the server has not responded for a minute.
         """
         if self._output.is_terminal:
-            with LiveDisplay(self._output.console) as display, self._streaming_to(display):
-                return await self._until(is_done, display.show)
+            with LiveDisplay(self._output.console) as display, self._show_streamed_answer(display):
+                return await self._follow_until(is_done, display.show)
         if self._output.is_json:
             return await wait_for_end(self._runs, self._workflow_id)
-        return await self._until(is_done, self._lines.show)
+        return await self._follow_until(is_done, self._line_writer.show)
 
-    async def _until(
+    async def _follow_until(
         self,
         is_done: Callable[[Sequence[Request]], bool],
         show: "Callable[[RunView, Sequence[Request]], None]",
@@ -70,13 +70,13 @@ class RunFollower:
         return last_view
 
     @contextmanager
-    def _streaming_to(self, display: LiveDisplay) -> Iterator[None]:
+    def _show_streamed_answer(self, display: LiveDisplay) -> Iterator[None]:
         """While the block lasts, show the answer that a model is writing."""
-        writer = asyncio.create_task(self._stream_answer(display))
+        stream_task = asyncio.create_task(self._stream_answer(display))
         try:
             yield
         finally:
-            writer.cancel()
+            stream_task.cancel()
 
     async def _stream_answer(self, display: LiveDisplay) -> None:
         delivered_text = DeliveredText()

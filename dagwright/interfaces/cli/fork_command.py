@@ -70,9 +70,9 @@ def fork(request: ForkRequest, output: Output) -> int:
 
 
 def _fork_changes(request: ForkRequest) -> ForkChanges:
-    texts = read_pairs(request.inputs, option="--input")
+    input_texts = read_pairs(request.inputs, option="--input")
     plans = () if request.plan is None else (read_plan(request.plan),)
-    return ForkChanges(plans, texts, request.rerun, convert_inputs)
+    return ForkChanges(plans, input_texts, request.rerun, convert_inputs)
 
 
 def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> bool:
@@ -99,21 +99,21 @@ def _is_confirmed(draft: ForkDraft, request: ForkRequest, output: Output) -> boo
 def _difference_lines(draft: ForkDraft) -> Iterator[str]:
     prediction = draft.prediction
     if prediction.reused:
-        yield f"reused: {_names(prediction.reused, limit=_NODES_SHOWN)}"
+        yield f"reused: {_join_names(prediction.reused, limit=_NODES_SHOWN)}"
     for task_id, reason in [*prediction.runs.items()][:_NODES_SHOWN]:
         effects = draft.effects.get(task_id)
         yield f"runs: {task_id}{f' ({effects})' if effects else ''}: it {reason}"
     if (omitted := len(prediction.runs) - _NODES_SHOWN) > 0:
         yield f"runs: and {omitted:,} more"
     if prediction.undecided:
-        yield f"reused if their inputs do not change: {_names(prediction.undecided, limit=_NODES_SHOWN)}"
+        yield f"reused if their inputs do not change: {_join_names(prediction.undecided, limit=_NODES_SHOWN)}"
     if prediction.later:
-        yield f"decided later: {_names(prediction.later, limit=_NODES_SHOWN)}"
+        yield f"decided later: {_join_names(prediction.later, limit=_NODES_SHOWN)}"
     if draft.omitted:
-        yield f"planned again by a model, instead of {_names(draft.omitted, limit=_NODES_SHOWN)}"
+        yield f"planned again by a model, instead of {_join_names(draft.omitted, limit=_NODES_SHOWN)}"
 
 
-def _names(names: Sequence[str], *, limit: int) -> str:
+def _join_names(names: Sequence[str], *, limit: int) -> str:
     """Return the names as `a, b and 3 more`."""
     listed_names = ", ".join(one_line(name, limit=80) for name in names[:limit])
     return f"{listed_names} and {len(names) - limit:,} more" if len(names) > limit else listed_names

@@ -1,4 +1,4 @@
-"""Names, options and help of `ask`, `chat` and `session`; other modules do the work."""
+"""Names, options and help of `ask`, `chat` and `session`. Other modules implement the commands."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -109,7 +109,7 @@ class AskRequest:
             metavar="C",
             min=0.0,
             max=1.0,
-            help="Request approval if the confidence of the model is below this, 0 to 1 (profile intents).",
+            help="Request approval if the confidence of the model is below C, 0 to 1 (profile intents).",
         ),
     ] = None
     budget: Budget = None
@@ -172,7 +172,7 @@ class ChatRequest:
     budget: Budget = None
 
     def ask_request(self) -> AskRequest:
-        """Return the request of each message, without its text."""
+        """Return the options of each message, as a request without text."""
         return AskRequest(
             text="",
             model=self.model,
@@ -200,7 +200,7 @@ class SessionRequest:
     after: After = None
 
 
-_JSON_OPTION = typer.Option("--json", help="Write one JSON document per turn and line, and nothing else.")
+_JSON_OPTION = typer.Option("--json", help="Write one JSON document per turn, each on one line, and nothing else.")
 
 ask = command(AskRequest, "ask_command", "ask", summary="Plan a request with a model, run the plan and answer.")
 chat = command(

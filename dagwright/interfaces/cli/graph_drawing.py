@@ -40,12 +40,16 @@ def mermaid(graph: Graph) -> str:
     """Return the graph as a Mermaid flowchart, with groups as subgraphs."""
     numbers = {node["node_id"]: number for number, node in enumerate(graph["nodes"])}
     lines = ["flowchart LR"]
-    for number, (group, members) in enumerate(_group_nodes(graph["nodes"])):
+    for group_number, (group, members) in enumerate(_group_nodes(graph["nodes"])):
         node_lines = [_mermaid_node(numbers[node["node_id"]], node) for node in members]
         if group is None:
             lines += node_lines
         else:
-            lines += [f'  subgraph g{number}["{_mermaid_text(group)}"]', *(f"  {line}" for line in node_lines), "  end"]
+            lines += [
+                f'  subgraph g{group_number}["{_mermaid_text(group)}"]',
+                *(f"  {line}" for line in node_lines),
+                "  end",
+            ]
     lines += [f"  n{numbers[start]} --> n{numbers[end]}" for start, end in graph["edges"]]
     for state in sorted({_state(node) for node in graph["nodes"]}):
         fill, stroke = COLOURS[state]
@@ -68,7 +72,7 @@ def _group_nodes(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str | Non
 
 
 def _mermaid_node(number: int, node: Mapping[str, Any]) -> str:
-    label = "<br/>".join(_mermaid_text(text) for text in _label(node))
+    label = "<br/>".join(_mermaid_text(text) for text in _label_lines(node))
     return f'  n{number}["{label}"]:::{_state(node)}'
 
 
@@ -76,7 +80,7 @@ def _state(node: Mapping[str, Any]) -> str:
     return "partial" if node.get("partial") else str(node["status"])
 
 
-def _label(node: Mapping[str, Any]) -> list[str]:
+def _label_lines(node: Mapping[str, Any]) -> list[str]:
     """Return the lines of a node: name, title or tool, state."""
     name = one_line(node["node_id"], limit=_LABEL_CHARACTERS)
     title = one_line(node["title"] or node["tool"] or "plan", limit=_LABEL_CHARACTERS)
@@ -84,7 +88,8 @@ def _label(node: Mapping[str, Any]) -> list[str]:
 
 
 def _mermaid_text(text: str) -> str:
-    # Numeric entities: quotes, brackets and backslashes end a label, and Mermaid interprets markdown and HTML.
+    # Other characters become numeric entities: quotes, brackets and backslashes would end a label, and Mermaid would
+    # interpret markdown and HTML.
     return re.sub(r"[^\w .,:/()\u0080-\U0010ffff-]", lambda match: f"#{ord(match[0])};", text)
 
 

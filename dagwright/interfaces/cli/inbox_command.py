@@ -10,7 +10,12 @@ from dagwright.core.boundary import wire
 from dagwright.core.text import format_count
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import seconds_of_option
-from dagwright.interfaces.cli.command_connection import command_settings, next_page, open_read_connection, read_cursor
+from dagwright.interfaces.cli.command_connection import (
+    command_settings,
+    next_page_field,
+    open_read_connection,
+    parse_cursor,
+)
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode
 from dagwright.interfaces.cli.output import Output, one_line
@@ -41,7 +46,7 @@ def inbox(request: InboxRequest, output: Output) -> int:
     settings = command_settings()
     age_s = seconds_of_option("--older-than", request.older_than)
     wait_s = seconds_of_option("--wait", request.wait)
-    after = read_cursor(request.after)
+    after = parse_cursor(request.after)
 
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
@@ -87,7 +92,7 @@ def _print_page(page: InboxPage, output: Output, *, is_filtered: bool) -> None:
     requests = [request.document for request in page.requests]
     if output.is_json:
         omitted_runs = [{"run_id": run, "count": count} for run, count in page.omitted.items()]
-        output.document({"requests": requests, "omitted": omitted_runs, **next_page(page.cursor)})
+        output.document({"requests": requests, "omitted": omitted_runs, **next_page_field(page.cursor)})
         return
     for line in inbox_lines(requests, now=time.time()):
         output.print(line)
@@ -109,7 +114,7 @@ def _omitted_lines(page: InboxPage) -> list[str]:
 
 
 async def worker_note(connection: Connection, settings: Settings) -> str | None:
-    """Return why running runs may have unlisted requests; `None` if a worker serves them."""
+    """Return why running runs may have unlisted requests; `None` if a worker serves the runs or no run is open."""
     client, queue = connection.client, settings.task_queue
     if await has_pollers(client, queue):
         return None

@@ -51,7 +51,7 @@ def ask_approval(text: str) -> bool:
 
 def _ask_input(name: str, schema: Mapping[str, Any]) -> JsonValue:
     has_default = "default" in schema
-    question = input_question(name, schema, empty_means=default_text(schema) if has_default else "")
+    question = input_question(name, schema, empty_line_hint=default_text(schema) if has_default else "")
     while True:
         try:
             text = input(question)
@@ -73,17 +73,17 @@ def _show(text: str) -> None:
     print(text)  # noqa: T201 -- part of the dialog
 
 
-def input_question(name: str, schema: Mapping[str, Any], *, empty_means: str = "") -> str:
-    """Return the question for a value of a JSON Schema: its prompt, with the choices or the expected type.
+def input_question(name: str, schema: Mapping[str, Any], *, empty_line_hint: str = "") -> str:
+    """Return the question for a value: the prompt of its JSON Schema, with the choices or the expected type.
 
     Args:
-        empty_means: meaning of an empty line.
+        empty_line_hint: text about the meaning of an empty line.
     """
     prompt = one_line(str(schema.get("prompt") or schema.get("description") or name))
     if choices := schema.get("enum"):
         prompt += f" [{one_line(' | '.join(value_as_text(choice) for choice in choices))}]"
-    kind = [] if choices else [_TYPE_TEXTS.get(str(schema.get("type")), "")]
-    hints = ", ".join(filter(None, [*kind, empty_means]))
+    type_texts = [] if choices else [_TYPE_TEXTS.get(str(schema.get("type")), "")]
+    hints = ", ".join(filter(None, [*type_texts, empty_line_hint]))
     return f"{prompt} ({hints}): " if hints else f"{prompt}: "
 
 
@@ -109,27 +109,27 @@ def parse_value(schema: Mapping[str, Any], text: str) -> JsonValue:
     Raises:
         ValueError: the text is invalid; the message names the valid texts.
     """
-    stripped_text, kind = text.strip(), schema.get("type")
+    stripped_text, value_type = text.strip(), schema.get("type")
     if choices := schema.get("enum"):
         for choice in choices:
             if value_as_text(choice).lower() == stripped_text.lower():
                 return cast("JsonValue", choice)
         raise ValueError(f"choose one of {', '.join(value_as_text(choice) for choice in choices)}")
-    if kind == "boolean":
+    if value_type == "boolean":
         if stripped_text.lower() not in _YES_OR_NO:
             raise ValueError("answer yes or no")
         return _YES_OR_NO[stripped_text.lower()]
     try:
-        if kind == "array" and not stripped_text.startswith("["):
+        if value_type == "array" and not stripped_text.startswith("["):
             items = schema.get("items")
             item_schema = items if isinstance(items, Mapping) else {}
             value: JsonValue = [parse_value(item_schema, part) for part in stripped_text.split(",") if part.strip()]
         else:
-            value = convert_value(schema, text if kind == "string" else stripped_text)
+            value = convert_value(schema, text if value_type == "string" else stripped_text)
     except ValueError as error:
-        if kind == "array" or str(kind) not in _TYPE_TEXTS:
+        if value_type == "array" or str(value_type) not in _TYPE_TEXTS:
             raise
-        raise ValueError(f"enter {_TYPE_TEXTS[str(kind)]}, not {stripped_text!r:.80}") from error
+        raise ValueError(f"enter {_TYPE_TEXTS[str(value_type)]}, not {stripped_text!r:.80}") from error
     return checked_value(schema, value)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 Write = Callable[[str], object]
 
-Parts = AsyncIterable[tuple[str, Any]]
+Members = AsyncIterable[tuple[str, Any]]
 """Members of an object in order. A value may be a stream of members, or `Elements`."""
 
 _encode = json.JSONEncoder(ensure_ascii=False).encode
@@ -23,14 +23,14 @@ class Elements:
     items: AsyncIterator[Any]
 
 
-async def write_object(parts: Parts, write: Write) -> None:
+async def write_object(members: Members, write: Write) -> None:
     """Write an object.
 
     Args:
         write: writes a piece of text.
     """
     separator = "{"
-    async for name, value in parts:
+    async for name, value in members:
         write(f"{separator}\n  {_encode(name)}: ")
         separator = ","
         if isinstance(value, Elements):

@@ -75,7 +75,7 @@ def remove(id: str, output: Output) -> int:
 
 
 def _close_temporal_ui() -> str | None:
-    """Turn off the Temporal UI of the state folder's server, which does not check keys.
+    """Turn off the Temporal UI, which does not check keys, on the server of the state folder.
 
     Returns:
         Why the server could not be restarted without the UI; the next command that needs the server tries again.

@@ -34,7 +34,7 @@ _COMMAND_ROWS = 2
 """Lines of the command that answers a request. The command must not be cut."""
 _QUESTION_ROWS = 4
 """Maximum lines of a question. The names or facts that distinguish entities are at the end of a question."""
-_OPTION_ROWS = 2
+_MAX_ROWS_PER_OPTION = 2
 _INDENT = "  "
 _MIN_WIDTH = 20
 _MIN_OPTION_ROWS = 2
@@ -76,18 +76,20 @@ class RunDisplay:
             return Group(_header(view, now=now), Text("reading the plan" if is_reading else "starting", style="dim"))
         notes = [Text(one_line(str(note["message"])), style="yellow") for note in view.notes[:_NOTES_SHOWN]]
         listed_requests = requests[:_REQUESTS_SHOWN]
-        # Requests have half of the terminal.
+        # Requests may use half of the lines of the terminal.
         rows_per_request = height // 2 // max(1, len(listed_requests))
         question_rows = [
             _question_rows(request, now=now, width=width, max_rows=rows_per_request - _COMMAND_ROWS)
             for request in listed_requests
         ]
-        options = [
+        option_rows = [
             _option_rows(request, width=width, max_rows=rows_per_request - _COMMAND_ROWS - len(rows))
             for request, rows in zip(listed_requests, question_rows, strict=True)
         ]
-        request_blocks = _request_rows(requests, question_rows, options)
-        request_height = sum(map(len, question_rows)) + sum(map(len, options)) + _COMMAND_ROWS * len(listed_requests)
+        request_blocks = _request_rows(requests, question_rows, option_rows)
+        request_height = (
+            sum(map(len, question_rows)) + sum(map(len, option_rows)) + _COMMAND_ROWS * len(listed_requests)
+        )
         shown_answer = () if view.is_closed else answer_lines
         max_rows = height - _FRAME_ROWS - _NOTE_ROWS * len(notes) - request_height - len(shown_answer)
         if (rounds := rounds_of(view)) is not None:
@@ -181,10 +183,12 @@ def _option_rows(request: Request, *, width: int, max_rows: int) -> list[str]:
     """Return the lines of the labelled options of a request, as many as fit.
 
     Args:
-        max_rows: maximum number of lines, but at least `_MIN_OPTION_ROWS`.
+        max_rows: maximum number of lines; `_MIN_OPTION_ROWS` if the value is smaller.
     """
     options = [
-        _wrap_lines(line, width=width - len(_INDENT), max_rows=_OPTION_ROWS if max_rows > _MIN_OPTION_ROWS else 1)
+        _wrap_lines(
+            line, width=width - len(_INDENT), max_rows=_MAX_ROWS_PER_OPTION if max_rows > _MIN_OPTION_ROWS else 1
+        )
         for line in option_lines(request)
     ]
     rows = [row for option in options for row in option]
@@ -202,21 +206,24 @@ def _option_rows(request: Request, *, width: int, max_rows: int) -> list[str]:
 
 
 def _wrap_lines(text: str, *, width: int, max_rows: int) -> list[str]:
-    """Wrap a text. If the text has too many lines, the last line is too long, so `_cut` ends that line with `…`."""
+    """Wrap a text to at most `max_rows` lines.
+
+    The last line of a longer text is wider than `width`, so that `_cut` ends this line with `…`.
+    """
     rows = wrap(text, max(width, _MIN_WIDTH), break_on_hyphens=False)
     return rows if len(rows) <= max_rows else [*rows[: max_rows - 1], " ".join(rows[max_rows - 1 : max_rows + 1])]
 
 
 def _request_rows(
-    requests: Sequence[Request], question_rows: Sequence[Sequence[str]], options: Sequence[Sequence[str]]
+    requests: Sequence[Request], question_rows: Sequence[Sequence[str]], option_rows: Sequence[Sequence[str]]
 ) -> list[RenderableType]:
     """Return the open requests, each with the command that answers it. The command is never cut.
 
     Args:
-        question_rows, options: lines of each displayed request's question and options.
+        question_rows, option_rows: lines of each displayed request's question and options.
     """
     rows: list[RenderableType] = []
-    for request, question, lines in zip(requests, question_rows, options, strict=False):
+    for request, question, lines in zip(requests, question_rows, option_rows, strict=False):
         question_lines = [_cut(line, style="yellow") for line in question]
         choices = [_cut(f"{_INDENT}{line}", style="") for line in lines]
         rows.append(Group(*question_lines, *choices, Text(f"{_INDENT}{answer_command(request)}", style="bold")))
@@ -233,7 +240,7 @@ class LiveDisplay:
         self._console = console
         self._run_display = RunDisplay()
         self._live = Live(console=console, auto_refresh=False, vertical_overflow="crop", transient=False)
-        self._displayed: tuple[RunView, Sequence[Request]] | None = None
+        self._last_state: tuple[RunView, Sequence[Request]] | None = None
         self._answer_text = ""
 
     def __enter__(self) -> "LiveDisplay":
@@ -245,24 +252,24 @@ class LiveDisplay:
 
     def show(self, view: "RunView", requests: Sequence[Request] = ()) -> None:
         """Draw the current state of the run, with its open requests."""
-        self._displayed = view, requests
+        self._last_state = view, requests
         rows = self._run_display.draw(
             view,
             requests,
             now=time.time(),
             height=self._console.height,
             width=self._console.width,
-            answer_lines=self._last_lines(),
+            answer_lines=self._last_answer_lines(),
         )
         self._live.update(rows, refresh=True)
 
     def show_answer(self, text: str) -> None:
         """Draw the run with the last lines of its answer so far."""
         self._answer_text = text
-        if self._displayed is not None:
-            self.show(*self._displayed)
+        if self._last_state is not None:
+            self.show(*self._last_state)
 
-    def _last_lines(self) -> Sequence[Text]:
+    def _last_answer_lines(self) -> Sequence[Text]:
         width, rows = self._console.width, self._console.height // _ANSWER_HEIGHT_DIVISOR
-        end = terminal_text(self._answer_text[-width * rows :])
-        return [*Text(end).wrap(self._console, width)][-rows:] if end else ()
+        answer_end = terminal_text(self._answer_text[-width * rows :])
+        return [*Text(answer_end).wrap(self._console, width)][-rows:] if answer_end else ()

@@ -39,21 +39,21 @@ class LostCalls:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._checked_at = 0.0
-        self._lost: Mapping[str, PendingCall] = {}
+        self._lost_calls: Mapping[str, PendingCall] = {}
 
     async def mark_lost_calls(self, view: "RunView") -> "RunView":
         """Return the view with its lost calls marked."""
         has_running_call = any(call.state == "started" for call in view.pending.values())
         if has_running_call and time.monotonic() - self._checked_at > POLL_INTERVAL_S:
             self._checked_at = time.monotonic()
-            self._lost = await self._find_lost_calls(view)
+            self._lost_calls = await self._find_lost_calls(view)
         pending_calls = {task_id: self._mark_if_lost(task_id, call) for task_id, call in view.pending.items()}
-        return replace(view, pending=pending_calls) if self._lost else view
+        return replace(view, pending=pending_calls) if self._lost_calls else view
 
     def _mark_if_lost(self, task_id: str, call: PendingCall) -> PendingCall:
-        lost = self._lost.get(task_id)
-        is_same_attempt = lost is not None and (call.state, call.attempt) == ("started", lost.attempt)
-        return lost if lost is not None and is_same_attempt else call
+        lost_call = self._lost_calls.get(task_id)
+        is_same_attempt = lost_call is not None and (call.state, call.attempt) == ("started", lost_call.attempt)
+        return lost_call if lost_call is not None and is_same_attempt else call
 
     async def _find_lost_calls(self, view: "RunView") -> Mapping[str, PendingCall]:
         handle = self._client.get_workflow_handle(view.workflow_id, run_id=view.run_id)
@@ -61,7 +61,7 @@ class LostCalls:
             description = await handle.describe()
         except RPCError:
             # The reader of the run reports problems of the server.
-            return self._lost
+            return self._lost_calls
         await decode_pending(description.raw_description, self._client)
         calls = {call.activity_id: call for call in description.raw_description.pending_activities}
         state = view.scheduler.state if view.scheduler is not None else None
@@ -84,7 +84,7 @@ def _lost_call(call: PendingActivityInfo, view: "RunView") -> PendingCall:
     tool = tools.get(call.activity_type.name)
     is_last = call.maximum_attempts != 0 and call.attempt >= call.maximum_attempts
     is_write = tool is not None and tool.effects is Effects.WRITE
-    is_final = is_last or (tool is not None and is_write and (tool.is_foreign or _was_called(call)))
+    is_final = is_last or (tool is not None and is_write and (tool.is_foreign or _has_called_tool(call)))
     return PendingCall(
         attempt=call.attempt,
         state=LOST_FINAL if is_final else LOST,
@@ -92,7 +92,7 @@ def _lost_call(call: PendingActivityInfo, view: "RunView") -> PendingCall:
     )
 
 
-def _was_called(call: PendingActivityInfo) -> bool:
+def _has_called_tool(call: PendingActivityInfo) -> bool:
     """Return whether the last heartbeat shows that an attempt called its tool; true if the heartbeat is unreadable."""
     details = call.heartbeat_details.payloads
     with suppress(MessageInvalid):
@@ -105,5 +105,5 @@ def _times_out_at(call: PendingActivityInfo) -> float | None:
     timeout_s = call.activity_options.heartbeat_timeout.ToNanoseconds() / 1e9
     if not timeout_s:
         return None
-    last_sign_at = max(call.last_heartbeat_time.ToNanoseconds(), call.last_started_time.ToNanoseconds()) / 1e9
-    return last_sign_at + timeout_s
+    last_reported_at = max(call.last_heartbeat_time.ToNanoseconds(), call.last_started_time.ToNanoseconds()) / 1e9
+    return last_reported_at + timeout_s

@@ -24,7 +24,7 @@ from dagwright.toolset.toolset import load_toolset, references_of
 
 
 def mcp(request: McpRequest, output: Output) -> int:
-    """Serve until the client disconnects, or until SIGINT or SIGTERM; other workers continue the runs.
+    """Serve until the client disconnects, or until SIGINT or SIGTERM. Other workers continue the runs.
 
     Raises:
         CommandError: the address is not available, or `--host` or `--port` is given without `--http`.
@@ -36,7 +36,7 @@ def mcp(request: McpRequest, output: Output) -> int:
     stdio_streams = None if request.is_http else StdioStreams()
     settings = settings_with_plans(command_settings(), request.plans)
     toolset = load_toolset(settings, references_of(request.tools, request.agents, request.tools_queue))
-    plans = templates_of(settings, toolset)
+    templates = templates_of(settings, toolset)
     listener = _listener(request) if request.is_http else None
 
     async def work(interrupt_handling: InterruptHandling) -> int:
@@ -51,7 +51,7 @@ def mcp(request: McpRequest, output: Output) -> int:
                 sessions=Sessions(connection, runs, task_queue=settings.task_queue),
                 steering=Steering(connection),
                 toolset=toolset,
-                templates=plans if plans is not None else {},
+                templates=templates if templates is not None else {},
                 is_serving=is_serving,
             )
             if stdio_streams is not None:

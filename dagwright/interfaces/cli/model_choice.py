@@ -11,9 +11,9 @@ from dagwright.toolset.toolset import Toolset
 def require_model(
     model: str | None, settings: Settings, toolset: Toolset, *, is_detached: bool, node_id: str | None = None
 ) -> None:
-    """Check that the environment of this process configures a model, if a run needs one.
+    """Check that a model is configured for a run that needs one.
 
-    This process does not know the environment of workers in other processes.
+    Only the environment of this process is checked; workers in other processes may have another environment.
 
     Args:
         model: the model that the command names.

@@ -16,7 +16,7 @@ from dagwright.settings import load_settings
 from dagwright.tools import load_tools
 from dagwright.toolset.toolset import load_toolset
 
-_MAX_CHARACTERS = 70
+_MAX_NAME_CHARACTERS = 70
 _TEST_COMMAND = "python -m pytest -p no:asyncio test_{}.py"
 """`pytest-asyncio` is disabled, because it would warn about a missing setting in an empty folder."""
 
@@ -121,7 +121,7 @@ def write_worker(name: str, output: Output) -> int:
 
 
 def _check_name(name: str) -> None:
-    if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii() or len(name) > _MAX_CHARACTERS:
+    if not name.isidentifier() or keyword.iskeyword(name) or not name.isascii() or len(name) > _MAX_NAME_CHARACTERS:
         raise CommandError(f"invalid name {name[:50]!r} of a worker tool: use ASCII letters, digits and _, no keyword")
     if name in sys.stdlib_module_names or (not Path(f"{name}.py").exists() and importlib.util.find_spec(name)):
         raise CommandError(f"{name!r} is the name of an installed module, which {name}.py would hide; choose another")
@@ -133,10 +133,10 @@ def _check_name(name: str) -> None:
         )
     if is_reserved(name) or name in RESERVED_IDS:
         raise CommandError(f"{name!r} is the ID of a node that runs use; choose another")
-    tools_by_owner = [(load_toolset(load_settings()).built_in, "a built-in tool")]
+    tools_and_owners = [(load_toolset(load_settings()).built_in, "a built-in tool")]
     modules = (module for plugin in installed_plugins() for module in plugin.plugin.worker_tools)
-    tools_by_owner += [(load_tools([module]), f"a worker tool of {module}") for module in modules]
-    for tools, owner in tools_by_owner:
+    tools_and_owners += [(load_tools([module]), f"a worker tool of {module}") for module in modules]
+    for tools, owner in tools_and_owners:
         if taken_name := next((tool.name for tool in tools if _normalize(tool.name) == _normalize(name)), None):
             difference = "" if taken_name == name else f", {taken_name}"
             raise CommandError(f"{name!r} is the name of {owner}{difference}; choose another")

@@ -19,7 +19,7 @@ from dagwright.interfaces.cli.output import one_line
 if TYPE_CHECKING:
     from dagwright.features.run_scheduler import RunScheduler
 
-_TIMEOUTS = {
+_TIMEOUT_TEXTS = {
     "activity Heartbeat timeout": "its worker died or hung",
     "activity StartToClose timeout": "it exceeded its timeout",
     "activity ScheduleToStart timeout": "no worker started it in time",
@@ -34,7 +34,7 @@ _KIND_NAMES = {"human": "a person"}
 
 def explain_failure(message: str) -> str:
     """Return the message of a failed attempt, with timeouts of the server explained."""
-    return _TIMEOUTS.get(message, message)
+    return _TIMEOUT_TEXTS.get(message, message)
 
 
 def displayed_counts(scheduler: "RunScheduler") -> Counter[NodeStatus]:
@@ -47,7 +47,7 @@ def displayed_counts(scheduler: "RunScheduler") -> Counter[NodeStatus]:
 
 
 def node_status(node: Mapping[str, Any]) -> NodeStatus:
-    """Return the displayed state of a node in a document; like `displayed_status` for a record."""
+    """Return the displayed state of a node in a document, as `displayed_status` does for a record."""
     error = node["error"]
     node_error = NodeError(str(error["code"]), "") if error else None
     return displayed_status(Record(NodeStatus(node["status"]), error=node_error, reason=node.get("reason")))
@@ -84,7 +84,7 @@ def failed_items_text(failure: Mapping[str, Any]) -> str:
 
 
 def has_default_result(node: Mapping[str, Any]) -> bool:
-    """Return whether a node failed and completed with the default value of its plan."""
+    """Return whether the call of a node failed and the node completed with the default value of its plan."""
     return node["status"] == "completed" and bool(node["error"])
 
 
@@ -164,10 +164,10 @@ def closing_text(answer: Mapping[str, Any]) -> str:
 
 def assignees_text(answer: Mapping[str, Any]) -> str:
     """Format the assignees of a request, with times: `requested from ann at …, escalated to boss at …`."""
-    first_request = f"requested from {answer['requested_from'] or 'anyone'} at {_local_date_of(answer['requested_at'])}"
+    request_text = f"requested from {answer['requested_from'] or 'anyone'} at {_local_date_of(answer['requested_at'])}"
     return ", ".join(
         [
-            first_request,
+            request_text,
             *(
                 f"escalated to {escalation['to']} at {_local_date_of(escalation['at'])}"
                 for escalation in answer["escalations"]
@@ -184,10 +184,10 @@ def usage_text(usage: Mapping[str, Any]) -> str:
     """Describe the usage of models. A cost with unknown parts is `at least` an amount."""
     calls, tokens = usage["calls"], usage["tokens"]
     message = f"{format_count(tokens, 'token')} in {format_count(calls, 'model call')}"
-    costless_calls = usage["unpriced_calls"] + usage["uncounted_calls"]
-    if costless_calls >= calls:
+    calls_of_unknown_cost = usage["unpriced_calls"] + usage["uncounted_calls"]
+    if calls_of_unknown_cost >= calls:
         return message
-    return f"{message}, cost {'at least ' if costless_calls else ''}{usage['money']}"
+    return f"{message}, cost {'at least ' if calls_of_unknown_cost else ''}{usage['money']}"
 
 
 def lineage_texts(lineage: Mapping[str, Any]) -> dict[str, str]:
@@ -203,7 +203,7 @@ def lineage_texts(lineage: Mapping[str, Any]) -> dict[str, str]:
     return texts | ({"omitted": f"{omitted:,} more calls, files and URLs"} if omitted else {})
 
 
-def _unpriced_lines(usage: Mapping[str, Any]) -> list[str]:
+def _unknown_cost_lines(usage: Mapping[str, Any]) -> list[str]:
     """Return a line for each reason why calls have no known cost, with the number of the calls."""
     unpriced_calls, uncounted_calls = usage["unpriced_calls"], usage["uncounted_calls"]
     reason = "because no price table has the model; add a price to the file of DAGWRIGHT_PRICES"
@@ -218,5 +218,5 @@ def usage_lines(document: Mapping[str, Any]) -> list[str]:
     usage = document["usage"]
     if not usage:
         return []
-    agents = [f"  agent {one_line(name)}: {usage_text(used)}" for name, used in usage.get("agents", {}).items()]
-    return [f"used: {usage_text(usage)}", *agents, *_unpriced_lines(usage)]
+    agent_lines = [f"  agent {one_line(name)}: {usage_text(used)}" for name, used in usage.get("agents", {}).items()]
+    return [f"used: {usage_text(usage)}", *agent_lines, *_unknown_cost_lines(usage)]

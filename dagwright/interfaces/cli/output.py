@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
 from dagwright.core.text import cut_characters
-from dagwright.interfaces.cli.json_streaming import Parts, write_object
+from dagwright.interfaces.cli.json_streaming import Members, write_object
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -79,7 +79,7 @@ class Output:
         self._stdout.write(f"{_encodable(text)}\n")
         self._stdout.flush()
 
-    async def stream(self, parts: Parts) -> None:
+    async def stream(self, parts: Members) -> None:
         """Write a JSON object to stdout part by part; the object may be larger than the memory."""
         await write_object(parts, lambda text: self._stdout.write(_encodable(text)))
         self._stdout.write("\n")

@@ -68,19 +68,19 @@ def stop_signal() -> asyncio.Event:
     def stop() -> None:
         if stop_event.is_set():
             # The second signal arrived before its handler was set.
-            leave_at_once()
+            end_process_at_once()
         stop_event.set()
         for number in numbers:
             # Without the loop, because a step may block the loop.
             loop.remove_signal_handler(number)
-            signal.signal(number, leave_at_once)
+            signal.signal(number, end_process_at_once)
 
     for number in numbers:
         loop.add_signal_handler(number, stop)
     return stop_event
 
 
-def leave_at_once(*_: object) -> None:
+def end_process_at_once(*_: object) -> None:
     """End the process immediately, without cleanup."""
     # `sys.exit` would clean up, but a second Ctrl-C skips the cleanup. The server stores the state of all runs.
     os._exit(ExitCode.INTERRUPTED)

@@ -12,7 +12,11 @@ from dagwright.core.errors import PlanInvalid
 from dagwright.core.model.compiled import first_model_node
 from dagwright.core.validation.inputs import schema_of_missing_inputs
 from dagwright.interfaces.cli.command_arguments import ShowRequest
-from dagwright.interfaces.cli.command_connection import command_settings, open_command_connection, with_lasting_ui_link
+from dagwright.interfaces.cli.command_connection import (
+    command_settings,
+    open_command_connection,
+    server_with_lasting_ui_link,
+)
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode, exit_code_of
 from dagwright.interfaces.cli.follow_run import RunFollower
@@ -223,14 +227,14 @@ async def follow_to_end(
     """
     runs, output, workflow_id = open_runs(connection, settings), presentation.output, followed_run.workflow_id
     view = await runs.reader(workflow_id).read()
-    server = with_lasting_ui_link(connection, settings) if view.is_closed else connection.server
+    server = server_with_lasting_ui_link(connection, settings) if view.is_closed else connection.server
     url = server.run_url(workflow_id, run_id=view.run_id)
     output.print(with_link(followed_run.first_line(has_ended=view.is_closed), url))
     if not view.is_closed:
         async with serving_toolset(connection.client, toolset, settings=settings):
             if presentation.on_served is not None:
                 await presentation.on_served(runs, workflow_id, output)
-            view = await RunFollower(runs, connection.client, workflow_id, output=output).until()
+            view = await RunFollower(runs, connection.client, workflow_id, output=output).follow_until()
             await _show_end(runs, view, presentation)
             # Before the worker drains: a step that does not end must not delay the result.
             if presentation.exit_watchdog is not None:

@@ -10,7 +10,12 @@ from dagwright.client.list_cursors import ListCursor
 from dagwright.client.runs import open_runs
 from dagwright.client.sessions import Sessions, SessionView
 from dagwright.core.model.times import seconds_of
-from dagwright.interfaces.cli.command_connection import command_settings, next_page, open_read_connection, read_cursor
+from dagwright.interfaces.cli.command_connection import (
+    command_settings,
+    next_page_field,
+    open_read_connection,
+    parse_cursor,
+)
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ExitCode
 from dagwright.interfaces.cli.goal_commands import SessionRequest
@@ -33,7 +38,7 @@ def session(request: SessionRequest, output: Output) -> int:
     if request.is_ending and request.name is None:
         raise CommandError("--end needs the name of a session")
     name = session_name(request.name) if request.name is not None else None
-    settings, after = command_settings(), read_cursor(request.after)
+    settings, after = command_settings(), parse_cursor(request.after)
 
     async def work(_: InterruptHandling) -> int:
         async with open_read_connection(settings, output) as connection:
@@ -58,7 +63,7 @@ def session(request: SessionRequest, output: Output) -> int:
 
 def _print_sessions(views: Sequence[SessionView], cursor: ListCursor | None, output: Output) -> None:
     if output.is_json:
-        output.document({"sessions": [view.to_line() for view in views], **next_page(cursor)})
+        output.document({"sessions": [view.to_line() for view in views], **next_page_field(cursor)})
         return
     if cursor is not None:
         output.log(f"there are more sessions; continue with `--after {cursor}`")

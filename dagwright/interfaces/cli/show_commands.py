@@ -18,7 +18,12 @@ from dagwright.history.document_hydration import output_loss_reason
 from dagwright.history.executions import NodeNotFound
 from dagwright.interfaces.cli.background import STARTING_MESSAGE, is_worker_starting
 from dagwright.interfaces.cli.command_arguments import ShowRequest
-from dagwright.interfaces.cli.command_connection import command_settings, next_page, open_read_connection, read_cursor
+from dagwright.interfaces.cli.command_connection import (
+    command_settings,
+    next_page_field,
+    open_read_connection,
+    parse_cursor,
+)
 from dagwright.interfaces.cli.command_loop import InterruptHandling, run_async
 from dagwright.interfaces.cli.exit_codes import CommandError, ErrorStatus, ExitCode, exit_code_of
 from dagwright.interfaces.cli.graph_drawing import mermaid, svg
@@ -74,12 +79,12 @@ def list_runs(request: ListRequest, output: Output) -> int:
     run_filter = RunFilter(
         status=request.status, title=request.title, since=since, tags=tags, template=request.template
     )
-    after = read_cursor(request.after)
+    after = parse_cursor(request.after)
 
     async def work_with_runs(runs: "Runs", server: Server) -> int:
         summaries, cursor = await runs.filled_page_of_runs(limit=request.limit, run_filter=run_filter, after=after)
         if output.is_json:
-            output.document({"runs": [run.to_json() for run in summaries], **next_page(cursor)})
+            output.document({"runs": [run.to_json() for run in summaries], **next_page_field(cursor)})
             return ExitCode.COMPLETED
         if summaries:
             output.show(_table(summaries))

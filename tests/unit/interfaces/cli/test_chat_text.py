@@ -21,13 +21,13 @@ from dagwright.interfaces.cli.chat_text import (
     help_lines,
     parse_input,
     status_line,
-    unknown_command,
+    unknown_command_message,
 )
 from dagwright.interfaces.cli.command_loop import InterruptHandling
 from dagwright.interfaces.cli.exit_codes import ExitCode
 from dagwright.interfaces.cli.goal_commands import AskRequest, ChatRequest
 from dagwright.interfaces.cli.output import Output
-from dagwright.interfaces.cli.process_exit import leave_at_once
+from dagwright.interfaces.cli.process_exit import end_process_at_once
 from dagwright.interfaces.cli.round_text import NO_CALLS, new_lines, reason_lines, round_lines
 from dagwright.interfaces.cli.rounds_display import rounds_table
 from dagwright.interfaces.cli.session_command import turn_lines
@@ -88,8 +88,8 @@ def test_help_lists_all_commands_and_a_mistyped_one_gets_a_hint() -> None:
     assert command_hint("Exit") == "/quit ends the chat; 'Exit' was not sent"
     assert command_hint("help") == "/help lists the commands; 'help' was not sent"
     assert command_hint("help me") is None
-    assert unknown_command("/staus") == "unknown command /staus; did you mean /status?"
-    assert unknown_command("/nonsense") == "unknown command /nonsense; /help lists the commands"
+    assert unknown_command_message("/staus") == "unknown command /staus; did you mean /status?"
+    assert unknown_command_message("/nonsense") == "unknown command /nonsense; /help lists the commands"
 
 
 def test_status_reports_current_work() -> None:
@@ -245,13 +245,13 @@ async def test_second_ctrl_c_ends_a_chat_whose_server_does_not_respond(monkeypat
     chat = Chat(
         resources, cast("Any", _TypedLines()), AskRequest(text=""), output=output, interrupt_handling=interrupt_handling
     )
-    chat_task = asyncio.create_task(chat.continue_session("s", is_new=True))
+    chat_task = asyncio.create_task(chat.answer_messages("s", is_new=True))
     await eventually(lambda: sessions.answers == -1 and interrupt_handling.on_next_interrupt is not None)
     interrupt, interrupt_handling.on_next_interrupt = interrupt_handling.on_next_interrupt, None
     assert interrupt is not None
     interrupt()
     # A second Ctrl-C does not wait for the server.
-    await eventually(lambda: sessions.answers == -2 and _next_of(interrupt_handling) is leave_at_once)
+    await eventually(lambda: sessions.answers == -2 and _next_of(interrupt_handling) is end_process_at_once)
     assert await chat_task == ExitCode.INTERRUPTED
     assert output.printed[-1].startswith("the Temporal server does not respond; a started run continues")
 

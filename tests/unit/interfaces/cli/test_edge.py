@@ -38,7 +38,7 @@ def _exit_code_of(error: BaseException, folder: Path, *, is_json: bool = False, 
         raise error
 
     settings = Settings.model_validate({"state_dir": folder, "log_level": log_level})
-    return run_guarded(command, Output(is_json=is_json), settings=lambda: settings)
+    return run_guarded(command, Output(is_json=is_json), load_settings=lambda: settings)
 
 
 def _rpc(status: RPCStatusCode) -> RPCError:
