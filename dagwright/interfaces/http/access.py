@@ -26,14 +26,14 @@ from dagwright.process.health import LIVEZ, READYZ
 _PUBLIC_PATHS = (LIVEZ, READYZ, "/openapi.json", SWAGGER, REDOC, "/", CONSOLE)
 _PUBLIC_FOLDERS = (f"{CONSOLE}/", f"{SWAGGER}/")
 """Paths that need no key: they return no data of runs."""
-_BEARER = "bearer "
+_BEARER_PREFIX = "bearer "
 
 
 class AccessMiddleware:
     """Middleware that authenticates callers and enforces their limits.
 
     Args:
-        keys: keys of the API; if no key is required, all requests are accepted.
+        keys: keys of the API.
         usage: usage of each key at this gateway.
         stopping: set when the gateway drains: from then on it rejects requests.
         hosts: hosts and origins that browsers may send. Checked only if no key is required.
@@ -64,7 +64,7 @@ class AccessMiddleware:
             await error.response()(scope, receive, send)
             return
         scope[ASGI_CALLER] = caller
-        stream = None if caller.key is None else StreamReservation(self._usage, caller.key)
+        stream = None if caller.key_id is None else StreamReservation(self._usage, caller.key_id)
         scope[ASGI_STREAM] = stream
         try:
             await self._app(scope, _with_size_limit(receive, max_bytes), send)
@@ -83,7 +83,7 @@ class AccessMiddleware:
             return ANYONE
         headers = Headers(scope=scope)
         authorization = headers.get("authorization") or ""
-        key = authorization[len(_BEARER) :].strip() if authorization.lower().startswith(_BEARER) else ""
+        key = authorization[len(_BEARER_PREFIX) :].strip() if authorization.lower().startswith(_BEARER_PREFIX) else ""
         try:
             if not self._keys.are_required():
                 self._reject_foreign_origin(headers)
@@ -99,10 +99,10 @@ class AccessMiddleware:
         return caller
 
     def _count_invalid_key(self, scope: AsgiScope) -> None:
-        """Count a request with an invalid key against its address.
+        """Count a request with an invalid key against the address of the client.
 
         Raises:
-            ApiError: the address has sent too many. A valid key from the same address is still accepted.
+            ApiError: the address has sent too many such requests. A valid key from the same address is still accepted.
         """
         address = (scope.get("client") or ("",))[0]
         if (wait_s := self._usage.invalid_keys.count(address)) > 0:
@@ -115,7 +115,7 @@ class AccessMiddleware:
             raise ApiError(code, message)
 
     def _enforce_request_rate(self, caller: Caller) -> None:
-        if caller.key is not None and (wait_s := self._usage.count_request(caller.key)) > 0:
+        if caller.key_id is not None and (wait_s := self._usage.count_request(caller.key_id)) > 0:
             message = f"a key may make {self._usage.limits.requests_per_minute:,} requests a minute"
             raise rate_limit_error(message, retry_after_s=wait_s)
 

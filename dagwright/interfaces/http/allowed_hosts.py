@@ -25,7 +25,8 @@ class AllowedHosts:
     Args:
         names: hosts of a proxy in front of the gateway; pages of these hosts may use any port and scheme.
         origins: origins of other pages that may call it, such as `https://a.example.com`.
-        listening_host: host that the gateway listens on, besides `localhost`; its pages have the port of `Host`.
+        listening_host: host that the gateway listens on, besides `localhost`. Pages of both hosts may use the
+            port of the gateway only.
     """
 
     def __init__(

@@ -64,7 +64,7 @@ class ReceivedAnswer:
         self.total += len(separator) + len(piece.text)
         return separator + piece.text
 
-    def remaining(self, outcome: RunOutcome) -> str:
+    def remaining_text(self, outcome: RunOutcome) -> str:
         """Return the text that is still to be sent at the end: the rest of the answer, or the questions."""
         if outcome.requests:
             text = NEXT_TURN + outcome.text if outcome.text and self.text.mark.length else outcome.text
@@ -80,8 +80,7 @@ class AnswerStream:
     Args:
         cursor: cursor of the client; `None` for a new stream.
         progress: content in addition to the answer.
-        is_buffered: whether the answer is sent as a whole, for answers with a schema: only a whole answer can be
-            validated.
+        is_buffered: whether the answer is sent as a whole. An answer with a schema is validated before it is sent.
     """
 
     def __init__(
@@ -131,14 +130,16 @@ class AnswerStream:
         await self._answer.forget_superseded_text(context, run)
 
     def progress_of(self, moment: RunMoment) -> list[Event]:
-        """Return the progress events of a moment, which are sent in one event; may be empty."""
+        """Return the progress events of a moment; may be empty. One event of the stream contains all of them."""
         events = [*self._progress.events(moment)]
         self._last_moment = moment if moment.has_ended_or_waits else None
         self.cursor = replace(self.cursor, history=moment.cursor, run_checksums=self._progress.checksums)
         return events
 
     def final_progress(self, error: ApiError | None = None) -> list[Event]:
-        """Return the progress events of the run status after the answer, which are sent in one event; may be empty.
+        """Return the progress events of the run status after the answer; may be empty.
+
+        One event of the stream contains all of them.
 
         Args:
             error: the error that replaces the answer. After an error of the stream there are no events: the client
@@ -162,7 +163,7 @@ class AnswerStream:
         if self.cursor.closing and self.cursor.outcome_checksum in ("", outcome_checksum):
             self.cursor = replace(self.cursor, outcome_checksum=outcome_checksum)
             return ""
-        text = self._answer.remaining(outcome)
+        text = self._answer.remaining_text(outcome)
         self._move_cursor()
         # The text of questions is not part of the answer, so `mark` does not cover it.
         self.cursor = replace(self.cursor, closing=1 if outcome.requests else 0, outcome_checksum=outcome_checksum)

@@ -88,12 +88,12 @@ class KeyFile:
         self._keys: Mapping[str, Key] = {}
         self._version: tuple[int, int, int] | None = None
         """Version of the file that was read last."""
-        self._has_existed = False
+        self._has_seen_file = False
 
     def are_required(self) -> bool:
         """Return whether callers need a key; raises as `keys`."""
         self.keys()
-        return self._has_existed
+        return self._has_seen_file
 
     def keys(self) -> Mapping[str, Key]:
         """Return all keys by ID. The file is read again only if it has changed.
@@ -108,7 +108,7 @@ class KeyFile:
             return self._keys
         except OSError as error:
             raise KeysUnreadable(f"the keys in {self._path} cannot be read: {error.strerror}") from None
-        self._has_existed = True
+        self._has_seen_file = True
         version = (status.st_mtime_ns, status.st_ino, status.st_size)
         if version != self._version:
             self._keys, self._version = self._read(), version

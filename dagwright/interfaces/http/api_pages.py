@@ -28,13 +28,13 @@ _HEADERS: Mapping[str, str] = {
 
 def add_api_pages(app: FastAPI) -> None:
     """Serve both pages and their files."""
-    document = str(app.openapi_url)
+    document_url = str(app.openapi_url)
 
     async def swagger() -> Response:
         title = f"{app.title} - Swagger UI"
         return _with_headers(
             get_swagger_ui_html(
-                openapi_url=document,
+                openapi_url=document_url,
                 title=title,
                 swagger_js_url=_SWAGGER_SCRIPT,
                 swagger_css_url=_SWAGGER_STYLE,
@@ -46,7 +46,7 @@ def add_api_pages(app: FastAPI) -> None:
         title = f"{app.title} - ReDoc"
         return _with_headers(
             get_redoc_html(
-                openapi_url=document,
+                openapi_url=document_url,
                 title=title,
                 redoc_js_url=_REDOC_SCRIPT,
                 redoc_favicon_url=_ICON,

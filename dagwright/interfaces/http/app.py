@@ -97,7 +97,7 @@ class _App(FastAPI):
 
 
 def create_app(context: GatewayContext, *, host: str = "localhost") -> FastAPI:
-    """Return the application. The caller opens the gateway context before serving it and closes it afterwards.
+    """Return the application. The caller opens the gateway context before the application is served.
 
     Args:
         host: the host that the server listens on.

@@ -92,7 +92,7 @@ async def put_limit(subject: str, body: CallLimitBody, context: ContextDep) -> R
 async def delete_limit(subject: str, context: ContextDep) -> Response:
     """Remove the limit that was set at run time, or else the declared limit.
 
-    A declared limit returns as long as a worker declares it.
+    A declared limit applies again as soon as a worker declares it.
     """
     try:
         removed_limit: dict[str, Any] = asdict(await remove_limit(context.runs.client, subject))

@@ -36,34 +36,34 @@ class Caller:
 
     Args:
         owner: owner of the runs that the caller sees and starts; `None` for a caller that sees all runs.
-        key: ID of its key; `None` if no key is required.
+        key_id: ID of the key of the caller; `None` if no key is required.
         weight: weight of the owner's runs when worker slots are shared between owners.
     """
 
     owner: str | None = None
     scopes: frozenset[KeyScope] = frozenset(KeyScope)
-    key: str | None = None
+    key_id: str | None = None
     weight: float = 1.0
 
     @property
     def run_owner(self) -> str | None:
-        """Owner whose limit of open runs applies to the runs that it starts; `None` if no key is required."""
-        return ALL_OWNERS if self.owner is None and self.key is not None else self.owner
+        """Owner whose limit of open runs applies to the runs that the caller starts; `None` if no key is required."""
+        return ALL_OWNERS if self.owner is None and self.key_id is not None else self.owner
 
     @property
     def fairness(self) -> Fairness | None:
-        """Fairness of the runs that it starts."""
+        """Fairness of the runs that the caller starts."""
         return fairness_of_owner(self.run_owner, self.weight)
 
     @property
     def actor_name(self) -> str | None:
         """Name recorded for its commands and answers: its owner, else the ID of its key; `None` without a key."""
-        return self.owner or self.key
+        return self.owner or self.key_id
 
     @property
     def answerable_requests(self) -> MayAnswer:
         """Requests of its runs that it may answer: with a key, requests assigned to others need the scope `operate`."""
-        return "all" if self.key is None or KeyScope.OPERATE in self.scopes else "unassigned"
+        return "all" if self.key_id is None or KeyScope.OPERATE in self.scopes else "unassigned"
 
     def can_see(self, owner: str | None) -> bool:
         """Return whether it sees the runs and sessions of an owner."""

@@ -68,7 +68,7 @@ UNKNOWN_MODEL = "run"
 @router.post(
     "/v1/chat/completions",
     summary="Create a chat completion",
-    dependencies=[GATEWAY_HEADERS, scope_dependency(KeyScope.RUN, KeyScope.ANSWER, unless_header=HEADER)],
+    dependencies=[GATEWAY_HEADERS, scope_dependency(KeyScope.RUN, KeyScope.ANSWER, read_only_header=HEADER)],
     responses=response_docs(
         ChatCompletion, examples.COMPLETION, events=(examples.CHUNKS, CompletionChunk), headers=ANSWER_HEADERS
     ),
@@ -87,7 +87,7 @@ async def complete(
     fields = body.model_dump(exclude_unset=True)
     options, cursor = gateway_options(fields, request.headers), cursor_in(request.headers, StreamKind.CHAT)
     if body.stream:
-        # Rejects the request before a run is started.
+        # A caller with too many open streams is rejected here, before a run is started.
         context.reserve_stream()
     target = target_of(context, body.model)
     reject_rounds(target, options)
@@ -150,7 +150,7 @@ async def stream_answer(
 
 
 def _is_answered_by_model(options: GatewayOptions, target: Target, body: ChatBody) -> bool:
-    """Return whether the messages of a request need not be read, because the model answers it in any case."""
+    """Return whether the model certainly answers a request, whatever text its messages have."""
     if target.needs_run or options.routing_mode not in (None, RoutingMode.DIRECT):
         return False
     return options.routing_mode is RoutingMode.DIRECT or body.messages[-1].role != "tool"
@@ -240,8 +240,8 @@ async def _events(
         is_buffered=run_request.output is not None,
     )
     chunks = _Chunks(run_request, stream, with_usage=with_usage)
-    for role in stream.opening_events([{"role": "assistant", "content": ""}]):
-        yield chunks.delta(role)
+    for first_delta in stream.opening_events([{"role": "assistant", "content": ""}]):
+        yield chunks.delta(first_delta)
     try:
         answered_requests = await asyncio.shield(start_task)
         last_moment: RunMoment | None = None

@@ -40,13 +40,13 @@ class _Files(StaticFiles):
 def add_console(app: FastAPI) -> None:
     """Serve the page, and redirect the root path to it."""
 
-    async def to_console() -> Response:
+    async def redirect_to_console() -> Response:
         return RedirectResponse(f"{ROOT}/")
 
     async def layout() -> Response:
         return FileResponse(_layout_library(), media_type="text/javascript", headers=dict(_HEADERS))
 
-    app.add_api_route("/", to_console, include_in_schema=False)
+    app.add_api_route("/", redirect_to_console, include_in_schema=False)
     app.add_api_route(_LAYOUT, layout, include_in_schema=False)
     app.mount(ROOT, _Files(directory=_FILES, html=True))
 

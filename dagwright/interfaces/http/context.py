@@ -52,7 +52,7 @@ class GatewayContext:
         stopping: set when the gateway stops: streams end then, and their clients reconnect to another gateway.
         caller: the caller of the current request.
         stream_reservation: reservation for a stream of the current request; `None` if no key is required.
-        run_quotas: owner -> quota of running plans.
+        run_quotas: owner -> quota of open runs.
         plan_checks: checks of plans that callers send.
         active_starts: runs that this gateway is starting, including those that wait for their sessions.
         plan_folder: folder of the templates; `None` if the templates do not change.
@@ -91,7 +91,7 @@ class GatewayContext:
 
         The UI has full access to all workflows. The UI of a development server is off as soon as keys exist.
         """
-        is_ui_off = self.server.pid is not None and self.caller.key is not None
+        is_ui_off = self.server.pid is not None and self.caller.key_id is not None
         if is_ui_off or KeyScope.OPERATE not in self.caller.scopes:
             return replace(self.server, ui_url=None)
         return self.server
@@ -133,7 +133,7 @@ class GatewayContext:
     def run_in_background(self, coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run work to its end, even if the client disconnects.
 
-        Await the task through `asyncio.shield`: otherwise cancelling the caller cancels the task.
+        Await the task through `asyncio.shield`: otherwise the task is cancelled with the coroutine that awaits it.
         """
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
@@ -220,7 +220,7 @@ ContextDep = Annotated[GatewayContext, Depends(context_of)]
 
 
 def context_with_plans(context: ContextDep) -> GatewayContext:
-    """Return the context with the current templates. FastAPI calls it in a thread, since it reads files."""
+    """Return the context with the current templates. FastAPI calls this function in a thread, as it reads files."""
     if context.plan_folder is None:
         return context
     published_templates = context.plan_folder.read()
@@ -244,25 +244,25 @@ class RequiredScopes:
 
     Args:
         scopes: the caller must have one of these scopes.
-        unless_header: a header that makes the request read-only, so that it requires no scope.
+        read_only_header: a header that makes the request read-only, so that it requires no scope.
     """
 
     scopes: tuple[KeyScope, ...]
-    unless_header: str = ""
+    read_only_header: str = ""
 
     def __call__(self, context: ContextDep, request: Request) -> None:
         """Raise `ApiError` if the caller has none of the scopes."""
-        if self.unless_header not in request.headers and not context.caller.scopes & set(self.scopes):
+        if self.read_only_header not in request.headers and not context.caller.scopes & set(self.scopes):
             require_scope(context, self.scopes[0])
 
 
-def scope_dependency(*scopes: KeyScope, unless_header: str = "") -> Any:
+def scope_dependency(*scopes: KeyScope, read_only_header: str = "") -> Any:
     """Return the dependency `RequiredScopes`."""
-    return Depends(RequiredScopes(scopes, unless_header))
+    return Depends(RequiredScopes(scopes, read_only_header))
 
 
 @dataclass(frozen=True, slots=True)
-class RequiresAllOwners(RequiredScopes):
+class AllOwnersRequirement(RequiredScopes):
     """Dependency of a route that changes something for the runs of all owners."""
 
     def __call__(self, context: ContextDep, request: Request) -> None:  # noqa: ARG002 - signature of the dependency
@@ -273,5 +273,5 @@ class RequiresAllOwners(RequiredScopes):
 
 
 def all_owners_dependency() -> Any:
-    """Return the dependency `RequiresAllOwners`."""
-    return Depends(RequiresAllOwners(()))
+    """Return the dependency `AllOwnersRequirement`."""
+    return Depends(AllOwnersRequirement(()))

@@ -61,7 +61,7 @@ def conversation_of(messages: Sequence[ChatMessage], *, run: str | None = None) 
     """Interpret messages.
 
     Args:
-        run: run whose questions are answered by function results without a call in the messages.
+        run: the run that a function result answers if the messages do not have the call of the function.
 
     Raises:
         ApiError: no run accepts the messages.

@@ -29,7 +29,7 @@ async def start_call(model_call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
     """Start a call of a model, and return its task when it ends or after `START_WAIT_S`.
 
     Raises:
-        ModelFailure: the call failed by then.
+        ModelFailure: the call failed before the task was returned.
     """
     task = asyncio.create_task(model_call)
     try:
@@ -52,11 +52,11 @@ async def _first_chunk(chunks: AsyncGenerator[Any, None]) -> Any:
     return await anext(chunks, None)
 
 
-async def _events(start_task: "asyncio.Task[Any]", chunks: AsyncGenerator[Any, None]) -> Events:
+async def _events(first_chunk_task: "asyncio.Task[Any]", chunks: AsyncGenerator[Any, None]) -> Events:
     async with aclosing(chunks):
         try:
             # If the client disconnects, the task is cancelled.
-            first_chunk = await start_task
+            first_chunk = await first_chunk_task
             if first_chunk is not None:
                 yield event(first_chunk, id="0")
             number = 0

@@ -92,7 +92,7 @@ class JsonRoute(APIRoute):
                 check_scopes(context, request)
             json_request = JsonRequest(request.scope, request.receive)
             limit = context.usage.limits.body_limit(request.method, request.url.path)
-            hold_lock = partial(context.plan_checks.hold_lock, context.caller.key, is_large=True)
+            hold_lock = partial(context.plan_checks.hold_lock, context.caller.key_id, is_large=True)
             await json_request.read_json(max_values=limit.max_values, hold_lock=hold_lock)
             return await handler(json_request)
 

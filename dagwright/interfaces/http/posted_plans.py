@@ -49,7 +49,7 @@ async def check_in_pool(
 
     async def check() -> tuple[T]:
         # A tuple, since the function may return `None`, which means a disconnect below.
-        return (await context.plan_checks.run(context.caller.key, size_bytes, function, *args, **keywords),)
+        return (await context.plan_checks.run(context.caller.key_id, size_bytes, function, *args, **keywords),)
 
     result = await await_unless_disconnected(check(), request)
     if result is None:
@@ -88,5 +88,5 @@ async def nodes_with_tools(
     if not isinstance(nodes, list) or not nodes:
         return {}
     complete_nodes = with_sub_plans(context, nodes)
-    async with context.plan_checks.hold_lock(context.caller.key):
+    async with context.plan_checks.hold_lock(context.caller.key_id):
         return await context.steering.nodes_of_answer(request_ref, complete_nodes, tools=context.toolset.declarations())

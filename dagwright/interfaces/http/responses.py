@@ -101,7 +101,7 @@ _RESPONSE_DOCS = response_docs(ResponseObject, examples.RESPONSE)
 @router.post(
     "/v1/responses",
     summary="Create a response",
-    dependencies=[GATEWAY_HEADERS, scope_dependency(KeyScope.RUN, KeyScope.ANSWER, unless_header=HEADER)],
+    dependencies=[GATEWAY_HEADERS, scope_dependency(KeyScope.RUN, KeyScope.ANSWER, read_only_header=HEADER)],
     responses=response_docs(
         ResponseObject, examples.RESPONSE, events=(examples.RESPONSE_EVENTS, ResponseEvent), headers=ANSWER_HEADERS
     ),

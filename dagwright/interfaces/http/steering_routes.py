@@ -80,7 +80,7 @@ async def add_nodes(run_id: str, body: AddNodesBody, context: PlansContextDep) -
     tools = context.toolset.declarations()
     run = await context.visible_run(run_id)
     nodes = with_sub_plans(context, body.nodes)
-    async with context.plan_checks.hold_lock(context.caller.key):
+    async with context.plan_checks.hold_lock(context.caller.key_id):
         by = actor_of(context, body).by
         return json_response(command_result(run, await context.steering.add_nodes(run, nodes, tools=tools, by=by)))
 

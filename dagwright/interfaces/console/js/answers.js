@@ -4,7 +4,7 @@ import { runPath } from "./api.js";
 import { el, fill, json, say } from "./dom.js";
 import { jsonForm, schemaForm } from "./forms.js";
 import { inlineMarkdown, markdown } from "./markdown.js";
-import { onThisPage } from "./page.js";
+import { createPageCheck } from "./page.js";
 import { temporalLink } from "./temporal.js";
 import { timeBetweenText, timeText } from "./times.js";
 import { userName } from "./user_name.js";
@@ -19,7 +19,7 @@ export function requestKey(request) {
 }
 
 /** The key of the node of a request. All items of a node have the same key, because one answer may apply to all of them. */
-export function askingNode(request) {
+export function nodeKeyOf(request) {
   const nodeId = (request.node_id ?? request.request_id).replace(/\[.*\]$/s, "");
   const parentPath = request.request_id.includes("/") ? request.request_id.slice(0, request.request_id.lastIndexOf("/") + 1) : "";
   return `${request.run_id}\n${parentPath.replace(/\[[^\]]*\]/g, "")}${nodeId}`;
@@ -30,13 +30,13 @@ export function askingNode(request) {
  *
  * sendAnswer: sends an answer, `sendAnswer({answer, all, note})`, and returns the result as text. Default: send to the run.
  * onDone: called when the answer was accepted.
- * countAlike: returns the number of open requests of the same node, including this one.
+ * countRequestsOfNode: returns the number of open requests of the node, including this request.
  * hidesRun: hides the run of the request.
  *
- * Returns the element; `isTouched()`: whether the user has entered something; `ended(message)`, to call when the request
- * is no longer open, which keeps a draft; `refresh()`; and `focus()`.
+ * Returns the element; `isTouched()`: whether the user has entered something; `showClosed(message)`, to call when
+ * the request is no longer open, which keeps a draft; `refresh()`; and `focus()`.
  */
-export function requestCard(request, { api, sendAnswer, onDone = () => {}, countAlike = () => 1, hidesRun = false }) {
+export function requestCard(request, { api, sendAnswer, onDone = () => {}, countRequestsOfNode = () => 1, hidesRun = false }) {
   cardCount += 1;
   const id = `request-${cardCount}`;
   const send = sendAnswer ?? ((submission) => sendToRun(request, submission, api));
@@ -75,7 +75,7 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
     const value = action.read();
     if (value === undefined) return;
     setBusy(true);
-    const isHere = onThisPage();
+    const isHere = createPageCheck();
     try {
       const message = await send({ answer: value, all: allCheckbox.checked, note: note.value.trim() || null });
       const answersAll = allCheckbox.checked;
@@ -94,7 +94,7 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
     element.setAttribute("aria-busy", String(isBusy));
   }
 
-  function ended(message) {
+  function showClosed(message) {
     if (!isTouched) {
       showAnswered(message);
       return;
@@ -116,15 +116,15 @@ export function requestCard(request, { api, sendAnswer, onDone = () => {}, count
 
   function refresh() {
     if (element.classList.contains("done")) return;
-    const count = countAlike();
+    const count = countRequestsOfNode();
     allRow.hidden = count < 2;
     if (count < 2) allCheckbox.checked = false;
-    fill(allLabel, ` Answer all ${count.toLocaleString("en")} questions of `, el("code", {}, askingNode(request).split("\n")[1]), " like this");
+    fill(allLabel, ` Answer all ${count.toLocaleString("en")} questions of `, el("code", {}, nodeKeyOf(request).split("\n")[1]), " like this");
     age.textContent = ` asked ${timeBetweenText(request.opened_at)} ago`;
   }
 
   refresh();
-  return { element, ended, refresh, isTouched: () => isTouched, focus: () => form.focus() };
+  return { element, showClosed, refresh, isTouched: () => isTouched, focus: () => form.focus() };
 }
 
 async function sendToRun(request, { answer, all, note }, api) {

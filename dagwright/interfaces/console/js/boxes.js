@@ -51,7 +51,7 @@ export class Boxes {
     const hadFocus = this.element.contains(document.activeElement);
     const visibleKeys = new Set();
     drawing.boxes.forEach((box, number) => {
-      const [x, y] = drawing.at[number];
+      const [x, y] = drawing.centers[number];
       const [width, height] = this.size(box);
       const isVisible = x + width / 2 >= visibleArea.left && x - width / 2 <= visibleArea.right && y + height / 2 >= visibleArea.top && y - height / 2 <= visibleArea.bottom;
       if (!isVisible && box.key !== this.current) return;
@@ -86,7 +86,7 @@ export class Boxes {
       const entry = this.#entries.get(key);
       if (entry) this.#fill(entry);
       const node = this.#model.nodes.get(key);
-      if (node && this.#model.open.has(itemsKey(key))) for (const id of this.#model.items.get(key).keys()) if (this.#entries.has(id)) this.#fill(this.#entries.get(id));
+      if (node && this.#model.openGroups.has(itemsKey(key))) for (const id of this.#model.items.get(key).keys()) if (this.#entries.has(id)) this.#fill(this.#entries.get(id));
     }
   }
 
@@ -130,7 +130,7 @@ export class Boxes {
     const attemptText = node.attempts > 1 ? `, attempt ${node.attempts}` : "";
     const completedItems = items ? [...items.values()].filter((item) => item.status === "completed").length : 0;
     const itemsText = items ? `, ${completedItems} of ${items.size} items completed` : "";
-    const isOpen = items && this.#model.open.has(itemsKey(box.id));
+    const isOpen = items && this.#model.openGroups.has(itemsKey(box.id));
     return {
       state: node.status,
       label: [`${name}: ${caption}${attemptText}${itemsText}`, node.tool, node.group].filter(Boolean).join(", "),

@@ -2,7 +2,7 @@
 
 import { nodePath, runPath } from "./api.js";
 import { el, fill, json } from "./dom.js";
-import { ENDED, stateMark } from "./states.js";
+import { ENDED_NODE_STATES, stateMark } from "./states.js";
 import { temporalLink } from "./temporal.js";
 import { timeBetweenText, timeText } from "./times.js";
 
@@ -99,7 +99,7 @@ export class Detail {
       ["Tool", node.tool],
       ["Attempts", node.attempts || null],
       [node.attempts > 1 ? "Last attempt started" : "Started", node.started_at && el("time", { datetime: node.started_at }, timeText(node.started_at))],
-      ["Took", node.started_at && timeBetweenText(node.started_at, ENDED.has(node.status) ? node.ended_at : null)],
+      ["Took", node.started_at && timeBetweenText(node.started_at, ENDED_NODE_STATES.has(node.status) ? node.ended_at : null)],
       ["Needs", this.#links(node.lineage?.inputs)],
       ["Blocked by", this.#links(node.blocked_by)],
       ["Message", node.message],

@@ -1,7 +1,7 @@
 // A dialog that asks for the parameters of a command, sends the command, and shows errors.
 
 import { el, say } from "./dom.js";
-import { onThisPage } from "./page.js";
+import { createPageCheck } from "./page.js";
 
 let dialogCount = 0;
 const openDialogs = new Set();
@@ -29,7 +29,7 @@ export function runName(run) {
 export function openDialog(title, { run: dialogRun, content, actions, isWide = false, focus }) {
   dialogCount += 1;
   const id = `dialog-${dialogCount}`;
-  const isHere = onThisPage();
+  const isHere = createPageCheck();
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   const buttons = actions.map((action) => {
     const cssClass = [action.isMain && "main", action.isDangerous && "danger"].filter(Boolean).join(" ");

@@ -6,7 +6,7 @@ import { answerRequest, chatRequest, follow } from "./chat_stream.js";
 import { el, fill, say } from "./dom.js";
 import { pause } from "./events.js";
 import { GrowingMarkdown } from "./markdown.js";
-import { countText, ENDED, stateMark, stateLabel } from "./states.js";
+import { countText, ENDED_NODE_STATES, stateMark, stateLabel } from "./states.js";
 import { temporalLink } from "./temporal.js";
 import { userName } from "./user_name.js";
 
@@ -117,7 +117,7 @@ export class Exchange {
     this.offline.hidden = true;
     this.stop.hidden = true;
     this.progress.open = false;
-    for (const card of this.cards.values()) if (!card.isDone) card.ended("This request is closed.");
+    for (const card of this.cards.values()) if (!card.isDone) card.showClosed("This request is closed.");
     this.onEnd(this);
   }
 
@@ -154,7 +154,7 @@ export class Exchange {
     const status = type === "node.started" ? "running" : type.slice("node.".length);
     const known = this.nodes.get(node);
     // A stream that reconnects may repeat the starts of nodes.
-    if (type === "node.started" && known && ENDED.has(known.status)) return;
+    if (type === "node.started" && known && ENDED_NODE_STATES.has(known.status)) return;
     this.nodes.set(node, { status, title: data.title, tool: data.tool });
     this.draw();
   }
@@ -235,7 +235,7 @@ export class Exchange {
       const open = new Set(requests.map(requestKey));
       for (const [key, card] of this.cards) {
         if (open.has(key)) continue;
-        if (!card.isDone) card.ended("This request was answered elsewhere, or is closed.");
+        if (!card.isDone) card.showClosed("This request was answered elsewhere, or is closed.");
         this.cards.delete(key);
       }
       return requests;

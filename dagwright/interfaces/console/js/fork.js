@@ -4,7 +4,7 @@ import { runPath } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { el, fill, say } from "./dom.js";
 import { schemaForm } from "./forms.js";
-import { onThisPage } from "./page.js";
+import { createPageCheck } from "./page.js";
 
 const SHOWN = 100;
 const EFFECTS = { write: "changes external state", idempotent: "changes external state, once per idempotency key" };
@@ -12,7 +12,7 @@ const EFFECTS = { write: "changes external state", idempotent: "changes external
 /** Opens the dialog; rerun: nodes and items to execute again. */
 export async function openFork(run, { api, go, rerun = [] }) {
   const id = run.run_id;
-  const isHere = onThisPage();
+  const isHere = createPageCheck();
   let currentInputs;
   try {
     currentInputs = await api.get(runPath(id, "/inputs"));

@@ -68,7 +68,7 @@ export class GraphView {
   draw() {
     const drawing = this.#model.boxes();
     const signature = `${drawing.boxes.map((box) => box.key).join("\n")}\n\n${drawing.edges.length}`;
-    if (signature === this.#signature && this.#drawing?.at) {
+    if (signature === this.#signature && this.#drawing?.centers) {
       Object.assign(this.#drawing, { boxes: drawing.boxes, boxOf: drawing.boxOf });
       this.#redraw();
       return;
@@ -82,10 +82,10 @@ export class GraphView {
     this.#worker.postMessage({ layoutNumber: this.#layoutNumber, sizes: drawing.boxes.map((box) => this.boxes.size(box)), edges: drawing.pairs });
   }
 
-  #applyLayout({ layoutNumber, at, lines, width, height }) {
+  #applyLayout({ layoutNumber, centers, lines, width, height }) {
     if (layoutNumber !== this.#layoutNumber) return;
-    this.#drawing = Object.assign(this.#nextDrawing, { at, lines, width, height });
-    this.#drawing.ends = at.map(() => [[], []]);
+    this.#drawing = Object.assign(this.#nextDrawing, { centers, lines, width, height });
+    this.#drawing.ends = centers.map(() => [[], []]);
     this.#drawing.pairs.forEach(([from, to], edge) => {
       this.#drawing.ends[from][1].push(edge);
       this.#drawing.ends[to][0].push(edge);
@@ -96,7 +96,7 @@ export class GraphView {
     this.boxes.clear();
     this.#showOpenGroups();
     this.fold.hidden = !this.#model.hasGroups;
-    if (!this.#hasFitted) this.viewport.fit(width, height, { smallest: groups ? READABLE : 0 });
+    if (!this.#hasFitted) this.viewport.fit(width, height, { minScale: groups ? READABLE : 0 });
     this.#hasFitted = true;
     this.#redraw();
     if (this.#target !== null) this.#show(this.#target);
@@ -123,7 +123,7 @@ export class GraphView {
   }
 
   #fit() {
-    if (this.#drawing?.at) this.viewport.fit(this.#drawing.width, this.#drawing.height);
+    if (this.#drawing?.centers) this.viewport.fit(this.#drawing.width, this.#drawing.height);
   }
 
   #redraw() {
@@ -144,7 +144,7 @@ export class GraphView {
 
   #paint() {
     const drawing = this.#drawing;
-    if (!drawing?.at) return;
+    if (!drawing?.centers) return;
     this.scene.setAttribute("transform", this.viewport.transform);
     const isFar = this.viewport.scale < READABLE;
     const visibleArea = this.viewport.visibleArea;
@@ -187,7 +187,7 @@ export class GraphView {
   /** Switch between one box per group and one box per node. */
   #fold() {
     this.#model.isFolded = !this.#model.isFolded;
-    this.#model.open.clear();
+    this.#model.openGroups.clear();
     this.fold.setAttribute("aria-pressed", String(this.#model.isFolded));
     this.draw();
   }
@@ -195,7 +195,7 @@ export class GraphView {
   /** Open a group and go to its first member, or close the group. */
   #toggle(key, label) {
     this.#model.toggle(key, label);
-    const member = this.#model.open.has(key) && this.#model.boxes().boxes.find((box) => box.within?.key === key || isPartOf(box.key, key));
+    const member = this.#model.openGroups.has(key) && this.#model.boxes().boxes.find((box) => box.openGroup?.key === key || isPartOf(box.key, key));
     this.#target = member ? { key: member.key, focus: true } : null;
     this.draw();
   }
@@ -203,7 +203,7 @@ export class GraphView {
   #showOpenGroups() {
     const close = (key, label) =>
       el("button", { type: "button", "aria-label": `Close ${label}`, onclick: () => this.#toggle(key) }, `${label} ✕`);
-    fill(this.opened, [...this.#model.open].map(([key, label]) => close(key, label)));
+    fill(this.opened, [...this.#model.openGroups].map(([key, label]) => close(key, label)));
   }
 
   /** Go to a node, and open its groups. */
@@ -211,7 +211,7 @@ export class GraphView {
     this.#model.reveal(id);
     this.#target = { key: id, focus };
     this.draw();
-    if (this.#drawing?.at && this.#drawing.indexes.has(id)) this.#show(this.#target);
+    if (this.#drawing?.centers && this.#drawing.indexes.has(id)) this.#show(this.#target);
   }
 
   #show({ key, focus }) {
@@ -219,7 +219,7 @@ export class GraphView {
     const number = drawing.indexes.get(key) ?? drawing.indexes.get(drawing.boxOf.get(key));
     if (number === undefined) return;
     this.#target = null;
-    const [x, y] = drawing.at[number];
+    const [x, y] = drawing.centers[number];
     if (focus) this.viewport.center(x, y, READABLE);
     else this.viewport.bringIntoView(x, y);
     this.#redraw();
@@ -242,13 +242,13 @@ export class GraphView {
 
   /** Go from a box along an edge, or to the box above or below it. */
   #step(from, arrow) {
-    const { ends, pairs, at, boxes } = this.#drawing;
+    const { ends, pairs, centers, boxes } = this.#drawing;
     let next;
     if (arrow === "ArrowRight") next = ends[from][1].map((edge) => pairs[edge][1])[0];
     else if (arrow === "ArrowLeft") next = ends[from][0].map((edge) => pairs[edge][0])[0];
-    else next = nearestInColumn(at, from, arrow === "ArrowDown" ? 1 : -1);
+    else next = nearestInColumn(centers, from, arrow === "ArrowDown" ? 1 : -1);
     if (next === undefined) return;
-    this.viewport.bringIntoView(...at[next]);
+    this.viewport.bringIntoView(...centers[next]);
     this.#redraw();
     this.boxes.current = boxes[next].key;
     this.#paint();
@@ -257,11 +257,11 @@ export class GraphView {
 }
 
 /** The number of the nearest box in the column of the box `from`: `sign` is 1 for a box below, -1 for a box above. */
-function nearestInColumn(at, from, sign) {
+function nearestInColumn(centers, from, sign) {
   let nearest;
-  at.forEach(([x, y], number) => {
-    const down = (y - at[from][1]) * sign;
-    if (Math.abs(x - at[from][0]) < 60 && down > 0 && (nearest === undefined || down < (at[nearest][1] - at[from][1]) * sign)) nearest = number;
+  centers.forEach(([x, y], number) => {
+    const down = (y - centers[from][1]) * sign;
+    if (Math.abs(x - centers[from][0]) < 60 && down > 0 && (nearest === undefined || down < (centers[nearest][1] - centers[from][1]) * sign)) nearest = number;
   });
   return nearest;
 }

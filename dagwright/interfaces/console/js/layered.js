@@ -9,9 +9,9 @@ const SWEEPS = 6;
  * Lays out a graph.
  *
  * sizes: [width, height] of each node. edges: [from, to], as numbers of nodes.
- * Returns {at: [x, y] of the middle of each node, lines: points of each edge, width, height}.
+ * Returns {centers: [x, y] of each node, lines: points of each edge, width, height}.
  */
-export function layered(sizes, edges, { gap = 12, space = 60 } = {}) {
+export function layeredLayout(sizes, edges, { gap = 12, space = 60 } = {}) {
   const dependencies = sizes.map(() => []);
   const dependents = sizes.map(() => []);
   for (const [from, to] of edges) {
@@ -57,37 +57,37 @@ function levelsOf(dependencies, dependents) {
 }
 
 function placeNodes(sizes, edges, levels, { gap, space, dependencies, dependents }) {
-  const at = sizes.map(() => [0, 0]);
+  const centers = sizes.map(() => [0, 0]);
   let x = 0;
   for (const level of levels) {
     const width = Math.max(0, ...level.map((node) => sizes[node][0]));
     let y = -(level.reduce((sum, node) => sum + sizes[node][1] + gap, 0) - gap) / 2;
     for (const node of level) {
-      at[node] = [x + width / 2, y + sizes[node][1] / 2];
+      centers[node] = [x + width / 2, y + sizes[node][1] / 2];
       y += sizes[node][1] + gap;
     }
     x += width + space;
   }
   for (let sweep = 0; sweep < SWEEPS; sweep += 1) {
     const isForward = sweep % 2 === 0;
-    for (const level of isForward ? levels : [...levels].reverse()) moveLevel(level, isForward ? dependencies : dependents, at, sizes, gap);
+    for (const level of isForward ? levels : [...levels].reverse()) moveLevel(level, isForward ? dependencies : dependents, centers, sizes, gap);
   }
   const top = Math.min(0, ...at.map(([, y], node) => y - sizes[node][1] / 2));
   const bottom = Math.max(0, ...at.map(([, y], node) => y + sizes[node][1] / 2));
-  for (const point of at) point[1] -= top;
+  for (const point of centers) point[1] -= top;
   const lines = edges.map(([from, to]) => [
-    [at[from][0] + sizes[from][0] / 2, at[from][1]],
-    [at[to][0] - sizes[to][0] / 2, at[to][1]],
+    [centers[from][0] + sizes[from][0] / 2, centers[from][1]],
+    [centers[to][0] - sizes[to][0] / 2, centers[to][1]],
   ]);
-  return { at, lines, width: Math.max(0, x - space), height: bottom - top };
+  return { centers, lines, width: Math.max(0, x - space), height: bottom - top };
 }
 
 /** Move the nodes of a level next to their neighbours, in their order and without overlaps. */
-function moveLevel(level, neighbours, at, sizes, gap) {
+function moveLevel(level, neighbours, centers, sizes, gap) {
   const stacks = [];
   for (const node of level) {
     const adjacent = neighbours[node];
-    const center = adjacent.length ? adjacent.reduce((sum, each) => sum + at[each][1], 0) / adjacent.length : at[node][1];
+    const center = adjacent.length ? adjacent.reduce((sum, each) => sum + centers[each][1], 0) / adjacent.length : centers[node][1];
     let stack = { nodes: [node], weight: 1, top: center - sizes[node][1] / 2, height: sizes[node][1] };
     // Nodes that would overlap form a stack around their average position.
     while (stacks.length && stacks.at(-1).top + stacks.at(-1).height + gap > stack.top) {
@@ -101,7 +101,7 @@ function moveLevel(level, neighbours, at, sizes, gap) {
   for (const { nodes, top } of stacks) {
     let y = top;
     for (const node of nodes) {
-      at[node][1] = y + sizes[node][1] / 2;
+      centers[node][1] = y + sizes[node][1] / 2;
       y += sizes[node][1] + gap;
     }
   }

@@ -1,9 +1,9 @@
-// Computes layouts in a worker. Up to a limit, dagre computes the layout, with edges that avoid nodes. Larger graphs get a
+// Computes graph layouts in a Web Worker. In layouts of dagre, edges avoid nodes. Graphs that are too large for dagre get a
 // simple layered layout.
 
 import "./as-window.js";
 import "../layout/dagre.js";
-import { layered } from "./layered.js";
+import { layeredLayout } from "./layered.js";
 
 // Measured: dagre takes up to 1 s for 200 nodes and up to 30 s for 2,000; a chain of 2,000 nodes overflows its call stack.
 const MAX_NODES = 150;
@@ -14,7 +14,7 @@ self.onmessage = ({ data: { layoutNumber, sizes, edges } }) => {
 };
 
 function computeLayout(sizes, edges) {
-  if (sizes.length > MAX_NODES || edges.length > MAX_EDGES) return layered(sizes, edges);
+  if (sizes.length > MAX_NODES || edges.length > MAX_EDGES) return layeredLayout(sizes, edges);
   const { dagre } = self;
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: "LR", nodesep: 14, ranksep: 46, edgesep: 8 });
@@ -22,8 +22,8 @@ function computeLayout(sizes, edges) {
   sizes.forEach(([width, height], node) => graph.setNode(node, { width, height }));
   for (const [from, to] of edges) graph.setEdge(from, to);
   dagre.layout(graph);
-  const at = sizes.map((_, node) => [graph.node(node).x, graph.node(node).y]);
+  const centers = sizes.map((_, node) => [graph.node(node).x, graph.node(node).y]);
   const lines = edges.map(([from, to]) => graph.edge(from, to).points.map(({ x, y }) => [x, y]));
   const { width, height } = graph.graph();
-  return { at, lines, width, height };
+  return { centers, lines, width, height };
 }

@@ -4,7 +4,7 @@ import { runPath } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { el, say } from "./dom.js";
 import { schemaForm } from "./forms.js";
-import { onThisPage } from "./page.js";
+import { createPageCheck } from "./page.js";
 import { timeText } from "./times.js";
 import { userName, userNameField } from "./user_name.js";
 
@@ -13,7 +13,7 @@ const BUDGET_SCHEMAS = { tokens: COUNT_SCHEMA, money: { type: "string" }, calls:
 
 /** Opens the dialog with the current limits. */
 export async function openLimits(run, { api }) {
-  const isHere = onThisPage();
+  const isHere = createPageCheck();
   const path = runPath(run.run_id, "/limits");
   let currentLimits;
   try {
@@ -23,28 +23,28 @@ export async function openLimits(run, { api }) {
     return;
   }
   if (!isHere()) return;
-  const form = schemaForm(schemaOf(currentLimits));
+  const form = schemaForm(limitsSchema(currentLimits));
   const send = async () => {
     const { value, problems } = form.read();
     if (problems.length) return undefined;
     return (await api.post(path, { ...value, by: userName() })).message;
   };
-  const message = "Empty fields are not changed. A lower limit does not stop running nodes.";
+  const message = "An empty field leaves its limit unchanged. A lower limit does not stop running nodes.";
   openDialog("Limits of the run", { run, content: [el("p", {}, message), form.element, userNameField()], actions: [{ label: "Set them", isMain: true, run: send }] });
 }
 
-function schemaOf(currentLimits) {
+function limitsSchema(currentLimits) {
   const deadline = currentLimits.deadline ? timeText(currentLimits.deadline) : "none";
   const properties = {
     max_parallel: { ...COUNT_SCHEMA, maximum: 500, title: "Running nodes", description: `now ${currentLimits.max_parallel}` },
     deadline: { type: "string", title: "Deadline, from the start of the run", description: `now ${deadline}`, examples: ["4h"] },
   };
   // The budget can be changed only if the run was started with a budget.
-  if (currentLimits.budget) properties.budget = { type: "object", title: "Budget of the whole run", properties: budgetOf(currentLimits.budget) };
+  if (currentLimits.budget) properties.budget = { type: "object", title: "Budget of the whole run", properties: budgetProperties(currentLimits.budget) };
   return { type: "object", properties };
 }
 
-function budgetOf(budget) {
+function budgetProperties(budget) {
   return Object.fromEntries(
     Object.entries(BUDGET_SCHEMAS).map(([kind, schema]) => [kind, { ...schema, description: `now ${budget[kind] ?? "without a limit"}` }]),
   );

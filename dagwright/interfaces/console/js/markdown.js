@@ -26,9 +26,9 @@ parser.core.ruler.push("for_the_console", ({ tokens }) => {
     if (style) token.attrs = [["align", style.replace("text-align:", "")]];
   }
 });
-// The browser would load an image when the text is shown, and the server of the image would learn of it.
-parser.renderer.rules.image = (tokens, at) => {
-  const image = tokens[at];
+// The browser would load an image when the text is shown, and the server of the image would learn that the text is shown.
+parser.renderer.rules.image = (tokens, index) => {
+  const image = tokens[index];
   const { escapeHtml } = parser.utils;
   return `<a href="${escapeHtml(image.attrGet("src") ?? "")}">${escapeHtml(image.content || "image")}</a>`;
 };
@@ -78,7 +78,7 @@ function isJson(text) {
 /** Renders a growing text in an element. */
 export class GrowingMarkdown {
   #timer = null;
-  #tookMs = 0;
+  #renderMs = 0;
 
   constructor(element) {
     this.element = element;
@@ -88,13 +88,13 @@ export class GrowingMarkdown {
   /** Replace the text; the new text is rendered shortly after. */
   set(text) {
     this.text = text;
-    this.#timer ??= setTimeout(() => this.#render(), Math.max(FRAME_MS, PAUSE_FACTOR * this.#tookMs));
+    this.#timer ??= setTimeout(() => this.#render(), Math.max(FRAME_MS, PAUSE_FACTOR * this.#renderMs));
   }
 
   #render() {
     this.#timer = null;
     const startMs = performance.now();
     this.element.replaceChildren(...(this.text ? [markdown(this.text)] : []));
-    this.#tookMs = performance.now() - startMs;
+    this.#renderMs = performance.now() - startMs;
   }
 }

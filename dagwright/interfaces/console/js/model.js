@@ -27,8 +27,8 @@ export class Model {
   dependents = new Map();
   /** Node id -> number of edges of the longest path that ends at the node. */
   levels = new Map();
-  /** Key of each open group -> its label. */
-  open = new Map();
+  /** Key of each open group -> its label. The items of a node are a group, too. */
+  openGroups = new Map();
   /** Whether the nodes of a group, such as a round, are drawn as one box. */
   isFolded = false;
   /** Whether an event named a node that is not in the graph. */
@@ -37,7 +37,7 @@ export class Model {
   /** Load nodes and edges from `GET /v1/runs/ID/graph`; fields from newer events are kept. */
   load({ nodes, edges, cursor }) {
     const loadedNodes = this.nodes;
-    const mergeNode = (node, known) => ({ ...known, ...EMPTY_FIELDS, ...node, ...(isLater(known?.changedAt, cursor) ? known.changes : {}) });
+    const mergeNode = (node, loadedNode) => ({ ...loadedNode, ...EMPTY_FIELDS, ...node, ...(isLater(loadedNode?.changedAt, cursor) ? loadedNode.changes : {}) });
     this.nodes = new Map(nodes.map((node) => [node.node_id, mergeNode(node, loadedNodes.get(node.node_id))]));
     this.edges = edges.filter(([from, to]) => this.nodes.has(from) && this.nodes.has(to));
     this.dependencies = new Map(nodes.map(({ node_id: id }) => [id, []]));
@@ -53,23 +53,23 @@ export class Model {
 
   /** Apply events of nodes that were sent together; `cursor` is their event ID. Return the IDs of the changed nodes. */
   applyEvents(events, cursor = null) {
-    const changed = new Set();
+    const changedIds = new Set();
     for (const { node_id: id, ...fields } of events) {
-      const map = this.nodes.has(id) ? null : mapNodeOf(id);
-      if (map !== null && this.nodes.has(map)) {
-        if (!this.items.has(map)) this.items.set(map, new Map());
-        const items = this.items.get(map);
+      const mapNodeId = this.nodes.has(id) ? null : mapNodeOf(id);
+      if (mapNodeId !== null && this.nodes.has(mapNodeId)) {
+        if (!this.items.has(mapNodeId)) this.items.set(mapNodeId, new Map());
+        const items = this.items.get(mapNodeId);
         items.set(id, { ...items.get(id), ...EMPTY_FIELDS, node_id: id, ...fields });
-        changed.add(map);
+        changedIds.add(mapNodeId);
       } else if (this.nodes.has(id)) {
         const changes = { ...EMPTY_FIELDS, ...fields };
         this.nodes.set(id, { ...this.nodes.get(id), ...changes, changes, changedAt: cursor });
-        changed.add(id);
+        changedIds.add(id);
       } else {
         this.hasUnknownNodes = true;
       }
     }
-    return changed;
+    return changedIds;
   }
 
   /** State -> number of nodes. */
@@ -111,7 +111,7 @@ export class Model {
     return this.#groups;
   }
 
-  /** Whether any node has a group. */
+  /** Whether nodes have named groups that can be drawn as one box each. */
   get hasGroups() {
     return this.nodes.size <= MAX_BOXES && [...this.nodes.values()].some((node) => node.group);
   }
@@ -142,13 +142,13 @@ export class Model {
 
   /** Open or close a group; the oldest open groups are closed if there would be too many boxes. */
   toggle(key, label = key) {
-    if (this.open.delete(key)) {
-      for (const each of [...this.open.keys()]) if (isPartOf(each, key)) this.open.delete(each);
+    if (this.openGroups.delete(key)) {
+      for (const each of [...this.openGroups.keys()]) if (isPartOf(each, key)) this.openGroups.delete(each);
       return;
     }
-    this.open.set(key, label);
-    while (this.open.size > 1 && this.boxes().boxes.length > MAX_BOXES) {
-      const oldest = [...this.open.keys()].find((each) => each !== key && !isPartOf(key, each));
+    this.openGroups.set(key, label);
+    while (this.openGroups.size > 1 && this.boxes().boxes.length > MAX_BOXES) {
+      const oldest = [...this.openGroups.keys()].find((each) => each !== key && !isPartOf(key, each));
       if (oldest === undefined) return;
       this.toggle(oldest);
     }
@@ -156,12 +156,12 @@ export class Model {
 
   /** Open the groups of a node, so that it is drawn. */
   reveal(id) {
-    const node = this.nodes.has(id) ? id : mapNodeOf(id);
-    if (this.nodes.size <= MAX_BOXES || !this.nodes.has(node)) return;
+    const nodeId = this.nodes.has(id) ? id : mapNodeOf(id);
+    if (this.nodes.size <= MAX_BOXES || !this.nodes.has(nodeId)) return;
     let groups = this.#levelGroups();
     for (;;) {
-      const group = groups.find((each) => each.members.includes(node));
-      if (!this.open.has(group.key)) this.toggle(group.key, group.label);
+      const group = groups.find((each) => each.members.includes(nodeId));
+      if (!this.openGroups.has(group.key)) this.toggle(group.key, group.label);
       if (group.members.length <= MAX_MEMBERS) return;
       groups = this.#split(group);
     }
@@ -170,8 +170,9 @@ export class Model {
   /**
    * The boxes and edges to draw.
    *
-   * A box is {key, id} for a node, {key, id, mapNodeId} for an item of the node `mapNodeId`, or {key, label, members}
-   * for a group. Edges are [from, to] between keys, without duplicates. `boxOf` maps a node to the key of its box.
+   * A box is {key, id} for a node, {key, id, openGroup} for a node of an open group, {key, id, mapNodeId} for an item of
+   * the node `mapNodeId`, or {key, label, members} for a group. Edges are [from, to] between keys, without duplicates.
+   * `boxOf` maps a node to the key of its box.
    */
   boxes() {
     const boxes = [];
@@ -181,9 +182,9 @@ export class Model {
       for (const id of ids) boxOf.set(id, box.key);
     };
     const addGroup = (group) => {
-      if (!this.open.has(group.key)) return add(group, group.members);
+      if (!this.openGroups.has(group.key)) return add(group, group.members);
       if (group.members.length > MAX_MEMBERS) return this.#split(group).forEach(addGroup);
-      return group.members.forEach((id) => add({ key: id, id, within: group }, [id]));
+      return group.members.forEach((id) => add({ key: id, id, openGroup: group }, [id]));
     };
     const addNode = (id) => add({ key: id, id }, [id]);
     if (this.nodes.size > MAX_BOXES) this.#levelGroups().forEach(addGroup);
@@ -200,7 +201,7 @@ export class Model {
     }
     const drawnEdges = [...edges.values()];
     for (const box of [...boxes]) {
-      const items = box.id !== undefined && this.open.has(itemsKey(box.id)) ? this.items.get(box.id) : undefined;
+      const items = box.id !== undefined && this.openGroups.has(itemsKey(box.id)) ? this.items.get(box.id) : undefined;
       for (const id of [...(items?.keys() ?? [])].slice(0, MAX_MEMBERS)) {
         boxes.push({ key: id, id, mapNodeId: box.id });
         drawnEdges.push([box.key, id]);
@@ -227,17 +228,17 @@ export function itemsKey(id) {
   return `items${SEPARATOR}${id}`;
 }
 
-/** Node ID -> level. Valid plans have no cycles; nodes of a cycle would be in the first level. */
+/** Node ID -> level. Assumes that the graph has no cycles, like every valid plan. */
 function levelsOf(ids, dependencies, dependents) {
   const levels = new Map(ids.map((id) => [id, 0]));
-  const missing = new Map(ids.map((id) => [id, dependencies.get(id).length]));
-  const ready = ids.filter((id) => missing.get(id) === 0);
-  for (let at = 0; at < ready.length; at += 1) {
-    const level = levels.get(ready[at]) + 1;
-    for (const next of dependents.get(ready[at])) {
-      if (level > levels.get(next)) levels.set(next, level);
-      missing.set(next, missing.get(next) - 1);
-      if (missing.get(next) === 0) ready.push(next);
+  const missingCounts = new Map(ids.map((id) => [id, dependencies.get(id).length]));
+  const readyIds = ids.filter((id) => missingCounts.get(id) === 0);
+  for (let index = 0; index < readyIds.length; index += 1) {
+    const nextLevel = levels.get(readyIds[index]) + 1;
+    for (const dependent of dependents.get(readyIds[index])) {
+      if (nextLevel > levels.get(dependent)) levels.set(dependent, nextLevel);
+      missingCounts.set(dependent, missingCounts.get(dependent) - 1);
+      if (missingCounts.get(dependent) === 0) readyIds.push(dependent);
     }
   }
   return levels;

@@ -18,8 +18,8 @@ export function startPage() {
   arrivalMessage = "";
 }
 
-/** A function that returns whether the current page is still shown, for long operations. */
-export function onThisPage() {
+/** Returns a function that checks whether the page is still the same, for use after long operations. */
+export function createPageCheck() {
   const startNumber = pageNumber;
   return () => startNumber === pageNumber;
 }

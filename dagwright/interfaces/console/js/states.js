@@ -1,4 +1,4 @@
-// States of nodes and runs: a sign, a word and a colour; the colour never alone.
+// States of nodes and runs. Each state has a sign and a word; no state is shown only by its colour.
 
 import { el } from "./dom.js";
 
@@ -21,10 +21,10 @@ export const SIGNS = {
 export const RUN_STATES = ["running", "waiting", "completed", "completed_with_failures", "failed", "cancelled"];
 
 /** Final states of runs. */
-export const ENDED_RUNS = new Set(["completed", "completed_with_failures", "failed", "cancelled"]);
+export const ENDED_RUN_STATES = new Set(["completed", "completed_with_failures", "failed", "cancelled"]);
 
 /** Final states of nodes. */
-export const ENDED = new Set(["completed", "failed", "skipped", "blocked", "cancelled", "superseded"]);
+export const ENDED_NODE_STATES = new Set(["completed", "failed", "skipped", "blocked", "cancelled", "superseded"]);
 
 /** `completed_with_failures` as text. */
 export function stateLabel(status) {

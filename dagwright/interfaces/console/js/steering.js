@@ -1,4 +1,4 @@
-// Commands for a run or one of its nodes; each asks for its parameters in a dialog.
+// Commands for a run or one of its nodes. Most of them open a dialog for their parameters.
 
 import { nodePath, runPath } from "./api.js";
 import { openDialog, runName } from "./dialog.js";
@@ -6,24 +6,24 @@ import { el, say } from "./dom.js";
 import { openFork } from "./fork.js";
 import { jsonForm } from "./forms.js";
 import { openLimits } from "./limits.js";
-import { onThisPage } from "./page.js";
-import { ENDED, ENDED_RUNS } from "./states.js";
+import { createPageCheck } from "./page.js";
+import { ENDED_NODE_STATES, ENDED_RUN_STATES } from "./states.js";
 import { userName, userNameField } from "./user_name.js";
 
-/** States of nodes that can be retried while their run is open. */
-const RETRYABLE = new Set(["failed", "cancelled"]);
+/** States of nodes that can be retried while the run is open. */
+const RETRYABLE_STATES = new Set(["failed", "cancelled"]);
 
 const EXAMPLE_NODES = [{ id: "more", tool: "calculator", arguments: { expression: "1 + 1" } }];
 
 /**
- * The commands that a run or one of its nodes accepts now.
+ * Creates buttons for the commands that a run or one of its nodes accepts now.
  *
  * run: the document from `GET /v1/runs/ID`; only `run_id`, `title`, `status` and `notes` are used.
  * node: the document from `GET /v1/runs/ID/nodes/NODE`, or null for the whole run.
  *
  * The run view creates the buttons again when `steeringKey` changes.
  */
-export function steering(run, node, { api, go }) {
+export function steeringButtons(run, node, { api, go }) {
   const actions = node === null ? runCommands(run, { api, go }) : nodeCommands(run, node, { api, go });
   const label = node === null ? "Steer the run" : `Steer ${node.node_id}`;
   const buttons = actions.map(([caption, onclick, cssClass]) => el("button", { type: "button", class: cssClass ?? "", onclick }, caption));
@@ -42,16 +42,16 @@ export function isPaused(run) {
 
 function runCommands(run, { api, go }) {
   const fork = ["Fork", () => openFork(run, { api, go })];
-  if (ENDED_RUNS.has(run.status)) return [fork];
+  if (ENDED_RUN_STATES.has(run.status)) return [fork];
   const pause = isPaused(run)
     ? ["Resume", () => sendCommand(api, run, "/resume")]
-    : ["Pause", () => withReason(api, run, { title: "Pause the run", caption: "Pause", path: "/pause", message: PAUSE_MESSAGE })];
+    : ["Pause", () => openReasonDialog(api, run, { title: "Pause the run", caption: "Pause", path: "/pause", message: PAUSE_MESSAGE })];
   return [
     pause,
     ["Limits", () => openLimits(run, { api })],
-    ["Add nodes", () => addNodes(api, run)],
+    ["Add nodes", () => openAddNodes(api, run)],
     fork,
-    ["Cancel the run", () => withReason(api, run, { title: "Cancel the run", caption: "Cancel the run", path: "/cancel", message: CANCEL_MESSAGE, isDangerous: true }), "danger"],
+    ["Cancel the run", () => openReasonDialog(api, run, { title: "Cancel the run", caption: "Cancel the run", path: "/cancel", message: CANCEL_MESSAGE, isDangerous: true }), "danger"],
   ];
 }
 
@@ -59,7 +59,7 @@ const PAUSE_MESSAGE = "Running nodes finish; no new nodes start until the run is
 const CANCEL_MESSAGE = "Running nodes are asked to stop; finished results are kept. A cancelled run cannot be resumed, but can be forked.";
 
 async function sendCommand(api, run, path) {
-  const isHere = onThisPage();
+  const isHere = createPageCheck();
   const report = (message) => say(isHere() ? message : `${runName(run)}: ${message}`);
   try {
     report((await api.post(runPath(run.run_id, path), { by: userName() })).message);
@@ -74,14 +74,14 @@ function reasonField() {
   return { element: el("div", {}, el("label", { for: field.id }, "Reason (optional)"), field), read };
 }
 
-function withReason(api, run, { title, caption, path, message, isDangerous = false }) {
+function openReasonDialog(api, run, { title, caption, path, message, isDangerous = false }) {
   const reason = reasonField();
   const send = async () => (await api.post(runPath(run.run_id, path), { reason: reason.read(), by: userName() })).message;
   const actions = [{ label: caption, isMain: !isDangerous, isDangerous, run: send }];
   openDialog(title, { run, content: [el("p", {}, message), reason.element, userNameField()], actions });
 }
 
-function addNodes(api, run) {
+function openAddNodes(api, run) {
   const nodes = jsonForm({ value: EXAMPLE_NODES, label: "Nodes, a list as in a plan written as JSON" });
   const send = async () => {
     const { value, problems } = nodes.read();
@@ -95,12 +95,12 @@ function addNodes(api, run) {
 
 function nodeCommands(run, node, { api, go }) {
   const fork = ["Fork from here", () => openFork(run, { api, go, rerun: [node.node_id] })];
-  if (ENDED_RUNS.has(run.status)) return [fork];
+  if (ENDED_RUN_STATES.has(run.status)) return [fork];
   const actions = [];
   if (isAtLimit(run, node)) actions.push(["Raise a limit", () => openLimits(run, { api })]);
-  if (RETRYABLE.has(node.status)) actions.push(["Try again", () => retry(api, run, node)]);
-  if (node.status !== "completed" && node.status !== "running") actions.push(["Set its result", () => setResult(api, run, node)]);
-  if (!ENDED.has(node.status)) actions.push(["Cancel", () => cancelNode(api, run, node), "danger"]);
+  if (RETRYABLE_STATES.has(node.status)) actions.push(["Try again", () => openRetry(api, run, node)]);
+  if (node.status !== "completed" && node.status !== "running") actions.push(["Set its result", () => openSetResult(api, run, node)]);
+  if (!ENDED_NODE_STATES.has(node.status)) actions.push(["Cancel", () => openCancelNode(api, run, node), "danger"]);
   return [...actions, fork];
 }
 
@@ -110,7 +110,7 @@ function isAtLimit(run, node) {
   return node.reason?.startsWith("budget (") || (node.status === "ready" && isOwnNode && !isPaused(run));
 }
 
-function retry(api, run, node) {
+function openRetry(api, run, node) {
   const argumentsForm = jsonForm({ label: "Other arguments, as an object", required: false });
   const send = async () => {
     const { value, problems } = argumentsForm.read();
@@ -121,7 +121,7 @@ function retry(api, run, node) {
   openDialog(`Try ${node.node_id} again`, { run, content: [el("p", {}, message), argumentsForm.element], actions: [{ label: "Try again", isMain: true, run: send }] });
 }
 
-function setResult(api, run, node) {
+function openSetResult(api, run, node) {
   const result = jsonForm({ label: "Result" });
   const reason = reasonField();
   const send = async () => {
@@ -135,7 +135,7 @@ function setResult(api, run, node) {
   openDialog(`Set the result of ${node.node_id}`, { run, content, actions: [{ label: "Set it", isMain: true, run: send }] });
 }
 
-function cancelNode(api, run, node) {
+function openCancelNode(api, run, node) {
   const branch = el("input", { type: "checkbox", id: "act-branch" });
   const reason = reasonField();
   const send = async () => {

@@ -21,7 +21,7 @@ function runsUrl() {
   pendingUrl ??= api.get(RUNS_PATH).then(
     ({ ui_url: url }) => url ?? null,
     () => {
-      // The gateway does not respond, or the user has not entered a key yet: the next link tries again.
+      // The gateway does not respond, or the user has not entered a key yet. The URL is requested again for the next link.
       pendingUrl = null;
       return null;
     },

@@ -41,7 +41,7 @@ export class Timeline {
 
   /** Extends the bars of running nodes. */
   tick() {
-    if ([...this.#rows.values()].some(({ isOpen }) => isOpen)) this.#draw();
+    if ([...this.#rows.values()].some(({ hasEnded }) => !hasEnded)) this.#draw();
   }
 
   select(id) {
@@ -60,19 +60,19 @@ export class Timeline {
   #drawRows() {
     const startedNodes = [...this.#model.nodes.values()].filter((node) => node.started_at);
     startedNodes.sort((a, b) => Date.parse(a.started_at) - Date.parse(b.started_at));
-    const visible = startedNodes.slice(-MAX_ROWS);
+    const visibleNodes = startedNodes.slice(-MAX_ROWS);
     const now = Date.now();
-    const from = startedNodes.length ? Date.parse(startedNodes[0].started_at) : now;
-    const to = Math.max(from + 1, ...startedNodes.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
-    this.summary.textContent = summaryOf(startedNodes, visible, durationText(to - from));
+    const firstStartMs = startedNodes.length ? Date.parse(startedNodes[0].started_at) : now;
+    const lastEndMs = Math.max(firstStartMs + 1, ...startedNodes.map((node) => (node.ended_at ? Date.parse(node.ended_at) : now)));
+    this.summary.textContent = summaryOf(startedNodes, visibleNodes, durationText(lastEndMs - firstStartMs));
     this.list.style.setProperty("--t0", "0");
-    this.list.style.setProperty("--span", String(to - from));
+    this.list.style.setProperty("--span", String(lastEndMs - firstStartMs));
     const visibleIds = new Set();
-    visible.forEach((node, at) => {
+    visibleNodes.forEach((node, index) => {
       visibleIds.add(node.node_id);
       const entry = this.#rows.get(node.node_id) ?? this.#createRow(node);
-      this.#updateRow(entry, node, { from, now });
-      if (this.list.children[at] !== entry.row) this.list.insertBefore(entry.row, this.list.children[at] ?? null);
+      this.#updateRow(entry, node, { firstStartMs, now });
+      if (this.list.children[index] !== entry.row) this.list.insertBefore(entry.row, this.list.children[index] ?? null);
     });
     for (const [id, { row }] of this.#rows) {
       if (visibleIds.has(id)) continue;
@@ -84,28 +84,28 @@ export class Timeline {
   #createRow(node) {
     const sign = el("span", { class: "state" });
     const bar = el("span", { class: "span" });
-    const took = el("span", { class: "took" });
+    const durationLabel = el("span", { class: "took" });
     const button = el(
       "button",
       { type: "button", onclick: () => this.#onSelect(node.node_id) },
       sign,
       el("span", { class: "name" }, node.title || node.node_id),
       el("span", { class: "track", "aria-hidden": "true" }, bar),
-      took,
+      durationLabel,
     );
-    const entry = { row: el("li", { class: node.node_id === this.#selectedId && "chosen", "data-node": node.node_id }, button), sign, bar, took, button, isOpen: false };
+    const entry = { row: el("li", { class: node.node_id === this.#selectedId && "chosen", "data-node": node.node_id }, button), sign, bar, durationLabel, button, hasEnded: false };
     this.#rows.set(node.node_id, entry);
     return entry;
   }
 
-  #updateRow(entry, node, { from, now }) {
+  #updateRow(entry, node, { firstStartMs, now }) {
     const startedMs = Date.parse(node.started_at);
     const endedMs = node.ended_at ? Date.parse(node.ended_at) : now;
-    entry.isOpen = !node.ended_at;
-    entry.bar.style.setProperty("--from", String(startedMs - from));
-    entry.bar.style.setProperty("--to", String(endedMs - from));
+    entry.hasEnded = Boolean(node.ended_at);
+    entry.bar.style.setProperty("--from", String(startedMs - firstStartMs));
+    entry.bar.style.setProperty("--to", String(endedMs - firstStartMs));
     const duration = durationText(endedMs - startedMs);
-    if (entry.took.textContent !== duration) entry.took.textContent = duration;
+    if (entry.durationLabel.textContent !== duration) entry.durationLabel.textContent = duration;
     if (entry.bar.dataset.state === node.status) return;
     entry.bar.dataset.state = node.status;
     fill(entry.sign, el("span", { class: "sign", title: stateLabel(node.status) }, SIGNS[node.status] ?? "?"));
@@ -115,9 +115,9 @@ export class Timeline {
   }
 }
 
-function summaryOf(startedNodes, visible, took) {
+function summaryOf(startedNodes, visibleNodes, duration) {
   if (startedNodes.length === 0) return "No node has started since this page was opened.";
-  if (startedNodes.length > visible.length) return `The last ${MAX_ROWS} of ${startedNodes.length.toLocaleString("en")} nodes that started, over ${took}.`;
-  const isOpen = startedNodes.some((node) => !node.ended_at);
-  return isOpen ? `${took} since the start of the first node.` : `${took} from the start of the first node to the end of the last.`;
+  if (startedNodes.length > visibleNodes.length) return `The last ${MAX_ROWS} of ${startedNodes.length.toLocaleString("en")} nodes that started, over ${duration}.`;
+  const hasRunningNodes = startedNodes.some((node) => !node.ended_at);
+  return hasRunningNodes ? `${duration} since the start of the first node.` : `${duration} from the start of the first node to the end of the last.`;
 }

@@ -11,7 +11,7 @@ export function durationText(ms) {
   return `${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`;
 }
 
-/** The time between two times, or until now; empty without a start. */
+/** The duration between two times, or from a start until now. Empty if there is no start. */
 export function timeBetweenText(from, to) {
   if (!from) return "";
   return durationText((to ? Date.parse(to) : Date.now()) - Date.parse(from));
@@ -20,7 +20,7 @@ export function timeBetweenText(from, to) {
 /** An RFC 3339 time in the local time zone, with the date unless it is today. */
 export function timeText(text) {
   if (!text) return "";
-  const at = new Date(text);
-  const clock = at.toLocaleTimeString([], { hour12: false });
-  return at.toDateString() === new Date().toDateString() ? clock : `${at.toLocaleDateString()} ${clock}`;
+  const date = new Date(text);
+  const clock = date.toLocaleTimeString([], { hour12: false });
+  return date.toDateString() === new Date().toDateString() ? clock : `${date.toLocaleDateString()} ${clock}`;
 }

@@ -2,7 +2,7 @@
 
 const MIN_SCALE = 0.005;
 const MAX_SCALE = 2.5;
-const TAP_PX = 5;
+const MAX_TAP_PX = 5;
 
 export class Viewport {
   #canvas;
@@ -10,7 +10,7 @@ export class Viewport {
   #onTap;
   #pointers = new Map();
   #movedPx = 0;
-  #pressed = null;
+  #pressedElement = null;
   scale = 1;
   x = 0;
   y = 0;
@@ -38,20 +38,20 @@ export class Viewport {
     return { left, top, right: left + clientWidth / this.scale, bottom: top + clientHeight / this.scale };
   }
 
-  /** Show a whole drawing, at most at full size. If its scale would be below `smallest`, show only its start. */
-  fit(width, height, { smallest = MIN_SCALE } = {}) {
+  /** Show a whole drawing, at most at full size. If the scale would be below `minScale`, show only the start of the drawing. */
+  fit(width, height, { minScale = MIN_SCALE } = {}) {
     const { clientWidth, clientHeight } = this.#canvas;
-    this.scale = Math.max(smallest, MIN_SCALE, Math.min(1, (clientWidth - 24) / width, (clientHeight - 24) / height));
+    this.scale = Math.max(minScale, MIN_SCALE, Math.min(1, (clientWidth - 24) / width, (clientHeight - 24) / height));
     this.x = Math.max(12, (clientWidth - width * this.scale) / 2);
     this.y = (clientHeight - height * this.scale) / 2;
     this.#onMove();
   }
 
   /** Zooms around a point of the canvas, by default its centre. */
-  zoom(factor, px = this.#canvas.clientWidth / 2, py = this.#canvas.clientHeight / 2) {
+  zoom(factor, pointX = this.#canvas.clientWidth / 2, pointY = this.#canvas.clientHeight / 2) {
     const scale = Math.max(MIN_SCALE, Math.min(MAX_SCALE, this.scale * factor));
-    this.x = px - ((px - this.x) / this.scale) * scale;
-    this.y = py - ((py - this.y) / this.scale) * scale;
+    this.x = pointX - ((pointX - this.x) / this.scale) * scale;
+    this.y = pointY - ((pointY - this.y) / this.scale) * scale;
     this.scale = scale;
     this.#onMove();
   }
@@ -75,7 +75,7 @@ export class Viewport {
     if (event.button !== 0) return;
     this.#pointers.set(event.pointerId, [event.offsetX, event.offsetY]);
     this.#movedPx = 0;
-    this.#pressed = event.target;
+    this.#pressedElement = event.target;
     this.#canvas.setPointerCapture(event.pointerId);
     this.#canvas.classList.add("held");
   }
@@ -93,7 +93,7 @@ export class Viewport {
       this.zoom(distance(current) / distance(previous), (fixedPoint[0] + current[0]) / 2, (fixedPoint[1] + current[1]) / 2);
       return;
     }
-    if (this.#movedPx < TAP_PX) return;
+    if (this.#movedPx < MAX_TAP_PX) return;
     this.x += current[0] - previous[0];
     this.y += current[1] - previous[1];
     this.#onMove();
@@ -102,7 +102,7 @@ export class Viewport {
   #up(event) {
     if (!this.#pointers.delete(event.pointerId)) return;
     if (!this.#pointers.size) this.#canvas.classList.remove("held");
-    if (event.type === "pointerup" && this.#movedPx < TAP_PX) this.#onTap(this.#pressed);
+    if (event.type === "pointerup" && this.#movedPx < MAX_TAP_PX) this.#onTap(this.#pressedElement);
   }
 
   #wheel(event) {

@@ -61,7 +61,7 @@ def gateway_context(fake_feedback: FakeFeedback, caller_name: str, *scopes: KeyS
             raise RunNotFound(run)
         return run
 
-    caller = Caller(caller_name, frozenset(scopes), key="5f0c")
+    caller = Caller(caller_name, frozenset(scopes), key_id="5f0c")
     return cast(
         GatewayContext,
         SimpleNamespace(runs=SimpleNamespace(feedback=fake_feedback), caller=caller, visible_run=visible_run),

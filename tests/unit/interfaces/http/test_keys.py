@@ -197,7 +197,7 @@ async def test_key_of_all_owners_has_a_limit_of_runs_and_acts_under_its_id(
     for command, more in (("pause", {}), ("limits", {"max_parallel": 10}), ("policy", {"policy": {}})):
         answer = await http.post(f"/v1/runs/run-1/{command}", json={"by": "ann", **more})
         assert (answer.status_code, server.steered.pop()) == (200, key), answer.text
-    callers = [Caller(), Caller(key="5f0c"), Caller("ann", key="5f0c")]
+    callers = [Caller(), Caller(key_id="5f0c"), Caller("ann", key_id="5f0c")]
     expected = [(None, None), (ALL_OWNERS, "5f0c"), ("ann", "ann")]
     assert [(caller.run_owner, caller.actor_name) for caller in callers] == expected
 

@@ -141,7 +141,7 @@ def _message_of(*parts: tuple[str, int, str], end: str, request_count: int = 0) 
     for node, attempt, part in parts:
         piece = result.text.next_part(PartialText(node, attempt, part))
         text += result.text_for(piece) if piece is not None else ""
-    return text + result.remaining(RunOutcome(end, [{"request_id": "q"}] * request_count, {}, {}))
+    return text + result.remaining_text(RunOutcome(end, [{"request_id": "q"}] * request_count, {}, {}))
 
 
 ANSWER, TURN = "answer", "turn1"

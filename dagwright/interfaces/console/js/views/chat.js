@@ -7,9 +7,9 @@ import { schemaForm } from "../forms.js";
 import { stateLabel } from "../states.js";
 import { userNameField } from "../user_name.js";
 
-const MODEL = "dagwright.model";
+const MODEL_KEY = "dagwright.model";
 const PLANNER = "profile/plan";
-const KINDS = { profile: "Planners", plan: "Plans", agent: "Agents", model: "Models, which plan steps if needed" };
+const KIND_LABELS = { profile: "Planners", plan: "Plans", agent: "Agents", model: "Models (plan steps if needed)" };
 
 export async function mount(root, { api, params }) {
   const log = el("div", { class: "log", role: "log", "aria-label": "Conversation", tabindex: "0" });
@@ -18,10 +18,10 @@ export async function mount(root, { api, params }) {
   const title = el("h1", {}, params.id ?? "New chat");
   const composer = makeComposer({ onSend });
   const exchanges = [];
-  keepAtEnd(log);
+  keepEndVisible(log);
   const welcome = params.id === null && el("p", { class: "hint" }, "Write a request below, or choose what answers it: a planner, a plan, an agent or a model.");
   let session = params.id;
-  let hasLeft = false;
+  let isUnmounted = false;
 
   fill(
     root,
@@ -64,7 +64,7 @@ export async function mount(root, { api, params }) {
   }
 
   function onEnd() {
-    if (hasLeft) return;
+    if (isUnmounted) return;
     composer.setBusy(false);
     listSessions();
   }
@@ -72,16 +72,16 @@ export async function mount(root, { api, params }) {
   async function listSessions() {
     try {
       const { data } = await api.get("/v1/sessions");
-      if (hasLeft) return;
+      if (isUnmounted) return;
       fill(sessions, data.map((each) => sessionLine(each, session)), data.length === 0 && el("li", { class: "hint" }, "none yet"));
     } catch (error) {
-      if (!hasLeft) say(error.message);
+      if (!isUnmounted) say(error.message);
     }
   }
 
-  async function load() {
-    const storedSession = await sessionOf(session);
-    if (hasLeft) return;
+  async function loadTurns() {
+    const storedSession = await loadSession(session);
+    if (isUnmounted) return;
     if (storedSession === null) {
       log.append(el("p", { class: "hint" }, "There is no session with this name; the first request starts it. Answers of a model without a run are not stored."));
       return;
@@ -96,7 +96,7 @@ export async function mount(root, { api, params }) {
     exchange.join(runningTurn.run_id);
   }
 
-  async function sessionOf(name) {
+  async function loadSession(name) {
     try {
       return await api.get(`/v1/sessions/${encodeURIComponent(name)}`);
     } catch (error) {
@@ -109,21 +109,21 @@ export async function mount(root, { api, params }) {
     const { data } = await api.get("/v1/models");
     composer.setModels(data);
     if (welcome) log.append(welcome);
-    else await load();
+    else await loadTurns();
   } catch (error) {
     problem.textContent = error.message;
     problem.hidden = false;
   }
   listSessions();
-  if (!hasLeft) composer.focus();
+  if (!isUnmounted) composer.focus();
   return () => {
-    hasLeft = true;
+    isUnmounted = true;
     exchanges.forEach((each) => each.leave());
   };
 }
 
 /** Keep the end in view unless the user has scrolled back. */
-function keepAtEnd(log) {
+function keepEndVisible(log) {
   let isAtEnd = true;
   log.addEventListener("scroll", () => (isAtEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40));
   const observer = new MutationObserver(() => isAtEnd && (log.scrollTop = log.scrollHeight));
@@ -197,7 +197,7 @@ function makeComposer({ onSend }) {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) send(event);
   });
   select.addEventListener("change", () => {
-    localStorage.setItem(MODEL, select.value);
+    localStorage.setItem(MODEL_KEY, select.value);
     updateForm();
   });
 
@@ -210,13 +210,13 @@ function makeComposer({ onSend }) {
     },
     setModels(newModels) {
       models = newModels;
-      const groups = Object.entries(KINDS).map(([kind, label]) => {
+      const groups = Object.entries(KIND_LABELS).map(([kind, label]) => {
         const modelsOfKind = newModels.filter((model) => model.dagwright.kind === kind);
         const options = modelsOfKind.map((model) => el("option", { value: model.id }, nameOf(model)));
         return modelsOfKind.length > 0 && el("optgroup", { label }, options);
       });
       fill(select, groups);
-      const savedModel = localStorage.getItem(MODEL);
+      const savedModel = localStorage.getItem(MODEL_KEY);
       const modelId = [savedModel, PLANNER, newModels[0]?.id].find((id) => newModels.some((model) => model.id === id));
       if (modelId) select.value = modelId;
       updateForm();
@@ -224,7 +224,7 @@ function makeComposer({ onSend }) {
   };
 }
 
-/** Kind of model -> prefix of its name, because the closed list does not show the group of the selected model. */
+/** Kind of model -> prefix of the name, because a closed drop-down list does not show the group of the selected name. */
 const NAME_PREFIXES = { profile: "Planner ", agent: "Agent " };
 
 function nameOf({ id, dagwright }) {

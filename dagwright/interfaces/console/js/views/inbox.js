@@ -1,7 +1,7 @@
 // The inbox: open requests of all runs. The requests of one node can be answered together.
 
 import { runPath } from "../api.js";
-import { requestKey, askingNode, requestCard } from "../answers.js";
+import { requestKey, nodeKeyOf, requestCard } from "../answers.js";
 import { el, fill } from "../dom.js";
 import { userNameField } from "../user_name.js";
 
@@ -13,12 +13,12 @@ export async function mount(root, { api, params }) {
   const cards = new Map();
   let requests = [];
   let hasMore = false;
-  let omitted = [];
+  let omittedRuns = [];
   const fullRequests = new Map(); // complete documents of requests that the inbox shortens
   let maxShown = PAGE_SIZE;
-  let counts = new Map();
+  let nodeCounts = new Map();
   let timer = null;
-  let hasLeft = false;
+  let isUnmounted = false;
   let pendingRefresh = null;
 
   const filter = el("input", { type: "search", id: "inbox-filter", autocomplete: "off", value: params.find ?? "" });
@@ -52,16 +52,16 @@ export async function mount(root, { api, params }) {
   }
 
   function show() {
-    const open = new Map(requests.map((each) => [requestKey(each), each]));
+    const openRequests = new Map(requests.map((each) => [requestKey(each), each]));
     for (const [key, card] of cards) {
-      if (open.has(key)) continue;
+      if (openRequests.has(key)) continue;
       // A card with a draft is kept.
-      if (!card.isDone && card.isTouched()) card.ended("This request is closed: it was answered elsewhere, or the run continued.");
+      if (!card.isDone && card.isTouched()) card.showClosed("This request is closed: it was answered elsewhere, or the run continued.");
       else if (!card.isDone) card.element.remove();
       cards.delete(key);
     }
-    counts = new Map();
-    for (const each of requests) counts.set(askingNode(each), (counts.get(askingNode(each)) ?? 0) + 1);
+    nodeCounts = new Map();
+    for (const each of requests) nodeCounts.set(nodeKeyOf(each), (nodeCounts.get(nodeKeyOf(each)) ?? 0) + 1);
     const matchingRequests = filteredRequests();
     const visibleKeys = new Set();
     for (const request of matchingRequests.slice(0, maxShown)) {
@@ -81,14 +81,14 @@ export async function mount(root, { api, params }) {
     const countText = filter.value.trim()
       ? `${matchingRequests.length.toLocaleString("en")} found in ${requests.length.toLocaleString("en")} loaded requests${moreText}`
       : `${total} open`;
-    const omittedText = omitted.map((each) => `; ${each.count.toLocaleString("en")} more of ${each.run_id}`).join("");
+    const omittedText = omittedRuns.map((each) => `; ${each.count.toLocaleString("en")} more of ${each.run_id}`).join("");
     state.textContent = requests.length || omittedText ? `${countText}${omittedText}` : "There are no open requests.";
   }
 
   function makeCard(request) {
     const card = requestCard(request, {
       api,
-      countAlike: () => counts.get(askingNode(request)) ?? 1,
+      countRequestsOfNode: () => nodeCounts.get(nodeKeyOf(request)) ?? 1,
       onDone: () => {
         card.isDone = true;
         refresh();
@@ -104,21 +104,21 @@ export async function mount(root, { api, params }) {
     return pendingRefresh;
   }
 
-  async function read() {
+  async function readInbox() {
     const loaded = [];
-    const omittedRuns = [];
+    const loadedOmittedRuns = [];
     let cursor = "";
     do {
       const query = new URLSearchParams(cursor ? { cursor } : {});
       const page = await api.get(`/v1/inbox?${query}`);
       loaded.push(...page.data);
-      omittedRuns.push(...page.omitted);
+      loadedOmittedRuns.push(...page.omitted);
       cursor = page.next;
     } while (cursor && loaded.length < maxShown);
     for (const each of loaded) if (each.shortened && !fullRequests.has(requestKey(each))) await readFullRequests(each.run_id);
     requests = loaded.map((each) => (each.shortened ? fullRequests.get(requestKey(each)) ?? each : each));
     hasMore = Boolean(cursor);
-    omitted = omittedRuns;
+    omittedRuns = loadedOmittedRuns;
   }
 
   async function readFullRequests(run) {
@@ -126,17 +126,17 @@ export async function mount(root, { api, params }) {
   }
 
   async function refreshOnce() {
-    if (hasLeft) return;
+    if (isUnmounted) return;
     const startMs = performance.now();
     try {
-      await read();
+      await readInbox();
       problem.hidden = true;
-      if (!hasLeft) show();
+      if (!isUnmounted) show();
     } catch (error) {
       problem.textContent = `${error.message}; this page tries again by itself.`;
       problem.hidden = false;
     }
-    if (hasLeft) return;
+    if (isUnmounted) return;
     clearTimeout(timer);
     timer = setTimeout(refreshIfVisible, Math.max(PAUSE_MS, PAUSE_FACTOR * (performance.now() - startMs)));
   }
@@ -149,7 +149,7 @@ export async function mount(root, { api, params }) {
   document.addEventListener("visibilitychange", refreshIfVisible);
   await refresh();
   const unmount = () => {
-    hasLeft = true;
+    isUnmounted = true;
     clearTimeout(timer);
     document.removeEventListener("visibilitychange", refreshIfVisible);
   };

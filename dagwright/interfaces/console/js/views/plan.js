@@ -4,9 +4,9 @@ import { newKey } from "../chat_stream.js";
 import { el, fill, say } from "../dom.js";
 import { schemaForm } from "../forms.js";
 
-const DRAFT = "dagwright.plan";
+const DRAFT_KEY = "dagwright.plan";
 const CHECK_DELAY_MS = 300;
-const PROBLEMS_SHOWN = 200;
+const MAX_SHOWN_PROBLEMS = 200;
 const EXAMPLE = `plan: 1
 title: Double a number
 inputs:
@@ -24,15 +24,15 @@ export async function mount(root, { api, params, go }) {
   const state = el("p", { id: "plan-state", role: "status" });
   const problems = el("ol", { class: "problems", "aria-label": "Problems" });
   const publishedSelect = el("select", { id: "plan-published" });
-  const inputs = el("div", {});
-  const start = el("button", { class: "main", disabled: true }, "Start the plan");
+  const inputsArea = el("div", {});
+  const startButton = el("button", { class: "main", disabled: true }, "Start the plan");
   const problem = el("p", { class: "problem", role: "alert", hidden: true });
   let checkController = null;
   let timer = null;
   let form = null;
-  let formSchema = null;
+  let formSchemaText = null;
   let errors = [];
-  let hasLeft = false;
+  let isUnmounted = false;
 
   fill(
     root,
@@ -46,7 +46,7 @@ export async function mount(root, { api, params, go }) {
         "div",
         { class: "side" },
         el("section", { class: "detail", "aria-label": "Check" }, el("h2", {}, "Check"), state, problems),
-        el("form", { class: "detail", "aria-label": "Start", onsubmit: startPlan }, el("h2", {}, "Start"), inputs, problem, el("div", { class: "actions" }, start)),
+        el("form", { class: "detail", "aria-label": "Start", onsubmit: startPlan }, el("h2", {}, "Start"), inputsArea, problem, el("div", { class: "actions" }, startButton)),
       ),
     ),
   );
@@ -61,7 +61,7 @@ export async function mount(root, { api, params, go }) {
 
   function saveDraft() {
     try {
-      localStorage.setItem(DRAFT, text.value);
+      localStorage.setItem(DRAFT_KEY, text.value);
     } catch {
       // The plan is too large to be stored; it is lost if the page is closed.
     }
@@ -95,22 +95,22 @@ export async function mount(root, { api, params, go }) {
       result = await api.post("/v1/plans/check", { plan: text.value }, { signal: controller.signal });
     } catch (error) {
       if (checkController !== controller || error.name === "AbortError") return;
-      start.disabled = true;
+      startButton.disabled = true;
       state.textContent = `${error.message}; the plan is checked again after the next change`;
       return;
     }
-    if (checkController === controller && !hasLeft) show(result);
+    if (checkController === controller && !isUnmounted) show(result);
   }
 
   function show(result) {
     const isValid = result.status === "valid";
     errors = result.errors;
-    start.disabled = !isValid;
+    startButton.disabled = !isValid;
     const count = errors.length;
     state.textContent = isValid
       ? `✓ Valid: ${result.node_count.toLocaleString("en")} ${result.node_count === 1 ? "node" : "nodes"}, dialect ${result.dialect}`
       : `✗ ${count.toLocaleString("en")} ${count === 1 ? "problem" : "problems"}`;
-    fill(problems, errors.slice(0, PROBLEMS_SHOWN).map(problemLine), count > PROBLEMS_SHOWN && el("li", {}, `and ${count - PROBLEMS_SHOWN} more`));
+    fill(problems, errors.slice(0, MAX_SHOWN_PROBLEMS).map(problemLine), count > MAX_SHOWN_PROBLEMS && el("li", {}, `and ${count - MAX_SHOWN_PROBLEMS} more`));
     updateGutter();
     if (isValid) updateForm(result.inputs);
   }
@@ -132,13 +132,13 @@ export async function mount(root, { api, params, go }) {
 
   /** Creates the form for the inputs if their schema has changed; values are kept. */
   function updateForm(schema) {
-    const key = JSON.stringify(schema);
-    if (key === formSchema) return;
-    formSchema = key;
+    const schemaText = JSON.stringify(schema);
+    if (schemaText === formSchemaText) return;
+    formSchemaText = schemaText;
     const previousValues = form?.peek() ?? {};
     const hasInputs = Object.keys(schema.properties).length > 0;
     form = hasInputs ? schemaForm(schema, { value: previousValues, later: "the run asks for it if empty" }) : null;
-    fill(inputs, hasInputs ? form.element : el("p", { class: "hint" }, "The plan has no inputs."));
+    fill(inputsArea, hasInputs ? form.element : el("p", { class: "hint" }, "The plan has no inputs."));
   }
 
   async function startPlan(event) {
@@ -146,24 +146,24 @@ export async function mount(root, { api, params, go }) {
     problem.hidden = true;
     const { value = {}, problems: inputProblems = [] } = form?.read() ?? {};
     if (inputProblems.length) return;
-    start.disabled = true;
+    startButton.disabled = true;
     try {
       const options = { headers: { "Idempotency-Key": newKey() } };
       const run = await api.post("/v1/runs", { plan: text.value, inputs: value ?? {} }, options);
       const message = `The run ${run.run_id} has started.`;
-      if (hasLeft) say(message);
+      if (isUnmounted) say(message);
       else go(`#/runs/${encodeURIComponent(run.run_id)}`, message);
     } catch (error) {
       problem.textContent = error.message;
       problem.hidden = false;
-      start.disabled = false;
+      startButton.disabled = false;
     }
   }
 
   async function open(name) {
     try {
       const { plan } = await api.get(`/v1/plans/${encodeURIComponent(name)}`);
-      if (hasLeft) return;
+      if (isUnmounted) return;
       text.value = typeof plan === "string" ? plan : `${JSON.stringify(plan, null, 2)}\n`;
       saveDraft();
       errors = [];
@@ -182,17 +182,17 @@ export async function mount(root, { api, params, go }) {
       fill(publishedSelect, el("option", { value: "" }, names.length ? "choose…" : "no published plans"), names.map((name, index) => el("option", { value: name }, plans[index].dagwright.title ?? name)));
       publishedSelect.disabled = names.length === 0;
     } catch (error) {
-      if (!hasLeft) say(error.message);
+      if (!isUnmounted) say(error.message);
     }
   }
 
-  text.value = localStorage.getItem(DRAFT) ?? EXAMPLE;
+  text.value = localStorage.getItem(DRAFT_KEY) ?? EXAMPLE;
   updateGutter();
   listPublishedPlans();
   if (params.id) await open(params.id);
   else check();
   return () => {
-    hasLeft = true;
+    isUnmounted = true;
     clearTimeout(timer);
     checkController?.abort();
   };

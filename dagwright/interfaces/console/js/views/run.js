@@ -6,8 +6,8 @@ import { el, fill, say } from "../dom.js";
 import { follow, isEnd } from "../events.js";
 import { GraphView } from "../graph.js";
 import { Model } from "../model.js";
-import { countText, ENDED_RUNS, stateMark, stateLabel } from "../states.js";
-import { steering, steeringKey } from "../steering.js";
+import { countText, ENDED_RUN_STATES, stateMark, stateLabel } from "../states.js";
+import { steeringButtons, steeringKey } from "../steering.js";
 import { timeBetweenText, timeText } from "../times.js";
 import { Timeline } from "../timeline.js";
 
@@ -20,30 +20,30 @@ export async function mount(root, { api, params, go }) {
   const model = new Model();
   let runDocument = null;
   let stop = () => {};
-  let hasLeft = false;
+  let isUnmounted = false;
   let shownSteeringKey = null;
-  let tick = null;
+  let tickTimer = null;
   let readTimer = null;
-  let readingMs = 0;
+  let lastReadMs = 0;
   let selectedId = null;
   const nodeChanges = [];
 
   const title = el("h1", {}, run);
   const facts = el("p", { class: "facts" });
   const actions = el("div", { class: "actions" });
-  const offline = el("p", { class: "offline", role: "status", hidden: true });
+  const offlineMessage = el("p", { class: "offline", role: "status", hidden: true });
   const notes = el("div", { class: "notes" });
   const outcome = el("div", { class: "outcome" });
   const select = (node) => go(runAddress(run, node));
   const graph = new GraphView(model, { onSelect: select });
   const timeline = new Timeline(model, { onSelect: select });
-  const detail = new Detail(run, { api, go, createCommands: steering, currentRun: () => runDocument, onClose: () => select(null), onNode: select });
+  const detail = new Detail(run, { api, go, createCommands: steeringButtons, currentRun: () => runDocument, onClose: () => select(null), onNode: select });
   fill(
     root,
     el("p", { class: "back" }, el("a", { href: "#/runs" }, "Runs")),
     el("header", { class: "run" }, title, actions),
     facts,
-    offline,
+    offlineMessage,
     notes,
     outcome,
     el("div", { class: "parts" }, graph.element, el("div", { class: "side" }, detail.element, timeline.element)),
@@ -52,7 +52,7 @@ export async function mount(root, { api, params, go }) {
   /** Read the run and its graph, and follow the events. For large runs, follow only the events after the graph's cursor. */
   async function load() {
     const [document, graphDocument] = await Promise.all([api.get(runPath(run)), api.get(runPath(run, "/graph"))]);
-    if (hasLeft) return;
+    if (isUnmounted) return;
     runDocument = document;
     model.load(graphDocument);
     updateHead();
@@ -65,7 +65,7 @@ export async function mount(root, { api, params, go }) {
   function onEvent({ name, id, data }) {
     if (name.startsWith("node.")) nodeChanges.push(data);
     // Events that belong together arrive together; only the last event has an ID.
-    if (nodeChanges.length && (id !== null || !name.startsWith("node."))) nodesChanged(nodeChanges.splice(0), id);
+    if (nodeChanges.length && (id !== null || !name.startsWith("node."))) applyNodeChanges(nodeChanges.splice(0), id);
     if (isEnd(name)) {
       onEnd(data);
     } else if (name.startsWith("run.")) {
@@ -75,7 +75,7 @@ export async function mount(root, { api, params, go }) {
     }
   }
 
-  function nodesChanged(changes, id) {
+  function applyNodeChanges(changes, id) {
     const changedIds = model.applyEvents(changes, id);
     graph.updateStates(changedIds);
     timeline.update();
@@ -88,26 +88,26 @@ export async function mount(root, { api, params, go }) {
    * seconds for a large graph, so the pause before a read is three times as long as the last read.
    */
   function scheduleGraphRead() {
-    if (readTimer !== null || hasLeft) return;
+    if (readTimer !== null || isUnmounted) return;
     readTimer = setTimeout(async () => {
       const readStart = performance.now();
       try {
         const graphDocument = await api.get(runPath(run, "/graph"));
-        if (hasLeft) return;
+        if (isUnmounted) return;
         model.load(graphDocument);
         graph.draw();
         timeline.update();
       } catch (error) {
-        if (!hasLeft) say(error.message);
+        if (!isUnmounted) say(error.message);
       }
-      readingMs = performance.now() - readStart;
+      lastReadMs = performance.now() - readStart;
       readTimer = null;
-    }, Math.max(PAUSE_MS, 3 * readingMs));
+    }, Math.max(PAUSE_MS, 3 * lastReadMs));
   }
 
   function onState(state, message) {
-    offline.hidden = state === "open" || state === "ended";
-    offline.textContent = message ?? "";
+    offlineMessage.hidden = state === "open" || state === "ended";
+    offlineMessage.textContent = message ?? "";
   }
 
   async function onEnd(end) {
@@ -118,32 +118,31 @@ export async function mount(root, { api, params, go }) {
     // Updates the commands of the node: fewer are possible after the end of the run.
     if (selectedId !== null) detail.show(selectedId);
     const newDocument = await api.get(runPath(run)).catch(() => null);
-    if (newDocument === null || hasLeft) return;
+    if (newDocument === null || isUnmounted) return;
     runDocument = { ...runDocument, ...newDocument };
     updateHead();
   }
 
   function updateHead() {
-    const now = runDocument;
-    title.textContent = now.title ?? run;
-    document.title = `${now.title ?? run} · Dagwright`;
-    const counts = now.counts ?? model.counts();
+    title.textContent = runDocument.title ?? run;
+    document.title = `${runDocument.title ?? run} · Dagwright`;
+    const counts = runDocument.counts ?? model.counts();
     fill(
       facts,
-      stateMark(now.status),
+      stateMark(runDocument.status),
       el("span", {}, countText(counts)),
-      now.started_at && el("span", {}, "started ", el("time", { datetime: now.started_at }, timeText(now.started_at))),
-      now.started_at && el("span", {}, ENDED_RUNS.has(now.status) ? "took " : "for ", el("span", { class: "took" }, timeBetweenText(now.started_at, now.ended_at))),
+      runDocument.started_at && el("span", {}, "started ", el("time", { datetime: runDocument.started_at }, timeText(runDocument.started_at))),
+      runDocument.started_at && el("span", {}, ENDED_RUN_STATES.has(runDocument.status) ? "took " : "for ", el("span", { class: "took" }, timeBetweenText(runDocument.started_at, runDocument.ended_at))),
       el("code", {}, run),
-      now.session_id && el("span", {}, `session ${now.session_id}`),
-      now.ui_url && el("a", { href: now.ui_url, target: "_blank", rel: "noreferrer" }, "Temporal UI"),
-      now.waiting_for?.length > 0 && el("a", { href: `#/inbox?find=${encodeURIComponent(run)}` }, `asks ${now.waiting_for.length} ${now.waiting_for.length === 1 ? "question" : "questions"}`),
+      runDocument.session_id && el("span", {}, `session ${runDocument.session_id}`),
+      runDocument.ui_url && el("a", { href: runDocument.ui_url, target: "_blank", rel: "noreferrer" }, "Temporal UI"),
+      runDocument.waiting_for?.length > 0 && el("a", { href: `#/inbox?find=${encodeURIComponent(run)}` }, `asks ${runDocument.waiting_for.length} ${runDocument.waiting_for.length === 1 ? "question" : "questions"}`),
     );
-    fill(notes, (now.notes ?? []).map((note) => el("p", { class: "notice" }, note.message)));
-    fill(outcome, now.error && el("p", { class: "problem" }, now.error.message));
-    if (shownSteeringKey !== steeringKey(now)) {
-      shownSteeringKey = steeringKey(now);
-      fill(actions, steering(now, null, { api, go }));
+    fill(notes, (runDocument.notes ?? []).map((note) => el("p", { class: "notice" }, note.message)));
+    fill(outcome, runDocument.error && el("p", { class: "problem" }, runDocument.error.message));
+    if (shownSteeringKey !== steeringKey(runDocument)) {
+      shownSteeringKey = steeringKey(runDocument);
+      fill(actions, steeringButtons(runDocument, null, { api, go }));
     }
   }
 
@@ -162,15 +161,15 @@ export async function mount(root, { api, params, go }) {
   } catch (error) {
     fill(root, el("p", { class: "back" }, el("a", { href: "#/runs" }, "Runs")), el("p", { class: "problem", role: "alert" }, error.message));
   }
-  tick = setInterval(() => {
+  tickTimer = setInterval(() => {
     const took = facts.querySelector(".took");
-    if (took && !ENDED_RUNS.has(runDocument.status)) took.textContent = timeBetweenText(runDocument.started_at, null);
+    if (took && !ENDED_RUN_STATES.has(runDocument.status)) took.textContent = timeBetweenText(runDocument.started_at, null);
     timeline.tick();
   }, TICK_MS);
 
   const unmount = () => {
-    hasLeft = true;
-    clearInterval(tick);
+    isUnmounted = true;
+    clearInterval(tickTimer);
     clearTimeout(readTimer);
     stop();
     graph.close();

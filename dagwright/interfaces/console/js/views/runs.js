@@ -9,50 +9,50 @@ const POLL_MS = 2500;
 
 export async function mount(root, { api, go }) {
   const filters = { status: "", title: "", session_id: "" };
-  const pages = [null];
+  const pageCursors = [null];
   let timer = null;
-  let hasLeft = false;
-  let latestLoad = 0;
+  let isUnmounted = false;
+  let latestLoadNumber = 0;
 
   const body = el("tbody");
   const notice = el("p", { class: "notice", role: "status" });
-  const newer = el("button", { type: "button", onclick: () => turnPage(-1) }, "Newer");
-  const older = el("button", { type: "button", onclick: () => turnPage(1) }, "Older");
+  const newerButton = el("button", { type: "button", onclick: () => turnPage(-1) }, "Newer");
+  const olderButton = el("button", { type: "button", onclick: () => turnPage(1) }, "Older");
   const pageText = el("span", { class: "hint" });
-  const pageButtons = el("div", { class: "pages", hidden: true }, newer, older, pageText);
-  let next = null;
+  const pageButtons = el("div", { class: "pages", hidden: true }, newerButton, olderButton, pageText);
+  let nextCursor = null;
 
   async function load() {
     clearTimeout(timer);
-    const loadNumber = (latestLoad += 1);
+    const loadNumber = (latestLoadNumber += 1);
     try {
       if (!document.hidden) {
         const page = await api.get(`/v1/runs?${query()}`);
-        if (hasLeft || loadNumber !== latestLoad) return;
+        if (isUnmounted || loadNumber !== latestLoadNumber) return;
         showPage(page);
         notice.textContent = "";
       }
     } catch (error) {
-      if (hasLeft || loadNumber !== latestLoad) return;
+      if (isUnmounted || loadNumber !== latestLoadNumber) return;
       notice.textContent = `${error.message}. This page tries again by itself.`;
     }
     timer = setTimeout(load, POLL_MS);
   }
 
   function query() {
-    const parameters = { ...filters, cursor: pages.at(-1) ?? "", limit: PAGE_SIZE };
+    const parameters = { ...filters, cursor: pageCursors.at(-1) ?? "", limit: PAGE_SIZE };
     return new URLSearchParams(Object.entries(parameters).filter(([, value]) => value !== ""));
   }
 
   function showPage(page) {
-    next = page.next ?? null;
-    newer.disabled = pages.length === 1;
-    older.disabled = next === null;
-    pageText.textContent = pages.length > 1 ? `page ${pages.length}` : "";
-    const focused = document.activeElement?.closest?.("tr")?.dataset.run;
-    pageButtons.hidden = newer.disabled && older.disabled;
+    nextCursor = page.next ?? null;
+    newerButton.disabled = pageCursors.length === 1;
+    olderButton.disabled = nextCursor === null;
+    pageText.textContent = pageCursors.length > 1 ? `page ${pageCursors.length}` : "";
+    const focusedRun = document.activeElement?.closest?.("tr")?.dataset.run;
+    pageButtons.hidden = newerButton.disabled && olderButton.disabled;
     fill(body, page.data.length ? page.data.map(row) : el("tr", {}, el("td", { colspan: "6" }, emptyText())));
-    if (focused) body.querySelector(`tr[data-run="${CSS.escape(focused)}"] a`)?.focus();
+    if (focusedRun) body.querySelector(`tr[data-run="${CSS.escape(focusedRun)}"] a`)?.focus();
   }
 
   function emptyText() {
@@ -78,19 +78,19 @@ export async function mount(root, { api, go }) {
     );
   }
 
-  function turnPage(by) {
-    if (by > 0) pages.push(next);
-    else pages.pop();
+  function turnPage(step) {
+    if (step > 0) pageCursors.push(nextCursor);
+    else pageCursors.pop();
     load();
   }
 
   function setFilter(name, value) {
     filters[name] = value.trim();
-    pages.length = 1;
+    pageCursors.length = 1;
     load();
   }
 
-  const states = el(
+  const stateSelect = el(
     "select",
     { id: "status", onchange: (event) => setFilter("status", event.target.value) },
     el("option", { value: "" }, "all"),
@@ -102,7 +102,7 @@ export async function mount(root, { api, go }) {
     el(
       "form",
       { class: "filters", role: "search", onsubmit: (event) => event.preventDefault() },
-      el("label", {}, "State ", states),
+      el("label", {}, "State ", stateSelect),
       el("label", {}, "Title or id starts with ", el("input", { type: "search", id: "title", oninput: afterTyping((v) => setFilter("title", v)) })),
       el("label", {}, "Session ", el("input", { type: "search", id: "session", oninput: afterTyping((v) => setFilter("session_id", v)) })),
     ),
@@ -129,17 +129,17 @@ export async function mount(root, { api, go }) {
   await load();
 
   return () => {
-    hasLeft = true;
+    isUnmounted = true;
     clearTimeout(timer);
     document.removeEventListener("visibilitychange", loadIfVisible);
   };
 }
 
 /** Calls a function with the typed text once typing pauses. */
-function afterTyping(call, ms = 250) {
+function afterTyping(onText, pauseMs = 250) {
   let timer = null;
   return (event) => {
     clearTimeout(timer);
-    timer = setTimeout(() => call(event.target.value), ms);
+    timer = setTimeout(() => onText(event.target.value), pauseMs);
   };
 }
