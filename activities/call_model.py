@@ -68,7 +68,7 @@ from dagwright.planning.model_calls.response_summary import MARKER_PROJECTION, S
 from dagwright.tools.context import Cancellation
 from dagwright.tools.errors import ArgumentNotLoaded, InvalidArguments, ResultNotStored, ResultTooLarge, ValueLost
 from dagwright.tools.redaction import Redaction
-from dagwright.tools.result_json import encoded_json, plain_json
+from dagwright.tools.result_json import encode_plain_json, plain_json
 
 T = TypeVar("T")
 
@@ -218,7 +218,7 @@ class _Attempt:
     async def _encode_response(self, response: ModelResponse) -> RawValue:
         """Return the response for the history; a large response is stored and returned as a reference."""
         plain = plain_json(response_to_json(response))
-        encoded = encoded_json(plain)
+        encoded = encode_plain_json(plain)
         metadata = attempt_metadata(self._heartbeats.info, self._models.usage)
         if len(encoded) <= MAX_INLINE_VALUE_BYTES:
             return RawValue(Payload(metadata=metadata, data=encoded))
@@ -231,7 +231,7 @@ class _Attempt:
         if (marker := find_marker(response.message.content or "")) is not None:
             # The run does not load the text that contains the marker.
             plain = {**plain, "marker": marker}
-            encoded, projections = encoded_json(plain), [*projections, MARKER_PROJECTION]
+            encoded, projections = encode_plain_json(plain), [*projections, MARKER_PROJECTION]
         name = f"{self._info.activity_id}.result"
         stored_value = await self._store_part(
             lambda: self._values.store_result(plain, encoded, projections=projections, name=name)

@@ -99,7 +99,7 @@ from dagwright.tools.errors import (
     ResultTooLarge,
 )
 from dagwright.tools.redaction import Redaction
-from dagwright.tools.result_json import encoded_json, plain_json
+from dagwright.tools.result_json import encode_plain_json, plain_json
 from dagwright.tools.secret_bindings import hosts_of_secrets
 
 T = TypeVar("T")
@@ -429,7 +429,7 @@ class ToolAttempt:
 
     def _encode_result(self, value: Any) -> bytes:
         self._plain_result = self._redaction.value(plain_json(value))
-        encoded = encoded_json(self._plain_result)
+        encoded = encode_plain_json(self._plain_result)
         if len(encoded) > STORED_VALUE_LIMIT_BYTES:
             raise ResultTooLarge(
                 f"The result of {self._spec.name!r} has {len(encoded):,} bytes as JSON, over the limit of "

@@ -26,7 +26,7 @@ from dagwright.tools.context import CallIdentity, Cancellation, ModelAccess, Too
 from dagwright.tools.environment import ToolEnvironment
 from dagwright.tools.errors import NotInRegion, ResultTooLarge, ToolError
 from dagwright.tools.redaction import Redaction
-from dagwright.tools.result_json import encoded_json, plain_json
+from dagwright.tools.result_json import encode_plain_json, plain_json
 
 if TYPE_CHECKING:
     from dagwright.activities.batch_cache import BatchCache
@@ -244,7 +244,7 @@ def encode_result(return_value: Any, spec: ToolSpec, redaction: Redaction) -> Pu
         return PureOutcome(return_value, _MAX_NUMBER_BYTES)
     if kind is str and len(return_value) <= _MAX_SHORT_TEXT_CHARACTERS and return_value.isascii():
         return PureOutcome(redaction.value(return_value), len(return_value) + 2)
-    content = encoded_json(redaction.value(plain_json(return_value)))
+    content = encode_plain_json(redaction.value(plain_json(return_value)))
     if len(content) > STORED_VALUE_LIMIT_BYTES:
         raise ResultTooLarge(
             f"The result of {spec.name!r} has {len(content):,} bytes as JSON, over the limit of "

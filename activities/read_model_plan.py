@@ -25,7 +25,7 @@ from dagwright.planning.plan_and_execute.goal_spec import Profile, context_from_
 from dagwright.planning.plan_and_execute.replan_context import REPLAN_CONTEXTS
 from dagwright.tools.errors import ArgumentNotLoaded, InvalidArguments
 from dagwright.tools.redaction import Redaction
-from dagwright.tools.result_json import encoded_json
+from dagwright.tools.result_json import encode_plain_json
 
 ReadModelPlan = Callable[..., Awaitable[RawValue]]
 
@@ -81,5 +81,5 @@ def _parse_response(arguments: Mapping[str, Any], worker_tools: Mapping[str, Too
                 plan, text, tools, accepted=accepted_nodes, replan_context=replan_context, inline_agents=inline_agents
             )
     except PlanInvalid as invalid:
-        return encoded_json(rejected_plan(invalid, accepted=accepted_nodes, profile=profile))
-    return encoded_json(parsed_plan.to_json())
+        return encode_plain_json(rejected_plan(invalid, accepted=accepted_nodes, profile=profile))
+    return encode_plain_json(parsed_plan.to_json())

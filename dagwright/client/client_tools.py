@@ -15,7 +15,7 @@ from dagwright.core.model.tools import ToolDeclaration
 from dagwright.tools import ToolLoadError
 from dagwright.toolset.given_tools import ToolSource, read_given_tools
 from dagwright.toolset.tool_directory import find_published_tools, has_unknown_tools, published_tools_of_plan
-from dagwright.toolset.toolset import Toolset, load_toolset, merged_toolset
+from dagwright.toolset.toolset import Toolset, load_toolset, merge_toolsets
 
 if TYPE_CHECKING:
     from dagwright.client.services import Services
@@ -66,7 +66,7 @@ class ClientTools:
         """
         base = await self._load_base()
         passed_toolsets = [await self._load(tools)] if tools else []
-        return merged_toolset(base, [*passed_toolsets, *self._served_toolsets])
+        return merge_toolsets(base, [*passed_toolsets, *self._served_toolsets])
 
     async def compile_plan(
         self,

@@ -1,9 +1,9 @@
 """Fingerprint the code of a tool, so that cached results are not reused after the code changes.
 
 The fingerprint covers more than the source of the function, because the function may call other functions and modules.
-It includes every file of the user's own code that the module of the function refers to or imports. Installed
-code (the standard library, packages) counts by its version. Values from the environment or from files are not covered:
-a tool that depends on them is not `pure`.
+It includes every file of the user's own code that the module of the function refers to or imports. For installed
+code (the standard library, packages), only the version counts. Values from the environment or from files are not
+covered: a tool that depends on them is not `pure`.
 """
 
 import dataclasses
@@ -24,19 +24,19 @@ _PLAIN_TYPES = (str, bytes, int, float, complex, bool, type(None), PurePath, Dec
 _DAGWRIGHT = __name__.partition(".")[0]
 """Package whose modules are not read: they are too many to be read at each start of a worker, and the set of its loaded
 modules differs between processes."""
-_STANDARD = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
+_STANDARD_LIBRARY_FOLDERS = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
 
 
 class CodeFingerprinter:
-    """Fingerprint the code of tools, reading each file once; valid only while files are unchanged since their import.
+    """Fingerprint the code of tools. Each file is read once, so the files must not change after their import.
 
     No method raises: a tool whose code cannot be identified has no fingerprint.
     """
 
     def __init__(self) -> None:
         self._digests: dict[str, str] = {}
-        self._needs: dict[str, list[ModuleType]] = {}
-        self._parts: dict[str, list[str]] = {}
+        self._needed_by_module: dict[str, list[ModuleType]] = {}
+        self._fingerprints: dict[str, list[str]] = {}
 
     def fingerprint(self, function: Callable[..., Any] | None) -> str | None:
         """Return a fingerprint that is equal for equal code, also in another process.
@@ -52,18 +52,18 @@ class CodeFingerprinter:
             if module is None or not _file_of(module):
                 return None
             values = list(_closure_values(function))
-            parts = [sys.version, function.__qualname__, *values, *self._parts_of(module)]
-        except (_Opaque, NotLoaded, OSError, SyntaxError, RecursionError):
+            parts = [sys.version, function.__qualname__, *values, *self._module_fingerprints(module)]
+        except (_NoFingerprint, NotLoaded, OSError, SyntaxError, RecursionError):
             return None
         return hashlib.sha256("\0".join(parts).encode(errors="backslashreplace")).hexdigest()
 
-    def _parts_of(self, first_module: ModuleType) -> list[str]:
+    def _module_fingerprints(self, first_module: ModuleType) -> list[str]:
         """Return the fingerprints of a module and of the modules that it needs, sorted."""
-        if first_module.__name__ not in self._parts:
-            self._parts[first_module.__name__] = self._collect_parts(first_module)
-        return self._parts[first_module.__name__]
+        if first_module.__name__ not in self._fingerprints:
+            self._fingerprints[first_module.__name__] = self._collect_fingerprints(first_module)
+        return self._fingerprints[first_module.__name__]
 
-    def _collect_parts(self, first_module: ModuleType) -> list[str]:
+    def _collect_fingerprints(self, first_module: ModuleType) -> list[str]:
         modules = {first_module.__name__: first_module}
         unvisited = [first_module]
         while unvisited:
@@ -75,9 +75,11 @@ class CodeFingerprinter:
                     modules[needed_module.__name__] = needed_module
                     unvisited.append(needed_module)
         # Not sorted by module name: the name of a file given to `--tools` depends on its path.
-        return sorted(self._part_of(module, is_first=module is first_module) for module in modules.values())
+        return sorted(
+            self._fingerprint_of_module(module, is_first=module is first_module) for module in modules.values()
+        )
 
-    def _part_of(self, module: ModuleType, *, is_first: bool) -> str:
+    def _fingerprint_of_module(self, module: ModuleType, *, is_first: bool) -> str:
         file = _file_of(module)
         if is_first or _is_user_code(module):
             if file not in self._digests:
@@ -87,18 +89,20 @@ class CodeFingerprinter:
         return f"{package} {getattr(sys.modules.get(package), '__version__', '')}"
 
     def _needed_modules(self, module: ModuleType) -> list[ModuleType]:
-        if module.__name__ not in self._needs:
+        if module.__name__ not in self._needed_by_module:
             # A package also has attributes for submodules that other modules imported; these do not count.
             values = [value for name, value in list(vars(module).items()) if not _is_submodule(value, name, module)]
             names = set(map(_module_name, values))
             if _is_user_code(module) and not _is_dagwright(module.__name__):
                 names.update(imported_modules(module, _file_of(module), excluded_package=_DAGWRIGHT))
             modules = [sys.modules[name] for name in sorted(names) if name in sys.modules]
-            self._needs[module.__name__] = [needed_module for needed_module in modules if _file_of(needed_module)]
-        return self._needs[module.__name__]
+            self._needed_by_module[module.__name__] = [
+                needed_module for needed_module in modules if _file_of(needed_module)
+            ]
+        return self._needed_by_module[module.__name__]
 
 
-class _Opaque(Exception):
+class _NoFingerprint(Exception):
     """A function refers to a value that has no fingerprint."""
 
 
@@ -109,7 +113,7 @@ def _closure_values(function: FunctionType) -> Iterator[str]:
             value = cell.cell_contents
         except ValueError:
             # An empty cell: a name that is defined later.
-            raise _Opaque(name) from None
+            raise _NoFingerprint(name) from None
         if value is not function:
             yield f"{name}={_serialize(value)}"
 
@@ -134,7 +138,7 @@ def _serialize(value: Any) -> str:
         field_names = [field.name for field in dataclasses.fields(value) if field.repr]
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         return f"{kind}({','.join(f'{name}={_serialize(getattr(value, name))}' for name in field_names)})"
-    raise _Opaque(type(value).__name__)
+    raise _NoFingerprint(type(value).__name__)
 
 
 def _is_submodule(value: Any, name: str, package: ModuleType) -> bool:
@@ -161,4 +165,4 @@ def _is_dagwright(name: str) -> bool:
 def _is_user_code(module: ModuleType) -> bool:
     """Return whether a module is neither installed nor part of Python."""
     file = _file_of(module)
-    return bool(file) and not is_installed_file(file) and not file.startswith(_STANDARD)
+    return bool(file) and not is_installed_file(file) and not file.startswith(_STANDARD_LIBRARY_FOLDERS)

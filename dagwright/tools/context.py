@@ -1,4 +1,4 @@
-"""The context of a running tool call: `context()`, with its model calls.
+"""The context of a running tool call, `context()`, and the model calls of the tool.
 
 The wrapper in `activities` (or `dagwright.tools.testing`) creates the context and activates it around the call. A tool
 calls models with `await context().ask_model(…)`, or `context().ask_model(…).wait()` in a plain `def`; the creator of
@@ -131,7 +131,7 @@ class CallIdentity:
         attempt: 1 for the first.
         last_heartbeat: heartbeat details of an earlier attempt, `None` if there are none.
         answers: people's answers to earlier requests of the call.
-        checkpoint: checkpoint of the latest request, `None` without one.
+        checkpoint: checkpoint of the latest request; `None` if the request had none.
         checked_version: tool version that the plan was checked against, `None` if any version will do.
         model: model configuration of the run.
         owner: owner of the API key that the run was started with; `None` if it was started without one.
@@ -207,7 +207,7 @@ class Progress:
 
 
 SendHeartbeat = Callable[[Any, Progress | None], None]
-"""Receive the latest heartbeat details (plain JSON) and progress; called from any thread."""
+"""Send the latest heartbeat details (plain JSON) and progress. May be called from any thread."""
 
 
 class ToolContext:
@@ -274,7 +274,7 @@ class ToolContext:
 
     @property
     def checkpoint(self) -> Any:
-        """Checkpoint that this call passed to `AskPerson`, `None` without one."""
+        """Checkpoint that this call passed to its latest `AskPerson`; `None` if it passed none."""
         return self._identity.checkpoint
 
     @property
@@ -289,7 +289,7 @@ class ToolContext:
 
     @property
     def effects(self) -> str:
-        """Effects of the call: `idempotent` if it may be repeated, even if only the plan declares so."""
+        """Effects of the call; `idempotent` also if only the plan declares that the call may be repeated."""
         return self._identity.effects
 
     @property
@@ -347,7 +347,7 @@ class ToolContext:
     def record_read(self, location: str) -> None:
         """Record a file path or URL that the call has read, for the lineage of the node.
 
-        Secrets in a URL are redacted. Only the first locations of a call are recorded.
+        Secrets in a URL are redacted. At most `MAX_READ_LOCATIONS` per call are recorded.
         """
         if len(self.read_locations) < MAX_READ_LOCATIONS:
             self.read_locations.append(str(location))
@@ -374,7 +374,7 @@ _current: ContextVar[ToolContext | None] = ContextVar("dagwright_tool_context", 
 
 
 def context() -> ToolContext:
-    """Return the call that the running tool serves.
+    """Return the context of the call of the running tool.
 
     Raises:
         NoToolContext: the caller is not running inside a tool.

@@ -42,13 +42,13 @@ class SharedResources:
 
 
 def no_secret(name: str) -> str | None:  # noqa: ARG001 - the signature of a secret lookup
-    """Return no secret."""
+    """Look up a secret in a process without secrets."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class ToolEnvironment:
-    """Settings of a process for its tools and their wrapper: `context().environment` of a call.
+    """Settings of a process for its tools and the code that calls them. A tool reads `context().environment`.
 
     Args:
         files_root: root folder of the file tools.
@@ -60,10 +60,10 @@ class ToolEnvironment:
         search_url: URL of the travel service; if `None`, `flight_search` fails with a message that names the setting.
         secret: name -> value of a `{{secret.NAME}}`, `None` if it is not set.
         binding_of: name -> the tools and hosts that the settings bind the secret to.
-        app_settings: settings of the installed applications, by their class.
-        drain_limit_s: how long calls of `write` tools may continue when the process stops; `None` for no limit but the
+        app_settings: class of the settings -> settings, for each installed application.
+        drain_limit_s: how long calls of `write` tools may continue when the process stops; `None` leaves only the
             timeout of the tool.
-        resources: resources shared between calls; the server of the tools closes them.
+        resources: resources shared between calls; the process that serves the tools closes them.
     """
 
     files_root: Path

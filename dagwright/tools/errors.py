@@ -12,12 +12,12 @@ ToolError                 subclasses differ in what happens next
 ├── ResultTooLarge        final: return less
 ├── MissingSecret         final: set the variable
 ├── SecretRefused         final: bind the secret to the tool or to the host
-├── MissingPart           final: the stored value does not have the path of a reference
+├── MissingPart           final: the stored value has no value at the path of a reference
 ├── ValueLost             final: a stored value is missing from the payload store, or damaged
 ├── ArgumentNotLoaded     retried: the payload store did not respond, and nothing had started
-├── ResultNotStored       the payload store did not accept the result; a `write` is not repeated for that
+├── ResultNotStored       the payload store did not accept the result; a `write` is not repeated
 └── NotInRegion           repeated as an activity: a pure tool calls a model, which is impossible inside a region
-ToolLoadError           a `--tools` value without usable tools; the message is one sentence for the user
+ToolLoadError             a `--tools` value without usable tools; the message is one sentence for the user
 NoToolContext             `context()` was called outside of a tool
 """
 
@@ -70,9 +70,9 @@ class AskPerson(ToolError):
     `context().answers`.
 
     Args:
-        request: the request, a text, or a JSON object with the fields of `human` in a plan.
-        checkpoint: JSON, at most 64 KiB with the request; the repeated call finds it in `context().checkpoint` and need
-            not repeat completed work.
+        request: a text, or a JSON object with the fields of `human` in a plan.
+        checkpoint: JSON, at most 64 KiB together with the request; the repeated call finds it in `context().checkpoint`
+            and need not repeat completed work.
     """
 
     def __init__(self, request: Any, *, checkpoint: Any = None) -> None:
@@ -98,11 +98,11 @@ class MissingSecret(ToolError):
 
 
 class SecretRefused(ToolError):
-    """The plan gives a secret to a tool, or sends it to a host, that the secret is not bound to."""
+    """A secret is not bound to the tool that would receive it, or to the host that it would be sent to."""
 
 
 class MissingPart(ToolError):
-    """A stored value does not have the path of a reference."""
+    """A stored value has no value at the path of a reference."""
 
 
 class ValueLost(ToolError):

@@ -34,11 +34,11 @@ def imported_modules(module: ModuleType, file: str, *, excluded_package: str) ->
             if prefix in sys.modules:
                 modules[prefix] = None
             elif length == 1:
-                if not _is_installed(prefix):
+                if not _is_installed_or_missing(prefix):
                     raise NotLoaded(prefix)
                 break
             elif not hasattr(sys.modules[".".join(parts[: length - 1])], parts[length - 1]):
-                if _is_installed(parts[0]):
+                if _is_installed_or_missing(parts[0]):
                     break
                 raise NotLoaded(prefix)
     return list(modules)
@@ -59,8 +59,8 @@ def _names_of(tree: ast.Module, package: str) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" if alias.name != "*" else base for alias in node.names)
 
 
-def _is_installed(name: str) -> bool:
-    """Return whether a top-level module is part of Python, installed, or not found."""
+def _is_installed_or_missing(name: str) -> bool:
+    """Return whether a top-level module is part of Python, belongs to an installed package, or does not exist."""
     if name in sys.stdlib_module_names:
         return True
     try:

@@ -25,7 +25,7 @@ from dagwright.tools.docstrings import Documentation
 from dagwright.tools.errors import InvalidArguments
 from dagwright.tools.result_json import pointer_of
 
-_VALIDATOR = "function-"
+_VALIDATOR_TYPE_PREFIX = "function-"
 """Part of the type of a Python validator in pydantic's core schema. Such a validator may convert values in any way."""
 _MAX_CACHED_SIGNATURES = 512
 """Maximum number of cached signatures: a process loads the same tools repeatedly, and has about 100 tools."""
@@ -42,7 +42,8 @@ class Parameters:
             arguments.
         keyword_of_field: field of the arguments model -> keyword; empty for a model parameter.
         extra_adapter: validates arguments that have no parameter of their name; `None` rejects such arguments.
-        plain_names: names of the parameters without custom validators: these accept exactly the values of the schema.
+        plain_parameters: names of the parameters without custom validators, which accept exactly the values of the
+            schema.
     """
 
     schema: Mapping[str, Any]
@@ -50,7 +51,7 @@ class Parameters:
     model_parameter: str | None = None
     keyword_of_field: Mapping[str, str] = dataclasses.field(default_factory=dict)
     extra_adapter: TypeAdapter[Any] | None = None
-    plain_names: tuple[str, ...] = ()
+    plain_parameters: tuple[str, ...] = ()
 
     def bind(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the keyword arguments of the function for `arguments`; omitted parameters keep their default.
@@ -67,7 +68,7 @@ class Parameters:
                 return self._keywords_of(self.adapter.validate_python(arguments))
             except ValidationError:
                 pass
-        named_arguments = self._by_declared_name(arguments)
+        named_arguments = self._rename_to_parameters(arguments)
         declared_arguments = {key: value for key, value in named_arguments.items() if key in self.schema["properties"]}
         extra_arguments = {key: value for key, value in named_arguments.items() if key not in declared_arguments}
         problems: list[str] = []
@@ -89,7 +90,7 @@ class Parameters:
             keyword: getattr(model, field) for field, keyword in self.keyword_of_field.items() if field in set_fields
         }
 
-    def _by_declared_name(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _rename_to_parameters(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         named_arguments: dict[str, Any] = {}
         for key, value in arguments.items():
             name = parameter_name(key, self.schema["properties"])
@@ -191,7 +192,7 @@ def _output_schema(hint: _Hint) -> dict[str, Any]:
 
 
 def _closure(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the closure variables that have a value; the variable of a recursive tool itself is still unset."""
+    """Return the closure variables that have a value: the name of a recursive tool has none during decoration."""
     definitions: dict[str, Any] = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):
@@ -214,7 +215,7 @@ def _model_parameters(name: str, hint: Any) -> Parameters:
 
 
 @dataclass(frozen=True, slots=True)
-class _Keyword:
+class _ParameterKey:
     """A parameter as a part of a cache key: `default_json` is compared instead of `default`, as 1 equals `True`."""
 
     name: str
@@ -232,20 +233,20 @@ def _copied_parameters(
 ) -> Parameters:
     """Return parameters whose schema the caller may change."""
     keywords = [
-        _keyword(parameter, hints.get(parameter.name, Any), descriptions.get(parameter.name))
+        _parameter_key(parameter, hints.get(parameter.name, Any), descriptions.get(parameter.name))
         for parameter in parameters
     ]
-    cached_parameters = _keywords(tuple(keywords))
+    cached_parameters = _build_parameters(tuple(keywords))
     return dataclasses.replace(cached_parameters, schema=copy.deepcopy(cached_parameters.schema))
 
 
-def _keyword(parameter: inspect.Parameter, hint: Any, description: str | None) -> _Keyword:
+def _parameter_key(parameter: inspect.Parameter, hint: Any, description: str | None) -> _ParameterKey:
     has_default = parameter.default is not parameter.empty
     default_json: str | None = None
     if has_default:
         with suppress(TypeError, ValueError):
             default_json = json.dumps(parameter.default, allow_nan=False)
-    return _Keyword(
+    return _ParameterKey(
         name=parameter.name,
         kind=parameter.kind,
         hint=_Hint(hint, repr(hint)),
@@ -257,18 +258,18 @@ def _keyword(parameter: inspect.Parameter, hint: Any, description: str | None) -
 
 
 @functools.lru_cache(maxsize=_MAX_CACHED_SIGNATURES)
-def _keywords(parameters: tuple[_Keyword, ...]) -> Parameters:
+def _build_parameters(parameters: tuple[_ParameterKey, ...]) -> Parameters:
     fields: dict[str, Any] = {}
     keyword_of_field: dict[str, str] = {}
     extra_adapter: TypeAdapter[Any] | None = None
-    plain_names: list[str] = []
+    plain_parameters: list[str] = []
     for parameter in parameters:
         hint = parameter.hint.type
         if parameter.kind is inspect.Parameter.VAR_KEYWORD:
             extra_adapter = _adapter(parameter.name, dict[str, hint])  # type: ignore[valid-type] # a run-time type
             continue
-        if _VALIDATOR not in repr(_adapter(parameter.name, hint).core_schema):
-            plain_names.append(parameter.name)
+        if _VALIDATOR_TYPE_PREFIX not in repr(_adapter(parameter.name, hint).core_schema):
+            plain_parameters.append(parameter.name)
         field = f"parameter_{len(keyword_of_field)}"
         keyword_of_field[field] = parameter.name
         fields[field] = (hint, _field(parameter))
@@ -279,11 +280,15 @@ def _keywords(parameters: tuple[_Keyword, ...]) -> Parameters:
     if extra_adapter is not None:
         schema["additionalProperties"] = _schema(extra_adapter).get("additionalProperties", True)
     return Parameters(
-        schema, adapter, keyword_of_field=keyword_of_field, extra_adapter=extra_adapter, plain_names=tuple(plain_names)
+        schema,
+        adapter,
+        keyword_of_field=keyword_of_field,
+        extra_adapter=extra_adapter,
+        plain_parameters=tuple(plain_parameters),
     )
 
 
-def _field(parameter: _Keyword) -> Any:
+def _field(parameter: _ParameterKey) -> Any:
     if not parameter.has_default:
         return Field(alias=parameter.name, description=parameter.description)
     default = parameter.default
@@ -318,7 +323,7 @@ class _SchemaWithoutTitles(GenerateJsonSchema):
 def _schema(adapter: TypeAdapter[Any]) -> dict[str, Any]:
     schema = adapter.json_schema(schema_generator=_SchemaWithoutTitles)
     if "$ref" in schema:
-        # A recursive model: its own definition becomes the top level, the other definitions stay in `$defs`.
+        # A recursive model: copy its definition to the top level, and leave all definitions in `$defs`.
         schema = {**schema["$defs"][schema["$ref"].rpartition("/")[2]], "$defs": schema["$defs"]}
     return {key: value for key, value in schema.items() if key != "title"}
 

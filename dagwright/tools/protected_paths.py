@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _CODE_SUFFIXES = (*importlib.machinery.all_suffixes(), ".pth", ".pyw", ".pyd", ".egg-link")
-"""Suffixes that Python imports or reads by itself from a folder on its path."""
+"""Suffixes of the files that Python imports or reads automatically from a folder in `sys.path`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,19 +23,20 @@ class ProtectedPaths:
 
     Args:
         paths: files and folders, absolute; a folder is protected with everything in it.
-        modules: names of modules with tools; their files are protected as soon as they are imported.
+        modules: names of modules with tools; the file of each module is protected once the module is imported.
         code_folders: folders in which, at any depth, no importable file may be written; in addition to `sys.path`.
-        record: JSON list of additional paths, maintained by other processes of the state folder; may be `None`.
+        record_file: file with a JSON list of additional paths, which all processes of the state folder write; may be
+            `None`.
     """
 
     paths: tuple[Path, ...] = ()
     modules: tuple[str, ...] = ()
     code_folders: tuple[Path, ...] = ()
-    record: Path | None = None
+    record_file: Path | None = None
 
     def guard(self) -> "PathGuard":
         """Return the checks for the current state of the file system."""
-        files = [*self.module_files(), *recorded_paths(self.record)]
+        files = [*self.module_files(), *recorded_paths(self.record_file)]
         tool_folders = [file.parent for file in files if file.suffix == ".py"]
         return PathGuard(
             [*self.paths, *files], [*self.code_folders, *tool_folders, *(Path(entry or ".") for entry in sys.path)]
@@ -70,7 +71,7 @@ class PathGuard:
         """Return whether a folder is protected or inside a protected folder."""
         return any(self.protects(folder, _status(folder)) for folder in (root, *root.parents))
 
-    def is_code(self, path: Path) -> bool:
+    def is_importable(self, path: Path) -> bool:
         """Return whether Python may import a file written to a path."""
         if not unicodedata.normalize("NFKC", path.name).casefold().endswith(_CODE_SUFFIXES):
             return False
@@ -98,7 +99,7 @@ class _PathSet:
 def _names_of(path: Path) -> Iterator[str]:
     yield _normalize(Path(os.path.abspath(path)))  # noqa: PTH100 - removes `..`, but does not follow links
     try:
-        # The folder of a missing file may also have several names.
+        # Also for a missing file, because its folder may have several names.
         yield _normalize(path.resolve())
     except (OSError, RuntimeError):
         return
@@ -115,12 +116,12 @@ def _status(path: Path) -> os.stat_result | None:
         return None
 
 
-def recorded_paths(record: Path | None) -> list[Path]:
-    """Return the paths that processes have recorded; none if the file is missing or invalid."""
-    if record is None:
+def recorded_paths(record_file: Path | None) -> list[Path]:
+    """Return the paths that processes have recorded; an empty list if the file is missing or invalid."""
+    if record_file is None:
         return []
     try:
-        paths = json.loads(record.read_text(encoding="utf-8"))
+        paths = json.loads(record_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
     return [Path(path_text) for path_text in paths if isinstance(path_text, str)] if isinstance(paths, list) else []

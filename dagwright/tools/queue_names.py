@@ -16,19 +16,19 @@ from dagwright.core.model.compiled import CompiledPlan
 from dagwright.tools.tool_references import (
     SERVERS_SUFFIX,
     absolute_path,
-    chosen_queue,
-    file_of_reference,
+    agents_file_of_reference,
     is_path,
     options_of_references,
     queue_of_reference,
+    tools_queue_of,
 )
 
 _UNSAFE_CHARACTERS = re.compile(r"[^A-Za-z0-9_.-]")
 _STEM_CHARACTERS = 60
 _DIGEST_CHARACTERS = 6
-"""Base32 characters of the digest of a path: 30 bits. Each call in the history has the name of its queue."""
+"""Base32 characters of the digest of a path: 30 bits. Few, because each call in the history names its queue."""
 _PATH_DIGEST = re.compile(rf"-[a-z2-7]{{{_DIGEST_CHARACTERS}}}$")
-"""End of the queue name of a file; the name of a module is in the queue name unchanged."""
+"""End of the queue name of a file. The queue name of a module ends with the module name instead."""
 FILE_PLACEHOLDER = "FILE"
 """Placeholder for an unknown file in the options of `dagwright worker`."""
 
@@ -44,7 +44,7 @@ def queue_name(reference: str, *, task_queue: str) -> str:
 
 
 def base_queue_of(queue: str, reference: str) -> str | None:
-    """Return the `task_queue` for which a reference has this queue name; `None` if no name matches."""
+    """Return the `task_queue` for which `queue_name(reference)` returns `queue`; `None` if there is none."""
     suffix = f":{_suffix(reference)}"
     return queue.removesuffix(suffix) if queue.endswith(suffix) and queue != suffix else None
 
@@ -54,10 +54,10 @@ def worker_options(queue: str, references: Sequence[str], *, is_run_queue: bool)
 
     Args:
         references: tools and agents of the waiting run, as in its memo.
-        is_run_queue: whether the workflow of the run itself uses the queue; a worker without tools may serve it.
+        is_run_queue: whether the workflow of the run uses the queue, which a worker without tools may then serve.
     """
     options = options_of_references(references)
-    if chosen_queue(references) == queue:
+    if tools_queue_of(references) == queue:
         return options
     base_queues = filter(None, (base_queue_of(queue, reference) for reference in references))
     base_queue = next(base_queues, queue if is_run_queue and not is_tool_queue(queue) else None)
@@ -69,7 +69,7 @@ def worker_options(queue: str, references: Sequence[str], *, is_run_queue: bool)
 
 
 def is_tool_queue(queue: str) -> bool:
-    """Return whether `queue_name` returned the name of a queue, for the tools of a module or file."""
+    """Return whether a queue serves the tools of a module or file, as named by `queue_name`."""
     return ":" in queue
 
 
@@ -83,7 +83,7 @@ def _reference_of(queue: str) -> str | None:
 
 
 def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
-    """Return the options that load the tools of a queue without a reference."""
+    """Return the options that load the tools of a queue that matches no reference."""
     tool_references = (
         [] if is_tool_queue(queue) else [reference for reference in references if queue_of_reference(reference) is None]
     )
@@ -92,11 +92,11 @@ def _tools_options(queue: str, references: Sequence[str]) -> list[str]:
 
 def is_queue_of(queue: str, references: Sequence[str]) -> bool:
     """Return whether a worker with these references serves a tool queue without further options."""
-    return chosen_queue(references) == queue or any(base_queue_of(queue, reference) for reference in references)
+    return tools_queue_of(references) == queue or any(base_queue_of(queue, reference) for reference in references)
 
 
 def queue_of_plan(plan: CompiledPlan) -> str | None:
-    """Return the queue for the run of a plan: the queue of most calls of its nodes; `None` for the default queue.
+    """Return the queue for the run of a plan: the queue that most of its calls use; `None` for the default queue.
 
     The worker that serves the tools serves the workflow too, so Temporal can hand out the activities eagerly. Tools of
     other files are called on their own queues. Queues of activities of other programs serve no workflows.
@@ -129,7 +129,7 @@ def _count_declared_tools(plan: CompiledPlan, counts: Counter[str]) -> None:
 
 
 def _suffix(reference: str) -> str:
-    file = file_of_reference(reference) or (reference if is_path(reference) else None)
+    file = agents_file_of_reference(reference) or (reference if is_path(reference) else None)
     if file is None:
         return _UNSAFE_CHARACTERS.sub("_", reference)
     path = absolute_path(file)

@@ -16,14 +16,17 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 MIN_LENGTH_INSIDE_WORDS = 6
-"""Characters: in results, a shorter secret is redacted only as a separate word, not inside other words."""
+"""Minimum number of characters of a secret that is redacted inside words of results.
+
+A shorter secret is redacted only as a separate word.
+"""
 
 _MAX_LEADING_RUN = 32
 """Maximum length of leading whitespace or backslashes. Three levels of quoting turn one backslash into eight."""
 
 HIDDEN = "***"
-_SECRET_NAMES = re.compile(r"key|token|secret|passw|pwd|auth|sig|cred|session", re.IGNORECASE)
-"""Names of URL parameters that may be secret; redacting too many is better than too few."""
+_SECRET_PARAMETER_NAMES = re.compile(r"key|token|secret|passw|pwd|auth|sig|cred|session", re.IGNORECASE)
+"""Names of URL parameters whose values may be secret. Redacting too many values is better than too few."""
 
 
 class Redaction:
@@ -34,7 +37,7 @@ class Redaction:
         self._secret_forms = [_SecretForms(secret) for secret in self._secrets]
         self._long_secrets = [forms for forms in self._secret_forms if forms.length >= MIN_LENGTH_INSIDE_WORDS]
         short_pattern = "|".join(
-            forms.quoted_forms() for forms in self._secret_forms if forms.length < MIN_LENGTH_INSIDE_WORDS
+            forms.quoted_forms_pattern() for forms in self._secret_forms if forms.length < MIN_LENGTH_INSIDE_WORDS
         )
         self._short_secrets_pattern = re.compile(rf"(?<!\w)(?:{short_pattern})(?!\w)") if short_pattern else None
 
@@ -71,7 +74,7 @@ class Redaction:
         try:
             parts = urlsplit(line)
             query = [
-                (self.text(name), HIDDEN if _SECRET_NAMES.search(name) else self.text(value))
+                (self.text(name), HIDDEN if _SECRET_PARAMETER_NAMES.search(name) else self.text(value))
                 for name, value in parse_qsl(parts.query, keep_blank_values=True)
             ]
         except ValueError:
@@ -94,14 +97,14 @@ class _SecretForms:
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         # Compiling takes a third of a second for a private key, and is seldom needed.
-        return re.compile(self.quoted_forms())
+        return re.compile(self.quoted_forms_pattern())
 
-    def quoted_forms(self) -> str:
+    def quoted_forms_pattern(self) -> str:
         """Return a pattern of the forms in which encoders write the secret, character by character."""
         parts = re.findall(r"[\s+]+|\\+|.", self._text, re.DOTALL)
         # Longer runs before a secret are not redacted, because the search would take quadratic time.
-        first_part = _forms_of_part(parts[0], max_length=max(_MAX_LEADING_RUN, 8 * len(parts[0])))
-        return first_part + "".join(map(_forms_of_part, parts[1:]))
+        first_part = _pattern_of_part(parts[0], max_length=max(_MAX_LEADING_RUN, 8 * len(parts[0])))
+        return first_part + "".join(map(_pattern_of_part, parts[1:]))
 
     def hide_in(self, text: str) -> str:
         """Return a text without the secret."""
@@ -118,7 +121,7 @@ def _redact_text(text: str, secrets: Iterable[_SecretForms]) -> str:
     return text
 
 
-def _forms_of_part(part: str, *, max_length: int | None = None) -> str:
+def _pattern_of_part(part: str, *, max_length: int | None = None) -> str:
     """Return a pattern of the forms of a character, or of a run of whitespace or backslashes.
 
     Args:
@@ -158,7 +161,7 @@ def _any_case(digits: str) -> str:
 
 
 def _base64_forms(secret: str) -> list[str]:
-    """Return the Base64 of a secret at each of its three offsets, without characters that encode other bytes too."""
+    """Return the Base64 of a secret at its three possible offsets, without characters that also encode other bytes."""
     content, forms = secret.encode(), set()
     for offset in range(3):
         text = base64.b64encode(b"\0" * offset + content).decode()

@@ -98,13 +98,13 @@ class ToolRegistry:
             sources.update(other.sources)
         return ToolRegistry(specs, sources)
 
-    def on_queue(self, task_queue: str) -> "ToolRegistry":
+    def with_queue(self, task_queue: str) -> "ToolRegistry":
         """Return the same tools, with the Python tools served on `task_queue`."""
-        return ToolRegistry({spec.name: spec.on_queue(task_queue) for spec in self}, self.sources)
+        return ToolRegistry({spec.name: spec.with_queue(task_queue) for spec in self}, self.sources)
 
-    def on_queues(self, queue_of: Callable[[str], str]) -> "ToolRegistry":
+    def with_queues(self, queue_of: Callable[[str], str]) -> "ToolRegistry":
         """Return the same tools, with each Python tool served on the queue of its source."""
-        python_specs = {spec.name: spec.on_queue(queue_of(self.sources[spec.name])) for spec in self.python_tools()}
+        python_specs = {spec.name: spec.with_queue(queue_of(self.sources[spec.name])) for spec in self.python_tools()}
         return ToolRegistry({spec.name: python_specs.get(spec.name, spec) for spec in self}, self.sources)
 
     def tools_on_queue(self, task_queue: str) -> "ToolRegistry":
@@ -129,11 +129,11 @@ def check_tool_names(specs: Mapping[str, ToolSpec]) -> None:
     Raises:
         ValueError: a name is reserved, or an alias is ambiguous; the message names the tools.
     """
-    owners: dict[str, str] = {}
+    alias_tools: dict[str, str] = {}
     for spec in specs.values():
         if spec.function is not None and spec.name in _RESERVED_NAMES:
             raise ValueError(f"The tool name {spec.name!r} belongs to an activity of Dagwright; rename the tool")
         for alias in spec.aliases:
-            owner = alias if alias in specs else owners.setdefault(alias, spec.name)
-            if owner != spec.name:
-                raise ValueError(f"Tool {spec.name!r}: its alias {alias!r} also belongs to the tool {owner!r}")
+            tool_name = alias if alias in specs else alias_tools.setdefault(alias, spec.name)
+            if tool_name != spec.name:
+                raise ValueError(f"Tool {spec.name!r}: its alias {alias!r} also belongs to the tool {tool_name!r}")

@@ -1,6 +1,6 @@
 """Convert a tool's return value to strict JSON, or report the path that is not JSON.
 
-JSON here means JSON that every reader gets back unchanged: no NaN, no lone surrogates, no non-string keys.
+JSON here means JSON that every parser reads as the same value: no NaN, no lone surrogates, no non-string keys.
 """
 
 import dataclasses
@@ -15,14 +15,16 @@ from dagwright.core.text import cut_characters
 from dagwright.tools.errors import InvalidResult
 
 DEPTH_LIMIT = 100
-"""Limit of nested objects and lists; readers in other languages, such as protobuf's JSON, also stop at 100."""
+"""Maximum depth of objects and lists, as in parsers of other languages, such as protobuf's JSON."""
 
 INTEGER_LIMIT_BITS = 14_000
-"""Python itself cannot write or read integers with more than 4,300 digits."""
+"""About 4,214 decimal digits. Python cannot write or read integers with more than 4,300 digits."""
 
 
 def plain_json(value: Any) -> Any:
-    """Convert `value` to objects, lists, text, numbers, booleans and null; models become objects.
+    """Convert `value` to objects, lists, text, numbers, booleans and null.
+
+    Pydantic models and dataclasses become objects.
 
     Raises:
         InvalidResult: a part is not JSON; the message names its path as a JSON pointer.
@@ -36,10 +38,10 @@ def json_bytes(value: Any) -> bytes:
     Raises:
         InvalidResult: see `plain_json`.
     """
-    return encoded_json(plain_json(value))
+    return encode_plain_json(plain_json(value))
 
 
-def encoded_json(value: Any) -> bytes:
+def encode_plain_json(value: Any) -> bytes:
     """Encode the result of `plain_json` as compact UTF-8 JSON."""
     return pydantic_core.to_json(value)
 
@@ -60,16 +62,16 @@ class _Converter:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, str):
-            return _text(value, path)
+            return _checked_text(value, path)
         if isinstance(value, int):
-            return _integer(value, path)
+            return _checked_integer(value, path)
         if isinstance(value, float):
             if not math.isfinite(value):
                 raise _invalid_result(path, f"{float(value)} is not a JSON number")
             return float(value)
-        return self._container(value, path)
+        return self._convert_container(value, path)
 
-    def _container(self, value: Any, path: tuple[str | int, ...]) -> Any:
+    def _convert_container(self, value: Any, path: tuple[str | int, ...]) -> Any:
         if len(path) >= DEPTH_LIMIT:
             raise _invalid_result(path, f"nested more than {DEPTH_LIMIT} deep")
         if id(value) in self._open_containers:
@@ -77,7 +79,7 @@ class _Converter:
         self._open_containers.add(id(value))
         try:
             if isinstance(value, Mapping):
-                return {_key(key, path): self.convert(part, (*path, key)) for key, part in value.items()}
+                return {_checked_key(key, path): self.convert(part, (*path, key)) for key, part in value.items()}
             if isinstance(value, list | tuple):
                 return [self.convert(part, (*path, index)) for index, part in enumerate(value)]
             return self.convert(_dump(value, path), path)
@@ -111,7 +113,7 @@ def _check_finite(value: Any, path: tuple[str | int, ...]) -> None:
             _check_finite(part, (*path, index))
 
 
-def _text(value: str, path: tuple[str | int, ...]) -> str:
+def _checked_text(value: str, path: tuple[str | int, ...]) -> str:
     text = str.__str__(value)
     if not text.isascii():
         try:
@@ -121,17 +123,17 @@ def _text(value: str, path: tuple[str | int, ...]) -> str:
     return text
 
 
-def _integer(value: int, path: tuple[str | int, ...]) -> int:
+def _checked_integer(value: int, path: tuple[str | int, ...]) -> int:
     if value.bit_length() > INTEGER_LIMIT_BITS:
         raise _invalid_result(path, f"an integer of more than {INTEGER_LIMIT_BITS} bits")
     return int(value)
 
 
-def _key(key: Any, path: tuple[str | int, ...]) -> str:
+def _checked_key(key: Any, path: tuple[str | int, ...]) -> str:
     if not isinstance(key, str):
         key_text = str(key) if isinstance(key, int | float | None) else type(key).__name__
         raise _invalid_result(path, f"the key {key_text} is {type(key).__name__}, and JSON keys must be text")
-    return _text(key, path)
+    return _checked_text(key, path)
 
 
 def _invalid_result(path: tuple[str | int, ...], problem: str) -> InvalidResult:

@@ -18,7 +18,7 @@ def requested_delay(headers: Mapping[str, str], *, now: datetime | None = None) 
 
     Args:
         headers: names in lower case, or a mapping that ignores case.
-        now: the present time for a date in the header; default is the clock.
+        now: current time, for converting a date in the header to a delay; by default, the time of the clock.
 
     Source: RFC 9110, 10.2.3; `retry-after-ms` as OpenAI and Azure send it; LiteLLM's proxy prefixes the headers of the
     service that it calls.
@@ -36,7 +36,10 @@ def cap_delay(delay: timedelta | None) -> timedelta | None:
 
 
 def requesting_service(status: int | None, host: str) -> str | None:
-    """Return the service that requests a delay, such as `429 from api.example.org`; `None` for any other status."""
+    """Return the service that requests a delay, such as `429 from api.example.org`.
+
+    Return `None` for a status that is not a request to wait.
+    """
     return f"{status} from {host}" if status in _BUSY_STATUSES else None
 
 

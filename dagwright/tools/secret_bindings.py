@@ -28,6 +28,7 @@ class SecretBinding:
 
 
 BindingOf = Callable[[str], SecretBinding]
+"""Return the binding of a secret by its name."""
 
 
 def no_binding(name: str) -> SecretBinding:  # noqa: ARG001 - the signature of a binding lookup
@@ -75,10 +76,10 @@ def _matches(scheme: str, host: str, port: int | None, pattern: str) -> bool:
         return False
     if scheme != "https" and (pattern_scheme == "https" or (not pattern_scheme and not _is_loopback(host))):
         return False
-    return _is_same_host(host, port, host_and_port.removesuffix("/"))
+    return _matches_host(host, port, host_and_port.removesuffix("/"))
 
 
-def _is_same_host(host: str, port: int | None, pattern: str) -> bool:
+def _matches_host(host: str, port: int | None, pattern: str) -> bool:
     name, colon, number = pattern.rpartition(":")
     if colon and number.isdecimal() and not name.endswith(":"):
         pattern = name

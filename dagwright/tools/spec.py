@@ -25,7 +25,7 @@ NAME_LIMIT_BYTES = 200
 
 _MAX_CACHED_VERSIONS = 512
 """Maximum number of cached versions: a process has about 100 tools, and creates some of them repeatedly."""
-_ATTRIBUTE = "__dagwright_tool__"
+_SPEC_ATTRIBUTE = "__dagwright_tool__"
 
 EffectsName = Literal["pure", "read", "idempotent", "write"]
 """Value of an `Effects`."""
@@ -52,7 +52,7 @@ class ToolSpec:
 
     @property
     def name(self) -> str:
-        """The Temporal activity type."""
+        """Name of the tool in plans; for an activity, also the activity type."""
         return self.declaration.name
 
     @property
@@ -75,7 +75,7 @@ class ToolSpec:
             raise TypeError(f"{self.name!r} is served by another worker and cannot be called here")
         return self.parameters.bind(arguments)
 
-    def on_queue(self, task_queue: str) -> "ToolSpec":
+    def with_queue(self, task_queue: str) -> "ToolSpec":
         """Return the same tool, served on `task_queue`; a tool of another worker keeps its queue."""
         if self.function is None:
             return self
@@ -152,7 +152,7 @@ def tool(  # noqa: PLR0913 - each is one field of the declaration, by keyword
         sets: name in a session, without `@`, that refers to the entity in a call's result.
         returns: type of the ID in a result: an entity type such as `fund`, or another type, such as `role`; a plan that
             passes the ID to a parameter of another type is rejected before it runs.
-        resolver: resolver of the lookups of plans whose `find` is this tool.
+        resolver: resolver of the lookups that name this tool in `find`.
         aliases: former names of the tool, so that runs in flight find it after a rename; new plans use the new name.
 
     Raises:
@@ -192,19 +192,19 @@ def tool(  # noqa: PLR0913 - each is one field of the declaration, by keyword
                 resolver=None if resolver is None else resolver.to_json(),
                 description=documentation.summary,
                 output_schema=output_schema,
-                plain_parameters=parameters.plain_names,
+                plain_parameters=parameters.plain_parameters,
             ),
             effects,
             timeout=timeout,
         )
         former_names = validate_aliases(tool_name, aliases)
-        spec = ToolSpec(declaration, tool_function, parameters, former_names, _limit(declaration, limit))
+        spec = ToolSpec(declaration, tool_function, parameters, former_names, _parse_call_limit(declaration, limit))
         return mark_as_tool(tool_function, spec)
 
     return decorate if function is None else decorate(function)
 
 
-def _limit(declaration: ToolDeclaration, limit: str | None) -> CallLimit | None:
+def _parse_call_limit(declaration: ToolDeclaration, limit: str | None) -> CallLimit | None:
     if limit is None:
         return None
     if declaration.effects is Effects.PURE:
@@ -249,8 +249,8 @@ def declare_activity(  # noqa: PLR0913 - each is one field of the declaration, b
     """
     declaration = ToolDeclaration(
         name=name,
-        input_schema=_foreign_schema(name, input_schema),
-        task_queue=_foreign_queue(name, task_queue),
+        input_schema=_validate_optional_schema(name, input_schema),
+        task_queue=_validate_queue(name, task_queue),
         max_parallel=max_parallel,
         max_attempts=max_attempts,
         is_foreign=True,
@@ -288,8 +288,8 @@ def declare_workflow(  # noqa: PLR0913 - each is one field of the declaration, b
         name: name of the workflow in plans.
         task_queue: the queue that the workers of the workflow poll.
         workflow: the workflow type, exactly as its workers register it; by default `name`.
-        effects: as for `@tool`. The retries of a node start the workflow again; a `write` is never started again.
-        input_schema: JSON Schema (2020-12) of the argument; `None` takes any.
+        effects: as for `@tool`. A retry of a node starts the workflow again, unless the effects are `write`.
+        input_schema: JSON Schema (2020-12) of the argument; `None` accepts any.
         timeout: limit of one attempt, as for `@tool`; by default there is no limit. If the call
             has several attempts, the timeout starts again when the workflow continues as new.
         undo: as for `@tool`.
@@ -308,8 +308,8 @@ def declare_workflow(  # noqa: PLR0913 - each is one field of the declaration, b
         raise ValueError(f"Tool {name!r}: {workflow_type!r} runs plans; use a node with a sub-plan instead")
     declaration = ToolDeclaration(
         name=name,
-        input_schema=_foreign_schema(name, input_schema),
-        task_queue=_foreign_queue(name, task_queue),
+        input_schema=_validate_optional_schema(name, input_schema),
+        task_queue=_validate_queue(name, task_queue),
         max_parallel=max_parallel,
         max_attempts=max_attempts,
         is_foreign=True,
@@ -322,13 +322,13 @@ def declare_workflow(  # noqa: PLR0913 - each is one field of the declaration, b
     return ToolSpec(validate_declaration(declaration, effects, timeout=MAX_DURATION if timeout is None else timeout))
 
 
-def _foreign_queue(name: str, task_queue: str) -> str:
+def _validate_queue(name: str, task_queue: str) -> str:
     if not task_queue or task_queue.startswith("/_sys/") or len(task_queue.encode(errors="replace")) > 1000:
         raise ValueError(f"Tool {name!r}: {task_queue!r} is not a valid task queue")
     return task_queue
 
 
-def _foreign_schema(name: str, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def _validate_optional_schema(name: str, schema: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return None if schema is None else _validate_schema(name, schema)
 
 
@@ -356,7 +356,7 @@ def _validate_schema(name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def mark_as_tool(function: Function, spec: ToolSpec) -> Function:
     """Mark a function as a tool, and return it."""
-    setattr(function, _ATTRIBUTE, spec)
+    setattr(function, _SPEC_ATTRIBUTE, spec)
     return function
 
 
@@ -365,7 +365,7 @@ def spec_of(candidate: object) -> ToolSpec | None:
     if isinstance(candidate, ToolSpec):
         return candidate
     # Only functions: an object with arbitrary attributes (a mock, a lazy module) is not a tool.
-    spec = vars(candidate).get(_ATTRIBUTE) if inspect.isfunction(candidate) else None
+    spec = vars(candidate).get(_SPEC_ATTRIBUTE) if inspect.isfunction(candidate) else None
     return spec if isinstance(spec, ToolSpec) else None
 
 
@@ -386,8 +386,8 @@ def validate_declaration(
         raise ValueError(f"Tool {name!r}: {problem}")
     if timeout is not None:
         return replace(declaration, timeout_s=_timeout_s(name, timeout))
-    has_no_default = declaration.effects is Effects.PURE or declaration.worker is not None
-    return replace(declaration, timeout_s=0.0 if has_no_default else DEFAULT_TIMEOUT_S)
+    has_no_default_timeout = declaration.effects is Effects.PURE or declaration.worker is not None
+    return replace(declaration, timeout_s=0.0 if has_no_default_timeout else DEFAULT_TIMEOUT_S)
 
 
 def _validate_name(name: str) -> None:
@@ -400,20 +400,20 @@ def _validate_name(name: str) -> None:
 
 
 def _option_problems(declaration: ToolDeclaration) -> Iterator[str]:
-    """Yield the invalid options of a declaration: counts, names of tools, and options that contradict its effects."""
+    """Yield the problems of a declaration: invalid counts and names, and options that contradict its effects."""
     for option, count in (
         ("max_parallel", declaration.max_parallel),
         ("max_attempts", declaration.max_attempts),
     ):
         if count is not None and (type(count) is not int or count < 1):
             yield f"{option} is {count!r}, expected a whole number from 1"
-    for option, tool_name in (
+    for option, option_name in (
         ("undo", declaration.undo),
         ("sets", declaration.sets),
         ("returns", declaration.returns),
     ):
-        if tool_name is not None and not _is_name(tool_name):
-            yield f"{option} is {tool_name!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
+        if option_name is not None and not _is_name(option_name):
+            yield f"{option} is {option_name!r:.60}, expected a name of 1 to {NAME_LIMIT_BYTES} bytes"
     if declaration.effects_by is not None and (problem := problem_of_effects_rule(declaration.effects_by)) is not None:
         yield f"effects_by: {problem}"
     if declaration.batch and (problem := _problem_of_batch(declaration, declaration.effects)) is not None:

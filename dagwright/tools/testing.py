@@ -106,7 +106,7 @@ def tool_context(  # noqa: PLR0913 - each is one value that a tool may read, by 
 
 
 async def call_worker(
-    worker: Callable[..., Any],
+    worker_tool: Callable[..., Any],
     arguments: Mapping[str, Any] | None = None,
     *,
     description: str = "",
@@ -116,19 +116,19 @@ async def call_worker(
     """Call a worker tool for sub-goal 1 as a run would, and return its result after a JSON round trip.
 
     Args:
-        arguments: its slots and parameters, as JSON.
+        arguments: slots and parameters of the worker tool, as JSON.
         description: description of the sub-goal.
         ask: makes the model calls of the tool.
         environment: settings of the process; by default, an environment without settings.
 
     Raises:
-        TypeError: `worker` is not a worker tool.
+        TypeError: `worker_tool` is not a worker tool.
         PreconditionMissing: a required slot is not among the arguments.
         InvalidArguments, InvalidResult: the arguments or the returned slots do not match the declaration.
     """
-    spec = spec_of(worker)
+    spec = spec_of(worker_tool)
     if spec is None or spec.function is None or spec.declaration.worker is None:
-        raise TypeError(f"{worker!r} is not a worker tool; decorate it with @worker_tool")
+        raise TypeError(f"{worker_tool!r} is not a worker tool; decorate it with @worker_tool")
     node = CompiledNode("sg1", title=description, tool=spec.name)
     task = prepare_call(Task(node.id, node, TaskRef(0), dict(arguments or {}), []), {spec.name: spec.declaration})
     keywords = spec.bind(task.arguments)

@@ -26,7 +26,7 @@ def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegis
         ToolLoadError: there is no such module or file, its import failed, it has no tool, or two tools share a name.
     """
     folder = (base or Path.cwd()).resolve()
-    owners: dict[str, tuple[ToolSpec, str]] = {}
+    found_tools: dict[str, tuple[ToolSpec, str]] = {}
     origins: list[str] = []
     for reference in dict.fromkeys(references):
         origin, module = _import_reference(reference, folder)
@@ -37,11 +37,11 @@ def load_tools(references: Sequence[str], base: Path | None = None) -> ToolRegis
         if not tool_specs:
             raise ToolLoadError(f"{reference} has no tool in it: decorate a function with @tool")
         for spec in tool_specs:
-            first_spec, first_reference = owners.setdefault(spec.name, (spec, reference))
+            first_spec, first_reference = found_tools.setdefault(spec.name, (spec, reference))
             if first_spec is not spec:
                 raise ToolLoadError(f"Duplicate tool {spec.name!r}: in {first_reference} and in {reference}")
-    sources = {name: reference for name, (_, reference) in owners.items()}
-    specs = {name: spec for name, (spec, _) in owners.items()}
+    sources = {name: reference for name, (_, reference) in found_tools.items()}
+    specs = {name: spec for name, (spec, _) in found_tools.items()}
     try:
         check_tool_names(specs)
     except ValueError as error:
@@ -62,11 +62,11 @@ def _import_reference(reference: str, folder: Path) -> tuple[str, ModuleType]:
     if reference.endswith(".py") or "/" in reference or "\\" in reference:
         path = (folder / reference).resolve()
         if not path.is_file():
-            raise ToolLoadError(f"There is no file {reference} of tools")
+            raise ToolLoadError(f"The tools file {reference} does not exist")
         _append_to_path(path.parent)
-        return str(path), _from_file(reference, path)
+        return str(path), _import_file(reference, path)
     _append_to_path(folder)
-    return reference, _from_name(reference)
+    return reference, _import_by_name(reference)
 
 
 def _append_to_path(folder: Path) -> None:
@@ -75,7 +75,7 @@ def _append_to_path(folder: Path) -> None:
         sys.path.append(str(folder))
 
 
-def _from_name(name: str) -> ModuleType:
+def _import_by_name(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -86,7 +86,7 @@ def _from_name(name: str) -> ModuleType:
         raise ToolLoadError(_import_failure(name, error)) from error
 
 
-def _from_file(reference: str, path: Path) -> ModuleType:
+def _import_file(reference: str, path: Path) -> ModuleType:
     # Named after the path, so that two files called tools.py do not collide in sys.modules.
     name = f"dagwright_tools_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
     if name in sys.modules:
@@ -105,7 +105,7 @@ def _from_file(reference: str, path: Path) -> ModuleType:
 
 
 def _import_failure(reference: str, error: BaseException, path: Path | None = None) -> str:
-    """Return one sentence with the failing line, in the user's file if the traceback includes it."""
+    """Return one sentence that names the failing line, of the user's file if the traceback contains that file."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{reference} cannot be read: {error.msg} ({Path(error.filename).name}, line {error.lineno})"
     frames = [

@@ -1,4 +1,4 @@
-"""References of a run to its `--tools`, `--agents` and `--tools-queue`.
+"""References to the tools and agents of a run: from `--tools`, `--agents` and `--tools-queue`.
 
 A reference is valid in every folder and process, so that another command can load the same tools. This module
 imports nothing heavy: the command line needs it for its help.
@@ -11,9 +11,9 @@ from pathlib import Path
 SERVERS_SUFFIX = ".json"
 """Suffix of a `--tools` value that is a file of MCP servers."""
 
-_AGENTS = "agents:"
-"""Prefix of an agents file among the references to tool modules."""
-_QUEUE = "queue:"
+_AGENTS_PREFIX = "agents:"
+"""Prefix of a reference to an agents file."""
+_QUEUE_PREFIX = "queue:"
 
 
 def absolute_path(file: str) -> Path:
@@ -32,25 +32,25 @@ def is_path(reference: str) -> bool:
 
 def agents_reference(file: str) -> str:
     """Return the reference of a run for a value of `--agents`."""
-    return f"{_AGENTS}{absolute_path(file)}"
+    return f"{_AGENTS_PREFIX}{absolute_path(file)}"
 
 
-def file_of_reference(reference: str) -> str | None:
+def agents_file_of_reference(reference: str) -> str | None:
     """Return the file of agents that a reference names; `None` if it names something else."""
-    return reference.removeprefix(_AGENTS) if reference.startswith(_AGENTS) else None
+    return reference.removeprefix(_AGENTS_PREFIX) if reference.startswith(_AGENTS_PREFIX) else None
 
 
 def queue_reference(name: str) -> str:
     """Return the reference of a run for the value of `--tools-queue`."""
-    return f"{_QUEUE}{name}"
+    return f"{_QUEUE_PREFIX}{name}"
 
 
 def queue_of_reference(reference: str) -> str | None:
     """Return the queue that a reference names; `None` if it names something else."""
-    return reference.removeprefix(_QUEUE) if reference.startswith(_QUEUE) else None
+    return reference.removeprefix(_QUEUE_PREFIX) if reference.startswith(_QUEUE_PREFIX) else None
 
 
-def chosen_queue(references: Sequence[str]) -> str | None:
+def tools_queue_of(references: Sequence[str]) -> str | None:
     """Return the queue of `--tools-queue` among references, the last one if there are several."""
     return next(filter(None, map(queue_of_reference, reversed(references))), None)
 
@@ -59,7 +59,7 @@ def options_of_references(references: Sequence[str]) -> list[str]:
     """Return the command-line options that load the same tools and agents on the same queues."""
     options: list[str] = []
     for reference in references:
-        agents, queue = file_of_reference(reference), queue_of_reference(reference)
+        agents, queue = agents_file_of_reference(reference), queue_of_reference(reference)
         if queue is not None:
             options += ["--tools-queue", queue]
         elif agents is not None:

@@ -22,14 +22,14 @@ from dagwright.tools.protected_paths import ProtectedPaths, recorded_paths
 from dagwright.tools.tool_references import (
     SERVERS_SUFFIX,
     absolute_path,
-    file_of_reference,
+    agents_file_of_reference,
     is_path,
     queue_of_reference,
 )
 
-RECORD = "protected-paths.json"
-MAX_RECORDED = 1_000
-"""Maximum number of recorded paths, newest first; older paths belong to commands of long ago."""
+RECORD_FILE_NAME = "protected-paths.json"
+MAX_RECORDED_PATHS = 1_000
+"""Maximum number of recorded paths. The oldest are removed first, because they belong to commands of long ago."""
 _SQLITE_FILE = re.compile(r"sqlite[^:/]*:///([^?]+)")
 _SQLITE_SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
@@ -52,7 +52,7 @@ def protected_paths(settings: Settings, references: Sequence[str] = ()) -> Prote
         code_folders=tuple(
             dict.fromkeys([Path.cwd(), *(path.parent for file in files for path in (file, file.resolve()))])
         ),
-        record=settings.state_dir / RECORD,
+        record_file=settings.state_dir / RECORD_FILE_NAME,
     )
 
 
@@ -62,24 +62,24 @@ def record_protected_paths(settings: Settings, protected_paths: ProtectedPaths) 
     The modules with tools must be imported already: another process may not find them, or may find other modules of
     that name.
     """
-    record = settings.state_dir / RECORD
+    record_file = settings.state_dir / RECORD_FILE_NAME
     paths = [*protected_paths.paths, *protected_paths.module_files()]
     outside_paths = [str(path) for path in paths if not path.is_relative_to(settings.state_dir)]
-    if set(outside_paths) <= {str(path) for path in recorded_paths(record)}:
+    if set(outside_paths) <= {str(path) for path in recorded_paths(record_file)}:
         return
     try:
         make_private_folder(settings.state_dir)
-        lock = os.open(record.with_name(f".{RECORD}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(record_file.with_name(f".{RECORD_FILE_NAME}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
         # No other process can write to a read-only folder, so none reads this record.
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        previous_paths = [str(path) for path in recorded_paths(record)]
-        descriptor, name = tempfile.mkstemp(dir=record.parent, prefix=f".{RECORD}-")
+        previous_paths = [str(path) for path in recorded_paths(record_file)]
+        descriptor, name = tempfile.mkstemp(dir=record_file.parent, prefix=f".{RECORD_FILE_NAME}-")
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(list(dict.fromkeys([*previous_paths, *outside_paths]))[-MAX_RECORDED:], file)
-        Path(name).replace(record)
+            json.dump(list(dict.fromkeys([*previous_paths, *outside_paths]))[-MAX_RECORDED_PATHS:], file)
+        Path(name).replace(record_file)
     finally:
         os.close(lock)
 
@@ -105,8 +105,8 @@ def _paths_of(settings: Settings) -> Iterator[Path]:
 
 
 def _file_in(reference: str) -> Path | None:
-    """Return the file of a reference; `None` if the reference is a module."""
-    agents_file = file_of_reference(reference)
+    """Return the file of a reference; `None` if the reference is a module or a queue."""
+    agents_file = agents_file_of_reference(reference)
     if agents_file is not None:
         return absolute_path(agents_file)
     is_file = is_path(reference) and queue_of_reference(reference) is None

@@ -1,7 +1,7 @@
 """Tools and agents that a Python program passes as objects: functions, modules, files and agent cards.
 
-Each function belongs to the task queue of its module, as if the module were a value of `--tools`. Starting and serving
-processes therefore use the same queue if they share the code.
+Each function belongs to the task queue of its module, as if the module were a value of `--tools`. A process
+that starts runs and a process that serves the tools therefore use the same queue if they share the code.
 """
 
 import inspect

@@ -33,7 +33,9 @@ async def publish_tools(store: PayloadStore, tools: Iterable[ToolDeclaration], *
         async with asyncio.TaskGroup() as group:
             for tool in tools:
                 content = DECLARATION.dump_json(tool)
-                group.create_task(store.put_cache_entry(_key(tool.name, task_queue), content, expires_at=expires_at))
+                group.create_task(
+                    store.put_cache_entry(_tool_key(tool.name, task_queue), content, expires_at=expires_at)
+                )
     except* StoreUnavailable as failures:
         _logger.warning("the tools could not be published to other workers", error=str(failures.exceptions[0]))
 
@@ -45,7 +47,7 @@ async def find_published_tools(
     declarations: dict[str, ToolDeclaration] = {}
     for name in names:
         try:
-            content = await store.get_cache_entry(_key(name, task_queue))
+            content = await store.get_cache_entry(_tool_key(name, task_queue))
             if content is not None:
                 declarations[name] = DECLARATION.validate_json(content)
         except (StoreUnavailable, ValidationError) as error:
@@ -120,5 +122,5 @@ def _card_key(name: str, version: str) -> str:
     return hashlib.sha256(json.dumps(["card", name, version]).encode()).hexdigest()
 
 
-def _key(name: str, task_queue: str) -> str:
+def _tool_key(name: str, task_queue: str) -> str:
     return hashlib.sha256(json.dumps(["tool", task_queue, name]).encode()).hexdigest()

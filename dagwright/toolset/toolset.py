@@ -35,12 +35,12 @@ from dagwright.tools.secret_bindings import SecretBinding
 from dagwright.tools.tool_references import (
     SERVERS_SUFFIX,
     absolute_path,
+    agents_file_of_reference,
     agents_reference,
-    chosen_queue,
-    file_of_reference,
     is_path,
     queue_of_reference,
     queue_reference,
+    tools_queue_of,
 )
 from dagwright.toolset.file_protection import protected_paths
 from dagwright.toolset.given_tools import GivenTools
@@ -55,7 +55,8 @@ class Toolset:
     """The tools of a process.
 
     Args:
-        built_in: served on the task queue of the workflows, with the agents that were added to the database.
+        built_in: built-in tools, tools of plugins and agents of the database, served on the task queue of the
+            workflows.
         user_tools: the tools of `--tools` and `--agents`, each served on the queue of its file or module, or all on
             the queue of `--tools-queue`; they take precedence over built-in tools of the same name.
         references: the values of `--tools`, `--agents` and `--tools-queue`, absolute, so that another command can load
@@ -67,7 +68,7 @@ class Toolset:
         servers: the MCP servers of the tools, if any; the process that serves the tools stops them.
         agents: agents of `--agents`; each agent is a tool too.
         rounds: default limits of questions in rounds.
-        limits: limits of calls across all runs that the settings declare.
+        limits: call limits across all runs, declared by the settings.
     """
 
     built_in: ToolRegistry
@@ -94,15 +95,15 @@ class Toolset:
 
 
 def references_of(tools: Sequence[str], agents: Sequence[str], tools_queue: str | None = None) -> list[str]:
-    """Return the references of a run for its values of `--tools`, `--agents` and `--tools-queue`."""
+    """Return the references for values of `--tools`, `--agents` and `--tools-queue`."""
     queues = [] if tools_queue is None else [queue_reference(tools_queue)]
     return [*tools, *queues, *map(agents_reference, agents)]
 
 
-NOTHING_GIVEN = GivenTools()
+NO_GIVEN_TOOLS = GivenTools()
 
 
-def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: GivenTools = NOTHING_GIVEN) -> Toolset:
+def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: GivenTools = NO_GIVEN_TOOLS) -> Toolset:
     """Load the tools of a process.
 
     Args:
@@ -114,27 +115,27 @@ def load_toolset(settings: Settings, references: Sequence[str] = (), *, given: G
         ToolLoadError: a reference cannot be loaded, or its tools are incompatible.
     """
     references = [*references, *given.references]
-    queue = chosen_queue(references) or settings.tools_queue
+    queue = tools_queue_of(references) or settings.tools_queue
     if queue is not None and not is_queue_name(queue):
         raise ToolLoadError(f"{queue!r:.60} cannot be the name of a task queue")
     references = [reference for reference in references if queue_of_reference(reference) is None]
     environment = environment_of(settings, references)
     built_in = builtin_tools(environment)
     built_in = built_in.merge(_plugin_tools(settings, built_in), declared_agents(stored_cards(settings.database_url)))
-    files = [file for file in map(file_of_reference, references) if file is not None]
+    files = [file for file in map(agents_file_of_reference, references) if file is not None]
     agents = load_agents(files) if files else AgentRegistry()
-    tool_references = [reference for reference in references if file_of_reference(reference) is None]
-    user_tools, servers = _user_tools(settings, tool_references)
+    tool_references = [reference for reference in references if agents_file_of_reference(reference) is None]
+    user_tools, servers = _load_user_tools(settings, tool_references)
     user_tools = _with_functions(user_tools, given.functions)
     store = open_store(settings.payload_store, state_dir=settings.state_dir)
     _check_worker_tools(user_tools, built_in)
     agents = _with_cards(agents, given.agents)
     user_tools = user_tools.merge(agent_tools(agents, environment, find_card=partial(find_published_card, store)))
     default_queue = partial(queue_name, task_queue=settings.task_queue)
-    sources = dict.fromkeys([*map(_absolute, references), *given.importable_modules])
+    sources = dict.fromkeys([*map(_absolute_reference, references), *given.importable_modules])
     return Toolset(
         built_in=built_in,
-        user_tools=user_tools.on_queue(queue) if queue else user_tools.on_queues(default_queue),
+        user_tools=user_tools.with_queue(queue) if queue else user_tools.with_queues(default_queue),
         references=(*sources, *([queue_reference(queue)] if queue else [])),
         limits=parse_limits(settings.limits),
         environment=environment,
@@ -152,21 +153,21 @@ def _plugin_tools(settings: Settings, built_in: ToolRegistry) -> ToolRegistry:
     """Return the tools of all plugins.
 
     Raises:
-        PluginError: two plugins have a tool of the same name or a resolver each, or a tool has the name of a built-in
-            tool.
+        PluginError: two plugins have a tool of the same name, two plugins have a resolver, or a tool has the name of a
+            built-in tool.
     """
-    owners: dict[str, InstalledPlugin] = {}
+    plugin_of_tool: dict[str, InstalledPlugin] = {}
     specs: list[ToolSpec] = []
-    resolver_owner: InstalledPlugin | None = None
+    resolver_plugin: InstalledPlugin | None = None
     for plugin in installed_plugins():
         for spec in plugin.load(plugin.plugin.tools)(settings) if plugin.plugin.tools is not None else ():
             if spec.name in built_in:
                 raise PluginError(f"the {plugin} contributes the tool {spec.name!r}, which is built in")
-            reject_duplicate("tool", spec.name, plugin, owners.get(spec.name))
-            owners[spec.name] = plugin
+            reject_duplicate("tool", spec.name, plugin, plugin_of_tool.get(spec.name))
+            plugin_of_tool[spec.name] = plugin
             if spec.declaration.resolver is not None:
-                reject_duplicate("resolver", spec.name, plugin, resolver_owner)
-                resolver_owner = plugin
+                reject_duplicate("resolver", spec.name, plugin, resolver_plugin)
+                resolver_plugin = plugin
             specs.append(spec)
     return ToolRegistry.of(*specs)
 
@@ -213,7 +214,7 @@ def _models_of(settings: Settings) -> ModelSetup:
     )
 
 
-def _user_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegistry, LoadedServers | None]":
+def _load_user_tools(settings: Settings, references: Sequence[str]) -> "tuple[ToolRegistry, LoadedServers | None]":
     modules = [reference for reference in references if not reference.endswith(SERVERS_SUFFIX)]
     files = dict.fromkeys(absolute_path(reference) for reference in references if reference.endswith(SERVERS_SUFFIX))
     tools = load_tools(modules) if modules else ToolRegistry()
@@ -269,7 +270,7 @@ def _with_cards(agents: AgentRegistry, cards: AgentRegistry) -> AgentRegistry:
     )
 
 
-def merged_toolset(base: Toolset, others: Sequence[Toolset]) -> Toolset:
+def merge_toolsets(base: Toolset, others: Sequence[Toolset]) -> Toolset:
     """Add the tools of other toolsets, for compiling plans. If tools have the same name, the last tool is used."""
     user_tools = base.user_tools.merge(*(toolset.user_tools for toolset in others))
     references = dict.fromkeys(ref for source in (base, *others) for ref in source.references)
@@ -282,8 +283,8 @@ def _webhook_of(settings: Settings) -> Webhook | None:
     return Webhook(settings.notify_url, signing_key(settings.notify_secret.get_secret_value()), settings.ui_url)
 
 
-def _absolute(reference: str) -> str:
+def _absolute_reference(reference: str) -> str:
     """Return the absolute path of a file; a module name is returned unchanged."""
-    if file_of_reference(reference) is not None:
+    if agents_file_of_reference(reference) is not None:
         return reference
     return str(absolute_path(reference)) if is_path(reference) else reference

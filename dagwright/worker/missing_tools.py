@@ -1,4 +1,4 @@
-"""Release held calls: a worker with a tool resumes the calls that a worker without the tool has paused.
+"""Release paused calls: a worker with a tool resumes the calls that a worker without the tool has paused.
 
 If a worker receives a call of an unknown tool, it lets the server pause the call
 (`dagwright.activities.unknown_tools`). Every worker with user tools looks for such calls when it starts and
@@ -30,8 +30,8 @@ _RPC_TIMEOUT = timedelta(seconds=5)
 _LOG = structlog.stdlib.get_logger(__name__)
 
 
-async def keep_releasing(client: Client, tools: Collection[str], queues: Collection[str]) -> None:
-    """Release the held calls of these tools at intervals, until cancelled.
+async def release_calls_periodically(client: Client, tools: Collection[str], queues: Collection[str]) -> None:
+    """Release the paused calls of these tools periodically, until cancelled.
 
     Args:
         tools: names and aliases of the tools that the worker has.
@@ -46,14 +46,14 @@ async def keep_releasing(client: Client, tools: Collection[str], queues: Collect
 
 
 async def release_calls(client: Client, tools: Collection[str], queues: Collection[str]) -> int:
-    """Release the calls that were held because a worker did not have one of these tools; return their number."""
+    """Release the calls that were paused because a worker did not have one of these tools; return their number."""
     released_count = 0
-    async for run in _runs_with_held_calls(client, sorted(tools)):
+    async for run in _runs_with_paused_calls(client, sorted(tools)):
         description = run.raw_description
         run_queue = description.execution_config.task_queue.name
         for call in description.pending_activities:
             queue = call.activity_options.task_queue.name or run_queue
-            if _is_missing_tool(call) and call.activity_type.name in tools and queue in queues:
+            if _is_paused_for_missing_tool(call) and call.activity_type.name in tools and queue in queues:
                 await _release(client, run, call)
                 released_count += 1
     if released_count:
@@ -61,11 +61,11 @@ async def release_calls(client: Client, tools: Collection[str], queues: Collecti
     return released_count
 
 
-def _is_missing_tool(call: PendingActivityInfo) -> bool:
+def _is_paused_for_missing_tool(call: PendingActivityInfo) -> bool:
     return call.state in PAUSED_STATES and call.pause_info.manual.reason.startswith(wire.PAUSED_FOR_MISSING_TOOL)
 
 
-async def _runs_with_held_calls(client: Client, tools: Sequence[str]) -> AsyncIterator[WorkflowExecutionDescription]:
+async def _runs_with_paused_calls(client: Client, tools: Sequence[str]) -> AsyncIterator[WorkflowExecutionDescription]:
     running_query = f"{wire.RUN_WORKFLOWS_FILTER} AND ExecutionStatus = 'Running'"
     described_ids: set[str] = set()
     for query in _queries(running_query, tools):
@@ -92,8 +92,8 @@ def _queries(running_query: str, tools: Sequence[str]) -> Iterator[str]:
         # The server indexes names unescaped, and a query cannot contain every name.
         yield running_query
         return
-    for first in range(0, len(tools), _TOOLS_PER_QUERY):
-        values = ", ".join(f"'property:activityType={name}'" for name in tools[first : first + _TOOLS_PER_QUERY])
+    for start in range(0, len(tools), _TOOLS_PER_QUERY):
+        values = ", ".join(f"'property:activityType={name}'" for name in tools[start : start + _TOOLS_PER_QUERY])
         yield f"{running_query} AND TemporalPauseInfo IN ({values})"
 
 

@@ -5,9 +5,9 @@ client, or on a single worker, it adds the workflows, activities, interceptors a
 `dagwright.worker.serving`. While the worker runs, the plugin opens the same resources as `dagwright worker`.
 
 User settings take precedence. A worker setting with the SDK's default gets the value of `dagwright worker` (see
-`_SETTINGS`); the build ID and the garbage collector of the process do not change. A built-in tool is omitted if the
-worker has an activity of that name. The handlers of unknown workflows and tools are omitted if the worker has a dynamic
-workflow or activity. If the worker already has a workflow or an activity of the engine, the plugin raises
+`_WORKER_SETTINGS`); the build ID and the garbage collector of the process do not change. A built-in tool is omitted if
+the worker has an activity of that name. The handlers of unknown workflows and tools are omitted if the worker has a
+dynamic workflow or activity. If the worker already has a workflow or an activity of the engine, the plugin raises
 `PluginConflict`. Set `task_queue` to serve plans on a separate queue of the same process instead.
 """
 
@@ -115,7 +115,7 @@ class DagwrightPlugin(SimplePlugin):
         )
 
     def configure_worker(self, config: WorkerConfig) -> WorkerConfig:
-        """Add workflows, activities and settings to the configuration of a worker, unless it has them already."""
+        """Add workflows, activities and settings to the configuration of a worker that does not have them."""
         queue = config["task_queue"]
         user_workflows = config.get("workflows") or ()
         is_dagwright_worker = any(
@@ -138,7 +138,7 @@ class DagwrightPlugin(SimplePlugin):
             )
         config = super().configure_worker(config)
         activities = config.get("activities") or ()
-        toolset = _without_built_in(self._load(queue), activities)
+        toolset = _without_replaced_tools(self._load(queue), activities)
         models = ModelClients(toolset.models)
         engine_activities = create_activities(client, toolset, task_queue=queue, models=models)(queue)
         config["activities"] = [*activities, *_missing_activities(activities, engine_activities)]
@@ -188,7 +188,7 @@ class _SeparateQueueWorker:
         self._toolset = load(task_queue)
         self._task_queue = task_queue
         self._settings = settings
-        self._user_count = 0
+        self._active_block_count = 0
         self._stop_event = asyncio.Event()
         self._serving_task: asyncio.Task[None] | None = None
         self._start_future: asyncio.Future[None] | None = None
@@ -201,7 +201,7 @@ class _SeparateQueueWorker:
             StoreMismatch: the other workers of the queue use another payload store.
             StoreUnavailable: the payload store does not respond.
         """
-        self._user_count += 1
+        self._active_block_count += 1
         try:
             # A separate task, because the first worker to start may not be the last to stop.
             if self._serving_task is None or self._start_future is None:
@@ -211,8 +211,8 @@ class _SeparateQueueWorker:
             await asyncio.shield(self._start_future)
             yield
         finally:
-            self._user_count -= 1
-            if not self._user_count and (serving_task := self._serving_task) is not None:
+            self._active_block_count -= 1
+            if not self._active_block_count and (serving_task := self._serving_task) is not None:
                 self._serving_task = None
                 self._stop_event.set()
                 await asyncio.wait([serving_task])
@@ -266,7 +266,7 @@ def _missing_workflows(user_workflows: Sequence[type]) -> list[type]:
     names = {_workflow_name(workflow_type) for workflow_type in user_workflows}
     for workflow_type in WORKFLOWS:
         if (name := _workflow_name(workflow_type)) is not None and name in names:
-            raise PluginConflict(_conflict("workflow", name))
+            raise PluginConflict(_conflict_message("workflow", name))
     # The last workflow is dynamic and ends executions of unknown types. A dynamic workflow of the user replaces it.
     return [workflow_type for workflow_type in WORKFLOWS if _workflow_name(workflow_type) not in names]
 
@@ -276,24 +276,24 @@ def _missing_activities(user_activities: Sequence[Activity], engine_activities: 
     names = {_activity_name(candidate) for candidate in user_activities}
     for candidate in engine_activities:
         if (name := _activity_name(candidate)) is not None and name in names:
-            raise PluginConflict(_conflict("activity", name))
+            raise PluginConflict(_conflict_message("activity", name))
     return [candidate for candidate in engine_activities if _activity_name(candidate) not in names]
 
 
-def _without_built_in(toolset: Toolset, user_activities: Sequence[Activity]) -> Toolset:
+def _without_replaced_tools(toolset: Toolset, user_activities: Sequence[Activity]) -> Toolset:
     names = {_activity_name(user_activity) for user_activity in user_activities}
     built_in = {name: spec for name, spec in toolset.built_in.specs.items() if name not in names}
     return replace(toolset, built_in=ToolRegistry(built_in, toolset.built_in.sources))
 
 
-def _conflict(kind: str, name: str) -> str:
+def _conflict_message(kind: str, name: str) -> str:
     return (
         f"the worker has the {kind} {name!r}, which plans need too; rename it, or serve plans on a separate queue: "
         "DagwrightPlugin(task_queue=...)"
     )
 
 
-# The SDK has no public way to read a name. A dynamic definition has the name `None`.
+# The SDK has no public way to read the name of a workflow or activity. A dynamic definition has the name `None`.
 
 
 def _workflow_name(candidate: type) -> str | None:
@@ -309,7 +309,7 @@ def _activity_name(candidate: Activity) -> str | None:
 _SDK_DEFAULTS: Mapping[str, Any] = {
     name: parameter.default for name, parameter in inspect.signature(Worker.__init__).parameters.items()
 }
-_SETTINGS: Mapping[str, Any] = {
+_WORKER_SETTINGS: Mapping[str, Any] = {
     # With the SDK's default, runs continue later after their worker died.
     "sticky_queue_schedule_to_start_timeout": STICKY_TIMEOUT,
     # With the SDK's default, cancellations and streamed text arrive late.
@@ -318,7 +318,7 @@ _SETTINGS: Mapping[str, Any] = {
     "max_concurrent_activity_task_polls": ACTIVITY_POLLERS,
     # With the SDK's default, workflow tasks time out together after a restart.
     "max_concurrent_workflow_tasks": WORKFLOW_SLOTS,
-    # With the SDK's defaults of the next two, many runs at once all end late.
+    # With the SDK's defaults of the next two settings, many concurrent runs all end late.
     "max_concurrent_workflow_task_polls": WORKFLOW_POLLERS,
     "nonsticky_to_sticky_poll_ratio": NEW_RUNS_SHARE,
 }
@@ -334,9 +334,9 @@ _ALTERNATIVE_SETTINGS = {
 
 def _apply_settings(config: WorkerConfig, *, drain_limit_s: float | None) -> None:
     settings = cast("dict[str, Any]", config)
-    values = {**_SETTINGS, "graceful_shutdown_timeout": timedelta(seconds=grace_s(drain_limit_s))}
+    values = {**_WORKER_SETTINGS, "graceful_shutdown_timeout": timedelta(seconds=grace_s(drain_limit_s))}
     for name, value in values.items():
-        if all(settings.get(each, _SDK_DEFAULTS[each]) == _SDK_DEFAULTS[each] for each in _names_of(name)):
+        if all(settings.get(key, _SDK_DEFAULTS[key]) == _SDK_DEFAULTS[key] for key in _names_of(name)):
             settings[name] = value
 
 

@@ -58,7 +58,7 @@ from dagwright.toolset.file_protection import record_protected_paths
 from dagwright.toolset.tool_directory import publish_cards, publish_tools
 from dagwright.toolset.toolset import Toolset
 from dagwright.worker.capacity import FULL_CAPACITY, WorkerCapacity
-from dagwright.worker.missing_tools import keep_releasing
+from dagwright.worker.missing_tools import release_calls_periodically
 from dagwright.workflows.activity_calls import CallInterceptor
 from dagwright.workflows.call_limit import CallLimitWorkflow
 from dagwright.workflows.run_plan import RUN_WORKFLOWS
@@ -123,18 +123,18 @@ def create_activities(
         models=models,
     )
 
-    def activities_of(registry: ToolRegistry) -> dict[str, ToolActivity]:
+    def tool_activities(registry: ToolRegistry) -> dict[str, ToolActivity]:
         return activities_of_tools(tools_of(registry))
 
-    built_in = activities_of(toolset.built_in)
+    built_in = tool_activities(toolset.built_in)
     model_call = model_activity(models, values, limits=limits, deferrals=deferrals)
     shared_activities = [*_shared_activities(client, toolset, values, task_queue=task_queue), model_call]
     stored_agents = stored_agent_activity(
         StoredAgentTools(toolset.database_url, toolset.environment),
-        lambda spec: activities_of(ToolRegistry.of(spec))[spec.name],
+        lambda spec: tool_activities(ToolRegistry.of(spec))[spec.name],
     )
 
-    def activities_on(queue: str) -> list[Activity]:
+    def activities_of_queue(queue: str) -> list[Activity]:
         user_tools = toolset.user_tools.tools_on_queue(queue)
         batch_tools = {**tools_of(toolset.built_in), **tools_of(user_tools)}
         batch_call = batch_activity(
@@ -145,10 +145,10 @@ def create_activities(
         )
         is_tool_queue = queue in toolset.user_queues
         dynamic_activity = unknown_tool_activity(client, stored_agents) if is_tool_queue else stored_agents
-        tool_calls = {**built_in, **activities_of(user_tools)}.values()
+        tool_calls = {**built_in, **tool_activities(user_tools)}.values()
         return [*tool_calls, region_call, batch_call, *shared_activities, dynamic_activity]
 
-    return activities_on
+    return activities_of_queue
 
 
 def declared_limits(toolset: Toolset) -> Mapping[Subject, CallLimit]:
@@ -219,13 +219,13 @@ def create_workers(
         capacity: role of the process, and its slots for each queue.
     """
     clients = models or ModelClients(toolset.models)
-    activities_on = create_activities(
+    activities_of_queue = create_activities(
         client, toolset, task_queue=task_queue, models=clients, activity_slots=capacity.activity_slots
     )
     limit_s = toolset.environment.drain_limit_s
     queues = dict.fromkeys([task_queue, *toolset.user_queues])
     return [
-        _create_worker(client, queue, activities=activities_on(queue), drain_limit_s=limit_s, capacity=capacity)
+        _create_worker(client, queue, activities=activities_of_queue(queue), drain_limit_s=limit_s, capacity=capacity)
         for queue in queues
     ]
 
@@ -291,11 +291,11 @@ async def closing_resources(toolset: Toolset, models: ModelClients) -> AsyncIter
 
 @asynccontextmanager
 async def releasing_calls(client: Client, toolset: Toolset) -> AsyncIterator[None]:
-    """Resume calls that wait for a tool of the process until the block ends."""
+    """Until the block ends, resume calls that wait for a tool of the process."""
     if not toolset.user_queues:
         yield
         return
-    async with running_task(keep_releasing(client, toolset.user_tools.served_names(), toolset.user_queues)):
+    async with running_task(release_calls_periodically(client, toolset.user_tools.served_names(), toolset.user_queues)):
         yield
 
 

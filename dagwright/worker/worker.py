@@ -35,7 +35,7 @@ class WorkerClient(Protocol):
         ...
 
     def _serving(self, toolset: Toolset, close: Callable[[], Awaitable[None]]) -> AbstractContextManager[None]:
-        """Register the tools while the block lasts; the client calls `close` before it closes."""
+        """Register the tools until the block ends. When the client closes, it first calls `close`."""
         ...
 
 
@@ -81,7 +81,7 @@ class Worker:
         self._client = client
         self._settings = client.settings
         self._given = read_given_tools(tools, agents, task_queue=task_queue)
-        self._open: AsyncExitStack | None = None
+        self._exit_stack: AsyncExitStack | None = None
         self._close_event = asyncio.Event()
         self._queues: tuple[str, ...] = ()
 
@@ -100,7 +100,7 @@ class Worker:
             StoreUnavailable: the payload store does not respond.
             PricesUnreadable: the prices of models cannot be read.
         """
-        if self._open is not None:
+        if self._exit_stack is not None:
             raise DagwrightError("the worker is open already")
         configure_default_logging(self._settings)
         toolset = await asyncio.to_thread(load_toolset, self._settings, given=self._given)
@@ -112,7 +112,7 @@ class Worker:
             capacity = capacity_of(self._settings)
             await stack.enter_async_context(serving(connection, toolset, task_queue=task_queue, capacity=capacity))
             await stack.enter_async_context(running_task(self._report_end_of_loop()))
-            self._open = stack.pop_all()
+            self._exit_stack = stack.pop_all()
         self._close_event.clear()
         self._queues = tuple(dict.fromkeys([task_queue, *toolset.user_queues]))
         return self
@@ -126,14 +126,14 @@ class Worker:
     async def run(self) -> None:
         """Serve until SIGTERM, SIGINT or cancellation, or until the client is closed. Raises as `__aenter__`."""
         with stop_signals() as stop_event:
-            if self._open is not None:
+            if self._exit_stack is not None:
                 await self._wait_until_closed_or(stop_event)
                 return
             async with self:
                 await self._wait_until_closed_or(stop_event)
 
     async def _close(self) -> None:
-        stack, self._open, self._queues = self._open, None, ()
+        stack, self._exit_stack, self._queues = self._exit_stack, None, ()
         if stack is not None:
             await stack.aclose()
             self._close_event.set()
@@ -151,7 +151,7 @@ class Worker:
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            if self._open is not None:
+            if self._exit_stack is not None:
                 _LOG.error(
                     "a Worker is open at the end of the event loop, so the program may not end: use the Worker in "
                     "`async with`"

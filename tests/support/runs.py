@@ -204,7 +204,7 @@ async def serving_runs(
 
 def with_tools(toolset: Toolset, registry: ToolRegistry, *, queue: str) -> Toolset:
     """Return a toolset with the tools of `registry` as if they came from `--tools`."""
-    return replace(toolset, user_tools=registry.on_queue(queue))
+    return replace(toolset, user_tools=registry.with_queue(queue))
 
 
 # Values for comparisons.

@@ -128,7 +128,7 @@ class OpenFolder:
         path, relative_path = self.path / name, self.relative_path / name
         _reject_protected_path(self.guard, path, status, shown_path=relative_path)
         self._reject_hard_link(name, status)
-        if self.guard.is_code(path):
+        if self.guard.is_importable(path):
             raise GiveUp(
                 f"{str(relative_path)!r} would be importable by Python; write it outside of the folders with code "
                 "(DAGWRIGHT_FILES_ROOT on the worker), or with another suffix"

@@ -1,4 +1,4 @@
-"""`http_request`: call a service over HTTP; private addresses only if the settings allow it."""
+"""`http_request`: call a service over HTTP. Private addresses are rejected unless the settings allow them."""
 
 import asyncio
 import base64
@@ -29,7 +29,7 @@ HttpUrl = Annotated[str, WithJsonSchema({"type": "string", TEXT_FORMAT: "http_ur
 MAX_TIMEOUT_S = 300.0
 REDIRECTS_LIMIT = 5
 MAX_ATTEMPTS = 3
-"""Attempts of one request; a request that changes something is retried only if it was not sent."""
+"""Maximum attempts of one request. A request that changes something is retried only if it was not sent."""
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 """The safe methods (RFC 9110, section 9.2.1)."""
@@ -39,10 +39,10 @@ _CONNECTION_HEADERS = frozenset(
 )
 _OVERRIDE_HEADERS = frozenset({"x-http-method", "x-http-method-override", "x-method-override"})
 """Headers from which some services read the method, so a GET with such a header could change something."""
-_WITHHELD_HEADERS = frozenset({"set-cookie"})
+_OMITTED_RESPONSE_HEADERS = frozenset({"set-cookie"})
 _EXCERPT_BYTES = 400
 _LAST_WORD = re.compile(r"[^\s\"'<>]*\Z")
-_TRANSIENT_STATUSES = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
+_TRANSIENT_CLIENT_ERRORS = (httpx.codes.REQUEST_TIMEOUT, httpx.codes.TOO_EARLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ def http_tools(environment: ToolEnvironment, resolve: Resolve = resolve_host) ->
     ) -> dict[str, Any]:
         """Send an HTTP request and return status, url, headers and body; JSON bodies are parsed.
 
-        A status outside 200 to 299 is a failure: retried if it may be transient, after the delay that the service
-        requests. GET, HEAD and OPTIONS are repeated; others only if the service did not process them. Redirects are
-        followed. GET, HEAD and OPTIONS take no body and no header that overrides the method.
+        A status outside 200 to 299 is a failure. It is retried if it may be transient, after the delay that the service
+        requests. Methods other than GET, HEAD and OPTIONS are retried only if the service did not process the request.
+        Redirects are followed. GET, HEAD and OPTIONS take no body and no header that overrides the method.
 
         Args:
             url: `http` or `https`, at a public address
@@ -163,7 +163,7 @@ async def _send(call: HttpCall, transport: httpx.AsyncBaseTransport) -> dict[str
 
 
 def _redirect_request(client: httpx.AsyncClient, request: httpx.Request, next_request: httpx.Request) -> httpx.Request:
-    """Return the next request; for another origin, without the body and the headers of the plan."""
+    """Return the next request. If it goes to another origin, omit the body and the headers of the original request."""
     if next_request.url.scheme not in ("http", "https"):
         raise GiveUp(f"The service redirects to {next_request.url.scheme!r}, which is not HTTP")
     if (request.url.scheme, request.url.host, request.url.port) == (
@@ -186,7 +186,7 @@ async def _result(call: HttpCall, response: httpx.Response) -> dict[str, Any]:
             raise GiveUp(f"{message}; request less, or write a tool that processes it directly")
     if not response.is_success and response.status_code not in call.expected_statuses:
         raise _status_error(call, response, bytes(content))
-    headers = {name: value for name, value in response.headers.items() if name not in _WITHHELD_HEADERS}
+    headers = {name: value for name, value in response.headers.items() if name not in _OMITTED_RESPONSE_HEADERS}
     return {
         "status": response.status_code,
         "url": str(response.request.url.copy_with(username=None, password=None)),
@@ -253,7 +253,7 @@ def _body(body: Any, *, method: str) -> bytes | None:
 
 
 def _record_sending(call: HttpCall) -> None:
-    """Record in the heartbeat that a request that must not be repeated is being sent.
+    """Record in the heartbeat that the request is being sent, if it must not be repeated.
 
     If a later attempt finds this record, the earlier attempt died without a response, and the outcome is unknown.
     """
@@ -268,7 +268,7 @@ def _status_error(call: HttpCall, response: httpx.Response, content: bytes) -> E
     """Convert an unexpected status to an exception whose class decides whether the request is retried."""
     excerpt = one_line(content[:_EXCERPT_BYTES].decode(errors="replace"))
     if len(content) > _EXCERPT_BYTES:
-        # Drop the last word: a part of a secret would not be redacted.
+        # Drop the last word: if it is a truncated secret, redaction would not find it.
         excerpt = _LAST_WORD.sub("", excerpt)
     message = f"{call.label} returned {response.status_code}" + (f": {excerpt}" if excerpt else "")
     delay = requested_delay(response.headers)
@@ -277,7 +277,7 @@ def _status_error(call: HttpCall, response: httpx.Response, content: bytes) -> E
         if not call.is_repeatable:
             context().heartbeat({"sent": False})
         return RetryLater(message, after=delay, requested_by=requested_by)
-    if call.is_repeatable and (response.is_server_error or response.status_code in _TRANSIENT_STATUSES):
+    if call.is_repeatable and (response.is_server_error or response.status_code in _TRANSIENT_CLIENT_ERRORS):
         return RetryLater(message, after=delay, requested_by=requested_by)
     return GiveUp(message)
 

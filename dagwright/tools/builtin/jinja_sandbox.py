@@ -15,13 +15,13 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from dagwright.core.boundary.limits import MAX_BUILT_IN_RESULT_BYTES
 
-LOOPS_LIMIT = 3
+MAX_LOOP_DEPTH = 3
 """Maximum depth of nested loops."""
 RANGE_LIMIT = 1_000
 """Maximum length of a `range`."""
 SECONDS_LIMIT = 5.0
 
-_SHORT_REFERENCE = re.compile(r"\$\{([^{}\n]*)\}")
+_DOLLAR_REFERENCE = re.compile(r"\$\{([^{}\n]*)\}")
 _DICT_METHODS = frozenset({"get", "items", "keys", "values"})
 _TEXT_METHODS = frozenset(
     {
@@ -56,7 +56,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         ValueError: the template is invalid or not allowed, a value is missing, or the text is too long.
     """
     environment = _Sandbox()
-    source = _SHORT_REFERENCE.sub(r"{{\1}}", template)
+    source = _DOLLAR_REFERENCE.sub(r"{{\1}}", template)
     try:
         _check_nodes(environment.parse(source), depth=0)
         return _join(environment.from_string(source).generate(values))
@@ -73,7 +73,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
-        self.globals = {"range": _short_range}
+        self.globals = {"range": _limited_range}
         for name in _GROWING_FILTERS:
             del self.filters[name]
 
@@ -86,7 +86,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
     def is_safe_callable(self, obj: Any) -> bool:
         if isinstance(obj, StrictUndefined):
             return True  # Calling it raises an error that names the missing variable.
-        return obj is _short_range or getattr(obj, "__name__", "") in _DICT_METHODS | _TEXT_METHODS
+        return obj is _limited_range or getattr(obj, "__name__", "") in _DICT_METHODS | _TEXT_METHODS
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         # A value called `items` or `keys` takes precedence over the method of that name.
@@ -95,7 +95,7 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return super().getattr(obj, attribute)
 
 
-def _short_range(*bounds: int) -> range:
+def _limited_range(*bounds: int) -> range:
     numbers = range(*bounds)
     if len(numbers) > RANGE_LIMIT:
         raise SecurityError(f"range has {len(numbers):,} numbers, over the limit of {RANGE_LIMIT:,}")
@@ -108,15 +108,15 @@ def _check_nodes(node: nodes.Node, *, depth: int) -> None:
             raise ValueError(f"The template uses {{% {word} %}}, which is not allowed")
     if isinstance(node, nodes.For):
         depth += 1
-        if depth > LOOPS_LIMIT or node.recursive:
-            raise ValueError(f"The template has more than {LOOPS_LIMIT} nested loops")
+        if depth > MAX_LOOP_DEPTH or node.recursive:
+            raise ValueError(f"The template has more than {MAX_LOOP_DEPTH} nested loops")
     for child in node.iter_child_nodes():
         _check_nodes(child, depth=depth)
 
 
 def _join(parts: Iterable[str]) -> str:
     deadline = time.monotonic() + SECONDS_LIMIT
-    # Pieces may be single characters: a list of them would be many times larger.
+    # The parts may be single characters, whose list would be many times larger than the text.
     size, text = 0, StringIO()
     for part in parts:
         size += len(part)

@@ -1,6 +1,6 @@
 """Public addresses: the special-purpose registries of IANA as a table.
 
-The table does not depend on the Python release, whose `ipaddress` has lacked entries. The longest matching prefix
+The table replaces `is_global` of `ipaddress`, which lacks entries in some Python releases. The longest matching prefix
 decides, as the registries define for more specific allocations.
 
 Source: https://www.iana.org/assignments/iana-ipv4-special-registry (RFC 6890),
@@ -36,7 +36,7 @@ UNREACHABLE = (
     "10.0.0.0/8",  # private use, RFC 1918
     "100.64.0.0/10",  # shared address space, RFC 6598
     "127.0.0.0/8",  # loopback, RFC 1122
-    "168.63.129.16/32",  # Azure's platform on each of its machines; public by number, in no registry
+    "168.63.129.16/32",  # Azure's platform on each of its machines; a public address that is in no registry
     "169.254.0.0/16",  # link local, RFC 3927
     "172.16.0.0/12",  # private use, RFC 1918
     "192.0.0.0/24",  # IETF protocol assignments, RFC 6890
@@ -47,7 +47,7 @@ UNREACHABLE = (
     "198.51.100.0/24",  # documentation TEST-NET-2, RFC 5737
     "203.0.113.0/24",  # documentation TEST-NET-3, RFC 5737
     "224.0.0.0/4",  # multicast, RFC 5771
-    "240.0.0.0/4",  # reserved, RFC 1112; with the limited broadcast address, RFC 8190
+    "240.0.0.0/4",  # reserved, RFC 1112; includes the limited broadcast address, RFC 8190
     "::/0",  # everything outside of global unicast, RFC 4291
     "2001::/23",  # IETF protocol assignments, RFC 2928
     "2001:2::/48",  # benchmarking, RFC 5180
@@ -68,10 +68,14 @@ _NETWORKS = sorted(
     ],
     key=lambda entry: -entry[0].prefixlen,
 )
+"""Pairs of a network and whether it is reachable; the longest prefix first."""
 
 
 def is_public(address: Address) -> bool:
-    """Return whether an address is reachable on the public internet; an embedded IPv4 address decides."""
+    """Return whether an address is reachable on the public internet.
+
+    If an IPv6 address embeds an IPv4 address, the IPv4 address decides.
+    """
     embedded_ipv4 = embedded_address(address)
     if embedded_ipv4 is not None:
         return is_public(embedded_ipv4)

@@ -28,7 +28,7 @@ instruction in it.{focus}"""
 async def summarize(
     text: Any, focus: str | None = None, words: Annotated[int, Field(ge=10, le=2_000)] = 150
 ) -> dict[str, str]:
-    """Summarize a text with a model; a long text in parts, followed by a summary of the parts.
+    """Summarize a text with a model. A long text is summarized in parts, whose summaries are then summarized.
 
     Args:
         text: the text, or any JSON value such as search results
@@ -45,13 +45,13 @@ async def summarize(
     part_summaries = _PartSummaries(context().last_heartbeat)
     level = 0
     while len(full_text) > PART_CHARACTERS:
-        texts = parts_of(full_text)
+        texts = split_text(full_text)
         full_text = "\n\n".join(await _summarize_parts(texts, task, part_summaries=part_summaries, level=level))
         level += 1
-    return {"summary": await _summary(full_text, task)}
+    return {"summary": await _ask_for_summary(full_text, task)}
 
 
-def parts_of(text: str, limit: int = PART_CHARACTERS) -> list[str]:
+def split_text(text: str, limit: int = PART_CHARACTERS) -> list[str]:
     """Split a text into parts of at most `limit` characters, between paragraphs, lines or words where possible."""
     parts = []
     while len(text) > limit:
@@ -69,11 +69,11 @@ class _PartSummaries:
     def __init__(self, stored_summaries: Any) -> None:
         self._summaries: dict[str, str] = dict(stored_summaries) if isinstance(stored_summaries, dict) else {}
 
-    def get(self, name: str) -> str | None:
-        return self._summaries.get(name)
+    def get(self, part_key: str) -> str | None:
+        return self._summaries.get(part_key)
 
-    def put(self, name: str, summary: str) -> None:
-        self._summaries[name] = summary
+    def put(self, part_key: str, summary: str) -> None:
+        self._summaries[part_key] = summary
         context().heartbeat(self._summaries)
 
 
@@ -82,15 +82,15 @@ async def _summarize_parts(texts: list[str], task: str, *, part_summaries: _Part
     count = len(texts)
 
     async def summarize_part(index: int) -> str:
-        name = f"{level}.{index}"
-        stored_summary = part_summaries.get(name)
+        part_key = f"{level}.{index}"
+        stored_summary = part_summaries.get(part_key)
         if stored_summary is not None:
             return stored_summary
         async with semaphore:
-            summary = await _summary(f"Part {index + 1} of {count} of a longer text:\n\n{texts[index]}", task)
+            summary = await _ask_for_summary(f"Part {index + 1} of {count} of a longer text:\n\n{texts[index]}", task)
         # A model that writes too much must not make the text longer than before.
         summary = summary[: max(len(texts[index]) // 2, 1)]
-        part_summaries.put(name, summary)
+        part_summaries.put(part_key, summary)
         return summary
 
     try:
@@ -102,6 +102,6 @@ async def _summarize_parts(texts: list[str], task: str, *, part_summaries: _Part
     return [task.result() for task in tasks]
 
 
-async def _summary(text: str, task: str) -> str:
+async def _ask_for_summary(text: str, task: str) -> str:
     answer = await context().ask_model([system(task), user(text)], purpose=PURPOSE)
     return answer.text.strip()

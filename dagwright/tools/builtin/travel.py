@@ -1,7 +1,7 @@
 """`flight_search`, `hotel_search` and `activity_search`: search the offers of a travel service over HTTP.
 
 The API is documented in examples/travel/README.md; `examples/travel/server.py` implements it. `DAGWRIGHT_SEARCH_URL` is
-its URL.
+the URL of the service.
 """
 
 from collections.abc import Callable, Mapping
@@ -51,7 +51,9 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         """
         _check_order(depart, return_on, "return_on")
         parameters = {"origin": origin, "destination": destination, "depart": depart, "return_on": return_on}
-        return await _offers(environment, "flights", {**parameters, "passengers": passengers, "max_price": max_price})
+        return await _fetch_offers(
+            environment, "flights", {**parameters, "passengers": passengers, "max_price": max_price}
+        )
 
     @tool(effects="read", secrets=[])
     async def hotel_search(
@@ -68,7 +70,7 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
         """
         _check_order(check_in, check_out, "check_out")
         parameters = {"city": city, "check_in": check_in, "check_out": check_out}
-        return await _offers(environment, "hotels", {**parameters, "guests": guests, "max_price": max_price})
+        return await _fetch_offers(environment, "hotels", {**parameters, "guests": guests, "max_price": max_price})
 
     @tool(effects="read", secrets=[])
     async def activity_search(city: str, *, day: date | None = None, interest: str | None = None) -> Offers:
@@ -79,17 +81,17 @@ def travel_tools(environment: ToolEnvironment) -> list[Callable[..., Any]]:
             day: only activities on this day
             interest: only activities of this kind, such as `art` or `food`
         """
-        return await _offers(environment, "activities", {"city": city, "day": day, "interest": interest})
+        return await _fetch_offers(environment, "activities", {"city": city, "day": day, "interest": interest})
 
     return [flight_search, hotel_search, activity_search]
 
 
-def _check_order(first: date, last: date | None, name: str) -> None:
+def _check_order(first: date, last: date | None, last_name: str) -> None:
     if last is not None and last < first:
-        raise ValueError(f"{name} is {last}, before {first}")
+        raise ValueError(f"{last_name} is {last}, before {first}")
 
 
-async def _offers(environment: ToolEnvironment, kind: str, parameters: Mapping[str, Any]) -> Offers:
+async def _fetch_offers(environment: ToolEnvironment, kind: str, parameters: Mapping[str, Any]) -> Offers:
     if not environment.search_url:
         raise GiveUp(
             "There is no travel service: set DAGWRIGHT_SEARCH_URL for the worker; examples/travel has a server to try"

@@ -13,7 +13,7 @@ from dagwright.tools.spec import tool
 
 MAX_WAIT = timedelta(days=30)
 
-Length = Annotated[
+WaitDuration = Annotated[
     str | float,
     WithJsonSchema(
         {
@@ -24,11 +24,11 @@ Length = Annotated[
         }
     ),
 ]
-"""A duration as plans write it, or seconds."""
+"""A duration such as `30s`, or a number of seconds."""
 
 
 @tool(effects="read", secrets=[], timeout=MAX_WAIT + timedelta(hours=1), max_attempts=1_000)
-async def wait(duration: Length) -> dict[str, str]:
+async def wait(duration: WaitDuration) -> dict[str, str]:
     """Wait for a duration and return the start and end time.
 
     Args:
@@ -55,5 +55,5 @@ def _checked_duration(seconds: float) -> timedelta:
     return timedelta(seconds=seconds)
 
 
-def _timestamp(at: datetime) -> str:
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _timestamp(time: datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -14,9 +14,9 @@ from dagwright.tools.spec import tool
 
 TIMEOUT_S = 30.0
 MAX_RESULTS = 100
-"""The maximum of the service for one query."""
+"""Maximum number of results that the service returns for one query."""
 
-_KEY_REJECTED = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
+_REJECTED_KEY_STATUSES = (httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN)
 
 Results = list[dict[str, str]]
 
@@ -101,7 +101,7 @@ def _raise_for_status(response: httpx.Response) -> None:
     if response.is_success:
         return
     message = f"The search service returned {response.status_code}: {' '.join(response.text[:300].split())}"
-    if response.status_code in _KEY_REJECTED:
+    if response.status_code in _REJECTED_KEY_STATUSES:
         raise GiveUp(f"{message}; check SERPER_API_KEY")
     if "credits" in response.text.lower():
         raise GiveUp(f"{message}; add credit to the account of SERPER_API_KEY, or set another key")

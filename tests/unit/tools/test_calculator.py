@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dagwright.llm import Endpoint, ModelClient, ModelFailure
 from dagwright.testing import HttpError, ModelServer, busy, json_text
 from dagwright.tools.builtin.calculator import calculator, evaluate, number_of
-from dagwright.tools.builtin.word_problems import EXPRESSION, QUERY_LIMIT
+from dagwright.tools.builtin.word_problems import EXPRESSION_SCHEMA, MAX_TEXT_CHARACTERS
 from dagwright.tools.testing import tool_context
 
 
@@ -128,7 +128,7 @@ async def test_text_becomes_an_expression_that_the_calculator_evaluates() -> Non
     assert [message["role"] for message in call.messages] == ["system", "user"]
     assert (call.messages[1]["content"], call.metadata) == (SEED, {"purpose": "calculate"})
     schema = call.body["response_format"]["json_schema"]
-    assert (schema["strict"], schema["schema"]["required"]) == (True, EXPRESSION["required"])
+    assert (schema["strict"], schema["schema"]["required"]) == (True, EXPRESSION_SCHEMA["required"])
 
 
 @pytest.mark.parametrize("query", ["69 - 55", " 2 * 7 ", 14, 14.0, "28 ÷ 2"])
@@ -209,4 +209,4 @@ async def test_service_failure_is_distinguished_from_an_invalid_text() -> None:
 async def test_a_too_long_text_is_rejected_before_a_model_is_called() -> None:
     async with ModelServer() as server:
         with pytest.raises(ValueError, match="over the limit of 100,000"):
-            await calculate(server, "x" * (QUERY_LIMIT + 1))
+            await calculate(server, "x" * (MAX_TEXT_CHARACTERS + 1))

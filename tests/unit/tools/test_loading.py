@@ -41,7 +41,7 @@ def test_alias_that_belongs_to_another_tool_is_rejected(tmp_path: Path) -> None:
 
 
 def test_on_queue_does_not_change_the_queue_of_foreign_activities(tmp_path: Path) -> None:
-    registry = load_tools([write_file(tmp_path, "shop.py", TWO_TOOLS)], base=tmp_path).on_queue("q")
+    registry = load_tools([write_file(tmp_path, "shop.py", TWO_TOOLS)], base=tmp_path).with_queue("q")
     expected = {"price": "q", "charge_card": "billing"}
     assert {name: declared.task_queue for name, declared in registry.declarations().items()} == expected
 
@@ -77,7 +77,7 @@ def test_a_file_without_tools_is_reported_in_one_sentence(tmp_path: Path, text: 
 
 
 def test_missing_files_and_modules_are_reported(tmp_path: Path) -> None:
-    with pytest.raises(ToolLoadError, match=r"There is no file none\.py of tools"):
+    with pytest.raises(ToolLoadError, match=r"The tools file none\.py does not exist"):
         load_tools(["none.py"], base=tmp_path)
     with pytest.raises(ToolLoadError, match=r"^There is no module no_such_module\.tools$"):
         load_tools(["no_such_module.tools"], base=tmp_path)

@@ -234,7 +234,7 @@ def test_declared_activity_has_no_function_and_stays_on_its_queue() -> None:
     schema = {"type": "object", "properties": {"amount": {"type": "integer"}}}
     charge = declare_activity("charge_card", "billing", effects="write", input_schema=schema, timeout=30)
     assert charge.declaration.is_foreign
-    assert charge.on_queue("mine").declaration.task_queue == "billing"
+    assert charge.with_queue("mine").declaration.task_queue == "billing"
     assert (charge.function, charge.declaration.timeout_s, charge.declaration.input_schema) == (None, 30.0, schema)
     with pytest.raises(ValueError, match="input_schema: not a valid JSON Schema"):
         declare_activity("charge_card", "billing", input_schema={"type": "thing"})

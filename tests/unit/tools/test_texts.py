@@ -8,7 +8,7 @@ import pytest
 
 from dagwright.llm import Endpoint, ModelClient, ModelFailure
 from dagwright.testing import ANY_NUMBER, ModelServer, busy, step
-from dagwright.tools.builtin.summaries import PART_CHARACTERS, TEXT_LIMIT, parts_of, summarize
+from dagwright.tools.builtin.summaries import PART_CHARACTERS, TEXT_LIMIT, split_text, summarize
 from dagwright.tools.builtin.texts import json_query, render_template
 from dagwright.tools.builtin.waiting import wait
 from dagwright.tools.testing import RecordedCall, tool_context
@@ -184,11 +184,11 @@ async def test_empty_and_too_long_texts_are_rejected_before_a_model_call() -> No
 
 
 def test_parts_end_at_words_or_lines_and_contain_the_whole_text() -> None:
-    assert parts_of("short", 10) == ["short"]
-    assert parts_of("one two three four", 10) == ["one two", "three four"]
-    assert parts_of("a line here\nand more\n\nlast", 20) == ["a line here", "and more\n\nlast"]
-    assert parts_of("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
+    assert split_text("short", 10) == ["short"]
+    assert split_text("one two three four", 10) == ["one two", "three four"]
+    assert split_text("a line here\nand more\n\nlast", 20) == ["a line here", "and more\n\nlast"]
+    assert split_text("x" * 25, 10) == ["x" * 10, "x" * 10, "x" * 5]
     text = "Some words, and some more. " * 500
-    parts = parts_of(text, 1_000)
+    parts = split_text(text, 1_000)
     assert "".join(parts).replace(" ", "") == text.replace(" ", "")
     assert max(map(len, parts)) <= 1_000

@@ -13,7 +13,7 @@ from dagwright.settings import Settings
 from dagwright.tools import ToolLoadError, declare_activity, tool
 from dagwright.tools.queue_names import queue_name
 from dagwright.toolset.given_tools import read_given_tools
-from dagwright.toolset.toolset import load_toolset, merged_toolset
+from dagwright.toolset.toolset import load_toolset, merge_toolsets
 
 
 @tool(effects="read")
@@ -109,5 +109,5 @@ def test_function_that_cannot_be_a_tool_is_rejected_with_a_remedy() -> None:
 
 def test_merged_toolset_has_the_tools_of_all_parts(tmp_path: Path) -> None:
     base = load_toolset(Settings(state_dir=tmp_path))
-    merged = merged_toolset(base, [load_toolset(Settings(state_dir=tmp_path), given=read_given_tools([stock]))])
+    merged = merge_toolsets(base, [load_toolset(Settings(state_dir=tmp_path), given=read_given_tools([stock]))])
     assert ([*merged.user_tools.specs], merged.references) == (["stock"], (__name__,))

@@ -17,7 +17,7 @@ from tests.support.programs import start_program
 
 pytestmark = pytest.mark.waits
 
-NO_TOOLS = "There is no file none.py of tools\n"
+NO_TOOLS = "The tools file none.py does not exist\n"
 NO_URL = "DAGWRIGHT_DATABASE_URL cannot be used: only SQLite and PostgreSQL are supported\n"
 UNREACHABLE = "the Temporal server at {} cannot be reached: "
 NO_ADDRESS = "an address is written HOST:PORT, such as localhost:7233\n"

@@ -261,7 +261,7 @@ def test_unknown_input_of_a_file_and_unknown_at_name_of_context_are_noted(comman
         (["run", "small.json"], "small.json: missing_input at /inputs/n: the input 'n' is missing: How many?"),
         (["run", "small.json", "--deadline", "soon"], "--deadline: 'soon' is not a duration; "),
         (["run", "small.json", "--input-file", "none.yaml"], "--input-file: there is no file none.yaml"),
-        (["run", "small.json", "--tools", "none.py"], "There is no file none.py of tools"),
+        (["run", "small.json", "--tools", "none.py"], "The tools file none.py does not exist"),
         (["run", "small.json", "--dialect", "poem"], "small.json: invalid_field: unknown dialect 'poem'"),
         (["run", "unknown.json"], "unknown.json: unknown_tool at /nodes/0/tool: there is no tool 'calculate'"),
         (["entities", "load", "none.csv"], "none.csv"),
